@@ -1,0 +1,197 @@
+//! What the pipeline was asked to do and what it did, as plain data for people and scripts.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What to optimize for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// Fewest instruction slots.
+    #[default]
+    Size,
+    /// Fewest estimated nanoseconds; never trades an access for an atomic.
+    Latency,
+    /// Fewest instructions for the kernel's verifier to process.
+    Verifier,
+}
+
+/// Which passes run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PassSelection {
+    /// All of them.
+    #[default]
+    All,
+    /// None: the object is read and written, nothing else.
+    None,
+    /// Only these, by name (see `bpf_passes::names`).
+    Only(Vec<String>),
+}
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to optimize for.
+    pub goal: Goal,
+    /// Time for the whole object; functions not reached in time stay as they were.
+    pub time_limit: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Worker threads.
+    pub jobs: usize,
+    /// Highest cpu level to use; `None`: what the object uses already, at least 3.
+    pub cpu: Option<u8>,
+    /// Which passes run.
+    pub passes: PassSelection,
+    /// Only the functions with these names; empty: all.
+    pub programs: Vec<String>,
+    /// Ask the running kernel's verifier.
+    pub kernel: bool,
+    /// Program type for the kernel where the section name does not tell (bpftool's names).
+    pub program_type: Option<String>,
+    /// Forbid merging accesses to shared memory and load-add-store to atomics.
+    pub strict_shared_memory: bool,
+    /// Keep DWARF sections although they describe the old code.
+    pub keep_debug: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            goal: Goal::Size,
+            time_limit: Duration::from_secs(30),
+            seed: 1,
+            jobs: 1,
+            cpu: None,
+            passes: PassSelection::All,
+            programs: Vec::new(),
+            kernel: true,
+            program_type: None,
+            strict_shared_memory: false,
+            keep_debug: false,
+        }
+    }
+}
+
+/// The kernel's word on one program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KernelVerdict {
+    /// Whether the verifier accepted it.
+    pub accepted: bool,
+    /// Instructions the verifier processed, if it tells.
+    pub processed: Option<u64>,
+    /// Why it was not accepted, in one line.
+    pub reason: Option<String>,
+}
+
+/// What became of one function.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionReport {
+    /// Symbol name.
+    pub name: String,
+    /// Section.
+    pub section: String,
+    /// Instruction slots before.
+    pub slots_before: usize,
+    /// Instruction slots after.
+    pub slots_after: usize,
+    /// Applied rewrites by pass name, in the order of first use.
+    pub rewrites: Vec<(String, usize)>,
+    /// Proofs that succeeded.
+    pub proofs: usize,
+    /// Proposals the prover refused or could not decide.
+    pub refused: usize,
+    /// Proposals that needed the SAT solver.
+    pub sat_calls: u64,
+    /// The whole function old against new: `equal`, or `unknown: …`.
+    pub whole: String,
+    /// Kernel verdict on the original, for programs.
+    pub kernel_before: Option<KernelVerdict>,
+    /// Kernel verdict on the result, for programs.
+    pub kernel_after: Option<KernelVerdict>,
+    /// Why the function was left as it was, if it was.
+    pub untouched: Option<String>,
+    /// Wall-clock seconds spent.
+    pub seconds: f64,
+    /// Listing before, a line per instruction: `slot: text`.
+    #[serde(skip)]
+    pub listing_before: Vec<String>,
+    /// Listing after.
+    #[serde(skip)]
+    pub listing_after: Vec<String>,
+}
+
+/// What became of an object.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Functions in the object's order.
+    pub functions: Vec<FunctionReport>,
+    /// Things the user should know.
+    pub warnings: Vec<String>,
+    /// Remarks, such as dropped debug sections.
+    pub notes: Vec<String>,
+    /// How the gate went: `accepted`, `skipped: …`, or what was dropped to get there.
+    pub gate: String,
+    /// Rewrites the gate took back because the kernel refused them.
+    pub dropped: usize,
+    /// Whether the time limit cut the work short.
+    pub timed_out: bool,
+    /// Wall-clock seconds in all.
+    pub seconds: f64,
+}
+
+impl Report {
+    /// Slots of all functions before and after.
+    pub fn slots(&self) -> (usize, usize) {
+        self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
+    }
+}
+
+/// Verdict of `verify` on one function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", rename_all = "lowercase")]
+pub enum FunctionVerdict {
+    /// Proven equal.
+    Equal,
+    /// Differs on this input, confirmed by running both.
+    Different {
+        /// The input and both outcomes, in words; one line each.
+        explanation: Vec<String>,
+    },
+    /// Neither proven nor refuted.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Comparison of two objects.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VerifyReport {
+    /// Functions by name, in the first object's order.
+    pub functions: Vec<(String, FunctionVerdict)>,
+    /// Differences outside the code: functions or maps that only one object has, changed sections.
+    pub differences: Vec<String>,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+/// Tells the outside how far the work is; called often, must be quick.
+pub trait Observer: Send + Sync {
+    /// A function is about to be optimized: number, of how many, name, slots.
+    fn function(&self, _index: usize, _count: usize, _name: &str, _slots: usize) {}
+    /// So many slots are saved so far.
+    fn saved(&self, _slots: usize) {}
+    /// What is happening now, for long steps.
+    fn phase(&self, _what: &str) {}
+    /// Whether the user asked to stop: the best result so far is then written.
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// An observer that shows nothing.
+pub struct Silent;
+
+impl Observer for Silent {}

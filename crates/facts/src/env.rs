@@ -1,0 +1,59 @@
+//! What the function's surroundings tell about it.
+
+/// Sizes of a map, as far as the object states them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct MapInfo {
+    /// Symbol name.
+    pub name: String,
+    /// `bpf_map_type`.
+    pub map_type: Option<u32>,
+    /// Bytes of a key.
+    pub key_size: Option<u32>,
+    /// Bytes of a value.
+    pub value_size: Option<u32>,
+    /// Greatest number of elements.
+    pub max_entries: Option<u32>,
+}
+
+/// Bloom filters are *read* through the value argument of `map_peek_elem`.
+const BLOOM_FILTER: u32 = 30;
+
+impl MapInfo {
+    /// Whether a lookup gives the address of a value, rather than an inner map or a socket:
+    /// not for `PROG_ARRAY`…, `ARRAY_OF_MAPS`, `HASH_OF_MAPS`, `SOCKMAP`, `XSKMAP`, `SOCKHASH`.
+    pub fn lookup_gives_value(&self) -> bool {
+        self.map_type.is_some_and(|t| !matches!(t, 3 | 12 | 13 | 15 | 17 | 18))
+    }
+
+    /// Whether an output-value argument may be read.
+    pub(crate) fn may_be_bloom_filter(&self) -> bool {
+        self.map_type.is_none_or(|t| t == BLOOM_FILTER)
+    }
+}
+
+/// The surroundings of a function: the object's maps and what is known of the functions it calls.
+#[derive(Clone, Copy)]
+pub struct Env<'a> {
+    /// The object's map table; [`bpf_program::Symbol::Map`] and [`crate::Region::MapValue`] index it.
+    pub maps: &'a [MapInfo],
+    /// How many arguments the subprogram of that name reads; `None` if unknown.
+    pub callee_args: &'a dyn Fn(&str) -> Option<usize>,
+}
+
+fn unknown_arity(_: &str) -> Option<usize> {
+    None
+}
+
+impl Env<'static> {
+    /// No maps, nothing known of callees.
+    pub fn empty() -> Env<'static> {
+        Env { maps: &[], callee_args: &unknown_arity }
+    }
+}
+
+impl Env<'_> {
+    /// The map with this index.
+    pub fn map(&self, index: usize) -> Option<&MapInfo> {
+        self.maps.get(index)
+    }
+}

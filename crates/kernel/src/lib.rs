@@ -1,0 +1,36 @@
+//! The running kernel as the last judge: does it load, what did the verifier say, what does it return, how fast is it.
+//!
+//! The one idea: nothing here decides anything about a program. A candidate goes to the kernel, and the kernel's answer
+//! comes back as data. Everything is loaded and test-run only: no program is attached to any hook, nothing is pinned,
+//! and what was loaded is gone when the value that holds it is dropped.
+//!
+//! | want | use |
+//! |---|---|
+//! | may this process call bpf() at all | [`permitted`] |
+//! | one verdict per program of an ELF object | [`load_object`] |
+//! | an object whose programs run and whose maps are read | [`LoadedObject`] |
+//! | a handful of instructions without an ELF file | [`RawProgram`], [`Map`] |
+//! | what this kernel can do | [`supports`], [`supports_program_type`], [`supports_helper`] |
+
+mod error;
+mod feature;
+mod map;
+mod object;
+mod permission;
+mod program_type;
+mod raw;
+mod run;
+mod stats;
+mod sys;
+mod verdict;
+
+pub use error::{KernelError, Rejection};
+pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
+pub use map::{Entry, Map};
+pub use object::{LoadOptions, LoadedObject, load_object, load_object_file};
+pub use permission::{Permission, permitted};
+pub use program_type::ProgramType;
+pub use raw::{RawOptions, RawProgram};
+pub use run::{RunResult, Timing};
+pub use stats::{ProgramInfo, VerifierStats};
+pub use verdict::{ObjectVerdict, ProgramVerdict, Verdict};

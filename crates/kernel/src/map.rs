@@ -1,0 +1,143 @@
+//! A map as bytes: keys in, values out.
+//!
+//! The crate knows no key or value types; a map has lengths and that is all. Per-CPU maps hand out the values of all
+//! CPUs in a row, each rounded up to eight bytes, as the kernel does: see [`Map::value_len`].
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+};
+
+use crate::{KernelError, sys};
+
+/// One element: its key and its value.
+pub type Entry = (Vec<u8>, Vec<u8>);
+
+/// A map in the kernel. It lives as long as this value, or a program that uses it.
+#[derive(Debug)]
+pub struct Map {
+    inner: sys::Map,
+    name: String,
+}
+
+impl Map {
+    /// Creates a map; `kind` is an `enum bpf_map_type`.
+    pub fn create(kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> Result<Self, KernelError> {
+        let fd = sys::create_map(kind, key_size, value_size, max_entries)
+            .map_err(KernelError::refused(format!("creating a map of type {kind}")))?;
+        Self::described(fd, format!("of type {kind}"))
+    }
+
+    pub(crate) fn described(fd: OwnedFd, name: String) -> Result<Self, KernelError> {
+        let inner = sys::Map::of(fd).map_err(KernelError::refused(format!("describing map {name}")))?;
+        Ok(Self { inner, name })
+    }
+
+    /// The name in the object; `.rodata`, `.data`, `.bss` for the maps of global data.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The `enum bpf_map_type`.
+    pub fn kind(&self) -> u32 {
+        self.inner.shape.kind
+    }
+
+    /// Bytes of a key.
+    pub fn key_size(&self) -> u32 {
+        self.inner.shape.key_size
+    }
+
+    /// Bytes of one value, as a program sees it.
+    pub fn value_size(&self) -> u32 {
+        self.inner.shape.value_size
+    }
+
+    /// Bytes of a value here: those of all CPUs for a per-CPU map.
+    pub fn value_len(&self) -> usize {
+        self.inner.shape.value_len
+    }
+
+    /// The most elements it takes.
+    pub fn max_entries(&self) -> u32 {
+        self.inner.shape.max_entries
+    }
+
+    /// The file descriptor, for BPF_PSEUDO_MAP_FD loads in a [`RawProgram`](crate::RawProgram).
+    pub fn fd(&self) -> RawFd {
+        self.inner.fd.as_raw_fd()
+    }
+
+    /// Sets an element.
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<(), KernelError> {
+        self.check("key", key, self.key_size() as usize)?;
+        self.check("value", value, self.value_len())?;
+        self.inner.update(key, value).map_err(self.refused("updating"))
+    }
+
+    /// Reads an element; `None` when there is none.
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KernelError> {
+        self.check("key", key, self.key_size() as usize)?;
+        let mut value = vec![0; self.value_len()];
+        let found = present(self.inner.lookup(key, &mut value)).map_err(self.refused("reading"))?;
+        Ok(found.then_some(value))
+    }
+
+    /// Removes an element; false when there was none.
+    pub fn delete(&self, key: &[u8]) -> Result<bool, KernelError> {
+        self.check("key", key, self.key_size() as usize)?;
+        present(self.inner.delete(key)).map_err(self.refused("deleting from"))
+    }
+
+    /// All keys, in the kernel's order.
+    pub fn keys(&self) -> Result<Vec<Vec<u8>>, KernelError> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        // A hash changed meanwhile may start over: the bound ends that.
+        while keys.len() < self.max_entries() as usize {
+            let mut next = vec![0; self.key_size() as usize];
+            let last = keys.last().map(Vec::as_slice);
+            if !present(self.inner.next_key(last, &mut next)).map_err(self.refused("iterating"))? {
+                break;
+            }
+            keys.push(next);
+        }
+        Ok(keys)
+    }
+
+    /// All elements, in the kernel's order.
+    pub fn entries(&self) -> Result<Vec<Entry>, KernelError> {
+        let mut entries = Vec::new();
+        for key in self.keys()? {
+            if let Some(value) = self.lookup(&key)? {
+                entries.push((key, value));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn check(&self, what: &'static str, bytes: &[u8], expected: usize) -> Result<(), KernelError> {
+        if bytes.len() == expected {
+            return Ok(());
+        }
+        Err(KernelError::WrongLength { map: self.name.clone(), what, given: bytes.len(), expected })
+    }
+
+    fn refused(&self, doing: &str) -> impl FnOnce(io::Error) -> KernelError {
+        KernelError::refused(format!("{doing} map {}", self.name))
+    }
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}
+
+/// Tells "there is no such element" from failure.
+fn present(outcome: io::Result<()>) -> io::Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,268 @@
+//! ELF objects, loaded by libbpf as their users would load them: relocations, CO-RE, global data, subprograms.
+//!
+//! The one idea: an object is first loaded whole, with statistics only, which is the quick and common case. When that
+//! fails, libbpf stops at the first bad program and says nothing of the others, so each program is loaded again alone,
+//! with the others switched off, and gets a verdict of its own; a rejected one once more, with the verifier's full log.
+//!
+//! Promises: nothing is attached; nothing is pinned, whatever the object's maps ask for, nor are maps pinned by others
+//! reused; and all that was loaded is closed when [`load_object`] returns or [`LoadedObject`] is dropped.
+
+use std::{fs, io, os::fd::BorrowedFd, path::Path};
+
+use crate::{
+    KernelError, Map, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats, permitted,
+    raw::LOG_BYTES, run::Runner, stats, sys,
+};
+
+/// Verifier log levels (BPF_LOG_STATS, and with BPF_LOG_LEVEL1).
+const STATISTICS: u32 = 4;
+const FULL_LOG: u32 = 1 | 4;
+/// Room for statistics: three lines, one of them with a number per subprogram.
+const STATISTICS_BYTES: usize = 16 << 10;
+/// How much of a rejection's log is kept.
+const LOG_TAIL: usize = 64 << 10;
+
+/// How to load an object.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// Load every program as this type instead of what its section name says: a name that bpftool's `type` takes
+    /// (`xdp`, `classifier`, `socket`, …), or the kernel's (`sched_cls`).
+    pub program_type: Option<String>,
+}
+
+/// Asks the kernel about every program of an object, and unloads everything again.
+pub fn load_object(bytes: &[u8], options: &LoadOptions) -> Result<ObjectVerdict, KernelError> {
+    permitted().require()?;
+    let attempt = match Attempt::whole(bytes, options) {
+        Ok(attempt) => attempt,
+        Err(KernelError::Open { reason }) => {
+            return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) });
+        }
+        Err(error) => return Err(error),
+    };
+    let count = attempt.object.program_count();
+    let Err(failure) = attempt.outcome else {
+        let programs = (0..count).map(|index| accepted(&attempt.object, index)).collect::<Result<_, _>>()?;
+        return Ok(ObjectVerdict { programs, not_loadable: None });
+    };
+    drop(attempt.object);
+    let programs = (0..count).map(|index| judge(bytes, options, index)).collect::<Result<Vec<_>, _>>()?;
+    let innocent = programs.iter().all(|program| program.verdict.is_accepted());
+    Ok(ObjectVerdict { programs, not_loadable: innocent.then(|| failure.reason()) })
+}
+
+/// [`load_object`] for a file.
+pub fn load_object_file(path: &Path, options: &LoadOptions) -> Result<ObjectVerdict, KernelError> {
+    load_object(&read(path)?, options)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, KernelError> {
+    fs::read(path).map_err(|source| KernelError::Read { path: path.to_owned(), source })
+}
+
+/// An object whose programs can be run and whose maps can be read and written. Dropping it unloads everything.
+pub struct LoadedObject {
+    object: sys::Object,
+    programs: Vec<ProgramVerdict>,
+}
+
+impl LoadedObject {
+    /// Loads all programs of an object, or fails.
+    pub fn load(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+        permitted().require()?;
+        let Attempt { object, outcome } = Attempt::whole(bytes, options)?;
+        outcome.map_err(|failure| KernelError::Load { reason: failure.reason() })?;
+        let programs = (0..object.program_count()).map(|index| accepted(&object, index)).collect::<Result<_, _>>()?;
+        Ok(Self { object, programs })
+    }
+
+    /// [`LoadedObject::load`] for a file.
+    pub fn load_file(path: &Path, options: &LoadOptions) -> Result<Self, KernelError> {
+        Self::load(&read(path)?, options)
+    }
+
+    /// The entry programs, all of them accepted.
+    pub fn programs(&self) -> &[ProgramVerdict] {
+        &self.programs
+    }
+
+    /// The file descriptor of a program, for program arrays.
+    pub fn program_fd(&self, name: &str) -> Result<BorrowedFd<'_>, KernelError> {
+        self.runner(name).map(|runner| runner.fd)
+    }
+
+    /// Handles to all maps of the object.
+    pub fn maps(&self) -> Result<Vec<Map>, KernelError> {
+        (0..self.object.map_count()).filter_map(|index| self.map_at(index).transpose()).collect()
+    }
+
+    /// A handle to a map by its name; `.rodata`, `.data`, `.bss` for global data.
+    pub fn map(&self, name: &str) -> Result<Map, KernelError> {
+        let index = (0..self.object.map_count()).find(|&index| self.object.map_name(index) == name);
+        match index.map(|index| self.map_at(index)).transpose()?.flatten() {
+            Some(map) => Ok(map),
+            None => Err(KernelError::NoMap { name: name.to_owned() }),
+        }
+    }
+
+    /// Runs a program `repeat` times on a packet and a context.
+    pub fn test_run(
+        &self,
+        name: &str,
+        data_in: &[u8],
+        ctx: Option<&[u8]>,
+        repeat: u32,
+    ) -> Result<RunResult, KernelError> {
+        self.runner(name)?.run(data_in, ctx, repeat)
+    }
+
+    /// Times a program: `batches` test runs of `repeat` repetitions each.
+    pub fn time(
+        &self,
+        name: &str,
+        data_in: &[u8],
+        ctx: Option<&[u8]>,
+        repeat: u32,
+        batches: usize,
+    ) -> Result<Timing, KernelError> {
+        self.runner(name)?.time(data_in, ctx, repeat, batches)
+    }
+
+    fn runner(&self, name: &str) -> Result<Runner<'_>, KernelError> {
+        let index = self.programs.iter().position(|program| program.name == name);
+        let loaded = index.and_then(|index| Some((self.object.program_fd(index)?, self.programs[index].kind)));
+        let (fd, kind) = loaded.ok_or_else(|| KernelError::NoProgram { name: name.to_owned() })?;
+        Ok(Runner { fd, kind })
+    }
+
+    /// `None` for a map that libbpf did not create (struct_ops without support, for one).
+    fn map_at(&self, index: usize) -> Result<Option<Map>, KernelError> {
+        let Some(fd) = self.object.map_fd(index) else { return Ok(None) };
+        let name = self.object.map_name(index);
+        let fd = fd.try_clone_to_owned().map_err(KernelError::refused(format!("duplicating map {name}")))?;
+        Map::described(fd, name).map(Some)
+    }
+}
+
+/// An opened object and what became of loading it.
+struct Attempt {
+    object: sys::Object,
+    outcome: Result<(), Failure>,
+}
+
+/// Why libbpf's load failed.
+struct Failure {
+    error: io::Error,
+    messages: String,
+}
+
+impl Failure {
+    fn reason(&self) -> String {
+        if self.messages.is_empty() { self.error.to_string() } else { self.messages.trim_end().to_owned() }
+    }
+}
+
+impl Attempt {
+    fn whole(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+        let mut object = open(bytes, options)?;
+        for index in 0..object.program_count() {
+            object.set_autoload(index, true);
+            object.request_log(index, STATISTICS, STATISTICS_BYTES);
+        }
+        Ok(Self::load(object))
+    }
+
+    fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {
+        let mut object = open(bytes, options)?;
+        for index in 0..object.program_count() {
+            object.set_autoload(index, index == wanted);
+        }
+        let room = if log_level == STATISTICS { STATISTICS_BYTES } else { LOG_BYTES };
+        object.request_log(wanted, log_level, room);
+        Ok(Self::load(object))
+    }
+
+    fn load(mut object: sys::Object) -> Self {
+        let (outcome, messages) = sys::capture(|| object.load());
+        Self { outcome: outcome.map_err(|error| Failure { error, messages }), object }
+    }
+}
+
+/// Opens an object, without pins and with the types the caller wants.
+fn open(bytes: &[u8], options: &LoadOptions) -> Result<sys::Object, KernelError> {
+    let (opened, messages) = sys::capture(|| sys::Object::open(bytes));
+    let mut object = opened.map_err(|error| KernelError::Open { reason: Failure { error, messages }.reason() })?;
+    if let Some(name) = &options.program_type {
+        let (kind, attach) = ProgramType::named(name)?;
+        for index in 0..object.program_count() {
+            object.set_program_type(index, kind.0, attach);
+        }
+    }
+    Ok(object)
+}
+
+/// The verdict on one program, loaded alone.
+fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVerdict, KernelError> {
+    let quick = Attempt::alone(bytes, options, index, STATISTICS)?;
+    let Err(failure) = &quick.outcome else { return accepted(&quick.object, index) };
+    if !failure.is_of_the_kernel(&quick.object.program_name(index)) {
+        return Ok(described(&quick.object, index, blame_the_place(failure)));
+    }
+    drop(quick);
+    let full = Attempt::alone(bytes, options, index, FULL_LOG)?;
+    let Err(failure) = &full.outcome else { return accepted(&full.object, index) };
+    let verdict = blame_of_the_kernel(failure, &full.object.log(index));
+    Ok(described(&full.object, index, verdict))
+}
+
+impl Failure {
+    /// Did libbpf get as far as giving the program to the kernel? Its words are the only witness.
+    fn is_of_the_kernel(&self, program: &str) -> bool {
+        self.messages.contains(&format!("prog '{program}': BPF program load failed"))
+    }
+}
+
+/// libbpf gave up before the kernel saw the program: is it this kernel that lacks something, or the object?
+fn blame_the_place(failure: &Failure) -> Verdict {
+    /// What libbpf says when BTF, an attach target or a kernel type is missing.
+    const KERNEL_LACKS: [&str; 5] =
+        ["kernel BTF", "vmlinux BTF", "BTF is required", "failed to prepare load attributes", "isn't supported"];
+    const ESRCH: i32 = 3;
+    const EOPNOTSUPP: i32 = 95;
+    let reason = failure.reason();
+    let lacking = KERNEL_LACKS.iter().any(|words| reason.contains(words))
+        || matches!(failure.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
+    if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
+}
+
+/// The kernel refused: did it look at the program's instructions, or was there nothing to attach such a program to?
+fn blame_of_the_kernel(failure: &Failure, log: &str) -> Verdict {
+    /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
+    const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
+    let complaint = stats::last_complaint(log);
+    if log.trim().is_empty() {
+        Verdict::Unsupported { reason: failure.reason() }
+    } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
+        Verdict::Unsupported { reason: complaint.to_owned() }
+    } else {
+        Verdict::Rejected { errno: failure.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
+    }
+}
+
+fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
+    let info = object.program_fd(index).map(sys::program_info).transpose();
+    let info = info.map_err(KernelError::refused(format!("describing program {}", object.program_name(index))))?;
+    Ok(ProgramVerdict { info, ..described(object, index, Verdict::Accepted) })
+}
+
+fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {
+    ProgramVerdict {
+        name: object.program_name(index),
+        section: object.program_section(index),
+        kind: ProgramType(object.program_type(index)),
+        slots: object.program_slots(index),
+        verdict,
+        stats: VerifierStats::parse(&object.log(index)),
+        info: None,
+    }
+}

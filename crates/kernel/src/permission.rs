@@ -1,0 +1,52 @@
+//! Whether this process may load programs, found out by loading one.
+//!
+//! Capabilities, sysctls, seccomp filters and lockdown all have a say, so the one idea is to ask the kernel for the
+//! smallest program there is and to believe the answer.
+
+use std::io;
+
+use crate::{KernelError, ProgramType, RawOptions, RawProgram, Rejection};
+
+/// `r0 = 0; exit`.
+const TRIVIAL: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+
+/// May this process use bpf()?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permission {
+    /// A trivial program was loaded.
+    Yes,
+    /// It was refused, for this reason.
+    No(String),
+}
+
+impl Permission {
+    /// Is it [`Permission::Yes`]?
+    pub fn is_granted(&self) -> bool {
+        *self == Self::Yes
+    }
+
+    /// Turns a missing permission into an error.
+    pub fn require(self) -> Result<(), KernelError> {
+        match self {
+            Self::Yes => Ok(()),
+            Self::No(reason) => Err(KernelError::NotPermitted { reason }),
+        }
+    }
+}
+
+/// Tries to load a trivial XDP program, which needs every capability that the other questions need.
+pub fn permitted() -> Permission {
+    match RawProgram::load(ProgramType::XDP, &TRIVIAL, &RawOptions::default()) {
+        Ok(_) => Permission::Yes,
+        Err(rejection) => Permission::No(explain(&rejection)),
+    }
+}
+
+fn explain(rejection: &Rejection) -> String {
+    let cause = io::Error::from_raw_os_error(rejection.errno);
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => format!("{cause} (needs root, or CAP_BPF and CAP_NET_ADMIN)"),
+        io::ErrorKind::Unsupported => format!("{cause} (a kernel without bpf(), or a sandbox that hides it)"),
+        _ => cause.to_string(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Program types: the kernel's numbers, and the names people give them.
+//!
+//! Two vocabularies exist: section names, which bpftool takes (`xdp`, `classifier`, `cgroup/skb`), and the kernel's
+//! enum names (`sched_cls`). Both are understood; the tables are libbpf's, so nothing is listed twice.
+
+use std::fmt;
+
+use crate::{KernelError, sys};
+
+/// An `enum bpf_prog_type` of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProgramType(pub u32);
+
+impl ProgramType {
+    /// Not known: the section name told nothing.
+    pub const UNSPEC: Self = Self(0);
+    /// Socket filters.
+    pub const SOCKET_FILTER: Self = Self(1);
+    /// Traffic control classifiers (tc).
+    pub const SCHED_CLS: Self = Self(3);
+    /// Tracepoints.
+    pub const TRACEPOINT: Self = Self(5);
+    /// Express data path.
+    pub const XDP: Self = Self(6);
+    /// Raw tracepoints; test-run takes a context and nothing else.
+    pub const RAW_TRACEPOINT: Self = Self(17);
+    /// Programs that make system calls; test-run takes a context and nothing else.
+    pub const SYSCALL: Self = Self(31);
+
+    /// Finds a type, and the attach type that goes with it, by section name as `bpftool prog load … type NAME` does, or
+    /// by the kernel's enum name.
+    pub fn named(name: &str) -> Result<(Self, u32), KernelError> {
+        // As bpftool does: names such as `kprobe` are found only with the slash of a section name.
+        [name.to_owned(), format!("{name}/")]
+            .iter()
+            .find_map(|section| sys::program_type_by_section(section))
+            .map(|(kind, attach)| (Self(kind), attach))
+            .or_else(|| Self::by_enum_name(name).map(|kind| (kind, 0)))
+            .ok_or_else(|| KernelError::UnknownProgramType { name: name.to_owned() })
+    }
+
+    fn by_enum_name(name: &str) -> Option<Self> {
+        (0..)
+            .map_while(|kind| Some((kind, sys::program_type_name(kind)?)))
+            .find(|(_, n)| n == name)
+            .map(|(k, _)| Self(k))
+    }
+
+    /// May a test run of this type hand in and get back packet data, a changed context and a duration?
+    pub(crate) fn runs_on_context_alone(self) -> bool {
+        matches!(self, Self::RAW_TRACEPOINT | Self::SYSCALL)
+    }
+}
+
+impl fmt::Display for ProgramType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match sys::program_type_name(self.0) {
+            Some(name) => f.write_str(&name),
+            None => write!(f, "program type {}", self.0),
+        }
+    }
+}

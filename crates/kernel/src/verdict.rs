@@ -1,0 +1,93 @@
+//! What the kernel said about an object, program by program.
+//!
+//! The distinction that matters to an optimizer: [`Verdict::Rejected`] blames the program, and a changed program that
+//! gets it while the original was accepted is a bug of the change. [`Verdict::Unsupported`] and
+//! [`Verdict::NotLoadable`] blame the place: nothing was verified, so nothing is known.
+
+use crate::{ProgramInfo, ProgramType, VerifierStats, stats};
+
+/// The kernel's answer to one program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Loaded.
+    Accepted,
+    /// The verifier looked at the program and refused it.
+    Rejected {
+        /// The error number of bpf(BPF_PROG_LOAD).
+        errno: i32,
+        /// The end of the verifier's log.
+        log: String,
+    },
+    /// This kernel cannot take such a program: no such program type, no such attach target, no BTF.
+    Unsupported {
+        /// libbpf's or the kernel's words.
+        reason: String,
+    },
+    /// The object as it stands cannot be loaded by libbpf: legacy maps, a section name without a type, a map that
+    /// cannot be created.
+    NotLoadable {
+        /// libbpf's words.
+        reason: String,
+    },
+}
+
+impl Verdict {
+    /// Is it [`Verdict::Accepted`]?
+    pub fn is_accepted(&self) -> bool {
+        *self == Self::Accepted
+    }
+
+    /// One line that says why not; empty for an accepted program.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Accepted => "",
+            Self::Rejected { log, .. } => stats::last_complaint(log),
+            Self::Unsupported { reason } | Self::NotLoadable { reason } => reason.lines().next_back().unwrap_or(""),
+        }
+    }
+}
+
+/// One entry program of an object, and what became of it.
+#[derive(Debug, Clone)]
+pub struct ProgramVerdict {
+    /// The function's name.
+    pub name: String,
+    /// The ELF section it is in.
+    pub section: String,
+    /// The type it was loaded as.
+    pub kind: ProgramType,
+    /// Its instruction slots in the object, without subprograms.
+    pub slots: usize,
+    /// The kernel's answer.
+    pub verdict: Verdict,
+    /// The verifier's statistics, also of a program that it rejected.
+    pub stats: Option<VerifierStats>,
+    /// The kernel's description, of an accepted program only.
+    pub info: Option<ProgramInfo>,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone)]
+pub struct ObjectVerdict {
+    /// One verdict per entry program, in the object's order; empty when it cannot even be opened.
+    pub programs: Vec<ProgramVerdict>,
+    /// Why the object as a whole cannot be loaded, when that is no single program's fault.
+    pub not_loadable: Option<String>,
+}
+
+impl ObjectVerdict {
+    /// Does the whole object load?
+    pub fn is_accepted(&self) -> bool {
+        self.not_loadable.is_none() && self.programs.iter().all(|program| program.verdict.is_accepted())
+    }
+
+    /// The program of that name.
+    pub fn program(&self, name: &str) -> Option<&ProgramVerdict> {
+        self.programs.iter().find(|program| program.name == name)
+    }
+
+    /// The instructions processed over all programs: the verifier's cost of the object.
+    pub fn processed(&self) -> u64 {
+        self.programs.iter().filter_map(|program| program.stats.as_ref()).map(|stats| stats.processed).sum()
+    }
+}

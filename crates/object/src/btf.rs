@@ -1,0 +1,352 @@
+//! Reading `.BTF`: the types of maps and the signatures of functions.
+//!
+//! The one idea: one checked pass finds where every type starts; questions then walk from type to
+//! type with a bounded number of steps, so that cyclic or corrupt type graphs cannot hang.
+//! Promise: the section itself is never changed.
+
+use crate::elf::{u16_at, u32_at};
+use crate::error::ObjectError;
+
+const SECTION: &str = ".BTF";
+const MAX_STEPS: usize = 64;
+
+const INT: u32 = 1;
+const PTR: u32 = 2;
+const ARRAY: u32 = 3;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const FWD: u32 = 7;
+const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
+const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
+const FUNC: u32 = 12;
+const FUNC_PROTO: u32 = 13;
+const VAR: u32 = 14;
+const DATASEC: u32 = 15;
+const FLOAT: u32 = 16;
+const DECL_TAG: u32 = 17;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
+
+/// What a value of a function's signature is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueType {
+    /// `void` (a return type only).
+    Void,
+    /// An integer, enumeration or boolean.
+    Int {
+        /// Width in bits.
+        bits: u32,
+        /// Whether the type is signed.
+        signed: bool,
+    },
+    /// A pointer.
+    Pointer {
+        /// Name of the struct, union, typedef or integer pointed to, without qualifiers; empty if it has none.
+        name: String,
+        /// Size in bytes of what is pointed to, where known (`void` and forward declarations have none).
+        size: Option<u32>,
+    },
+    /// Anything else: a struct by value, a float …
+    Other,
+}
+
+/// One parameter of a [`FuncProto`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Param {
+    /// Its name, possibly empty.
+    pub name: String,
+    /// Its type.
+    pub value: ValueType,
+}
+
+/// The signature of a function, from BTF.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FuncProto {
+    /// What it returns.
+    pub returns: ValueType,
+    /// Its parameters in order.
+    pub params: Vec<Param>,
+}
+
+/// A map as its definition says, from BTF's `.maps` or from a legacy `maps` section.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MapDef {
+    /// Symbol name.
+    pub name: String,
+    /// `enum bpf_map_type`.
+    pub map_type: Option<u32>,
+    /// Bytes of a key.
+    pub key_size: Option<u32>,
+    /// Bytes of a value.
+    pub value_size: Option<u32>,
+    /// Number of entries.
+    pub max_entries: Option<u32>,
+    /// `BPF_F_…` flags; `None` if the definition does not say.
+    pub map_flags: Option<u32>,
+    /// Defined in a legacy `maps` section, not through BTF.
+    pub legacy: bool,
+    /// The template of the inner maps of a map-in-map.
+    pub inner: Option<Box<MapDef>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Btf {
+    bytes: Vec<u8>,
+    /// Byte offset of each type's header in `bytes`; entry 0 is `void`.
+    types: Vec<usize>,
+    strings: std::ops::Range<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Type {
+    name: u32,
+    kind: u32,
+    vlen: usize,
+    kflag: bool,
+    size_or_type: u32,
+    /// Where the kind's own data start.
+    body: usize,
+}
+
+impl Btf {
+    /// Reads the section; the second value is a warning if it holds a kind newer than this crate.
+    pub fn parse(bytes: Vec<u8>) -> Result<(Self, Option<String>), ObjectError> {
+        let bad = |at: usize, problem: &str| ObjectError::corrupt(SECTION, at as u64, problem);
+        if u16_at(&bytes, 0) != Some(0xeb9f) {
+            return Err(bad(0, "no BTF magic"));
+        }
+        if bytes.get(2) != Some(&1) {
+            return Err(ObjectError::Unsupported {
+                what: format!("BTF version {}", bytes.get(2).copied().unwrap_or(0)),
+            });
+        }
+        let word = |at: usize| u32_at(&bytes, at).map(|v| v as usize).ok_or_else(|| bad(at, "truncated header"));
+        let header = word(4)?;
+        let range = |at: usize, what: &str| {
+            let start = header.checked_add(word(at)?);
+            let end = start.and_then(|s| s.checked_add(word(at + 4).ok()?));
+            match (start, end) {
+                (Some(s), Some(e)) if header >= 24 && e <= bytes.len() => Ok(s..e),
+                _ => Err(bad(at, what)),
+            }
+        };
+        let type_range = range(8, "the types reach past the end")?;
+        let strings = range(16, "the strings reach past the end")?;
+        let mut types = vec![usize::MAX];
+        let mut warning = None;
+        let mut at = type_range.start;
+        while at < type_range.end {
+            let info = u32_at(&bytes, at.saturating_add(4)).ok_or_else(|| bad(at, "truncated type"))?;
+            let (kind, vlen) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+            let extra = match kind {
+                PTR | FWD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNC | FLOAT | TYPE_TAG => 0,
+                INT | VAR | DECL_TAG => 4,
+                ARRAY => 12,
+                STRUCT | UNION | DATASEC | ENUM64 => vlen * 12,
+                ENUM | FUNC_PROTO => vlen * 8,
+                0 => return Err(bad(at, "a type of kind 0")),
+                _ => {
+                    warning = Some(format!(
+                        "{SECTION}+{at:#x}: type {} has unknown kind {kind}; types after it are not used",
+                        types.len()
+                    ));
+                    break;
+                }
+            };
+            let end = at.saturating_add(12 + extra);
+            if end > type_range.end {
+                return Err(bad(at, "a type reaches past the end of the types"));
+            }
+            types.push(at);
+            at = end;
+        }
+        Ok((Self { bytes, types, strings }, warning))
+    }
+
+    pub fn string(&self, at: u32) -> Option<String> {
+        crate::elf::string_at(self.bytes.get(self.strings.clone())?, at as usize)
+    }
+
+    fn get(&self, id: u32) -> Option<Type> {
+        let at = *self.types.get(id as usize).filter(|_| id != 0)?;
+        let info = u32_at(&self.bytes, at.checked_add(4)?)?;
+        Some(Type {
+            name: u32_at(&self.bytes, at)?,
+            kind: info >> 24 & 0x1f,
+            vlen: (info & 0xffff) as usize,
+            kflag: info >> 31 != 0,
+            size_or_type: u32_at(&self.bytes, at.checked_add(8)?)?,
+            body: at.checked_add(12)?,
+        })
+    }
+
+    fn word(&self, t: Type, index: usize) -> Option<u32> {
+        u32_at(&self.bytes, t.body.checked_add(index.checked_mul(4)?)?)
+    }
+
+    /// The type behind typedefs and qualifiers.
+    fn plain(&self, mut id: u32) -> Option<(u32, Type)> {
+        for _ in 0..MAX_STEPS {
+            let t = self.get(id)?;
+            match t.kind {
+                TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => id = t.size_or_type,
+                _ => return Some((id, t)),
+            }
+        }
+        None
+    }
+
+    fn size_of(&self, id: u32) -> Option<u32> {
+        let (mut id, mut count) = (id, 1u32);
+        for _ in 0..MAX_STEPS {
+            let (_, t) = self.plain(id)?;
+            let size = match t.kind {
+                INT | STRUCT | UNION | ENUM | ENUM64 | FLOAT | DATASEC => t.size_or_type,
+                PTR => 8,
+                ARRAY => {
+                    count = count.checked_mul(self.word(t, 2)?)?;
+                    id = self.word(t, 0)?;
+                    continue;
+                }
+                _ => return None,
+            };
+            return count.checked_mul(size);
+        }
+        None
+    }
+
+    fn members(&self, t: Type) -> impl Iterator<Item = (String, u32)> + '_ {
+        (0..t.vlen.min(MAX_STEPS))
+            .filter_map(move |i| Some((self.string(self.word(t, i * 3)?)?, self.word(t, i * 3 + 1)?)))
+    }
+
+    /// The variables of the `.maps` data section: (name, type).
+    fn map_variables(&self) -> Vec<(String, u32)> {
+        let mut found = Vec::new();
+        for id in 1..self.types.len() as u32 {
+            let Some(t) = self.get(id).filter(|t| t.kind == DATASEC) else { continue };
+            if self.string(t.name).as_deref() != Some(".maps") {
+                continue;
+            }
+            for i in 0..t.vlen {
+                let var = self.word(t, i * 3).and_then(|v| self.get(v)).filter(|v| v.kind == VAR);
+                if let Some(var) = var
+                    && let Some(name) = self.string(var.name)
+                {
+                    found.push((name, var.size_or_type));
+                }
+            }
+        }
+        found
+    }
+
+    /// The definitions of all `.maps` variables.
+    pub fn map_defs(&self) -> Vec<MapDef> {
+        self.map_variables().into_iter().map(|(name, ty)| self.map_def(name, ty, 0)).collect()
+    }
+
+    /// libbpf's encoding: numbers are the lengths of arrays pointed to, types are pointed to.
+    fn map_def(&self, name: String, ty: u32, depth: usize) -> MapDef {
+        let mut map = MapDef { name, ..MapDef::default() };
+        let Some((_, t)) = self.plain(ty).filter(|(_, t)| t.kind == STRUCT) else { return map };
+        for (member, ty) in self.members(t) {
+            match member.as_str() {
+                "type" => map.map_type = self.number(ty),
+                "key_size" => map.key_size = self.number(ty),
+                "value_size" => map.value_size = self.number(ty),
+                "max_entries" => map.max_entries = self.number(ty),
+                "map_flags" => map.map_flags = self.number(ty),
+                "key" => map.key_size = self.pointee(ty).and_then(|t| self.size_of(t)),
+                "value" => map.value_size = self.pointee(ty).and_then(|t| self.size_of(t)),
+                "values" => {
+                    map.value_size = Some(4);
+                    let inner = self.plain(ty).filter(|(_, t)| t.kind == ARRAY).and_then(|(_, t)| self.word(t, 0));
+                    if let Some(inner) = inner.and_then(|t| self.pointee(t))
+                        && depth == 0
+                        && self.plain(inner).is_some_and(|(_, t)| t.kind == STRUCT)
+                    {
+                        map.inner = Some(Box::new(self.map_def(format!("{}.inner", map.name), inner, 1)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        map
+    }
+
+    fn pointee(&self, id: u32) -> Option<u32> {
+        self.plain(id).filter(|(_, t)| t.kind == PTR).map(|(_, t)| t.size_or_type)
+    }
+
+    /// `__uint(name, N)` is `int (*name)[N]`; `__ulong` is an enum of one value.
+    fn number(&self, id: u32) -> Option<u32> {
+        let (_, t) = self.plain(self.pointee(id)?)?;
+        match t.kind {
+            ARRAY => self.word(t, 2),
+            ENUM | ENUM64 if t.vlen == 1 => self.word(t, 1),
+            _ => None,
+        }
+    }
+
+    /// The signature of the FUNC type with this number.
+    pub fn func_proto(&self, id: u32) -> Option<FuncProto> {
+        let func = self.get(id).filter(|t| t.kind == FUNC)?;
+        let proto = self.get(func.size_or_type).filter(|t| t.kind == FUNC_PROTO)?;
+        let params = (0..proto.vlen)
+            .map(|i| {
+                Some(Param {
+                    name: self.string(self.word(proto, i * 2)?)?,
+                    value: self.value(self.word(proto, i * 2 + 1)?),
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        Some(FuncProto { returns: self.value(proto.size_or_type), params })
+    }
+
+    /// The number of the FUNC type of this name, if there is exactly one.
+    pub fn func_named(&self, name: &str) -> Option<u32> {
+        let mut found = (1..self.types.len() as u32)
+            .filter(|&id| self.get(id).is_some_and(|t| t.kind == FUNC && self.string(t.name).as_deref() == Some(name)));
+        let first = found.next()?;
+        found.next().is_none().then_some(first)
+    }
+
+    fn value(&self, id: u32) -> ValueType {
+        if id == 0 {
+            return ValueType::Void;
+        }
+        let Some((_, t)) = self.plain(id) else { return ValueType::Other };
+        match t.kind {
+            INT => {
+                let encoding = self.word(t, 0).unwrap_or(0);
+                ValueType::Int { bits: encoding & 0xff, signed: encoding >> 24 & 1 != 0 }
+            }
+            ENUM | ENUM64 => ValueType::Int { bits: t.size_or_type.saturating_mul(8), signed: t.kflag },
+            PTR => {
+                let to = self.plain(t.size_or_type);
+                let mut name = to.and_then(|(_, t)| self.string(t.name)).unwrap_or_default();
+                if name.is_empty() {
+                    name = self.typedef_name(t.size_or_type).unwrap_or_default();
+                }
+                ValueType::Pointer { name, size: to.and_then(|(id, _)| self.size_of(id)) }
+            }
+            _ => ValueType::Other,
+        }
+    }
+
+    fn typedef_name(&self, mut id: u32) -> Option<String> {
+        for _ in 0..MAX_STEPS {
+            let t = self.get(id)?;
+            match t.kind {
+                TYPEDEF => return self.string(t.name),
+                VOLATILE | CONST | RESTRICT | TYPE_TAG => id = t.size_or_type,
+                _ => return None,
+            }
+        }
+        None
+    }
+}

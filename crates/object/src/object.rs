@@ -1,0 +1,289 @@
+//! The object as its users see it: questions about functions, and new bodies for them.
+//!
+//! The one idea: what was read never changes; a new body is kept beside it until writing, so that
+//! slots in questions and answers always count in the input's numbering. Promise: a body that is
+//! accepted can be written.
+
+use crate::btf::{Btf, FuncProto, MapDef};
+use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
+use crate::elf::Elf;
+use crate::error::ObjectError;
+use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
+use crate::maps::Maps;
+use crate::symbols::Symbols;
+use std::collections::{BTreeMap, HashMap};
+
+/// One instruction of a new body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInsn {
+    /// Its encoding: 8 bytes, or 16 for `ld_imm64`.
+    pub bytes: Vec<u8>,
+    /// Slot of the original instruction it comes from: it inherits the source line of that, and
+    /// labels there move to it.
+    pub origin: Option<usize>,
+    /// Slot of the original instruction whose relocations, CO-RE records and call target it carries.
+    pub refs_from: Option<usize>,
+}
+
+/// How to write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// Keep the DWARF sections of a changed object, although they describe the old code.
+    pub keep_debug: bool,
+}
+
+/// A written object.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// What the user should know, such as sections left out.
+    pub notes: Vec<String>,
+}
+
+/// An eBPF object file and the changes to be made to it.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub(crate) elf: Elf,
+    pub(crate) symbols: Symbols,
+    pub(crate) btf: Option<Btf>,
+    pub(crate) ext: Option<BtfExt>,
+    /// Section number of `.BTF.ext`.
+    pub(crate) ext_section: Option<usize>,
+    pub(crate) layout: Layout,
+    pub(crate) bodies: BTreeMap<usize, Vec<NewInsn>>,
+    maps: Maps,
+    warnings: Vec<String>,
+}
+
+impl Object {
+    /// Reads an object file.
+    ///
+    /// # Errors
+    /// If the file is not a 64-bit little-endian relocatable BPF ELF file, or is corrupt.
+    pub fn parse(data: Vec<u8>) -> Result<Object, ObjectError> {
+        let elf = Elf::parse(data)?;
+        let symbols = Symbols::parse(&elf)?;
+        let mut warnings = Vec::new();
+        let btf = match elf.find(".BTF") {
+            Some(section) => {
+                let (btf, warning) = Btf::parse(elf.data(section).to_vec())?;
+                warnings.extend(warning);
+                Some(btf)
+            }
+            None => None,
+        };
+        let ext_section = elf.find(".BTF.ext");
+        let ext = match ext_section {
+            Some(section) => {
+                let mut lists = symbols.relocs.iter().filter(|r| r.target == section);
+                let relocs = lists.next().map_or(&[][..], |r| &r.relocs);
+                if lists.next().is_some() {
+                    return Err(ObjectError::corrupt(".BTF.ext", 0, "two relocation sections"));
+                }
+                let mut ext = BtfExt::parse(elf.data(section), relocs)?;
+                let code = elf.sections.iter().enumerate().rev().filter(|(_, s)| s.is_code());
+                let by_name: HashMap<&str, usize> = code.map(|(i, s)| (s.name.as_str(), i)).collect();
+                ext.resolve(|name| by_name.get(btf.as_ref()?.string(name)?.as_str()).copied());
+                Some(ext)
+            }
+            None => None,
+        };
+        let maps = Maps::read(&elf, &symbols, btf.as_ref());
+        let parts = Parts { elf: &elf, symbols: &symbols, maps: &maps, btf: btf.as_ref(), ext: ext.as_ref() };
+        let mut layout = Layout::read(&parts)?;
+        warnings.append(&mut layout.warnings);
+        Ok(Object { elf, symbols, btf, ext, ext_section, layout, bodies: BTreeMap::new(), maps, warnings })
+    }
+
+    /// All functions, by section and start.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.layout.functions
+    }
+
+    /// The first function of this name.
+    #[must_use]
+    pub fn function_named(&self, name: &str) -> Option<FuncId> {
+        self.functions().iter().position(|f| f.name == name).map(FuncId)
+    }
+
+    /// The code of a function as in the input, whatever [`Object::set_body`] did; empty if there is no such function.
+    #[must_use]
+    pub fn code(&self, f: FuncId) -> &[u8] {
+        self.functions()
+            .get(f.0)
+            .and_then(|f| self.elf.data(f.section_index).get(f.start * 8..(f.start + f.slots) * 8))
+            .unwrap_or(&[])
+    }
+
+    /// The references of a function's instructions, by slot.
+    #[must_use]
+    pub fn refs(&self, f: FuncId) -> &[Ref] {
+        self.layout.infos.get(f.0).map_or(&[], |i| &i.refs)
+    }
+
+    /// The CO-RE records of a function's instructions, by slot.
+    #[must_use]
+    pub fn core_relocs(&self, f: FuncId) -> &[CoreReloc] {
+        self.layout.infos.get(f.0).map_or(&[], |i| &i.core)
+    }
+
+    /// All maps.
+    #[must_use]
+    pub fn maps(&self) -> &[MapDef] {
+        &self.maps.defs
+    }
+
+    /// What was noticed while reading and will be left as it is, with section and offset.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Why this function must keep its body, if it must.
+    #[must_use]
+    pub fn locked(&self, f: FuncId) -> Option<&str> {
+        self.layout.infos.get(f.0).and_then(|i| i.locked.as_deref())
+    }
+
+    /// The signature of a function, if BTF has it.
+    #[must_use]
+    pub fn func_proto(&self, f: FuncId) -> Option<FuncProto> {
+        let function = self.functions().get(f.0)?;
+        let btf = self.btf.as_ref()?;
+        let by_record = self.records(FUNC_INFO, function).find(|r| r.slot() == function.start).map(|r| r.word(1));
+        btf.func_proto(by_record.or_else(|| btf.func_named(&function.name))?)
+    }
+
+    /// Source file, line and column of an instruction of the input, if BTF.ext has them.
+    #[must_use]
+    pub fn line_of(&self, f: FuncId, slot: usize) -> Option<(String, u32, u32)> {
+        let function = self.functions().get(f.0).filter(|f| slot < f.slots)?;
+        let at = function.start + slot;
+        let record = self
+            .records(LINE_INFO, function)
+            .filter(|r| r.slot() >= function.start && r.slot() <= at)
+            .max_by_key(|r| r.insn_off)?;
+        let file = self.btf.as_ref()?.string(record.word(1))?;
+        Some((file, record.word(3) >> 10, record.word(3) & 0x3ff))
+    }
+
+    fn records(&self, table: usize, f: &Function) -> impl Iterator<Item = &Record> + '_ {
+        let section = f.section_index;
+        self.ext.as_ref().into_iter().flat_map(move |e| e.records(table, section))
+    }
+
+    /// The body that changes nothing, as a starting point for changed ones.
+    ///
+    /// # Errors
+    /// If there is no such function.
+    pub fn identity_body(&self, f: FuncId) -> Result<Vec<NewInsn>, ObjectError> {
+        let function = self.functions().get(f.0).ok_or(ObjectError::NoSuchFunction { index: f.0 })?;
+        let code = self.code(f);
+        let mut body = Vec::with_capacity(function.slots);
+        let mut slot = 0;
+        while slot < function.slots {
+            let size = if code.get(slot * 8) == Some(&LD_IMM64) { 2 } else { 1 };
+            let bytes = code.get(slot * 8..(slot + size) * 8).or_else(|| code.get(slot * 8..)).unwrap_or(&[]).to_vec();
+            body.push(NewInsn { bytes, origin: Some(slot), refs_from: Some(slot) });
+            slot += size;
+        }
+        Ok(body)
+    }
+
+    /// Gives a function a new body. Jumps in it must be final. Immediates of calls and function
+    /// addresses need not be: they are set on writing, from what `refs_from` says. The body that
+    /// changes nothing takes an earlier change back.
+    ///
+    /// # Errors
+    /// If the function is locked, or the body is not well formed.
+    pub fn set_body(&mut self, f: FuncId, body: Vec<NewInsn>) -> Result<(), ObjectError> {
+        let function = self.functions().get(f.0).ok_or(ObjectError::NoSuchFunction { index: f.0 })?;
+        let same = self.is_identity(f, &body);
+        if let Some(reason) = self.locked(f) {
+            if same {
+                return Ok(());
+            }
+            return Err(ObjectError::Locked { function: function.name.clone(), reason: reason.to_owned() });
+        }
+        self.check_body(f, function, &body)?;
+        if same {
+            self.bodies.remove(&f.0);
+        } else {
+            self.bodies.insert(f.0, body);
+        }
+        Ok(())
+    }
+
+    /// Takes a new body back.
+    pub fn reset_body(&mut self, f: FuncId) {
+        self.bodies.remove(&f.0);
+    }
+
+    fn refs_at(&self, f: FuncId, slot: usize) -> &[Ref] {
+        let refs = self.refs(f);
+        let from = refs.partition_point(|r| r.slot < slot);
+        let to = refs.partition_point(|r| r.slot <= slot);
+        refs.get(from..to).unwrap_or(&[])
+    }
+
+    fn is_identity(&self, f: FuncId, body: &[NewInsn]) -> bool {
+        let mut slot = 0;
+        let carries = |slot: usize| {
+            !self.refs_at(f, slot).is_empty() || self.core_relocs(f).binary_search_by_key(&slot, |c| c.slot).is_ok()
+        };
+        for insn in body {
+            let same_refs = insn.refs_from == Some(slot) || (insn.refs_from.is_none() && !carries(slot));
+            if insn.origin != Some(slot) || !same_refs {
+                return false;
+            }
+            slot += insn.bytes.len() / 8;
+        }
+        body.iter().flat_map(|i| &i.bytes).eq(self.code(f))
+    }
+
+    fn check_body(&self, f: FuncId, function: &Function, body: &[NewInsn]) -> Result<(), ObjectError> {
+        let mut slot = 0;
+        let bad =
+            |slot: usize, problem: String| Err(ObjectError::Body { function: function.name.clone(), slot, problem });
+        if body.is_empty() {
+            return bad(0, "it is empty".into());
+        }
+        let code = self.layout.code.get(&function.section_index);
+        let starts =
+            |s: usize| s < function.slots && code.and_then(|c| c.starts.get(function.start + s)) == Some(&true);
+        for insn in body {
+            let op = insn.bytes.first().copied().unwrap_or(0);
+            let want = if op == LD_IMM64 { 16 } else { 8 };
+            if insn.bytes.len() != want {
+                return bad(slot, format!("{} bytes, expected {want}", insn.bytes.len()));
+            }
+            for (what, from) in [("origin", insn.origin), ("reference", insn.refs_from)] {
+                if let Some(from) = from.filter(|&s| !starts(s)) {
+                    return bad(slot, format!("its {what} is slot {from}, where no instruction starts"));
+                }
+            }
+            let refs = insn.refs_from.map_or(&[][..], |s| self.refs_at(f, s));
+            let source = insn.bytes.get(1).copied().unwrap_or(0) >> 4;
+            let mut code_ref = false;
+            for r in refs {
+                let fits = match r.kind {
+                    RefKind::Map { .. } | RefKind::Data { .. } | RefKind::FuncAddr { .. } => op == LD_IMM64,
+                    RefKind::Call { .. } => op == CALL && source == 1,
+                    RefKind::Extern { .. } => op == LD_IMM64 || op == CALL,
+                    RefKind::Other { .. } => false,
+                };
+                if !fits {
+                    return bad(slot, format!("opcode {op:#04x} cannot carry the reference of slot {}", r.slot));
+                }
+                code_ref = true;
+            }
+            if !code_ref && ((op == CALL && source == 1) || (op == LD_IMM64 && source == 4)) {
+                return bad(slot, "it points to code, but carries no reference saying where".into());
+            }
+            slot += insn.bytes.len() / 8;
+        }
+        Ok(())
+    }
+}

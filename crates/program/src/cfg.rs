@@ -1,0 +1,247 @@
+//! The data structure: functions, basic blocks, operations with their origin, symbolic references.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
+
+use crate::ProgKind;
+
+/// Index of a basic block in [`Function::blocks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(pub u32);
+
+impl BlockId {
+    /// The index as a `usize`.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for BlockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}", self.0)
+    }
+}
+
+/// What a relocated instruction refers to, named so that two versions of an object agree on it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Symbol {
+    /// The map with this name; `index` is its place in the object's map table.
+    Map {
+        /// Symbol name.
+        name: Arc<str>,
+        /// Index into the object's map table.
+        index: usize,
+    },
+    /// A byte of a global data section (`.data`, `.rodata`, `.bss`).
+    Data {
+        /// Section name.
+        section: Arc<str>,
+        /// Byte offset inside the section.
+        offset: i64,
+    },
+    /// A function of this object: callee of a bpf-to-bpf call, or a callback whose address is taken.
+    Func {
+        /// Symbol name.
+        name: Arc<str>,
+    },
+    /// An undefined symbol: kernel variable, kfunc, kconfig value.
+    Extern {
+        /// Symbol name.
+        name: Arc<str>,
+    },
+    /// A value patched by a CO-RE relocation: unknown until load.
+    Core {
+        /// `bpf_core_relo_kind`.
+        kind: u32,
+        /// BTF type id of the root type.
+        type_id: u32,
+        /// Access string such as `0:1:2`.
+        access: Arc<str>,
+    },
+}
+
+/// The tie between an instruction and the records of the original slot it stands for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Link {
+    /// Slot in the original function whose relocation and CO-RE records travel with this instruction.
+    pub slot: usize,
+    /// What the loader will put there.
+    pub symbol: Symbol,
+}
+
+/// A non-terminator instruction with its history.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Op {
+    /// The instruction. For linked ones the patched field is meaningless until load.
+    pub insn: Insn,
+    /// Slot of the original instruction this one descends from, for line information.
+    pub origin: Option<usize>,
+    /// Present when the loader patches this instruction.
+    pub link: Option<Link>,
+}
+
+impl Op {
+    /// An instruction without history or relocation.
+    pub fn new(insn: Insn) -> Op {
+        Op { insn, origin: None, link: None }
+    }
+
+    /// The same with a line-information origin.
+    pub fn with_origin(insn: Insn, origin: Option<usize>) -> Op {
+        Op { insn, origin, link: None }
+    }
+
+    /// Whether a CO-RE record hangs on it: such an instruction must keep its shape.
+    pub fn is_core(&self) -> bool {
+        matches!(self.link, Some(Link { symbol: Symbol::Core { .. }, .. }))
+    }
+}
+
+/// How a block ends.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Terminator {
+    /// Unconditional transfer (an explicit `goto`, or falling through).
+    Goto(BlockId),
+    /// Conditional jump.
+    Branch {
+        /// Condition.
+        cond: Cond,
+        /// Compare 32 or 64 bits.
+        width: Width,
+        /// Left operand.
+        dst: Reg,
+        /// Right operand.
+        src: Src,
+        /// Successor when the condition holds.
+        taken: BlockId,
+        /// Successor when it does not.
+        fall: BlockId,
+        /// Original slot.
+        origin: Option<usize>,
+    },
+    /// `may_goto`: a bounded-loop break the kernel decides at run time.
+    MayGoto {
+        /// Successor when the kernel's budget is spent.
+        taken: BlockId,
+        /// Successor otherwise.
+        fall: BlockId,
+        /// Original slot.
+        origin: Option<usize>,
+    },
+    /// `exit`
+    Exit {
+        /// Original slot.
+        origin: Option<usize>,
+    },
+}
+
+impl Terminator {
+    /// Successors in order taken, fall-through.
+    pub fn successors(&self) -> impl Iterator<Item = BlockId> {
+        let (a, b) = match *self {
+            Terminator::Goto(t) => (Some(t), None),
+            Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+                (Some(taken), Some(fall))
+            }
+            Terminator::Exit { .. } => (None, None),
+        };
+        a.into_iter().chain(b)
+    }
+
+    /// Rewrites every successor through `f`.
+    pub fn map_successors(&mut self, mut f: impl FnMut(BlockId) -> BlockId) {
+        match self {
+            Terminator::Goto(t) => *t = f(*t),
+            Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+                *taken = f(*taken);
+                *fall = f(*fall);
+            }
+            Terminator::Exit { .. } => {}
+        }
+    }
+
+    /// Registers the terminator itself reads.
+    pub fn uses(&self) -> RegSet {
+        match self {
+            Terminator::Branch { dst, src, .. } => {
+                let u = RegSet::of(*dst);
+                src.reg().map_or(u, |r| u.with(r))
+            }
+            Terminator::Exit { .. } => RegSet::of(Reg::R0),
+            _ => RegSet::EMPTY,
+        }
+    }
+
+    /// Original slot, where the terminator was an instruction.
+    pub fn origin(&self) -> Option<usize> {
+        match self {
+            Terminator::Goto(_) => None,
+            Terminator::Branch { origin, .. } | Terminator::MayGoto { origin, .. } | Terminator::Exit { origin } => {
+                *origin
+            }
+        }
+    }
+}
+
+/// A basic block: straight-line operations, then one terminator.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Block {
+    /// Operations in order; none of them transfers control (`ld_abs` may exit, as an event).
+    pub ops: Vec<Op>,
+    /// How it ends.
+    pub term: Terminator,
+}
+
+/// One function as a graph. Block 0 is the entry. [`Function::layout`] is the order in memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// Symbol name, for messages.
+    pub name: String,
+    /// What the kernel runs it as.
+    pub kind: ProgKind,
+    /// Blocks, indexed by [`BlockId`]. A block absent from `layout` is dead.
+    pub blocks: Vec<Block>,
+    /// Order of the live blocks in memory; the first is the entry.
+    pub layout: Vec<BlockId>,
+}
+
+impl Function {
+    /// The block with this id.
+    pub fn block(&self, b: BlockId) -> &Block {
+        &self.blocks[b.index()]
+    }
+
+    /// The block with this id, for changing.
+    pub fn block_mut(&mut self, b: BlockId) -> &mut Block {
+        &mut self.blocks[b.index()]
+    }
+
+    /// The entry block.
+    pub fn entry(&self) -> BlockId {
+        self.layout.first().copied().unwrap_or(BlockId(0))
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for &b in &self.layout {
+            writeln!(f, "{b}:")?;
+            for op in &self.block(b).ops {
+                writeln!(f, "    {}", op.insn)?;
+            }
+            match &self.block(b).term {
+                Terminator::Goto(t) => writeln!(f, "    goto {t}")?,
+                Terminator::Branch { cond, width, dst, src, taken, fall, .. } => {
+                    let jcc = Insn::Jcc { cond: *cond, width: *width, dst: *dst, src: *src, off: 0 }.to_string();
+                    let head = jcc.split(" goto").next().unwrap_or("");
+                    writeln!(f, "    {head} goto {taken} else {fall}")?;
+                }
+                Terminator::MayGoto { taken, fall, .. } => writeln!(f, "    may_goto {taken} else {fall}")?,
+                Terminator::Exit { .. } => writeln!(f, "    exit")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! What the kernel hands a program: program types and the fields of their context.
+//!
+//! Context fields are not memory: the verifier rewrites each access into a load from another kernel
+//! structure, so an access is identified by its offset and width, and some 32-bit fields *are* 64-bit
+//! pointers. This table says which. Sources: `struct xdp_md`, `struct __sk_buff` and
+//! `struct bpf_sock_addr` in `include/uapi/linux/bpf.h`; `xdp_is_valid_access`,
+//! `bpf_skb_is_valid_access`, `sock_addr_is_valid_access` in `net/core/filter.c`;
+//! `tp_prog_is_valid_access` and `kprobe_prog_is_valid_access` in `kernel/trace/bpf_trace.c`.
+
+/// What a function runs as, as far as its meaning depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ProgKind {
+    /// `BPF_PROG_TYPE_XDP`: context `xdp_md`.
+    Xdp,
+    /// Types whose context is `__sk_buff`: tc, socket filter, cgroup skb, lwt, sk_skb, flow dissector.
+    Skb,
+    /// `BPF_PROG_TYPE_CGROUP_SOCK_ADDR`.
+    SockAddr,
+    /// Tracepoint, kprobe, raw tracepoint …: the context is plain read-only memory.
+    Tracing,
+    /// A subprogram: up to five arguments in r1 … r5, full r0 returned.
+    Subprogram,
+    /// Anything else: nothing is known about its context.
+    #[default]
+    Other,
+}
+
+impl ProgKind {
+    /// The kind that libbpf derives from an ELF section name (libbpf `section_defs`).
+    pub fn from_section(section: &str) -> ProgKind {
+        let s = section.trim_start_matches('?');
+        let head = s.split(['/', '.']).next().unwrap_or(s);
+        match head {
+            "xdp" | "xdp_devmap" | "xdp_cpumap" => ProgKind::Xdp,
+            _ if head.starts_with("xdp") => ProgKind::Xdp,
+            "tc" | "tcx" | "netkit" | "classifier" | "action" | "socket" | "cgroup_skb" | "lwt_in" | "lwt_out"
+            | "lwt_xmit" | "lwt_seg6local" | "sk_skb" | "flow_dissector" => ProgKind::Skb,
+            _ if head.starts_with("socket") || head.starts_with("classifier") => ProgKind::Skb,
+            "cgroup" => match s.split('/').nth(1).unwrap_or("") {
+                "skb" => ProgKind::Skb,
+                m if m.starts_with("bind")
+                    || m.starts_with("connect")
+                    || m.starts_with("sendmsg")
+                    || m.starts_with("recvmsg")
+                    || m.starts_with("getpeername")
+                    || m.starts_with("getsockname") =>
+                {
+                    if m == "bind4" || m == "bind6" || m.ends_with('4') || m.ends_with('6') || m.ends_with("unix") {
+                        ProgKind::SockAddr
+                    } else {
+                        ProgKind::Other
+                    }
+                }
+                _ => ProgKind::Other,
+            },
+            "tracepoint" | "tp" | "kprobe" | "kretprobe" | "ksyscall" | "kretsyscall" | "uprobe" | "uretprobe"
+            | "usdt" | "raw_tracepoint" | "raw_tp" => ProgKind::Tracing,
+            _ => ProgKind::Other,
+        }
+    }
+
+    /// How many low bits of r0 the hook reads at `exit` (64 for subprograms). The kernel's test-run
+    /// and every hook of these types take an `int`/`u32`; where we are not sure we demand all 64.
+    pub fn return_bits(self) -> u32 {
+        match self {
+            ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing | ProgKind::SockAddr => 32,
+            ProgKind::Subprogram | ProgKind::Other => 64,
+        }
+    }
+}
+
+/// What a context field means.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FieldKind {
+    /// A number; `narrow` if loads of fewer bytes read exactly those bytes of it.
+    Scalar {
+        /// Narrower loads inside the field are allowed and mean the same bytes.
+        narrow: bool,
+    },
+    /// Start of packet data.
+    PacketData,
+    /// End of packet data.
+    PacketEnd,
+    /// Start of packet metadata.
+    PacketMeta,
+    /// Real bytes that behave as memory (`__sk_buff::cb`).
+    Memory,
+    /// A pointer to some kernel object.
+    Pointer,
+}
+
+/// A field found by [`ctx_field`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CtxField {
+    /// Offset of the field's first byte.
+    pub offset: u32,
+    /// Width of the field in bytes.
+    pub size: u32,
+    /// Its meaning.
+    pub kind: FieldKind,
+}
+
+const SKB_DATA: u32 = 76;
+const SKB_DATA_END: u32 = 80;
+const SKB_CB: u32 = 48;
+const SKB_CB_END: u32 = 68;
+const SKB_DATA_META: u32 = 140;
+const SKB_FLOW_KEYS: u32 = 144;
+const SKB_SK: u32 = 168;
+
+/// The field of `kind`'s context that holds byte `offset`; `None` if the context is not described here.
+pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
+    let off = u32::try_from(offset).ok()?;
+    let word = |kind| Some(CtxField { offset: off & !3, size: 4, kind });
+    match kind {
+        ProgKind::Xdp => match off & !3 {
+            0 => word(FieldKind::PacketData),
+            4 => word(FieldKind::PacketEnd),
+            8 => word(FieldKind::PacketMeta),
+            12..=20 => word(FieldKind::Scalar { narrow: false }),
+            _ => None,
+        },
+        ProgKind::Skb => match off {
+            SKB_CB..SKB_CB_END => Some(CtxField { offset: SKB_CB, size: SKB_CB_END - SKB_CB, kind: FieldKind::Memory }),
+            SKB_DATA..SKB_DATA_END => word(FieldKind::PacketData),
+            SKB_DATA_END..84 => word(FieldKind::PacketEnd),
+            SKB_DATA_META..SKB_FLOW_KEYS => word(FieldKind::PacketMeta),
+            SKB_FLOW_KEYS..152 => Some(CtxField { offset: SKB_FLOW_KEYS, size: 8, kind: FieldKind::Pointer }),
+            SKB_SK..176 => Some(CtxField { offset: SKB_SK, size: 8, kind: FieldKind::Pointer }),
+            152..160 => Some(CtxField { offset: 152, size: 8, kind: FieldKind::Scalar { narrow: false } }),
+            184..192 => Some(CtxField { offset: 184, size: 8, kind: FieldKind::Scalar { narrow: false } }),
+            0..192 => word(FieldKind::Scalar { narrow: true }),
+            _ => None,
+        },
+        ProgKind::SockAddr => match off {
+            28..40 => word(FieldKind::Scalar { narrow: false }),
+            0..60 => word(FieldKind::Scalar { narrow: true }),
+            64..72 => Some(CtxField { offset: 64, size: 8, kind: FieldKind::Pointer }),
+            _ => None,
+        },
+        ProgKind::Tracing => Some(CtxField { offset: off, size: 1, kind: FieldKind::Memory }),
+        ProgKind::Subprogram | ProgKind::Other => None,
+    }
+}

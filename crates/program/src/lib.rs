@@ -1,0 +1,20 @@
+//! The control-flow graph of one function, between the ELF object and everything that reasons.
+//!
+//! One idea: jump offsets and relocations disappear. A [`Function`] is a graph of basic blocks whose
+//! edges are block names, and an instruction that the loader will patch carries a [`Link`] naming
+//! *what* it refers to (a map, a global, a function, a CO-RE field) and *which* original slot's
+//! records travel with it. [`build`] makes the graph from an object, [`lower`] turns it back into
+//! slots with final jump offsets; a function that cannot be represented is refused with a reason and
+//! left as it was.
+
+mod build;
+mod cfg;
+mod context;
+mod graph;
+mod lower;
+
+pub use build::{BuildError, build, build_from_insns};
+pub use cfg::{Block, BlockId, Function, Link, Op, Symbol, Terminator};
+pub use context::{CtxField, FieldKind, ProgKind, ctx_field};
+pub use graph::{Dominators, predecessors, reverse_postorder, successors};
+pub use lower::{LowerError, Lowered, lower, slot_count};

@@ -1,0 +1,571 @@
+//! From terms to clauses: the bit-blaster over CaDiCaL, and models back to numbers.
+//!
+//! Every gate is made once (structural hashing) and simplified against constants. Initial memory
+//! bytes are fresh variables; two of them whose addresses may be equal get the congruence clause
+//! (equal addresses imply equal bytes), which together is Ackermann's reduction of the array theory.
+
+use rustc_hash::FxHashMap;
+use rustsat::solvers::{LimitConflicts, Solve, SolverResult};
+use rustsat::types::{Clause, Lit, TernaryVal};
+use rustsat_cadical::CaDiCaL;
+
+use crate::term::{MemId, MemNode, Node, TermId, Terms, VarId, mask};
+
+/// Answer of the solver to "can all these be true at once?".
+#[derive(Debug)]
+pub enum Answer {
+    /// Never.
+    Unsat,
+    /// Yes: for these values.
+    Sat(Model),
+    /// The conflict limit was reached.
+    Unknown,
+}
+
+/// Values of variables and initial memory bytes under which a query is satisfied.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// Values of the variables the query mentions; others are free (0).
+    pub vars: FxHashMap<VarId, u64>,
+    /// Initial bytes: (memory, address) → byte; others are free (0).
+    pub bytes: FxHashMap<(MemId, u64), u8>,
+}
+
+impl Model {
+    /// The value of `t` under this model.
+    pub fn eval(&self, terms: &Terms, t: TermId) -> u64 {
+        self.eval_memo(terms, t, &mut FxHashMap::default())
+    }
+
+    /// The value of `t`, sharing `memo` among calls.
+    pub fn eval_memo(&self, terms: &Terms, t: TermId, memo: &mut FxHashMap<TermId, u64>) -> u64 {
+        let mut stack = vec![t];
+        while let Some(&t) = stack.last() {
+            if memo.contains_key(&t) {
+                stack.pop();
+                continue;
+            }
+            let before = stack.len();
+            children(terms.node(t), &mut |c| {
+                if !memo.contains_key(&c) {
+                    stack.push(c);
+                }
+            });
+            if stack.len() == before {
+                let v = self.eval_node(terms, t, memo);
+                memo.insert(t, v);
+                stack.pop();
+            }
+        }
+        memo[&t]
+    }
+
+    fn eval_node(&self, terms: &Terms, t: TermId, memo: &FxHashMap<TermId, u64>) -> u64 {
+        let w = terms.width(t);
+        let v = |x: &TermId| memo[x];
+        let signed = |x: &TermId| {
+            let s = 64 - terms.width(*x);
+            ((memo[x] << s) as i64) >> s
+        };
+        let r = match terms.node(t) {
+            Node::Const(k) => *k,
+            Node::Var(x) => self.vars.get(x).copied().unwrap_or(0),
+            Node::Sum(ts, k) => ts.iter().fold(*k, |a, (x, c)| a.wrapping_add(v(x).wrapping_mul(*c))),
+            Node::Mul(a, b) => v(a).wrapping_mul(v(b)),
+            Node::Udiv(a, b) => v(a).checked_div(v(b)).unwrap_or(u64::MAX),
+            Node::Urem(a, b) => v(a).checked_rem(v(b)).unwrap_or(v(a)),
+            Node::And(a, b) => v(a) & v(b),
+            Node::Or(a, b) => v(a) | v(b),
+            Node::Xor(a, b) => v(a) ^ v(b),
+            Node::Shl(a, b) => v(a).checked_shl(v(b) as u32).unwrap_or(0),
+            Node::Lshr(a, b) => v(a).checked_shr(v(b) as u32).unwrap_or(0),
+            Node::Ashr(a, b) => (signed(a) >> v(b).min(63)) as u64,
+            Node::Concat(ps) => {
+                let (mut r, mut at) = (0u64, 0);
+                for p in ps.iter() {
+                    r |= v(p) << at;
+                    at += terms.width(*p);
+                }
+                r
+            }
+            Node::Extract(a, lo) => v(a) >> lo,
+            Node::SExt(a) => signed(a) as u64,
+            Node::Ite(c, a, b) => {
+                if v(c) != 0 {
+                    v(a)
+                } else {
+                    v(b)
+                }
+            }
+            Node::Eq(a, b) => u64::from(v(a) == v(b)),
+            Node::Ult(a, b) => u64::from(v(a) < v(b)),
+            Node::Slt(a, b) => u64::from(signed(a) < signed(b)),
+            Node::All(ts) => u64::from(ts.iter().all(|x| v(x) != 0)),
+            Node::Not(a) => 1 ^ v(a),
+            Node::Select(m, a) => u64::from(self.bytes.get(&(*m, v(a))).copied().unwrap_or(0)),
+        };
+        r & mask(w)
+    }
+
+    /// The byte of `mem` at a concrete address.
+    pub fn eval_byte(&self, terms: &Terms, mem: MemId, addr: u64, memo: &mut FxHashMap<TermId, u64>) -> u8 {
+        let mut m = mem;
+        loop {
+            match terms.mem(m) {
+                MemNode::Base { .. } => return self.bytes.get(&(m, addr)).copied().unwrap_or(0),
+                MemNode::Ite(c, a, b) => m = if self.eval_memo(terms, *c, memo) != 0 { *a } else { *b },
+                MemNode::Chunk { prev, base, bytes } => {
+                    let b = self.eval_memo(terms, *base, memo);
+                    match bytes.iter().find(|(o, _)| b.wrapping_add(*o as u64) == addr) {
+                        Some((_, v)) => return self.eval_memo(terms, *v, memo) as u8,
+                        None => m = *prev,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls `f` with every term `n` depends on directly.
+pub fn children(n: &Node, f: &mut impl FnMut(TermId)) {
+    match n {
+        Node::Const(_) | Node::Var(_) => {}
+        Node::Sum(ts, _) => ts.iter().for_each(|(t, _)| f(*t)),
+        Node::Mul(a, b)
+        | Node::Udiv(a, b)
+        | Node::Urem(a, b)
+        | Node::And(a, b)
+        | Node::Or(a, b)
+        | Node::Xor(a, b)
+        | Node::Shl(a, b)
+        | Node::Lshr(a, b)
+        | Node::Ashr(a, b)
+        | Node::Eq(a, b)
+        | Node::Ult(a, b)
+        | Node::Slt(a, b) => {
+            f(*a);
+            f(*b);
+        }
+        Node::Concat(ts) | Node::All(ts) => ts.iter().for_each(|t| f(*t)),
+        Node::Extract(a, _) | Node::SExt(a) | Node::Not(a) | Node::Select(_, a) => f(*a),
+        Node::Ite(c, a, b) => {
+            f(*c);
+            f(*a);
+            f(*b);
+        }
+    }
+}
+
+/// A literal in DIMACS convention: ±(index + 1). [`TRUE`] is the constant.
+type L = i32;
+const TRUE: L = 1;
+const FALSE: L = -1;
+
+/// One query being built. Terms are asserted, then solved once.
+pub struct Blaster<'t> {
+    terms: &'t mut Terms,
+    sat: CaDiCaL<'static, 'static>,
+    next: i32,
+    bits: FxHashMap<TermId, Vec<L>>,
+    ands: FxHashMap<(L, L), L>,
+    xors: FxHashMap<(L, L), L>,
+    selects: FxHashMap<MemId, Vec<(TermId, TermId)>>,
+    vars: Vec<(VarId, TermId)>,
+    clauses: usize,
+}
+
+impl<'t> Blaster<'t> {
+    /// An empty query over `terms`.
+    pub fn new(terms: &'t mut Terms) -> Blaster<'t> {
+        let mut b = Blaster {
+            terms,
+            sat: CaDiCaL::default(),
+            next: 1,
+            bits: FxHashMap::default(),
+            ands: FxHashMap::default(),
+            xors: FxHashMap::default(),
+            selects: FxHashMap::default(),
+            vars: Vec::new(),
+            clauses: 0,
+        };
+        b.clause(&[TRUE]);
+        b
+    }
+
+    /// Requires a truth value.
+    pub fn assert(&mut self, t: TermId) {
+        let l = self.blast(t)[0];
+        self.clause(&[l]);
+    }
+
+    /// Solves what was asserted, within a number of conflicts.
+    pub fn solve(mut self, conflicts: u32) -> Answer {
+        if self.sat.limit_conflicts(Some(conflicts)).is_err() {
+            return Answer::Unknown;
+        }
+        match self.sat.solve() {
+            Ok(SolverResult::Unsat) => Answer::Unsat,
+            Ok(SolverResult::Sat) => Answer::Sat(self.model()),
+            _ => Answer::Unknown,
+        }
+    }
+
+    fn model(&self) -> Model {
+        let value = |bits: &[L]| -> u64 {
+            bits.iter().enumerate().fold(0, |v, (i, l)| v | u64::from(self.holds(*l)) << i)
+        };
+        let mut m = Model::default();
+        for (v, t) in &self.vars {
+            m.vars.insert(*v, value(&self.bits[t]));
+        }
+        for (mem, list) in &self.selects {
+            for (addr, t) in list {
+                let a = self.bits.get(addr).map(|b| value(b)).or(self.terms.as_const(*addr)).unwrap_or(0);
+                m.bytes.insert((*mem, a), value(&self.bits[t]) as u8);
+            }
+        }
+        m
+    }
+
+    fn holds(&self, l: L) -> bool {
+        let lit = Lit::new(l.unsigned_abs() - 1, l < 0);
+        matches!(self.sat.lit_val(lit), Ok(TernaryVal::True))
+    }
+
+    fn clause(&mut self, ls: &[L]) {
+        self.clauses += 1;
+        let c: Clause = ls.iter().map(|l| Lit::new(l.unsigned_abs() - 1, *l < 0)).collect();
+        // An out-of-memory error inside the solver surfaces as an interrupted solve.
+        let _ = self.sat.add_clause(c);
+    }
+
+    fn fresh(&mut self) -> L {
+        self.next += 1;
+        self.next
+    }
+
+    fn and(&mut self, a: L, b: L) -> L {
+        if a == FALSE || b == FALSE || a == -b {
+            return FALSE;
+        }
+        if a == TRUE || a == b {
+            return b;
+        }
+        if b == TRUE {
+            return a;
+        }
+        let key = (a.min(b), a.max(b));
+        if let Some(&g) = self.ands.get(&key) {
+            return g;
+        }
+        let g = self.fresh();
+        self.clause(&[-g, a]);
+        self.clause(&[-g, b]);
+        self.clause(&[g, -a, -b]);
+        self.ands.insert(key, g);
+        g
+    }
+
+    fn or(&mut self, a: L, b: L) -> L {
+        -self.and(-a, -b)
+    }
+
+    fn xor(&mut self, a: L, b: L) -> L {
+        match (a, b) {
+            (TRUE, _) => return -b,
+            (FALSE, _) => return b,
+            (_, TRUE) => return -a,
+            (_, FALSE) => return a,
+            _ if a == b => return FALSE,
+            _ if a == -b => return TRUE,
+            _ => {}
+        }
+        let flip = (a < 0) != (b < 0);
+        let (x, y) = (a.abs().min(b.abs()), a.abs().max(b.abs()));
+        let g = match self.xors.get(&(x, y)) {
+            Some(&g) => g,
+            None => {
+                let g = self.fresh();
+                self.clause(&[-g, x, y]);
+                self.clause(&[-g, -x, -y]);
+                self.clause(&[g, -x, y]);
+                self.clause(&[g, x, -y]);
+                self.xors.insert((x, y), g);
+                g
+            }
+        };
+        if flip { -g } else { g }
+    }
+
+    fn mux(&mut self, c: L, a: L, b: L) -> L {
+        match c {
+            TRUE => return a,
+            FALSE => return b,
+            _ => {}
+        }
+        if a == b {
+            return a;
+        }
+        if a == -b {
+            return self.xor(c, b);
+        }
+        let x = self.and(c, a);
+        let y = self.and(-c, b);
+        self.or(x, y)
+    }
+
+    fn full_adder(&mut self, a: L, b: L, c: L) -> (L, L) {
+        let ab = self.xor(a, b);
+        let s = self.xor(ab, c);
+        let x = self.and(a, b);
+        let y = self.and(ab, c);
+        (s, self.or(x, y))
+    }
+
+    fn add(&mut self, a: &[L], b: &[L], carry: L) -> Vec<L> {
+        let mut c = carry;
+        let mut out = Vec::with_capacity(a.len());
+        for (x, y) in a.iter().zip(b) {
+            let (s, k) = self.full_adder(*x, *y, c);
+            out.push(s);
+            c = k;
+        }
+        out
+    }
+
+    /// `a < b`, unsigned: the borrow of `a - b`.
+    fn less(&mut self, a: &[L], b: &[L]) -> L {
+        let mut borrow = FALSE;
+        for (x, y) in a.iter().zip(b) {
+            let differ = self.xor(*x, *y);
+            borrow = self.mux(differ, *y, borrow);
+        }
+        borrow
+    }
+
+    fn equal(&mut self, a: &[L], b: &[L]) -> L {
+        let mut all = TRUE;
+        for (x, y) in a.iter().zip(b) {
+            let d = self.xor(*x, *y);
+            all = self.and(all, -d);
+        }
+        all
+    }
+
+    fn number(&self, w: u32, v: u64) -> Vec<L> {
+        (0..w).map(|i| if v >> i & 1 == 1 { TRUE } else { FALSE }).collect()
+    }
+
+    fn times_const(&mut self, a: &[L], c: u64) -> Vec<L> {
+        let w = a.len();
+        let c = c & mask(w as u32);
+        let neg = c.wrapping_neg() & mask(w as u32);
+        let (m, subtract) = if neg.count_ones() < c.count_ones() { (neg, true) } else { (c, false) };
+        let mut acc = self.number(w as u32, 0);
+        for s in 0..w {
+            if m >> s & 1 == 1 {
+                let shifted: Vec<L> =
+                    std::iter::repeat_n(FALSE, s).chain(a.iter().copied()).take(w).collect();
+                acc = self.add(&acc, &shifted, FALSE);
+            }
+        }
+        if subtract {
+            let inv: Vec<L> = acc.iter().map(|l| -l).collect();
+            let zero = self.number(w as u32, 0);
+            acc = self.add(&zero, &inv, TRUE);
+        }
+        acc
+    }
+
+    fn multiply(&mut self, a: &[L], b: &[L]) -> Vec<L> {
+        let w = a.len();
+        let mut acc = self.number(w as u32, 0);
+        for (s, bit) in b.iter().enumerate() {
+            if *bit == FALSE {
+                continue;
+            }
+            let mut row = vec![FALSE; s];
+            for x in &a[..w - s] {
+                row.push(self.and(*x, *bit));
+            }
+            acc = self.add(&acc, &row, FALSE);
+        }
+        acc
+    }
+
+    /// Restoring division: quotient and remainder, all ones and the dividend for a zero divisor.
+    fn divide(&mut self, a: &[L], b: &[L]) -> (Vec<L>, Vec<L>) {
+        let w = a.len();
+        let mut rem = vec![FALSE; w + 1];
+        let mut divisor = b.to_vec();
+        divisor.push(FALSE);
+        let inv: Vec<L> = divisor.iter().map(|l| -l).collect();
+        let mut q = vec![FALSE; w];
+        for i in (0..w).rev() {
+            rem.pop();
+            rem.insert(0, a[i]);
+            let below = self.less(&rem, &divisor);
+            let diff = self.add(&rem, &inv, TRUE);
+            for (r, d) in rem.iter_mut().zip(diff) {
+                *r = self.mux(below, *r, d);
+            }
+            q[i] = -below;
+        }
+        rem.truncate(w);
+        (q, rem)
+    }
+
+    fn shift(&mut self, a: &[L], amount: &[L], left: bool, fill: L) -> Vec<L> {
+        let w = a.len();
+        let mut cur = a.to_vec();
+        for (i, bit) in amount.iter().enumerate() {
+            let by = if i < 7 { 1usize << i } else { w };
+            let mut next = Vec::with_capacity(w);
+            for j in 0..w {
+                let from = if left { j.checked_sub(by) } else { Some(j + by).filter(|k| *k < w) };
+                let moved = from.map_or(fill, |k| cur[k]);
+                next.push(self.mux(*bit, moved, cur[j]));
+            }
+            cur = next;
+        }
+        cur
+    }
+
+    /// The literals of `t`, least significant first.
+    fn blast(&mut self, t: TermId) -> Vec<L> {
+        if let Some(v) = self.bits.get(&t) {
+            return v.clone();
+        }
+        let mut stack = vec![t];
+        while let Some(&t) = stack.last() {
+            if self.bits.contains_key(&t) {
+                stack.pop();
+                continue;
+            }
+            let before = stack.len();
+            let node = self.terms.node(t).clone();
+            children(&node, &mut |c| {
+                if !self.bits.contains_key(&c) {
+                    stack.push(c);
+                }
+            });
+            if stack.len() == before {
+                let v = self.blast_node(t, &node);
+                debug_assert_eq!(v.len() as u32, self.terms.width(t));
+                self.bits.insert(t, v);
+                if let Node::Select(m, a) = node {
+                    self.congruence(m, a, t);
+                }
+                stack.pop();
+            }
+        }
+        self.bits[&t].clone()
+    }
+
+    /// Equal addresses hold equal bytes.
+    fn congruence(&mut self, m: MemId, addr: TermId, byte: TermId) {
+        let others = self.selects.entry(m).or_default().clone();
+        self.selects.entry(m).or_default().push((addr, byte));
+        for (other, other_byte) in others {
+            let same = self.terms.eq(addr, other);
+            if self.terms.as_const(same) == Some(0) {
+                continue;
+            }
+            let same = self.blast(same)[0];
+            let (x, y) = (self.bits[&byte].clone(), self.bits[&other_byte].clone());
+            let equal = self.equal(&x, &y);
+            self.clause(&[-same, equal]);
+        }
+    }
+
+    fn blast_node(&mut self, t: TermId, node: &Node) -> Vec<L> {
+        let w = self.terms.width(t);
+        let get = |s: &Self, x: &TermId| s.bits[x].clone();
+        match node {
+            Node::Const(k) => self.number(w, *k),
+            Node::Var(v) => {
+                self.vars.push((*v, t));
+                (0..w).map(|_| self.fresh()).collect()
+            }
+            Node::Select(..) => (0..w).map(|_| self.fresh()).collect(),
+            Node::Sum(ts, k) => {
+                let mut acc = self.number(w, *k);
+                for (x, c) in ts.iter() {
+                    let a = get(self, x);
+                    let p = self.times_const(&a, *c);
+                    acc = self.add(&acc, &p, FALSE);
+                }
+                acc
+            }
+            Node::Mul(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                self.multiply(&a, &b)
+            }
+            Node::Udiv(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                self.divide(&a, &b).0
+            }
+            Node::Urem(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                self.divide(&a, &b).1
+            }
+            Node::And(a, b) => self.bitwise(a, b, Blaster::and),
+            Node::Or(a, b) => self.bitwise(a, b, Blaster::or),
+            Node::Xor(a, b) => self.bitwise(a, b, Blaster::xor),
+            Node::Shl(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                self.shift(&a, &b, true, FALSE)
+            }
+            Node::Lshr(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                self.shift(&a, &b, false, FALSE)
+            }
+            Node::Ashr(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                let sign = a[a.len() - 1];
+                self.shift(&a, &b, false, sign)
+            }
+            Node::Concat(ps) => ps.iter().flat_map(|p| self.bits[p].clone()).collect(),
+            Node::Extract(a, lo) => self.bits[a][*lo as usize..(*lo + w) as usize].to_vec(),
+            Node::SExt(a) => {
+                let mut v = get(self, a);
+                let sign = v[v.len() - 1];
+                v.resize(w as usize, sign);
+                v
+            }
+            Node::Ite(c, a, b) => {
+                let (c, a, b) = (get(self, c)[0], get(self, a), get(self, b));
+                a.iter().zip(&b).map(|(x, y)| self.mux(c, *x, *y)).collect()
+            }
+            Node::Eq(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                vec![self.equal(&a, &b)]
+            }
+            Node::Ult(a, b) => {
+                let (a, b) = (get(self, a), get(self, b));
+                vec![self.less(&a, &b)]
+            }
+            Node::Slt(a, b) => {
+                let (mut a, mut b) = (get(self, a), get(self, b));
+                let top = a.len() - 1;
+                a[top] = -a[top];
+                b[top] = -b[top];
+                vec![self.less(&a, &b)]
+            }
+            Node::All(ts) => {
+                let mut all = TRUE;
+                for x in ts.iter() {
+                    let l = self.bits[x][0];
+                    all = self.and(all, l);
+                }
+                vec![all]
+            }
+            Node::Not(a) => vec![-self.bits[a][0]],
+        }
+    }
+
+    fn bitwise(&mut self, a: &TermId, b: &TermId, f: fn(&mut Self, L, L) -> L) -> Vec<L> {
+        let (a, b) = (self.bits[a].clone(), self.bits[b].clone());
+        a.iter().zip(&b).map(|(x, y)| f(self, *x, *y)).collect()
+    }
+}

@@ -1,0 +1,535 @@
+//! What the two sides of a proof share: the term graph, what its variables mean, and the events.
+//!
+//! The idea behind the variables: everything a program cannot compute itself is a function of *where
+//! it comes from*, so it gets a [`VarKey`] and both sides get the same variable for the same key. The
+//! idea behind events: calls and the like form a history, the *world*; each event makes a new world
+//! from the one before and from everything the callee can observe. Equal histories are equal numbers.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+use bpf_isa::Insn;
+use bpf_program::Symbol;
+
+use crate::blast::{Answer, Blaster};
+use crate::term::{MemId, Node, TermId, Terms, VarId};
+
+/// A region of memory. Different regions never overlap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Region {
+    /// The frame of the function itself.
+    Stack,
+    /// The program's context, as fields.
+    Ctx,
+    /// Bytes of the context that behave as memory.
+    CtxBytes,
+    /// Packet data and metadata.
+    Packet,
+    /// One past the packet: never accessed.
+    PacketEnd,
+    /// Values of the map with this name.
+    MapValue(Arc<str>),
+    /// A map itself: only handed to helpers.
+    Map(Arc<str>),
+    /// A global data section.
+    Data(Arc<str>),
+    /// Memory that a helper handed out afresh.
+    Fresh,
+    /// A kernel object.
+    Kernel,
+    /// Everything at once: used when the provenance of some access is unknown.
+    Anything,
+}
+
+impl Region {
+    /// Whether others may access it at the same time, so that the order, number and granularity of
+    /// accesses matter.
+    pub fn shared(&self) -> bool {
+        matches!(self, Region::MapValue(_) | Region::Data(_) | Region::Kernel | Region::Anything)
+    }
+}
+
+/// Where the value of a variable comes from.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum VarKey {
+    /// Register at entry of the region being proven.
+    EntryReg(u8),
+    /// Base address of an object known at entry, numbered by the caller.
+    EntryBase(u32),
+    /// An eight-byte stack slot at entry, by offset.
+    EntrySlot(i64),
+    /// Frame pointer.
+    Frame,
+    /// The context pointer.
+    CtxPointer,
+    /// Start, end or metadata start of the packet (by context offset), as of a version.
+    PacketPointer(i64, TermId),
+    /// A context field: offset, bytes, version.
+    CtxField(i64, u32, TermId),
+    /// r0 after an event.
+    Ret(u32),
+    /// Byte `i` that event wrote through argument `arg`.
+    Written(u32, u8, u32),
+    /// A clobbered register after an event.
+    Clobbered(u32, u8),
+    /// What the loader puts into an instruction.
+    Symbol(Symbol),
+    /// An unlinked pseudo `ld_imm64`.
+    Pseudo(u8, u64),
+    /// Result of an instruction patched by CO-RE.
+    Core(Symbol, Insn, Vec<TermId>, Vec<MemId>),
+    /// Result of an address-space cast.
+    Cast(u32, TermId),
+    /// Anything: used where a value is dead.
+    Dead,
+}
+
+/// What a variable is known to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    /// A number.
+    Scalar,
+    /// The base address of an object.
+    Pointer(Region),
+    /// Not known: perhaps a pointer, perhaps even into this frame.
+    Unknown,
+}
+
+/// Something the outside world can notice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Event {
+    /// The world before.
+    pub before: TermId,
+    /// What it is.
+    pub what: EventKind,
+    /// Arguments and bytes read, in a fixed order for each kind.
+    pub args: Vec<TermId>,
+    /// Memories it can observe, with their regions.
+    pub mems: Vec<(u32, MemId)>,
+}
+
+/// Kind of event.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum EventKind {
+    /// A call: helper, kfunc, subprogram.
+    Call(Insn, Option<Symbol>),
+    /// A store to a context field: offset and width.
+    CtxStore(i64, u32),
+    /// An atomic read-modify-write.
+    Atomic(Insn),
+    /// A legacy packet load.
+    LegacyLoad(u32, i32),
+    /// An acquire or release fence.
+    Fence,
+    /// A store patched by CO-RE.
+    CoreStore(Symbol, Insn),
+}
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// SAT conflicts per query.
+    pub conflicts: u32,
+    /// Elementary term operations for the whole proof.
+    pub work: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { conflicts: 20_000, work: 20_000_000 }
+    }
+}
+
+/// Counters of a proof, for reports and benchmarks.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Equalities decided because both sides were the same node.
+    pub trivial: u64,
+    /// Queries that went to the SAT solver.
+    pub sat_calls: u64,
+}
+
+/// The shared side of a proof.
+pub struct Context {
+    /// The term graph.
+    pub terms: Terms,
+    vars: FxHashMap<VarKey, TermId>,
+    keys: FxHashMap<VarId, VarKey>,
+    meanings: FxHashMap<VarId, Meaning>,
+    regions: Vec<Region>,
+    region_ids: FxHashMap<Region, u32>,
+    /// Events by number − 1; world 0 is the entry.
+    pub events: Vec<Event>,
+    event_ids: FxHashMap<Event, u32>,
+    by_before: FxHashMap<TermId, Vec<u32>>,
+    /// What may be assumed: truth values.
+    pub assumptions: Vec<TermId>,
+    /// Whether provenance is given up: all memory is one region.
+    pub one_memory: bool,
+    /// With one memory: the frame's address never leaked, so that unknown pointers are elsewhere and
+    /// the stack keeps a memory of its own.
+    pub frame_private: bool,
+    /// Limits.
+    pub limits: Limits,
+    /// Counters.
+    pub stats: Stats,
+    region_memo: FxHashMap<TermId, Option<Region>>,
+    stack_memo: FxHashMap<TermId, bool>,
+}
+
+/// Width of the numbers that name worlds.
+const WORLD_BITS: u32 = 32;
+
+impl Context {
+    /// An empty context.
+    pub fn new(limits: Limits) -> Context {
+        Context {
+            terms: Terms::new(),
+            vars: FxHashMap::default(),
+            keys: FxHashMap::default(),
+            meanings: FxHashMap::default(),
+            regions: Vec::new(),
+            region_ids: FxHashMap::default(),
+            events: Vec::new(),
+            event_ids: FxHashMap::default(),
+            by_before: FxHashMap::default(),
+            assumptions: Vec::new(),
+            one_memory: false,
+            frame_private: false,
+            limits,
+            stats: Stats::default(),
+            region_memo: FxHashMap::default(),
+            stack_memo: FxHashMap::default(),
+        }
+    }
+
+    /// Whether the work limit is spent.
+    pub fn exhausted(&self) -> bool {
+        self.terms.work() > self.limits.work
+    }
+
+    /// The world at entry.
+    pub fn entry_world(&mut self) -> TermId {
+        self.terms.constant(WORLD_BITS, 0)
+    }
+
+    /// The variable for `key`, made at first use with this width and meaning.
+    pub fn var(&mut self, key: VarKey, width: u32, meaning: Meaning) -> TermId {
+        if let Some(&t) = self.vars.get(&key) {
+            return t;
+        }
+        let (v, t) = self.terms.fresh(width);
+        self.vars.insert(key.clone(), t);
+        self.keys.insert(v, key);
+        self.meanings.insert(v, meaning);
+        t
+    }
+
+    /// Where a variable's value comes from.
+    pub fn key_of(&self, v: VarId) -> Option<&VarKey> {
+        self.keys.get(&v)
+    }
+
+    /// The variable of a key, if it was made.
+    pub fn lookup(&self, key: &VarKey) -> Option<TermId> {
+        self.vars.get(key).copied()
+    }
+
+    /// Number of a region. With one memory, all regions but the context's fields share a number.
+    pub fn region_id(&mut self, r: &Region) -> u32 {
+        let r = self.effective(r);
+        if let Some(&i) = self.region_ids.get(r) {
+            return i;
+        }
+        let i = self.regions.len() as u32;
+        self.regions.push(r.clone());
+        self.region_ids.insert(r.clone(), i);
+        i
+    }
+
+    /// The region with this number.
+    pub fn region(&self, i: u32) -> &Region {
+        &self.regions[i as usize]
+    }
+
+    /// Whether a region has a number.
+    pub fn is_registered(&self, r: &Region) -> bool {
+        self.region_ids.contains_key(self.effective(r)) || *r == Region::Ctx
+    }
+
+    /// The region that stands for `r`: with one memory, most are the same.
+    fn effective<'r>(&self, r: &'r Region) -> &'r Region {
+        let apart = *r == Region::Ctx || (self.frame_private && *r == Region::Stack);
+        if self.one_memory && !apart { &Region::Anything } else { r }
+    }
+
+    /// Whether the frame's address occurs in a term.
+    pub fn holds_frame(&mut self, t: TermId) -> bool {
+        let Some(frame) = self.lookup(&VarKey::Frame) else { return false };
+        let mut seen = FxHashSet::default();
+        let mut todo = vec![t];
+        while let Some(t) = todo.pop() {
+            if t == frame {
+                return true;
+            }
+            if !seen.insert(t) {
+                continue;
+            }
+            // Bytes of the stack as they were at entry may be a spilled frame address.
+            if let Node::Select(m, _) = self.terms.node(t)
+                && let crate::term::MemNode::Base { region, .. } = self.terms.mem(*m)
+                && self.regions[*region as usize] == Region::Stack
+            {
+                return true;
+            }
+            crate::blast::children(&self.terms.node(t).clone(), &mut |c| todo.push(c));
+        }
+        false
+    }
+
+    /// Regions numbered so far.
+    pub fn region_count(&self) -> u32 {
+        self.regions.len() as u32
+    }
+
+    /// The region an address points into, where its shape tells: one pointer plus numbers.
+    pub fn region_of(&mut self, t: TermId) -> Option<Region> {
+        if let Some(r) = self.region_memo.get(&t) {
+            return r.clone();
+        }
+        let r = match self.terms.node(t).clone() {
+            Node::Var(v) => match self.meanings.get(&v) {
+                Some(Meaning::Pointer(r)) => Some(r.clone()),
+                _ => None,
+            },
+            Node::Sum(ts, _) => {
+                let mut found = None;
+                let mut clean = true;
+                for (x, c) in ts.iter() {
+                    if let Some(r) = self.region_of(*x) {
+                        clean &= found.is_none() && *c == 1;
+                        found = Some(r);
+                    }
+                }
+                found.filter(|_| clean)
+            }
+            Node::Ite(_, a, b) => {
+                let (x, y) = (self.region_of(a), self.region_of(b));
+                // A null on one side is never dereferenced in a program that was accepted.
+                match (x, y) {
+                    (Some(x), Some(y)) if x == y => Some(x),
+                    (Some(x), None) if self.terms.as_const(b) == Some(0) => Some(x),
+                    (None, Some(y)) if self.terms.as_const(a) == Some(0) => Some(y),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        self.region_memo.insert(t, r.clone());
+        r
+    }
+
+    /// Whether a value may lead to this function's frame.
+    pub fn may_reach_stack(&mut self, t: TermId) -> bool {
+        if let Some(&r) = self.stack_memo.get(&t) {
+            return r;
+        }
+        let r = match self.terms.node(t).clone() {
+            Node::Var(v) => {
+                matches!(self.meanings.get(&v), None | Some(Meaning::Unknown | Meaning::Pointer(Region::Stack)))
+            }
+            Node::Select(m, _) => match self.terms.mem(m) {
+                crate::term::MemNode::Base { region, .. } => {
+                    matches!(self.regions[*region as usize], Region::Stack | Region::Anything)
+                }
+                _ => true,
+            },
+            n => {
+                let mut kids = Vec::new();
+                crate::blast::children(&n, &mut |c| kids.push(c));
+                kids.into_iter().any(|c| self.may_reach_stack(c))
+            }
+        };
+        self.stack_memo.insert(t, r);
+        r
+    }
+
+    /// The world after `event`: the number of an identical one, else of one in `known` that provably
+    /// is the same when `guard` holds, else a new one.
+    pub fn advance(&mut self, event: Event, guard: TermId, match_others: bool) -> u32 {
+        if let Some(&i) = self.event_ids.get(&event) {
+            return i;
+        }
+        if match_others {
+            let candidates = self.by_before.get(&event.before).cloned().unwrap_or_default();
+            for i in candidates {
+                let other = self.events[i as usize - 1].clone();
+                // Not remembered: the sameness holds under this guard only.
+                if other.what == event.what && self.same_event(&other, &event, guard) {
+                    return i;
+                }
+            }
+        }
+        let i = self.events.len() as u32 + 1;
+        self.by_before.entry(event.before).or_default().push(i);
+        self.events.push(event.clone());
+        self.event_ids.insert(event, i);
+        i
+    }
+
+    /// Whether an identical event, or one that provably is the same under `guard`, is known already.
+    pub fn find_event(&mut self, event: &Event, guard: TermId) -> Option<u32> {
+        if let Some(&i) = self.event_ids.get(event) {
+            return Some(i);
+        }
+        let candidates = self.by_before.get(&event.before).cloned().unwrap_or_default();
+        candidates.into_iter().find(|i| {
+            let other = self.events[*i as usize - 1].clone();
+            other.what == event.what && self.same_event(&other, event, guard)
+        })
+    }
+
+    /// The term for world number `i`.
+    pub fn world(&mut self, i: u32) -> TermId {
+        self.terms.constant(WORLD_BITS, u64::from(i))
+    }
+
+    fn same_event(&mut self, a: &Event, b: &Event, guard: TermId) -> bool {
+        if a.args.len() != b.args.len() || a.mems.len() != b.mems.len() {
+            return false;
+        }
+        let mut differ = Vec::new();
+        for (x, y) in a.args.iter().zip(&b.args) {
+            if x != y {
+                if self.terms.width(*x) != self.terms.width(*y) {
+                    return false;
+                }
+                let e = self.terms.eq(*x, *y);
+                differ.push(self.terms.not(e));
+            }
+        }
+        for ((r, x), (s, y)) in a.mems.iter().zip(&b.mems) {
+            if r != s {
+                return false;
+            }
+            self.memory_differences(*x, *y, &|_, _, _| true, &mut differ);
+        }
+        matches!(self.possible(guard, &differ), Possible::Never)
+    }
+
+    /// Adds to `out`, for every byte address written in either memory, the condition that the two
+    /// disagree there. `relevant(self, base, offset)` filters addresses.
+    pub fn memory_differences(
+        &mut self,
+        a: MemId,
+        b: MemId,
+        relevant: &dyn Fn(&mut Context, TermId, i64) -> bool,
+        out: &mut Vec<TermId>,
+    ) {
+        if a == b {
+            self.stats.trivial += 1;
+            return;
+        }
+        let mut addrs = Vec::new();
+        let mut seen = FxHashSet::default();
+        self.terms.written(a, &mut addrs, &mut seen);
+        self.terms.written(b, &mut addrs, &mut seen);
+        // Base memories of different versions are different memories: nothing to compare bytewise.
+        if !self.same_bases(a, b) {
+            out.push(self.terms.tru());
+            return;
+        }
+        addrs.sort_unstable();
+        addrs.dedup();
+        for (base, off) in addrs {
+            if !relevant(self, base, off) {
+                continue;
+            }
+            let (x, y) = (self.terms.select(a, base, off), self.terms.select(b, base, off));
+            if x != y {
+                let e = self.terms.eq(x, y);
+                out.push(self.terms.not(e));
+            }
+        }
+    }
+
+    /// Whether, away from all written addresses, two memories agree: their base memories are chosen
+    /// by the same conditions. Decided structurally; a mismatch counts as "different".
+    fn same_bases(&mut self, a: MemId, b: MemId) -> bool {
+        let (x, y) = (self.base_choice(a), self.base_choice(b));
+        if x == y {
+            return true;
+        }
+        let e = self.terms.eq(x, y);
+        let differ = self.terms.not(e);
+        let t = self.terms.tru();
+        matches!(self.possible(t, &[differ]), Possible::Never)
+    }
+
+    /// Which base memory is below, as a number that depends on the joins' conditions.
+    fn base_choice(&mut self, m: MemId) -> TermId {
+        let mut memo: FxHashMap<MemId, TermId> = FxHashMap::default();
+        self.base_choice_memo(m, &mut memo)
+    }
+
+    fn base_choice_memo(&mut self, m: MemId, memo: &mut FxHashMap<MemId, TermId>) -> TermId {
+        if let Some(&t) = memo.get(&m) {
+            return t;
+        }
+        let r = match self.terms.mem(m).clone() {
+            crate::term::MemNode::Base { .. } => self.terms.constant(WORLD_BITS, m.index() as u64),
+            crate::term::MemNode::Chunk { prev, .. } => self.base_choice_memo(prev, memo),
+            crate::term::MemNode::Ite(c, a, b) => {
+                let (x, y) = (self.base_choice_memo(a, memo), self.base_choice_memo(b, memo));
+                self.terms.ite(c, x, y)
+            }
+        };
+        memo.insert(m, r);
+        r
+    }
+
+    /// Whether `guard` can hold, with the assumptions, together with any of `any`.
+    pub fn possible(&mut self, guard: TermId, any: &[TermId]) -> Possible {
+        let mut open = Vec::new();
+        for t in any {
+            match self.terms.as_const(*t) {
+                Some(0) => {}
+                _ => open.push(*t),
+            }
+        }
+        open.sort_unstable();
+        open.dedup();
+        if open.is_empty() || self.terms.as_const(guard) == Some(0) {
+            self.stats.trivial += 1;
+            return Possible::Never;
+        }
+        if self.exhausted() {
+            return Possible::Unknown;
+        }
+        self.stats.sat_calls += 1;
+        let some = self.terms.any(&open);
+        let assumptions = self.assumptions.clone();
+        let mut b = Blaster::new(&mut self.terms);
+        b.assert(guard);
+        b.assert(some);
+        for a in assumptions {
+            b.assert(a);
+        }
+        match b.solve(self.limits.conflicts) {
+            Answer::Unsat => Possible::Never,
+            Answer::Sat(m) => Possible::Sometimes(m),
+            Answer::Unknown => Possible::Unknown,
+        }
+    }
+}
+
+/// Answer to [`Context::possible`].
+#[derive(Debug)]
+pub enum Possible {
+    /// It cannot be.
+    Never,
+    /// It can, for instance so.
+    Sometimes(crate::blast::Model),
+    /// Not found out within the limits.
+    Unknown,
+}

@@ -1,0 +1,248 @@
+//! The common entry state of both sides, built from the facts at that point.
+//!
+//! A register that the facts know partly becomes a term of known and unknown bits, so that
+//! normalization sees the knowledge; what does not fit in bits (ranges, non-null) becomes an
+//! assumption. Pointers to the same object share the variable of its base address.
+
+use bpf_facts::{BaseId, Kind, Num, Region as FactRegion, Value};
+use bpf_isa::Reg;
+use bpf_program::{Function, ProgKind, Symbol};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use crate::context::{Context, Meaning, Region, VarKey};
+use crate::symex::State;
+use crate::term::{TermId, mask};
+
+/// Numbers every region either side can touch. Must run before execution.
+pub fn register_regions(cx: &mut Context, maps: &[bpf_facts::MapInfo], functions: &[&Function]) {
+    for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything] {
+        cx.region_id(&r);
+    }
+    for m in maps {
+        cx.region_id(&Region::MapValue(Arc::from(m.name.as_str())));
+    }
+    for f in functions {
+        for b in &f.blocks {
+            for op in &b.ops {
+                if let Some(Symbol::Data { section, .. }) = op.link.as_ref().map(|l| &l.symbol) {
+                    cx.region_id(&Region::Data(section.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Builds entry terms; one per proof.
+pub struct Entry<'a> {
+    maps: &'a [bpf_facts::MapInfo],
+    bases: FxHashMap<(FactRegion, BaseId), TermId>,
+    next: u32,
+    kind: ProgKind,
+    packet: BaseId,
+}
+
+impl<'a> Entry<'a> {
+    /// For a program with these maps.
+    pub fn new(maps: &'a [bpf_facts::MapInfo], kind: ProgKind) -> Entry<'a> {
+        Entry { maps, bases: FxHashMap::default(), next: 0, kind, packet: BaseId::Unknown }
+    }
+
+    /// The state both sides start from. Assumptions go into the context.
+    pub fn state(&mut self, cx: &mut Context, facts: &bpf_facts::State) -> State {
+        self.packet = facts.packet_base();
+        let world = cx.entry_world();
+        let mut regs = [world; 11];
+        for r in Reg::all() {
+            let key = VarKey::EntryReg(r.index() as u8);
+            regs[r.index()] = self.value(cx, facts.reg(r), key);
+        }
+        let zero = cx.entry_world();
+        let mut state =
+            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero };
+        self.stack(cx, facts, &mut state);
+        state
+    }
+
+    fn stack(&mut self, cx: &mut Context, facts: &bpf_facts::State, state: &mut State) {
+        let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
+        let stack = cx.region_id(&Region::Stack);
+        let mut bytes: Vec<(i64, TermId)> = Vec::new();
+        for off in (-512..0).step_by(8) {
+            let v = facts.stack_bytes(off, 8);
+            let useful = match &v.kind {
+                Kind::Pointer { .. } => true,
+                Kind::Scalar => !v.num.is_top(),
+                Kind::Unknown => false,
+            };
+            if !useful {
+                continue;
+            }
+            let t = self.value(cx, &v, VarKey::EntrySlot(off));
+            bytes.extend((0..8).map(|i| (off + i64::from(i), cx.terms.extract(t, i * 8, 8))));
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        let m = crate::symex::memory_of(cx, state, stack);
+        let m = cx.terms.store_bytes(m, frame, &bytes);
+        state.mems[stack as usize] = Some(m);
+    }
+
+    /// A term for a value of which the facts know this much.
+    fn value(&mut self, cx: &mut Context, v: &Value, key: VarKey) -> TermId {
+        match &v.kind {
+            Kind::Unknown => cx.var(key, 64, Meaning::Unknown),
+            Kind::Scalar => number(cx, &v.num, key),
+            Kind::Pointer { region, base, nullable } => self.pointer(cx, region, *base, *nullable, &v.num, key),
+        }
+    }
+
+    fn pointer(
+        &mut self,
+        cx: &mut Context,
+        region: &FactRegion,
+        base: BaseId,
+        nullable: bool,
+        offset: &Num,
+        key: VarKey,
+    ) -> TermId {
+        let Some(r) = self.region(region) else { return cx.var(key, 64, Meaning::Unknown) };
+        let base_term = match region {
+            FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
+            FactRegion::Ctx => cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx)),
+            FactRegion::MapPtr { .. } => {
+                let Region::Map(name) = &r else { return cx.var(key, 64, Meaning::Unknown) };
+                let symbol = Symbol::Map { name: name.clone(), index: 0 };
+                cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
+            }
+            FactRegion::Data { section } => {
+                let symbol = Symbol::Data { section: section.clone(), offset: 0 };
+                cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
+            }
+            FactRegion::Packet | FactRegion::PacketMeta | FactRegion::PacketEnd
+                if base.same(self.packet) && packet_field(self.kind, region).is_some() =>
+            {
+                // What a load of that context field gives here.
+                let off = packet_field(self.kind, region).unwrap_or(0);
+                let now = cx.entry_world();
+                cx.var(VarKey::PacketPointer(off, now), 64, Meaning::Pointer(r.clone()))
+            }
+            _ if base.same(base) => {
+                let k = (region.clone(), base);
+                match self.bases.get(&k) {
+                    Some(t) => *t,
+                    None => {
+                        self.next += 1;
+                        let t = cx.var(VarKey::EntryBase(self.next), 64, Meaning::Pointer(r.clone()));
+                        self.bases.insert(k, t);
+                        t
+                    }
+                }
+            }
+            // Not even the same object for sure: a pointer of its own, offset included.
+            _ => return cx.var(key, 64, Meaning::Pointer(r)),
+        };
+        if nullable {
+            // Null is the whole value, not a base: only a pointer of its own can say that.
+            return match offset.as_const() {
+                Some(0) => base_term,
+                _ => cx.var(key, 64, Meaning::Pointer(r)),
+            };
+        }
+        let zero = cx.terms.constant(64, 0);
+        let null = cx.terms.eq(base_term, zero);
+        if cx.terms.as_const(null).is_none() {
+            let nonnull = cx.terms.not(null);
+            if !cx.assumptions.contains(&nonnull) {
+                cx.assumptions.push(nonnull);
+            }
+        }
+        match offset.as_const() {
+            Some(k) => cx.terms.add_const(base_term, k as i64),
+            None => {
+                let o = number(cx, offset, key);
+                cx.terms.add(base_term, o)
+            }
+        }
+    }
+
+    fn region(&self, r: &FactRegion) -> Option<Region> {
+        let name = |i: &usize| self.maps.get(*i).map(|m| Arc::from(m.name.as_str()));
+        Some(match r {
+            FactRegion::Stack => Region::Stack,
+            FactRegion::Ctx => Region::Ctx,
+            FactRegion::Packet | FactRegion::PacketMeta => Region::Packet,
+            FactRegion::PacketEnd => Region::PacketEnd,
+            FactRegion::MapValue { map } => Region::MapValue(name(map)?),
+            FactRegion::MapPtr { map } => Region::Map(name(map)?),
+            FactRegion::Data { section } => Region::Data(section.clone()),
+            FactRegion::Mem => Region::Fresh,
+            // Kernel objects and values of maps that have no name here: they may be anything but the frame.
+            FactRegion::Kernel | FactRegion::Func => return None,
+        })
+    }
+}
+
+/// Offset of the context field that holds this packet pointer (see `bpf_program::ctx_field`).
+fn packet_field(kind: ProgKind, region: &FactRegion) -> Option<i64> {
+    match (kind, region) {
+        (ProgKind::Xdp, FactRegion::Packet) => Some(0),
+        (ProgKind::Xdp, FactRegion::PacketEnd) => Some(4),
+        (ProgKind::Xdp, FactRegion::PacketMeta) => Some(8),
+        (ProgKind::Skb, FactRegion::Packet) => Some(76),
+        (ProgKind::Skb, FactRegion::PacketEnd) => Some(80),
+        (ProgKind::Skb, FactRegion::PacketMeta) => Some(140),
+        _ => None,
+    }
+}
+
+/// A number with known bits as constants, and its range as an assumption.
+fn number(cx: &mut Context, n: &Num, key: VarKey) -> TermId {
+    let (value, unknown) = (n.tnum.value, n.tnum.mask);
+    if unknown == 0 {
+        return cx.terms.constant(64, value);
+    }
+    let v = cx.var(key, 64, Meaning::Scalar);
+    let mut pieces = Vec::new();
+    let mut lo = 0u32;
+    while lo < 64 {
+        let free = unknown >> lo & 1;
+        let mut hi = lo + 1;
+        while hi < 64 && unknown >> hi & 1 == free {
+            hi += 1;
+        }
+        pieces.push(if free == 1 {
+            cx.terms.extract(v, lo, hi - lo)
+        } else {
+            cx.terms.constant(hi - lo, value >> lo)
+        });
+        lo = hi;
+    }
+    let t = cx.terms.concat(&pieces);
+    if n.umin > value {
+        let k = cx.terms.constant(64, n.umin);
+        let below = cx.terms.ult(t, k);
+        let a = cx.terms.not(below);
+        cx.assumptions.push(a);
+    }
+    if n.umax < value | unknown {
+        let k = cx.terms.constant(64, n.umax);
+        let above = cx.terms.ult(k, t);
+        let a = cx.terms.not(above);
+        cx.assumptions.push(a);
+    }
+    if n.smin > i64::MIN && (n.smin as u64) > mask(63) {
+        let k = cx.terms.constant(64, n.smin as u64);
+        let below = cx.terms.slt(t, k);
+        let a = cx.terms.not(below);
+        cx.assumptions.push(a);
+    }
+    if n.smax < i64::MAX && n.umax > mask(63) {
+        let k = cx.terms.constant(64, n.smax as u64);
+        let above = cx.terms.slt(k, t);
+        let a = cx.terms.not(above);
+        cx.assumptions.push(a);
+    }
+    t
+}

@@ -1,0 +1,498 @@
+//! The judge: are two pieces of code the same under the contract?
+//!
+//! Three questions, one answer. [`window`] compares two straight-line sequences from the facts at
+//! their start to what is live after them; [`functions`] compares two whole functions without loops.
+//! Only this module makes a [`Proven`] rewrite, and only a proven one can be applied.
+
+use bpf_facts::{Env, Facts, Live, Liveness};
+use bpf_isa::{Insn, Reg, RegSet};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_semantics::{branch, exec};
+
+use crate::blast::Model;
+use crate::context::{Context, Limits, Possible, Region, Stats, VarKey};
+use crate::discipline;
+use crate::entry::{Entry, register_regions};
+use crate::region::{Outcome, execute};
+use crate::symex::{Side, State, Stop, Sym, memory_of};
+use crate::term::TermId;
+
+/// Result of a comparison.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Proven the same.
+    Equal,
+    /// There is an input on which they differ, according to the formula.
+    Different(Box<Difference>),
+    /// Neither shown, with the reason.
+    Unknown(String),
+}
+
+impl Verdict {
+    /// Whether it is [`Verdict::Equal`].
+    pub fn is_equal(&self) -> bool {
+        matches!(self, Verdict::Equal)
+    }
+}
+
+/// A refutation: the formula's assignment, still to be replayed.
+pub struct Difference {
+    /// The assignment.
+    pub model: Model,
+    /// The graph it speaks about.
+    pub context: Context,
+    /// The old side's outcome.
+    pub old: Outcome,
+    /// The new side's outcome.
+    pub new: Outcome,
+}
+
+impl std::fmt::Debug for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Difference").finish_non_exhaustive()
+    }
+}
+
+/// How strictly and how hard to prove.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Limits of one proof.
+    pub limits: Limits,
+    /// Forbid merging accesses to shared memory.
+    pub strict_shared_memory: bool,
+}
+
+/// Compares two straight-line sequences that both start in a state described by `before` and after
+/// which only `live` matters. `branch_of` adds each side's conditional jump, whose truth must agree
+/// (negated on the new side if `negated`).
+pub fn window(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> (Verdict, Stats) {
+    let mut one_memory = false;
+    loop {
+        let mut cx = Context::new(options.limits);
+        cx.one_memory = one_memory;
+        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
+        match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
+            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
+            Ok((Judged::Equal, ..)) => return (Verdict::Equal, cx.stats),
+            Ok((Judged::Unknown(why), ..)) => return (Verdict::Unknown(why), cx.stats),
+            Ok((Judged::Different(model), old, new)) => {
+                let stats = cx.stats;
+                return (Verdict::Different(Box::new(Difference { model, context: cx, old, new })), stats);
+            }
+        }
+    }
+}
+
+enum Judged {
+    Equal,
+    Different(Model),
+    Unknown(String),
+}
+
+#[allow(clippy::too_many_arguments)]
+fn window_in(
+    cx: &mut Context,
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> Result<(Judged, Outcome, Outcome), Stop> {
+    let as_function = |ops: &[Op]| Function {
+        name: String::new(),
+        kind,
+        blocks: vec![bpf_program::Block { ops: ops.to_vec(), term: Terminator::Exit { origin: None } }],
+        layout: vec![BlockId(0)],
+    };
+    let (fa, fb) = (as_function(old), as_function(new));
+    register_regions(cx, env.maps, &[&fa, &fb]);
+    let entry = Entry::new(env.maps, kind).state(cx, before);
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0))?;
+    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1))?;
+    let mut extra = Vec::new();
+    if let (Some(x), Some(y)) = (ca, cb) {
+        let e = cx.terms.eq(x, y);
+        extra.push(cx.terms.not(e));
+    }
+    let judged = judge(cx, &a, &b, &LiveOut::Window(live), extra, options);
+    Ok((judged, a, b))
+}
+
+fn straight(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    side: Side,
+    entry: State,
+    ops: &[Op],
+    tail: Option<&Terminator>,
+) -> Result<(Outcome, Option<TermId>), Stop> {
+    let mut sym = Sym::new(cx, env, kind, side, entry);
+    for op in ops {
+        exec(&mut sym, op)?;
+    }
+    let cond = match tail {
+        Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut sym, *cond, *width, *dst, *src)?),
+        _ => None,
+    };
+    let outcome = Outcome {
+        exit: sym.state,
+        log: sym.log,
+        stack_low: sym.stack_low,
+        misaligned: sym.misaligned,
+        out_of_frame: sym.out_of_frame,
+    };
+    Ok((outcome, cond))
+}
+
+enum LiveOut<'a> {
+    /// Registers and stack bytes that are live after the window.
+    Window(&'a Live),
+    /// A function's exit: the low bits of r0.
+    Exit(u32),
+}
+
+/// Compares what the two sides did.
+fn judge(
+    cx: &mut Context,
+    a: &Outcome,
+    b: &Outcome,
+    live: &LiveOut,
+    extra: Vec<TermId>,
+    options: &Options,
+) -> Judged {
+    if b.misaligned && !a.misaligned {
+        return Judged::Unknown("a stack access that is not aligned to its width".into());
+    }
+    if b.out_of_frame {
+        return Judged::Unknown("a stack access outside the frame".into());
+    }
+    if b.stack_low < a.stack_low && matches!(live, LiveOut::Exit(_)) {
+        return Judged::Unknown("more stack than before".into());
+    }
+    let mut differ = extra;
+    match live {
+        LiveOut::Window(l) => {
+            for r in l.regs.iter() {
+                push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
+            }
+        }
+        LiveOut::Exit(bits) => {
+            let (x, y) = (a.exit.regs[0], b.exit.regs[0]);
+            let (x, y) = (cx.terms.extract(x, 0, *bits), cx.terms.extract(y, 0, *bits));
+            push_difference(cx, x, y, &mut differ);
+        }
+    }
+    push_difference(cx, a.exit.world, b.exit.world, &mut differ);
+    push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
+    let frame = cx.lookup(&VarKey::Frame);
+    let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
+    for r in 0..cx.region_count() {
+        let (x, y) = (memory_of(cx, &mut sa, r), memory_of(cx, &mut sb, r));
+        let private = matches!(cx.region(r), Region::Stack | Region::Anything);
+        let relevant = |_: &mut Context, base: TermId, off: i64| -> bool {
+            if !private || Some(base) != frame {
+                return true;
+            }
+            match live {
+                LiveOut::Window(l) => l.stack.contains(off),
+                LiveOut::Exit(_) => false,
+            }
+        };
+        // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
+        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit(_)) {
+            continue;
+        }
+        cx.memory_differences(x, y, &relevant, &mut differ);
+    }
+    let tru = cx.terms.tru();
+    match cx.possible(tru, &differ) {
+        Possible::Never => {}
+        Possible::Sometimes(m) => return Judged::Different(m),
+        Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
+    }
+    match discipline::check(cx, &a.log, &b.log, options.strict_shared_memory) {
+        Ok(()) => Judged::Equal,
+        Err(why) => Judged::Unknown(why),
+    }
+}
+
+fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>) {
+    if x == y {
+        cx.stats.trivial += 1;
+        return;
+    }
+    let e = cx.terms.eq(x, y);
+    out.push(cx.terms.not(e));
+}
+
+/// Compares two whole functions. Those with loops are equal only if they are the same graph.
+pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
+    if same_graph(old, new) {
+        return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
+    }
+    let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
+    let (la, lb) = (Liveness::of(old, env, &fa), Liveness::of(new, env, &fb));
+    let Some(before) = fa.entry(old.entry()) else {
+        return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
+    };
+    let mut one_memory = false;
+    loop {
+        let mut cx = Context::new(options.limits);
+        cx.one_memory = one_memory;
+        cx.frame_private = one_memory && never_leaks(old, &fa, env) && never_leaks(new, &fb, env);
+        register_regions(&mut cx, env.maps, &[old, new]);
+        let entry = Entry::new(env.maps, old.kind).state(&mut cx, before);
+        let a = execute(&mut cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs);
+        let both = a.and_then(|a| {
+            let b = execute(&mut cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
+            Ok((a, b))
+        });
+        match both {
+            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
+            Ok((a, b)) => {
+                let judged = judge(&mut cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), vec![], options);
+                let stats = cx.stats;
+                let verdict = match judged {
+                    Judged::Equal => Verdict::Equal,
+                    Judged::Unknown(why) => Verdict::Unknown(why),
+                    Judged::Different(model) => {
+                        Verdict::Different(Box::new(Difference { model, context: cx, old: a, new: b }))
+                    }
+                };
+                return (verdict, stats);
+            }
+        }
+    }
+}
+
+/// Whether no state along either sequence lets the frame's address out.
+fn frame_stays_private(before: &bpf_facts::State, old: &[Op], new: &[Op], kind: ProgKind, env: &Env) -> bool {
+    [old, new].iter().all(|ops| {
+        let mut s = before.clone();
+        !s.frame_leaked()
+            && ops.iter().enumerate().all(|(i, op)| {
+                s.step(op, (BlockId(0), i), kind, env);
+                !s.frame_leaked()
+            })
+    })
+}
+
+fn never_leaks(f: &Function, facts: &Facts, _env: &Env) -> bool {
+    // Leaking is monotone along every path, so the ends of the blocks tell.
+    f.layout.iter().filter(|b| facts.entry(**b).is_some()).all(|b| {
+        facts.states(f, *b).last().is_none_or(|s| !s.frame_leaked())
+    })
+}
+
+/// Whether two functions are the same graph: same operations and references, jumps to the same
+/// places, whatever the numbering of blocks.
+pub fn same_graph(a: &Function, b: &Function) -> bool {
+    let (oa, _) = reverse_postorder(a);
+    let (ob, _) = reverse_postorder(b);
+    if oa.len() != ob.len() || a.kind != b.kind {
+        return false;
+    }
+    let number = |order: &[BlockId], n: usize| {
+        let mut v = vec![usize::MAX; n];
+        for (i, b) in order.iter().enumerate() {
+            v[b.index()] = i;
+        }
+        v
+    };
+    let (na, nb) = (number(&oa, a.blocks.len()), number(&ob, b.blocks.len()));
+    oa.iter().zip(&ob).all(|(x, y)| {
+        let (p, q) = (a.block(*x), b.block(*y));
+        p.ops.len() == q.ops.len()
+            && p.ops.iter().zip(&q.ops).all(|(s, t)| same_op(s, t))
+            && same_terminator(&p.term, &q.term)
+            && p.term.successors().map(|s| na[s.index()]).eq(q.term.successors().map(|s| nb[s.index()]))
+    })
+}
+
+fn same_op(a: &Op, b: &Op) -> bool {
+    let links = match (&a.link, &b.link) {
+        (None, None) => true,
+        (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),
+        _ => false,
+    };
+    // The distance of a linked call follows the layout.
+    let insns = match (a.insn, b.insn) {
+        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) if a.link.is_some() => true,
+        (x, y) => x == y,
+    };
+    links && insns
+}
+
+fn same_symbol(a: &bpf_program::Symbol, b: &bpf_program::Symbol) -> bool {
+    use bpf_program::Symbol::Map;
+    match (a, b) {
+        (Map { name: x, .. }, Map { name: y, .. }) => x == y,
+        _ => a == b,
+    }
+}
+
+fn same_terminator(a: &Terminator, b: &Terminator) -> bool {
+    match (a, b) {
+        (Terminator::Goto(_), Terminator::Goto(_)) | (Terminator::Exit { .. }, Terminator::Exit { .. }) => true,
+        (Terminator::MayGoto { .. }, Terminator::MayGoto { .. }) => true,
+        (
+            Terminator::Branch { cond: c, width: w, dst: d, src: s, .. },
+            Terminator::Branch { cond: e, width: x, dst: f, src: t, .. },
+        ) => c == e && w == x && d == f && s == t,
+        _ => false,
+    }
+}
+
+/// Registers r0 … r9 and r10, for a caller that wants everything compared.
+pub const EVERYTHING: RegSet = RegSet::ALL;
+
+/// A proposed change of one block. It proves nothing by itself.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    /// Block.
+    pub block: BlockId,
+    /// First operation replaced.
+    pub start: usize,
+    /// One past the last operation replaced.
+    pub end: usize,
+    /// What takes their place.
+    pub with: Vec<Op>,
+    /// New terminator, if that changes, too; then `end` is the block's end.
+    pub term: Option<Terminator>,
+    /// Who proposed it.
+    pub by: &'static str,
+}
+
+/// A rewrite the prover has shown equal. It has no other constructor than [`prove`].
+#[derive(Clone, Debug)]
+pub struct Proven(Rewrite);
+
+impl Proven {
+    /// The rewrite.
+    pub fn rewrite(&self) -> &Rewrite {
+        &self.0
+    }
+
+    /// Carries it out in the function it was proven for, which must not have changed since.
+    pub fn apply(self, f: &mut Function) {
+        let Rewrite { block, start, end, with, term, .. } = self.0;
+        let b = f.block_mut(block);
+        b.ops.splice(start..end, with);
+        if let Some(t) = term {
+            b.term = t;
+        }
+    }
+}
+
+/// What is known about the block being rewritten. Sound for the block as it is now.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// States before each operation and before the terminator.
+    pub states: &'a [bpf_facts::State],
+    /// What is live before each operation, before the terminator, and at the block's end.
+    pub live: &'a [Live],
+}
+
+/// Tries to prove `rewrite` in `f`.
+///
+/// # Errors
+/// The verdict that is not [`Verdict::Equal`].
+pub fn prove(
+    f: &Function,
+    env: &Env,
+    known: &Known,
+    rewrite: Rewrite,
+    options: &Options,
+) -> Result<(Proven, Stats), (Verdict, Stats)> {
+    let block = f.block(rewrite.block);
+    let old = &block.ops[rewrite.start..rewrite.end];
+    let before = &known.states[rewrite.start];
+    let (live, tail): (Live, Option<(Terminator, Terminator)>) = match &rewrite.term {
+        None => (known.live[rewrite.end], None),
+        Some(new) => match terminators(&block.term, new) {
+            Some(tail) => (known.live[rewrite.end + 1], Some(tail)),
+            None => return prove_goto(f, env, known, rewrite, options),
+        },
+    };
+    let tail = tail.as_ref().map(|(a, b)| (a, b));
+    match window(f.kind, env, before, old, &rewrite.with, &live, tail, options) {
+        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
+        other => Err(other),
+    }
+}
+
+/// Two branches to the same places, the new one turned so that its condition must equal the old.
+fn terminators(old: &Terminator, new: &Terminator) -> Option<(Terminator, Terminator)> {
+    let (Terminator::Branch { taken, fall, .. }, Terminator::Branch { taken: t, fall: g, cond, width, dst, src, origin }) =
+        (old, new)
+    else {
+        return None;
+    };
+    if (taken, fall) == (t, g) {
+        return Some((old.clone(), new.clone()));
+    }
+    if (taken, fall) == (g, t) {
+        let cond = cond.negate()?;
+        let turned =
+            Terminator::Branch { cond, width: *width, dst: *dst, src: *src, taken: *g, fall: *t, origin: *origin };
+        return Some((old.clone(), turned));
+    }
+    None
+}
+
+/// A branch replaced by a `goto`: the condition must be constant.
+fn prove_goto(
+    f: &Function,
+    env: &Env,
+    known: &Known,
+    rewrite: Rewrite,
+    options: &Options,
+) -> Result<(Proven, Stats), (Verdict, Stats)> {
+    let block = f.block(rewrite.block);
+    let no = |why: &str| Err((Verdict::Unknown(why.into()), Stats::default()));
+    let (Terminator::Branch { taken, fall, origin, .. }, Some(Terminator::Goto(to))) = (&block.term, &rewrite.term)
+    else {
+        return no("a change of control flow that has no local proof");
+    };
+    let always = if to == taken {
+        true
+    } else if to == fall {
+        false
+    } else {
+        return no("a jump to a new place");
+    };
+    // The constant as a branch on the frame pointer, which equals itself.
+    let cond = if always { bpf_isa::Cond::Eq } else { bpf_isa::Cond::Ne };
+    let constant = Terminator::Branch {
+        cond,
+        width: bpf_isa::Width::W64,
+        dst: Reg::R10,
+        src: bpf_isa::Src::Reg(Reg::R10),
+        taken: *taken,
+        fall: *fall,
+        origin: *origin,
+    };
+    let live = known.live[rewrite.end + 1];
+    let old = &block.ops[rewrite.start..rewrite.end];
+    let before = &known.states[rewrite.start];
+    let tail = Some((&block.term, &constant));
+    match window(f.kind, env, before, old, &rewrite.with, &live, tail, options) {
+        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
+        other => Err(other),
+    }
+}

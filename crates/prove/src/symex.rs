@@ -1,0 +1,768 @@
+//! The symbolic machine: the instruction semantics run over terms.
+//!
+//! Registers hold terms, memory is a hash-consed value per region, calls advance the world. The
+//! machine also keeps a log of the accesses to memory that is not private, because the contract
+//! restricts those beyond their final contents (design, "The equivalence contract", 4 and 6).
+
+use std::sync::Arc;
+
+use bpf_facts::Env;
+use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
+use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
+use bpf_semantics::{Domain, Machine, atomic_new};
+
+use crate::context::{Context, Event, EventKind, Meaning, Region, VarKey};
+use crate::term::{MemId, TermId};
+
+/// Why a proof cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Memory is accessed through a value whose provenance is unknown: try again with one memory.
+    #[error("a memory access through a pointer of unknown provenance")]
+    Provenance,
+    /// Something without a model.
+    #[error("{0}")]
+    Unmodelled(String),
+    /// The work limit is spent.
+    #[error("the proof became too large")]
+    TooLarge,
+}
+
+/// State at one point of one side.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Registers, 64 bits each.
+    pub regs: [TermId; 11],
+    /// Memory of each region touched so far, by region number.
+    pub mems: Vec<Option<MemId>>,
+    /// History.
+    pub world: TermId,
+    /// Version of the context fields.
+    pub ctx_version: TermId,
+    /// Version of the packet pointers.
+    pub packet_version: TermId,
+}
+
+/// One byte accessed in memory that is not the function's stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ByteAccess {
+    /// Condition under which it happens.
+    pub guard: TermId,
+    /// History at that moment.
+    pub world: TermId,
+    /// Region number.
+    pub region: u32,
+    /// Symbolic part of the address.
+    pub base: TermId,
+    /// Constant part.
+    pub off: i64,
+    /// The byte written, or `None` for a read.
+    pub written: Option<TermId>,
+    /// Number of the access within its side, in program order.
+    pub access: u32,
+}
+
+/// Which program is being executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The original: it defines the events.
+    Old,
+    /// The replacement: its events are matched with those of the original.
+    New,
+}
+
+/// The machine that executes one side.
+pub struct Sym<'c, 'e> {
+    /// Shared graph.
+    pub cx: &'c mut Context,
+    /// Map sizes, callees.
+    pub env: &'e Env<'e>,
+    /// Program kind, for context fields.
+    pub kind: ProgKind,
+    /// Which side runs.
+    pub side: Side,
+    /// Condition of the current block.
+    pub guard: TermId,
+    /// Current state.
+    pub state: State,
+    /// Accesses so far.
+    pub log: Vec<ByteAccess>,
+    /// Lowest constant frame offset accessed.
+    pub stack_low: i64,
+    /// Some frame access was not aligned to its width.
+    pub misaligned: bool,
+    /// Some frame access was outside the 512 bytes.
+    pub out_of_frame: bool,
+    accesses: u32,
+}
+
+impl<'c, 'e> Sym<'c, 'e> {
+    /// A machine in `state`.
+    pub fn new(cx: &'c mut Context, env: &'e Env<'e>, kind: ProgKind, side: Side, state: State) -> Sym<'c, 'e> {
+        let guard = cx.terms.tru();
+        Sym { cx, env, kind, side, guard, state, log: Vec::new(), stack_low: 0, misaligned: false, out_of_frame: false, accesses: 0 }
+    }
+
+    /// The memory of a region in the current state.
+    pub fn memory(&mut self, region: &Region) -> (u32, MemId) {
+        let r = self.cx.region_id(region);
+        (r, memory_of(self.cx, &mut self.state, r))
+    }
+
+    fn set_memory(&mut self, r: u32, m: MemId) {
+        let i = r as usize;
+        if self.state.mems.len() <= i {
+            self.state.mems.resize(i + 1, None);
+        }
+        self.state.mems[i] = Some(m);
+    }
+
+    fn locate(&mut self, base: TermId, off: i16, align: u32) -> Result<(Region, TermId, i64), Stop> {
+        let addr = self.cx.terms.add_const(base, i64::from(off));
+        let region = match self.cx.region_of(addr) {
+            Some(Region::Map(_) | Region::PacketEnd) | None if self.cx.one_memory => {
+                if self.cx.frame_private && self.cx.holds_frame(addr) {
+                    return Err(Stop::Unmodelled("an access that may or may not be to the stack".into()));
+                }
+                Region::Anything
+            }
+            Some(r) => r,
+            None => return Err(Stop::Provenance),
+        };
+        // Every region got its number before execution began: forgetting must reach them all.
+        if !self.cx.is_registered(&region) {
+            return Err(Stop::Unmodelled(format!("an access to {region:?}")));
+        }
+        let (sym, k) = self.cx.terms.split_address(addr);
+        if region == Region::Stack {
+            self.check_frame(sym, k, align);
+        }
+        Ok((region, sym, k))
+    }
+
+    /// Notes how deep the frame is used and whether an access is aligned to its width.
+    fn check_frame(&mut self, sym: TermId, k: i64, align: u32) {
+        if self.cx.lookup(&VarKey::Frame) == Some(sym) {
+            self.stack_low = self.stack_low.min(k);
+            self.misaligned |= k % i64::from(align) != 0;
+            self.out_of_frame |= k < -512 || k + i64::from(align) > 0;
+        }
+    }
+
+    fn record(&mut self, region: u32, base: TermId, off: i64, bytes: &[TermId], write: bool) {
+        if *self.cx.region(region) == Region::Stack {
+            return;
+        }
+        self.accesses += 1;
+        for (i, b) in bytes.iter().enumerate() {
+            self.log.push(ByteAccess {
+                guard: self.guard,
+                world: self.state.world,
+                region,
+                base,
+                off: off + i as i64,
+                written: write.then_some(*b),
+                access: self.accesses,
+            });
+        }
+    }
+
+    fn read_bytes(&mut self, region: &Region, base: TermId, off: i64, n: u32) -> Vec<TermId> {
+        let (_, m) = self.memory(region);
+        (0..i64::from(n)).map(|i| self.cx.terms.select(m, base, off + i)).collect()
+    }
+
+    fn write_bytes(&mut self, region: &Region, base: TermId, off: i64, bytes: &[TermId]) {
+        let (r, m) = self.memory(region);
+        let list: Vec<(i64, TermId)> = bytes.iter().enumerate().map(|(i, b)| (off + i as i64, *b)).collect();
+        let m = self.cx.terms.store_bytes(m, base, &list);
+        self.set_memory(r, m);
+    }
+
+    fn ctx_load(&mut self, off: i64, size: Size) -> Result<TermId, Stop> {
+        let n = size.bytes();
+        let Some(field) = ctx_field(self.kind, off) else { return Ok(self.ctx_cell(off, n, Meaning::Unknown)) };
+        let inside = off + i64::from(n) <= i64::from(field.offset + field.size);
+        let whole = off == i64::from(field.offset) && n == field.size;
+        let packet = |s: &mut Self, r: Region| {
+            let v = s.state.packet_version;
+            Ok(s.cx.var(VarKey::PacketPointer(off, v), 64, Meaning::Pointer(r)))
+        };
+        match field.kind {
+            FieldKind::PacketData if whole => packet(self, Region::Packet),
+            FieldKind::PacketMeta if whole => packet(self, Region::Packet),
+            FieldKind::PacketEnd if whole => packet(self, Region::PacketEnd),
+            FieldKind::Scalar { narrow: true } if inside => {
+                let full = self.ctx_cell(i64::from(field.offset), field.size, Meaning::Scalar);
+                let lo = (off - i64::from(field.offset)) as u32 * 8;
+                Ok(self.cx.terms.extract(full, lo, n * 8))
+            }
+            FieldKind::Scalar { .. } if whole => Ok(self.ctx_cell(off, n, Meaning::Scalar)),
+            FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(Region::Kernel))),
+            _ => Ok(self.ctx_cell(off, n, Meaning::Unknown)),
+        }
+    }
+
+    fn ctx_cell(&mut self, off: i64, bytes: u32, meaning: Meaning) -> TermId {
+        let v = self.state.ctx_version;
+        self.cx.var(VarKey::CtxField(off, bytes, v), bytes * 8, meaning)
+    }
+
+    fn ctx_bytes(&self, off: i64, n: u32) -> bool {
+        (0..i64::from(n)).all(|i| ctx_field(self.kind, off + i).is_some_and(|f| f.kind == FieldKind::Memory))
+    }
+
+    /// An event with these arguments that observes these regions; the world moves on.
+    fn event(&mut self, what: EventKind, args: Vec<TermId>, mems: Vec<(u32, MemId)>) -> u32 {
+        let event = Event { before: self.state.world, what, args, mems };
+        let id = self.cx.advance(event, self.guard, self.side == Side::New);
+        self.state.world = self.cx.world(id);
+        id
+    }
+
+    /// All memories except the stack, as an observer sees them.
+    fn outside(&mut self) -> Vec<(u32, MemId)> {
+        let mut v = Vec::new();
+        for r in 0..self.cx.region_count() {
+            if *self.cx.region(r) != Region::Stack {
+                v.push((r, memory_of(self.cx, &mut self.state, r)));
+            }
+        }
+        v
+    }
+
+    fn with_stack(&mut self, mut v: Vec<(u32, MemId)>) -> Vec<(u32, MemId)> {
+        let (r, m) = self.memory(&Region::Stack);
+        if !v.iter().any(|(x, _)| *x == r) {
+            v.push((r, m));
+        }
+        v
+    }
+
+    /// Forgets the contents of the regions `f` names, as of the current world.
+    fn forget(&mut self, f: impl Fn(&Region) -> bool) {
+        for r in 0..self.cx.region_count() {
+            if f(&self.cx.region(r).clone()) {
+                let m = self.cx.terms.mem_base(r, self.state.world);
+                self.set_memory(r, m);
+            }
+        }
+    }
+
+    fn clobber(&mut self, id: u32) {
+        for r in 1..=5u8 {
+            let t = self.cx.var(VarKey::Clobbered(id, r), 64, Meaning::Scalar);
+            self.state.regs[r as usize] = t;
+        }
+    }
+
+    fn return_value(&mut self, id: u32, meaning: Meaning) {
+        self.state.regs[0] = self.cx.var(VarKey::Ret(id), 64, meaning);
+    }
+
+    /// A call about which only its inputs are known.
+    fn opaque_call(&mut self, op: &Op, nargs: usize) -> Result<(), Stop> {
+        let args: Vec<TermId> = (1..=nargs).map(|i| self.state.regs[i]).collect();
+        let reaches = args.iter().any(|a| self.cx.may_reach_stack(*a));
+        let mut mems = self.outside();
+        if reaches {
+            mems = self.with_stack(mems);
+        }
+        let symbol = op.link.as_ref().map(|l| l.symbol.clone());
+        let insn = normal_call(op);
+        let id = self.event(EventKind::Call(insn, symbol), args, mems);
+        self.forget(|r| reaches || *r != Region::Stack);
+        self.state.ctx_version = self.state.world;
+        self.state.packet_version = self.state.world;
+        self.clobber(id);
+        self.return_value(id, Meaning::Unknown);
+        Ok(())
+    }
+
+    fn helper_call(&mut self, op: &Op, h: &'static Helper) -> Result<(), Stop> {
+        if h.calls_back {
+            return self.opaque_call(op, h.args.len());
+        }
+        let mut args: Vec<TermId> = Vec::new();
+        let mut mems = if h.pure_read { self.shared_memories() } else { self.outside() };
+        let mut whole_stack = h.indirect;
+        let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
+        let mut lose_stack = false;
+        for (i, a) in h.args.iter().enumerate() {
+            let value = self.state.regs[i + 1];
+            if *a == Arg::Vararg && matches!(self.cx.terms.node(value), crate::term::Node::Var(v) if matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead))) {
+                continue;
+            }
+            args.push(value);
+            let Some(touch) = self.touched(a, h, value)? else { continue };
+            match touch {
+                Touch::Bytes { region, base, off, len, read, write } => {
+                    if region == Region::Stack && (read || (write && !h.overwrites)) {
+                        args.extend(self.read_bytes(&region, base, off, len));
+                    }
+                    if write {
+                        writes.push((i as u8 + 1, region, base, off, len));
+                    }
+                }
+                Touch::Anything { write } => {
+                    whole_stack |= self.cx.may_reach_stack(value);
+                    lose_stack |= write && self.cx.may_reach_stack(value);
+                }
+            }
+        }
+        if whole_stack {
+            mems = self.with_stack(mems);
+        }
+        let id = self.event(EventKind::Call(op.insn, None), args, mems);
+        let map = h.args.iter().position(|a| *a == Arg::Map).map(|i| self.state.regs[i + 1]);
+        let quiet = h.pure_read || h.is_map_lookup();
+        if !quiet {
+            let packet = h.writes_packet || h.moves_packet;
+            let maps = h.map_write;
+            self.forget(|r| match r {
+                Region::Packet | Region::CtxBytes => packet,
+                Region::MapValue(_) | Region::Data(_) => maps,
+                Region::Kernel => true,
+                Region::Fresh => false,
+                Region::Anything => true,
+                Region::Stack => lose_stack,
+                Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
+            });
+            if h.args.contains(&Arg::Ctx) || h.moves_packet {
+                self.state.ctx_version = self.state.world;
+            }
+            if h.moves_packet {
+                self.state.packet_version = self.state.world;
+            }
+        }
+        for (arg, region, base, off, len) in writes {
+            let bytes: Vec<TermId> =
+                (0..len).map(|i| self.cx.var(VarKey::Written(id, arg, i), 8, Meaning::Scalar)).collect();
+            self.write_bytes(&region, base, off, &bytes);
+        }
+        self.clobber(id);
+        let meaning = match h.ret {
+            Ret::Scalar | Ret::Void | Ret::NoReturnOnSuccess => Meaning::Scalar,
+            Ret::MapValueOrNull => self.lookup_result(map),
+            Ret::MemOrNull => Meaning::Pointer(Region::Fresh),
+            // A dynptr may slice a map value.
+            Ret::Ptr if h.id == DYNPTR_DATA => Meaning::Unknown,
+            Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(Region::Kernel),
+        };
+        self.return_value(id, meaning);
+        Ok(())
+    }
+
+    fn lookup_result(&mut self, map: Option<TermId>) -> Meaning {
+        match map.and_then(|m| self.cx.region_of(m)) {
+            // An element of a map in map is a map, and maps of maps may share inner maps.
+            Some(Region::Map(name)) => match self.map_type(&name) {
+                Some(12 | 13) | None => Meaning::Unknown,
+                // Values of sock and xsk maps are kernel objects.
+                Some(15 | 17 | 18) => Meaning::Pointer(Region::Kernel),
+                Some(_) => Meaning::Pointer(Region::MapValue(name)),
+            },
+            _ => Meaning::Unknown,
+        }
+    }
+
+    fn map_info(&self, name: &str) -> Option<&'e bpf_facts::MapInfo> {
+        self.env.maps.iter().find(|m| m.name == name)
+    }
+
+    fn map_type(&self, name: &Arc<str>) -> Option<u32> {
+        self.map_info(name).and_then(|m| m.map_type)
+    }
+
+    fn shared_memories(&mut self) -> Vec<(u32, MemId)> {
+        let all = self.outside();
+        all.into_iter().filter(|(r, _)| self.cx.region(*r).shared()).collect()
+    }
+
+    /// The memory a helper touches through one argument.
+    fn touched(&mut self, a: &Arg, h: &'static Helper, value: TermId) -> Result<Option<Touch>, Stop> {
+        let (len, read, write) = match *a {
+            Arg::Map | Arg::Ctx | Arg::Size | Arg::Scalar | Arg::Func => return Ok(None),
+            Arg::Opaque | Arg::CallbackCtx => return Ok(Some(Touch::Anything { write: true })),
+            Arg::Vararg => return Ok(Some(Touch::Anything { write: false })),
+            Arg::Key => (self.map_bytes(h, |m| m.key_size), true, false),
+            Arg::Value => (self.map_bytes(h, |m| m.value_size), true, false),
+            Arg::OutValue => (self.map_bytes(h, |m| m.value_size), true, true),
+            Arg::Mem { len, read, write } => (self.length(len), read, write),
+            Arg::Probe { len } => (self.length(len), true, false),
+        };
+        if self.cx.terms.as_const(value) == Some(0) {
+            return Ok(None);
+        }
+        let region = self.cx.region_of(value);
+        match (region, len) {
+            (Some(Region::Map(_) | Region::PacketEnd), _) | (None, _) | (_, None) => {
+                Ok(Some(Touch::Anything { write }))
+            }
+            (Some(region), Some(len)) => {
+                if len > 4096 {
+                    return Ok(Some(Touch::Anything { write }));
+                }
+                let (base, off) = self.cx.terms.split_address(value);
+                Ok(Some(Touch::Bytes { region, base, off, len, read, write }))
+            }
+        }
+    }
+
+    fn map_bytes(&mut self, h: &'static Helper, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
+        let i = h.args.iter().position(|a| *a == Arg::Map)?;
+        match self.cx.region_of(self.state.regs[i + 1]) {
+            Some(Region::Map(name)) => self.map_info(&name).and_then(f),
+            _ => None,
+        }
+    }
+
+    fn length(&self, len: Len) -> Option<u32> {
+        match len {
+            Len::Bytes(n) => Some(n),
+            Len::Arg(i) => self.cx.terms.as_const(self.state.regs[usize::from(i)]).and_then(|n| u32::try_from(n).ok()),
+        }
+    }
+}
+
+/// `bpf_dynptr_data`.
+const DYNPTR_DATA: i32 = 203;
+
+enum Touch {
+    /// Exactly these bytes.
+    Bytes { region: Region, base: TermId, off: i64, len: u32, read: bool, write: bool },
+    /// Whatever the value leads to.
+    Anything { write: bool },
+}
+
+/// A subprogram call's immediate is a distance, which layout changes; the symbol names the callee.
+fn normal_call(op: &Op) -> Insn {
+    match (op.insn, &op.link) {
+        (Insn::Call(Call::Local(_)), Some(_)) => Insn::Call(Call::Local(0)),
+        (i, _) => i,
+    }
+}
+
+/// The memory of region `r` in `state`: at first touch, its contents at entry.
+pub fn memory_of(cx: &mut Context, state: &mut State, r: u32) -> MemId {
+    let i = r as usize;
+    if state.mems.len() <= i {
+        state.mems.resize(i + 1, None);
+    }
+    if let Some(m) = state.mems[i] {
+        return m;
+    }
+    let v = cx.entry_world();
+    let m = cx.terms.mem_base(r, v);
+    state.mems[i] = Some(m);
+    m
+}
+
+impl Domain for Sym<'_, '_> {
+    type V = TermId;
+    type B = TermId;
+
+    fn constant(&mut self, bits: u32, v: u64) -> TermId {
+        self.cx.terms.constant(bits, v)
+    }
+    fn add(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.add(*a, *b)
+    }
+    fn sub(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.sub(*a, *b)
+    }
+    fn mul(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.mul(*a, *b)
+    }
+    fn udiv(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.udiv(*a, *b)
+    }
+    fn urem(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.urem(*a, *b)
+    }
+    fn sdiv(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.sdiv(*a, *b)
+    }
+    fn srem(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.srem(*a, *b)
+    }
+    fn and(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.and(*a, *b)
+    }
+    fn or(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.or(*a, *b)
+    }
+    fn xor(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.xor(*a, *b)
+    }
+    fn shl(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.shl(*a, *b)
+    }
+    fn lshr(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.lshr(*a, *b)
+    }
+    fn ashr(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.ashr(*a, *b)
+    }
+    fn extract(&mut self, a: &TermId, lo: u32, bits: u32) -> TermId {
+        self.cx.terms.extract(*a, lo, bits)
+    }
+    fn zext(&mut self, a: &TermId, bits: u32) -> TermId {
+        // A 32-bit context field may be a 64-bit packet pointer: it is that wide already.
+        if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.zext(*a, bits) }
+    }
+    fn sext(&mut self, a: &TermId, bits: u32) -> TermId {
+        if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.sext(*a, bits) }
+    }
+    fn concat(&mut self, high: &TermId, low: &TermId) -> TermId {
+        self.cx.terms.concat(&[*low, *high])
+    }
+    fn ite(&mut self, c: &TermId, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.ite(*c, *a, *b)
+    }
+    fn eq(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.eq(*a, *b)
+    }
+    fn ult(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.ult(*a, *b)
+    }
+    fn slt(&mut self, a: &TermId, b: &TermId) -> TermId {
+        self.cx.terms.slt(*a, *b)
+    }
+    fn not(&mut self, a: &TermId) -> TermId {
+        self.cx.terms.not(*a)
+    }
+}
+
+impl Machine for Sym<'_, '_> {
+    type Stop = Stop;
+
+    fn get(&mut self, r: Reg) -> Result<TermId, Stop> {
+        Ok(self.state.regs[r.index()])
+    }
+
+    fn set(&mut self, r: Reg, v: TermId) {
+        self.state.regs[r.index()] = v;
+    }
+
+    fn load(&mut self, base: &TermId, off: i16, size: Size) -> Result<TermId, Stop> {
+        if self.cx.exhausted() {
+            return Err(Stop::TooLarge);
+        }
+        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
+            if self.cx.region_of(sym) != Some(Region::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
+                return Err(Stop::Unmodelled("a context access at a variable offset".into()));
+            }
+            return self.ctx_load(k, size);
+        }
+        let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        let bytes = self.read_bytes(&region, sym, k, size.bytes());
+        let r = self.cx.region_id(&region);
+        self.record(r, sym, k, &bytes, false);
+        Ok(self.cx.terms.concat(&bytes))
+    }
+
+    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, _imm: bool) -> Result<(), Stop> {
+        if self.cx.exhausted() {
+            return Err(Stop::TooLarge);
+        }
+        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
+            if self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
+                return Err(Stop::Unmodelled("a context access at a variable offset".into()));
+            }
+            self.event(EventKind::CtxStore(k, size.bytes()), vec![*v], vec![]);
+            self.state.ctx_version = self.state.world;
+            return Ok(());
+        }
+        let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        let bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(*v, i * 8, 8)).collect();
+        let r = self.cx.region_id(&region);
+        self.record(r, sym, k, &bytes, true);
+        self.write_bytes(&region, sym, k, &bytes);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        op: AtomicOp,
+        base: &TermId,
+        off: i16,
+        size: Size,
+        operand: &TermId,
+        compare: Option<&TermId>,
+    ) -> Result<TermId, Stop> {
+        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
+        let old = self.cx.terms.concat(&old_bytes);
+        let new = atomic_new(self, op, &old, operand, compare);
+        let new_bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(new, i * 8, 8)).collect();
+        let r = self.cx.region_id(&region);
+        let addr = self.cx.terms.address(sym, k);
+        let insn = Insn::Atomic { op, size, base: Reg::R0, off: 0, src: Reg::R0 };
+        let mut args = vec![addr, *operand];
+        args.extend(compare);
+        let mems = self.shared_memories();
+        let event = Event { before: self.state.world, what: EventKind::Atomic(insn), args, mems };
+        let private = region == Region::Stack;
+        let plain = op == (AtomicOp::Add { fetch: false });
+        // The original's atomics are events. A new one that matches none may still stand for a plain
+        // load, add and store, which the access log then has to justify.
+        let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
+        match (self.side, known) {
+            (_, Some(id)) => self.state.world = self.cx.world(id),
+            (Side::New, None) if plain && !private => {
+                self.record(r, sym, k, &old_bytes, false);
+                self.record(r, sym, k, &new_bytes, true);
+            }
+            _ => {
+                let id = self.cx.advance(event, self.guard, false);
+                self.state.world = self.cx.world(id);
+            }
+        }
+        self.write_bytes(&region, sym, k, &new_bytes);
+        Ok(old)
+    }
+
+    fn fence(&mut self) -> Result<(), Stop> {
+        let mems = self.outside();
+        self.event(EventKind::Fence, vec![], mems);
+        Ok(())
+    }
+
+    fn call(&mut self, op: &Op) -> Result<(), Stop> {
+        if self.cx.exhausted() {
+            return Err(Stop::TooLarge);
+        }
+        match (op.insn, &op.link) {
+            (Insn::Call(Call::Helper(id)), None) => match Helper::get(id) {
+                Some(h) => self.helper_call(op, h),
+                None => self.opaque_call(op, 5),
+            },
+            (Insn::Call(_), Some(Link { symbol: Symbol::Func { name }, .. })) => {
+                let n = (self.env.callee_args)(name).unwrap_or(5);
+                self.opaque_call(op, n)
+            }
+            (Insn::CallX { reg }, _) => {
+                let target = self.state.regs[reg.index()];
+                let _ = target;
+                Err(Stop::Unmodelled("an indirect call".into()))
+            }
+            _ => self.opaque_call(op, 5),
+        }
+    }
+
+    fn legacy_load(&mut self, size: Size, index: Option<&TermId>, imm: i32) -> Result<(), Stop> {
+        let mut args = vec![self.state.regs[6]];
+        args.extend(index);
+        let mems = self.outside();
+        let id = self.event(EventKind::LegacyLoad(size.bytes(), imm), args, mems);
+        self.clobber(id);
+        let low = self.cx.var(VarKey::Written(id, 0, 0), size.bits(), Meaning::Scalar);
+        self.state.regs[0] = self.cx.terms.zext(low, 64);
+        Ok(())
+    }
+
+    fn load_imm64(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<TermId, Stop> {
+        let Some(link) = link else {
+            return Ok(match kind {
+                Imm64Kind::Const => self.cx.terms.constant(64, imm),
+                _ => self.cx.var(VarKey::Pseudo(kind as u8, imm), 64, Meaning::Unknown),
+            });
+        };
+        let meaning = match &link.symbol {
+            Symbol::Map { name, .. } => Meaning::Pointer(Region::Map(name.clone())),
+            Symbol::Data { section, offset } => {
+                let start = Symbol::Data { section: section.clone(), offset: 0 };
+                let region = Meaning::Pointer(Region::Data(section.clone()));
+                let base = self.cx.var(VarKey::Symbol(start), 64, region);
+                return Ok(self.cx.terms.add_const(base, *offset));
+            }
+            Symbol::Func { .. } => Meaning::Scalar,
+            Symbol::Extern { .. } => Meaning::Unknown,
+            Symbol::Core { .. } => Meaning::Scalar,
+        };
+        // The name decides, not the place in the map table, which two objects need not share.
+        let symbol = match &link.symbol {
+            Symbol::Map { name, .. } => Symbol::Map { name: name.clone(), index: 0 },
+            s => s.clone(),
+        };
+        Ok(self.cx.var(VarKey::Symbol(symbol), 64, meaning))
+    }
+
+    fn addr_space_cast(&mut self, v: &TermId, imm: u32) -> Result<TermId, Stop> {
+        Ok(self.cx.var(VarKey::Cast(imm, *v), 64, Meaning::Unknown))
+    }
+
+    fn core_op(&mut self, op: &Op) -> Result<(), Stop> {
+        let Some(Link { symbol, .. }) = &op.link else { return Err(Stop::Unmodelled("a lost CO-RE record".into())) };
+        let symbol = symbol.clone();
+        // Registers are named by what they hold, so that a renamed copy is the same.
+        let inputs: Vec<TermId> = op.insn.uses().iter().map(|r| self.state.regs[r.index()]).collect();
+        let shape = shape_of(op.insn);
+        match op.insn {
+            Insn::Alu { dst, .. } | Insn::Mov { dst, .. } | Insn::MovSx { dst, .. } | Insn::LoadImm64 { dst, .. } => {
+                // An offset added to a pointer stays in the object.
+                let meaning = match (op.insn, inputs.first().and_then(|t| self.cx.region_of(*t))) {
+                    (Insn::Alu { op: bpf_isa::AluOp::Add, .. }, Some(r)) => Meaning::Pointer(r),
+                    (Insn::Alu { .. }, None) => Meaning::Unknown,
+                    _ => Meaning::Scalar,
+                };
+                let t = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, meaning);
+                self.state.regs[dst.index()] = t;
+                Ok(())
+            }
+            Insn::Load { dst, .. } => {
+                let region = inputs.first().and_then(|t| self.cx.region_of(*t));
+                let mut key_mems = vec![];
+                match region {
+                    Some(Region::Ctx) | None => {
+                        key_mems.extend(self.outside().into_iter().map(|(_, m)| m));
+                        let (_, m) = self.memory(&Region::Stack);
+                        key_mems.push(m);
+                    }
+                    Some(r) => key_mems.push(self.memory(&r).1),
+                }
+                let mut deps = inputs;
+                deps.push(self.state.ctx_version);
+                let t = self.cx.var(VarKey::Core(symbol, shape, deps, key_mems), 64, Meaning::Unknown);
+                // Where it reads is unknown until load, but it may not be read more often.
+                let kernel = self.cx.region_id(&Region::Kernel);
+                self.record(kernel, t, 0, &[t], false);
+                self.state.regs[dst.index()] = t;
+                Ok(())
+            }
+            _ => {
+                let mems = self.outside();
+                let mems = self.with_stack(mems);
+                self.event(EventKind::CoreStore(symbol, shape), inputs, mems);
+                self.forget(|_| true);
+                self.state.ctx_version = self.state.world;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The instruction with its registers erased: they are accounted for by their values.
+fn shape_of(insn: Insn) -> Insn {
+    let z = Reg::R0;
+    match insn {
+        Insn::Alu { op, width, src, .. } => Insn::Alu { op, width, dst: z, src: erase(src) },
+        Insn::Mov { width, src, .. } => Insn::Mov { width, dst: z, src: erase(src) },
+        Insn::MovSx { width, from, .. } => Insn::MovSx { width, from, dst: z, src: z },
+        Insn::LoadImm64 { kind, imm, .. } => Insn::LoadImm64 { dst: z, kind, imm },
+        Insn::Load { size, sext, off, .. } => Insn::Load { size, sext, dst: z, base: z, off },
+        // Stores have two inputs whose roles the order of register numbers would blur: kept whole.
+        other => other,
+    }
+}
+
+fn erase(src: bpf_isa::Src) -> bpf_isa::Src {
+    match src {
+        bpf_isa::Src::Reg(_) => bpf_isa::Src::Reg(Reg::R0),
+        i => i,
+    }
+}

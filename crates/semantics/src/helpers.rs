@@ -1,0 +1,222 @@
+//! What every BPF helper does with its arguments: a table, not code.
+//!
+//! `helpers.tsv` is generated from the kernel's uapi header by `gen/helpers.py` (which names its
+//! sources); this module parses it once. Adding a helper is adding a row. A helper without a row is
+//! unknown: clients must then assume that it reads and writes everything it could reach.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// What a helper does with one argument. Argument numbers count from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arg {
+    /// The map the helper works on.
+    Map,
+    /// Points to `key_size` readable bytes.
+    Key,
+    /// Points to `value_size` readable bytes, or is null.
+    Value,
+    /// Points to `value_size` bytes that may be written (and, for bloom filters, are read).
+    OutValue,
+    /// The program's context.
+    Ctx,
+    /// Points to memory of the given length, which is read and/or written; may be null.
+    Mem {
+        /// How long it is.
+        len: Len,
+        /// The helper reads it.
+        read: bool,
+        /// The helper may write it.
+        write: bool,
+    },
+    /// Any address; up to the given length is probed, usually kernel memory, legally the stack.
+    Probe {
+        /// How long it is.
+        len: Len,
+    },
+    /// The length of a memory argument.
+    Size,
+    /// A plain value.
+    Scalar,
+    /// A plain value, possibly uninitialized, or a pointer to a string that is read.
+    Vararg,
+    /// A function of this program.
+    Func,
+    /// A pointer (or null) that the callback gets.
+    CallbackCtx,
+    /// A kernel object, lock, timer, dynptr …: treated as escaping.
+    Opaque,
+}
+
+/// Length of a memory argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Len {
+    /// Constant number of bytes.
+    Bytes(u32),
+    /// The value of argument N.
+    Arg(u8),
+}
+
+/// What a helper returns in r0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ret {
+    /// A number.
+    Scalar,
+    /// Nothing: r0 is not readable.
+    Void,
+    /// Null, or a pointer to a value of the map argument.
+    MapValueOrNull,
+    /// Null, or a pointer to fresh memory.
+    MemOrNull,
+    /// Null, or a socket.
+    SockOrNull,
+    /// Any other pointer, maybe null.
+    Ptr,
+    /// Returns only on failure, with a number (`tail_call`).
+    NoReturnOnSuccess,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug)]
+pub struct Helper {
+    /// Number in the `call` instruction.
+    pub id: i32,
+    /// Name without the `bpf_` prefix.
+    pub name: &'static str,
+    /// What r0 holds afterwards.
+    pub ret: Ret,
+    /// The arguments in order, r1 first.
+    pub args: Vec<Arg>,
+    /// Invalidates packet pointers.
+    pub moves_packet: bool,
+    /// May change packet bytes.
+    pub writes_packet: bool,
+    /// Changes nothing observable and reads no memory argument.
+    pub pure_read: bool,
+    /// Runs a function of the program, now or later.
+    pub calls_back: bool,
+    /// May change a map's elements.
+    pub map_write: bool,
+    /// Every byte of the written memory arguments is overwritten whatever happens.
+    pub overwrites: bool,
+    /// Follows addresses stored in the memory it reads.
+    pub indirect: bool,
+}
+
+impl Helper {
+    /// The helper with this number, if the table has it.
+    pub fn get(id: i32) -> Option<&'static Helper> {
+        TABLE.get(&id)
+    }
+
+    /// Whether nothing outside the program's registers changes: no memory of any kind is written
+    /// except the arguments the table says are.
+    pub fn is_map_lookup(&self) -> bool {
+        self.ret == Ret::MapValueOrNull && !self.map_write
+    }
+}
+
+/// `bpf_tail_call`.
+pub const TAIL_CALL: i32 = 12;
+/// `bpf_map_lookup_elem`.
+pub const MAP_LOOKUP: i32 = 1;
+
+static TABLE: LazyLock<HashMap<i32, Helper>> =
+    LazyLock::new(|| include_str!("helpers.tsv").lines().filter_map(parse_row).map(|h| (h.id, h)).collect());
+
+fn parse_row(line: &'static str) -> Option<Helper> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let mut col = line.split('\t');
+    let id = col.next()?.parse().ok()?;
+    let name = col.next()?;
+    let ret = parse_ret(col.next()?)?;
+    let args = col.next()?;
+    let flags: Vec<&str> = col.next()?.split(' ').collect();
+    let args = if args.is_empty() { vec![] } else { args.split(';').map(parse_arg).collect() };
+    let flag = |f: &str| flags.contains(&f);
+    Some(Helper {
+        id,
+        name,
+        ret,
+        args,
+        moves_packet: flag("moves_packet"),
+        writes_packet: flag("writes_packet"),
+        pure_read: flag("pure_read"),
+        calls_back: flag("calls_back"),
+        map_write: flag("map_write"),
+        overwrites: flag("overwrites"),
+        indirect: flag("indirect"),
+    })
+}
+
+fn parse_ret(s: &str) -> Option<Ret> {
+    Some(match s {
+        "scalar" => Ret::Scalar,
+        "void" => Ret::Void,
+        "map_value_or_null" => Ret::MapValueOrNull,
+        "mem_or_null" => Ret::MemOrNull,
+        "sock_or_null" => Ret::SockOrNull,
+        "ptr" => Ret::Ptr,
+        "noreturn_on_success" => Ret::NoReturnOnSuccess,
+        _ => return None,
+    })
+}
+
+/// An argument class this parser does not know is opaque: the safe reading.
+fn parse_arg(s: &str) -> Arg {
+    let mut part = s.split(':');
+    let class = part.next().unwrap_or("");
+    let number = part.next().and_then(|n| n.parse::<u32>().ok());
+    let by_arg = number.map(|n| Len::Arg(n as u8));
+    let fixed = number.map(Len::Bytes);
+    let mem = |len: Option<Len>, read, write| match len {
+        Some(len) => Arg::Mem { len, read, write },
+        None => Arg::Opaque,
+    };
+    match class {
+        "map" => Arg::Map,
+        "key" => Arg::Key,
+        "value" => Arg::Value,
+        "outvalue" => Arg::OutValue,
+        "ctx" => Arg::Ctx,
+        "mem_r" => mem(by_arg, true, false),
+        "mem_w" => mem(by_arg, false, true),
+        "mem_rw" => mem(by_arg, true, true),
+        "fixed_r" => mem(fixed, true, false),
+        "fixed_w" => mem(fixed, false, true),
+        "fixed_rw" => mem(fixed, true, true),
+        "probe_r" => by_arg.map_or(Arg::Opaque, |len| Arg::Probe { len }),
+        "size" => Arg::Size,
+        "scalar" | "flags" => Arg::Scalar,
+        "vararg" => Arg::Vararg,
+        "func" => Arg::Func,
+        "cbctx" => Arg::CallbackCtx,
+        _ => Arg::Opaque,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_helper_of_the_header_has_a_row() {
+        assert_eq!((1..=211).filter(|i| Helper::get(*i).is_none()).collect::<Vec<_>>(), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn map_update_reads_key_and_value() {
+        let h = Helper::get(2).unwrap();
+        assert_eq!(h.args, [Arg::Map, Arg::Key, Arg::Value, Arg::Scalar]);
+        assert!(h.map_write && !h.pure_read);
+    }
+
+    #[test]
+    fn skb_load_bytes_overwrites_its_buffer() {
+        let h = Helper::get(26).unwrap();
+        assert_eq!(h.args[2], Arg::Mem { len: Len::Arg(4), read: false, write: true });
+        assert!(h.overwrites);
+    }
+}
