@@ -1,1 +1,94 @@
-fn main() {}
+//! `bpf-opt`: the command line.
+//!
+//! The one idea: a command computes a value and only then prints or writes; so an error anywhere before leaves
+//! nothing half done. Each command is a module with a `run` that returns the exit code or a
+//! [`Failure`](failure::Failure). Nothing about BPF is decided here.
+
+mod args;
+mod cfg;
+mod diff;
+mod dis;
+mod failure;
+mod files;
+mod listing;
+mod load;
+mod opt;
+mod packets;
+mod progress;
+mod run;
+mod verify;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use args::{Cli, Command};
+use clap::Parser;
+use failure::{Failure, exit};
+
+/// Stack of the thread that does the work. It is reserved, not used, so that deep recursion over a large program
+/// does not end the process.
+const STACK: usize = 1 << 30;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { exit::BAD_INPUT } else { exit::YES });
+        }
+    };
+    ExitCode::from(guarded(move || command(&cli)))
+}
+
+fn command(cli: &Cli) -> u8 {
+    let outcome = match &cli.command {
+        Command::Opt(args) => opt::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Dis(args) => dis::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Run(args) => run::run(args),
+    };
+    outcome.unwrap_or_else(|failure| {
+        files::complain(&failure);
+        failure.code
+    })
+}
+
+/// Runs `work`; a panic in it becomes a message and an exit code instead of a backtrace.
+fn guarded(work: impl FnOnce() -> u8 + Send + 'static) -> u8 {
+    let place = Arc::new(Mutex::new(String::new()));
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        let place = Arc::clone(&place);
+        std::panic::set_hook(Box::new(move |info| {
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string().replace('\n', " ");
+        }));
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(|| catch_unwind(AssertUnwindSafe(work)));
+    let code = match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok(code))) => return code,
+        Ok(_) => exit::INTERNAL,
+        Err(_) => {
+            files::complain(Failure::bad_input("the system has no memory for a thread"));
+            return exit::INTERNAL;
+        }
+    };
+    let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    files::complain(Failure {
+        code,
+        message: format!("internal error, please report it with the input file\n  {place}"),
+        hint: Some("RUST_BACKTRACE=1 shows where it comes from".to_owned()),
+    });
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_exit_code() {
+        assert_eq!(guarded(|| panic!("on purpose")), exit::INTERNAL);
+        assert_eq!(guarded(|| 3), 3);
+    }
+}

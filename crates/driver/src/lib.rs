@@ -3,14 +3,19 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod gate;
+mod optimize;
+mod replay;
 mod report;
+mod sections;
+mod unit;
+mod verify;
 
 pub use report::{
     FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,
     VerifyReport,
 };
 
-use bpf_object::Object;
 use thiserror::Error;
 
 /// Why nothing could be done with an object at all.
@@ -43,9 +48,7 @@ pub enum DriverError {
 /// [`DriverError`]. A function that cannot be handled is not an error: it stays as it was, with a
 /// warning in the report.
 pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
-    let object = Object::parse(input.to_vec())?;
-    let _ = (object, options, observer);
-    Ok((input.to_vec(), Report::default()))
+    optimize::run(input, options, observer)
 }
 
 /// Compares two objects function by function.
@@ -53,7 +56,5 @@ pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
 /// # Errors
 /// [`DriverError`] if one cannot be read.
 pub fn verify(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
-    let (_a, _b) = (Object::parse(a.to_vec())?, Object::parse(b.to_vec())?);
-    let _ = options;
-    Ok(VerifyReport::default())
+    verify::run(a, b, options)
 }

@@ -15,8 +15,6 @@ use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
 pub(crate) struct CallEffects {
     /// The row of the table, if the call is a helper that has one.
     pub(crate) helper: Option<&'static Helper>,
-    /// Argument registers read.
-    pub(crate) args: RegSet,
     /// Bytes that may be read.
     pub(crate) reads: StackSet,
     /// Bytes that may be written.
@@ -65,7 +63,6 @@ fn unmodelled(state: &State, args: RegSet) -> CallEffects {
     let touched = if reaches { StackSet::ALL } else { StackSet::EMPTY };
     CallEffects {
         helper: None,
-        args,
         reads: touched,
         writes: touched,
         overwrites: StackSet::EMPTY,
@@ -75,13 +72,12 @@ fn unmodelled(state: &State, args: RegSet) -> CallEffects {
 }
 
 fn helper_effects(state: &State, helper: &'static Helper, env: &Env<'_>) -> CallEffects {
-    let args = RegSet::first_args(helper.args.len().min(5));
     if helper.calls_back {
+        let args = RegSet::first_args(helper.args.len().min(5));
         return CallEffects { helper: Some(helper), ..unmodelled(state, args) };
     }
     let mut e = CallEffects {
         helper: Some(helper),
-        args,
         reads: StackSet::EMPTY,
         writes: StackSet::EMPTY,
         overwrites: StackSet::EMPTY,

@@ -140,6 +140,11 @@ impl Frame {
         &self.pieces[from..to.max(from)]
     }
 
+    /// The known parts.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (i64, &Value)> {
+        self.pieces.iter().map(|p| (p.off, &p.value))
+    }
+
     /// What a load of `len` bytes at `off` gives.
     pub(crate) fn load(&self, off: i64, len: u32) -> Value {
         let end = off + i64::from(len);

@@ -28,6 +28,7 @@ mod liveness;
 mod machine;
 mod num;
 mod refine;
+mod retain;
 mod state;
 mod value;
 

@@ -5,7 +5,7 @@
 //! edges count as possible here: the kernel's verifier may not see that they are.
 
 use bpf_isa::{Insn, RegSet};
-use bpf_program::{Function, Op, BlockId, reverse_postorder};
+use bpf_program::{BlockId, Function, Op, reverse_postorder};
 
 use crate::fixpoint::{registers_read, replay};
 use crate::state::memory_operand;
@@ -19,6 +19,9 @@ pub struct Live {
     /// Bytes of this function's frame.
     pub stack: StackSet,
 }
+
+/// Nothing live.
+const NOTHING: Live = Live { regs: RegSet::EMPTY, stack: StackSet::EMPTY };
 
 impl Live {
     fn union(&self, o: &Live) -> Live {
@@ -146,6 +149,10 @@ impl Liveness {
     /// What is live after operation `i` of `b`; with `i` the number of operations, after its terminator.
     pub fn after(&self, b: BlockId, i: usize) -> &Live {
         &self.points[b.index()][i + 1]
+    }
+
+    pub(crate) fn last(&self, b: BlockId) -> &Live {
+        self.points[b.index()].last().unwrap_or(&NOTHING)
     }
 
     /// What is live at the block's entry.

@@ -116,9 +116,7 @@ impl AbstractMachine<'_, '_, '_> {
             FieldKind::Scalar { .. } => scalar,
             FieldKind::Memory if self.kind == ProgKind::Tracing && size == Size::DW => anything,
             FieldKind::Memory => scalar,
-            FieldKind::Pointer if size == Size::DW => {
-                Abs::Plain(Value::nullable(Region::Kernel, BaseId::Unknown))
-            }
+            FieldKind::Pointer if size == Size::DW => Abs::Plain(Value::nullable(Region::Kernel, BaseId::Unknown)),
             FieldKind::Pointer => anything,
         }
     }
@@ -486,4 +484,3 @@ impl AbstractMachine<'_, '_, '_> {
         }
     }
 }
-

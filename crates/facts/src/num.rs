@@ -335,10 +335,8 @@ impl Num {
     /// Sign-extended to `bits`.
     #[must_use]
     pub fn sext(&self, bits: u32) -> Num {
-        let tnum = Tnum {
-            value: signed(self.bits, self.tnum.value) as u64,
-            mask: signed(self.bits, self.tnum.mask) as u64,
-        };
+        let tnum =
+            Tnum { value: signed(self.bits, self.tnum.value) as u64, mask: signed(self.bits, self.tnum.mask) as u64 };
         if bits == self.bits { *self } else { Num::of(bits, tnum, &[self.s()]) }
     }
 
@@ -347,9 +345,9 @@ impl Num {
     pub fn concat(&self, low: &Num) -> Num {
         let k = low.bits;
         let shift = |v: u64| if k == 64 { 0 } else { v << k };
-        let tnum =
-            Tnum { value: shift(self.tnum.value) | low.tnum.value, mask: shift(self.tnum.mask) | low.tnum.mask };
-        let interval = ((i128::from(self.umin) << k) + i128::from(low.umin), (i128::from(self.umax) << k) + i128::from(low.umax));
+        let tnum = Tnum { value: shift(self.tnum.value) | low.tnum.value, mask: shift(self.tnum.mask) | low.tnum.mask };
+        let interval =
+            ((i128::from(self.umin) << k) + i128::from(low.umin), (i128::from(self.umax) << k) + i128::from(low.umax));
         Num::of(self.bits + k, tnum, &[interval])
     }
 
@@ -387,7 +385,8 @@ impl Num {
         }
         let (a, b) = (self.s(), o.s());
         let corners = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
-        intervals.push((corners.into_iter().min().unwrap_or(i128::MIN), corners.into_iter().max().unwrap_or(i128::MAX)));
+        intervals
+            .push((corners.into_iter().min().unwrap_or(i128::MIN), corners.into_iter().max().unwrap_or(i128::MAX)));
         Num::of(self.bits, self.tnum.mul(o.tnum), &intervals)
     }
 

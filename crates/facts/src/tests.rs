@@ -1,1 +1,96 @@
+//! Tests: numbers against arithmetic, states and liveness against random runs, and one program per
+//! promise.
 
+mod calls;
+mod concrete;
+mod liveness;
+mod numbers;
+mod random;
+mod states;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bpf_isa::{Reg, parse_listing};
+use bpf_program::{BlockId, Function, Link, ProgKind, Symbol, build_from_insns};
+
+use crate::{Env, Facts, MapInfo, State};
+
+/// Builds a function from a listing; the n-th `ld_imm64` of a map (`map_fd[m]`) refers to map `m`.
+pub(crate) fn function(kind: ProgKind, text: &str) -> Function {
+    let insns = parse_listing(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let mut slot = 0;
+    let mut decoded = Vec::new();
+    let mut links = HashMap::new();
+    for insn in insns {
+        if let bpf_isa::Insn::LoadImm64 { kind: bpf_isa::Imm64Kind::MapFd, imm, .. } = insn {
+            let symbol = Symbol::Map { name: Arc::from(format!("map{imm}")), index: imm as usize };
+            links.insert(slot, Link { slot, symbol });
+        }
+        decoded.push((slot, insn));
+        slot += insn.slots();
+    }
+    build_from_insns("test", kind, &decoded, links).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// Marks operation `i` of block `b` as patched by a CO-RE relocation.
+pub(crate) fn with_core(mut f: Function, b: u32, i: usize) -> Function {
+    let symbol = Symbol::Core { kind: 0, type_id: 1, access: Arc::from("0:1") };
+    f.block_mut(BlockId(b)).ops[i].link = Some(Link { slot: 0, symbol });
+    f
+}
+
+/// Map 0: a hash of 16-byte keys and 8-byte values. Map 1: an array of maps.
+pub(crate) fn maps() -> Vec<MapInfo> {
+    let map = |name: &str, map_type, key, value| MapInfo {
+        name: name.into(),
+        map_type: Some(map_type),
+        key_size: Some(key),
+        value_size: Some(value),
+        max_entries: Some(1),
+    };
+    vec![map("hash", 1, 16, 8), map("outer", 12, 4, 4)]
+}
+
+pub(crate) fn no_arity(_: &str) -> Option<usize> {
+    None
+}
+
+/// The state before the terminator of block `b`.
+pub(crate) fn at_end(f: &Function, b: u32) -> State {
+    let maps = maps();
+    let facts = Facts::of(f, &Env { maps: &maps, callee_args: &no_arity });
+    facts.states(f, BlockId(b)).pop().expect("the block is reachable")
+}
+
+pub(crate) fn r(n: u8) -> Reg {
+    Reg::new(n).unwrap()
+}
+
+/// A small seeded generator (xorshift64*), so that failures repeat.
+pub(crate) struct Rng(pub u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n
+    }
+    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+    /// A number of 64 bits, of the sizes at which arithmetic goes wrong.
+    pub(crate) fn number(&mut self) -> u64 {
+        let near = self.one_of(&[0, 1 << 7, 1 << 8, 1 << 15, 1 << 16, 1 << 31, 1 << 32, 1 << 63, u64::MAX]);
+        match self.below(4) {
+            0 => self.next(),
+            1 => self.next() >> self.below(64),
+            2 => near.wrapping_add(self.below(9)).wrapping_sub(4),
+            _ => self.below(40),
+        }
+    }
+}

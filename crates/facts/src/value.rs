@@ -207,10 +207,9 @@ impl Value {
         }
         let null = |v: &Value| v.kind == Kind::Scalar && v.num.as_const() == Some(0);
         match (&self.kind, &o.kind) {
-            (
-                Kind::Pointer { region: r, base: b, nullable: m },
-                Kind::Pointer { region: q, base: c, nullable: n },
-            ) if r == q => {
+            (Kind::Pointer { region: r, base: b, nullable: m }, Kind::Pointer { region: q, base: c, nullable: n })
+                if r == q =>
+            {
                 let base = if b == c { *b } else { BaseId::Unknown };
                 let kind = Kind::Pointer { region: r.clone(), base, nullable: *m || *n };
                 Value { kind, num: self.num.join(&o.num) }

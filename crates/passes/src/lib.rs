@@ -1,1 +1,21 @@
+//! Rewriting by dataflow: passes propose, the prover disposes.
+//!
+//! A pass looks at one block with its facts and liveness ([`View`]) and proposes [`Rewrite`]s, which
+//! may be hopeful: each is proven before it is applied ([`engine`]). A pass is a file under `local`
+//! with its before and after in the header. What changes the graph itself is in [`cfg`].
+//!
+//! [`Rewrite`]: bpf_prove::Rewrite
 
+pub mod cfg;
+pub mod engine;
+mod local;
+mod view;
+
+pub use engine::{Applied, Engine, Settings, Tally};
+pub use local::{Pass, all as all_passes};
+pub use view::{Cost, View};
+
+/// The names of all passes, in the order they run.
+pub fn names() -> Vec<&'static str> {
+    all_passes().iter().map(|p| p.name()).chain([cfg::NAME]).collect()
+}

@@ -68,18 +68,17 @@ impl<'a> Entry<'a> {
         let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
         let stack = cx.region_id(&Region::Stack);
         let mut bytes: Vec<(i64, TermId)> = Vec::new();
-        for off in (-512..0).step_by(8) {
-            let v = facts.stack_bytes(off, 8);
-            let useful = match &v.kind {
-                Kind::Pointer { .. } => true,
-                Kind::Scalar => !v.num.is_top(),
-                Kind::Unknown => false,
+        for (off, v) in facts.stack_values() {
+            let n = v.num.bits / 8;
+            let t = match n {
+                8 => self.value(cx, v, VarKey::EntrySlot(off)),
+                _ => {
+                    let wide = Value::scalar(v.num.zext(64));
+                    let t = self.value(cx, &wide, VarKey::EntrySlot(off));
+                    cx.terms.extract(t, 0, n * 8)
+                }
             };
-            if !useful {
-                continue;
-            }
-            let t = self.value(cx, &v, VarKey::EntrySlot(off));
-            bytes.extend((0..8).map(|i| (off + i64::from(i), cx.terms.extract(t, i * 8, 8))));
+            bytes.extend((0..n).map(|i| (off + i64::from(i), cx.terms.extract(t, i * 8, 8))));
         }
         if bytes.is_empty() {
             return;

@@ -26,6 +26,18 @@ const MAX_LOOPS: u32 = 8 << 20;
 const SKB_BYTES: usize = 192;
 const ETH_HLEN: usize = 14;
 
+/// First address that is not a user address (x86-64).
+const USER_END: u64 = 1 << 47;
+
+/// Whose memory a helper probes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    User,
+    Kernel,
+    /// Decided by the address.
+    Either,
+}
+
 /// What a program sent to user space.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
@@ -159,6 +171,11 @@ impl KernelHost {
         self.symbols.insert(name.to_string(), base);
     }
 
+    /// Adds memory of the task, which only `probe_read_user` and its kin read.
+    pub fn add_user_memory(&mut self, address: u64, bytes: &[u8]) {
+        self.regions.insert(address, Region { bytes: bytes.to_vec(), writable: false });
+    }
+
     /// The bytes of a section now.
     pub fn section(&self, name: &str) -> Option<&[u8]> {
         self.regions.get(self.symbols.get(name)?).map(|r| &*r.bytes)
@@ -241,7 +258,7 @@ impl KernelHost {
     fn map_at(&self, address: u64) -> Option<usize> {
         let offset = address.checked_sub(MAPS)?;
         let i = usize::try_from(offset / MAP_STEP).ok()?;
-        (offset % MAP_STEP == 0 && i < self.maps.len()).then_some(i)
+        (offset.is_multiple_of(MAP_STEP) && i < self.maps.len()).then_some(i)
     }
 
     fn map_arg(&self, cpu: &Cpu, n: Reg) -> Result<usize, Fault> {
@@ -350,49 +367,63 @@ impl KernelHost {
         Ok(0)
     }
 
+    /// As of Linux 6.13, which takes any length and always folds.
     fn csum_diff(&mut self, cpu: &Cpu) -> Result<i64, Fault> {
         let [from, from_size, to, to_size, seed] = args5(cpu)?;
         let (from_size, to_size, seed) = (from_size as u32, to_size as u32, seed as u32);
-        if (from_size | to_size) & 3 != 0 {
-            return Ok(errno::EINVAL);
-        }
         // A size of zero may come with a null pointer.
-        let mut bytes = |address, size: u32| if size == 0 { Ok(vec![]) } else { cpu.read_bytes(self, address, size.into()) };
+        let mut bytes =
+            |address, size: u32| if size == 0 { Ok(vec![]) } else { cpu.read_bytes(self, address, size.into()) };
         let (from, to) = (bytes(from, from_size)?, bytes(to, to_size)?);
         Ok(match (from_size, to_size) {
-            (0, 0) => i64::from(seed),
+            (0, 0) => csum_fold_up(seed).into(),
             (0, _) => csum_fold_up(csum_partial(&to, seed)).into(),
             (_, 0) => csum_fold_up(!csum_partial(&from, !seed)).into(),
             _ => csum_fold_up(csum_add(csum_partial(&to, seed), !csum_partial(&from, 0))).into(),
         })
     }
 
-    /// `probe_read`: what is not mapped reads as zeros and -EFAULT.
-    fn probe_read(&mut self, cpu: &mut Cpu) -> Result<i64, Fault> {
-        let [to, size, from] = first3(cpu)?;
-        let size = u64::from(size as u32);
-        let found = cpu.read_bytes(self, from, size);
-        let ok = found.is_ok();
-        cpu.write(self, to, &found.unwrap_or_else(|_| vec![0; size as usize]))?;
-        Ok(if ok { 0 } else { errno::EFAULT })
+    /// One byte for `probe_read` and its kin, or the error. Kernel memory is everything but
+    /// [`KernelHost::add_user_memory`].
+    fn probe(&mut self, cpu: &Cpu, address: u64, space: Space) -> Result<u8, i64> {
+        let below = address < USER_END;
+        let user = space == Space::User || space == Space::Either && self.user_memory_at(address);
+        if user != self.user_memory_at(address) {
+            return Err(if user || !below { errno::EFAULT } else { errno::ERANGE });
+        }
+        let mut b = [0];
+        match cpu.read(self, address, &mut b) {
+            Ok(()) => Ok(b[0]),
+            Err(_) if below && space == Space::Kernel => Err(errno::ERANGE),
+            Err(_) => Err(errno::EFAULT),
+        }
     }
 
-    fn probe_read_str(&mut self, cpu: &mut Cpu) -> Result<i64, Fault> {
+    fn user_memory_at(&mut self, address: u64) -> bool {
+        address < USER_END && self.region(address, 1).is_some()
+    }
+
+    /// What is not mapped reads as zeros and an error.
+    fn probe_read(&mut self, cpu: &mut Cpu, space: Space) -> Result<i64, Fault> {
         let [to, size, from] = first3(cpu)?;
         let size = u64::from(size as u32);
-        if size == 0 {
-            return Ok(0);
-        }
+        let found: Result<Vec<u8>, i64> = (0..size).map(|i| self.probe(cpu, from.wrapping_add(i), space)).collect();
+        let error = found.as_ref().err().copied().unwrap_or(0);
+        cpu.write(self, to, &found.unwrap_or_else(|_| vec![0; size as usize]))?;
+        Ok(error)
+    }
+
+    fn probe_read_str(&mut self, cpu: &mut Cpu, space: Space) -> Result<i64, Fault> {
+        let [to, size, from] = first3(cpu)?;
+        let size = u64::from(size as u32);
         let mut text = vec![];
-        while (text.len() as u64) < size {
-            let mut b = [0];
-            if cpu.read(self, from.wrapping_add(text.len() as u64), &mut b).is_err() {
-                cpu.write(self, to, &vec![0; size as usize])?;
-                return Ok(errno::EFAULT);
-            }
-            text.push(b[0]);
-            if b[0] == 0 {
-                break;
+        while (text.len() as u64) < size && text.last() != Some(&0) {
+            match self.probe(cpu, from.wrapping_add(text.len() as u64), space) {
+                Ok(b) => text.push(b),
+                Err(e) => {
+                    cpu.write(self, to, &vec![0; size as usize])?;
+                    return Ok(e);
+                }
             }
         }
         if let Some(last) = text.last_mut() {
@@ -507,8 +538,12 @@ impl KernelHost {
                 let key = self.key(cpu, map)?;
                 self.maps[map].delete(&key)
             }
-            "probe_read" | "probe_read_kernel" | "probe_read_user" => self.probe_read(cpu)?,
-            "probe_read_str" | "probe_read_kernel_str" | "probe_read_user_str" => self.probe_read_str(cpu)?,
+            "probe_read" => self.probe_read(cpu, Space::Either)?,
+            "probe_read_kernel" => self.probe_read(cpu, Space::Kernel)?,
+            "probe_read_user" => self.probe_read(cpu, Space::User)?,
+            "probe_read_str" => self.probe_read_str(cpu, Space::Either)?,
+            "probe_read_kernel_str" => self.probe_read_str(cpu, Space::Kernel)?,
+            "probe_read_user_str" => self.probe_read_str(cpu, Space::User)?,
             "ktime_get_ns" | "ktime_get_boot_ns" | "ktime_get_coarse_ns" | "ktime_get_tai_ns" => self.tick(1000) as i64,
             "jiffies64" => (self.tick(1000) / 4_000_000) as i64,
             "trace_printk" | "trace_vprintk" => {
@@ -541,7 +576,11 @@ impl KernelHost {
                 self.packet_from(cpu, i32::MAX as u64, errno::EFAULT)?
             }
             "skb_pull_data" if skb => {
-                if u64::from(cpu.get(Reg::R2)? as u32) <= self.packet.len() { 0 } else { errno::ENOMEM }
+                if u64::from(cpu.get(Reg::R2)? as u32) <= self.packet.len() {
+                    0
+                } else {
+                    errno::ENOMEM
+                }
             }
             "l3_csum_replace" if skb => self.l3_csum_replace(cpu)?,
             "l4_csum_replace" if skb => self.l4_csum_replace(cpu)?,
@@ -623,23 +662,21 @@ fn skb_context(packet: &[u8]) -> Vec<u8> {
     const PKT_TYPE: usize = 4;
     const PROTOCOL: usize = 16;
     const IFINDEX: usize = 40;
-    const WIRE_LEN: usize = 164;
     const MULTICAST: u32 = 2;
-    const BROADCAST: u32 = 1;
     const OTHER_HOST: u32 = 3;
     let mut context = vec![0; SKB_BYTES];
     let mut put = |at: usize, v: u32| context[at..at + 4].copy_from_slice(&v.to_le_bytes());
     put(LEN, packet.len() as u32);
-    put(WIRE_LEN, packet.len() as u32);
     put(IFINDEX, 1);
     if let Some(header) = packet.first_chunk::<ETH_HLEN>() {
         let to = &header[..6];
-        put(PKT_TYPE, match () {
-            () if to == [0; 6] => 0,
-            () if to == [0xff; 6] => BROADCAST,
-            () if to[0] & 1 == 1 => MULTICAST,
-            () => OTHER_HOST,
-        });
+        // The loopback device's own and broadcast address are zero.
+        let pkt_type = match to {
+            [0, 0, 0, 0, 0, 0] => 0,
+            [first, ..] if first & 1 == 1 => MULTICAST,
+            _ => OTHER_HOST,
+        };
+        put(PKT_TYPE, pkt_type);
         let wire = [header[12], header[13]];
         let protocol = match u16::from_be_bytes(wire) {
             0x600.. => wire,
@@ -751,10 +788,9 @@ impl Host for KernelHost {
                 let bound = self.fds.get(&(imm as u32)).copied();
                 match (kind, bound) {
                     (Imm64Kind::MapFd, Some(i)) => Ok(map(i)),
-                    (Imm64Kind::MapValue, Some(i)) => self
-                        .lookup(i, &[0; 4])
-                        .map(|base| base + (imm >> 32))
-                        .ok_or_else(|| missing("a map value")),
+                    (Imm64Kind::MapValue, Some(i)) => {
+                        self.lookup(i, &[0; 4]).map(|base| base + (imm >> 32)).ok_or_else(|| missing("a map value"))
+                    }
                     _ => Err(missing(&format!("an ld_imm64 of kind {kind:?}"))),
                 }
             }

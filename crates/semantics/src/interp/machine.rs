@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
+use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
 use bpf_program::{Function, Link, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
@@ -307,9 +307,10 @@ impl<H: Host> Interp<H> {
         }
     }
 
-    fn function_named(&self, op: &Op) -> Option<Arc<Function>> {
+    /// The function a call's relocation names, if it is here.
+    fn callee(&self, op: &Op) -> Option<Arc<Function>> {
         match (&op.insn, op.link.as_ref()?) {
-            (Insn::Call(Call::Local(_)), Link { symbol: Symbol::Func { name }, .. }) => {
+            (Insn::Call(_), Link { symbol: Symbol::Func { name }, .. }) => {
                 self.by_name.get(&**name).map(|i| self.functions[*i].clone())
             }
             _ => None,
@@ -320,7 +321,7 @@ impl<H: Host> Interp<H> {
         let offset = address.wrapping_sub(FUNCTIONS);
         usize::try_from(offset / FUNCTION_STEP)
             .ok()
-            .filter(|_| offset % FUNCTION_STEP == 0)
+            .filter(|_| offset.is_multiple_of(FUNCTION_STEP))
             .and_then(|i| self.functions.get(i).cloned())
             .ok_or_else(|| Fault::Unmodelled(format!("a call of address {address:#x}")))
     }
@@ -405,7 +406,7 @@ impl<H: Host> Machine for Interp<H> {
     }
 
     fn call(&mut self, op: &Op) -> Result<(), Stop> {
-        if let Some(f) = self.function_named(op) {
+        if let Some(f) = self.callee(op) {
             return Ok(self.enter(&f)?);
         }
         if self.cpu.recording {

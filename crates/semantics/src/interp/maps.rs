@@ -10,13 +10,15 @@ pub(super) mod errno {
     pub const ENOENT: i64 = -2;
     pub const E2BIG: i64 = -7;
     pub const ENOMEM: i64 = -12;
+    pub const EACCES: i64 = -13;
     pub const EFAULT: i64 = -14;
     pub const EEXIST: i64 = -17;
     pub const EINVAL: i64 = -22;
     pub const EOPNOTSUPP: i64 = -95;
-    pub const EACCES: i64 = -13;
+    pub const ENOSPC: i64 = -28;
+    pub const ERANGE: i64 = -34;
 }
-use errno::{E2BIG, EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
+use errno::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
 
 /// `enum bpf_map_type`, the types with a model.
 mod kind {
@@ -48,7 +50,9 @@ pub struct MapSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
     Array,
-    Hash { evicts: bool },
+    Hash {
+        evicts: bool,
+    },
     Trie,
     /// Lookups give null, changes are refused: maps of programs, devices, sockets, maps.
     Empty,
@@ -160,7 +164,7 @@ impl Map {
         }
         if !exists && self.order.len() as u64 >= u64::from(self.spec.max_entries) {
             if self.shape() != (Shape::Hash { evicts: true }) || self.order.is_empty() {
-                return Err(if self.shape() == Shape::Trie { -28 } else { E2BIG });
+                return Err(if self.shape() == Shape::Trie { ENOSPC } else { E2BIG });
             }
             let victim = self.order.remove(0);
             self.elements.remove(&victim);

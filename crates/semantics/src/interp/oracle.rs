@@ -1,6 +1,6 @@
 //! Flat memory and calls answered by callbacks: the world of a counterexample.
 
-use bpf_isa::Imm64Kind;
+use bpf_isa::{Imm64Kind, Size};
 use bpf_program::{Link, Op};
 use rustc_hash::FxHashMap;
 
@@ -45,6 +45,7 @@ impl<'a> FlatMemory<'a> {
 }
 
 type OnCall<'a> = dyn FnMut(&Op, &mut Cpu, &mut FlatMemory<'a>) -> Result<(), Fault> + 'a;
+type OnLoad<'a> = dyn FnMut(u64, Size) -> Option<u64> + 'a;
 type OnAddress<'a> = dyn FnMut(Imm64Kind, u64, Option<&Link>) -> Result<u64, Fault> + 'a;
 
 /// A [`Host`] that knows nothing: callbacks say what memory holds at first, what calls do and what symbolic
@@ -53,6 +54,7 @@ pub struct Oracle<'a> {
     /// Everything but the stack.
     pub memory: FlatMemory<'a>,
     on_call: Box<OnCall<'a>>,
+    on_load: Box<OnLoad<'a>>,
     on_address: Box<OnAddress<'a>>,
 }
 
@@ -62,6 +64,7 @@ impl<'a> Oracle<'a> {
         Oracle {
             memory: FlatMemory::new(initial_byte),
             on_call: Box::new(|op, _, _| Err(Fault::Unmodelled(format!("`{}`", op.insn)))),
+            on_load: Box::new(|_, _| None),
             on_address: Box::new(|kind, _, _| Err(Fault::Unmodelled(format!("an address of kind {kind:?}")))),
         }
     }
@@ -77,12 +80,17 @@ impl<'a> Oracle<'a> {
         self
     }
 
+    /// Loads for which this returns something do not read memory: context fields. The value is truncated to the
+    /// width of the load, so pointers in 32-bit fields must be below 4 GiB.
+    #[must_use]
+    pub fn on_load(mut self, f: impl FnMut(u64, Size) -> Option<u64> + 'a) -> Oracle<'a> {
+        self.on_load = Box::new(f);
+        self
+    }
+
     /// `ld_imm64` of anything but a plain number gives this.
     #[must_use]
-    pub fn on_address(
-        mut self,
-        f: impl FnMut(Imm64Kind, u64, Option<&Link>) -> Result<u64, Fault> + 'a,
-    ) -> Oracle<'a> {
+    pub fn on_address(mut self, f: impl FnMut(Imm64Kind, u64, Option<&Link>) -> Result<u64, Fault> + 'a) -> Oracle<'a> {
         self.on_address = Box::new(f);
         self
     }
@@ -119,6 +127,13 @@ impl Host for Oracle<'_> {
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.memory.write(address, bytes)
+    }
+
+    fn load(&mut self, address: u64, size: Size) -> Result<u64, Fault> {
+        match (self.on_load)(address, size) {
+            Some(v) => Ok(v),
+            None => self.memory.load(address, size),
+        }
     }
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {

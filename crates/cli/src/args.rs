@@ -1,0 +1,371 @@
+//! The command line as data, and the help that teaches it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bpf_driver::{Goal, Options, PassSelection};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Shown by `bpf-opt --help`.
+const OVERVIEW: &str = "\
+Examples:
+  bpf-opt opt prog.o -o prog.opt.o              smaller code, proven equal, accepted by this kernel
+  bpf-opt opt prog.o -o prog.opt.o --diff       the same, and show what changed, side by side
+  bpf-opt verify prog.o prog.opt.o              prove that two objects behave the same, whoever made them
+  bpf-opt dis prog.o --lines                    listing with labels, relocations and source lines
+  bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
+  bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
+
+Exit codes:
+  0    yes: written, equal, accepted, ran
+  1    no: the objects differ (verify), the kernel rejects a program (load), the program faults (run)
+  2    wrong usage, or a file that cannot be read, understood or written
+  3    don't know: not proven either way (verify), no right to load (load), no model of a call (run)
+  70   internal error; nothing was written
+  130  interrupted; `opt` has written the best proven result so far
+
+Nothing is ever written in parts: an output file is either complete or not touched.";
+
+const OPT_HELP: &str = "\
+Every change is proven equal before it is applied, and the result is loaded into the running kernel
+(not attached) as the last check; what the kernel rejects is taken back. Without the right to load
+programs that check is skipped, with a warning.
+
+Examples:
+  bpf-opt opt prog.o -o prog.opt.o
+  bpf-opt opt prog.o -o prog.o --time-limit 120       in place; take two minutes
+  bpf-opt opt prog.o -o out.o --goal verifier         least work for the kernel's verifier
+  bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
+  bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
+  bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
+
+Ctrl-C stops the search and writes the best result so far; a second Ctrl-C gives up at once.
+The JSON report is described in docs/json.md.
+
+Exit codes: 0 written; 2 bad input or usage, nothing written; 70 internal error, nothing written;
+130 interrupted, best result so far written.";
+
+const VERIFY_HELP: &str = "\
+Compares the functions of the same name: the same calls with the same arguments and memory, the same
+stores where anyone may look, the same return value, and no access the first could not make.
+
+Examples:
+  bpf-opt verify prog.o prog.opt.o
+  bpf-opt verify old.o new.o --program xdp_main --time-limit 300 --json verdict.json
+
+Exit codes: 0 all equal; 1 some function differs (with an input that shows it), or the objects differ
+outside of the code; 2 bad input or usage; 3 no difference found, but not everything proven.";
+
+const DIS_HELP: &str = "\
+Examples:
+  bpf-opt dis prog.o
+  bpf-opt dis prog.o --program xdp_main --lines
+  bpf-opt dis prog.o --cfg | dot -Tsvg > prog.svg
+
+The syntax is that of llvm-objdump -d. Behind `;` stands what a number stands for: helper, callee,
+map, global data, CO-RE access.
+
+Exit codes: 0 printed; 2 bad input or usage.";
+
+const LOAD_HELP: &str = "\
+Loads every program of the object and unloads it again; nothing is attached or pinned.
+
+Examples:
+  sudo bpf-opt load prog.o
+  sudo bpf-opt load prog.o --log                      why a program was rejected
+  sudo bpf-opt load k2.o --type xdp --json load.json  where the section name tells no program type
+
+Exit codes: 0 the kernel accepts all programs; 1 it does not; 2 bad input or usage; 3 no right to load
+programs here.";
+
+const RUN_HELP: &str = "\
+Interprets the program in a model of the kernel: maps, packet, context and the common helpers. Maps and
+global data keep their contents from packet to packet.
+
+Examples:
+  bpf-opt run prog.o --packet 'ffffffffffff 020000000001 0800 4500...'
+  bpf-opt run prog.o --program xdp_main --pcap traffic.pcap
+  bpf-opt run trace.o --context 00000000000000002a00000000000000
+
+Exit codes: 0 ran to its end on every packet; 1 the program faulted; 2 bad input or usage; 3 it uses
+something that the interpreter has no model of.";
+
+/// Makes eBPF objects smaller and faster, and proves every change.
+///
+/// Reads a compiled BPF object, finds better code for its programs, proves each change equal to what it
+/// replaces, asks the running kernel's verifier, and writes an object that takes the place of the old one.
+#[derive(Debug, Parser)]
+#[command(name = "bpf-opt", version, after_help = OVERVIEW, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Optimize an object
+    #[command(after_help = OPT_HELP)]
+    Opt(OptArgs),
+    /// Prove that two objects behave the same, or show an input on which they do not
+    #[command(after_help = VERIFY_HELP)]
+    Verify(VerifyArgs),
+    /// Print the code of an object, as a listing or as a graph
+    #[command(after_help = DIS_HELP)]
+    Dis(DisArgs),
+    /// Ask the running kernel: does it load, and what does it cost the verifier
+    #[command(after_help = LOAD_HELP)]
+    Load(LoadArgs),
+    /// Run a program in the interpreter
+    #[command(after_help = RUN_HELP)]
+    Run(RunArgs),
+}
+
+/// Of `opt`.
+#[derive(Debug, Args)]
+pub struct OptArgs {
+    /// The object to optimize
+    #[arg(value_name = "IN.o")]
+    pub input: PathBuf,
+    /// Where to write the result; may be the input itself
+    #[arg(short, long, value_name = "OUT.o")]
+    pub output: PathBuf,
+    /// What to make less of
+    #[arg(long, value_enum, default_value = "size")]
+    pub goal: GoalArg,
+    /// Time for the whole object; functions not reached in time stay as they are
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Worker threads [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Write the report as JSON to this file (`-`: standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Highest instruction set level to use [default: what the object uses already, at least v3]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub cpu: Option<Cpu>,
+    /// Which passes run: `all`, `none`, or names separated by commas
+    #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes)]
+    pub passes: PassSelection,
+    /// Only the function with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+    /// Do not ask the running kernel's verifier
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
+    /// Never merge accesses to shared memory, nor make load-add-store an atomic add
+    #[arg(long)]
+    pub strict_shared_memory: bool,
+    /// Keep DWARF sections of changed objects, although they describe the old code
+    #[arg(long)]
+    pub keep_debug: bool,
+    /// Print the code before and after side by side
+    #[arg(long)]
+    pub diff: bool,
+    /// Print nothing but warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The object that sets the standard
+    #[arg(value_name = "A.o")]
+    pub a: PathBuf,
+    /// The object that must behave the same
+    #[arg(value_name = "B.o")]
+    pub b: PathBuf,
+    /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Time for the whole comparison; what is not decided in time is unknown
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Only the function with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+}
+
+/// Of `dis`.
+#[derive(Debug, Args)]
+pub struct DisArgs {
+    /// The object
+    #[arg(value_name = "FILE.o")]
+    pub file: PathBuf,
+    /// Only the function with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+    /// Print the control-flow graphs for Graphviz instead
+    #[arg(long, conflicts_with = "lines")]
+    pub cfg: bool,
+    /// Show source file, line and column from BTF.ext
+    #[arg(long)]
+    pub lines: bool,
+}
+
+/// Of `load`.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The object
+    #[arg(value_name = "FILE.o")]
+    pub file: PathBuf,
+    /// Load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
+    /// Write the verdicts as JSON to this file (`-`: standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print the end of the verifier's log for each rejected program
+    #[arg(long)]
+    pub log: bool,
+}
+
+/// Of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The object
+    #[arg(value_name = "FILE.o")]
+    pub file: PathBuf,
+    /// The program to run; needed if the object has several
+    #[arg(long, value_name = "NAME")]
+    pub program: Option<String>,
+    /// The packet as hexadecimal digits; white space and colons do not count
+    #[arg(long, value_name = "HEX", group = "input")]
+    pub packet: Option<String>,
+    /// A file whose bytes are the packet
+    #[arg(long, value_name = "FILE", group = "input")]
+    pub packet_file: Option<PathBuf>,
+    /// A pcap or pcapng file: the program runs on each packet in turn
+    #[arg(long, value_name = "FILE", group = "input")]
+    pub pcap: Option<PathBuf>,
+    /// Bytes of the context as hexadecimal digits, for programs that do not work on packets
+    #[arg(long, value_name = "HEX")]
+    pub context: Option<String>,
+}
+
+/// [`Goal`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum GoalArg {
+    /// Fewest instruction slots
+    Size,
+    /// Fewest estimated nanoseconds
+    Latency,
+    /// Fewest instructions for the kernel's verifier to process
+    Verifier,
+}
+
+/// Instruction set levels, as in clang's -mcpu.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Cpu {
+    /// The original instruction set
+    V1,
+    /// Linux 4.14
+    V2,
+    /// 32-bit arithmetic and jumps, atomics; Linux 5.1 to 5.12
+    V3,
+    /// Signed division, sign extension, gotol …; Linux 6.6
+    V4,
+}
+
+impl GoalArg {
+    /// As the user writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            GoalArg::Size => "size",
+            GoalArg::Latency => "latency",
+            GoalArg::Verifier => "verifier",
+        }
+    }
+}
+
+impl OptArgs {
+    /// What the pipeline is to do.
+    pub fn options(&self) -> Options {
+        Options {
+            goal: match self.goal {
+                GoalArg::Size => Goal::Size,
+                GoalArg::Latency => Goal::Latency,
+                GoalArg::Verifier => Goal::Verifier,
+            },
+            time_limit: self.time_limit,
+            seed: self.seed,
+            jobs: self.jobs.map_or_else(cpus, usize::from),
+            cpu: self.cpu.map(|c| c as u8 + 1),
+            passes: self.passes.clone(),
+            programs: self.program.clone(),
+            kernel: !self.no_kernel,
+            program_type: self.program_type.clone(),
+            strict_shared_memory: self.strict_shared_memory,
+            keep_debug: self.keep_debug,
+        }
+    }
+}
+
+impl VerifyArgs {
+    /// What the pipeline is to do.
+    pub fn options(&self) -> Options {
+        Options {
+            time_limit: self.time_limit,
+            jobs: cpus(),
+            programs: self.program.clone(),
+            kernel: false,
+            ..Options::default()
+        }
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
+}
+
+fn passes(text: &str) -> Result<PassSelection, String> {
+    match text.trim() {
+        "all" => Ok(PassSelection::All),
+        "none" => Ok(PassSelection::None),
+        list => {
+            let names: Vec<String> = list.split(',').map(|n| n.trim().to_owned()).collect();
+            if names.iter().any(String::is_empty) {
+                return Err("an empty name; give `all`, `none`, or names separated by commas".to_owned());
+            }
+            Ok(PassSelection::Only(names))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn time_limits_may_be_fractions_but_not_negative_or_infinite() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert!(seconds("-1").is_err() && seconds("inf").is_err() && seconds("NaN").is_err() && seconds("1m").is_err());
+    }
+
+    #[test]
+    fn passes_are_a_list_of_names() {
+        assert_eq!(passes("all"), Ok(PassSelection::All));
+        assert_eq!(passes("a, b"), Ok(PassSelection::Only(vec!["a".into(), "b".into()])));
+        assert!(passes("a,,b").is_err() && passes("").is_err());
+    }
+}

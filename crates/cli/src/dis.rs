@@ -1,0 +1,68 @@
+//! `bpf-opt dis`: the code of an object as text.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bpf_object::{FuncId, Object};
+
+use crate::args::DisArgs;
+use crate::failure::{Failure, exit};
+use crate::{cfg, files, listing};
+
+/// Column at which comments start.
+const COMMENT: usize = 52;
+
+/// Runs the command.
+pub fn run(args: &DisArgs) -> Result<u8, Failure> {
+    let object = files::read_object(&args.file)?;
+    let wanted = select(&args.file, &object, &args.program)?;
+    if args.cfg {
+        files::print(&cfg::graph(&object, &wanted));
+    } else {
+        files::print(&text(&object, &wanted, args.lines));
+    }
+    for warning in object.warnings() {
+        files::complain(format_args!("warning: {warning}"));
+    }
+    Ok(exit::YES)
+}
+
+/// The functions of these names; all if there are no names.
+pub fn select(path: &Path, object: &Object, names: &[String]) -> Result<Vec<FuncId>, Failure> {
+    let all = object.functions();
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|f| f.name == **name)) {
+        return Err(Failure::no_such_program(path, name, all.iter().map(|f| f.name.as_str())));
+    }
+    let wanted = |i: &usize| names.is_empty() || all.get(*i).is_some_and(|f| names.contains(&f.name));
+    Ok((0..all.len()).filter(wanted).map(FuncId).collect())
+}
+
+fn text(object: &Object, wanted: &[FuncId], show_lines: bool) -> String {
+    let mut text = String::new();
+    for (n, &f) in wanted.iter().enumerate() {
+        let gap = if n == 0 { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}; {}", listing::title(object, f));
+        if let Some(reason) = object.locked(f) {
+            let _ = writeln!(text, "; not optimized: {reason}");
+        }
+        let mut place = None;
+        for line in listing::lines(object, f) {
+            let here = object.line_of(f, line.slot).filter(|_| show_lines);
+            if here.is_some() && here != place {
+                if let Some((file, line, column)) = &here {
+                    let _ = writeln!(text, "; {file}:{line}:{column}");
+                }
+                place = here;
+            }
+            if line.is_target {
+                let _ = writeln!(text, "{}:", listing::label(line.slot));
+            }
+            let start = format!("{:6}:  {}", line.slot, line.text);
+            let _ = match line.comment.as_str() {
+                "" => writeln!(text, "{start}"),
+                comment => writeln!(text, "{start:COMMENT$} ; {comment}"),
+            };
+        }
+    }
+    text
+}

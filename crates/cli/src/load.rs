@@ -1,0 +1,169 @@
+//! `bpf-opt load`: the kernel's verdict on each program, and what it cost the verifier.
+
+use std::path::Path;
+
+use bpf_kernel::{KernelError, LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
+use serde::Serialize;
+
+use crate::args::LoadArgs;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    input: &'a Path,
+    kernel: String,
+    error: Option<&'a str>,
+    not_loadable: Option<&'a str>,
+    programs: Vec<Program<'a>>,
+}
+
+#[derive(Serialize)]
+struct Program<'a> {
+    name: &'a str,
+    section: &'a str,
+    #[serde(rename = "type")]
+    kind: String,
+    slots: usize,
+    verdict: &'static str,
+    reason: Option<&'a str>,
+    processed: Option<u64>,
+    total_states: Option<u64>,
+    peak_states: Option<u64>,
+    max_states_per_insn: Option<u64>,
+    stack_depths: &'a [u32],
+    verification_micros: Option<u64>,
+    xlated_bytes: Option<u32>,
+    jited_bytes: Option<u32>,
+    log: Option<&'a str>,
+}
+
+impl<'a> Program<'a> {
+    fn of(p: &'a ProgramVerdict) -> Program<'a> {
+        let stats = p.stats.as_ref();
+        Program {
+            name: &p.name,
+            section: &p.section,
+            kind: p.kind.to_string(),
+            slots: p.slots,
+            verdict: verdict(&p.verdict),
+            reason: Some(p.verdict.reason()).filter(|r| !r.is_empty()),
+            processed: stats.map(|s| s.processed),
+            total_states: stats.map(|s| s.total_states),
+            peak_states: stats.map(|s| s.peak_states),
+            max_states_per_insn: stats.map(|s| s.max_states_per_insn),
+            stack_depths: stats.map_or(&[], |s| &s.stack_depths),
+            verification_micros: stats.map(|s| s.micros),
+            xlated_bytes: p.info.map(|i| i.xlated_bytes),
+            jited_bytes: p.info.map(|i| i.jited_bytes),
+            log: match &p.verdict {
+                Verdict::Rejected { log, .. } => Some(log),
+                _ => None,
+            },
+        }
+    }
+}
+
+fn verdict(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Accepted => "accepted",
+        Verdict::Rejected { .. } => "rejected",
+        Verdict::Unsupported { .. } => "unsupported",
+        Verdict::NotLoadable { .. } => "not loadable",
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
+    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let outcome = ask(args);
+    let code = match &outcome {
+        Ok(verdict) if verdict.is_accepted() => exit::YES,
+        Ok(_) => exit::NO,
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = &json {
+        let object = outcome.as_ref().ok();
+        let document = Document {
+            tool: "bpf-opt",
+            version: env!("CARGO_PKG_VERSION"),
+            command: "load",
+            exit_status: code,
+            input: &args.file,
+            kernel: bpf_kernel::release(),
+            error: outcome.as_ref().err().map(|e| e.message.as_str()),
+            not_loadable: object.and_then(|o| o.not_loadable.as_deref()),
+            programs: object.map_or(&[][..], |o| &o.programs).iter().map(Program::of).collect(),
+        };
+        files::write_json(json, &document)?;
+    }
+    let object = outcome?;
+    if !matches!(json, Some(Destination::Stdout)) {
+        files::print(&text(&object, args.log));
+    }
+    Ok(code)
+}
+
+fn ask(args: &LoadArgs) -> Result<ObjectVerdict, Failure> {
+    let bytes = files::read(&args.file)?;
+    bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    let options = LoadOptions { program_type: args.program_type.clone() };
+    bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(&args.file, &e))
+}
+
+fn text(object: &ObjectVerdict, logs: bool) -> String {
+    const HEAD: [&str; 12] = [
+        "program", "section", "type", "verdict", "slots", "insns", "states", "peak", "stack", "usec", "xlated", "jited",
+    ];
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(object.programs.iter().map(row));
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            // Names to the left, numbers to the right.
+            .map(|(i, (cell, &w))| if i < 4 { format!("{cell:<w$}") } else { format!("{cell:>w$}") })
+            .collect();
+        text += &(cells.join("  ") + "\n");
+    }
+    for p in object.programs.iter().filter(|p| !p.verdict.is_accepted()) {
+        text += &format!("{}: {}: {}\n", p.name, verdict(&p.verdict), p.verdict.reason());
+        if let (Verdict::Rejected { log, .. }, true) = (&p.verdict, logs) {
+            text.extend(log.lines().map(|line| format!("    {line}\n")));
+        }
+    }
+    if let Some(reason) = &object.not_loadable {
+        text += &format!("the object does not load: {}\n", reason.trim_end());
+    }
+    text
+}
+
+fn row(p: &ProgramVerdict) -> [String; 12] {
+    let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
+    let stats = p.stats.as_ref();
+    let stack =
+        stats.map_or("-".to_owned(), |s| s.stack_depths.iter().map(u32::to_string).collect::<Vec<_>>().join("+"));
+    [
+        p.name.clone(),
+        p.section.clone(),
+        p.kind.to_string(),
+        verdict(&p.verdict).to_owned(),
+        p.slots.to_string(),
+        number(stats.map(|s| s.processed)),
+        number(stats.map(|s| s.total_states)),
+        number(stats.map(|s| s.peak_states)),
+        stack,
+        number(stats.map(|s| s.micros)),
+        number(p.info.map(|i| i.xlated_bytes.into())),
+        number(p.info.map(|i| i.jited_bytes.into())),
+    ]
+}

@@ -1,0 +1,250 @@
+//! `bpf-opt opt`: optimize, write, tell.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bpf_driver::{FunctionReport, KernelVerdict, Report};
+use serde::Serialize;
+
+use crate::args::OptArgs;
+use crate::diff;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+use crate::progress::{Interrupt, Progress};
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    input: &'a Path,
+    output: &'a Path,
+    goal: &'static str,
+    seed: u64,
+    time_limit: f64,
+    interrupted: bool,
+    error: Option<&'a str>,
+    totals: Option<Totals>,
+    #[serde(flatten)]
+    report: Option<&'a Report>,
+}
+
+/// Sums over all functions.
+#[derive(Serialize)]
+struct Totals {
+    functions: usize,
+    changed: usize,
+    untouched: usize,
+    slots_before: usize,
+    slots_after: usize,
+    saved_percent: f64,
+    proofs: usize,
+    refused: usize,
+    sat_calls: u64,
+    verified_before: Option<u64>,
+    verified_after: Option<u64>,
+}
+
+impl Totals {
+    fn of(report: &Report) -> Totals {
+        let all = &report.functions;
+        let (slots_before, slots_after) = report.slots();
+        let verified = |which: fn(&FunctionReport) -> Option<&KernelVerdict>| {
+            all.iter().filter_map(|f| which(f)?.processed).reduce(|a, b| a + b)
+        };
+        Totals {
+            functions: all.len(),
+            changed: all.iter().filter(|f| is_changed(f)).count(),
+            untouched: all.iter().filter(|f| f.untouched.is_some()).count(),
+            slots_before,
+            slots_after,
+            saved_percent: saved_percent(slots_before, slots_after),
+            proofs: all.iter().map(|f| f.proofs).sum(),
+            refused: all.iter().map(|f| f.refused).sum(),
+            sat_calls: all.iter().map(|f| f.sat_calls).sum(),
+            verified_before: verified(|f| f.kernel_before.as_ref()),
+            verified_after: verified(|f| f.kernel_after.as_ref()),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &OptArgs) -> Result<u8, Failure> {
+    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    if args.diff && matches!(json, Some(Destination::Stdout)) {
+        return Err(Failure::bad_input("--diff and --json - both want standard output"));
+    }
+    let interrupt = Interrupt::listen();
+    let outcome = optimize(args, &interrupt);
+    let interrupted = interrupt.requested();
+    let code = match &outcome {
+        Ok(_) if interrupted => exit::INTERRUPTED,
+        Ok(_) => exit::YES,
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = json {
+        files::write_json(&json, &document(args, code, interrupted, outcome.as_ref().map(|done| &done.report)))?;
+    }
+    let done = outcome?;
+    files::print(&done.diff);
+    for line in done.summary {
+        files::complain(line);
+    }
+    Ok(code)
+}
+
+fn document<'a>(
+    args: &'a OptArgs,
+    exit_status: u8,
+    interrupted: bool,
+    outcome: Result<&'a Report, &'a Failure>,
+) -> Document<'a> {
+    Document {
+        tool: "bpf-opt",
+        version: env!("CARGO_PKG_VERSION"),
+        command: "opt",
+        exit_status,
+        input: &args.input,
+        output: &args.output,
+        goal: args.goal.name(),
+        seed: args.seed,
+        time_limit: args.time_limit.as_secs_f64(),
+        interrupted,
+        error: outcome.err().map(|e| e.message.as_str()),
+        totals: outcome.ok().map(Totals::of),
+        report: outcome.ok(),
+    }
+}
+
+/// What is left to do once the output is written.
+struct Done {
+    report: Report,
+    diff: String,
+    summary: Vec<String>,
+}
+
+/// Everything up to the written output, which comes last.
+fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
+    let output = Destination::of(&args.output)?;
+    let input = files::read(&args.input)?;
+    let mode = files::mode_of(&args.input);
+    let progress = Progress::new(interrupt.clone(), args.quiet);
+    let outcome = bpf_driver::optimize(&input, &args.options(), &progress);
+    progress.finish();
+    let (bytes, report) = outcome.map_err(|e| Failure::driver(&args.input, &e))?;
+    let diff = if args.diff { diff::report(&report) } else { String::new() };
+    let summary = summary(&report, args, interrupt.requested());
+    output.write(&bytes, mode)?;
+    Ok(Done { report, diff, summary })
+}
+
+/// What people read, line by line.
+fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
+    let warnings = report.warnings.iter().map(|w| format!("warning: {w}"));
+    if args.quiet {
+        return warnings.collect();
+    }
+    let mut lines: Vec<String> = report.functions.iter().map(function_line).collect();
+    lines.extend(warnings);
+    lines.extend(report.notes.iter().map(|n| format!("note: {n}")));
+    if !report.gate.is_empty() {
+        lines.push(format!("kernel: {}", report.gate));
+    }
+    if report.timed_out {
+        lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit.as_secs_f64()));
+    }
+    let totals = Totals::of(report);
+    lines.push(format!(
+        "total: {}, {} proofs, {:.2} s; {}{}",
+        slots(totals.slots_before, totals.slots_after),
+        totals.proofs,
+        report.seconds,
+        if interrupted { "interrupted, best result so far written to " } else { "written to " },
+        args.output.display()
+    ));
+    lines
+}
+
+fn function_line(f: &FunctionReport) -> String {
+    if let Some(reason) = &f.untouched {
+        return format!("{}: {} slots, left as it was: {reason}", f.name, f.slots_before);
+    }
+    let mut line = format!("{}: {}, {} proofs", f.name, slots(f.slots_before, f.slots_after), f.proofs);
+    if let Some(verdict) = kernel(f.kernel_before.as_ref(), f.kernel_after.as_ref()) {
+        let _ = write!(line, ", kernel: {verdict}");
+    }
+    let _ = write!(line, ", {:.2} s", f.seconds);
+    line
+}
+
+/// The verdict on the result, beside that on the original where they differ.
+fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Option<String> {
+    let after = after.or(before)?;
+    let mut text = if after.accepted { "accepted".to_owned() } else { "rejected".to_owned() };
+    match (before.and_then(|b| b.processed), after.processed) {
+        (Some(b), Some(a)) => {
+            let _ = write!(text, " (verified insns {b} -> {a})");
+        }
+        (None, Some(a)) => {
+            let _ = write!(text, " (verified insns {a})");
+        }
+        _ => {}
+    }
+    if !after.accepted {
+        if before.is_some_and(|b| !b.accepted) {
+            text.push_str(", as was the original");
+        }
+        if let Some(reason) = &after.reason {
+            let _ = write!(text, ": {reason}");
+        }
+    }
+    Some(text)
+}
+
+/// `36 -> 30 slots (-16.7%)`
+fn slots(before: usize, after: usize) -> String {
+    let change = -saved_percent(before, after);
+    // Adding zero keeps "-0.0" out.
+    format!("{before} -> {after} slots ({:+.1}%)", change + 0.0)
+}
+
+fn saved_percent(before: usize, after: usize) -> f64 {
+    if before == 0 { 0.0 } else { 100.0 * (before as f64 - after as f64) / before as f64 }
+}
+
+/// Whether the function's code is another than before.
+pub fn is_changed(f: &FunctionReport) -> bool {
+    f.slots_before != f.slots_after || f.listing_before != f.listing_after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(accepted: bool, processed: u64, reason: Option<&str>) -> KernelVerdict {
+        KernelVerdict { accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
+    }
+
+    #[test]
+    fn slots_show_the_change_in_percent() {
+        assert_eq!(slots(36, 30), "36 -> 30 slots (-16.7%)");
+        assert_eq!(slots(36, 36), "36 -> 36 slots (+0.0%)");
+        assert_eq!(slots(0, 0), "0 -> 0 slots (+0.0%)");
+    }
+
+    #[test]
+    fn the_kernels_verdict_is_one_phrase() {
+        let (good, bad) = (verdict(true, 40, None), verdict(false, 7, Some("R0 !read_ok")));
+        assert_eq!(kernel(None, None), None);
+        assert_eq!(
+            kernel(Some(&verdict(true, 45, None)), Some(&good)).as_deref(),
+            Some("accepted (verified insns 45 -> 40)")
+        );
+        assert_eq!(
+            kernel(Some(&bad), Some(&bad)).as_deref(),
+            Some("rejected (verified insns 7 -> 7), as was the original: R0 !read_ok")
+        );
+    }
+}

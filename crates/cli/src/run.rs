@@ -1,0 +1,315 @@
+//! `bpf-opt run`: a program in the interpreter.
+//!
+//! Each packet gets a world of its own, into which maps and global data are carried over from the one before.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bpf_object::{FuncId, FuncKind, Object};
+use bpf_program::{Function, ProgKind};
+use bpf_semantics::interp::{ArgValue, Event, Fault, Interp, KernelHost, MapSpec, Outcome};
+use object::{Object as _, ObjectSection as _};
+
+use crate::args::RunArgs;
+use crate::failure::{Failure, exit};
+use crate::{files, packets};
+
+/// Steps before a run counts as endless: more than any program that the kernel accepts needs on a packet.
+const FUEL: u64 = 1 << 26;
+/// Largest map value or data section; the kernel's own limits are lower.
+const LARGEST: u64 = 64 << 20;
+
+/// Runs the command.
+pub fn run(args: &RunArgs) -> Result<u8, Failure> {
+    let bytes = files::read(&args.file)?;
+    let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    let chosen = choose(&args.file, &object, args.program.as_deref())?;
+    let context = args.context.as_deref().map(packets::hex).transpose();
+    let context = context.map_err(|e| Failure::bad_input(format!("--context: {e}")))?;
+    let program = Program::of(&args.file, &object, chosen, &bytes)?;
+    if !object.core_relocs(chosen).is_empty() {
+        files::complain("note: CO-RE accesses run as compiled; this kernel's structures may be laid out differently");
+    }
+    let packets = packets::packets(args)?;
+    let before = program.start();
+    let mut state = before.clone();
+    let mut code = exit::YES;
+    for (n, packet) in packets.iter().enumerate() {
+        if packets.len() > 1 {
+            files::print(&format!("packet {} of {}, {} bytes\n", n + 1, packets.len(), packet.len()));
+        }
+        let (world, outcome) = program.run_on(packet, context.as_deref(), &state);
+        files::print(&told(&program, packet, &world, &outcome));
+        state = program.state(&world.host);
+        if let Err(fault) = outcome {
+            code = if is_limit(&fault) { exit::UNKNOWN } else { exit::NO };
+            break;
+        }
+    }
+    files::print(&state.changes_since(&before));
+    Ok(code)
+}
+
+/// Whether the interpreter, not the program, is to blame.
+fn is_limit(fault: &Fault) -> bool {
+    matches!(fault, Fault::Unmodelled(_) | Fault::OutOfFuel)
+}
+
+/// The program to run: the one of this name, or the only one.
+fn choose(path: &Path, object: &Object, name: Option<&str>) -> Result<FuncId, Failure> {
+    let programs = || object.functions().iter().filter(|f| f.kind == FuncKind::Program).map(|f| f.name.as_str());
+    match name {
+        Some(name) => object
+            .functions()
+            .iter()
+            .position(|f| f.name == name && f.kind == FuncKind::Program)
+            .map(FuncId)
+            .ok_or_else(|| Failure::no_such_program(path, name, programs())),
+        None => {
+            let names: Vec<&str> = programs().collect();
+            match names.len() {
+                1 => choose(path, object, names.first().copied()),
+                0 => Err(Failure::bad_input(format!("{}: the object has no program", path.display()))),
+                n => Err(Failure::bad_input(format!("{}: the object has {n} programs", path.display()))
+                    .with_hint(format!("choose with --program: {}", names.join(", ")))),
+            }
+        }
+    }
+}
+
+/// All that the interpreter needs of an object.
+struct Program {
+    main: Function,
+    others: Vec<Function>,
+    maps: Vec<MapSpec>,
+    sections: Vec<Section>,
+}
+
+struct Section {
+    name: String,
+    bytes: Vec<u8>,
+    writable: bool,
+}
+
+impl Program {
+    fn of(path: &Path, object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, Failure> {
+        let main = bpf_program::build(object, chosen).map_err(|e| {
+            let name = object.functions().get(chosen.0).map_or("?", |f| f.name.as_str());
+            Failure::bad_input(format!("{}: function {name}, {e}", path.display()))
+        })?;
+        let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
+        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).collect();
+        Ok(Program { main, others, maps: maps(path, object)?, sections: sections(path, bytes)? })
+    }
+
+    /// The state before the first packet.
+    fn start(&self) -> State {
+        let mut host = KernelHost::new(self.main.kind, &[]);
+        self.furnish(&mut host, None);
+        self.state(&host)
+    }
+
+    /// What a world's maps and global data hold now.
+    fn state(&self, host: &KernelHost) -> State {
+        let map = |(i, spec): (usize, &MapSpec)| MapState { name: spec.name.clone(), entries: host.map_entries(i) };
+        let section = |s: &Section| (s.name.clone(), host.section(&s.name).unwrap_or_default().to_vec());
+        State {
+            maps: host.maps().enumerate().map(map).collect(),
+            sections: self.sections.iter().map(section).collect(),
+        }
+    }
+
+    /// Gives a world its maps and global data, with the contents they had.
+    fn furnish(&self, host: &mut KernelHost, state: Option<&State>) {
+        for (i, spec) in self.maps.iter().enumerate() {
+            let map = host.add_map(spec.clone());
+            for (key, value) in state.and_then(|s| s.maps.get(i)).map_or(&[][..], |m| &m.entries) {
+                // It was in the map, so it fits.
+                let _ = host.map_update(map, key, value);
+            }
+        }
+        for (i, section) in self.sections.iter().enumerate() {
+            let bytes = state.and_then(|s| s.sections.get(i)).map_or(&section.bytes, |(_, bytes)| bytes);
+            host.add_section(&section.name, bytes, section.writable);
+        }
+    }
+
+    fn run_on(
+        &self,
+        packet: &[u8],
+        context: Option<&[u8]>,
+        state: &State,
+    ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
+        let mut host = KernelHost::new(self.main.kind, packet);
+        host.core_as_compiled = true;
+        self.furnish(&mut host, Some(state));
+        if let Some(bytes) = context {
+            host.set_context(bytes);
+        }
+        let mut interp = host.start();
+        for f in &self.others {
+            interp.add_function(f.clone());
+        }
+        let outcome = interp.run(&self.main, FUEL);
+        (interp, outcome)
+    }
+
+    /// What a return value means to the hook, where that is one of a few words.
+    fn meaning(&self, r0: u64) -> &'static str {
+        const XDP: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
+        match (self.main.kind, usize::try_from(r0)) {
+            (ProgKind::Xdp, Ok(n)) => XDP.get(n).copied().unwrap_or(""),
+            _ => "",
+        }
+    }
+}
+
+fn maps(path: &Path, object: &Object) -> Result<Vec<MapSpec>, Failure> {
+    let spec = |m: &bpf_object::MapDef| {
+        let spec = MapSpec {
+            name: m.name.clone(),
+            map_type: m.map_type.unwrap_or(0),
+            key_size: m.key_size.unwrap_or(0),
+            value_size: m.value_size.unwrap_or(0),
+            max_entries: m.max_entries.unwrap_or(0),
+        };
+        if u64::from(spec.key_size.max(spec.value_size)) > LARGEST {
+            let message = format!("{}: map {}: its elements are too large", path.display(), spec.name);
+            return Err(Failure::bad_input(message));
+        }
+        Ok(spec)
+    };
+    object.maps().iter().map(spec).collect()
+}
+
+/// The sections that libbpf makes maps of global data from.
+fn sections(path: &Path, bytes: &[u8]) -> Result<Vec<Section>, Failure> {
+    let bad = |e: object::Error| Failure::bad_input(format!("{}: {e}", path.display()));
+    let file = object::File::parse(bytes).map_err(bad)?;
+    let mut found = Vec::new();
+    for section in file.sections() {
+        let Ok(name) = section.name() else { continue };
+        if ![".data", ".rodata", ".bss"].iter().any(|kind| name.starts_with(kind)) {
+            continue;
+        }
+        if section.size() > LARGEST {
+            let message = format!("{}: section {name}: {} bytes are too many", path.display(), section.size());
+            return Err(Failure::bad_input(message));
+        }
+        let mut contents = section.data().map_err(bad)?.to_vec();
+        contents.resize(section.size() as usize, 0);
+        found.push(Section { name: name.to_owned(), bytes: contents, writable: !name.starts_with(".rodata") });
+    }
+    Ok(found)
+}
+
+/// What stays from packet to packet.
+#[derive(Clone)]
+struct State {
+    maps: Vec<MapState>,
+    sections: Vec<(String, Vec<u8>)>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct MapState {
+    name: String,
+    entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl State {
+    /// What is in every map and section that is not as it was.
+    fn changes_since(&self, before: &State) -> String {
+        let mut text = String::new();
+        for (now, _) in self.maps.iter().zip(&before.maps).filter(|(now, old)| now != old) {
+            let _ = writeln!(text, "map {}, {} elements:", now.name, now.entries.len());
+            for (key, value) in &now.entries {
+                let _ = writeln!(text, "  key {}  value {}", spaced(key), spaced(value));
+            }
+        }
+        for ((name, now), _) in self.sections.iter().zip(&before.sections).filter(|(now, old)| now != old) {
+            let _ = writeln!(text, "section {name}:\n{}", hexdump(now).trim_end());
+        }
+        text
+    }
+}
+
+/// What happened to one packet.
+fn told(program: &Program, packet: &[u8], world: &Interp<KernelHost>, outcome: &Result<Outcome, Fault>) -> String {
+    let mut text = String::new();
+    let _ = match outcome {
+        Ok(Outcome { r0, steps }) => {
+            let r0 = if program.main.kind.return_bits() == 32 { u64::from(*r0 as u32) } else { *r0 };
+            let meaning = program.meaning(r0);
+            let meaning = if meaning.is_empty() { String::new() } else { format!(" ({meaning})") };
+            writeln!(text, "r0 = {r0:#x}{meaning}, {steps} instructions")
+        }
+        Err(fault) if is_limit(fault) => writeln!(text, "not finished: {fault}"),
+        Err(fault) => writeln!(text, "fault: {fault}"),
+    };
+    if matches!(program.main.kind, ProgKind::Xdp | ProgKind::Skb) {
+        if !world.host.metadata().is_empty() {
+            let _ = writeln!(text, "metadata:\n{}", hexdump(world.host.metadata()).trim_end());
+        }
+        let now = world.host.packet();
+        let changed = if now == packet { "unchanged" } else { "changed" };
+        let _ = writeln!(text, "packet, {} bytes, {changed}:\n{}", now.len(), hexdump(now).trim_end());
+    }
+    if !world.cpu.trace.is_empty() {
+        text.push_str("calls:\n");
+        text.extend(world.cpu.trace.iter().map(call));
+    }
+    for output in &world.host.outputs {
+        let _ = writeln!(
+            text,
+            "sent through {}, {} bytes:\n{}",
+            output.map,
+            output.bytes.len(),
+            hexdump(&output.bytes).trim_end()
+        );
+    }
+    text
+}
+
+fn call(event: &Event) -> String {
+    let arg = |(i, arg): (usize, &ArgValue)| {
+        let read = event.memory.iter().find(|(n, _)| *n == i + 1).map(|(_, bytes)| format!("[{}]", spaced(bytes)));
+        match (arg, read) {
+            (_, Some(bytes)) => bytes,
+            (ArgValue::Plain(v), None) => format!("{v:#x}"),
+            (ArgValue::StackBuffer, None) => "stack".to_owned(),
+            (ArgValue::Uninitialised, None) => "?".to_owned(),
+        }
+    };
+    let args: Vec<String> = event.args.iter().enumerate().map(arg).collect();
+    format!("  {}({})\n", event.call, args.join(", "))
+}
+
+fn spaced(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Sixteen bytes a line: offset, digits, characters.
+fn hexdump(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (i, row) in bytes.chunks(16).enumerate() {
+        let letters: String =
+            row.iter().map(|b| if b.is_ascii_graphic() || *b == b' ' { char::from(*b) } else { '.' }).collect();
+        let _ = writeln!(text, "  {:04x}  {:<47}  {letters}", i * 16, spaced(row));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hexdump_row_has_sixteen_bytes() {
+        let dump = hexdump(b"0123456789abcdef\x00A");
+        assert_eq!(
+            dump,
+            "  0000  30 31 32 33 34 35 36 37 38 39 61 62 63 64 65 66  0123456789abcdef\n\
+             \x20 0010  00 41                                            .A\n"
+        );
+    }
+}

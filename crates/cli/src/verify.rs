@@ -1,0 +1,137 @@
+//! `bpf-opt verify`: are two objects equal?
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bpf_driver::{DriverError, FunctionVerdict, VerifyReport};
+use serde::Serialize;
+
+use crate::args::VerifyArgs;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    a: &'a Path,
+    b: &'a Path,
+    error: Option<&'a str>,
+    functions: Vec<Function<'a>>,
+    differences: &'a [String],
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    verdict: &'a FunctionVerdict,
+}
+
+/// Runs the command.
+pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
+    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let outcome = compare(args);
+    let code = match &outcome {
+        Ok(report) => exit_code(report),
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = &json {
+        let empty = VerifyReport::default();
+        let report = outcome.as_ref().unwrap_or(&empty);
+        let document = Document {
+            tool: "bpf-opt",
+            version: env!("CARGO_PKG_VERSION"),
+            command: "verify",
+            exit_status: code,
+            a: &args.a,
+            b: &args.b,
+            error: outcome.as_ref().err().map(|e| e.message.as_str()),
+            functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
+            differences: &report.differences,
+            seconds: report.seconds,
+        };
+        files::write_json(json, &document)?;
+    }
+    let report = outcome?;
+    if !matches!(json, Some(Destination::Stdout)) {
+        files::print(&text(&report));
+    }
+    Ok(code)
+}
+
+fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
+    let (a, b) = (files::read(&args.a)?, files::read(&args.b)?);
+    // Which of the two is bad is not in the pipeline's error.
+    for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
+        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+    }
+    bpf_driver::verify(&a, &b, &args.options()).map_err(|e| match e {
+        DriverError::NoSuchProgram { .. } => Failure::bad_input(e.to_string()),
+        other => Failure::driver(&args.a, &other),
+    })
+}
+
+fn exit_code(report: &VerifyReport) -> u8 {
+    let any = |wanted: fn(&FunctionVerdict) -> bool| report.functions.iter().any(|(_, v)| wanted(v));
+    if !report.differences.is_empty() || any(|v| matches!(v, FunctionVerdict::Different { .. })) {
+        exit::NO
+    } else if any(|v| matches!(v, FunctionVerdict::Unknown { .. })) {
+        exit::UNKNOWN
+    } else {
+        exit::YES
+    }
+}
+
+fn text(report: &VerifyReport) -> String {
+    let mut text = String::new();
+    let mut counts = [0usize; 3];
+    for (name, verdict) in &report.functions {
+        let _ = match verdict {
+            FunctionVerdict::Equal => {
+                counts[0] += 1;
+                writeln!(text, "{name}: equal")
+            }
+            FunctionVerdict::Different { explanation } => {
+                counts[1] += 1;
+                let lines: String = explanation.iter().map(|line| format!("    {line}\n")).collect();
+                write!(text, "{name}: different\n{lines}")
+            }
+            FunctionVerdict::Unknown { reason } => {
+                counts[2] += 1;
+                writeln!(text, "{name}: unknown ({reason})")
+            }
+        };
+    }
+    for difference in &report.differences {
+        let _ = writeln!(text, "outside of the code: {difference}");
+    }
+    let [equal, different, unknown] = counts;
+    let _ = writeln!(text, "{equal} equal, {different} different, {unknown} unknown; {:.2} s", report.seconds);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(verdicts: Vec<FunctionVerdict>) -> VerifyReport {
+        let functions = verdicts.into_iter().map(|v| ("f".to_owned(), v)).collect();
+        VerifyReport { functions, ..VerifyReport::default() }
+    }
+
+    #[test]
+    fn one_difference_outweighs_everything() {
+        let unknown = || FunctionVerdict::Unknown { reason: "too large".into() };
+        let different = || FunctionVerdict::Different { explanation: vec!["r1 = 0".into()] };
+        assert_eq!(exit_code(&report(vec![FunctionVerdict::Equal])), 0);
+        assert_eq!(exit_code(&report(vec![FunctionVerdict::Equal, unknown()])), 3);
+        assert_eq!(exit_code(&report(vec![unknown(), different()])), 1);
+        let outside = VerifyReport { differences: vec!["map m is missing".into()], ..report(vec![unknown()]) };
+        assert_eq!(exit_code(&outside), 1);
+    }
+}

@@ -1,0 +1,263 @@
+//! The last gate: the running kernel's verifier.
+//!
+//! The original's verdict is the yardstick. Where a program loaded and its optimized form does not,
+//! the guilty rewrite is found by bisection over the sequence in which they were applied (the engine
+//! is deterministic, so its first n rewrites can be made again), banned, and the function optimized
+//! anew. In the worst case the function stays as it was.
+
+use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
+use bpf_object::{FuncId, Object, RefKind, WriteOptions};
+use bpf_passes::Settings;
+
+use crate::DriverError;
+use crate::optimize::{Candidate, function, is_program, on_deep_stack, place};
+use crate::report::{KernelVerdict, Options, Report};
+use crate::unit::Unit;
+
+/// What to compare with.
+pub(crate) struct Gate {
+    /// Verdict on the original, or why there is none.
+    before: Result<ObjectVerdict, String>,
+    load: LoadOptions,
+}
+
+impl Gate {
+    /// Loads the original.
+    pub(crate) fn new(input: &[u8], options: &Options) -> Gate {
+        let mut load = LoadOptions { program_type: options.program_type.clone() };
+        if !options.kernel {
+            return Gate { before: Err("switched off".into()), load };
+        }
+        let mut before = bpf_kernel::load_object(input, &load).map_err(|e| e.to_string());
+        // A section name that tells libbpf nothing: try the types such objects are made for.
+        if load.program_type.is_none() && before.as_ref().is_ok_and(unnamed) {
+            for guess in ["classifier", "xdp", "socket", "kprobe"] {
+                let with = LoadOptions { program_type: Some(guess.into()) };
+                if let Ok(v) = bpf_kernel::load_object(input, &with)
+                    && v.is_accepted()
+                {
+                    before = Ok(v);
+                    load = with;
+                    break;
+                }
+            }
+        }
+        Gate { before, load }
+    }
+
+    /// The functions' names whose programs loaded before and do not now.
+    fn regressions(&self, before: &ObjectVerdict, bytes: &[u8]) -> Result<Vec<String>, String> {
+        let after = self.ask(bytes)?;
+        Ok(before
+            .programs
+            .iter()
+            .filter(|p| p.verdict.is_accepted())
+            .filter(|p| !find(&after, p).is_some_and(|q| q.verdict.is_accepted()))
+            .map(|p| p.name.clone())
+            .collect())
+    }
+
+    fn ask(&self, bytes: &[u8]) -> Result<ObjectVerdict, String> {
+        bpf_kernel::load_object(bytes, &self.load).map_err(|e| e.to_string())
+    }
+}
+
+fn unnamed(v: &ObjectVerdict) -> bool {
+    !v.programs.iter().any(|p| p.verdict.is_accepted())
+        && (v.not_loadable.is_some()
+            || v.programs.iter().any(|p| matches!(p.verdict, Verdict::NotLoadable { .. } | Verdict::Rejected { .. })))
+}
+
+fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {
+    v.programs.iter().find(|q| q.name == p.name && q.section == p.section)
+}
+
+fn words(p: &ProgramVerdict) -> KernelVerdict {
+    KernelVerdict {
+        accepted: p.verdict.is_accepted(),
+        processed: p.stats.as_ref().map(|s| s.processed),
+        reason: (!p.verdict.is_accepted()).then(|| p.verdict.reason().to_string()),
+    }
+}
+
+/// Rewrites banned per object before the gate gives a function up.
+const PATIENCE: usize = 12;
+
+/// Changes `candidates` and `object` until the kernel accepts what it accepted before.
+pub(crate) fn settle(
+    gate: &Gate,
+    unit: &Unit,
+    settings: &Settings,
+    object: &mut Object,
+    candidates: &mut [Candidate],
+    write: &WriteOptions,
+    report: &mut Report,
+) -> Result<(), DriverError> {
+    let before = match &gate.before {
+        Ok(v) => v,
+        Err(why) => {
+            report.gate = format!("skipped: {why}");
+            if why != "switched off" {
+                report.warnings.push(format!("the kernel could not be asked: {why}"));
+            }
+            return Ok(());
+        }
+    };
+    if !before.programs.iter().any(|p| p.verdict.is_accepted()) {
+        let why = before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
+        report.gate = format!("skipped: the original does not load: {}", why.unwrap_or_default());
+        record(gate, before, object, candidates, write)?;
+        return Ok(());
+    }
+    // Repeated runs must retrace the first one: they have no deadline of their own.
+    let retrace = Settings { deadline: None, ..settings.clone() };
+    let mut patience = PATIENCE;
+    loop {
+        let bytes = object.write(write)?.bytes;
+        let bad = match gate.regressions(before, &bytes) {
+            Ok(bad) => bad,
+            Err(why) => {
+                report.gate = format!("skipped: {why}");
+                return Ok(());
+            }
+        };
+        let Some(name) = bad.first() else { break };
+        report.dropped += 1;
+        let suspects = suspects(unit, candidates, name);
+        let guilty = convict(gate, before, object, candidates, &suspects, write, name)?;
+        let Some(i) = guilty else {
+            // No single function is to blame: give all of them up.
+            for i in suspects {
+                revert(object, &mut candidates[i], "the kernel refuses it after optimization")?;
+            }
+            continue;
+        };
+        if patience == 0 {
+            revert(object, &mut candidates[i], "the kernel refuses it after optimization")?;
+            patience = PATIENCE;
+            continue;
+        }
+        patience -= 1;
+        mend(gate, before, unit, &retrace, object, &mut candidates[i], write, name)?;
+    }
+    report.gate = match report.dropped {
+        0 => "accepted".into(),
+        n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
+    };
+    record(gate, before, object, candidates, write)
+}
+
+/// The changed functions a program consists of.
+fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
+    let mut reach: Vec<usize> =
+        (0..candidates.len()).filter(|i| is_program(&unit.object, *i) && candidates[*i].report.name == name).collect();
+    let mut at = 0;
+    while at < reach.len() {
+        for r in unit.object.refs(FuncId(reach[at])) {
+            if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind
+                && !reach.contains(&target.0)
+            {
+                reach.push(target.0);
+            }
+        }
+        at += 1;
+    }
+    reach.retain(|i| candidates[*i].body.is_some());
+    reach
+}
+
+/// The function whose original body alone makes the program load again.
+fn convict(
+    gate: &Gate,
+    before: &ObjectVerdict,
+    object: &Object,
+    candidates: &[Candidate],
+    suspects: &[usize],
+    write: &WriteOptions,
+    name: &str,
+) -> Result<Option<usize>, DriverError> {
+    if let [only] = suspects {
+        return Ok(Some(*only));
+    }
+    for &i in suspects {
+        let mut trial = object.clone();
+        trial.reset_body(FuncId(candidates[i].id));
+        if loads(gate, before, &trial, write, name)? {
+            return Ok(Some(i));
+        }
+    }
+    Ok(None)
+}
+
+fn loads(gate: &Gate, before: &ObjectVerdict, object: &Object, write: &WriteOptions, name: &str) -> Result<bool, DriverError> {
+    let bytes = object.write(write)?.bytes;
+    Ok(gate.regressions(before, &bytes).is_ok_and(|bad| !bad.iter().any(|n| n == name)))
+}
+
+/// Finds the first rewrite after which the program no longer loads, bans it, and optimizes again.
+#[allow(clippy::too_many_arguments)]
+fn mend(
+    gate: &Gate,
+    before: &ObjectVerdict,
+    unit: &Unit,
+    settings: &Settings,
+    object: &mut Object,
+    c: &mut Candidate,
+    write: &WriteOptions,
+    name: &str,
+) -> Result<(), DriverError> {
+    let again = |banned: &rustc_hash::FxHashSet<u64>, budget: usize| {
+        on_deep_stack(|| function(unit, c.id, true, settings, banned, budget))
+    };
+    let (mut good, mut bad) = (0usize, c.applied.len());
+    while bad - good > 1 {
+        let mid = good + (bad - good) / 2;
+        let Some(trial) = again(&c.banned, mid) else { break };
+        let mut o = object.clone();
+        place(&mut o, &trial)?;
+        if loads(gate, before, &o, write, name)? {
+            good = mid;
+        } else {
+            bad = mid;
+        }
+    }
+    let Some(guilty) = c.applied.get(bad.wrapping_sub(1)).cloned() else {
+        return revert(object, c, "the kernel refuses it after optimization");
+    };
+    let mut banned = c.banned.clone();
+    banned.insert(guilty.fingerprint);
+    match again(&banned, usize::MAX) {
+        Some(next) => {
+            *c = next;
+            place(object, c)
+        }
+        None => revert(object, c, "the kernel refuses it after optimization"),
+    }
+}
+
+fn revert(object: &mut Object, c: &mut Candidate, why: &str) -> Result<(), DriverError> {
+    c.body = None;
+    c.applied.clear();
+    c.report.rewrites.clear();
+    c.report.slots_after = c.report.slots_before;
+    c.report.listing_after.clone_from(&c.report.listing_before);
+    c.report.untouched = Some(why.into());
+    place(object, c)
+}
+
+/// Writes both verdicts into the reports.
+fn record(
+    gate: &Gate,
+    before: &ObjectVerdict,
+    object: &Object,
+    candidates: &mut [Candidate],
+    write: &WriteOptions,
+) -> Result<(), DriverError> {
+    let after = gate.ask(&object.write(write)?.bytes).ok();
+    for c in candidates {
+        let mine = |p: &&ProgramVerdict| p.name == c.report.name && p.section == c.report.section;
+        c.report.kernel_before = before.programs.iter().find(mine).map(words);
+        c.report.kernel_after = after.as_ref().and_then(|v| v.programs.iter().find(mine)).map(words);
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! An object with everything the pipeline asks of it: graphs, maps, arities.
+
+use std::collections::HashMap;
+
+use bpf_facts::{Env, Facts, Liveness, MapInfo};
+use bpf_isa::Reg;
+use bpf_object::{FuncId, MapDef, Object};
+use bpf_program::{Function, build};
+
+/// An object and the graphs of its functions.
+pub struct Unit {
+    /// The object.
+    pub object: Object,
+    /// Its maps.
+    pub maps: Vec<MapInfo>,
+    /// The graph of each function, or why there is none.
+    pub graphs: Vec<Result<Function, String>>,
+    /// How many argument registers each subprogram may read, by name.
+    arities: HashMap<String, usize>,
+    /// Highest cpu level in use.
+    pub cpu: u8,
+}
+
+impl Unit {
+    /// Reads everything there is to know about `object`.
+    pub fn new(object: Object) -> Unit {
+        let maps: Vec<MapInfo> = object.maps().iter().map(map_info).collect();
+        let ids = (0..object.functions().len()).map(FuncId);
+        let graphs: Vec<Result<Function, String>> = ids
+            .map(|id| match object.locked(id) {
+                Some(why) => Err(why.to_string()),
+                None => build(&object, id).map_err(|e| e.to_string()),
+            })
+            .collect();
+        let cpu = graphs
+            .iter()
+            .flatten()
+            .flat_map(|f| f.blocks.iter())
+            .flat_map(|b| {
+                let width = match b.term {
+                    bpf_program::Terminator::Branch { width: bpf_isa::Width::W32, .. } => 3,
+                    _ => 1,
+                };
+                b.ops.iter().map(|o| o.insn.cpu()).chain([width])
+            })
+            .max()
+            .unwrap_or(1);
+        let mut unit = Unit { object, maps, graphs, arities: HashMap::new(), cpu };
+        unit.arities = unit.count_arguments();
+        unit
+    }
+
+    fn count_arguments(&self) -> HashMap<String, usize> {
+        let mut arities = HashMap::new();
+        for (i, g) in self.graphs.iter().enumerate() {
+            let Ok(f) = g else { continue };
+            if f.kind != bpf_program::ProgKind::Subprogram {
+                continue;
+            }
+            let env = Env { maps: &self.maps, callee_args: &|_| None };
+            let facts = Facts::of(f, &env);
+            let live = Liveness::of(f, &env, &facts);
+            let entry = live.entry(f.entry()).regs;
+            let read = (1..=5).filter(|n| Reg::new(*n).is_some_and(|r| entry.contains(r))).max().unwrap_or(0);
+            let declared = self.object.func_proto(FuncId(i)).map_or(0, |p| p.params.len());
+            let n = usize::from(read).max(declared).min(5);
+            // Two functions of one name: the larger need.
+            arities.entry(f.name.clone()).and_modify(|m: &mut usize| *m = n.max(*m)).or_insert(n);
+        }
+        arities
+    }
+
+    /// Calls `f` with the environment of this unit's functions.
+    pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
+        let arity = |name: &str| self.arities.get(name).copied();
+        f(&Env { maps: &self.maps, callee_args: &arity })
+    }
+
+    /// `section/name`, which identifies a function in an object.
+    pub fn key(&self, id: usize) -> (String, String) {
+        let f = &self.object.functions()[id];
+        (f.section.clone(), f.name.clone())
+    }
+}
+
+fn map_info(m: &MapDef) -> MapInfo {
+    MapInfo {
+        name: m.name.clone(),
+        map_type: m.map_type,
+        key_size: m.key_size,
+        value_size: m.value_size,
+        max_entries: m.max_entries,
+    }
+}

@@ -1,0 +1,31 @@
+//! Keeping only what is live: the part of a state that survives rewriting elsewhere.
+
+use crate::frame::FRAME;
+use crate::{Live, Liveness, StackSet, State, Value};
+use bpf_isa::Reg;
+use bpf_program::BlockId;
+
+impl State {
+    /// Forgets every register and stack byte that is not in `live`. A proven rewrite of other code
+    /// keeps live values and may change dead ones, so this is what stays true across it.
+    pub fn retain(&mut self, live: &Live) {
+        for r in Reg::all().filter(|r| !live.regs.contains(*r)) {
+            self.set_reg(r, Value::unknown());
+        }
+        let dead = StackSet::range(-FRAME, FRAME as u32).minus(&live.stack);
+        // A dead spilled pointer to the frame is never loaded again: forgetting it leaks nothing.
+        let _ = self.frame.forget(&dead);
+    }
+
+    /// What is known of the frame, as (offset, value) pairs that do not overlap, ascending.
+    pub fn stack_values(&self) -> impl Iterator<Item = (i64, &Value)> {
+        self.frame.pieces()
+    }
+}
+
+impl Liveness {
+    /// What is live at the block's end, after its terminator.
+    pub fn end(&self, b: BlockId) -> &Live {
+        self.last(b)
+    }
+}

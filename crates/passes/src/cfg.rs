@@ -1,0 +1,186 @@
+//! The shape of the graph: jumps that lead to jumps, blocks nobody needs, identical ends.
+//!
+//! Nothing here touches an instruction's meaning, so it needs no solver: an edge to an empty block is
+//! an edge to where that block goes; two blocks with the same operations and the same successors are
+//! one; a block whose only predecessor only leads to it belongs to it. The layout is then chosen so
+//! that as many edges as possible fall through.
+
+use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
+
+/// Name under which users select it.
+pub const NAME: &str = "jumps";
+
+/// Simplifies the graph; whether anything changed. Never adds a slot.
+pub fn simplify(f: &mut Function) -> bool {
+    let before = f.clone();
+    let slots = slot_count(f);
+    let mut changed = false;
+    loop {
+        let step = thread(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
+        if !step {
+            break;
+        }
+        changed = true;
+    }
+    changed |= lay_out(f);
+    if slot_count(f) > slots {
+        *f = before;
+        return false;
+    }
+    changed
+}
+
+/// Where control really goes from an edge to `b`.
+fn destination(f: &Function, b: BlockId) -> BlockId {
+    let mut at = b;
+    for _ in 0..f.blocks.len() {
+        match f.block(at) {
+            blk if !blk.ops.is_empty() => return at,
+            blk => match blk.term {
+                Terminator::Goto(t) if t != at => at = t,
+                _ => return at,
+            },
+        }
+    }
+    // A cycle of empty blocks: an endless loop, left as it is.
+    b
+}
+
+/// `goto` to a `goto`; a branch whose sides lead to one place.
+fn thread(f: &mut Function) -> bool {
+    let mut changed = false;
+    for i in 0..f.layout.len() {
+        let b = f.layout[i];
+        let mut term = f.block(b).term.clone();
+        term.map_successors(|s| destination(f, s));
+        if let Terminator::Branch { taken, fall, .. } = term
+            && taken == fall
+        {
+            term = Terminator::Goto(taken);
+        }
+        if term != f.block(b).term {
+            f.block_mut(b).term = term;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Blocks nothing leads to any more. Code that was unreachable from the start stays unless its
+/// predecessors are gone: the kernel refuses unreachable code, so there is none in what it accepted.
+fn drop_unreachable(f: &mut Function) -> bool {
+    let (order, _) = bpf_program::reverse_postorder(f);
+    let n = f.layout.len();
+    f.layout.retain(|b| order.contains(b));
+    f.layout.len() != n
+}
+
+/// A block that is the only way into its only successor takes it in.
+fn merge_chains(f: &mut Function) -> bool {
+    let mut changed = false;
+    let mut preds = predecessors(f);
+    let entry = f.entry();
+    for i in 0..f.blocks.len() {
+        let b = BlockId(i as u32);
+        if !f.layout.contains(&b) {
+            continue;
+        }
+        while let Terminator::Goto(t) = f.block(b).term {
+            if t == b || t == entry || preds[t.index()].len() != 1 || preds[t.index()][0] != b {
+                break;
+            }
+            let tail = f.block(t).clone();
+            let block = f.block_mut(b);
+            block.ops.extend(tail.ops);
+            block.term = tail.term;
+            f.layout.retain(|x| *x != t);
+            preds = predecessors(f);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Two blocks that do the same and go to the same places become one.
+fn share_identical(f: &mut Function) -> bool {
+    let mut seen: std::collections::HashMap<(Vec<(bpf_isa::Insn, Option<bpf_program::Symbol>)>, String), BlockId> =
+        std::collections::HashMap::new();
+    let mut replace: Vec<Option<BlockId>> = vec![None; f.blocks.len()];
+    let entry = f.entry();
+    for &b in &f.layout {
+        let block = f.block(b);
+        // CO-RE records must not be shared: each instruction has its own.
+        if b == entry || block.ops.iter().any(bpf_program::Op::is_core) {
+            continue;
+        }
+        let ops = block.ops.iter().map(|o| (o.insn, o.link.as_ref().map(|l| l.symbol.clone()))).collect();
+        let term = match &block.term {
+            Terminator::Goto(t) => format!("goto {t}"),
+            Terminator::Exit { .. } => "exit".into(),
+            Terminator::Branch { cond, width, dst, src, taken, fall, .. } => {
+                format!("{cond:?} {width:?} {dst:?} {src:?} {taken} {fall}")
+            }
+            Terminator::MayGoto { .. } => continue,
+        };
+        match seen.entry((ops, term)) {
+            std::collections::hash_map::Entry::Occupied(e) => replace[b.index()] = Some(*e.get()),
+            std::collections::hash_map::Entry::Vacant(e) => {
+                e.insert(b);
+            }
+        }
+    }
+    if replace.iter().all(Option::is_none) {
+        return false;
+    }
+    for b in f.layout.clone() {
+        f.block_mut(b).term.map_successors(|s| replace[s.index()].unwrap_or(s));
+    }
+    f.layout.retain(|b| replace[b.index()].is_none());
+    true
+}
+
+/// Orders blocks in chains along fall-through edges. Kept only if it saves slots: the verifier and
+/// the branch predictor like the order the compiler chose.
+fn lay_out(f: &mut Function) -> bool {
+    let before = slot_count(f);
+    let old = f.layout.clone();
+    let mut placed = vec![false; f.blocks.len()];
+    let mut order = Vec::with_capacity(old.len());
+    let (topo, cyclic) = bpf_program::reverse_postorder(f);
+    let mut rank = vec![usize::MAX; f.blocks.len()];
+    for (i, b) in topo.iter().enumerate() {
+        rank[b.index()] = i;
+    }
+    let preds = predecessors(f);
+    for &start in &old {
+        let mut at = start;
+        while !placed[at.index()] {
+            placed[at.index()] = true;
+            order.push(at);
+            // A block may follow only when all its other predecessors stand before it, so that jumps
+            // keep going forward.
+            let ready = |s: BlockId, placed: &[bool]| {
+                !placed[s.index()]
+                    && (cyclic || preds[s.index()].iter().all(|p| placed[p.index()]))
+            };
+            let next = match f.block(at).term {
+                Terminator::Goto(t) => Some(t).filter(|t| ready(*t, &placed)),
+                Terminator::Branch { taken, fall, cond, .. } => Some(fall)
+                    .filter(|t| ready(*t, &placed))
+                    .or(Some(taken).filter(|t| cond.negate().is_some() && ready(*t, &placed))),
+                Terminator::MayGoto { fall, .. } => Some(fall).filter(|t| ready(*t, &placed)),
+                Terminator::Exit { .. } => None,
+            };
+            match next {
+                Some(n) => at = n,
+                None => break,
+            }
+        }
+    }
+    f.layout = order;
+    if slot_count(f) < before {
+        return true;
+    }
+    f.layout = old;
+    false
+}

@@ -1,0 +1,238 @@
+//! The loop: analyze, propose, prove, apply, until nothing improves.
+//!
+//! A function is analyzed once a round; inside a round each block is rewritten until no proposal
+//! lowers its cost, with its own facts replayed after every change. That the analysis of *other*
+//! blocks is then stale does no harm: a proven rewrite keeps every value that was live out of its
+//! block, and [`View`] uses nothing else. The one thing that could break this, reading a register at
+//! a block's start that was not live there, is refused.
+
+use std::time::Instant;
+
+use bpf_facts::{Env, Facts, Liveness};
+use bpf_isa::RegSet;
+use bpf_program::{BlockId, Function, Terminator};
+use bpf_prove::{Known, Limits, Options, Rewrite, prove};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::hash::{Hash, Hasher};
+
+use crate::view::{Cost, View, cost, reads_first};
+use crate::{Pass, all_passes, cfg};
+
+/// What the engine may do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Highest cpu level of new instructions, 1 … 4.
+    pub cpu: u8,
+    /// Whether fewer slots win over fewer cycles.
+    pub size: bool,
+    /// Forbid merging shared accesses and load-add-store to atomics.
+    pub strict_shared_memory: bool,
+    /// Names of the passes that run; `None`: all.
+    pub only: Option<Vec<String>>,
+    /// Limits of one proof.
+    pub limits: Limits,
+    /// When to stop.
+    pub deadline: Option<Instant>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            cpu: 3,
+            size: true,
+            strict_shared_memory: false,
+            only: None,
+            limits: Limits { conflicts: 2_000, work: 2_000_000 },
+            deadline: None,
+        }
+    }
+}
+
+/// A rewrite that was applied.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// The pass.
+    pub by: &'static str,
+    /// Identity of the rewrite, for refusing it in a later run.
+    pub fingerprint: u64,
+}
+
+/// Counters of one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Proofs that succeeded.
+    pub proofs: usize,
+    /// Proposals refused or not decided.
+    pub refused: usize,
+    /// Solver calls.
+    pub sat_calls: u64,
+    /// Whether the deadline cut the run short.
+    pub timed_out: bool,
+}
+
+/// One run over one function.
+pub struct Engine<'a> {
+    env: &'a Env<'a>,
+    settings: &'a Settings,
+    passes: Vec<Box<dyn Pass>>,
+    /// Rewrites not to make again: the kernel refused what they led to.
+    banned: &'a FxHashSet<u64>,
+    /// Rewrites to apply at most.
+    budget: usize,
+    /// Refused proposals, by block contents and replacement, so that none is tried twice.
+    refused: FxHashMap<u64, ()>,
+    /// What was applied, in order.
+    pub applied: Vec<Applied>,
+    /// Counters.
+    pub tally: Tally,
+}
+
+impl<'a> Engine<'a> {
+    /// An engine that applies at most `budget` rewrites, none of them `banned`.
+    pub fn new(env: &'a Env<'a>, settings: &'a Settings, banned: &'a FxHashSet<u64>, budget: usize) -> Engine<'a> {
+        let chosen = |p: &dyn Pass| settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == p.name()));
+        let passes = all_passes().into_iter().filter(|p| chosen(p.as_ref())).collect();
+        Engine {
+            env,
+            settings,
+            passes,
+            banned,
+            budget,
+            refused: FxHashMap::default(),
+            applied: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Rewrites `f` until nothing improves.
+    pub fn run(&mut self, f: &mut Function) {
+        let shape = self.settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == cfg::NAME));
+        for _round in 0..MAX_ROUNDS {
+            if self.spent() {
+                return;
+            }
+            let mut changed = false;
+            if shape && cfg::simplify(f) {
+                changed = true;
+            }
+            let facts = Facts::of(f, self.env);
+            let live = Liveness::of(f, self.env, &facts);
+            for b in f.layout.clone() {
+                changed |= self.block(f, b, &facts, &live);
+                if self.spent() {
+                    return;
+                }
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn spent(&mut self) -> bool {
+        if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
+            self.tally.timed_out = true;
+        }
+        self.tally.timed_out || self.applied.len() >= self.budget
+    }
+
+    fn block(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness) -> bool {
+        let mut changed = false;
+        let mut again = true;
+        while again && !self.spent() {
+            again = false;
+            for p in 0..self.passes.len() {
+                while self.improve(f, b, facts, live, p) {
+                    again = true;
+                    changed = true;
+                    if self.spent() {
+                        return true;
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    /// Applies the first proposal of pass `p` that is cheaper and proven.
+    fn improve(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness, p: usize) -> bool {
+        let Some(view) = View::new(f, b, facts, live, self.env, self.settings) else { return false };
+        let proposals = self.passes[p].propose(&view);
+        let mut winner = None;
+        for rewrite in proposals {
+            if !self.cheaper(&view, &rewrite) || !self.keeps_liveness(&view, &rewrite, live.entry(b).regs) {
+                continue;
+            }
+            let fingerprint = fingerprint(&view, &rewrite);
+            if self.banned.contains(&fingerprint) || self.refused.contains_key(&fingerprint) {
+                continue;
+            }
+            if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
+                self.tally.timed_out = true;
+                return false;
+            }
+            let options =
+                Options { limits: self.settings.limits, strict_shared_memory: self.settings.strict_shared_memory };
+            let known = Known { states: &view.states, live: &view.live };
+            let by = rewrite.by;
+            match prove(f, self.env, &known, rewrite, &options) {
+                Ok((proven, stats)) => {
+                    self.tally.proofs += 1;
+                    self.tally.sat_calls += stats.sat_calls;
+                    winner = Some((proven, by, fingerprint));
+                    break;
+                }
+                Err((_, stats)) => {
+                    self.tally.refused += 1;
+                    self.tally.sat_calls += stats.sat_calls;
+                    self.refused.insert(fingerprint, ());
+                }
+            }
+        }
+        drop(view);
+        match winner {
+            Some((proven, by, fingerprint)) => {
+                proven.apply(f);
+                self.applied.push(Applied { by, fingerprint });
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn cheaper(&self, view: &View, r: &Rewrite) -> bool {
+        let old = cost(&view.ops[r.start..r.end], r.term.as_ref().map(|_| view.term));
+        let new = cost(&r.with, r.term.as_ref());
+        let rank = |c: Cost| {
+            if self.settings.size { (c.slots as u32, c.latency, c.reads) } else { (c.latency, c.slots as u32, c.reads) }
+        };
+        rank(new) < rank(old)
+    }
+
+    /// The rewritten block reads at its start only what was live there.
+    fn keeps_liveness(&self, view: &View, r: &Rewrite, live_in: RegSet) -> bool {
+        let mut ops = view.ops[..r.start].to_vec();
+        ops.extend(r.with.iter().cloned());
+        ops.extend(view.ops[r.end..].iter().cloned());
+        let term: &Terminator = r.term.as_ref().unwrap_or(view.term);
+        // Calls are taken to read all arguments; those they read before are live or equally unread.
+        let before = reads_first(view.ops, Some(view.term));
+        let after = reads_first(&ops, Some(term));
+        after.minus(live_in.union(before)).minus(RegSet::of(bpf_isa::Reg::R10)).is_empty()
+    }
+}
+
+/// Rounds after which a function is left alone: far more than any has needed.
+const MAX_ROUNDS: usize = 40;
+
+/// Identity of a rewrite: the pass, the code it replaces with its context, and the replacement.
+fn fingerprint(view: &View, r: &Rewrite) -> u64 {
+    let mut h = rustc_hash::FxHasher::default();
+    r.by.hash(&mut h);
+    (r.start, r.end).hash(&mut h);
+    view.ops.iter().for_each(|o| (o.insn, o.origin).hash(&mut h));
+    view.term.hash(&mut h);
+    r.with.iter().for_each(|o| o.insn.hash(&mut h));
+    r.term.hash(&mut h);
+    h.finish()
+}

@@ -1,0 +1,115 @@
+//! Values computed where they are wanted.
+//!
+//! ```text
+//! r1 = *(u32 *)(r6 + 0)
+//! r1 += 1
+//! r2 = r1                  →    r2 = *(u32 *)(r6 + 0)
+//!                               r2 += 1
+//! ```
+
+use bpf_isa::{Insn, Reg, Src, Width};
+use bpf_prove::Rewrite;
+
+use super::Pass;
+use crate::View;
+use crate::view::rename_all;
+
+pub struct Coalesce;
+
+impl Pass for Coalesce {
+    fn name(&self) -> &'static str {
+        "coalesce"
+    }
+
+    fn propose(&self, v: &View) -> Vec<Rewrite> {
+        let mut out = Vec::new();
+        for (i, op) in v.ops.iter().enumerate() {
+            let Insn::Mov { width, dst: to, src: Src::Reg(from) } = op.insn else { continue };
+            if to == from || op.link.is_some() {
+                continue;
+            }
+            if !v.live_after(i).regs.contains(from) {
+                if let Some(r) = backward(v, i, from, to, width) {
+                    out.push(r);
+                }
+                if let Some(r) = forward(v, i, from, to) {
+                    out.push(r);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Renames `from` to `to` from where `from` is born up to the copy at `i`, which goes.
+fn backward(v: &View, i: usize, from: Reg, to: Reg, _width: Width) -> Option<Rewrite> {
+    let mut ops = Vec::new();
+    for j in (0..i).rev() {
+        let op = &v.ops[j];
+        let touches = op.insn.uses().union(op.insn.defs());
+        let born = op.insn.defs().contains(from) && !op.insn.uses().contains(from);
+        // The new name must be free all the way; at the birth it may still be read.
+        let clash = if born { op.insn.defs().contains(to) } else { touches.contains(to) };
+        if clash || (op.is_core() && touches.contains(from) && !born) {
+            return None;
+        }
+        let mut new = op.clone();
+        if born {
+            new.insn = rename_def(&op.insn, to)?;
+            ops.push(new);
+            ops.reverse();
+            return Some(v.replace(j, i + 1, ops, "coalesce"));
+        }
+        new.insn = rename_all(&op.insn, from, to)?;
+        ops.push(new);
+    }
+    None
+}
+
+/// Gives a pure instruction another destination.
+fn rename_def(insn: &Insn, to: Reg) -> Option<Insn> {
+    Some(match *insn {
+        Insn::Mov { width, src, .. } => Insn::Mov { width, dst: to, src },
+        Insn::MovSx { width, from, src, .. } => Insn::MovSx { width, from, dst: to, src },
+        Insn::LoadImm64 { kind, imm, .. } => Insn::LoadImm64 { dst: to, kind, imm },
+        Insn::Load { size, sext, base, off, .. } => Insn::Load { size, sext, dst: to, base, off },
+        Insn::LoadAcquire { size, base, off, .. } => Insn::LoadAcquire { size, dst: to, base, off },
+        _ => return None,
+    })
+}
+
+/// Keeps the old name: renames `to` back to `from` after the copy, as long as `to` lives.
+fn forward(v: &View, i: usize, from: Reg, to: Reg) -> Option<Rewrite> {
+    let mut ops = Vec::new();
+    for j in i + 1..v.ops.len() {
+        let op = &v.ops[j];
+        let touches = op.insn.uses().union(op.insn.defs());
+        let reborn = op.insn.defs().contains(to) && !op.insn.uses().contains(to);
+        if reborn {
+            return Some(v.replace(i, j, ops, "coalesce"));
+        }
+        let dies = !v.live_after(j).regs.contains(to);
+        if op.insn.defs().contains(from) && !(dies && !op.insn.uses().contains(from)) {
+            return None;
+        }
+        if op.insn.uses().contains(from) || (op.is_core() && touches.contains(to)) {
+            return None;
+        }
+        let mut new = op.clone();
+        new.insn = if op.insn.defs().contains(to) {
+            rename_all(&op.insn, to, from)?
+        } else {
+            crate::view::rename_use(&op.insn, to, from)?
+        };
+        ops.push(new);
+        if dies {
+            return Some(v.replace(i, j + 1, ops, "coalesce"));
+        }
+    }
+    let n = v.ops.len();
+    if v.live[n + 1].regs.contains(to) || !v.term.uses().contains(to) {
+        return None;
+    }
+    let term = super::branch::rename(v.term, to, from)?;
+    Some(v.replace_tail(i, ops, term, "coalesce"))
+}

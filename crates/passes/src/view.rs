@@ -1,0 +1,242 @@
+//! One block as a pass sees it.
+
+use bpf_facts::{Effect, Env, Facts, Live, Liveness, State, Value};
+use bpf_isa::{AtomicOp, Insn, Reg, RegSet};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
+use bpf_prove::Rewrite;
+
+use crate::engine::Settings;
+
+/// A block with the facts before each operation and the liveness around each.
+pub struct View<'a> {
+    /// The function.
+    pub f: &'a Function,
+    /// The block.
+    pub block: BlockId,
+    /// Its operations.
+    pub ops: &'a [Op],
+    /// Its terminator.
+    pub term: &'a Terminator,
+    /// Facts before each operation, and before the terminator.
+    pub states: Vec<State>,
+    /// Liveness before each operation, before the terminator, and at the end.
+    pub live: Vec<Live>,
+    /// Maps and callees.
+    pub env: &'a Env<'a>,
+    /// What is allowed.
+    pub settings: &'a Settings,
+}
+
+impl<'a> View<'a> {
+    /// The view of `block` as it is now. `facts` and `live` are those of the last analysis of the
+    /// whole function; other blocks may have been rewritten since. Then what was live into this block
+    /// has kept its values, and nothing else is used.
+    pub fn new(
+        f: &'a Function,
+        block: BlockId,
+        facts: &Facts,
+        live: &Liveness,
+        env: &'a Env<'a>,
+        settings: &'a Settings,
+    ) -> Option<View<'a>> {
+        let b = f.block(block);
+        let mut state = facts.entry(block)?.clone();
+        state.retain(live.entry(block));
+        let mut states = Vec::with_capacity(b.ops.len() + 1);
+        for (i, op) in b.ops.iter().enumerate() {
+            states.push(state.clone());
+            state.step(op, (block, i), f.kind, env);
+        }
+        states.push(state);
+        let end = live.end(block);
+        let mut point = Live { regs: end.regs.union(b.term.uses()), ..*end };
+        let mut points = vec![*end, point];
+        for (op, s) in b.ops.iter().zip(&states).rev() {
+            point = Effect::of(s, op, env).before(&point);
+            points.push(point);
+        }
+        points.reverse();
+        Some(View { f, block, ops: &b.ops, term: &b.term, states, live: points, env, settings })
+    }
+
+    /// What is live after operation `i`.
+    pub fn live_after(&self, i: usize) -> &Live {
+        &self.live[i + 1]
+    }
+
+    /// Value of a register before operation `i`.
+    pub fn value(&self, i: usize, r: Reg) -> &Value {
+        self.states[i].reg(r)
+    }
+
+    /// The constant a register holds before operation `i`.
+    pub fn constant(&self, i: usize, r: Reg) -> Option<u64> {
+        self.value(i, r).as_const().filter(|_| self.live[i].regs.contains(r) || self.defined_in_block(i, r))
+    }
+
+    /// Whether `r` got its value inside this block before operation `i`.
+    pub fn defined_in_block(&self, i: usize, r: Reg) -> bool {
+        self.ops[..i].iter().any(|o| o.insn.defs().contains(r))
+    }
+
+    /// Whether it is safe to read `r` before operation `i`: it is live into the block or set in it.
+    pub fn readable(&self, i: usize, r: Reg) -> bool {
+        match self.ops[..i].iter().rposition(|o| o.insn.defs().contains(r)) {
+            Some(d) => !matches!(self.ops[d].insn, Insn::Call(_) | Insn::CallX { .. }) || r == Reg::R0,
+            None => self.live[0].regs.contains(r) || r == Reg::R10,
+        }
+    }
+
+    /// A proposal to replace operations `start..end`.
+    pub fn replace(&self, start: usize, end: usize, with: Vec<Op>, by: &'static str) -> Rewrite {
+        Rewrite { block: self.block, start, end, with, term: None, by }
+    }
+
+    /// A proposal to replace everything from `start` on, terminator included.
+    pub fn replace_tail(&self, start: usize, with: Vec<Op>, term: Terminator, by: &'static str) -> Rewrite {
+        Rewrite { block: self.block, start, end: self.ops.len(), with, term: Some(term), by }
+    }
+
+    /// An operation that inherits the line of operation `i`.
+    pub fn op_like(&self, i: usize, insn: Insn) -> Op {
+        Op::with_origin(insn, self.ops[i].origin)
+    }
+
+    /// Copies of operations `range` with those in `drop` left out and those in `swap` replaced.
+    pub fn edit(&self, start: usize, end: usize, drop: &[usize], swap: &[(usize, Op)]) -> Vec<Op> {
+        (start..end)
+            .filter(|i| !drop.contains(i))
+            .map(|i| swap.iter().find(|(j, _)| *j == i).map_or_else(|| self.ops[i].clone(), |(_, op)| op.clone()))
+            .collect()
+    }
+
+    /// Index of the operation before `i` that gave `r` its value.
+    pub fn def_before(&self, i: usize, r: Reg) -> Option<usize> {
+        self.ops[..i].iter().rposition(|o| o.insn.defs().contains(r))
+    }
+
+    /// Program kind.
+    pub fn kind(&self) -> ProgKind {
+        self.f.kind
+    }
+}
+
+/// Whether an operation has no effect but its register result (loads included).
+pub fn is_pure(insn: &Insn) -> bool {
+    matches!(
+        insn,
+        Insn::Alu { .. }
+            | Insn::Mov { .. }
+            | Insn::MovSx { .. }
+            | Insn::Neg { .. }
+            | Insn::Endian { .. }
+            | Insn::LoadImm64 { .. }
+            | Insn::Load { .. }
+            | Insn::AddrSpaceCast { .. }
+    )
+}
+
+/// Replaces register `from` by `to` where the instruction only reads it. `None` if it also writes
+/// it, or reads it implicitly.
+pub fn rename_use(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
+    use bpf_isa::Src;
+    let s = |x: Src| if x == Src::Reg(from) { Src::Reg(to) } else { x };
+    let r = |x: Reg| if x == from { to } else { x };
+    Some(match *insn {
+        Insn::Alu { op, width, dst, src } if dst != from => Insn::Alu { op, width, dst, src: s(src) },
+        Insn::Mov { width, dst, src } => Insn::Mov { width, dst, src: s(src) },
+        Insn::MovSx { width, from: w, dst, src } => Insn::MovSx { width, from: w, dst, src: r(src) },
+        Insn::Load { size, sext, dst, base, off } => Insn::Load { size, sext, dst, base: r(base), off },
+        Insn::Store { size, base, off, src } => Insn::Store { size, base: r(base), off, src: s(src) },
+        Insn::Atomic { op, size, base, off, src } if insn.def().is_none() || src != from => {
+            if op == AtomicOp::CmpXchg && from == Reg::R0 {
+                return None;
+            }
+            Insn::Atomic { op, size, base: r(base), off, src: r(src) }
+        }
+        Insn::LoadAcquire { size, dst, base, off } => Insn::LoadAcquire { size, dst, base: r(base), off },
+        Insn::StoreRelease { size, base, off, src } => Insn::StoreRelease { size, base: r(base), off, src: r(src) },
+        i if !i.uses().contains(from) => i,
+        _ => return None,
+    })
+}
+
+/// Renames `from` to `to` everywhere in the instruction, reads and writes. `None` where the role is
+/// fixed (calls, legacy loads, compare-and-exchange).
+pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
+    use bpf_isa::Src;
+    let s = |x: Src| if x == Src::Reg(from) { Src::Reg(to) } else { x };
+    let r = |x: Reg| if x == from { to } else { x };
+    Some(match *insn {
+        Insn::Alu { op, width, dst, src } => Insn::Alu { op, width, dst: r(dst), src: s(src) },
+        Insn::Mov { width, dst, src } => Insn::Mov { width, dst: r(dst), src: s(src) },
+        Insn::MovSx { width, from: w, dst, src } => Insn::MovSx { width, from: w, dst: r(dst), src: r(src) },
+        Insn::Neg { width, dst } => Insn::Neg { width, dst: r(dst) },
+        Insn::Endian { kind, bits, dst } => Insn::Endian { kind, bits, dst: r(dst) },
+        Insn::LoadImm64 { dst, kind, imm } => Insn::LoadImm64 { dst: r(dst), kind, imm },
+        Insn::Load { size, sext, dst, base, off } => Insn::Load { size, sext, dst: r(dst), base: r(base), off },
+        Insn::Store { size, base, off, src } => Insn::Store { size, base: r(base), off, src: s(src) },
+        Insn::Atomic { op, size, base, off, src } if op != AtomicOp::CmpXchg => {
+            Insn::Atomic { op, size, base: r(base), off, src: r(src) }
+        }
+        i if !i.uses().union(i.defs()).contains(from) => i,
+        _ => return None,
+    })
+}
+
+/// Registers a sequence reads before it writes them.
+pub fn reads_first(ops: &[Op], term: Option<&Terminator>) -> RegSet {
+    let mut defined = RegSet::EMPTY;
+    let mut read = RegSet::EMPTY;
+    for op in ops {
+        read = read.union(op.insn.uses().minus(defined));
+        defined = defined.union(op.insn.defs());
+    }
+    term.map_or(read, |t| read.union(t.uses().minus(defined)))
+}
+
+/// What a rewrite must lower: slots first, then what makes later rewrites possible.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Cost {
+    /// Slots.
+    pub slots: usize,
+    /// Estimated run time.
+    pub latency: u32,
+    /// Register operands read.
+    pub reads: usize,
+}
+
+/// Cost of a sequence with its terminator.
+pub fn cost(ops: &[Op], term: Option<&Terminator>) -> Cost {
+    let mut c = Cost { slots: 0, latency: 0, reads: 0 };
+    for op in ops {
+        c.slots += op.insn.slots();
+        c.latency += latency(&op.insn);
+        // A copy or a two-step address costs later passes their view.
+        c.reads += op.insn.uses().len();
+    }
+    if let Some(t) = term {
+        c.slots += usize::from(!matches!(t, Terminator::Goto(_)));
+        c.reads += t.uses().len();
+        c.latency += 1;
+        if let Terminator::Branch { width: bpf_isa::Width::W64, .. } = t {
+            c.reads += 1;
+        }
+    }
+    c
+}
+
+/// Rough cycles of an instruction on a current x86-64 core (multiplication, division and atomics
+/// apart, all alike).
+pub fn latency(insn: &Insn) -> u32 {
+    use bpf_isa::AluOp;
+    match insn {
+        Insn::Alu { op: AluOp::Mul, .. } => 3,
+        Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. } => 25,
+        Insn::Load { .. } | Insn::LoadAcquire { .. } => 4,
+        Insn::Atomic { .. } => 18,
+        Insn::Call(_) | Insn::CallX { .. } => 20,
+        Insn::LdAbs { .. } | Insn::LdInd { .. } => 20,
+        _ => 1,
+    }
+}
