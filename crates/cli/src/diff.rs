@@ -144,7 +144,7 @@ mod tests {
     fn rows_fit_in_160_columns() {
         let long = "0: ".to_owned() + &"ä".repeat(300);
         let mut text = String::new();
-        side_by_side(&mut text, &[long.clone()], &[long + "x"], PLAIN);
+        side_by_side(&mut text, std::slice::from_ref(&long), &[format!("{long}x")], PLAIN);
         assert!(text.lines().all(|l| l.chars().count() < 160), "{text}");
     }
 }

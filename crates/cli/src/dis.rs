@@ -47,15 +47,15 @@ fn text(object: &Object, wanted: &[FuncId], show_lines: bool) -> String {
         }
         let mut place = None;
         for line in listing::lines(object, f) {
+            if line.is_target {
+                let _ = writeln!(text, "{}:", listing::label(line.slot));
+            }
             let here = object.line_of(f, line.slot).filter(|_| show_lines);
             if here.is_some() && here != place {
                 if let Some((file, line, column)) = &here {
                     let _ = writeln!(text, "; {file}:{line}:{column}");
                 }
                 place = here;
-            }
-            if line.is_target {
-                let _ = writeln!(text, "{}:", listing::label(line.slot));
             }
             let start = format!("{:6}:  {}", line.slot, line.text);
             let _ = match line.comment.as_str() {

@@ -13,7 +13,16 @@ impl State {
             self.set_reg(r, Value::unknown());
         }
         let dead = StackSet::range(-FRAME, FRAME as u32).minus(&live.stack);
-        // A dead spilled pointer to the frame is never loaded again: forgetting it leaks nothing.
+        // A dead spilled pointer to the frame is never loaded again: forgetting it leaks nothing, unless
+        // some of its bytes are live and go on as mere numbers.
+        let torn = |(off, v): (i64, &Value)| {
+            let bytes = StackSet::range(off, 8);
+            let kept = bytes.minus(&dead);
+            v.is_stack() && kept != bytes && !kept.is_empty()
+        };
+        if self.frame.pieces().any(torn) {
+            self.leak();
+        }
         let _ = self.frame.forget(&dead);
     }
 

@@ -55,6 +55,8 @@ impl ProgKind {
             },
             "tracepoint" | "tp" | "kprobe" | "kretprobe" | "ksyscall" | "kretsyscall" | "uprobe" | "uretprobe"
             | "usdt" | "raw_tracepoint" | "raw_tp" => ProgKind::Tracing,
+            // Replaces a function of another program: its arguments are that function's.
+            "freplace" => ProgKind::Subprogram,
             _ => ProgKind::Other,
         }
     }

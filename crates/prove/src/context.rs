@@ -162,6 +162,7 @@ pub struct Context {
     pub events: Vec<Event>,
     event_ids: FxHashMap<Event, u32>,
     by_before: FxHashMap<TermId, Vec<u32>>,
+    by_kind: FxHashMap<EventKind, Vec<u32>>,
     /// What may be assumed: truth values.
     pub assumptions: Vec<TermId>,
     /// Whether provenance is given up: all memory is one region.
@@ -175,6 +176,7 @@ pub struct Context {
     pub stats: Stats,
     region_memo: FxHashMap<TermId, Option<Region>>,
     stack_memo: FxHashMap<TermId, bool>,
+    pointer_memo: FxHashMap<TermId, bool>,
 }
 
 /// Width of the numbers that name worlds.
@@ -193,6 +195,7 @@ impl Context {
             events: Vec::new(),
             event_ids: FxHashMap::default(),
             by_before: FxHashMap::default(),
+            by_kind: FxHashMap::default(),
             assumptions: Vec::new(),
             one_memory: false,
             frame_private: false,
@@ -200,6 +203,7 @@ impl Context {
             stats: Stats::default(),
             region_memo: FxHashMap::default(),
             stack_memo: FxHashMap::default(),
+            pointer_memo: FxHashMap::default(),
         }
     }
 
@@ -329,6 +333,21 @@ impl Context {
         r
     }
 
+    /// Whether an if-then-else term chooses between pointers (as opposed to offsets).
+    pub fn holds_pointer(&mut self, t: TermId) -> bool {
+        if let Some(&r) = self.pointer_memo.get(&t) {
+            return r;
+        }
+        let r = match self.terms.node(t).clone() {
+            Node::Var(v) => matches!(self.meanings.get(&v), Some(Meaning::Pointer(_))),
+            Node::Sum(ts, _) => ts.iter().any(|(x, _)| self.holds_pointer(*x)),
+            Node::Ite(_, a, b) => self.holds_pointer(a) || self.holds_pointer(b),
+            _ => false,
+        };
+        self.pointer_memo.insert(t, r);
+        r
+    }
+
     /// Whether a value may lead to this function's frame.
     pub fn may_reach_stack(&mut self, t: TermId) -> bool {
         if let Some(&r) = self.stack_memo.get(&t) {
@@ -360,18 +379,13 @@ impl Context {
         if let Some(&i) = self.event_ids.get(&event) {
             return i;
         }
-        if match_others {
-            let candidates = self.by_before.get(&event.before).cloned().unwrap_or_default();
-            for i in candidates {
-                let other = self.events[i as usize - 1].clone();
-                // Not remembered: the sameness holds under this guard only.
-                if other.what == event.what && self.same_event(&other, &event, guard) {
-                    return i;
-                }
-            }
+        // Not remembered under the new event's name: the sameness holds under this guard only.
+        if match_others && let Some(i) = self.equivalent(&event, guard) {
+            return i;
         }
         let i = self.events.len() as u32 + 1;
         self.by_before.entry(event.before).or_default().push(i);
+        self.by_kind.entry(event.what.clone()).or_default().push(i);
         self.events.push(event.clone());
         self.event_ids.insert(event, i);
         i
@@ -382,11 +396,24 @@ impl Context {
         if let Some(&i) = self.event_ids.get(event) {
             return Some(i);
         }
-        let candidates = self.by_before.get(&event.before).cloned().unwrap_or_default();
-        candidates.into_iter().find(|i| {
-            let other = self.events[*i as usize - 1].clone();
-            other.what == event.what && self.same_event(&other, event, guard)
-        })
+        self.equivalent(event, guard)
+    }
+
+    /// An event that provably is the same as `event` whenever `guard` holds. Those with the very same
+    /// world before are tried first; the worlds of others may be equal all the same, where paths meet
+    /// in another order.
+    fn equivalent(&mut self, event: &Event, guard: TermId) -> Option<u32> {
+        let same_before = self.by_before.get(&event.before).cloned().unwrap_or_default();
+        let alike = self.by_kind.get(&event.what).cloned().unwrap_or_default();
+        let others: Vec<u32> = alike.iter().copied().filter(|i| !same_before.contains(i)).collect();
+        for i in same_before.into_iter().filter(|i| alike.contains(i)).chain(others) {
+            let other = self.events[i as usize - 1].clone();
+            let e = self.terms.eq(other.before, event.before);
+            if self.terms.as_const(e) != Some(0) && self.same_event(&other, event, guard) {
+                return Some(i);
+            }
+        }
+        None
     }
 
     /// The term for world number `i`.
@@ -399,6 +426,10 @@ impl Context {
             return false;
         }
         let mut differ = Vec::new();
+        if a.before != b.before {
+            let e = self.terms.eq(a.before, b.before);
+            differ.push(self.terms.not(e));
+        }
         for (x, y) in a.args.iter().zip(&b.args) {
             if x != y {
                 if self.terms.width(*x) != self.terms.width(*y) {

@@ -94,7 +94,7 @@ fn consume(
         for i in places {
             let o = &old[i];
             let free = !used[i] && owner.get(&o.access).is_none_or(|(n, _)| *n == b.access);
-            if !free || o.world != b.world || o.written.is_some() != b.written.is_some() {
+            if !free || o.written.is_some() != b.written.is_some() || !same_stretch(cx, o, b) {
                 continue;
             }
             if !implied(cx, b.guard, o.guard) && !implies_by_sat(cx, b.guard, o.guard) {
@@ -127,6 +127,15 @@ fn consume(
         return Err("accesses to shared memory are merged".into());
     }
     Ok(())
+}
+
+/// Whether two accesses stand between the same events, whenever the new one happens.
+fn same_stretch(cx: &mut Context, o: &ByteAccess, b: &ByteAccess) -> bool {
+    if o.world == b.world {
+        return true;
+    }
+    let e = cx.terms.eq(o.world, b.world);
+    cx.terms.as_const(e) != Some(0) && implies_by_sat(cx, b.guard, e)
 }
 
 /// `a ⇒ b` by shape alone.

@@ -221,7 +221,20 @@ fn judge(
     let tru = cx.terms.tru();
     match cx.possible(tru, &differ) {
         Possible::Never => {}
-        Possible::Sometimes(m) => return Judged::Different(m),
+        Possible::Sometimes(m) => {
+            if std::env::var_os("BPF_OPT_TRACE").is_some() {
+                for d in &differ {
+                    if m.eval(&cx.terms, *d) != 0 {
+                        eprintln!("differs: {}", crate::term::show(&cx.terms, *d, 6));
+                    }
+                }
+                for (i, e) in cx.events.iter().enumerate() {
+                    eprintln!("event {}: before {} {:?} args {}", i + 1, crate::term::show(&cx.terms, e.before, 3), e.what, e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; "));
+                }
+                for i in 0..11 { if a.exit.regs[i] != b.exit.regs[i] { eprintln!("r{i}: {} / {}", crate::term::show(&cx.terms, a.exit.regs[i], 4), crate::term::show(&cx.terms, b.exit.regs[i], 4)); } }
+            }
+            return Judged::Different(m);
+        }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
     }
     match discipline::check(cx, &a.log, &b.log, options.strict_shared_memory) {

@@ -219,7 +219,8 @@ pub fn dead_value(cx: &mut Context) -> TermId {
     cx.var(VarKey::Dead, 64, Meaning::Scalar)
 }
 
-fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) -> State {
+/// The state that is `a` if `c` holds, else `b`; registers that are not live become dead.
+pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) -> State {
     if a == b {
         return a.clone();
     }

@@ -141,6 +141,29 @@ impl<'c, 'e> Sym<'c, 'e> {
         Ok((region, sym, k))
     }
 
+    /// A pointer that is one of two, by a condition, as far as that is near the surface of its term.
+    fn choice(&mut self, addr: TermId) -> Option<(TermId, TermId, TermId)> {
+        match self.cx.terms.node(addr).clone() {
+            crate::term::Node::Ite(c, x, y) if self.cx.holds_pointer(addr) => Some((c, x, y)),
+            crate::term::Node::Sum(ts, k) => {
+                let i = ts.iter().position(|(t, n)| {
+                    *n == 1
+                        && matches!(self.cx.terms.node(*t), crate::term::Node::Ite(..))
+                        && self.cx.holds_pointer(*t)
+                })?;
+                let crate::term::Node::Ite(c, x, y) = *self.cx.terms.node(ts[i].0) else { return None };
+                let mut side = |t: TermId| {
+                    let mut v = ts.to_vec();
+                    v[i].0 = t;
+                    self.cx.terms.sum(64, v, k)
+                };
+                let (a, b) = (side(x), side(y));
+                Some((c, a, b))
+            }
+            _ => None,
+        }
+    }
+
     /// Notes how deep the frame is used and whether an access is aligned to its width.
     fn check_frame(&mut self, sym: TermId, k: i64, align: u32) {
         if self.cx.lookup(&VarKey::Frame) == Some(sym) {
@@ -550,6 +573,19 @@ impl Machine for Sym<'_, '_> {
         if self.cx.exhausted() {
             return Err(Stop::TooLarge);
         }
+        if let Some((c, x, y)) = self.choice(*base) {
+            // Each side of a joined pointer on its own, so that it meets the original's separate accesses.
+            let outer = self.guard;
+            self.guard = self.cx.terms.all(&[outer, c]);
+            let v = self.load(&x, off, size)?;
+            let nc = self.cx.terms.not(c);
+            self.guard = self.cx.terms.all(&[outer, nc]);
+            let w = self.load(&y, off, size)?;
+            self.guard = outer;
+            let n = self.cx.terms.width(v).max(self.cx.terms.width(w));
+            let (v, w) = (self.zext(&v, n), self.zext(&w, n));
+            return Ok(self.cx.terms.ite(c, v, w));
+        }
         let (region, sym, k) = self.locate(*base, off, size.bytes())?;
         if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
             if self.cx.region_of(sym) != Some(Region::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
@@ -564,9 +600,22 @@ impl Machine for Sym<'_, '_> {
         Ok(self.cx.terms.concat(&bytes))
     }
 
-    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, _imm: bool) -> Result<(), Stop> {
+    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, imm: bool) -> Result<(), Stop> {
         if self.cx.exhausted() {
             return Err(Stop::TooLarge);
+        }
+        if let Some((c, x, y)) = self.choice(*base) {
+            let outer = self.guard;
+            let before = self.state.clone();
+            self.guard = self.cx.terms.all(&[outer, c]);
+            self.store(&x, off, size, v, imm)?;
+            let one = std::mem::replace(&mut self.state, before);
+            let nc = self.cx.terms.not(c);
+            self.guard = self.cx.terms.all(&[outer, nc]);
+            self.store(&y, off, size, v, imm)?;
+            self.guard = outer;
+            self.state = crate::region::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
+            return Ok(());
         }
         let (region, sym, k) = self.locate(*base, off, size.bytes())?;
         if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {

@@ -137,8 +137,20 @@ pub struct Terms {
     extracts: FxHashMap<(TermId, u32, u32), TermId>,
     selects: FxHashMap<(MemId, TermId, i64), TermId>,
     ites: FxHashMap<(TermId, TermId, TermId), TermId>,
-    /// Ablation: without it a chunk never merges with the one below (see [`Terms::store`]).
+    /// Results of operations that recurse into if-then-else: without these, shared subterms would be
+    /// visited once per path.
+    memo: FxHashMap<(Memo, TermId, TermId), Option<TermId>>,
     fuel: u64,
+}
+
+/// Operations with memoized results.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Memo {
+    SExt(u32),
+    Merge,
+    Eq,
+    Ult,
+    Slt,
 }
 
 /// The low `w` bits set.
@@ -393,6 +405,15 @@ impl Terms {
 
     /// `high` directly above `low`, if together they are one simpler term.
     fn merge_pieces(&mut self, low: TermId, high: TermId) -> Option<TermId> {
+        if let Some(&r) = self.memo.get(&(Memo::Merge, low, high)) {
+            return r;
+        }
+        let r = self.merge_pieces_uncached(low, high);
+        self.memo.insert((Memo::Merge, low, high), r);
+        r
+    }
+
+    fn merge_pieces_uncached(&mut self, low: TermId, high: TermId) -> Option<TermId> {
         let (wl, wh) = (self.width(low), self.width(high));
         if let (Some(a), Some(b)) = (self.as_const(low), self.as_const(high)) {
             return Some(self.constant(wl + wh, a | b << wl));
@@ -472,6 +493,15 @@ impl Terms {
 
     /// Sign extension.
     pub fn sext(&mut self, t: TermId, width: u32) -> TermId {
+        if let Some(&Some(r)) = self.memo.get(&(Memo::SExt(width), t, t)) {
+            return r;
+        }
+        let r = self.sext_uncached(t, width);
+        self.memo.insert((Memo::SExt(width), t, t), Some(r));
+        r
+    }
+
+    fn sext_uncached(&mut self, t: TermId, width: u32) -> TermId {
         let w = self.width(t);
         if w == width {
             return t;
@@ -1101,6 +1131,15 @@ impl Terms {
 
     /// Equality.
     pub fn eq(&mut self, a: TermId, b: TermId) -> TermId {
+        if let Some(&Some(r)) = self.memo.get(&(Memo::Eq, a, b)) {
+            return r;
+        }
+        let r = self.eq_uncached(a, b);
+        self.memo.insert((Memo::Eq, a, b), Some(r));
+        r
+    }
+
+    fn eq_uncached(&mut self, a: TermId, b: TermId) -> TermId {
         if a == b {
             return self.tru();
         }
@@ -1220,6 +1259,15 @@ impl Terms {
 
     /// `a < b`, unsigned.
     pub fn ult(&mut self, a: TermId, b: TermId) -> TermId {
+        if let Some(&Some(r)) = self.memo.get(&(Memo::Ult, a, b)) {
+            return r;
+        }
+        let r = self.ult_uncached(a, b);
+        self.memo.insert((Memo::Ult, a, b), Some(r));
+        r
+    }
+
+    fn ult_uncached(&mut self, a: TermId, b: TermId) -> TermId {
         let w = self.width(a);
         if a == b || self.umin(a) >= self.umax(b) {
             return self.fls();
@@ -1276,6 +1324,15 @@ impl Terms {
 
     /// `a < b`, signed.
     pub fn slt(&mut self, a: TermId, b: TermId) -> TermId {
+        if let Some(&Some(r)) = self.memo.get(&(Memo::Slt, a, b)) {
+            return r;
+        }
+        let r = self.slt_uncached(a, b);
+        self.memo.insert((Memo::Slt, a, b), Some(r));
+        r
+    }
+
+    fn slt_uncached(&mut self, a: TermId, b: TermId) -> TermId {
         let w = self.width(a);
         if a == b {
             return self.fls();
@@ -1545,4 +1602,30 @@ enum Class {
     A,
     B,
     Both,
+}
+
+/// A term as text, to this depth, for debugging.
+pub fn show(terms: &Terms, t: TermId, depth: u32) -> String {
+    let w = terms.width(t);
+    if depth == 0 {
+        return format!("t{}", t.index());
+    }
+    let s = |x: &TermId| show(terms, *x, depth - 1);
+    match terms.node(t) {
+        Node::Const(k) => format!("{k:#x}:{w}"),
+        Node::Var(v) => format!("v{}:{w}", v.index()),
+        Node::Sum(ts, k) => {
+            let terms: Vec<String> = ts.iter().map(|(x, c)| format!("{c}*{}", s(x))).collect();
+            format!("({} + {k:#x})", terms.join(" + "))
+        }
+        Node::Concat(ps) => format!("[{}]", ps.iter().rev().map(s).collect::<Vec<_>>().join(" . ")),
+        Node::Extract(x, lo) => format!("{}[{lo}+{w}]", s(x)),
+        Node::Ite(c, a, b) => format!("({} ? {} : {})", s(c), s(a), s(b)),
+        Node::All(ts) => format!("and({})", ts.iter().map(s).collect::<Vec<_>>().join(", ")),
+        Node::Not(x) => format!("!{}", s(x)),
+        Node::Eq(a, b) => format!("({} == {})", s(a), s(b)),
+        Node::Ult(a, b) => format!("({} < {})", s(a), s(b)),
+        Node::Select(m, a) => format!("m{}[{}]", m.index(), s(a)),
+        n => format!("{n:?}:{w}"),
+    }
 }

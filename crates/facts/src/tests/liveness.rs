@@ -239,3 +239,17 @@ fn sets_of_stack_bytes() {
     assert_eq!((StackSet::ALL.len(), s.len()), (512, 18));
     assert_eq!(StackSet::ALL.minus(&s).union(&s), StackSet::ALL);
 }
+
+#[test]
+fn what_is_kept_of_a_state_is_what_is_live() {
+    let f = function(ProgKind::Skb, "r6 = 7\nr7 = r10\n*(u64 *)(r10 - 8) = r7\n*(u64 *)(r10 - 16) = 5\nr0 = 0\nexit");
+    let kept = |regs, stack| {
+        let mut s = Facts::of(&f, &Env::empty()).states(&f, BlockId(0)).pop().unwrap();
+        s.retain(&Live { regs, stack });
+        s
+    };
+    let s = kept(RegSet::of(r(6)), StackSet::range(-16, 8));
+    assert_eq!((s.reg(r(6)).as_const(), s.stack_bytes(-16, 8).as_const()), (Some(7), Some(5)));
+    assert!(s.reg(r(7)).is_unknown() && s.stack_bytes(-8, 8).is_unknown() && !s.frame_leaked());
+    assert!(kept(RegSet::EMPTY, StackSet::range(-8, 4)).frame_leaked(), "half an address is a number");
+}

@@ -426,3 +426,25 @@ fn a_patched_store_to_the_stack_spoils_all_of_it() {
     assert_eq!(at_end(&f, 0).stack_bytes(-8, 8).as_const(), Some(1));
     assert!(at_end(&with_core(f, 0, 1), 0).stack_bytes(-8, 8).is_unknown());
 }
+
+#[test]
+fn a_spilled_stack_pointer_that_is_lost_has_leaked() {
+    let spill = "r2 = r10\n*(u64 *)(r10 - 8) = r2\n";
+    for (text, block, leaks) in [
+        (format!("{spill}r3 = *(u64 *)(r10 - 8)\nexit"), 0, false),
+        (format!("{spill}*(u64 *)(r10 - 8) = 0\nexit"), 0, false),
+        // Some slot, maybe that one.
+        (format!("{spill}r3 = *(u32 *)(r1 + 0)\nr3 &= 8\nr3 += r10\nr3 = *(u64 *)(r3 - 16)\nexit"), 0, true),
+        (format!("{spill}r3 = *(u32 *)(r1 + 0)\nr3 &= 8\nr3 += r10\n*(u64 *)(r3 - 16) = 0\nexit"), 0, true),
+        // Half of it.
+        (format!("{spill}r3 = *(u32 *)(r10 - 8)\nexit"), 0, true),
+        (format!("{spill}*(u32 *)(r10 - 8) = 0\nexit"), 0, true),
+        // On one path only.
+        (format!("r3 = *(u32 *)(r1 + 0)\nif r3 == 0 goto a\n{spill}a: exit"), 2, true),
+        // Exchanged into memory, and into a register.
+        ("*(u64 *)(r10 - 8) = 0\nr2 = r10\nr2 = xchg_64(r10 - 8, r2)\nexit".into(), 0, true),
+        (format!("{spill}r3 = 0\nr3 = xchg_64(r10 - 8, r3)\nexit"), 0, true),
+    ] {
+        assert_eq!(end(ProgKind::Skb, &text, block).frame_leaked(), leaks, "{text}");
+    }
+}

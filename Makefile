@@ -1,0 +1,66 @@
+# make demo    optimize, verify and load an example, and show what changed
+# make test    everything that must hold; the kernel is asked where that is permitted
+# make bench   judge the optimizer from outside on the benchmark objects
+# make soak    the long version of the robustness tests
+# make lint    formatting and lints, as in CI
+# make setup   install what the build needs (Debian, Ubuntu); the others do that first
+
+SHELL := /bin/bash
+CARGO ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BPF_OPT := $(TARGET)/release/bpf-opt
+BENCH ?= ../shared/bench
+BENCH_DIRS ?= $(BENCH)/k2 $(BENCH)/public
+TIME_LIMIT ?= 10
+MUTATIONS ?= 20000
+DEMO ?= examples/xdp_count.o
+DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
+
+.PHONY: demo test bench soak lint setup build
+
+demo: build
+	@mkdir -p $(dir $(DEMO_OUT))
+	@echo; echo "== optimize $(DEMO)"
+	$(BPF_OPT) opt $(DEMO) -o $(DEMO_OUT) --diff --time-limit $(TIME_LIMIT)
+	@echo; echo "== verify: are the two equal?"
+	$(BPF_OPT) verify $(DEMO) $(DEMO_OUT)
+	@echo; echo "== load: what does this kernel's verifier say? (before, after)"
+	@for f in $(DEMO) $(DEMO_OUT); do $(BPF_OPT) load $$f || [ $$? = 3 ] || exit 1; done
+
+# Release, because the prover and the interpreter are what the tests exercise most.
+test: setup
+	$(CARGO) test --release --workspace
+
+bench: build
+	@test -f $(BENCH)/suite.py || { echo "no $(BENCH)/suite.py; say where with BENCH=DIR" >&2; exit 2; }
+	@status=0; for d in $(BENCH_DIRS); do echo "== $$d"; \
+	  python3 $(BENCH)/suite.py $$d --bin $(BPF_OPT) --verify --time-limit $(TIME_LIMIT) || status=1; done; exit $$status
+
+soak: setup
+	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture
+
+lint: setup
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+
+build: setup
+	$(CARGO) build --release -p bpf-opt
+
+# libelf and zlib: libbpf. g++ and libclang with its headers: CaDiCaL and its bindings. bpftool: some tests and the
+# benchmark; it comes along when something else is missing anyway.
+setup:
+	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: https://rustup.rs" >&2; exit 1; }
+	@missing=""; has() { [ -n "$$(compgen -G "$$1")" ]; }; \
+	command -v pkg-config >/dev/null || missing+=" pkg-config"; \
+	pkg-config --exists libelf 2>/dev/null || missing+=" libelf-dev"; \
+	pkg-config --exists zlib 2>/dev/null || missing+=" zlib1g-dev"; \
+	command -v g++ >/dev/null || missing+=" g++"; \
+	[ -n "$$LIBCLANG_PATH" ] || { { has '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' || has '/usr/lib/*/libclang[-.][0-9s]*'; } \
+	  && has '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } || missing+=" libclang-dev"; \
+	[ -n "$$missing" ] || exit 0; \
+	command -v apt-get >/dev/null || { echo "please install what these Debian packages hold:$$missing" >&2; exit 1; }; \
+	as=""; [ "$$(id -u)" = 0 ] || as=sudo; \
+	[ -z "$$as" ] || command -v sudo >/dev/null || { echo "please install, as root:$$missing" >&2; exit 1; }; \
+	echo "installing$$missing"; \
+	$$as apt-get update -qq && $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing || exit 1; \
+	command -v bpftool >/dev/null || $$as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bpftool || true

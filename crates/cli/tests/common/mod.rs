@@ -1,0 +1,70 @@
+//! Objects to try things on, and the binary to try.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The committed objects.
+pub fn examples() -> Vec<PathBuf> {
+    let found = objects(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples"));
+    assert!(!found.is_empty(), "the examples are committed");
+    found
+}
+
+/// The benchmark objects, where they are.
+pub fn benchmarks() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/bench");
+    ["k2", "public"].iter().flat_map(|folder| objects(&root.join(folder))).collect()
+}
+
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.map(|e| e.path()).filter(|p| p.extension() == Some(OsStr::new("o"))).collect();
+    found.sort();
+    found
+}
+
+/// One committed object.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+/// Runs the binary.
+pub fn bpf_opt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
+    Ran::of(command().args(args).output().expect("the binary runs"))
+}
+
+/// The binary, about to be run.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bpf-opt"));
+    command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ran {
+    /// Reads it.
+    pub fn of(output: Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    /// Fails the test unless the exit code is this.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ran {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+}
