@@ -63,7 +63,8 @@ fn pair(ua: &Unit, i: usize, ub: &Unit, j: usize, options: &Options) -> Function
             };
         }
     };
-    let proof = ProofOptions { strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
+    let deadline = Instant::now().checked_add(options.time_limit);
+    let proof = ProofOptions { deadline, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     match ua.with_env(|env| bpf_prove::functions(f, g, env, &proof)).0 {
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },

@@ -172,7 +172,11 @@ impl<'a> Engine<'a> {
                 return false;
             }
             let options =
-                Options { limits: self.settings.limits, strict_shared_memory: self.settings.strict_shared_memory };
+                Options {
+                deadline: self.settings.deadline,
+                limits: self.settings.limits,
+                strict_shared_memory: self.settings.strict_shared_memory,
+            };
             let known = Known { states: &view.states, live: &view.live };
             let by = rewrite.by;
             match prove(f, self.env, &known, rewrite, &options) {

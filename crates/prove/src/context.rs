@@ -149,6 +149,14 @@ pub struct Stats {
     pub sat_calls: u64,
 }
 
+impl Stats {
+    /// Adds another proof's counters.
+    pub fn add(&mut self, o: Stats) {
+        self.trivial += o.trivial;
+        self.sat_calls += o.sat_calls;
+    }
+}
+
 /// The shared side of a proof.
 pub struct Context {
     /// The term graph.

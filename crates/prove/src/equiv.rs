@@ -56,6 +56,8 @@ impl std::fmt::Debug for Difference {
 /// How strictly and how hard to prove.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
+    /// When to give up.
+    pub deadline: Option<std::time::Instant>,
     /// Limits of one proof.
     pub limits: Limits,
     /// Forbid merging accesses to shared memory.
@@ -93,6 +95,133 @@ pub fn window(
     }
 }
 
+/// How the two sequences of [`compare`] end.
+#[derive(Clone, Copy, Debug)]
+pub enum End<'t> {
+    /// In the middle of things.
+    Open,
+    /// At `exit`: of r0 only this many low bits count.
+    Exit(u32),
+    /// At these terminators, of which at least one is a conditional jump.
+    Branches(&'t Terminator, &'t Terminator),
+}
+
+/// How the conditions of two terminators relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// No condition, or always the same truth.
+    Same,
+    /// Always the opposite.
+    Negated,
+    /// Each is constant here; a `goto` counts as true.
+    Constant {
+        /// Truth on the old side.
+        old: bool,
+        /// Truth on the new side.
+        new: bool,
+    },
+    /// None of these, as far as could be shown.
+    Unrelated,
+}
+
+/// Compares two straight-line sequences and says how their conditions relate.
+///
+/// # Errors
+/// Why the sequences could not be shown equal.
+#[allow(clippy::too_many_arguments)]
+pub fn compare(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    live: &Live,
+    end: End,
+    options: &Options,
+) -> (Result<Relation, String>, Stats) {
+    let mut one_memory = false;
+    loop {
+        let mut cx = Context::new(options.limits);
+        cx.one_memory = one_memory;
+        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
+        match compare_in(&mut cx, kind, env, before, old, new, live, end, options) {
+            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(stop) => return (Err(stop.to_string()), cx.stats),
+            Ok(r) => return (r, cx.stats),
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn compare_in(
+    cx: &mut Context,
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    live: &Live,
+    end: End,
+    options: &Options,
+) -> Result<Result<Relation, String>, Stop> {
+    let (ta, tb) = match end {
+        End::Branches(a, b) => (Some(a), Some(b)),
+        _ => (None, None),
+    };
+    register_ops(cx, env, kind, old, new);
+    let entry = Entry::new(env.maps, kind).state(cx, before);
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, ta)?;
+    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tb)?;
+    let live_out = match end {
+        End::Exit(bits) => LiveOut::Exit(bits),
+        _ => LiveOut::Window(live),
+    };
+    match judge(cx, &a, &b, &live_out, vec![], options) {
+        Judged::Equal => {}
+        Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
+        Judged::Unknown(why) => return Ok(Err(why)),
+    }
+    let tru = cx.terms.tru();
+    let (x, y) = (ca.unwrap_or(tru), cb.unwrap_or(tru));
+    if ca.is_none() && cb.is_none() {
+        return Ok(Ok(Relation::Same));
+    }
+    let e = cx.terms.eq(x, y);
+    let ne = cx.terms.not(e);
+    if ca.is_some() && cb.is_some() {
+        if matches!(cx.possible(tru, &[ne]), Possible::Never) {
+            return Ok(Ok(Relation::Same));
+        }
+        if matches!(cx.possible(tru, &[e]), Possible::Never) {
+            return Ok(Ok(Relation::Negated));
+        }
+    }
+    let mut constant = |t: TermId| {
+        let nt = cx.terms.not(t);
+        if matches!(cx.possible(tru, &[nt]), Possible::Never) {
+            Some(true)
+        } else if matches!(cx.possible(tru, &[t]), Possible::Never) {
+            Some(false)
+        } else {
+            None
+        }
+    };
+    Ok(Ok(match (constant(x), constant(y)) {
+        (Some(old), Some(new)) => Relation::Constant { old, new },
+        _ => Relation::Unrelated,
+    }))
+}
+
+fn register_ops(cx: &mut Context, env: &Env, kind: ProgKind, old: &[Op], new: &[Op]) {
+    let as_function = |ops: &[Op]| Function {
+        name: String::new(),
+        kind,
+        blocks: vec![bpf_program::Block { ops: ops.to_vec(), term: Terminator::Exit { origin: None } }],
+        layout: vec![BlockId(0)],
+    };
+    register_regions(cx, env.maps, &[&as_function(old), &as_function(new)]);
+}
+
 enum Judged {
     Equal,
     Different(Model),
@@ -111,14 +240,7 @@ fn window_in(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> Result<(Judged, Outcome, Outcome), Stop> {
-    let as_function = |ops: &[Op]| Function {
-        name: String::new(),
-        kind,
-        blocks: vec![bpf_program::Block { ops: ops.to_vec(), term: Terminator::Exit { origin: None } }],
-        layout: vec![BlockId(0)],
-    };
-    let (fa, fb) = (as_function(old), as_function(new));
-    register_regions(cx, env.maps, &[&fa, &fb]);
+    register_ops(cx, env, kind, old, new);
     let entry = Entry::new(env.maps, kind).state(cx, before);
     let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0))?;
     let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1))?;
@@ -252,11 +374,32 @@ fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>
     out.push(cx.terms.not(e));
 }
 
-/// Compares two whole functions. Those with loops are equal only if they are the same graph.
+/// Compares two whole functions: first block against block, which copes with any size and with loops;
+/// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
+    let (reason, mut stats) = match crate::lockstep::prove(old, new, env, options) {
+        Ok(stats) => return (Verdict::Equal, stats),
+        Err(e) => e,
+    };
+    let ops: usize = old.blocks.iter().map(|b| b.ops.len()).sum();
+    if reverse_postorder(old).1 || reverse_postorder(new).1 {
+        return (Verdict::Unknown(format!("{reason}, and there is a loop")), stats);
+    }
+    if ops > WHOLE_LIMIT {
+        return (Verdict::Unknown(format!("{reason}, and the function is too large for one formula")), stats);
+    }
+    let (verdict, more) = whole(old, new, env, options);
+    stats.add(more);
+    (verdict, stats)
+}
+
+/// Operations above which a function is not put into one formula.
+const WHOLE_LIMIT: usize = 600;
+
+fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let (la, lb) = (Liveness::of(old, env, &fa), Liveness::of(new, env, &fb));
     let Some(before) = fa.entry(old.entry()) else {

@@ -1,7 +1,8 @@
 //! The trusted prover: hash-consed terms, symbolic execution, SAT, and the verdict.
 //!
 //! Read in this order: [`term`] (the graph and its canonical forms), [`context`] (what variables and
-//! events mean), `symex` (the machine), `region` (control flow), `discipline` (the rules on shared
+//! events mean), `symex` (the machine), `region` (control flow of a
+//! loop-free function), `lockstep` (functions of any shape), `discipline` (the rules on shared
 //! memory), [`equiv`] (the judge and the only maker of proven rewrites), [`blast`] (SAT).
 
 pub mod blast;
@@ -9,6 +10,7 @@ pub mod context;
 mod discipline;
 mod entry;
 pub mod equiv;
+mod lockstep;
 mod region;
 mod symex;
 pub mod term;

@@ -606,6 +606,14 @@ impl Terms {
             }
         }
         let (kz, ko) = self.sum_known(width, &out, k);
+        // Known leading zeros stay outside: the sum itself is as narrow as it can be.
+        let high = (kz | !mask(width)).leading_ones() - (64 - width);
+        if high > 0 && high < width {
+            let n = width - high;
+            let narrow = out.iter().map(|(t, c)| (self.extract(*t, 0, n), *c)).collect();
+            let s = self.sum(n, narrow, k);
+            return self.zext(s, width);
+        }
         self.intern(Node::Sum(out.into(), k), width, kz, ko)
     }
 

@@ -541,8 +541,16 @@ impl Dag {
                     } else {
                         self.sext(a, wide)
                     };
-                    let k = self.operand(wide);
-                    let op = self.rng.one_of(&[Op::Eq, Op::Ult, Op::Slt]);
+                    let k = match self.rng.below(3) {
+                        0 => {
+                            let b = self.any();
+                            let bits = self.width(b).min(1 + self.rng.below(wide.into()) as u32);
+                            let b = self.extract(b, 0, bits);
+                            self.sext(b, wide)
+                        }
+                        _ => self.operand(wide),
+                    };
+                    let op = self.rng.one_of(&[Op::Eq, Op::Eq, Op::Ult, Op::Slt, Op::Sub]);
                     self.op(op, x, k);
                 } else {
                     let x = self.extract(a, 0, 32);
