@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bpf_object::{FuncId, Object};
-use bpf_prove::{Options as ProofOptions, Verdict};
+use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
 use crate::optimize::on_deep_stack;
@@ -64,7 +64,8 @@ fn pair(ua: &Unit, i: usize, ub: &Unit, j: usize, options: &Options) -> Function
         }
     };
     let deadline = Instant::now().checked_add(options.time_limit);
-    let proof = ProofOptions { deadline, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
+    let limits = Limits { deadline, ..Limits::default() };
+    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory };
     match ua.with_env(|env| bpf_prove::functions(f, g, env, &proof)).0 {
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },

@@ -42,7 +42,7 @@ impl Default for Settings {
             size: true,
             strict_shared_memory: false,
             only: None,
-            limits: Limits { conflicts: 2_000, work: 2_000_000 },
+            limits: Limits { conflicts: 2_000, work: 2_000_000, deadline: None },
             deadline: None,
         }
     }
@@ -173,8 +173,7 @@ impl<'a> Engine<'a> {
             }
             let options =
                 Options {
-                deadline: self.settings.deadline,
-                limits: self.settings.limits,
+                limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
                 strict_shared_memory: self.settings.strict_shared_memory,
             };
             let known = Known { states: &view.states, live: &view.live };

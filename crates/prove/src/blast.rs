@@ -188,6 +188,8 @@ impl<'t> Blaster<'t> {
             vars: Vec::new(),
             clauses: 0,
         };
+        // The queries are many and small: preprocessing costs more than it saves.
+        let _ = b.sat.set_configuration(rustsat_cadical::Config::Plain);
         b.clause(&[TRUE]);
         b
     }

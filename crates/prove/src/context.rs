@@ -132,11 +132,13 @@ pub struct Limits {
     pub conflicts: u32,
     /// Elementary term operations for the whole proof.
     pub work: u64,
+    /// When to give up, checked between queries.
+    pub deadline: Option<std::time::Instant>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { conflicts: 20_000, work: 20_000_000 }
+        Limits { conflicts: 20_000, work: 20_000_000, deadline: None }
     }
 }
 
@@ -218,6 +220,7 @@ impl Context {
     /// Whether the work limit is spent.
     pub fn exhausted(&self) -> bool {
         self.terms.work() > self.limits.work
+            || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
     }
 
     /// The world at entry.

@@ -56,8 +56,7 @@ impl std::fmt::Debug for Difference {
 /// How strictly and how hard to prove.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// When to give up.
-    pub deadline: Option<std::time::Instant>,
+
     /// Limits of one proof.
     pub limits: Limits,
     /// Forbid merging accesses to shared memory.

@@ -69,7 +69,7 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
         if !seen.insert((a, b, alone)) {
             continue;
         }
-        if options.deadline.is_some_and(|d| std::time::Instant::now() >= d) {
+        if options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d) {
             return Err(("the time limit was reached".into(), stats));
         }
         let Some(before) = fa.entry(a) else { continue };

@@ -50,7 +50,7 @@ fn grown(seed: u64, lanes: usize, widths: &[u32], steps: u64, heavy: bool) -> (D
 #[test]
 fn a_term_has_one_value() {
     let (mut sat, mut unsat) = (0, 0);
-    for seed in 0..rounds(250) {
+    for seed in 0..rounds(400) {
         let (mut d, vars) = grown(seed, 2, &[1, 8, 16, 32, 64], 12, true);
         for k in 0..2 {
             let mut fixed: Vec<TermId> = vec![];
@@ -88,7 +88,7 @@ fn a_term_has_one_value() {
 #[test]
 fn random_questions() {
     let (mut sat, mut unsat, mut unknown) = (0, 0, 0);
-    for seed in 0..rounds(700) {
+    for seed in 0..rounds(1_200) {
         let memory = seed % 2 == 0;
         let mut d;
         if memory {
@@ -138,7 +138,7 @@ fn random_questions() {
 #[test]
 fn exhaustive_questions() {
     let (mut sat, mut unsat) = (0, 0);
-    for seed in 0..rounds(150) {
+    for seed in 0..rounds(250) {
         let bits = 10;
         let mut d = Dag::new(seed ^ 0x1234_0000, 1 << bits);
         let mut at = 0;

@@ -420,7 +420,11 @@ impl Dag {
                 let light = [Op::Add, Op::Sub, Op::And, Op::Or, Op::Xor, Op::Shl, Op::Lshr, Op::Ashr];
                 let all = [Op::Mul, Op::Udiv, Op::Urem, Op::Sdiv, Op::Srem];
                 let op = if heavy && self.rng.chance(3) { self.rng.one_of(&all) } else { self.rng.one_of(&light) };
-                if self.rng.chance(4) { self.op(op, b, a) } else { self.op(op, a, b) };
+                if self.rng.chance(4) {
+                    self.op(op, b, a)
+                } else {
+                    self.op(op, a, b)
+                };
             }
             5 => {
                 // Masks: and, or, xor with runs of ones.
@@ -760,7 +764,13 @@ impl Op {
             Op::Mul => ua * ub,
             Op::Udiv => ua.checked_div(ub).unwrap_or(u128::MAX),
             Op::Urem => ua.checked_rem(ub).unwrap_or(ua),
-            Op::Sdiv if sb == 0 => if sa < 0 { 1 } else { u128::MAX },
+            Op::Sdiv if sb == 0 => {
+                if sa < 0 {
+                    1
+                } else {
+                    u128::MAX
+                }
+            }
             Op::Sdiv => (sa / sb) as u128,
             Op::Srem if sb == 0 => ua,
             Op::Srem => (sa % sb) as u128,
