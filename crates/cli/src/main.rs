@@ -38,7 +38,8 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { exit::BAD_INPUT } else { exit::YES });
         }
     };
-    ExitCode::from(guarded(move || command(&cli)))
+    let place = note_panics();
+    ExitCode::from(guarded(&place, move || command(&cli)))
 }
 
 fn command(cli: &Cli) -> u8 {
@@ -55,31 +56,42 @@ fn command(cli: &Cli) -> u8 {
     })
 }
 
-/// Runs `work`; a panic in it becomes a message and an exit code instead of a backtrace.
-fn guarded(work: impl FnOnce() -> u8 + Send + 'static) -> u8 {
-    let place = Arc::new(Mutex::new(String::new()));
+/// Where the last panic was and what it said.
+type Place = Arc<Mutex<String>>;
+
+/// Keeps panics from being printed by the runtime, unless the user asked for backtraces.
+fn note_panics() -> Place {
+    let place = Place::default();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         let place = Arc::clone(&place);
         std::panic::set_hook(Box::new(move |info| {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string().replace('\n', " ");
         }));
     }
+    place
+}
+
+/// Runs `work`; a panic in it becomes a message and an exit code.
+fn guarded(place: &Place, work: impl FnOnce() -> u8 + Send + 'static) -> u8 {
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(|| catch_unwind(AssertUnwindSafe(work)));
-    let code = match thread.map(std::thread::JoinHandle::join) {
+    let failure = match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(Ok(code))) => return code,
-        Ok(_) => exit::INTERNAL,
-        Err(_) => {
-            files::complain(Failure::bad_input("the system has no memory for a thread"));
-            return exit::INTERNAL;
+        Ok(_) => {
+            // With a backtrace the panic has been printed already.
+            let message = match place.lock().unwrap_or_else(PoisonError::into_inner).as_str() {
+                "" => "internal error, please report it with the input file".to_owned(),
+                place => format!("internal error, please report it with the input file\n  {place}"),
+            };
+            let hint = Some("RUST_BACKTRACE=1 shows where it comes from".to_owned());
+            Failure { code: exit::INTERNAL, message, hint }
+        }
+        Err(e) => {
+            let message = format!("cannot start: no memory for a thread: {e}");
+            Failure { code: exit::INTERNAL, message, hint: None }
         }
     };
-    let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-    files::complain(Failure {
-        code,
-        message: format!("internal error, please report it with the input file\n  {place}"),
-        hint: Some("RUST_BACKTRACE=1 shows where it comes from".to_owned()),
-    });
-    code
+    files::complain(&failure);
+    failure.code
 }
 
 #[cfg(test)]
@@ -88,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_exit_code() {
-        assert_eq!(guarded(|| panic!("on purpose")), exit::INTERNAL);
-        assert_eq!(guarded(|| 3), 3);
+        let place = Place::default();
+        assert_eq!(guarded(&place, || panic!("on purpose")), exit::INTERNAL);
+        assert_eq!(guarded(&place, || 3), 3);
     }
 }

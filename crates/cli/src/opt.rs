@@ -142,7 +142,14 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
 
 /// What people read, line by line.
 fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
-    let warnings = report.warnings.iter().map(|w| format!("warning: {w}"));
+    // What has a line of its own needs no second one.
+    let told = |w: &&String| {
+        let line = |f: &FunctionReport| {
+            f.untouched.as_ref().is_some_and(|why| **w == format!("{}: left as it was: {why}", f.name))
+        };
+        args.quiet || !report.functions.iter().any(line)
+    };
+    let warnings = report.warnings.iter().filter(told).map(|w| format!("warning: {w}"));
     if args.quiet {
         return warnings.collect();
     }

@@ -4,7 +4,8 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use common::*;
 use tempfile::TempDir;
@@ -231,6 +232,19 @@ fn devices_are_written_to_and_not_replaced() {
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
 }
 
+/// Waits for a process that is about to end.
+fn within(patience: Duration, mut child: Child) -> Ran {
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > patience {
+            child.kill().unwrap();
+            panic!("it did not end within {patience:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ran::of(child.wait_with_output().unwrap())
+}
+
 #[test]
 fn a_signal_leaves_a_complete_output_or_none() {
     let folder = folder();
@@ -240,11 +254,11 @@ fn a_signal_leaves_a_complete_output_or_none() {
         let input = input.unwrap_or_else(|| example("subprogs.o"));
         let mut child = command();
         child.arg("opt").arg(&input).arg("-o").arg(&output).args(["--no-kernel", "--quiet", "--time-limit", "20"]);
-        let child = child.spawn().unwrap();
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait));
         let signal = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
         assert!(signal.is_ok());
-        let ran = Ran::of(child.wait_with_output().unwrap());
+        let ran = within(Duration::from_secs(30), child);
         // Before the handler is there, the signal ends the process.
         assert!(matches!(ran.code, None | Some(0 | 130)), "{ran:?}");
         assert_eq!(output.exists(), ran.code.is_some(), "{ran:?}");

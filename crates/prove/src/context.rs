@@ -173,6 +173,8 @@ pub struct Context {
     event_ids: FxHashMap<Event, u32>,
     by_before: FxHashMap<TermId, Vec<u32>>,
     by_kind: FxHashMap<EventKind, Vec<u32>>,
+    /// The condition under which the two sides differ, once that was found possible.
+    pub difference: Option<TermId>,
     /// What may be assumed: truth values.
     pub assumptions: Vec<TermId>,
     /// Whether provenance is given up: all memory is one region.
@@ -206,6 +208,7 @@ impl Context {
             event_ids: FxHashMap::default(),
             by_before: FxHashMap::default(),
             by_kind: FxHashMap::default(),
+            difference: None,
             assumptions: Vec::new(),
             one_memory: false,
             frame_private: false,
@@ -238,6 +241,15 @@ impl Context {
         self.keys.insert(v, key);
         self.meanings.insert(v, meaning);
         t
+    }
+
+    /// All variables: where their values come from, their terms, what they are known to be.
+    pub fn variables(&self) -> Vec<(VarKey, TermId, Meaning)> {
+        let meaning = |t: TermId| match self.terms.node(t) {
+            Node::Var(v) => self.meanings.get(v).cloned().unwrap_or(Meaning::Unknown),
+            _ => Meaning::Unknown,
+        };
+        self.vars.iter().map(|(k, t)| (k.clone(), *t, meaning(*t))).collect()
     }
 
     /// Where a variable's value comes from.

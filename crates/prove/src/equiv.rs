@@ -354,6 +354,7 @@ fn judge(
                 }
                 for i in 0..11 { if a.exit.regs[i] != b.exit.regs[i] { eprintln!("r{i}: {} / {}", crate::term::show(&cx.terms, a.exit.regs[i], 4), crate::term::show(&cx.terms, b.exit.regs[i], 4)); } }
             }
+            cx.difference = Some(cx.terms.any(&differ));
             return Judged::Different(m);
         }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),

@@ -12,8 +12,10 @@ mod entry;
 pub mod equiv;
 mod lockstep;
 mod region;
+mod replay;
 mod symex;
 pub mod term;
 
 pub use context::{Limits, Stats};
+pub use replay::{Witness, replay};
 pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, functions, prove, same_graph, window};

@@ -153,6 +153,9 @@ enum Memo {
     Slt,
 }
 
+/// Constant offsets and byte values, offsets ascending.
+type Bytes = Rc<[(i64, TermId)]>;
+
 /// The low `w` bits set.
 pub const fn mask(w: u32) -> u64 {
     if w >= 64 { u64::MAX } else { (1u64 << w) - 1 }
@@ -1488,7 +1491,7 @@ impl Terms {
     pub fn store_bytes(&mut self, mem: MemId, base: TermId, new: &[(i64, TermId)]) -> MemId {
         debug_assert!(new.iter().all(|(_, b)| self.width(*b) == 8));
         // Find a chunk with the same base below chunks that are certainly elsewhere.
-        let mut above: Vec<(TermId, Rc<[(i64, TermId)]>)> = Vec::new();
+        let mut above: Vec<(TermId, Bytes)> = Vec::new();
         let mut at = mem;
         let mut found = None;
         while let MemNode::Chunk { prev, base: b, bytes } = self.mem(at).clone() {
