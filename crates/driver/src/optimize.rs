@@ -216,8 +216,10 @@ fn finish(c: &mut Candidate, original: &Function, f: &Function, env: &bpf_facts:
         c.applied.clear();
         return;
     }
+    let level = |l: &bpf_program::Lowered| l.listing.iter().map(|(_, i)| i.cpu()).max().unwrap_or(1);
+    let allowed = lower(original).map_or(settings.cpu, |l| level(&l).max(settings.cpu));
     let lowered = match lower(f) {
-        Ok(l) if l.slots() <= before => l,
+        Ok(l) if l.slots() <= before && level(&l) <= allowed => l,
         Ok(_) => return,
         Err(e) => {
             c.report.untouched = Some(e.to_string());

@@ -204,6 +204,14 @@ impl<'a> Engine<'a> {
     }
 
     fn cheaper(&self, view: &View, r: &Rewrite) -> bool {
+        let level = |t: &Terminator| match t {
+            Terminator::Branch { width: bpf_isa::Width::W32, .. } => 3,
+            _ => 1,
+        };
+        let too_new = r.with.iter().any(|o| o.insn.cpu() > self.settings.cpu && o.link.is_none());
+        if too_new || r.term.as_ref().is_some_and(|t| level(t) > self.settings.cpu.max(level(view.term))) {
+            return false;
+        }
         let old = cost(&view.ops[r.start..r.end], r.term.as_ref().map(|_| view.term));
         let new = cost(&r.with, r.term.as_ref());
         let rank = |c: Cost| {

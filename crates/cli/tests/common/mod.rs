@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -48,6 +49,8 @@ pub fn command() -> Command {
 pub struct Ran {
     /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     /// Standard output.
     pub out: String,
     /// Standard error.
@@ -58,7 +61,8 @@ impl Ran {
     /// Reads it.
     pub fn of(output: Output) -> Ran {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ran { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+        let (code, signal) = (output.status.code(), output.status.signal());
+        Ran { code, signal, out: text(&output.stdout), err: text(&output.stderr) }
     }
 
     /// Fails the test unless the exit code is this.
