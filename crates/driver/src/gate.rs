@@ -104,7 +104,8 @@ pub(crate) fn settle(
         }
     };
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) {
-        let why = before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
+        let why =
+            before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
         report.gate = format!("skipped: the original does not load: {}", why.unwrap_or_default());
         record(gate, before, object, candidates, write)?;
         return Ok(());
@@ -189,7 +190,13 @@ fn convict(
     Ok(None)
 }
 
-fn loads(gate: &Gate, before: &ObjectVerdict, object: &Object, write: &WriteOptions, name: &str) -> Result<bool, DriverError> {
+fn loads(
+    gate: &Gate,
+    before: &ObjectVerdict,
+    object: &Object,
+    write: &WriteOptions,
+    name: &str,
+) -> Result<bool, DriverError> {
     let bytes = object.write(write)?.bytes;
     Ok(gate.regressions(before, &bytes).is_ok_and(|bad| !bad.iter().any(|n| n == name)))
 }

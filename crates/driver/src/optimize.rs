@@ -10,10 +10,10 @@ use bpf_program::{Function, lower, slot_count};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 use rustc_hash::FxHashSet;
 
+use crate::DriverError;
 use crate::gate::{self, Gate};
 use crate::report::{FunctionReport, Goal, Observer, Options, PassSelection, Report};
 use crate::unit::Unit;
-use crate::DriverError;
 
 /// What optimizing one function gave.
 pub(crate) struct Candidate {
@@ -96,8 +96,7 @@ fn wanted(unit: &Unit, options: &Options) -> Vec<bool> {
         .functions()
         .iter()
         .map(|f| {
-            options.passes != PassSelection::None
-                && (options.programs.is_empty() || options.programs.contains(&f.name))
+            options.passes != PassSelection::None && (options.programs.is_empty() || options.programs.contains(&f.name))
         })
         .collect()
 }
@@ -124,7 +123,8 @@ fn work(
                     let Some(id) = queue.lock().ok().and_then(|mut q| q.pop_front()) else { break };
                     let f = &unit.object.functions()[id];
                     observer.function(id, count, &f.name, f.slots);
-                    let c = function(unit, id, wanted[id] && !observer.stop(), settings, &FxHashSet::default(), usize::MAX);
+                    let c =
+                        function(unit, id, wanted[id] && !observer.stop(), settings, &FxHashSet::default(), usize::MAX);
                     observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
                     if let Ok(mut d) = done.lock() {
                         d.push(c);

@@ -12,8 +12,8 @@ use crate::report::FunctionVerdict;
 pub(crate) fn explain(mut d: Box<Difference>, old: &Function, new: &Function, env: &Env) -> FunctionVerdict {
     match bpf_prove::replay(&mut d, old, new, env) {
         Some(w) => FunctionVerdict::Different { explanation: w.lines() },
-        None => FunctionVerdict::Unknown {
-            reason: "the formula has a difference that does not show when it is run".into(),
-        },
+        None => {
+            FunctionVerdict::Unknown { reason: "the formula has a difference that does not show when it is run".into() }
+        }
     }
 }

@@ -160,8 +160,7 @@ fn lay_out(f: &mut Function) -> bool {
             // A block may follow only when all its other predecessors stand before it, so that jumps
             // keep going forward.
             let ready = |s: BlockId, placed: &[bool]| {
-                !placed[s.index()]
-                    && (cyclic || preds[s.index()].iter().all(|p| placed[p.index()]))
+                !placed[s.index()] && (cyclic || preds[s.index()].iter().all(|p| placed[p.index()]))
             };
             let next = match f.block(at).term {
                 Terminator::Goto(t) => Some(t).filter(|t| ready(*t, &placed)),

@@ -4,7 +4,8 @@
 //! lowers its cost, with its own facts replayed after every change. That the analysis of *other*
 //! blocks is then stale does no harm: a proven rewrite keeps every value that was live out of its
 //! block, and [`View`] uses nothing else. The one thing that could break this, reading a register at
-//! a block's start that was not live there, is refused.
+//! a block's start that was not live there, is refused, except as the first thing after an analysis
+//! ([`Engine::revive`]).
 
 use std::time::Instant;
 
@@ -79,6 +80,8 @@ pub struct Engine<'a> {
     banned: &'a FxHashSet<u64>,
     /// Rewrites to apply at most.
     budget: usize,
+    /// Whether the analysis is that of the function as it stands.
+    fresh: bool,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashMap<u64, ()>,
     /// What was applied, in order.
@@ -98,6 +101,7 @@ impl<'a> Engine<'a> {
             passes,
             banned,
             budget,
+            fresh: false,
             refused: FxHashMap::default(),
             applied: Vec::new(),
             tally: Tally::default(),
@@ -123,10 +127,21 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
-            if !changed {
+            if !changed && !self.revive(f, &facts, &live) {
                 return;
             }
         }
+    }
+
+    /// One rewrite that may read what was dead: a register that still holds the number needed. It is
+    /// sound only right after an analysis, before anything else changes, and calls for a new one.
+    fn revive(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
+        self.fresh = true;
+        let found = f.layout.clone().into_iter().any(|b| {
+            (0..self.passes.len()).any(|p| !self.spent() && self.improve(f, b, facts, live, p))
+        });
+        self.fresh = false;
+        found
     }
 
     fn spent(&mut self) -> bool {
@@ -156,7 +171,7 @@ impl<'a> Engine<'a> {
 
     /// Applies the first proposal of pass `p` that is cheaper and proven.
     fn improve(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness, p: usize) -> bool {
-        let Some(view) = View::new(f, b, facts, live, self.env, self.settings) else { return false };
+        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, self.fresh) else { return false };
         let proposals = self.passes[p].propose(&view);
         let mut winner = None;
         for rewrite in proposals {
@@ -171,8 +186,7 @@ impl<'a> Engine<'a> {
                 self.tally.timed_out = true;
                 return false;
             }
-            let options =
-                Options {
+            let options = Options {
                 limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
                 strict_shared_memory: self.settings.strict_shared_memory,
             };
@@ -222,6 +236,9 @@ impl<'a> Engine<'a> {
 
     /// The rewritten block reads at its start only what was live there.
     fn keeps_liveness(&self, view: &View, r: &Rewrite, live_in: RegSet) -> bool {
+        if view.fresh {
+            return true;
+        }
         let mut ops = view.ops[..r.start].to_vec();
         ops.extend(r.with.iter().cloned());
         ops.extend(view.ops[r.end..].iter().cloned());
@@ -233,13 +250,13 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Rounds after which a function is left alone: far more than any has needed.
-const MAX_ROUNDS: usize = 40;
+/// Rounds after which a function is left alone. Each either changes something or is the last.
+const MAX_ROUNDS: usize = 200;
 
 /// Identity of a rewrite: the pass, the code it replaces with its context, and the replacement.
 fn fingerprint(view: &View, r: &Rewrite) -> u64 {
     let mut h = rustc_hash::FxHasher::default();
-    r.by.hash(&mut h);
+    (r.by, view.fresh).hash(&mut h);
     (r.start, r.end).hash(&mut h);
     view.ops.iter().for_each(|o| (o.insn, o.origin).hash(&mut h));
     view.term.hash(&mut h);

@@ -25,12 +25,14 @@ pub struct View<'a> {
     pub env: &'a Env<'a>,
     /// What is allowed.
     pub settings: &'a Settings,
+    /// Whether the facts are those of the function as it stands, so that dead values count, too.
+    pub fresh: bool,
 }
 
 impl<'a> View<'a> {
     /// The view of `block` as it is now. `facts` and `live` are those of the last analysis of the
     /// whole function; other blocks may have been rewritten since. Then what was live into this block
-    /// has kept its values, and nothing else is used.
+    /// has kept its values, and nothing else is used, unless the analysis is `fresh`.
     pub fn new(
         f: &'a Function,
         block: BlockId,
@@ -38,10 +40,13 @@ impl<'a> View<'a> {
         live: &Liveness,
         env: &'a Env<'a>,
         settings: &'a Settings,
+        fresh: bool,
     ) -> Option<View<'a>> {
         let b = f.block(block);
         let mut state = facts.entry(block)?.clone();
-        state.retain(live.entry(block));
+        if !fresh {
+            state.retain(live.entry(block));
+        }
         let mut states = Vec::with_capacity(b.ops.len() + 1);
         for (i, op) in b.ops.iter().enumerate() {
             states.push(state.clone());
@@ -56,7 +61,7 @@ impl<'a> View<'a> {
             points.push(point);
         }
         points.reverse();
-        Some(View { f, block, ops: &b.ops, term: &b.term, states, live: points, env, settings })
+        Some(View { f, block, ops: &b.ops, term: &b.term, states, live: points, env, settings, fresh })
     }
 
     /// What is live after operation `i`.
@@ -71,7 +76,7 @@ impl<'a> View<'a> {
 
     /// The constant a register holds before operation `i`.
     pub fn constant(&self, i: usize, r: Reg) -> Option<u64> {
-        self.value(i, r).as_const().filter(|_| self.live[i].regs.contains(r) || self.defined_in_block(i, r))
+        self.value(i, r).as_const().filter(|_| self.fresh || self.live[i].regs.contains(r) || self.defined_in_block(i, r))
     }
 
     /// Whether `r` got its value inside this block before operation `i`.
@@ -83,7 +88,8 @@ impl<'a> View<'a> {
     pub fn readable(&self, i: usize, r: Reg) -> bool {
         match self.ops[..i].iter().rposition(|o| o.insn.defs().contains(r)) {
             Some(d) => !matches!(self.ops[d].insn, Insn::Call(_) | Insn::CallX { .. }) || r == Reg::R0,
-            None => self.live[0].regs.contains(r) || r == Reg::R10,
+            // A dead register may be read again if the facts say that it holds something.
+            None => self.live[0].regs.contains(r) || r == Reg::R10 || (self.fresh && !self.states[0].reg(r).is_unknown()),
         }
     }
 

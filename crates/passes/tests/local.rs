@@ -345,10 +345,7 @@ const COUNT: &str = "*(u32 *)(r10 - 4) = 0
 #[test]
 fn load_add_store_is_one_atomic_when_size_counts() {
     let before = format!("{COUNT}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = 1\nexit");
-    let after = format!(
-        "{}r1 = 1\nlock *(u64 *)(r0 + 0) += r1\nr0 = 1\nexit",
-        COUNT.replace("goto +3", "goto +2")
-    );
+    let after = format!("{}r1 = 1\nlock *(u64 *)(r0 + 0) += r1\nr0 = 1\nexit", COUNT.replace("goto +3", "goto +2"));
     becomes(&with(&["atomics"], 3), &before, &after);
     becomes(&Settings { size: false, ..with(&["atomics"], 3) }, &before, &before);
     becomes(&Settings { strict_shared_memory: true, ..with(&["atomics"], 3) }, &before, &before);
@@ -357,8 +354,7 @@ fn load_add_store_is_one_atomic_when_size_counts() {
 #[test]
 fn a_live_register_that_holds_the_number_is_what_is_added() {
     let before = format!("r6 = 1\n{COUNT}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = r6\nexit");
-    let after =
-        format!("r6 = 1\n{}lock *(u64 *)(r0 + 0) += r6\nr0 = r6\nexit", COUNT.replace("goto +3", "goto +1"));
+    let after = format!("r6 = 1\n{}lock *(u64 *)(r0 + 0) += r6\nr0 = r6\nexit", COUNT.replace("goto +3", "goto +1"));
     becomes(&with(&["atomics"], 3), &before, &after);
 }
 

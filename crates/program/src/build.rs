@@ -208,10 +208,9 @@ fn link_fits(insn: &Insn, symbol: &Symbol) -> bool {
             matches!(insn, Insn::LoadImm64 { kind: Imm64Kind::Const, .. })
                 || matches!(insn, Insn::LoadImm64 { kind: Imm64Kind::MapFd | Imm64Kind::MapValue, .. })
         }
-        Symbol::Func { .. } => matches!(
-            insn,
-            Insn::LoadImm64 { .. } | Insn::Call(Call::Local(_) | Call::Kfunc { .. } | Call::Helper(_))
-        ),
+        Symbol::Func { .. } => {
+            matches!(insn, Insn::LoadImm64 { .. } | Insn::Call(Call::Local(_) | Call::Kfunc { .. } | Call::Helper(_)))
+        }
         Symbol::Extern { .. } => matches!(insn, Insn::LoadImm64 { .. } | Insn::Call(_)),
         Symbol::Core { .. } => matches!(
             insn,

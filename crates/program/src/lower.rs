@@ -134,7 +134,9 @@ fn aim(insn: Insn, distance: i64) -> Result<Insn, LowerError> {
     Ok(match insn {
         Insn::Ja { .. } => match short {
             Ok(off) => Insn::Ja { off: i32::from(off), long: false },
-            Err(_) => Insn::Ja { off: i32::try_from(distance).map_err(|_| LowerError::TooFar { distance })?, long: true },
+            Err(_) => {
+                Insn::Ja { off: i32::try_from(distance).map_err(|_| LowerError::TooFar { distance })?, long: true }
+            }
         },
         Insn::Jcc { cond, width, dst, src, .. } => {
             Insn::Jcc { cond, width, dst, src, off: short.map_err(|_| LowerError::TooFar { distance })? }

@@ -213,9 +213,8 @@ impl<'t> Blaster<'t> {
     }
 
     fn model(&self) -> Model {
-        let value = |bits: &[L]| -> u64 {
-            bits.iter().enumerate().fold(0, |v, (i, l)| v | u64::from(self.holds(*l)) << i)
-        };
+        let value =
+            |bits: &[L]| -> u64 { bits.iter().enumerate().fold(0, |v, (i, l)| v | u64::from(self.holds(*l)) << i) };
         let mut m = Model::default();
         for (v, t) in &self.vars {
             m.vars.insert(*v, value(&self.bits[t]));
@@ -366,8 +365,7 @@ impl<'t> Blaster<'t> {
         let mut acc = self.number(w as u32, 0);
         for s in 0..w {
             if m >> s & 1 == 1 {
-                let shifted: Vec<L> =
-                    std::iter::repeat_n(FALSE, s).chain(a.iter().copied()).take(w).collect();
+                let shifted: Vec<L> = std::iter::repeat_n(FALSE, s).chain(a.iter().copied()).take(w).collect();
                 acc = self.add(&acc, &shifted, FALSE);
             }
         }

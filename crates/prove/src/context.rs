@@ -8,6 +8,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
+use bpf_facts::Num;
 use bpf_isa::Insn;
 use bpf_program::Symbol;
 
@@ -177,10 +178,16 @@ pub struct Context {
     pub difference: Option<TermId>,
     /// What may be assumed: truth values.
     pub assumptions: Vec<TermId>,
+    /// More to assume, found on the way: truth values with the term each speaks about. They come from
+    /// facts of the old side, so they hold in each of its executions.
+    lemmas: Vec<(TermId, TermId)>,
+    /// Terms that lemmas or proofs made equal to a better one.
+    learned: FxHashMap<TermId, TermId>,
+    never: FxHashSet<(TermId, TermId)>,
     /// Whether provenance is given up: all memory is one region.
     pub one_memory: bool,
-    /// With one memory: the frame's address never leaked, so that unknown pointers are elsewhere and
-    /// the stack keeps a memory of its own.
+    /// The frame's address never leaked, so that unknown pointers are elsewhere; with one memory, the
+    /// stack keeps a memory of its own.
     pub frame_private: bool,
     /// Limits.
     pub limits: Limits,
@@ -210,6 +217,9 @@ impl Context {
             by_kind: FxHashMap::default(),
             difference: None,
             assumptions: Vec::new(),
+            lemmas: Vec::new(),
+            learned: FxHashMap::default(),
+            never: FxHashSet::default(),
             one_memory: false,
             frame_private: false,
             limits,
@@ -222,8 +232,7 @@ impl Context {
 
     /// Whether the work limit is spent.
     pub fn exhausted(&self) -> bool {
-        self.terms.work() > self.limits.work
-            || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
+        self.terms.work() > self.limits.work || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
     }
 
     /// The world at entry.
@@ -373,6 +382,9 @@ impl Context {
 
     /// Whether a value may lead to this function's frame.
     pub fn may_reach_stack(&mut self, t: TermId) -> bool {
+        if self.frame_private {
+            return self.holds_frame(t);
+        }
         if let Some(&r) = self.stack_memo.get(&t) {
             return r;
         }
@@ -542,6 +554,88 @@ impl Context {
         r
     }
 
+    /// The better term that is known to equal `t`, or `t` itself.
+    pub fn better(&self, t: TermId) -> TermId {
+        let mut t = t;
+        while let Some(u) = self.learned.get(&t) {
+            t = *u;
+        }
+        t
+    }
+
+    /// Remembers that `t`, made later than `better`, always equals it. The caller has a proof.
+    pub fn replace(&mut self, t: TermId, better: TermId) {
+        if t != better && self.better(better) != t {
+            self.learned.insert(t, better);
+        }
+    }
+
+    /// All that is assumed.
+    pub fn assumed(&self) -> impl Iterator<Item = TermId> {
+        self.assumptions.iter().copied().chain(self.lemmas.iter().map(|l| l.1))
+    }
+
+    /// What the facts of the old side know of its value `t`, as a term that shows it. The rest, ranges,
+    /// goes into the lemmas.
+    pub fn learn(&mut self, t: TermId, n: &Num) -> TermId {
+        let t = self.better(t);
+        if n.bits != 64 || self.terms.width(t) != 64 || self.terms.as_const(t).is_some() {
+            return t;
+        }
+        let (zeros, ones) = self.terms.known(t);
+        let r = if !n.tnum.mask & !(zeros | ones) == 0 { t } else { self.with_bits(t, n.tnum.value, n.tnum.mask) };
+        if r != t {
+            let e = self.terms.eq(t, r);
+            if self.terms.as_const(e) == Some(0) {
+                return t;
+            }
+            self.lemmas.push((t, e));
+            self.learned.insert(t, r);
+        }
+        let (zeros, ones) = self.terms.known(r);
+        let bound = |s: &mut Self, k: u64, below: bool, signed: bool| {
+            let k = s.terms.constant(64, k);
+            let (x, y) = if below { (r, k) } else { (k, r) };
+            let outside = if signed { s.terms.slt(x, y) } else { s.terms.ult(x, y) };
+            if s.terms.as_const(outside).is_none() {
+                let inside = s.terms.not(outside);
+                s.lemmas.push((r, inside));
+            }
+        };
+        if n.umin > ones {
+            bound(self, n.umin, true, false);
+        }
+        if n.umax < !zeros {
+            bound(self, n.umax, false, false);
+        }
+        if n.smin > i64::MIN && n.smin < 0 {
+            bound(self, n.smin as u64, true, true);
+        }
+        if n.smax < i64::MAX && n.umax > i64::MAX as u64 {
+            bound(self, n.smax as u64, false, true);
+        }
+        r
+    }
+
+    /// `t` with the bits outside `unknown` replaced by those of `value`.
+    fn with_bits(&mut self, t: TermId, value: u64, unknown: u64) -> TermId {
+        let mut pieces = Vec::new();
+        let mut lo = 0u32;
+        while lo < 64 {
+            let free = unknown >> lo & 1;
+            let mut hi = lo + 1;
+            while hi < 64 && unknown >> hi & 1 == free {
+                hi += 1;
+            }
+            pieces.push(match free {
+                1 => self.terms.extract(t, lo, hi - lo),
+                _ => self.terms.constant(hi - lo, value >> lo),
+            });
+            lo = hi;
+        }
+        self.terms.concat(&pieces)
+    }
+
     /// Whether `guard` can hold, with the assumptions, together with any of `any`.
     pub fn possible(&mut self, guard: TermId, any: &[TermId]) -> Possible {
         let mut open = Vec::new();
@@ -557,17 +651,58 @@ impl Context {
             self.stats.trivial += 1;
             return Possible::Never;
         }
+        let some = self.terms.any(&open);
+        if self.never.contains(&(guard, some)) {
+            self.stats.trivial += 1;
+            return Possible::Never;
+        }
+        // The lemmas about what the question is about first; all only if those do not settle it.
+        let (near, far) = self.relevant(&[guard, some]);
+        let mut answer = self.ask(guard, some, &near);
+        if let Possible::Sometimes(m) = &answer
+            && !far.is_empty()
+        {
+            let mut memo = FxHashMap::default();
+            if far.iter().any(|l| m.eval_memo(&self.terms, *l, &mut memo) == 0) {
+                let all: Vec<TermId> = self.lemmas.iter().map(|l| l.1).collect();
+                answer = self.ask(guard, some, &all);
+            }
+        }
+        if matches!(answer, Possible::Never) {
+            self.never.insert((guard, some));
+        }
+        answer
+    }
+
+    /// The lemmas about subterms of these, and the others.
+    fn relevant(&self, roots: &[TermId]) -> (Vec<TermId>, Vec<TermId>) {
+        if self.lemmas.is_empty() {
+            return (vec![], vec![]);
+        }
+        let mut cone: FxHashSet<TermId> = FxHashSet::default();
+        let mut todo = roots.to_vec();
+        while let Some(t) = todo.pop() {
+            if cone.insert(t) {
+                crate::blast::children(self.terms.node(t), &mut |c| todo.push(c));
+            }
+        }
+        let pick = |inside: bool| {
+            self.lemmas.iter().filter(|l| cone.contains(&l.0) == inside).map(|l| l.1).collect::<Vec<_>>()
+        };
+        (pick(true), pick(false))
+    }
+
+    fn ask(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> Possible {
         if self.exhausted() {
             return Possible::Unknown;
         }
         self.stats.sat_calls += 1;
-        let some = self.terms.any(&open);
         let assumptions = self.assumptions.clone();
         let mut b = Blaster::new(&mut self.terms);
         b.assert(guard);
         b.assert(some);
-        for a in assumptions {
-            b.assert(a);
+        for a in assumptions.iter().chain(lemmas) {
+            b.assert(*a);
         }
         match b.solve(self.limits.conflicts) {
             Answer::Unsat => Possible::Never,

@@ -6,7 +6,7 @@
 
 use bpf_facts::{BaseId, Kind, Num, Region as FactRegion, Value};
 use bpf_isa::Reg;
-use bpf_program::{Function, ProgKind, Symbol};
+use bpf_program::{ProgKind, Symbol};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::symex::State;
 use crate::term::{TermId, mask};
 
 /// Numbers every region either side can touch. Must run before execution.
-pub fn register_regions(cx: &mut Context, maps: &[bpf_facts::MapInfo], functions: &[&Function]) {
+pub fn register_regions<'a>(
+    cx: &mut Context,
+    maps: &[bpf_facts::MapInfo],
+    ops: impl Iterator<Item = &'a bpf_program::Op>,
+) {
     for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything] {
         cx.region_id(&r);
     }
     for m in maps {
         cx.region_id(&Region::MapValue(Arc::from(m.name.as_str())));
     }
-    for f in functions {
-        for b in &f.blocks {
-            for op in &b.ops {
-                if let Some(Symbol::Data { section, .. }) = op.link.as_ref().map(|l| &l.symbol) {
-                    cx.region_id(&Region::Data(section.clone()));
-                }
-            }
+    for op in ops {
+        if let Some(Symbol::Data { section, .. }) = op.link.as_ref().map(|l| &l.symbol) {
+            cx.region_id(&Region::Data(section.clone()));
         }
     }
 }
@@ -58,8 +58,7 @@ impl<'a> Entry<'a> {
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
         let zero = cx.entry_world();
-        let mut state =
-            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero };
+        let mut state = State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero };
         self.stack(cx, facts, &mut state);
         state
     }
@@ -116,6 +115,8 @@ impl<'a> Entry<'a> {
                 cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
             }
             FactRegion::Data { section } => {
+                // The operations in question need not name it themselves.
+                cx.region_id(&r);
                 let symbol = Symbol::Data { section: section.clone(), offset: 0 };
                 cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
             }
@@ -211,11 +212,7 @@ fn number(cx: &mut Context, n: &Num, key: VarKey) -> TermId {
         while hi < 64 && unknown >> hi & 1 == free {
             hi += 1;
         }
-        pieces.push(if free == 1 {
-            cx.terms.extract(v, lo, hi - lo)
-        } else {
-            cx.terms.constant(hi - lo, value >> lo)
-        });
+        pieces.push(if free == 1 { cx.terms.extract(v, lo, hi - lo) } else { cx.terms.constant(hi - lo, value >> lo) });
         lo = hi;
     }
     let t = cx.terms.concat(&pieces);

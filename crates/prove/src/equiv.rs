@@ -13,6 +13,7 @@ use crate::blast::Model;
 use crate::context::{Context, Limits, Possible, Region, Stats, VarKey};
 use crate::discipline;
 use crate::entry::{Entry, register_regions};
+use crate::lockstep::Guide;
 use crate::region::{Outcome, execute};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
@@ -56,7 +57,6 @@ impl std::fmt::Debug for Difference {
 /// How strictly and how hard to prove.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-
     /// Limits of one proof.
     pub limits: Limits,
     /// Forbid merging accesses to shared memory.
@@ -80,7 +80,7 @@ pub fn window(
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
+        cx.frame_private = frame_stays_private(before, old, new, kind, env, one_memory);
         match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
@@ -136,14 +136,15 @@ pub fn compare(
     new: &[Op],
     live: &Live,
     end: End,
+    guided: bool,
     options: &Options,
 ) -> (Result<Relation, String>, Stats) {
     let mut one_memory = false;
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
-        match compare_in(&mut cx, kind, env, before, old, new, live, end, options) {
+        cx.frame_private = frame_stays_private(before, old, new, kind, env, one_memory);
+        match compare_in(&mut cx, kind, env, before, old, new, live, end, guided, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Err(stop.to_string()), cx.stats),
             Ok(r) => return (r, cx.stats),
@@ -161,19 +162,21 @@ fn compare_in(
     new: &[Op],
     live: &Live,
     end: End,
+    guided: bool,
     options: &Options,
 ) -> Result<Result<Relation, String>, Stop> {
     let (ta, tb) = match end {
         End::Branches(a, b) => (Some(a), Some(b)),
         _ => (None, None),
     };
-    register_ops(cx, env, kind, old, new);
+    register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
-    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, ta)?;
-    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tb)?;
+    let mut help = Help { facts: Some(before.clone()), guide: guided.then(Guide::default) };
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, ta, &mut help)?;
+    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tb, &mut help)?;
     let live_out = match end {
         End::Exit(bits) => LiveOut::Exit(bits),
-        _ => LiveOut::Window(live),
+        _ => LiveOut::Block(live),
     };
     match judge(cx, &a, &b, &live_out, vec![], options) {
         Judged::Equal => {}
@@ -211,16 +214,6 @@ fn compare_in(
     }))
 }
 
-fn register_ops(cx: &mut Context, env: &Env, kind: ProgKind, old: &[Op], new: &[Op]) {
-    let as_function = |ops: &[Op]| Function {
-        name: String::new(),
-        kind,
-        blocks: vec![bpf_program::Block { ops: ops.to_vec(), term: Terminator::Exit { origin: None } }],
-        layout: vec![BlockId(0)],
-    };
-    register_regions(cx, env.maps, &[&as_function(old), &as_function(new)]);
-}
-
 enum Judged {
     Equal,
     Different(Model),
@@ -239,10 +232,11 @@ fn window_in(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> Result<(Judged, Outcome, Outcome), Stop> {
-    register_ops(cx, env, kind, old, new);
+    register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
-    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0))?;
-    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1))?;
+    let mut help = Help::default();
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
     let mut extra = Vec::new();
     if let (Some(x), Some(y)) = (ca, cb) {
         let e = cx.terms.eq(x, y);
@@ -252,6 +246,25 @@ fn window_in(
     Ok((judged, a, b))
 }
 
+/// What helps to see that values are equal, beyond their terms.
+#[derive(Default)]
+struct Help {
+    /// The old side's facts, kept in step with it.
+    facts: Option<bpf_facts::State>,
+    /// Equal values found by running samples.
+    guide: Option<Guide>,
+}
+
+/// Whether an operation may stand inside a block: jumps may not, and what nobody knows has no meaning.
+fn has_meaning(op: &Op) -> bool {
+    let jump = matches!(
+        op.insn,
+        Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_)
+    );
+    !jump && !op.insn.defs().contains(Reg::R10)
+}
+
+#[allow(clippy::too_many_arguments)]
 fn straight(
     cx: &mut Context,
     env: &Env,
@@ -260,10 +273,33 @@ fn straight(
     entry: State,
     ops: &[Op],
     tail: Option<&Terminator>,
+    help: &mut Help,
 ) -> Result<(Outcome, Option<TermId>), Stop> {
     let mut sym = Sym::new(cx, env, kind, side, entry);
-    for op in ops {
+    for (i, op) in ops.iter().enumerate() {
+        if !has_meaning(op) {
+            return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
+        }
         exec(&mut sym, op)?;
+        let facts = match (side, &mut help.facts) {
+            (Side::Old, Some(facts)) => {
+                facts.step(op, (BlockId(0), i), kind, env);
+                Some(&*facts)
+            }
+            _ => None,
+        };
+        for r in op.insn.defs().iter() {
+            let t = &mut sym.state.regs[r.index()];
+            *t = match facts {
+                Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
+                None => sym.cx.better(*t),
+            };
+            match (&mut help.guide, side) {
+                (Some(guide), Side::Old) => guide.note(*t),
+                (Some(guide), Side::New) => *t = guide.canonical(sym.cx, *t),
+                _ => {}
+            }
+        }
     }
     let cond = match tail {
         Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut sym, *cond, *width, *dst, *src)?),
@@ -280,33 +316,29 @@ fn straight(
 }
 
 enum LiveOut<'a> {
-    /// Registers and stack bytes that are live after the window.
+    /// Registers and stack bytes that are live after a window of some function.
     Window(&'a Live),
+    /// The same after a part of two functions that are compared as wholes.
+    Block(&'a Live),
     /// A function's exit: the low bits of r0.
     Exit(u32),
 }
 
 /// Compares what the two sides did.
-fn judge(
-    cx: &mut Context,
-    a: &Outcome,
-    b: &Outcome,
-    live: &LiveOut,
-    extra: Vec<TermId>,
-    options: &Options,
-) -> Judged {
+fn judge(cx: &mut Context, a: &Outcome, b: &Outcome, live: &LiveOut, extra: Vec<TermId>, options: &Options) -> Judged {
     if b.misaligned && !a.misaligned {
         return Judged::Unknown("a stack access that is not aligned to its width".into());
     }
     if b.out_of_frame {
         return Judged::Unknown("a stack access outside the frame".into());
     }
-    if b.stack_low < a.stack_low && matches!(live, LiveOut::Exit(_)) {
+    // Whole functions have been compared as such.
+    if b.stack_low < a.stack_low && matches!(live, LiveOut::Window(_)) {
         return Judged::Unknown("more stack than before".into());
     }
     let mut differ = extra;
     match live {
-        LiveOut::Window(l) => {
+        LiveOut::Window(l) | LiveOut::Block(l) => {
             for r in l.regs.iter() {
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
@@ -329,7 +361,7 @@ fn judge(
                 return true;
             }
             match live {
-                LiveOut::Window(l) => l.stack.contains(off),
+                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off),
                 LiveOut::Exit(_) => false,
             }
         };
@@ -350,9 +382,23 @@ fn judge(
                     }
                 }
                 for (i, e) in cx.events.iter().enumerate() {
-                    eprintln!("event {}: before {} {:?} args {}", i + 1, crate::term::show(&cx.terms, e.before, 3), e.what, e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; "));
+                    eprintln!(
+                        "event {}: before {} {:?} args {}",
+                        i + 1,
+                        crate::term::show(&cx.terms, e.before, 3),
+                        e.what,
+                        e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; ")
+                    );
                 }
-                for i in 0..11 { if a.exit.regs[i] != b.exit.regs[i] { eprintln!("r{i}: {} / {}", crate::term::show(&cx.terms, a.exit.regs[i], 4), crate::term::show(&cx.terms, b.exit.regs[i], 4)); } }
+                for i in 0..11 {
+                    if a.exit.regs[i] != b.exit.regs[i] {
+                        eprintln!(
+                            "r{i}: {} / {}",
+                            crate::term::show(&cx.terms, a.exit.regs[i], 4),
+                            crate::term::show(&cx.terms, b.exit.regs[i], 4)
+                        );
+                    }
+                }
             }
             cx.difference = Some(cx.terms.any(&differ));
             return Judged::Different(m);
@@ -380,6 +426,9 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
+    if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
+        return (Verdict::Unknown("more stack than before".into()), Stats::default());
+    }
     let (reason, mut stats) = match crate::lockstep::prove(old, new, env, options) {
         Ok(stats) => return (Verdict::Equal, stats),
         Err(e) => e,
@@ -396,6 +445,37 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     (verdict, stats)
 }
 
+/// The lowest frame offset that an execution may access itself or hand to a callee.
+fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
+    let facts = Facts::of(f, env);
+    let mut low = 0;
+    for &b in &f.layout {
+        for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+            let passed = if matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) { RegSet::ARGS } else { RegSet::EMPTY };
+            let places = passed.iter().map(|r| (r, 0)).chain(frame_operand(&op.insn));
+            for (r, off) in places {
+                let v = s.reg(r);
+                if v.is_stack() {
+                    low = low.min(v.num.smin.saturating_add(i64::from(off)));
+                }
+            }
+        }
+    }
+    low.max(-bpf_facts::FRAME)
+}
+
+/// Base and offset of an access to memory.
+fn frame_operand(insn: &Insn) -> Option<(Reg, i16)> {
+    match *insn {
+        Insn::Load { base, off, .. }
+        | Insn::Store { base, off, .. }
+        | Insn::Atomic { base, off, .. }
+        | Insn::LoadAcquire { base, off, .. }
+        | Insn::StoreRelease { base, off, .. } => Some((base, off)),
+        _ => None,
+    }
+}
+
 /// Operations above which a function is not put into one formula.
 const WHOLE_LIMIT: usize = 600;
 
@@ -409,8 +489,8 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = one_memory && never_leaks(old, &fa, env) && never_leaks(new, &fb, env);
-        register_regions(&mut cx, env.maps, &[old, new]);
+        cx.frame_private = never_leaks(old, &fa) && never_leaks(new, &fb);
+        register_regions(&mut cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(&mut cx, before);
         let a = execute(&mut cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs);
         let both = a.and_then(|a| {
@@ -436,9 +516,18 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     }
 }
 
-/// Whether no state along either sequence lets the frame's address out.
-fn frame_stays_private(before: &bpf_facts::State, old: &[Op], new: &[Op], kind: ProgKind, env: &Env) -> bool {
-    [old, new].iter().all(|ops| {
+/// Whether it pays to know, and is so, that no state along either sequence lets the frame's address out.
+fn frame_stays_private(
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    kind: ProgKind,
+    env: &Env,
+    one_memory: bool,
+) -> bool {
+    // It makes a difference only to calls and to pointers that may lead anywhere.
+    let matters = one_memory || old.iter().chain(new).any(|o| matches!(o.insn, Insn::Call(_) | Insn::CallX { .. }));
+    matters && [old, new].iter().all(|ops| {
         let mut s = before.clone();
         !s.frame_leaked()
             && ops.iter().enumerate().all(|(i, op)| {
@@ -448,11 +537,12 @@ fn frame_stays_private(before: &bpf_facts::State, old: &[Op], new: &[Op], kind: 
     })
 }
 
-fn never_leaks(f: &Function, facts: &Facts, _env: &Env) -> bool {
+fn never_leaks(f: &Function, facts: &Facts) -> bool {
     // Leaking is monotone along every path, so the ends of the blocks tell.
-    f.layout.iter().filter(|b| facts.entry(**b).is_some()).all(|b| {
-        facts.states(f, *b).last().is_none_or(|s| !s.frame_leaked())
-    })
+    f.layout
+        .iter()
+        .filter(|b| facts.entry(**b).is_some())
+        .all(|b| facts.states(f, *b).last().is_none_or(|s| !s.frame_leaked()))
 }
 
 /// Whether two functions are the same graph: same operations and references, jumps to the same
@@ -594,8 +684,10 @@ pub fn prove(
 
 /// Two branches to the same places, the new one turned so that its condition must equal the old.
 fn terminators(old: &Terminator, new: &Terminator) -> Option<(Terminator, Terminator)> {
-    let (Terminator::Branch { taken, fall, .. }, Terminator::Branch { taken: t, fall: g, cond, width, dst, src, origin }) =
-        (old, new)
+    let (
+        Terminator::Branch { taken, fall, .. },
+        Terminator::Branch { taken: t, fall: g, cond, width, dst, src, origin },
+    ) = (old, new)
     else {
         return None;
     };

@@ -17,5 +17,5 @@ mod symex;
 pub mod term;
 
 pub use context::{Limits, Stats};
-pub use replay::{Witness, replay};
 pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, functions, prove, same_graph, window};
+pub use replay::{Witness, replay};

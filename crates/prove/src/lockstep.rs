@@ -15,9 +15,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
+use rustc_hash::FxHashMap;
 
-use crate::context::Stats;
+use crate::blast::Model;
+use crate::context::{Context, Limits, Possible, Stats};
 use crate::equiv::{End, Options, Relation, compare};
+use crate::term::{Node, TermId};
 
 /// Steps one side may take while the other stands still.
 const MAX_ALONE: u32 = 12;
@@ -63,88 +66,119 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
-    let mut seen: BTreeSet<(BlockId, BlockId, u32)> = BTreeSet::new();
-    let mut todo: VecDeque<(BlockId, BlockId, u32)> = VecDeque::from([(old.entry(), new.entry(), 0)]);
-    while let Some((a, b, alone)) = todo.pop_front() {
-        if !seen.insert((a, b, alone)) {
+    let mut seen: BTreeSet<Pair> = BTreeSet::new();
+    let mut todo: VecDeque<Pair> = VecDeque::from([(old.entry(), new.entry(), 0)]);
+    let game = Game { old, new, env, fa, lb, pa, pb };
+    while let Some(pair) = todo.pop_front() {
+        if !seen.insert(pair) {
             continue;
         }
-        if options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d) {
-            return Err(("the time limit was reached".into(), stats));
-        }
-        let Some(before) = fa.entry(a) else { continue };
-        // The old side's edges that its facts exclude lead nowhere.
-        let open = |last: BlockId, taken: bool| fa.edge(old, last, taken).is_some();
-        let mut next: Option<Vec<(BlockId, BlockId, u32)>> = None;
-        let mut reason: Option<String> = None;
-        let mut tried: BTreeSet<(BlockId, BlockId)> = BTreeSet::new();
-        for (x, y) in EXTENSIONS {
-            let (ca, cb) = (chain(old, &pa, a, x), chain(new, &pb, b, y));
-            if !tried.insert((ca.last, cb.last)) {
-                continue;
-            }
-            let (ta, tb) = (&old.block(ca.last).term, &new.block(cb.last).term);
-            let Some(end) = both(ta, tb, old) else { continue };
-            let live = lb.end(cb.last);
-            let (relation, s) = compare(old.kind, env, before, &ca.ops, &cb.ops, live, end, options);
-            stats.add(s);
-            match relation {
-                Ok(relation) => next = pairs(&relation, ta, tb, &|taken| open(ca.last, taken)),
-                Err(why) => {
-                    reason.get_or_insert(why);
-                }
-            }
-            if next.is_some() {
-                break;
-            }
-        }
-        let reason = reason.unwrap_or_else(|| "the blocks end differently".into());
-        let (ca, cb) = (chain(old, &pa, a, 0), chain(new, &pb, b, 0));
-        let (ta, tb) = (&old.block(ca.last).term, &new.block(cb.last).term);
-        if next.is_none() && std::env::var_os("BPF_OPT_TRACE").is_some() {
-            eprintln!("lockstep at {a}/{b} ({alone}): not together: {reason}; {ta:?} / {tb:?}");
-        }
-        if next.is_none() && alone < MAX_ALONE && !matches!(ta, Terminator::Exit { .. } | Terminator::MayGoto { .. }) {
-            // The old side goes on alone; the new one has yet to run its block.
-            let live = lb.entry(b);
-            let (relation, s) = compare(old.kind, env, before, &ca.ops, &[], live, End::Open, options);
-            stats.add(s);
-            if relation.is_ok() {
-                let taken = |t: bool, s: BlockId| open(ca.last, t).then_some((s, b, alone + 1));
-                next = Some(match *ta {
-                    Terminator::Branch { taken: t, fall, .. } => {
-                        [taken(true, t), taken(false, fall)].into_iter().flatten().collect()
-                    }
-                    Terminator::Goto(t) => vec![(t, b, alone + 1)],
-                    _ => vec![],
-                });
-            }
-        }
-        if next.is_none()
-            && alone < MAX_ALONE
-            && let Terminator::Goto(t) = *tb
-        {
-            let live = lb.end(cb.last);
-            let (relation, s) = compare(old.kind, env, before, &[], &cb.ops, live, End::Open, options);
-            stats.add(s);
-            if relation.is_ok() {
-                next = Some(vec![(a, t, alone + 1)]);
-            }
-        }
+        // Most pairs are easy or hopeless, and the cheap way tells which.
+        let cheap = Limits { conflicts: options.limits.conflicts.min(CHEAP), ..options.limits };
+        let quick = game.moves(pair, &Options { limits: cheap, ..*options }, false, &mut stats);
+        let next = quick.or_else(|_| game.moves(pair, options, true, &mut stats));
         match next {
-            Some(pairs) => todo.extend(pairs),
-            None => {
+            Ok(pairs) => todo.extend(pairs),
+            Err(reason) => {
                 if std::env::var_os("BPF_OPT_TRACE").is_some() {
-                    eprintln!("lockstep stuck at {a}/{b} ({alone}): {reason}\nold ends {ta:?}\nnew ends {tb:?}");
-                    for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
-                        ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
-                    }
+                    game.show(pair, &reason);
                 }
                 return Err((reason, stats));
             }
         }
     }
     Ok(stats)
+}
+
+/// SAT conflicts per query of the first try.
+const CHEAP: u32 = 1_000;
+
+/// A pair of blocks with the steps one side has taken alone.
+type Pair = (BlockId, BlockId, u32);
+
+/// Both sides and what is known of them.
+struct Game<'f> {
+    old: &'f Function,
+    new: &'f Function,
+    env: &'f Env<'f>,
+    /// Facts of the old side.
+    fa: Facts,
+    /// Liveness of the new side.
+    lb: Liveness,
+    pa: Vec<Vec<BlockId>>,
+    pb: Vec<Vec<BlockId>>,
+}
+
+impl Game<'_> {
+    /// Where a pair leads, if a step can be proven.
+    fn moves(&self, pair: Pair, options: &Options, guided: bool, stats: &mut Stats) -> Result<Vec<Pair>, String> {
+        let (a, b, alone) = pair;
+        if options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d) {
+            return Err("the time limit was reached".into());
+        }
+        let Some(before) = self.fa.entry(a) else { return Ok(vec![]) };
+        let (old, new, env) = (self.old, self.new, self.env);
+        // The old side's edges that its facts exclude lead nowhere.
+        let open = |last: BlockId, taken: bool| self.fa.edge(old, last, taken).is_some();
+        let mut reason: Option<String> = None;
+        let mut tried: BTreeSet<(BlockId, BlockId)> = BTreeSet::new();
+        for (x, y) in EXTENSIONS {
+            let (ca, cb) = (chain(old, &self.pa, a, x), chain(new, &self.pb, b, y));
+            if !tried.insert((ca.last, cb.last)) {
+                continue;
+            }
+            let (ta, tb) = (&old.block(ca.last).term, &new.block(cb.last).term);
+            let Some(end) = both(ta, tb, old) else { continue };
+            let live = self.lb.end(cb.last);
+            let (relation, s) = compare(old.kind, env, before, &ca.ops, &cb.ops, live, end, guided, options);
+            stats.add(s);
+            let next = match relation {
+                Ok(relation) => pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
+                    .ok_or_else(|| "the conditions differ at a block's end".to_string()),
+                Err(why) => Err(why),
+            };
+            match next {
+                Ok(next) => return Ok(next),
+                Err(why) => {
+                    reason.get_or_insert(why);
+                }
+            }
+        }
+        if alone < MAX_ALONE {
+            let ca = chain(old, &self.pa, a, 0);
+            let ta = &old.block(ca.last).term;
+            if !matches!(ta, Terminator::Exit { .. } | Terminator::MayGoto { .. }) {
+                // The old side goes on alone; the new one has yet to run its block.
+                let live = self.lb.entry(b);
+                let (relation, s) = compare(old.kind, env, before, &ca.ops, &[], live, End::Open, guided, options);
+                stats.add(s);
+                if relation.is_ok() {
+                    let sides = [true, false].into_iter().zip(ta.successors());
+                    return Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(|(_, s)| (s, b, alone + 1)).collect());
+                }
+            }
+            let cb = chain(new, &self.pb, b, 0);
+            if let Terminator::Goto(t) = new.block(cb.last).term {
+                let live = self.lb.end(cb.last);
+                let (relation, s) = compare(old.kind, env, before, &[], &cb.ops, live, End::Open, guided, options);
+                stats.add(s);
+                if relation.is_ok() {
+                    return Ok(vec![(a, t, alone + 1)]);
+                }
+            }
+        }
+        Err(reason.unwrap_or_else(|| "the blocks end differently".into()))
+    }
+
+    /// Tells a developer where the proof got stuck.
+    fn show(&self, (a, b, alone): Pair, reason: &str) {
+        let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
+        let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
+        eprintln!("lockstep stuck at {a}/{b} ({alone}): {reason}\nold ends {ta:?}\nnew ends {tb:?}");
+        for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
+            ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
+        }
+    }
 }
 
 /// How to compare two blocks' ends, if both can move at once.
@@ -167,7 +201,7 @@ fn pairs(
     a: &Terminator,
     b: &Terminator,
     open: &dyn Fn(bool) -> bool,
-) -> Option<Vec<(BlockId, BlockId, u32)>> {
+) -> Option<Vec<Pair>> {
     use Terminator::{Branch, Exit, Goto, MayGoto};
     Some(match (a, b) {
         (Exit { .. }, Exit { .. }) => vec![],
@@ -201,4 +235,144 @@ fn pairs(
         },
         _ => return None,
     })
+}
+
+/// Assignments that are run to guess which values of the two sides are equal.
+const SAMPLES: usize = 6;
+/// Guesses that may go to the solver in one comparison.
+const GUESSES: u32 = 400;
+
+/// Makes long computations comparable step by step (SAT sweeping): a value of the new side that
+/// equals one of the old side in all samples is proven equal to it, at once, and then *is* that one
+/// in all that follows. So the solver sees one rewritten expression at a time, not the whole chain.
+#[derive(Default)]
+pub(crate) struct Guide {
+    samples: Vec<(Model, FxHashMap<TermId, u64>)>,
+    /// Values of the old side.
+    olds: Vec<TermId>,
+    /// The first of them with these values in the samples: all 64 bits, or the low 32.
+    whole: FxHashMap<Vec<u64>, TermId>,
+    low: FxHashMap<Vec<u64>, TermId>,
+    asked: u32,
+    ready: bool,
+}
+
+impl Guide {
+    /// Remembers a value of the old side.
+    pub(crate) fn note(&mut self, t: TermId) {
+        self.olds.push(t);
+    }
+
+    /// The old side's value that `t`, of the new side, is proven to equal, or `t`. If that is so of
+    /// its low 32 bits only, those are replaced.
+    pub(crate) fn canonical(&mut self, cx: &mut Context, t: TermId) -> TermId {
+        if !self.ready {
+            self.ready = true;
+            self.prepare(cx);
+        }
+        if self.samples.is_empty() || cx.terms.as_const(t).is_some() || cx.terms.width(t) != 64 {
+            return t;
+        }
+        let values = self.values(cx, t);
+        let low = values.iter().map(|v| v & 0xffff_ffff).collect::<Vec<_>>();
+        let better = match (self.whole.get(&values).copied(), self.low.get(&low).copied()) {
+            (Some(u), _) if u == t || self.equal(cx, u, t) => u,
+            (_, Some(u)) => {
+                let (x, y) = (cx.terms.extract(u, 0, 32), cx.terms.extract(t, 0, 32));
+                if x == y || !self.equal(cx, x, y) {
+                    return t;
+                }
+                let high = cx.terms.extract(t, 32, 32);
+                cx.terms.concat(&[x, high])
+            }
+            _ => return t,
+        };
+        cx.replace(t, better);
+        better
+    }
+
+    fn equal(&mut self, cx: &mut Context, x: TermId, y: TermId) -> bool {
+        if self.asked >= GUESSES {
+            return false;
+        }
+        self.asked += 1;
+        let e = cx.terms.eq(x, y);
+        let ne = cx.terms.not(e);
+        let tru = cx.terms.tru();
+        match cx.possible(tru, &[ne]) {
+            Possible::Never => true,
+            // One more sample tells them apart; the others are not worth another look.
+            Possible::Sometimes(_) | Possible::Unknown => false,
+        }
+    }
+
+    /// Chooses samples that satisfy what is assumed, and runs the old side's values on them.
+    fn prepare(&mut self, cx: &mut Context) {
+        for seed in 0..4 * SAMPLES as u64 {
+            if self.samples.len() == SAMPLES {
+                break;
+            }
+            self.samples.push((Model::default(), FxHashMap::default()));
+            let k = self.samples.len() - 1;
+            let assumed: Vec<TermId> = cx.assumed().collect();
+            if !assumed.into_iter().all(|a| self.run(cx, k, seed, a) != 0) {
+                self.samples.pop();
+            }
+        }
+        for t in std::mem::take(&mut self.olds) {
+            if cx.terms.width(t) == 64 && cx.terms.as_const(t).is_none() {
+                let values = self.values(cx, t);
+                let low = values.iter().map(|v| v & 0xffff_ffff).collect();
+                self.whole.entry(values).or_insert(t);
+                self.low.entry(low).or_insert(t);
+            }
+        }
+    }
+
+    fn values(&mut self, cx: &Context, t: TermId) -> Vec<u64> {
+        (0..self.samples.len()).map(|k| self.run(cx, k, k as u64, t)).collect()
+    }
+
+    /// The value of `t` in sample `k`, which is made up where nobody has asked yet.
+    fn run(&mut self, cx: &Context, k: usize, seed: u64, t: TermId) -> u64 {
+        let (model, memo) = &mut self.samples[k];
+        let mut todo = vec![t];
+        while let Some(&t) = todo.last() {
+            if memo.contains_key(&t) {
+                todo.pop();
+                continue;
+            }
+            let before = todo.len();
+            crate::blast::children(cx.terms.node(t), &mut |c| {
+                if !memo.contains_key(&c) {
+                    todo.push(c);
+                }
+            });
+            if todo.len() > before {
+                continue;
+            }
+            match *cx.terms.node(t) {
+                Node::Var(v) => {
+                    model.vars.insert(v, noise(seed, v.index() as u64));
+                }
+                Node::Select(m, a) => {
+                    let a = memo[&a];
+                    model.bytes.entry((m, a)).or_insert(noise(seed ^ a, m.index() as u64) as u8);
+                }
+                _ => {}
+            }
+            model.eval_memo(&cx.terms, t, memo);
+            todo.pop();
+        }
+        memo[&t]
+    }
+}
+
+/// A number that looks random, small in every third sample.
+fn noise(seed: u64, i: u64) -> u64 {
+    let z = (seed << 32 ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let z = z ^ (z >> 31);
+    if seed % 3 == 2 { z & 0xff } else { z }
 }

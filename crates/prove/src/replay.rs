@@ -250,9 +250,8 @@ impl World<'_> {
             if !fits(&e.what) || !present.contains(&self.model.eval_memo(&self.cx.terms, e.before, &mut self.memo)) {
                 continue;
             }
-            let same = e.args.iter().zip(args).all(|(t, v)| {
-                self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v
-            });
+            let same =
+                e.args.iter().zip(args).all(|(t, v)| self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v);
             if same {
                 return Some(i as u32 + 1);
             }
@@ -312,9 +311,7 @@ impl World<'_> {
     }
 
     fn plain_ctx(&self, address: u64, size: u64) -> bool {
-        (0..size).all(|i| {
-            ctx_field(self.kind, (address - CTX + i) as i64).is_some_and(|f| f.kind == FieldKind::Memory)
-        })
+        (0..size).all(|i| ctx_field(self.kind, (address - CTX + i) as i64).is_some_and(|f| f.kind == FieldKind::Memory))
     }
 }
 

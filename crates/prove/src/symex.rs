@@ -101,7 +101,19 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// A machine in `state`.
     pub fn new(cx: &'c mut Context, env: &'e Env<'e>, kind: ProgKind, side: Side, state: State) -> Sym<'c, 'e> {
         let guard = cx.terms.tru();
-        Sym { cx, env, kind, side, guard, state, log: Vec::new(), stack_low: 0, misaligned: false, out_of_frame: false, accesses: 0 }
+        Sym {
+            cx,
+            env,
+            kind,
+            side,
+            guard,
+            state,
+            log: Vec::new(),
+            stack_low: 0,
+            misaligned: false,
+            out_of_frame: false,
+            accesses: 0,
+        }
     }
 
     /// The memory of a region in the current state.
@@ -147,9 +159,7 @@ impl<'c, 'e> Sym<'c, 'e> {
             crate::term::Node::Ite(c, x, y) if self.cx.holds_pointer(addr) => Some((c, x, y)),
             crate::term::Node::Sum(ts, k) => {
                 let i = ts.iter().position(|(t, n)| {
-                    *n == 1
-                        && matches!(self.cx.terms.node(*t), crate::term::Node::Ite(..))
-                        && self.cx.holds_pointer(*t)
+                    *n == 1 && matches!(self.cx.terms.node(*t), crate::term::Node::Ite(..)) && self.cx.holds_pointer(*t)
                 })?;
                 let crate::term::Node::Ite(c, x, y) = *self.cx.terms.node(ts[i].0) else { return None };
                 let mut side = |t: TermId| {
@@ -174,7 +184,8 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     fn record(&mut self, region: u32, base: TermId, off: i64, bytes: &[TermId], write: bool) {
-        if *self.cx.region(region) == Region::Stack {
+        // A constant place in the frame has been checked by itself.
+        if *self.cx.region(region) == Region::Stack && self.cx.lookup(&VarKey::Frame) == Some(base) {
             return;
         }
         self.accesses += 1;
@@ -314,7 +325,9 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut lose_stack = false;
         for (i, a) in h.args.iter().enumerate() {
             let value = self.state.regs[i + 1];
-            if *a == Arg::Vararg && matches!(self.cx.terms.node(value), crate::term::Node::Var(v) if matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead))) {
+            if *a == Arg::Vararg
+                && matches!(self.cx.terms.node(value), crate::term::Node::Var(v) if matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead)))
+            {
                 continue;
             }
             args.push(value);

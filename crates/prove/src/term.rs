@@ -1005,8 +1005,7 @@ impl Terms {
                     return self.fls();
                 }
                 if let Node::All(inner) = self.node(x).clone() {
-                    let rest: Vec<TermId> =
-                        inner.iter().copied().filter(|y| out.binary_search(y).is_err()).collect();
+                    let rest: Vec<TermId> = inner.iter().copied().filter(|y| out.binary_search(y).is_err()).collect();
                     if rest.len() < inner.len() {
                         let conj = self.all(&rest);
                         out[i] = self.not(conj);
@@ -1326,7 +1325,12 @@ impl Terms {
     }
 
     /// A comparison of an if-then-else with a constant that is decided on one side.
-    fn compare_branches(&mut self, a: TermId, b: TermId, f: fn(&mut Terms, TermId, TermId) -> TermId) -> Option<TermId> {
+    fn compare_branches(
+        &mut self,
+        a: TermId,
+        b: TermId,
+        f: fn(&mut Terms, TermId, TermId) -> TermId,
+    ) -> Option<TermId> {
         let Node::Ite(c, x, y) = self.node(a).clone() else { return None };
         self.as_const(x).or(self.as_const(y))?;
         let (p, q) = (f(self, x, b), f(self, y, b));

@@ -751,7 +751,7 @@ fn one_window(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: 
         let new: Vec<Op> = changed.iter().map(|i| Op::new(*i)).collect();
         // Either may be the original.
         let (old, new) = if rng.chance(3) { (new, old.clone()) } else { (old.clone(), new) };
-        let limits = Limits { conflicts: 300, work: 400_000 };
+        let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         // Known: offsets near `i64::MAX` overflow in symex (`trust.rs`); anything else is a failure.
         let ask = || window(scene.kind, env, &scene.state, &old, &new, &scene.live, None, &options);

@@ -64,8 +64,7 @@ fn at_store(v: &View, k: usize, out: &mut Vec<Rewrite>) {
         if v.ops[l..k].iter().any(|o| o.insn.defs().contains(base)) {
             continue;
         }
-        let atomic =
-            |src: Reg| v.op_like(k, Insn::Atomic { op: AtomicOp::Add { fetch: false }, size, base, off, src });
+        let atomic = |src: Reg| v.op_like(k, Insn::Atomic { op: AtomicOp::Add { fetch: false }, size, base, off, src });
         match addend {
             Src::Reg(s) => {
                 let with = v.edit(l, k + 1, &[l, a], &[(k, atomic(s))]);

@@ -37,7 +37,8 @@ impl Pass for Constant {
         }
         let n = v.ops.len();
         if let Terminator::Branch { cond, width, dst, src: Src::Reg(s), taken, fall, origin } = *v.term {
-            let term = |cond, dst, imm| Terminator::Branch { cond, width, dst, src: Src::Imm(imm), taken, fall, origin };
+            let term =
+                |cond, dst, imm| Terminator::Branch { cond, width, dst, src: Src::Imm(imm), taken, fall, origin };
             if let Some(imm) = v.constant(n, s).and_then(|c| immediate(c, width)) {
                 out.push(v.replace_tail(n, vec![], term(cond, dst, imm), self.name()));
             } else if let Some(imm) = v.constant(n, dst).and_then(|c| immediate(c, width)) {
@@ -95,9 +96,7 @@ fn with_immediate(v: &View, i: usize, insn: &Insn) -> Option<Insn> {
             let imm = immediate(c, width)?;
             Some(Insn::Store { size, base, off, src: Src::Imm(shorten(imm, size.bits())) })
         }
-        Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm } => {
-            Some(set_constant(dst, imm)).filter(|i| i.slots() == 1)
-        }
+        Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm } => Some(set_constant(dst, imm)).filter(|i| i.slots() == 1),
         _ => None,
     }
 }

@@ -3,6 +3,9 @@
 //! ```text
 //! r2 = r7
 //! r3 = *(u8 *)(r2 + 4)     →    r3 = *(u8 *)(r7 + 4)
+//!
+//! r1 = 1                        (r6 is 1)
+//! lock *(u64 *)(r0 + 0) += r1 → lock *(u64 *)(r0 + 0) += r6
 //! ```
 
 use bpf_isa::{Insn, Reg, Src, Width};
@@ -26,6 +29,15 @@ impl Pass for Copy {
                 Insn::Mov { width: Width::W64, dst, src: Src::Reg(s) } if dst != s => (dst, s),
                 // A 32-bit copy of a number that has no more bits.
                 Insn::Mov { width: Width::W32, dst, src: Src::Reg(s) } if dst != s => (dst, s),
+                // A constant that another register holds already.
+                Insn::Mov { dst, src: Src::Imm(_), .. } if op.link.is_none() => {
+                    let c = v.states[i + 1].reg(dst).as_const();
+                    let twins = Reg::all().filter(|s| {
+                        *s != dst && c.is_some() && v.constant(i, *s) == c && v.readable(i, *s)
+                    });
+                    out.extend(twins.filter_map(|s| forward(v, i, dst, s)));
+                    continue;
+                }
                 _ => continue,
             };
             if op.link.is_none()
