@@ -111,7 +111,7 @@ pub(crate) fn settle(
         return Ok(());
     }
     // Repeated runs must retrace the first one: they have no deadline of their own.
-    let retrace = Settings { deadline: None, ..settings.clone() };
+    let retrace = Settings { deadline: None, stop: None, ..settings.clone() };
     let mut patience = PATIENCE;
     loop {
         let bytes = object.write(write)?.bytes;

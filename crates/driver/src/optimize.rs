@@ -1,7 +1,8 @@
 //! Optimizing one object.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bpf_object::{FuncId, FuncKind, NewInsn, Object, WriteOptions};
@@ -32,10 +33,12 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
     let unit = Unit::new(object);
-    let settings = settings(&unit, options, started);
+    let mut settings = settings(&unit, options, started);
+    let stop = Arc::new(AtomicBool::new(false));
+    settings.stop = Some(stop.clone());
     let wanted = wanted(&unit, options);
 
-    let mut candidates = work(&unit, &wanted, &settings, options, observer);
+    let mut candidates = work(&unit, &wanted, &settings, options, observer, &stop);
     let gate = Gate::new(input, options);
     let mut object = unit.object.clone();
     for c in &candidates {
@@ -108,6 +111,7 @@ fn work(
     settings: &Settings,
     options: &Options,
     observer: &dyn Observer,
+    stop: &AtomicBool,
 ) -> Vec<Candidate> {
     let count = wanted.len();
     // The largest first, so that no thread is left with a long one at the end.
@@ -115,16 +119,25 @@ fn work(
     order.sort_by_key(|i| std::cmp::Reverse(unit.object.functions()[*i].slots));
     let queue: Mutex<VecDeque<usize>> = Mutex::new(order.into());
     let done: Mutex<Vec<Candidate>> = Mutex::new(Vec::new());
-    // Parsed objects hold nothing thread-bound; each thread builds its own view of the unit.
+    let finished = AtomicBool::new(false);
     std::thread::scope(|s| {
+        // The user's wish to stop reaches the engines through a flag.
+        s.spawn(|| {
+            while !finished.load(Ordering::Relaxed) {
+                if observer.stop() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let mut workers = Vec::new();
         for _ in 0..options.jobs.clamp(1, count.max(1)) {
             let body = || {
                 loop {
                     let Some(id) = queue.lock().ok().and_then(|mut q| q.pop_front()) else { break };
                     let f = &unit.object.functions()[id];
                     observer.function(id, count, &f.name, f.slots);
-                    let c =
-                        function(unit, id, wanted[id] && !observer.stop(), settings, &FxHashSet::default(), usize::MAX);
+                    let c = guarded(unit, id, wanted[id] && !observer.stop(), settings);
                     observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
                     if let Ok(mut d) = done.lock() {
                         d.push(c);
@@ -132,15 +145,31 @@ fn work(
                 }
             };
             // Deep graphs recurse in the term normalizer.
-            let spawned = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, body);
-            if spawned.is_err() {
-                break;
+            match std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, body) {
+                Ok(worker) => workers.push(worker),
+                Err(_) => break,
             }
         }
+        for worker in workers {
+            // A worker catches what its functions do; nothing is lost if it ended early all the same.
+            let _ = worker.join();
+        }
+        finished.store(true, Ordering::Relaxed);
     });
     let mut v = done.into_inner().unwrap_or_default();
     v.sort_by_key(|c| c.id);
     v
+}
+
+/// Optimizes a function; should that break, the function stays as it was and the user is told.
+fn guarded(unit: &Unit, id: usize, go: bool, settings: &Settings) -> Candidate {
+    let none = FxHashSet::default();
+    let run = std::panic::AssertUnwindSafe(|| function(unit, id, go, settings, &none, usize::MAX));
+    std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        let mut c = function(unit, id, false, settings, &none, 0);
+        c.report.untouched = Some("an internal error, please report it".into());
+        c
+    })
 }
 
 /// Bytes of stack of a worker thread.

@@ -7,6 +7,8 @@
 //! a block's start that was not live there, is refused, except as the first thing after an analysis
 //! ([`Engine::revive`]).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bpf_facts::{Env, Facts, Liveness};
@@ -34,6 +36,8 @@ pub struct Settings {
     pub limits: Limits,
     /// When to stop.
     pub deadline: Option<Instant>,
+    /// Set from outside to stop early; what was proven until then stands.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Settings {
@@ -45,6 +49,7 @@ impl Default for Settings {
             only: None,
             limits: Limits { conflicts: 2_000, work: 2_000_000, deadline: None },
             deadline: None,
+            stop: None,
         }
     }
 }
@@ -145,7 +150,8 @@ impl<'a> Engine<'a> {
     }
 
     fn spent(&mut self) -> bool {
-        if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
+        let stopped = self.settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
+        if stopped || self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
             self.tally.timed_out = true;
         }
         self.tally.timed_out || self.applied.len() >= self.budget
