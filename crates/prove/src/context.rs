@@ -92,6 +92,8 @@ pub enum Meaning {
     Scalar,
     /// The base address of an object.
     Pointer(Region),
+    /// A pointer to memory that is not known, but is not in this frame.
+    Foreign,
     /// Not known: perhaps a pointer, perhaps even into this frame.
     Unknown,
 }
@@ -150,6 +152,8 @@ pub struct Stats {
     pub trivial: u64,
     /// Queries that went to the SAT solver.
     pub sat_calls: u64,
+    /// Those it did not decide within its limit.
+    pub undecided: u64,
 }
 
 impl Stats {
@@ -157,6 +161,7 @@ impl Stats {
     pub fn add(&mut self, o: Stats) {
         self.trivial += o.trivial;
         self.sat_calls += o.sat_calls;
+        self.undecided += o.undecided;
     }
 }
 
@@ -186,9 +191,14 @@ pub struct Context {
     never: FxHashSet<(TermId, TermId)>,
     /// Whether provenance is given up: all memory is one region.
     pub one_memory: bool,
-    /// The frame's address never leaked, so that unknown pointers are elsewhere; with one memory, the
-    /// stack keeps a memory of its own.
+    /// With one memory: the frame's address never leaked, so that unknown pointers are elsewhere and
+    /// the stack keeps a memory of its own.
     pub frame_private: bool,
+    /// The frame's address has not leaked so far on the side that runs: only values that visibly hold
+    /// it lead there.
+    pub frame_secret: bool,
+    /// An address of the frame may be spilled in the frame itself.
+    pub frame_spilled: bool,
     /// Limits.
     pub limits: Limits,
     /// Counters.
@@ -222,6 +232,8 @@ impl Context {
             never: FxHashSet::default(),
             one_memory: false,
             frame_private: false,
+            frame_secret: false,
+            frame_spilled: true,
             limits,
             stats: Stats::default(),
             region_memo: FxHashMap::default(),
@@ -380,24 +392,23 @@ impl Context {
         r
     }
 
-    /// Whether a value may lead to this function's frame.
+    /// Whether a value may lead to this function's frame. Once the frame's address has leaked, any
+    /// number may be it, for a helper that probes memory.
     pub fn may_reach_stack(&mut self, t: TermId) -> bool {
-        if self.frame_private {
+        if self.frame_secret {
             return self.holds_frame(t);
         }
         if let Some(&r) = self.stack_memo.get(&t) {
             return r;
         }
         let r = match self.terms.node(t).clone() {
-            Node::Var(v) => {
-                matches!(self.meanings.get(&v), None | Some(Meaning::Unknown | Meaning::Pointer(Region::Stack)))
-            }
-            Node::Select(m, _) => match self.terms.mem(m) {
-                crate::term::MemNode::Base { region, .. } => {
-                    matches!(self.regions[*region as usize], Region::Stack | Region::Anything)
-                }
+            Node::Const(_) => false,
+            Node::Var(v) => match self.meanings.get(&v) {
+                Some(Meaning::Pointer(r)) => *r == Region::Stack,
+                Some(Meaning::Foreign) => false,
                 _ => true,
             },
+            Node::Select(..) => true,
             n => {
                 let mut kids = Vec::new();
                 crate::blast::children(&n, &mut |c| kids.push(c));
@@ -707,7 +718,10 @@ impl Context {
         match b.solve(self.limits.conflicts) {
             Answer::Unsat => Possible::Never,
             Answer::Sat(m) => Possible::Sometimes(m),
-            Answer::Unknown => Possible::Unknown,
+            Answer::Unknown => {
+                self.stats.undecided += 1;
+                Possible::Unknown
+            }
         }
     }
 }

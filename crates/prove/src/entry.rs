@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
         offset: &Num,
         key: VarKey,
     ) -> TermId {
-        let Some(r) = self.region(region) else { return cx.var(key, 64, Meaning::Unknown) };
+        let Some(r) = self.region(region) else { return cx.var(key, 64, Meaning::Foreign) };
         let base_term = match region {
             FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
             FactRegion::Ctx => cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx)),

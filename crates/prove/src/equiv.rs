@@ -80,7 +80,7 @@ pub fn window(
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = frame_stays_private(before, old, new, kind, env, one_memory);
+        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
         match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
@@ -143,7 +143,7 @@ pub fn compare(
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = frame_stays_private(before, old, new, kind, env, one_memory);
+        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
         match compare_in(&mut cx, kind, env, before, old, new, live, end, guided, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Err(stop.to_string()), cx.stats),
@@ -171,7 +171,7 @@ fn compare_in(
     };
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
-    let mut help = Help { facts: Some(before.clone()), guide: guided.then(Guide::default) };
+    let mut help = Help { before, learn: true, guide: guided.then(Guide::default) };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, ta, &mut help)?;
     let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tb, &mut help)?;
     let live_out = match end {
@@ -234,7 +234,7 @@ fn window_in(
 ) -> Result<(Judged, Outcome, Outcome), Stop> {
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
-    let mut help = Help::default();
+    let mut help = Help { before, learn: false, guide: None };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
     let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
     let mut extra = Vec::new();
@@ -247,10 +247,11 @@ fn window_in(
 }
 
 /// What helps to see that values are equal, beyond their terms.
-#[derive(Default)]
-struct Help {
-    /// The old side's facts, kept in step with it.
-    facts: Option<bpf_facts::State>,
+struct Help<'a> {
+    /// Facts where both sides start.
+    before: &'a bpf_facts::State,
+    /// Whether the old side's terms are to show what its facts know.
+    learn: bool,
     /// Equal values found by running samples.
     guide: Option<Guide>,
 }
@@ -264,6 +265,10 @@ fn has_meaning(op: &Op) -> bool {
     !jump && !op.insn.defs().contains(Reg::R10)
 }
 
+fn is_call(op: &Op) -> bool {
+    matches!(op.insn, Insn::Call(_) | Insn::CallX { .. })
+}
+
 #[allow(clippy::too_many_arguments)]
 fn straight(
     cx: &mut Context,
@@ -275,24 +280,30 @@ fn straight(
     tail: Option<&Terminator>,
     help: &mut Help,
 ) -> Result<(Outcome, Option<TermId>), Stop> {
+    let learn = help.learn && side == Side::Old;
+    // Calls need to know whether the frame's address is still a secret.
+    let calls = ops.iter().any(is_call);
+    let mut facts = (learn || calls).then(|| help.before.clone());
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
+        if let Some(facts) = &facts
+            && is_call(op)
+        {
+            sym.cx.frame_secret = !facts.frame_leaked();
+            sym.cx.frame_spilled = facts.frame_pointer_spilled();
+        }
         exec(&mut sym, op)?;
-        let facts = match (side, &mut help.facts) {
-            (Side::Old, Some(facts)) => {
-                facts.step(op, (BlockId(0), i), kind, env);
-                Some(&*facts)
-            }
-            _ => None,
-        };
+        if let Some(facts) = &mut facts {
+            facts.step(op, (BlockId(0), i), kind, env);
+        }
         for r in op.insn.defs().iter() {
             let t = &mut sym.state.regs[r.index()];
-            *t = match facts {
-                Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
-                None => sym.cx.better(*t),
+            *t = match &facts {
+                Some(facts) if learn => sym.cx.learn(*t, &facts.reg(r).bits()),
+                _ => sym.cx.better(*t),
             };
             match (&mut help.guide, side) {
                 (Some(guide), Side::Old) => guide.note(*t),
@@ -451,7 +462,7 @@ fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
     let mut low = 0;
     for &b in &f.layout {
         for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
-            let passed = if matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) { RegSet::ARGS } else { RegSet::EMPTY };
+            let passed = if is_call(op) { RegSet::ARGS } else { RegSet::EMPTY };
             let places = passed.iter().map(|r| (r, 0)).chain(frame_operand(&op.insn));
             for (r, off) in places {
                 let v = s.reg(r);
@@ -489,7 +500,8 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = never_leaks(old, &fa) && never_leaks(new, &fb);
+        cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
+        cx.frame_private = one_memory && cx.frame_secret;
         register_regions(&mut cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(&mut cx, before);
         let a = execute(&mut cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs);
@@ -516,18 +528,9 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     }
 }
 
-/// Whether it pays to know, and is so, that no state along either sequence lets the frame's address out.
-fn frame_stays_private(
-    before: &bpf_facts::State,
-    old: &[Op],
-    new: &[Op],
-    kind: ProgKind,
-    env: &Env,
-    one_memory: bool,
-) -> bool {
-    // It makes a difference only to calls and to pointers that may lead anywhere.
-    let matters = one_memory || old.iter().chain(new).any(|o| matches!(o.insn, Insn::Call(_) | Insn::CallX { .. }));
-    matters && [old, new].iter().all(|ops| {
+/// Whether no state along either sequence lets the frame's address out.
+fn frame_stays_private(before: &bpf_facts::State, old: &[Op], new: &[Op], kind: ProgKind, env: &Env) -> bool {
+    [old, new].iter().all(|ops| {
         let mut s = before.clone();
         !s.frame_leaked()
             && ops.iter().enumerate().all(|(i, op)| {

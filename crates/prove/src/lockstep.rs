@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bpf_facts::{Env, Facts, Liveness};
+use bpf_facts::{Env, Facts, Live, Liveness, State};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
@@ -29,6 +29,8 @@ const MAX_ALONE: u32 = 12;
 struct Chain {
     ops: Vec<Op>,
     last: BlockId,
+    /// Jumps to shared blocks that were wanted and not there.
+    extra: u32,
 }
 
 /// How many jumps to shared blocks either side follows within one step, in the order tried: tail
@@ -54,7 +56,7 @@ fn chain(f: &Function, preds: &[Vec<BlockId>], start: BlockId, extra: u32) -> Ch
         ops.extend(f.block(t).ops.iter().cloned());
         last = t;
     }
-    Chain { ops, last }
+    Chain { ops, last, extra }
 }
 
 /// Tries to prove that `new` does what `old` does.
@@ -62,119 +64,247 @@ fn chain(f: &Function, preds: &[Vec<BlockId>], start: BlockId, extra: u32) -> Ch
 /// # Errors
 /// Why the relation could not be established; that says nothing about the functions themselves.
 pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
-    let mut stats = Stats::default();
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
-    let mut seen: BTreeSet<Pair> = BTreeSet::new();
-    let mut todo: VecDeque<Pair> = VecDeque::from([(old.entry(), new.entry(), 0)]);
-    let game = Game { old, new, env, fa, lb, pa, pb };
-    while let Some(pair) = todo.pop_front() {
-        if !seen.insert(pair) {
-            continue;
-        }
-        // Most pairs are easy or hopeless, and the cheap way tells which.
-        let cheap = Limits { conflicts: options.limits.conflicts.min(CHEAP), ..options.limits };
-        let quick = game.moves(pair, &Options { limits: cheap, ..*options }, false, &mut stats);
-        let next = quick.or_else(|_| game.moves(pair, options, true, &mut stats));
-        match next {
-            Ok(pairs) => todo.extend(pairs),
-            Err(reason) => {
-                if std::env::var_os("BPF_OPT_TRACE").is_some() {
+    let mut game = Game { old, new, env, options, fa, lb, pa, pb, played: FxHashMap::default(), lost: BTreeSet::new() };
+    let start = Pair::met(old.entry(), new.entry());
+    // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
+    // begins anew, remembering what was compared.
+    'anew: loop {
+        let mut seen: BTreeSet<Pair> = BTreeSet::new();
+        let mut todo: VecDeque<Pair> = VecDeque::from([start]);
+        while let Some(pair) = todo.pop_front() {
+            if !seen.insert(pair) {
+                continue;
+            }
+            match game.step(pair) {
+                Ok(next) => todo.extend(next),
+                Err(reason) => {
                     game.show(pair, &reason);
+                    if pair == start || game.lost.len() >= MAX_LOST || game.late() {
+                        return Err((reason, game.stats()));
+                    }
+                    game.lost.insert(pair);
+                    continue 'anew;
                 }
-                return Err((reason, stats));
             }
         }
+        return Ok(game.stats());
     }
-    Ok(stats)
 }
 
 /// SAT conflicts per query of the first try.
 const CHEAP: u32 = 1_000;
+/// Dead ends after which a proof is given up.
+const MAX_LOST: usize = 64;
 
-/// A pair of blocks with the steps one side has taken alone.
-type Pair = (BlockId, BlockId, u32);
+/// Where the two sides stand, at the start of a block each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Pair {
+    old: BlockId,
+    new: BlockId,
+    /// Steps one side has taken alone.
+    alone: u32,
+    /// The edge, as block and side of its branch, that the old side came by: told only after it went
+    /// alone, when its facts of that edge say what the new side has yet to test.
+    via: Option<(BlockId, bool)>,
+}
+
+impl Pair {
+    /// Reached by a step of both sides.
+    fn met(old: BlockId, new: BlockId) -> Pair {
+        Pair { old, new, alone: 0, via: None }
+    }
+}
+
+/// A way to move on from a pair.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Both, each following this many jumps to shared blocks.
+    Together(u32, u32),
+    /// Only the old side.
+    Old,
+    /// Only the new side.
+    New,
+    /// Both, with the solver's full effort and a guide.
+    Guided(u32, u32),
+}
+
+/// Steps tried from one pair.
+#[derive(Default)]
+struct Played {
+    /// Where the steps that could be proven lead.
+    found: Vec<Vec<Pair>>,
+    /// Steps yet to be tried, the next one last; `None`: not even begun.
+    left: Option<Vec<Step>>,
+    /// Why the first one failed.
+    reason: Option<String>,
+}
 
 /// Both sides and what is known of them.
 struct Game<'f> {
     old: &'f Function,
     new: &'f Function,
     env: &'f Env<'f>,
+    options: &'f Options,
     /// Facts of the old side.
     fa: Facts,
     /// Liveness of the new side.
     lb: Liveness,
     pa: Vec<Vec<BlockId>>,
     pb: Vec<Vec<BlockId>>,
+    played: FxHashMap<Pair, (Played, Stats)>,
+    /// Pairs from which no step can be proven.
+    lost: BTreeSet<Pair>,
 }
 
 impl Game<'_> {
-    /// Where a pair leads, if a step can be proven.
-    fn moves(&self, pair: Pair, options: &Options, guided: bool, stats: &mut Stats) -> Result<Vec<Pair>, String> {
-        let (a, b, alone) = pair;
-        if options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d) {
-            return Err("the time limit was reached".into());
+    fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        self.played.values().for_each(|(_, s)| sum.add(*s));
+        sum
+    }
+
+    fn late(&self) -> bool {
+        self.options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)
+    }
+
+    /// The first step from `pair` that leads to no lost one.
+    fn step(&mut self, pair: Pair) -> Result<Vec<Pair>, String> {
+        let (mut played, mut stats) = self.played.remove(&pair).unwrap_or_default();
+        let result = self.step_in(pair, &mut played, &mut stats);
+        self.played.insert(pair, (played, stats));
+        result
+    }
+
+    fn step_in(&self, pair: Pair, played: &mut Played, stats: &mut Stats) -> Result<Vec<Pair>, String> {
+        let good = |next: &[Pair]| next.iter().all(|p| !self.lost.contains(p));
+        if let Some(next) = played.found.iter().find(|n| good(n)) {
+            return Ok(next.clone());
         }
-        let Some(before) = self.fa.entry(a) else { return Ok(vec![]) };
-        let (old, new, env) = (self.old, self.new, self.env);
-        // The old side's edges that its facts exclude lead nowhere.
-        let open = |last: BlockId, taken: bool| self.fa.edge(old, last, taken).is_some();
-        let mut reason: Option<String> = None;
-        let mut tried: BTreeSet<(BlockId, BlockId)> = BTreeSet::new();
-        for (x, y) in EXTENSIONS {
-            let (ca, cb) = (chain(old, &self.pa, a, x), chain(new, &self.pb, b, y));
-            if !tried.insert((ca.last, cb.last)) {
-                continue;
+        let mut left = played.left.take().unwrap_or_else(|| {
+            let mut steps: Vec<Step> = EXTENSIONS.iter().map(|(x, y)| Step::Together(*x, *y)).collect();
+            if pair.alone < MAX_ALONE {
+                steps.extend([Step::Old, Step::New]);
             }
-            let (ta, tb) = (&old.block(ca.last).term, &new.block(cb.last).term);
-            let Some(end) = both(ta, tb, old) else { continue };
-            let live = self.lb.end(cb.last);
-            let (relation, s) = compare(old.kind, env, before, &ca.ops, &cb.ops, live, end, guided, options);
+            steps.reverse();
+            steps
+        });
+        let mut won = None;
+        while let Some(step) = left.pop() {
+            if self.late() {
+                return Err("the time limit was reached".into());
+            }
+            let mut effort = Stats::default();
+            let outcome = self.play(pair, step, &mut effort);
+            stats.add(effort);
+            match outcome {
+                Ok(next) => {
+                    played.found.push(next.clone());
+                    if good(&next) {
+                        won = Some(next);
+                        break;
+                    }
+                }
+                Err(Some(why)) => {
+                    if let Step::Together(x, y) = step
+                        && effort.undecided > 0
+                    {
+                        left.insert(0, Step::Guided(x, y));
+                    }
+                    played.reason.get_or_insert(why);
+                }
+                Err(None) => {}
+            }
+        }
+        played.left = Some(left);
+        won.ok_or_else(|| played.reason.clone().unwrap_or_else(|| "the blocks end differently".into()))
+    }
+
+    /// What the old side's facts say at a pair; `None` if it never gets there.
+    fn facts(&self, pair: Pair) -> Option<State> {
+        match pair.via {
+            Some((from, taken)) => self.fa.edge(self.old, from, taken),
+            None => self.fa.entry(pair.old).cloned(),
+        }
+    }
+
+    /// Where one step leads, if it can be proven; or why not, if it makes sense at all.
+    fn play(&self, pair: Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
+        let Pair { old: a, new: b, alone, .. } = pair;
+        let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
+        let guided = matches!(step, Step::Guided(..));
+        let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
+        let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
+        let mut compare = |old: &[Op], new: &[Op], live: &Live, end: End| {
+            let (relation, s) = compare(self.old.kind, self.env, before, old, new, live, end, guided, &options);
             stats.add(s);
-            let next = match relation {
-                Ok(relation) => pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
-                    .ok_or_else(|| "the conditions differ at a block's end".to_string()),
-                Err(why) => Err(why),
-            };
-            match next {
-                Ok(next) => return Ok(next),
-                Err(why) => {
-                    reason.get_or_insert(why);
+            relation.map_err(Some)
+        };
+        // The old side's edges that its facts exclude lead nowhere.
+        let open = |last: BlockId, taken: bool| self.fa.edge(self.old, last, taken).is_some();
+        match step {
+            Step::Together(x, y) | Step::Guided(x, y) => {
+                let (ca, cb) = (chain(self.old, &self.pa, a, x), chain(self.new, &self.pb, b, y));
+                if ca.extra > 0 || cb.extra > 0 {
+                    return Err(None);
                 }
+                let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
+                let end = both(ta, tb, self.old).ok_or_else(|| Some("the blocks end differently".to_string()))?;
+                let relation = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)?;
+                pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
+                    .ok_or_else(|| Some("the conditions differ at a block's end".to_string()))
             }
-        }
-        if alone < MAX_ALONE {
-            let ca = chain(old, &self.pa, a, 0);
-            let ta = &old.block(ca.last).term;
-            if !matches!(ta, Terminator::Exit { .. } | Terminator::MayGoto { .. }) {
-                // The old side goes on alone; the new one has yet to run its block.
-                let live = self.lb.entry(b);
-                let (relation, s) = compare(old.kind, env, before, &ca.ops, &[], live, End::Open, guided, options);
-                stats.add(s);
-                if relation.is_ok() {
-                    let sides = [true, false].into_iter().zip(ta.successors());
-                    return Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(|(_, s)| (s, b, alone + 1)).collect());
+            Step::Old => {
+                let ca = chain(self.old, &self.pa, a, 0);
+                let ta = &self.old.block(ca.last).term;
+                if matches!(ta, Terminator::Exit { .. } | Terminator::MayGoto { .. }) {
+                    return Err(None);
                 }
+                // The new side has yet to run its block.
+                compare(&ca.ops, &[], self.lb.entry(b), End::Open)?;
+                let sides = [true, false].into_iter().zip(ta.successors());
+                let gone = |(taken, s)| Pair { old: s, new: b, alone: alone + 1, via: Some((ca.last, taken)) };
+                Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(gone).collect())
             }
-            let cb = chain(new, &self.pb, b, 0);
-            if let Terminator::Goto(t) = new.block(cb.last).term {
+            Step::New => {
+                let cb = chain(self.new, &self.pb, b, 0);
+                let tb = &self.new.block(cb.last).term;
                 let live = self.lb.end(cb.last);
-                let (relation, s) = compare(old.kind, env, before, &[], &cb.ops, live, End::Open, guided, options);
-                stats.add(s);
-                if relation.is_ok() {
-                    return Ok(vec![(a, t, alone + 1)]);
+                let gone = |to| Pair { new: to, alone: alone + 1, ..pair };
+                match *tb {
+                    Terminator::Goto(t) => {
+                        compare(&[], &cb.ops, live, End::Open)?;
+                        Ok(vec![gone(t)])
+                    }
+                    Terminator::Branch { taken, fall, .. } => {
+                        let here = Terminator::Goto(a);
+                        Ok(match compare(&[], &cb.ops, live, End::Branches(&here, tb))? {
+                            Relation::Constant { new, .. } => vec![gone(if new { taken } else { fall })],
+                            _ => vec![gone(taken), gone(fall)],
+                        })
+                    }
+                    _ => Err(None),
                 }
             }
         }
-        Err(reason.unwrap_or_else(|| "the blocks end differently".into()))
     }
 
     /// Tells a developer where the proof got stuck.
-    fn show(&self, (a, b, alone): Pair, reason: &str) {
+    fn show(&self, pair: Pair, reason: &str) {
+        if std::env::var_os("BPF_OPT_TRACE").is_none() {
+            return;
+        }
+        let Pair { old: a, new: b, alone, .. } = pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
         eprintln!("lockstep stuck at {a}/{b} ({alone}): {reason}\nold ends {ta:?}\nnew ends {tb:?}");
+        if let Some(s) = self.facts(pair) {
+            let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
+            let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
+            eprintln!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
+        }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
             ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
         }
@@ -205,32 +335,32 @@ fn pairs(
     use Terminator::{Branch, Exit, Goto, MayGoto};
     Some(match (a, b) {
         (Exit { .. }, Exit { .. }) => vec![],
-        (Goto(x), Goto(y)) => vec![(*x, *y, 0)],
-        (MayGoto { taken: t, fall: f, .. }, MayGoto { taken: u, fall: g, .. }) => vec![(*t, *u, 0), (*f, *g, 0)],
+        (Goto(x), Goto(y)) => vec![Pair::met(*x, *y)],
+        (MayGoto { taken: t, fall: f, .. }, MayGoto { taken: u, fall: g, .. }) => vec![Pair::met(*t, *u), Pair::met(*f, *g)],
         (Branch { taken: t, fall: f, .. }, Branch { taken: u, fall: g, .. }) => {
             let mut v = Vec::new();
             match relation {
                 Relation::Same => {
-                    v.extend(open(true).then_some((*t, *u, 0)));
-                    v.extend(open(false).then_some((*f, *g, 0)));
+                    v.extend(open(true).then_some(Pair::met(*t, *u)));
+                    v.extend(open(false).then_some(Pair::met(*f, *g)));
                 }
                 Relation::Negated => {
-                    v.extend(open(true).then_some((*t, *g, 0)));
-                    v.extend(open(false).then_some((*f, *u, 0)));
+                    v.extend(open(true).then_some(Pair::met(*t, *g)));
+                    v.extend(open(false).then_some(Pair::met(*f, *u)));
                 }
                 Relation::Constant { old, new } => {
-                    v.push((if *old { *t } else { *f }, if *new { *u } else { *g }, 0));
+                    v.push(Pair::met(if *old { *t } else { *f }, if *new { *u } else { *g }));
                 }
                 Relation::Unrelated => return None,
             }
             v
         }
         (Branch { taken: t, fall: f, .. }, Goto(y)) => match relation {
-            Relation::Constant { old, .. } => vec![(if *old { *t } else { *f }, *y, 0)],
+            Relation::Constant { old, .. } => vec![Pair::met(if *old { *t } else { *f }, *y)],
             _ => return None,
         },
         (Goto(x), Branch { taken: u, fall: g, .. }) => match relation {
-            Relation::Constant { new, .. } => vec![(*x, if *new { *u } else { *g }, 0)],
+            Relation::Constant { new, .. } => vec![Pair::met(*x, if *new { *u } else { *g })],
             _ => return None,
         },
         _ => return None,

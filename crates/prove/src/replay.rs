@@ -7,23 +7,34 @@
 //! is the witness.
 
 use bpf_facts::Env;
-use bpf_isa::{Imm64Kind, Insn, Reg, Size};
+use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_program::{FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::interp::{Cpu, Event as Call, Fault, Host, Interp, Next};
+use bpf_semantics::helpers::Helper;
+use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
 use crate::blast::Model;
 use crate::context::{Context, EventKind, Meaning, Possible, Region, VarKey};
 use crate::equiv::Difference;
-use crate::term::{MemNode, TermId};
+use crate::term::{MemNode, Node, TermId};
 
 const CTX: u64 = 0x1000_0000;
 const CTX_BYTES: u64 = 0x1000;
-const PACKET: u64 = 0x2000_0000;
+/// Above 4 GiB, so that half of a packet pointer is seen to be half of one.
+const PACKET: u64 = 0x20_0000_0000;
 const PACKET_BYTES: u64 = 0x1_0000;
+/// Where the packet starts at entry: metadata and room for a new head are below.
+const PACKET_START: u64 = PACKET + 0x100;
 const OBJECTS: u64 = 0x40_0000_0000;
 const OBJECT_BYTES: u64 = 0x10_0000;
 const FUEL: u64 = 1 << 22;
+/// Offsets of `data_meta` in `xdp_md` and `__sk_buff`.
+const XDP_META: i64 = 8;
+const SKB_META: i64 = 140;
+/// Offset of `data` in `__sk_buff`.
+const SKB_DATA: i64 = 76;
+/// Parts of a difference that are tried on their own, where a run does not show the whole.
+const MAX_PARTS: usize = 24;
 
 /// An input on which two functions were seen to differ, in words a BPF developer understands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,53 +61,115 @@ impl Witness {
 /// Replays a refutation of `old` against `new`. `None` if the difference does not show in a run: then
 /// the formula is coarser than the machine, and nothing is refuted.
 pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
-    let differ = d.context.difference?;
-    let model = place(&mut d.context, differ)?;
-    let cx = &d.context;
+    let whole = d.context.difference?;
+    let mut parts = vec![whole];
+    // The solver likes differences that nobody sees, such as an atomic with another operand that ends
+    // the same: then each byte or bit of the result on its own.
+    parts.extend(disjuncts(&mut d.context, whole).into_iter().take(MAX_PARTS));
+    parts.into_iter().find_map(|part| try_part(&mut d.context, part, old, new, env))
+}
+
+fn try_part(cx: &mut Context, part: TermId, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
+    let (model, places) = place(cx, part)?;
+    let cx = &*cx;
     let mut recording = Recording::default();
     let a = run(cx, &model, env, old, &mut recording, None);
     let mut replayed = Recording::default();
     let b = run(cx, &model, env, new, &mut replayed, Some(&recording));
-    let difference = compare(&a, &b, &recording, &replayed, old.kind.return_bits())?;
-    let words = |r: &Result<u64, Fault>, rec: &Recording| match r {
-        Ok(r0) => format!("returns {:#x} after {} call(s)", low(*r0, old.kind.return_bits()), rec.calls.len()),
+    let bits = old.kind.return_bits();
+    let found = compare(&a, &b, &recording, &replayed, bits, &places)?;
+    let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| match r {
+        Ok(r0) => {
+            let state = state.as_ref().map_or_else(String::new, |s| format!(", {s}"));
+            format!("returns {:#x} after {} call(s){state}", low(*r0, bits), rec.calls.len())
+        }
         Err(f) if rec.diverged.is_some() => format!("takes another way ({f})"),
         Err(f) => format!("fails: {f}"),
     };
     Some(Witness {
-        input: describe(cx, &model, &recording),
-        difference,
-        outcomes: [words(&a, &recording), words(&b, &replayed)],
+        input: describe(cx, &model, &recording, &places),
+        difference: found.difference,
+        outcomes: [words(&a, &recording, &found.states[0]), words(&b, &replayed, &found.states[1])],
     })
+}
+
+/// The alternatives of a disjunction; none if it is not one.
+fn disjuncts(cx: &mut Context, t: TermId) -> Vec<TermId> {
+    let Node::Not(inner) = *cx.terms.node(t) else { return vec![] };
+    let Node::All(parts) = cx.terms.node(inner).clone() else { return vec![] };
+    parts.iter().map(|p| cx.terms.not(*p)).collect()
 }
 
 fn low(v: u64, bits: u32) -> u64 {
     if bits >= 64 { v } else { v & ((1 << bits) - 1) }
 }
 
+/// What is where, for the words of a witness.
+struct Places(Vec<(u64, String)>);
+
+impl Places {
+    fn words(&self, address: u64) -> String {
+        let object = |(start, name): &(u64, String)| {
+            let off = address.checked_sub(*start).filter(|o| *o < OBJECT_BYTES)?;
+            Some(format!("{name} + {off}"))
+        };
+        match address {
+            a if (PACKET..PACKET + PACKET_BYTES).contains(&a) && a >= PACKET_START => {
+                format!("packet[{}]", a - PACKET_START)
+            }
+            a if (PACKET..PACKET_START).contains(&a) => format!("packet[-{}]", PACKET_START - a),
+            a if in_ctx(a) => format!("context[{}]", a - CTX),
+            a => self.0.iter().find_map(object).unwrap_or_else(|| format!("{a:#x}")),
+        }
+    }
+}
+
 /// Solves again with objects where they cannot be confused.
-fn place(cx: &mut Context, differ: TermId) -> Option<Model> {
-    let vars: Vec<(VarKey, TermId, Meaning)> = cx.variables();
+fn place(cx: &mut Context, differ: TermId) -> Option<(Model, Places)> {
     let frame = Cpu::default().register(Reg::R10)?;
     let mut constraints = Vec::new();
     let mut homes: FxHashMap<Region, Vec<u64>> = FxHashMap::default();
-    let mut vars = vars;
+    let mut vars: Vec<(VarKey, TermId, Meaning)> = cx.variables();
     vars.sort_by_key(|(_, t, _)| *t);
+    let mut places = Places(Vec::new());
     for (n, (key, t, meaning)) in vars.iter().enumerate() {
         let home = OBJECTS + n as u64 * OBJECT_BYTES;
         let c = match (key, meaning) {
             (VarKey::Frame, _) => is_one_of(cx, *t, &[frame]),
             (VarKey::CtxPointer, _) => is_one_of(cx, *t, &[CTX]),
-            (VarKey::PacketPointer(..), Meaning::Pointer(Region::PacketEnd)) => within(cx, *t),
-            (VarKey::PacketPointer(..), _) => is_one_of(cx, *t, &[PACKET]),
+            (VarKey::PacketPointer(..), Meaning::Pointer(r)) => {
+                if *r == Region::Packet && is_entry(cx, key) && !is_meta(key) {
+                    is_one_of(cx, *t, &[PACKET_START])
+                } else {
+                    constraints.extend(in_order(cx, &vars, key, *t));
+                    within(cx, *t)
+                }
+            }
+            (VarKey::Symbol(Symbol::Func { .. }), _) => is_one_of(cx, *t, &[home]),
+            // What the loader puts into the program is there, and each thing but once.
+            (VarKey::Symbol(_), Meaning::Pointer(r)) => {
+                let name = match r {
+                    Region::Map(m) => format!("map {m}"),
+                    Region::Data(section) => section.to_string(),
+                    r => format!("{r:?}"),
+                };
+                places.0.push((home, name));
+                is_one_of(cx, *t, &[home])
+            }
             (_, Meaning::Pointer(Region::Packet | Region::PacketEnd)) => within(cx, *t),
             (_, Meaning::Pointer(Region::Stack | Region::Ctx | Region::CtxBytes)) => continue,
             (_, Meaning::Pointer(r)) => {
                 let known = homes.entry(r.clone()).or_default();
                 known.push(home);
-                let mut places = known.clone();
-                places.push(0);
-                is_one_of(cx, *t, &places)
+                let name = match r {
+                    Region::MapValue(m) => format!("{m} element {}", known.len()),
+                    r => format!("{r:?} {}", known.len()),
+                };
+                places.0.push((home, name));
+                // Two lookups may find one element; two reservations are never the same.
+                let mut may = if *r == Region::Fresh { vec![home] } else { known.clone() };
+                may.push(0);
+                is_one_of(cx, *t, &may)
             }
             _ => continue,
         };
@@ -104,9 +177,40 @@ fn place(cx: &mut Context, differ: TermId) -> Option<Model> {
     }
     let all = cx.terms.all(&constraints);
     match cx.possible(all, &[differ]) {
-        Possible::Sometimes(m) => Some(m),
+        Possible::Sometimes(m) => Some((m, places)),
         _ => None,
     }
+}
+
+/// Whether a packet pointer is that of the entry.
+fn is_entry(cx: &Context, key: &VarKey) -> bool {
+    matches!(key, VarKey::PacketPointer(_, v) if cx.terms.as_const(*v) == Some(0))
+}
+
+/// Whether a packet pointer is the start of the metadata.
+fn is_meta(key: &VarKey) -> bool {
+    matches!(key, VarKey::PacketPointer(XDP_META | SKB_META, _))
+}
+
+/// `data_meta ≤ data ≤ data_end`, as of each version of the packet.
+fn in_order(cx: &mut Context, vars: &[(VarKey, TermId, Meaning)], key: &VarKey, t: TermId) -> Vec<TermId> {
+    let VarKey::PacketPointer(_, version) = key else { return vec![] };
+    let rank = |key: &VarKey, m: &Meaning| match m {
+        Meaning::Pointer(Region::PacketEnd) => 2,
+        _ if is_meta(key) => 0,
+        _ => 1,
+    };
+    let Some(mine) = vars.iter().find(|v| v.0 == *key).map(|v| rank(key, &v.2)) else { return vec![] };
+    let mut out = Vec::new();
+    for (other, u, m) in vars {
+        let VarKey::PacketPointer(_, w) = other else { continue };
+        if w != version || rank(other, m) >= mine {
+            continue;
+        }
+        let above = cx.terms.ult(t, *u);
+        out.push(cx.terms.not(above));
+    }
+    out
 }
 
 fn is_one_of(cx: &mut Context, t: TermId, values: &[u64]) -> TermId {
@@ -133,6 +237,10 @@ struct Recording {
     calls: Vec<Call>,
     /// For each call its result and what it wrote.
     effects: Vec<(u64, Vec<(u64, u8)>)>,
+    /// For each call the world after it.
+    worlds: Vec<u32>,
+    /// For each call the frame before it.
+    frames: Vec<Vec<u8>>,
     /// For each call the memory written so far.
     memory: Vec<FxHashMap<u64, u8>>,
     /// Stores to context fields: calls made before, offset, bytes, value.
@@ -259,20 +367,19 @@ impl World<'_> {
         None
     }
 
-    fn moves_on(&mut self, id: u32) {
+    /// Goes on to the world after event `id`; the bytes are what it made of memory that was forgotten there.
+    fn moves_on(&mut self, id: u32) -> Vec<(u64, u8)> {
         self.passed.push(u64::from(id));
-        // What an event made of memory that was forgotten there.
-        let bytes: Vec<(u64, u8)> = self
-            .model
-            .bytes
-            .iter()
-            .filter(|((m, _), _)| match self.cx.terms.mem(*m) {
-                MemNode::Base { version, .. } => self.cx.terms.as_const(*version) == Some(u64::from(id)),
-                _ => false,
-            })
-            .map(|((_, a), b)| (*a, *b))
-            .collect();
-        self.overlay.extend(bytes);
+        let mut bytes = Vec::new();
+        for ((m, a), b) in &self.model.bytes {
+            if let MemNode::Base { version, .. } = self.cx.terms.mem(*m)
+                && self.model.eval_memo(&self.cx.terms, *version, &mut self.memo) == u64::from(id)
+            {
+                bytes.push((*a, *b));
+            }
+        }
+        bytes.sort_unstable();
+        bytes
     }
 
     /// A context cell as of the latest version that the formula mentions.
@@ -294,12 +401,14 @@ impl World<'_> {
     fn ctx_load(&mut self, off: i64, size: Size) -> u64 {
         let n = size.bytes();
         if let Some(f) = ctx_field(self.kind, off) {
+            let start = i64::from(f.offset);
+            let inside = off + i64::from(n) <= start + i64::from(f.size);
+            let whole = off == start && n == f.size;
             match f.kind {
-                FieldKind::PacketData | FieldKind::PacketEnd | FieldKind::PacketMeta => {
-                    return self.cell(|v| VarKey::PacketPointer(off, v)).unwrap_or(PACKET);
+                FieldKind::PacketData | FieldKind::PacketEnd | FieldKind::PacketMeta if whole => {
+                    return self.packet_pointer(off);
                 }
-                FieldKind::Scalar { narrow: true } => {
-                    let start = i64::from(f.offset);
+                FieldKind::Scalar { narrow: true } if inside => {
                     if let Some(full) = self.cell(|v| VarKey::CtxField(start, f.size, v)) {
                         return full >> ((off - start) * 8);
                     }
@@ -308,6 +417,41 @@ impl World<'_> {
             }
         }
         self.cell(|v| VarKey::CtxField(off, n, v)).unwrap_or(0)
+    }
+
+    /// A packet pointer; where the formula has none, the packet is empty.
+    fn packet_pointer(&mut self, off: i64) -> u64 {
+        let data = if self.kind == ProgKind::Xdp { 0 } else { SKB_DATA };
+        let at = |s: &mut Self, off: i64| s.cell(|v| VarKey::PacketPointer(off, v));
+        at(self, off).or_else(|| at(self, data)).unwrap_or(PACKET_START)
+    }
+
+    /// The new side's call `k`: if it asks what the old one asked, it gets the same answer.
+    fn follow_call(&mut self, cpu: &mut Cpu, op: &Op, old: &Recording, k: usize) -> Result<Next, Fault> {
+        let asks = old.calls.get(k) == cpu.trace.last();
+        let same_frame = old.frames.get(k).is_some_and(|f| same_frame(cpu, op, f));
+        let same = asks && same_frame && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
+        if !same {
+            let now = cpu.trace.last().map_or_else(String::new, words);
+            let then = old.calls.get(k).map_or_else(|| "nothing".into(), words);
+            let what = match asks {
+                true => format!("at call {} ({now}) memory the callee can see differs", k + 1),
+                false => format!("call {} is {now} where the old one does {then}", k + 1),
+            };
+            self.recording.diverged = Some(what.clone());
+            return Err(Fault::Unmodelled(what));
+        }
+        let (Some((r0, writes)), Some(id)) = (old.effects.get(k), old.worlds.get(k)) else {
+            return Err(Fault::Unmodelled("a call that the old function did not survive".into()));
+        };
+        cpu.set(Reg::R0, *r0);
+        for (a, b) in writes {
+            cpu.write(self, *a, &[*b])?;
+        }
+        self.passed.push(u64::from(*id));
+        self.recording.effects.push((*r0, writes.clone()));
+        self.recording.worlds.push(*id);
+        Ok(Next::Done)
     }
 
     fn plain_ctx(&self, address: u64, size: u64) -> bool {
@@ -350,7 +494,8 @@ impl Host for World<'_> {
             self.recording.ctx_stores.push((n, off, size.bytes(), low(v, size.bits())));
             let kind = EventKind::CtxStore(off, size.bytes());
             if let Some(id) = self.next_event(|k| *k == kind, &[low(v, size.bits())]) {
-                self.moves_on(id);
+                let bytes = self.moves_on(id);
+                self.overlay.extend(bytes);
             }
             return Ok(());
         }
@@ -359,27 +504,14 @@ impl Host for World<'_> {
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {
         let k = self.recording.effects.len();
+        // Beyond the arguments that the callee has, registers hold leftovers.
+        if let Some(e) = cpu.trace.last_mut() {
+            e.args.truncate(arity(op, self.env));
+        }
         self.recording.memory.push(self.overlay.clone());
+        self.recording.frames.push(cpu.frame().to_vec());
         if let Some(old) = self.follow {
-            let same = old.calls.get(k) == cpu.trace.last()
-                && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
-            if !same {
-                let now = cpu.trace.last().map_or_else(String::new, words);
-                let then = old.calls.get(k).map_or_else(|| "nothing".into(), words);
-                let what = match old.calls.get(k) == cpu.trace.last() {
-                    true => format!("at call {} ({now}) memory the callee can see differs", k + 1),
-                    false => format!("call {} is {now} where the old one does {then}", k + 1),
-                };
-                self.recording.diverged = Some(what.clone());
-                return Err(Fault::Unmodelled(what));
-            }
-            if let Some((r0, writes)) = old.effects.get(k) {
-                cpu.set(Reg::R0, *r0);
-                for (a, b) in writes {
-                    cpu.write(self, *a, &[*b])?;
-                }
-                self.recording.effects.push((*r0, writes.clone()));
-            }
+            return self.follow_call(cpu, op, old, k);
         }
         let args: Vec<u64> = (1..=5).map(|n| cpu.arg(n).unwrap_or(0)).collect();
         let symbol = op.link.as_ref().map(|l| l.symbol.clone());
@@ -389,21 +521,12 @@ impl Host for World<'_> {
         };
         let wanted = EventKind::Call(insn, symbol);
         let nargs = cpu.trace.last().map_or(0, |e| e.args.len()).min(5);
-        let found = self.next_event(|k| *k == wanted, &args[..nargs]);
-        let Some(id) = found else {
-            // Followed calls have their effects already; a recorded one must be in the formula.
-            return match self.follow {
-                Some(_) => Ok(Next::Done),
-                None => Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn))),
-            };
+        let Some(id) = self.next_event(|k| *k == wanted, &args[..nargs]) else {
+            return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
-        if self.follow.is_some() {
-            self.moves_on(id);
-            return Ok(Next::Done);
-        }
         let r0 = self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t));
         cpu.set(Reg::R0, r0);
-        let mut writes = Vec::new();
+        let mut writes = self.moves_on(id);
         for (key, t, _) in self.cx.variables() {
             if let VarKey::Written(e, arg, i) = key
                 && e == id
@@ -418,7 +541,7 @@ impl Host for World<'_> {
             cpu.write(self, *a, &[*b])?;
         }
         self.recording.effects.push((r0, writes));
-        self.moves_on(id);
+        self.recording.worlds.push(id);
         Ok(Next::Done)
     }
 
@@ -442,8 +565,26 @@ impl Host for World<'_> {
         let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n, _) if *n == size.bytes()), &[]);
         let Some(id) = found else { return Err(Fault::Unmodelled(format!("a packet load at {offset}"))) };
         let v = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
-        self.moves_on(id);
+        let bytes = self.moves_on(id);
+        self.overlay.extend(bytes);
         Ok(Some(v))
+    }
+
+    fn relocate(&mut self, op: &Op) -> Result<Insn, Fault> {
+        let unmodelled = || Fault::Unmodelled(format!("the CO-RE relocation of `{}`", op.insn));
+        // Only constants: what else a record patches depends on the registers, too.
+        let (Insn::Mov { dst, src: Src::Imm(_), .. } | Insn::LoadImm64 { dst, .. }) = op.insn else {
+            return Err(unmodelled());
+        };
+        let symbol = op.link.as_ref().map(|l| &l.symbol);
+        let mut found = self.cx.variables().into_iter().filter(|(k, ..)| {
+            matches!(k, VarKey::Core(s, shape, inputs, _)
+                if Some(s) == symbol && inputs.is_empty() && same_shape(*shape, op.insn))
+        });
+        match (found.next(), found.next()) {
+            (Some((_, t, _)), None) => Ok(Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm: self.eval(t) }),
+            _ => Err(unmodelled()),
+        }
     }
 
     fn map_sizes(&self, map: u64) -> Option<(u32, u32)> {
@@ -453,6 +594,42 @@ impl Host for World<'_> {
             (self.model.eval(&self.cx.terms, t) == map).then_some(())?;
             Some((m.key_size?, m.value_size?))
         })
+    }
+}
+
+/// Whether two constants to be patched are the same but for the register they go to.
+fn same_shape(a: Insn, b: Insn) -> bool {
+    match (a, b) {
+        (Insn::Mov { width, src, .. }, Insn::Mov { width: w, src: s, .. }) => width == w && src == s,
+        (Insn::LoadImm64 { kind, imm, .. }, Insn::LoadImm64 { kind: k, imm: i, .. }) => kind == k && imm == i,
+        _ => false,
+    }
+}
+
+/// How many argument registers a call has.
+fn arity(op: &Op, env: &Env) -> usize {
+    match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::Call(_), Some(Symbol::Func { name })) => (env.callee_args)(name).unwrap_or(5),
+        _ => 5,
+    }
+}
+
+/// Whether the callee sees the same frame from the lowest address on that it is given. What helpers with
+/// known buffers read is in the trace.
+fn same_frame(cpu: &Cpu, op: &Op, old: &[u8]) -> bool {
+    let known = match op.insn {
+        Insn::Call(bpf_isa::Call::Helper(id)) => Helper::get(id).is_some_and(|h| !h.calls_back),
+        _ => false,
+    };
+    let top = cpu.register(Reg::R10).unwrap_or(0);
+    let below = |v: u64| top.wrapping_sub(v) as usize;
+    let given = cpu.trace.last().into_iter().flat_map(|e| &e.args).filter_map(|a| match a {
+        ArgValue::Plain(v) if cpu.in_stack(*v) => Some(below(*v)),
+        _ => None,
+    });
+    match given.max() {
+        Some(n) if !known && n <= old.len() => cpu.frame()[old.len() - n..] == old[old.len() - n..],
+        _ => true,
     }
 }
 
@@ -466,9 +643,9 @@ fn words(call: &Call) -> String {
         .args
         .iter()
         .map(|a| match a {
-            bpf_semantics::interp::ArgValue::Plain(v) => format!("{v:#x}"),
-            bpf_semantics::interp::ArgValue::StackBuffer => "stack".into(),
-            bpf_semantics::interp::ArgValue::Uninitialised => "?".into(),
+            ArgValue::Plain(v) => format!("{v:#x}"),
+            ArgValue::StackBuffer => "stack".into(),
+            ArgValue::Uninitialised => "?".into(),
         })
         .collect();
     let mut s = format!("{}({})", call.call, args.join(", "));
@@ -479,55 +656,71 @@ fn words(call: &Call) -> String {
     s
 }
 
+/// A difference, and how each side left what differs, where its result does not tell.
+struct Found {
+    difference: String,
+    states: [Option<String>; 2],
+}
+
+impl Found {
+    fn new(difference: impl Into<String>) -> Found {
+        Found { difference: difference.into(), states: [None, None] }
+    }
+}
+
 fn compare(
     a: &Result<u64, Fault>,
     b: &Result<u64, Fault>,
     old: &Recording,
     new: &Recording,
     bits: u32,
-) -> Option<String> {
+    places: &Places,
+) -> Option<Found> {
     // The old program runs to its end on every input, or the world was not good enough for it.
     let x = a.as_ref().ok()?;
     if let Some(d) = &new.diverged {
-        return Some(d.clone());
+        return Some(Found::new(d.clone()));
     }
     let y = match b {
         Ok(y) => y,
         Err(Fault::Unmodelled(_)) => return None,
-        Err(f) => return Some(format!("the new function {f}")),
+        Err(f) => return Some(Found::new(format!("the new function fails: {f}"))),
     };
     if old.calls.len() > new.calls.len() {
-        return Some(format!("call {} is missing: {}", new.calls.len() + 1, words(&old.calls[new.calls.len()])));
+        let missing = words(&old.calls[new.calls.len()]);
+        return Some(Found::new(format!("call {} is missing: {missing}", new.calls.len() + 1)));
     }
     if old.ctx_stores != new.ctx_stores {
-        return Some("stores to the context differ".into());
+        let n = old.ctx_stores.iter().zip(&new.ctx_stores).take_while(|(p, q)| p == q).count();
+        let at = |r: &Recording| match r.ctx_stores.get(n) {
+            Some((_, off, bytes, v)) => format!("{v:#x} to the {bytes} bytes of the context at {off}"),
+            None => "nothing".into(),
+        };
+        let (p, q) = (at(old), at(new));
+        return Some(Found {
+            difference: format!("store {} to the context: {p}, and {q} in the new one", n + 1),
+            states: [Some(format!("storing {p}")), Some(format!("storing {q}"))],
+        });
     }
     let mut keys: Vec<&u64> = old.last.keys().chain(new.last.keys()).collect();
     keys.sort_unstable();
     for k in keys {
-        let at = |r: &Recording| r.last.get(k).or(old.read.get(k)).copied();
+        let at = |r: &Recording| r.last.get(k).or(old.read.get(k)).or(new.read.get(k)).copied();
         let (p, q) = (at(old).unwrap_or(0), at(new).unwrap_or(0));
         if p != q {
-            return Some(format!("the byte at {} ends as {p:#04x}, and as {q:#04x} in the new one", place_words(*k)));
+            let place = places.words(*k);
+            return Some(Found {
+                difference: format!("the byte at {place} ends as {p:#04x}, and as {q:#04x} in the new one"),
+                states: [p, q].map(|v| Some(format!("leaving {v:#04x} at {place}"))),
+            });
         }
     }
-    if low(*x, bits) != low(*y, bits) {
-        return Some(format!("the result is {:#x}, and {:#x} in the new one", low(*x, bits), low(*y, bits)));
-    }
-    None
-}
-
-fn place_words(address: u64) -> String {
-    match address {
-        a if (PACKET..PACKET + PACKET_BYTES).contains(&a) => format!("packet[{}]", a - PACKET),
-        a if in_ctx(a) => format!("context[{}]", a - CTX),
-        a if a >= OBJECTS => format!("object {} + {}", (a - OBJECTS) / OBJECT_BYTES, (a - OBJECTS) % OBJECT_BYTES),
-        a => format!("{a:#x}"),
-    }
+    let (p, q) = (low(*x, bits), low(*y, bits));
+    (p != q).then(|| Found::new(format!("the result is {p:#x}, and {q:#x} in the new one")))
 }
 
 /// The input in words, as far as the old function looked at it.
-fn describe(cx: &Context, model: &Model, recording: &Recording) -> Vec<String> {
+fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places) -> Vec<String> {
     let mut out = Vec::new();
     let mut vars = cx.variables();
     vars.sort_by_key(|(_, t, _)| *t);
@@ -535,8 +728,8 @@ fn describe(cx: &Context, model: &Model, recording: &Recording) -> Vec<String> {
         let v = model.eval(&cx.terms, t);
         match key {
             VarKey::CtxField(off, n, _) => out.push(format!("context field of {n} bytes at {off} = {v:#x}")),
-            VarKey::PacketPointer(..) if meaning == Meaning::Pointer(Region::PacketEnd) => {
-                out.push(format!("packet of {} bytes", v.wrapping_sub(PACKET)));
+            VarKey::PacketPointer(..) if meaning == Meaning::Pointer(Region::PacketEnd) && is_entry(cx, &key) => {
+                out.push(format!("packet of {} bytes", v.wrapping_sub(PACKET_START)));
             }
             VarKey::EntryReg(n) => out.push(format!("r{n} = {v:#x}")),
             _ => {}
@@ -545,7 +738,7 @@ fn describe(cx: &Context, model: &Model, recording: &Recording) -> Vec<String> {
     let mut bytes: Vec<(&u64, &u8)> = recording.read.iter().collect();
     bytes.sort_unstable();
     for (a, b) in bytes.into_iter().take(64) {
-        out.push(format!("{} = {b:#04x}", place_words(*a)));
+        out.push(format!("{} = {b:#04x}", places.words(*a)));
     }
     for (i, (call, (r0, _))) in recording.calls.iter().zip(&recording.effects).enumerate() {
         out.push(format!("call {} {} returns {r0:#x}", i + 1, words(call)));

@@ -298,7 +298,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// A call about which only its inputs are known.
     fn opaque_call(&mut self, op: &Op, nargs: usize) -> Result<(), Stop> {
         let args: Vec<TermId> = (1..=nargs).map(|i| self.state.regs[i]).collect();
-        let reaches = args.iter().any(|a| self.cx.may_reach_stack(*a));
+        let reaches = !self.cx.frame_secret || args.iter().any(|a| self.cx.may_reach_stack(*a));
         let mut mems = self.outside();
         if reaches {
             mems = self.with_stack(mems);
@@ -320,9 +320,10 @@ impl<'c, 'e> Sym<'c, 'e> {
         }
         let mut args: Vec<TermId> = Vec::new();
         let mut mems = if h.pure_read { self.shared_memories() } else { self.outside() };
-        let mut whole_stack = h.indirect;
+        // Addresses of the frame in what it reads are spilled there, or have leaked.
+        let mut whole_stack = h.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
         let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
-        let mut lose_stack = false;
+        let mut lose_stack = whole_stack && h.map_write;
         for (i, a) in h.args.iter().enumerate() {
             let value = self.state.regs[i + 1];
             if *a == Arg::Vararg

@@ -340,6 +340,12 @@ impl Terms {
                     let s = self.sum(top, narrow, k);
                     return self.extract(s, lo, bits);
                 }
+                // All multiples of 2^lo: their quotients add up.
+                let low = mask(lo);
+                if k & low == 0 && terms.iter().all(|(x, _)| self.meta[x.index()].kz & low == low) {
+                    let narrow = terms.iter().map(|(x, c)| (self.extract(*x, lo, bits), *c)).collect();
+                    return self.sum(bits, narrow, k >> lo);
+                }
                 self.slice_node(t, lo, bits, kz, ko)
             }
             Node::Mul(a, b) => {
