@@ -18,15 +18,18 @@ use crate::unit::Unit;
 pub(crate) struct Gate {
     /// Verdict on the original, or why there is none.
     before: Result<ObjectVerdict, String>,
-    load: LoadOptions,
+    judge: Judge,
 }
+
+/// Gives the verdict on an object: the kernel, or in tests something stricter.
+type Judge = Box<dyn Fn(&[u8]) -> Result<ObjectVerdict, String>>;
 
 impl Gate {
     /// Loads the original.
     pub(crate) fn new(input: &[u8], options: &Options) -> Gate {
         let mut load = LoadOptions { program_type: options.program_type.clone() };
         if !options.kernel {
-            return Gate { before: Err("switched off".into()), load };
+            return Gate { before: Err("switched off".into()), judge: kernel(load) };
         }
         let mut before = bpf_kernel::load_object(input, &load).map_err(|e| e.to_string());
         // A section name that tells libbpf nothing: try the types such objects are made for.
@@ -42,7 +45,7 @@ impl Gate {
                 }
             }
         }
-        Gate { before, load }
+        Gate { before, judge: kernel(load) }
     }
 
     /// The functions' names whose programs loaded before and do not now.
@@ -58,8 +61,12 @@ impl Gate {
     }
 
     fn ask(&self, bytes: &[u8]) -> Result<ObjectVerdict, String> {
-        bpf_kernel::load_object(bytes, &self.load).map_err(|e| e.to_string())
+        (self.judge)(bytes)
     }
+}
+
+fn kernel(load: LoadOptions) -> Judge {
+    Box::new(move |bytes| bpf_kernel::load_object(bytes, &load).map_err(|e| e.to_string()))
 }
 
 fn unnamed(v: &ObjectVerdict) -> bool {
@@ -267,4 +274,68 @@ fn record(
         c.report.kernel_after = after.as_ref().and_then(|v| v.programs.iter().find(mine)).map(words);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bpf_isa::Insn;
+    use bpf_kernel::ProgramType;
+
+    const OBJECT: &[u8] = include_bytes!("../../../examples/globals.o");
+
+    /// A verifier that knows no atomics.
+    fn without_atomics(bytes: &[u8]) -> Result<ObjectVerdict, String> {
+        let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+        let programs = (0..object.functions().len())
+            .filter(|i| is_program(&object, *i))
+            .map(|i| {
+                let f = &object.functions()[i];
+                let code = bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default();
+                let atomic = code.iter().any(|(_, insn)| matches!(insn, Insn::Atomic { .. }));
+                let verdict = match atomic {
+                    true => Verdict::Rejected { errno: 22, log: "no atomics here".into() },
+                    false => Verdict::Accepted,
+                };
+                ProgramVerdict {
+                    name: f.name.clone(),
+                    section: f.section.clone(),
+                    kind: ProgramType::XDP,
+                    slots: f.slots,
+                    verdict,
+                    stats: None,
+                    info: None,
+                }
+            })
+            .collect();
+        Ok(ObjectVerdict { programs, not_loadable: None })
+    }
+
+    #[test]
+    fn only_the_refused_rewrite_is_taken_back() {
+        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let settings = Settings::default();
+        let none = rustc_hash::FxHashSet::default();
+        let mut candidates: Vec<Candidate> = (0..unit.object.functions().len())
+            .map(|i| function(&unit, i, true, &settings, &none, usize::MAX))
+            .collect();
+        let mut object = unit.object.clone();
+        for c in &candidates {
+            place(&mut object, c).expect("it fits");
+        }
+        let write = WriteOptions { keep_debug: false };
+        let accepted = |o: &Object| {
+            without_atomics(&o.write(&write).expect("it is written").bytes).expect("it parses").is_accepted()
+        };
+        assert!(accepted(&unit.object) && !accepted(&object), "the example no longer tempts the optimizer");
+        let gate = Gate { before: without_atomics(OBJECT), judge: Box::new(without_atomics) };
+        let mut report = Report::default();
+        settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report).expect("it settles");
+        assert!(accepted(&object), "{}", report.gate);
+        assert!(report.dropped > 0, "{}", report.gate);
+        assert!(candidates.iter().all(|c| c.report.untouched.is_none()), "a whole function was given up");
+        let (before, after) =
+            candidates.iter().fold((0, 0), |(a, b), c| (a + c.report.slots_before, b + c.report.slots_after));
+        assert!(after < before, "everything was given up");
+    }
 }

@@ -153,37 +153,57 @@ fn newer_instructions() -> Vec<Trap> {
             .right("r0 = r1; r0 <<= 56; r0 s>>= 56; exit"),
         trap("32-bit movsx is zero-extended", SUB, "w0 = (s8)w1; exit", "r0 = (s8)r1; exit")
             .right("r0 = (s8)r1; w0 = w0; exit"),
-        trap("ldsx repeats the sign", SUB,
+        trap(
+            "ldsx repeats the sign",
+            SUB,
             "*(u64 *)(r10 - 8) = r1; r0 = *(s16 *)(r10 - 8); exit",
-            "*(u64 *)(r10 - 8) = r1; r0 = *(u16 *)(r10 - 8); exit")
+            "*(u64 *)(r10 - 8) = r1; r0 = *(u16 *)(r10 - 8); exit",
+        )
         .right("r0 = (s16)r1; exit"),
-        trap("bswap16 clears the bits above", SUB,
+        trap(
+            "bswap16 clears the bits above",
+            SUB,
             "r0 = r1; r0 = bswap16 r0; exit",
-            "r0 = r1; r0 = bswap64 r0; r0 s>>= 48; exit")
+            "r0 = r1; r0 = bswap64 r0; r0 s>>= 48; exit",
+        )
         .right("r0 = r1; r0 = bswap32 r0; r0 >>= 16; exit"),
-        trap("gotol to another place", SUB,
+        trap(
+            "gotol to another place",
+            SUB,
             "if r1 == 0 goto a; gotol b; a: r0 = 1; exit; b: r0 = 2; exit",
-            "if r1 == 0 goto b; gotol a; a: r0 = 1; exit; b: r0 = 2; exit")
+            "if r1 == 0 goto b; gotol a; a: r0 = 1; exit; b: r0 = 2; exit",
+        )
         .right("if r1 != 0 goto b; r0 = 1; exit; b: r0 = 2; exit"),
-        trap("fetch_add gives the old value", XDP,
+        trap(
+            "fetch_add gives the old value",
+            XDP,
             with("r1 = 3; r1 = atomic_fetch_add((u64 *)(r6 + 0), r1)", "r0 = r1"),
-            with("r1 = 3; r1 = atomic_fetch_add((u64 *)(r6 + 0), r1)", "r0 = r1; r0 += 3")),
-        trap("a 32-bit fetch_or zero-extends", XDP,
-            with(or32, "r0 = r1; r0 >>= 32"), with(or32, "r0 = -1; r0 >>= 32"))
-        .right(with(or32, "r0 = 0")),
-        trap("xchg gives the old value", XDP,
+            with("r1 = 3; r1 = atomic_fetch_add((u64 *)(r6 + 0), r1)", "r0 = r1; r0 += 3"),
+        ),
+        trap("a 32-bit fetch_or zero-extends", XDP, with(or32, "r0 = r1; r0 >>= 32"), with(or32, "r0 = -1; r0 >>= 32"))
+            .right(with(or32, "r0 = 0")),
+        trap(
+            "xchg gives the old value",
+            XDP,
             with("r1 = 5; r1 = xchg_64(r6 + 0, r1)", "r0 = r1"),
-            with("r1 = 5; r1 = xchg_64(r6 + 0, r1)", "r0 = 5")),
-        trap("cmpxchg compares with r0", XDP,
-            with(swap, "w0 = 0"), with(swap, "w0 = 0").replace("r0 = 7", "r0 = 8")),
+            with("r1 = 5; r1 = xchg_64(r6 + 0, r1)", "r0 = 5"),
+        ),
+        trap("cmpxchg compares with r0", XDP, with(swap, "w0 = 0"), with(swap, "w0 = 0").replace("r0 = 7", "r0 = 8")),
         trap("cmpxchg gives the old value in r0", XDP, with(swap, "r0 += 1"), with(swap, "r0 = 8")),
-        trap("a 32-bit cmpxchg zero-extends r0 even if it succeeds", XDP,
-            with(swap32, "r0 >>= 32"), with(swap32, "if w0 != -1 goto a; r0 = -1; a: r0 >>= 32"))
+        trap(
+            "a 32-bit cmpxchg zero-extends r0 even if it succeeds",
+            XDP,
+            with(swap32, "r0 >>= 32"),
+            with(swap32, "if w0 != -1 goto a; r0 = -1; a: r0 >>= 32"),
+        )
         .right(with(swap32, "r0 = 0")),
         trap("an atomic dropped", XDP, with("r1 = 1; lock *(u64 *)(r6 + 0) += r1", "w0 = 1"), with("", "w0 = 1")),
-        trap("a 64-bit atomic carries into the upper half", XDP,
+        trap(
+            "a 64-bit atomic carries into the upper half",
+            XDP,
             with("r1 = 1; lock *(u64 *)(r6 + 0) += r1", "w0 = 1"),
-            with("r1 = 1; lock *(u32 *)(r6 + 0) += r1", "w0 = 1")),
+            with("r1 = 1; lock *(u32 *)(r6 + 0) += r1", "w0 = 1"),
+        ),
     ]
 }
 
@@ -192,30 +212,50 @@ fn newer_instructions() -> Vec<Trap> {
 fn context() -> Vec<Trap> {
     let two = "r2 = *(u32 *)(r1 + 0); r3 = *(u32 *)(r1 + 4)";
     vec![
-        trap("neighbouring context fields are not one word", SKB,
+        trap(
+            "neighbouring context fields are not one word",
+            SKB,
             "r0 = *(u32 *)(r1 + 0); r2 = *(u32 *)(r1 + 4); r0 += r2; exit",
-            "r0 = *(u64 *)(r1 + 0); r2 = r0; r2 >>= 32; r0 += r2; exit")
+            "r0 = *(u64 *)(r1 + 0); r2 = r0; r2 >>= 32; r0 += r2; exit",
+        )
         .right("r2 = *(u32 *)(r1 + 4); r0 = *(u32 *)(r1 + 0); r0 += r2; exit"),
-        trap("part of a field that allows no part", XDP,
+        trap(
+            "part of a field that allows no part",
+            XDP,
             "r0 = *(u32 *)(r1 + 16); r0 &= 255; exit",
-            "r0 = *(u8 *)(r1 + 16); exit"),
-        trap("the wrong part of a field that allows parts", SKB,
+            "r0 = *(u8 *)(r1 + 16); exit",
+        ),
+        trap(
+            "the wrong part of a field that allows parts",
+            SKB,
             "r0 = *(u32 *)(r1 + 8); r0 &= 255; exit",
-            "r0 = *(u8 *)(r1 + 11); exit")
+            "r0 = *(u8 *)(r1 + 11); exit",
+        )
         .right("r0 = *(u8 *)(r1 + 8); exit"),
-        trap("the 32-bit field `data` is a 64-bit pointer", XDP, "r0 = *(u32 *)(r1 + 0); r0 >>= 32; exit", "w0 = 0; exit"),
-        trap("part of the field `data`", XDP,
+        trap(
+            "part of the field `data`",
+            XDP,
             "r0 = *(u32 *)(r1 + 0); r0 &= 0xffff; exit",
-            "r0 = *(u16 *)(r1 + 0); exit"),
-        trap("the order of context stores", SKB,
+            "r0 = *(u16 *)(r1 + 0); exit",
+        ),
+        trap(
+            "the order of context stores",
+            SKB,
             "r2 = 1; *(u32 *)(r1 + 8) = r2; r2 = 2; *(u32 *)(r1 + 8) = r2; w0 = 0; exit",
-            "r2 = 2; *(u32 *)(r1 + 8) = r2; r2 = 1; *(u32 *)(r1 + 8) = r2; w0 = 0; exit"),
-        trap("a context store dropped", SKB,
+            "r2 = 2; *(u32 *)(r1 + 8) = r2; r2 = 1; *(u32 *)(r1 + 8) = r2; w0 = 0; exit",
+        ),
+        trap(
+            "a context store dropped",
+            SKB,
             "r2 = *(u32 *)(r1 + 0); *(u32 *)(r1 + 8) = r2; w0 = 0; exit",
-            "w0 = 0; exit"),
-        trap("cb[] is memory: its halves merged the wrong way round", SKB,
+            "w0 = 0; exit",
+        ),
+        trap(
+            "cb[] is memory: its halves merged the wrong way round",
+            SKB,
             format!("{two}; *(u32 *)(r1 + 48) = r2; *(u32 *)(r1 + 52) = r3; w0 = 0; exit"),
-            format!("{two}; r2 <<= 32; r2 |= r3; *(u64 *)(r1 + 48) = r2; w0 = 0; exit"))
+            format!("{two}; r2 <<= 32; r2 |= r3; *(u64 *)(r1 + 48) = r2; w0 = 0; exit"),
+        )
         .right(format!("{two}; r3 <<= 32; r2 |= r3; *(u64 *)(r1 + 48) = r2; w0 = 0; exit")),
     ]
 }
@@ -234,14 +274,24 @@ fn packet() -> Vec<Trap> {
     vec![
         trap("a packet pointer from before adjust_head", XDP, moved(load, load), moved(load, ""))
             .right(moved("", load)),
-        trap("a bounds check dropped", XDP,
+        trap(
+            "a bounds check dropped",
+            XDP,
             format!("{limits}; {}", byte(1, 0)),
-            format!("{limits}; r0 = *(u8 *)(r7 + 0); exit")),
-        trap("a bounds check one byte short", XDP,
-            format!("{limits}; {}", byte(2, 1)), format!("{limits}; {}", byte(1, 1))),
-        trap("a packet write dropped", XDP,
+            format!("{limits}; r0 = *(u8 *)(r7 + 0); exit"),
+        ),
+        trap(
+            "a bounds check one byte short",
+            XDP,
+            format!("{limits}; {}", byte(2, 1)),
+            format!("{limits}; {}", byte(1, 1)),
+        ),
+        trap(
+            "a packet write dropped",
+            XDP,
             format!("{limits}; r2 = r7; r2 += 2; w0 = 2; if r2 > r3 goto out; *(u16 *)(r7 + 0) = 8; out: exit"),
-            "w0 = 2; exit"),
+            "w0 = 2; exit",
+        ),
     ]
 }
 
@@ -255,32 +305,53 @@ fn stack() -> Vec<Trap> {
     let sum = "r1 = r10; r1 += -16; call sum; exit";
     let count = "*(u64 *)(r10 - 8) = 0; w1 = 4; r2 = &count_up; r3 = r10; r3 += -8; r4 = 0; call 181";
     vec![
-        trap("a spill that is partly overwritten", SUB,
+        trap(
+            "a spill that is partly overwritten",
+            SUB,
             "*(u64 *)(r10 - 8) = r1; *(u8 *)(r10 - 8) = r2; r0 = *(u64 *)(r10 - 8); exit",
-            "r0 = r1; exit")
+            "r0 = r1; exit",
+        )
         .right("r0 = r1; r0 &= -256; r2 &= 255; r0 |= r2; exit"),
-        trap("two halves merged the wrong way round", SUB,
+        trap(
+            "two halves merged the wrong way round",
+            SUB,
             "*(u32 *)(r10 - 8) = r1; *(u32 *)(r10 - 4) = r2; r0 = *(u64 *)(r10 - 8); exit",
-            "r1 <<= 32; w2 = w2; r1 |= r2; r0 = r1; exit")
+            "r1 <<= 32; w2 = w2; r1 |= r2; r0 = r1; exit",
+        )
         .right("w1 = w1; r2 <<= 32; r1 |= r2; r0 = r1; exit"),
-        trap("the key that a lookup reads", XDP,
+        trap(
+            "the key that a lookup reads",
+            XDP,
             format!("{queue}; *(u32 *)(r10 - 4) = 0; *(u32 *)(r10 - 4) = r2; {lookup}"),
-            format!("{queue}; *(u32 *)(r10 - 4) = 0; {lookup}"))
+            format!("{queue}; *(u32 *)(r10 - 4) = 0; {lookup}"),
+        )
         .right(format!("{queue}; *(u32 *)(r10 - 4) = r2; {lookup}")),
-        trap("a key stored after the lookup", XDP,
+        trap(
+            "a key stored after the lookup",
+            XDP,
             "*(u32 *)(r10 - 4) = 0; *(u32 *)(r10 - 4) = 7; r2 = r10; r2 += -4; r1 = &counts; call 1; w0 = 1; exit",
-            "*(u32 *)(r10 - 4) = 0; r2 = r10; r2 += -4; r1 = &counts; call 1; *(u32 *)(r10 - 4) = 7; w0 = 1; exit"),
-        trap("a buffer that a helper writes", EVENT,
+            "*(u32 *)(r10 - 4) = 0; r2 = r10; r2 += -4; r1 = &counts; call 1; *(u32 *)(r10 - 4) = 7; w0 = 1; exit",
+        ),
+        trap(
+            "a buffer that a helper writes",
+            EVENT,
             format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {comm}; r0 = *(u64 *)(r10 - 16); exit"),
-            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {comm}; r0 = 0; exit"))
+            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {comm}; r0 = 0; exit"),
+        )
         .right(format!("{comm}; r0 = *(u64 *)(r10 - 16); exit")),
-        trap("a buffer that a subprogram reads", XDP,
+        trap(
+            "a buffer that a subprogram reads",
+            XDP,
             format!("{queue}; *(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; *(u64 *)(r10 - 8) = r2; {sum}"),
-            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {sum}"))
+            format!("{queue}; *(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {sum}"),
+        )
         .right(format!("{queue}; *(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = r2; {sum}")),
-        trap("a variable that a callback changes", XDP,
+        trap(
+            "a variable that a callback changes",
+            XDP,
             format!("{count}; r0 = *(u64 *)(r10 - 8); exit"),
-            format!("{count}; r0 = 0; exit")),
+            format!("{count}; r0 = 0; exit"),
+        ),
     ]
 }
 
@@ -298,18 +369,25 @@ fn aliasing() -> Vec<Trap> {
         )
     };
     let updated = |last: &str| {
-        found("counts", &format!(
-            "r8 = *(u64 *)(r6 + 0); *(u64 *)(r10 - 24) = 5; *(u64 *)(r10 - 16) = 5;
+        found(
+            "counts",
+            &format!(
+                "r8 = *(u64 *)(r6 + 0); *(u64 *)(r10 - 24) = 5; *(u64 *)(r10 - 16) = 5;
              r1 = &counts; r2 = r10; r2 += -4; r3 = r10; r3 += -24; r4 = 0; call 2; {last}; r0 += r8; exit"
-        ))
+            ),
+        )
     };
     vec![
         trap("two lookups in one map may give one element", XDP, one_map("r0 = *(u64 *)(r6 + 0)"), one_map("r0 = 1")),
         trap("two lookups in different maps never do", XDP, two_maps("r0 = *(u64 *)(r6 + 0)"), two_maps("r0 = 2"))
             .right(two_maps("r0 = 1")),
         trap("skb_store_bytes writes the packet", SKB, stored("r0 = *(u8 *)(r7 + 0)"), stored("r0 = r8")),
-        trap("map_update_elem writes the element that was looked up", XDP,
-            updated("r0 = *(u64 *)(r6 + 0)"), updated("r0 = r8")),
+        trap(
+            "map_update_elem writes the element that was looked up",
+            XDP,
+            updated("r0 = *(u64 *)(r6 + 0)"),
+            updated("r0 = r8"),
+        ),
     ]
 }
 
@@ -319,20 +397,24 @@ fn aliasing() -> Vec<Trap> {
 fn loader() -> Vec<Trap> {
     vec![
         trap("a .rodata value is not constant", XDP, "r1 = &limit; r0 = *(u32 *)(r1 + 0); exit", "w0 = 100; exit"),
-        trap("code that .rodata guards", XDP,
+        trap(
+            "code that .rodata guards",
+            XDP,
             "r1 = &limit; r1 = *(u32 *)(r1 + 0); w0 = 1; if r1 != 0 goto out; w0 = 2; out: exit",
-            "w0 = 1; exit")
+            "w0 = 1; exit",
+        )
         .right("r1 = &limit; r1 = *(u32 *)(r1 + 0); w0 = 2; if r1 == 0 goto out; w0 = 1; out: exit"),
         trap("an immediate with a CO-RE record is not constant", EVENT, "r0 = core; exit", "r0 = 4; exit")
             .right("r1 = core; r0 = r1; exit"),
-        trap("a CO-RE record lost", EVENT,
-            "r6 = core; call 14; r0 += r6; exit",
-            "r6 = 4; call 14; r0 += r6; exit")
-        .right("call 14; r6 = core; r0 += r6; exit"),
+        trap("a CO-RE record lost", EVENT, "r6 = core; call 14; r0 += r6; exit", "r6 = 4; call 14; r0 += r6; exit")
+            .right("call 14; r6 = core; r0 += r6; exit"),
         trap("a write to global data dropped", XDP, "r1 = &seen; *(u64 *)(r1 + 0) = 1; w0 = 2; exit", "w0 = 2; exit"),
-        trap("a write to other global data", XDP,
+        trap(
+            "a write to other global data",
+            XDP,
             "r1 = &seen; *(u64 *)(r1 + 0) = 1; w0 = 2; exit",
-            "r1 = &dropped; *(u64 *)(r1 + 0) = 1; w0 = 2; exit"),
+            "r1 = &dropped; *(u64 *)(r1 + 0) = 1; w0 = 2; exit",
+        ),
     ]
 }
 
@@ -348,38 +430,62 @@ fn calls() -> Vec<Trap> {
     };
     vec![
         trap("r1 dies at a call", SUB, "r6 = r1; call 5; r0 = r6; exit", "call 5; r0 = r1; exit"),
-        trap("calls reordered", SUB,
+        trap(
+            "calls reordered",
+            SUB,
             "call 5; r6 = r0; call 14; r0 -= r6; exit",
-            "call 14; r6 = r0; call 5; r0 -= r6; exit"),
+            "call 14; r6 = r0; call 5; r0 -= r6; exit",
+        ),
         trap("a call dropped because its result is not used", SUB, "call 7; r0 = 0; exit", "r0 = 0; exit"),
-        trap("32-bit arithmetic on a pointer", XDP,
+        trap(
+            "32-bit arithmetic on a pointer",
+            XDP,
             format!("{key}; w0 = 2; exit"),
-            format!("{key}; w0 = 2; exit").replace("r2 += -4", "w2 += -4")),
-        trap("the edges of a null check swapped", XDP,
+            format!("{key}; w0 = 2; exit").replace("r2 += -4", "w2 += -4"),
+        ),
+        trap(
+            "the edges of a null check swapped",
+            XDP,
             format!("{key}; if r0 == 0 goto out; w0 = 1; exit; out: w0 = 2; exit"),
-            format!("{key}; if r0 != 0 goto out; w0 = 1; exit; out: w0 = 2; exit"))
+            format!("{key}; if r0 != 0 goto out; w0 = 1; exit; out: w0 = 2; exit"),
+        )
         .right(format!("{key}; if r0 != 0 goto out; w0 = 2; exit; out: w0 = 1; exit")),
-        trap("a null check dropped", XDP,
+        trap(
+            "a null check dropped",
+            XDP,
             format!("{key}; if r0 == 0 goto out; w0 = 1; exit; out: w0 = 2; exit"),
-            format!("{key}; w0 = 1; exit")),
+            format!("{key}; w0 = 1; exit"),
+        ),
         trap("another map", XDP, found("counts", "w0 = 1; exit"), found("totals", "w0 = 1; exit")),
         trap("another subprogram", XDP, "r1 = 1; r2 = 2; call mix; exit", "r1 = 1; r2 = 2; call blend; exit"),
         trap("another argument", XDP, "r1 = 1; r2 = 2; call mix; exit", "r1 = 1; r2 = 3; call mix; exit")
             .right("r2 = 2; r1 = 1; call mix; exit"),
         trap("another callback", XDP, callback("count_up"), callback("count_down")),
-        trap("memory that the tail-called program sees", XDP,
+        trap(
+            "memory that the tail-called program sees",
+            XDP,
             format!("r6 = r1; {write}; {tail}; w0 = 0; exit"),
-            format!("r6 = r1; {tail}; w0 = 0; exit")),
-        trap("a write moved behind a tail call", XDP,
-            format!("r6 = r1; {write}; {tail}; w0 = 0; exit"),
-            format!("r6 = r1; {tail}; {write}; w0 = 0; exit")),
-        trap("another index of a tail call", XDP,
             format!("r6 = r1; {tail}; w0 = 0; exit"),
-            format!("r6 = r1; {tail}; w0 = 0; exit").replace("w3 = 1", "w3 = 2")),
+        ),
+        trap(
+            "a write moved behind a tail call",
+            XDP,
+            format!("r6 = r1; {write}; {tail}; w0 = 0; exit"),
+            format!("r6 = r1; {tail}; {write}; w0 = 0; exit"),
+        ),
+        trap(
+            "another index of a tail call",
+            XDP,
+            format!("r6 = r1; {tail}; w0 = 0; exit"),
+            format!("r6 = r1; {tail}; w0 = 0; exit").replace("w3 = 1", "w3 = 2"),
+        ),
         trap("a subprogram returns 64 bits", SUB, "r0 = r1; exit", "w0 = w1; exit"),
-        trap("a hook reads 32 bits of the result, not 16", XDP,
+        trap(
+            "a hook reads 32 bits of the result, not 16",
+            XDP,
             "r0 = *(u32 *)(r1 + 16); exit",
-            "r0 = *(u32 *)(r1 + 16); r0 &= 0xffff; exit")
+            "r0 = *(u32 *)(r1 + 16); r0 &= 0xffff; exit",
+        )
         .right("r0 = *(u32 *)(r1 + 16); r2 = -1; r2 <<= 32; r0 |= r2; exit"),
     ]
 }
@@ -389,42 +495,89 @@ fn rules() -> Vec<Trap> {
     let element = |body: &str| found("counts", &format!("{body}; w0 = 1; exit"));
     let (load, store) = ("r1 = *(u64 *)(r6 + 0)", "*(u64 *)(r6 + 0) = r1");
     vec![
-        trap("a second read of a map value", XDP,
+        trap(
+            "a second read of a map value",
+            XDP,
             found("counts", "r0 = *(u64 *)(r6 + 0); r0 += r0; exit"),
-            found("counts", "r0 = *(u64 *)(r6 + 0); r1 = *(u64 *)(r6 + 0); r0 += r1; exit"))
+            found("counts", "r0 = *(u64 *)(r6 + 0); r1 = *(u64 *)(r6 + 0); r0 += r1; exit"),
+        )
         .right(found("counts", "r0 = *(u64 *)(r6 + 0); r0 <<= 1; exit")),
-        trap("a second read of global data", XDP,
+        trap(
+            "a second read of global data",
+            XDP,
             "r1 = &seen; r0 = *(u64 *)(r1 + 0); r0 += r0; exit",
-            "r1 = &seen; r0 = *(u64 *)(r1 + 0); r2 = *(u64 *)(r1 + 0); r0 += r2; exit"),
-        trap("a map write moved across a call", XDP,
-            element("*(u64 *)(r6 + 0) = 1; call 5"), element("call 5; *(u64 *)(r6 + 0) = 1")),
-        trap("an intermediate value", XDP,
-            element("*(u64 *)(r6 + 0) = 2"), element("*(u64 *)(r6 + 0) = 1; *(u64 *)(r6 + 0) = 2"))
+            "r1 = &seen; r0 = *(u64 *)(r1 + 0); r2 = *(u64 *)(r1 + 0); r0 += r2; exit",
+        ),
+        trap(
+            "a map write moved across a call",
+            XDP,
+            element("*(u64 *)(r6 + 0) = 1; call 5"),
+            element("call 5; *(u64 *)(r6 + 0) = 1"),
+        ),
+        trap(
+            "an intermediate value",
+            XDP,
+            element("*(u64 *)(r6 + 0) = 2"),
+            element("*(u64 *)(r6 + 0) = 1; *(u64 *)(r6 + 0) = 2"),
+        )
         .right(element("r1 = 2; *(u64 *)(r6 + 0) = r1")),
-        trap("a 64-bit write split", XDP,
-            element("*(u64 *)(r6 + 0) = 1"), element("*(u32 *)(r6 + 0) = 1; *(u32 *)(r6 + 4) = 0")),
-        trap("a 64-bit read-modify-write narrowed", XDP,
+        trap(
+            "a 64-bit write split",
+            XDP,
+            element("*(u64 *)(r6 + 0) = 1"),
+            element("*(u32 *)(r6 + 0) = 1; *(u32 *)(r6 + 4) = 0"),
+        ),
+        trap(
+            "a 64-bit read-modify-write narrowed",
+            XDP,
             element(&format!("{load}; r1 |= 1; {store}")),
-            element("r1 = *(u8 *)(r6 + 0); r1 |= 1; *(u8 *)(r6 + 0) = r1")),
-        trap("a write that writes back what was read", XDP,
+            element("r1 = *(u8 *)(r6 + 0); r1 |= 1; *(u8 *)(r6 + 0) = r1"),
+        ),
+        trap(
+            "a write that writes back what was read",
+            XDP,
             found("counts", &format!("{load}; r0 = r1; exit")),
-            found("counts", &format!("{load}; {store}; r0 = r1; exit"))),
-        trap("an atomic split into load and store", XDP,
-            element("r1 = 1; lock *(u64 *)(r6 + 0) += r1"), element(&format!("{load}; r1 += 1; {store}"))),
-        trap("a packet read that was not there", XDP,
+            found("counts", &format!("{load}; {store}; r0 = r1; exit")),
+        ),
+        trap(
+            "an atomic split into load and store",
+            XDP,
+            element("r1 = 1; lock *(u64 *)(r6 + 0) += r1"),
+            element(&format!("{load}; r1 += 1; {store}")),
+        ),
+        // No run: the interpreter loads no more than the 32 bits of the field.
+        trap(
+            "the 32-bit field `data` is a 64-bit pointer",
+            XDP,
+            "r0 = *(u32 *)(r1 + 0); r0 >>= 32; exit",
+            "w0 = 0; exit",
+        ),
+        trap(
+            "a packet read that was not there",
+            XDP,
             "r7 = *(u32 *)(r1 + 0); w0 = 2; exit",
-            "r7 = *(u32 *)(r1 + 0); r2 = *(u8 *)(r7 + 0); w0 = 2; exit"),
-        trap("a dereference before its null check", XDP,
+            "r7 = *(u32 *)(r1 + 0); r2 = *(u8 *)(r7 + 0); w0 = 2; exit",
+        ),
+        trap(
+            "a dereference before its null check",
+            XDP,
             found("counts", "r8 = *(u64 *)(r6 + 0); w0 = 1; if r8 == 0 goto out; exit"),
-            found("counts", "w0 = 1; if r8 == 0 goto out; exit").replace("if r0", "r8 = *(u64 *)(r0 + 0); if r0")),
-        trap("a misaligned stack access", SUB,
+            found("counts", "w0 = 1; if r8 == 0 goto out; exit").replace("if r0", "r8 = *(u64 *)(r0 + 0); if r0"),
+        ),
+        trap(
+            "a misaligned stack access",
+            SUB,
             "*(u32 *)(r10 - 12) = r1; *(u32 *)(r10 - 8) = r2;
              r0 = *(u32 *)(r10 - 12); r3 = *(u32 *)(r10 - 8); r0 += r3; exit",
             "*(u32 *)(r10 - 12) = r1; *(u32 *)(r10 - 8) = r2;
-             r0 = *(u64 *)(r10 - 12); r3 = r0; w0 = w0; r3 >>= 32; r0 += r3; exit"),
-        trap("more stack than before", SUB,
+             r0 = *(u64 *)(r10 - 12); r3 = r0; w0 = w0; r3 >>= 32; r0 += r3; exit",
+        ),
+        trap(
+            "more stack than before",
+            SUB,
             "*(u64 *)(r10 - 8) = r1; call 5; r1 = *(u64 *)(r10 - 8); r0 += r1; exit",
-            "*(u64 *)(r10 - 16) = r1; call 5; r1 = *(u64 *)(r10 - 16); r0 += r1; exit")
+            "*(u64 *)(r10 - 16) = r1; call 5; r1 = *(u64 *)(r10 - 16); r0 += r1; exit",
+        )
         .right("r6 = r1; call 5; r0 += r6; exit"),
     ]
 }

@@ -20,14 +20,16 @@ use crate::term::{MemNode, Node, TermId};
 
 const CTX: u64 = 0x1000_0000;
 const CTX_BYTES: u64 = 0x1000;
-/// Above 4 GiB, so that half of a packet pointer is seen to be half of one.
-const PACKET: u64 = 0x20_0000_0000;
+/// Below 4 GiB: the interpreter loads no more than the 32 bits of the field.
+const PACKET: u64 = 0x2000_0000;
 const PACKET_BYTES: u64 = 0x1_0000;
 /// Where the packet starts at entry: metadata and room for a new head are below.
 const PACKET_START: u64 = PACKET + 0x100;
 const OBJECTS: u64 = 0x40_0000_0000;
 const OBJECT_BYTES: u64 = 0x10_0000;
 const FUEL: u64 = 1 << 22;
+/// Events that are looked at in pairs.
+const MAX_EVENTS: usize = 40;
 /// Offsets of `data_meta` in `xdp_md` and `__sk_buff`.
 const XDP_META: i64 = 8;
 const SKB_META: i64 = 140;
@@ -66,11 +68,21 @@ pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> 
     // The solver likes differences that nobody sees, such as an atomic with another operand that ends
     // the same: then each byte or bit of the result on its own.
     parts.extend(disjuncts(&mut d.context, whole).into_iter().take(MAX_PARTS));
-    parts.into_iter().find_map(|part| try_part(&mut d.context, part, old, new, env))
+    let mut first_apart = |apart: bool| {
+        parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, old, new, env))
+    };
+    first_apart(true).or_else(|| first_apart(false))
 }
 
-fn try_part(cx: &mut Context, part: TermId, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
-    let (model, places) = place(cx, part)?;
+fn try_part(
+    cx: &mut Context,
+    part: TermId,
+    apart: bool,
+    old: &Function,
+    new: &Function,
+    env: &Env,
+) -> Option<Witness> {
+    let (model, places) = place(cx, part, apart)?;
     let cx = &*cx;
     let mut recording = Recording::default();
     let a = run(cx, &model, env, old, &mut recording, None);
@@ -125,7 +137,10 @@ impl Places {
 }
 
 /// Solves again with objects where they cannot be confused.
-fn place(cx: &mut Context, differ: TermId) -> Option<(Model, Places)> {
+///
+/// `apart`: two events that the formula tells apart do differ in what they ask. Without that the answers
+/// may differ all the same, which no run would show.
+fn place(cx: &mut Context, differ: TermId, apart: bool) -> Option<(Model, Places)> {
     let frame = Cpu::default().register(Reg::R10)?;
     let mut constraints = Vec::new();
     let mut homes: FxHashMap<Region, Vec<u64>> = FxHashMap::default();
@@ -175,11 +190,40 @@ fn place(cx: &mut Context, differ: TermId) -> Option<(Model, Places)> {
         };
         constraints.push(c);
     }
+    if apart {
+        constraints.extend(events_apart(cx));
+    }
     let all = cx.terms.all(&constraints);
     match cx.possible(all, &[differ]) {
         Possible::Sometimes(m) => Some((m, places)),
         _ => None,
     }
+}
+
+/// For each pair of alike events: something that they ask with differs.
+fn events_apart(cx: &mut Context) -> Vec<TermId> {
+    let mut out = Vec::new();
+    let events = cx.events.clone();
+    for (i, e) in events.iter().enumerate().take(MAX_EVENTS) {
+        for other in &events[..i] {
+            if e.what != other.what || e.args.len() != other.args.len() || e.mems.len() != other.mems.len() {
+                continue;
+            }
+            let pairs = e.args.iter().zip(&other.args).chain([(&e.before, &other.before)]);
+            let mut differ = Vec::new();
+            for (x, y) in pairs.filter(|(x, y)| x != y) {
+                if cx.terms.width(*x) == cx.terms.width(*y) {
+                    let same = cx.terms.eq(*x, *y);
+                    differ.push(cx.terms.not(same));
+                }
+            }
+            for ((_, x), (_, y)) in e.mems.iter().zip(&other.mems) {
+                cx.memory_differences(*x, *y, &|_, _, _| true, &mut differ);
+            }
+            out.push(cx.terms.any(&differ));
+        }
+    }
+    out
 }
 
 /// Whether a packet pointer is that of the entry.
@@ -358,8 +402,9 @@ impl World<'_> {
             if !fits(&e.what) || !present.contains(&self.model.eval_memo(&self.cx.terms, e.before, &mut self.memo)) {
                 continue;
             }
-            let same =
-                e.args.iter().zip(args).all(|(t, v)| self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v);
+            // Bytes that the callee reads stand between the arguments.
+            let registers = e.args.iter().filter(|t| self.cx.terms.width(**t) > 8);
+            let same = registers.zip(args).all(|(t, v)| self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v);
             if same {
                 return Some(i as u32 + 1);
             }
