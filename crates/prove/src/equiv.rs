@@ -340,7 +340,7 @@ fn judge(cx: &mut Context, a: &Outcome, b: &Outcome, live: &LiveOut, extra: Vec<
     if b.misaligned && !a.misaligned {
         return Judged::Unknown("a stack access that is not aligned to its width".into());
     }
-    if b.out_of_frame {
+    if a.out_of_frame || b.out_of_frame {
         return Judged::Unknown("a stack access outside the frame".into());
     }
     // Whole functions have been compared as such.
@@ -669,6 +669,9 @@ pub fn prove(
     options: &Options,
 ) -> Result<(Proven, Stats), (Verdict, Stats)> {
     let block = f.block(rewrite.block);
+    if rewrite.term.is_some() && rewrite.end != block.ops.len() {
+        return Err((Verdict::Unknown("a new end that leaves out what stands before it".into()), Stats::default()));
+    }
     let old = &block.ops[rewrite.start..rewrite.end];
     let before = &known.states[rewrite.start];
     let (live, tail): (Live, Option<(Terminator, Terminator)>) = match &rewrite.term {

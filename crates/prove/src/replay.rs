@@ -68,20 +68,12 @@ pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> 
     // The solver likes differences that nobody sees, such as an atomic with another operand that ends
     // the same: then each byte or bit of the result on its own.
     parts.extend(disjuncts(&mut d.context, whole).into_iter().take(MAX_PARTS));
-    let mut first_apart = |apart: bool| {
-        parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, old, new, env))
-    };
+    let mut first_apart =
+        |apart: bool| parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, old, new, env));
     first_apart(true).or_else(|| first_apart(false))
 }
 
-fn try_part(
-    cx: &mut Context,
-    part: TermId,
-    apart: bool,
-    old: &Function,
-    new: &Function,
-    env: &Env,
-) -> Option<Witness> {
+fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
     let (model, places) = place(cx, part, apart)?;
     let cx = &*cx;
     let mut recording = Recording::default();
@@ -475,7 +467,8 @@ impl World<'_> {
     fn follow_call(&mut self, cpu: &mut Cpu, op: &Op, old: &Recording, k: usize) -> Result<Next, Fault> {
         let asks = old.calls.get(k) == cpu.trace.last();
         let same_frame = old.frames.get(k).is_some_and(|f| same_frame(cpu, op, f));
-        let same = asks && same_frame && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
+        let same =
+            asks && same_frame && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
         if !same {
             let now = cpu.trace.last().map_or_else(String::new, words);
             let then = old.calls.get(k).map_or_else(|| "nothing".into(), words);

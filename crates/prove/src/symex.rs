@@ -179,7 +179,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         if self.cx.lookup(&VarKey::Frame) == Some(sym) {
             self.stack_low = self.stack_low.min(k);
             self.misaligned |= k % i64::from(align) != 0;
-            self.out_of_frame |= k < -512 || k + i64::from(align) > 0;
+            self.out_of_frame |= k < -512 || k > -i64::from(align);
         }
     }
 
@@ -195,7 +195,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 world: self.state.world,
                 region,
                 base,
-                off: off + i as i64,
+                off: off.wrapping_add(i as i64),
                 written: write.then_some(*b),
                 access: self.accesses,
             });
@@ -204,12 +204,12 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     fn read_bytes(&mut self, region: &Region, base: TermId, off: i64, n: u32) -> Vec<TermId> {
         let (_, m) = self.memory(region);
-        (0..i64::from(n)).map(|i| self.cx.terms.select(m, base, off + i)).collect()
+        (0..i64::from(n)).map(|i| self.cx.terms.select(m, base, off.wrapping_add(i))).collect()
     }
 
     fn write_bytes(&mut self, region: &Region, base: TermId, off: i64, bytes: &[TermId]) {
         let (r, m) = self.memory(region);
-        let list: Vec<(i64, TermId)> = bytes.iter().enumerate().map(|(i, b)| (off + i as i64, *b)).collect();
+        let list: Vec<(i64, TermId)> = bytes.iter().enumerate().map(|(i, b)| (off.wrapping_add(i as i64), *b)).collect();
         let m = self.cx.terms.store_bytes(m, base, &list);
         self.set_memory(r, m);
     }
@@ -217,7 +217,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn ctx_load(&mut self, off: i64, size: Size) -> Result<TermId, Stop> {
         let n = size.bytes();
         let Some(field) = ctx_field(self.kind, off) else { return Ok(self.ctx_cell(off, n, Meaning::Unknown)) };
-        let inside = off + i64::from(n) <= i64::from(field.offset + field.size);
+        let inside = off.saturating_add(i64::from(n)) <= i64::from(field.offset + field.size);
         let whole = off == i64::from(field.offset) && n == field.size;
         let packet = |s: &mut Self, r: Region| {
             let v = s.state.packet_version;
@@ -244,7 +244,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     fn ctx_bytes(&self, off: i64, n: u32) -> bool {
-        (0..i64::from(n)).all(|i| ctx_field(self.kind, off + i).is_some_and(|f| f.kind == FieldKind::Memory))
+        (0..i64::from(n)).all(|i| ctx_field(self.kind, off.wrapping_add(i)).is_some_and(|f| f.kind == FieldKind::Memory))
     }
 
     /// An event with these arguments that observes these regions; the world moves on.
