@@ -117,7 +117,11 @@ fn check(case: usize, bytes: &[u8]) -> Outcome {
     let Ok((written, report)) = bpf_driver::optimize(bytes, &options, &Silent) else { return Outcome::Refused };
     // A function that breaks the optimizer is left alone in the field; here it is a failure.
     for f in &report.functions {
-        assert!(!f.untouched.as_deref().is_some_and(|w| w.contains("internal error")), "{} broke the optimizer", f.name);
+        assert!(
+            !f.untouched.as_deref().is_some_and(|w| w.contains("internal error")),
+            "{} broke the optimizer",
+            f.name
+        );
     }
     let before = Object::parse(bytes.to_vec()).expect("what was optimized can be read");
     let after = Object::parse(written.clone()).expect("the result can be read");

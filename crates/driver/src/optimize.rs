@@ -133,8 +133,7 @@ fn work(
         let mut workers = Vec::new();
         for _ in 0..options.jobs.clamp(1, count.max(1)) {
             let body = || {
-                loop {
-                    let Some(id) = queue.lock().ok().and_then(|mut q| q.pop_front()) else { break };
+                while let Some(id) = queue.lock().ok().and_then(|mut q| q.pop_front()) {
                     let f = &unit.object.functions()[id];
                     observer.function(id, count, &f.name, f.slots);
                     let c = guarded(unit, id, wanted[id] && !observer.stop(), settings);

@@ -7,6 +7,9 @@ use bpf_isa::Reg;
 use bpf_object::{FuncId, MapDef, Object};
 use bpf_program::{Function, build};
 
+/// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
+const CALL_DEPTH: usize = 8;
+
 /// An object and the graphs of its functions.
 pub struct Unit {
     /// The object.
@@ -46,7 +49,14 @@ impl Unit {
             .max()
             .unwrap_or(1);
         let mut unit = Unit { object, maps, graphs, arities: HashMap::new(), cpu };
-        unit.arities = unit.count_arguments();
+        // Each round knows the callees of the round before; the first takes them to read everything, so
+        // every round is sound, and call chains are no deeper than the kernel allows.
+        for _ in 0..CALL_DEPTH {
+            let next = unit.count_arguments();
+            if std::mem::replace(&mut unit.arities, next) == unit.arities {
+                break;
+            }
+        }
         unit
     }
 
@@ -57,7 +67,7 @@ impl Unit {
             if f.kind != bpf_program::ProgKind::Subprogram {
                 continue;
             }
-            let env = Env { maps: &self.maps, callee_args: &|_| None };
+            let env = Env { maps: &self.maps, callee_args: &|name| self.arities.get(name).copied() };
             let facts = Facts::of(f, &env);
             let live = Liveness::of(f, &env, &facts);
             let entry = live.entry(f.entry()).regs;

@@ -72,8 +72,11 @@ fn packet(r: &mut Random) -> Vec<u8> {
 /// Hash, array, their per-CPU and LRU forms, and LPM trie (`enum bpf_map_type`).
 const VALUE_MAPS: [u32; 7] = [1, 2, 5, 6, 9, 10, 11];
 
+/// Keys, and values in lanes of eight bytes.
+type Entries = Vec<(Vec<u8>, Vec<u64>)>;
+
 /// Map contents, comparable between two objects: of per-CPU values the sum over the CPUs.
-fn contents(object: &LoadedObject) -> Vec<(String, Vec<(Vec<u8>, Vec<u64>)>)> {
+fn contents(object: &LoadedObject) -> Vec<(String, Entries)> {
     let mut all = Vec::new();
     for map in object.maps().expect("the maps") {
         // Frozen and special maps cannot be listed; they hold nothing programs write.
@@ -94,7 +97,7 @@ fn contents(object: &LoadedObject) -> Vec<(String, Vec<(Vec<u8>, Vec<u64>)>)> {
             }
             sums
         };
-        let mut list: Vec<(Vec<u8>, Vec<u64>)> = entries.iter().map(|e| (e.0.clone(), lane(&e.1))).collect();
+        let mut list: Entries = entries.iter().map(|e| (e.0.clone(), lane(&e.1))).collect();
         list.sort();
         all.push((map.name().to_string(), list));
     }
@@ -123,7 +126,9 @@ fn optimized_programs_do_the_same_in_the_kernel() {
     for path in objects() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let input = std::fs::read(&path).expect("it is there");
-        let (Ok(old), true) = (LoadedObject::load(&input, &LoadOptions::default()), input.len() < 1 << 20) else { continue };
+        let (Ok(old), true) = (LoadedObject::load(&input, &LoadOptions::default()), input.len() < 1 << 20) else {
+            continue;
+        };
         let options = Options { time_limit: Duration::from_secs(5), jobs: 2, ..Options::default() };
         let (output, _) = optimize(&input, &options, &Silent).expect("it is optimized");
         let new = LoadedObject::load(&output, &LoadOptions::default()).expect("what loaded still loads");
@@ -135,8 +140,7 @@ fn optimized_programs_do_the_same_in_the_kernel() {
             let mut ran = 0u64;
             for i in 0..packets {
                 let data = packet(&mut r);
-                let (Ok(a), Ok(b)) =
-                    (old.test_run(&p.name, &data, None, 1), new.test_run(&p.name, &data, None, 1))
+                let (Ok(a), Ok(b)) = (old.test_run(&p.name, &data, None, 1), new.test_run(&p.name, &data, None, 1))
                 else {
                     // Not a program that runs on packets, or one that random input drives elsewhere.
                     continue;

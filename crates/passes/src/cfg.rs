@@ -5,6 +5,9 @@
 //! one; a block whose only predecessor only leads to it belongs to it. The layout is then chosen so
 //! that as many edges as possible fall through.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
 
 /// Name under which users select it.
@@ -101,10 +104,12 @@ fn merge_chains(f: &mut Function) -> bool {
     changed
 }
 
+/// An instruction and what the loader patches into it.
+type Meaning = (bpf_isa::Insn, Option<bpf_program::Symbol>);
+
 /// Two blocks that do the same and go to the same places become one.
 fn share_identical(f: &mut Function) -> bool {
-    let mut seen: std::collections::HashMap<(Vec<(bpf_isa::Insn, Option<bpf_program::Symbol>)>, String), BlockId> =
-        std::collections::HashMap::new();
+    let mut seen: HashMap<(Vec<Meaning>, String), BlockId> = HashMap::new();
     let mut replace: Vec<Option<BlockId>> = vec![None; f.blocks.len()];
     let entry = f.entry();
     for &b in &f.layout {
@@ -123,8 +128,8 @@ fn share_identical(f: &mut Function) -> bool {
             Terminator::MayGoto { .. } => continue,
         };
         match seen.entry((ops, term)) {
-            std::collections::hash_map::Entry::Occupied(e) => replace[b.index()] = Some(*e.get()),
-            std::collections::hash_map::Entry::Vacant(e) => {
+            Entry::Occupied(e) => replace[b.index()] = Some(*e.get()),
+            Entry::Vacant(e) => {
                 e.insert(b);
             }
         }

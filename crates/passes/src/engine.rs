@@ -142,9 +142,11 @@ impl<'a> Engine<'a> {
     /// sound only right after an analysis, before anything else changes, and calls for a new one.
     fn revive(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
         self.fresh = true;
-        let found = f.layout.clone().into_iter().any(|b| {
-            (0..self.passes.len()).any(|p| !self.spent() && self.improve(f, b, facts, live, p))
-        });
+        let found = f
+            .layout
+            .clone()
+            .into_iter()
+            .any(|b| (0..self.passes.len()).any(|p| !self.spent() && self.improve(f, b, facts, live, p)));
         self.fresh = false;
         found
     }

@@ -76,7 +76,9 @@ impl<'a> View<'a> {
 
     /// The constant a register holds before operation `i`.
     pub fn constant(&self, i: usize, r: Reg) -> Option<u64> {
-        self.value(i, r).as_const().filter(|_| self.fresh || self.live[i].regs.contains(r) || self.defined_in_block(i, r))
+        self.value(i, r)
+            .as_const()
+            .filter(|_| self.fresh || self.live[i].regs.contains(r) || self.defined_in_block(i, r))
     }
 
     /// Whether `r` got its value inside this block before operation `i`.
@@ -89,7 +91,9 @@ impl<'a> View<'a> {
         match self.ops[..i].iter().rposition(|o| o.insn.defs().contains(r)) {
             Some(d) => !matches!(self.ops[d].insn, Insn::Call(_) | Insn::CallX { .. }) || r == Reg::R0,
             // A dead register may be read again if the facts say that it holds something.
-            None => self.live[0].regs.contains(r) || r == Reg::R10 || (self.fresh && !self.states[0].reg(r).is_unknown()),
+            None => {
+                self.live[0].regs.contains(r) || r == Reg::R10 || (self.fresh && !self.states[0].reg(r).is_unknown())
+            }
         }
     }
 

@@ -70,7 +70,10 @@ fn framed(
     for i in places {
         let o = &old[i];
         let first = i == 0 || old[i - 1].access != o.access;
-        if first && size_of[&o.access] == bytes.len() && (implied(cx, b.guard, o.guard) || implies_by_sat(cx, b.guard, o.guard)) {
+        if first
+            && size_of[&o.access] == bytes.len()
+            && (implied(cx, b.guard, o.guard) || implies_by_sat(cx, b.guard, o.guard))
+        {
             return Ok(());
         }
     }

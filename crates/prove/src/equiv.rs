@@ -10,7 +10,7 @@ use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder
 use bpf_semantics::{branch, exec};
 
 use crate::blast::Model;
-use crate::context::{Context, Limits, Possible, Region, Stats, VarKey};
+use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, VarKey};
 use crate::discipline;
 use crate::entry::{Entry, register_regions};
 use crate::lockstep::Guide;
@@ -66,6 +66,7 @@ pub struct Options {
 /// Compares two straight-line sequences that both start in a state described by `before` and after
 /// which only `live` matters. `branch_of` adds each side's conditional jump, whose truth must agree
 /// (negated on the new side if `negated`).
+#[allow(clippy::too_many_arguments)]
 pub fn window(
     kind: ProgKind,
     env: &Env,
@@ -80,7 +81,7 @@ pub fn window(
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
+        cx.frame_private = one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
@@ -123,28 +124,63 @@ pub enum Relation {
     Unrelated,
 }
 
-/// Compares two straight-line sequences and says how their conditions relate.
+/// A place of the new side that need not hold what the old side has in the same place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// A register.
+    Reg(Reg),
+    /// A byte of the frame.
+    Byte(i64),
+}
+
+/// What such a place holds instead.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Source {
+    /// A number.
+    Const(u64),
+    /// The frame pointer plus this.
+    Frame(i64),
+    /// What the old side has in this register.
+    Old(Reg),
+}
+
+/// The places in which the two sides differ, and how.
+pub type Moved = Vec<(Place, Source)>;
+
+/// Two straight-line sequences to compare, and from where.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    /// Facts of the old side at the start.
+    pub before: &'a bpf_facts::State,
+    /// Where the new side differs from it at the start.
+    pub moved: &'a Moved,
+    /// The old side's operations.
+    pub old: &'a [Op],
+    /// The new side's.
+    pub new: &'a [Op],
+    /// What is live on the new side at the end.
+    pub live: &'a Live,
+    /// How the two end.
+    pub end: End<'a>,
+}
+
+/// Compares two straight-line sequences; says how their conditions relate, and where the new side
+/// then differs.
 ///
 /// # Errors
 /// Why the sequences could not be shown equal.
-#[allow(clippy::too_many_arguments)]
 pub fn compare(
     kind: ProgKind,
     env: &Env,
-    before: &bpf_facts::State,
-    old: &[Op],
-    new: &[Op],
-    live: &Live,
-    end: End,
+    stretch: &Stretch,
     guided: bool,
     options: &Options,
-) -> (Result<Relation, String>, Stats) {
+) -> (Result<(Relation, Moved), String>, Stats) {
     let mut one_memory = false;
     loop {
         let mut cx = Context::new(options.limits);
         cx.one_memory = one_memory;
-        cx.frame_private = one_memory && frame_stays_private(before, old, new, kind, env);
-        match compare_in(&mut cx, kind, env, before, old, new, live, end, guided, options) {
+        match compare_in(&mut cx, kind, env, stretch, guided, options) {
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Err(stop.to_string()), cx.stats),
             Ok(r) => return (r, cx.stats),
@@ -152,33 +188,94 @@ pub fn compare(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
+/// The facts of the old side as they hold on the new one, as far as they tell where the frame's address is.
+fn displaced_facts(before: &bpf_facts::State, moved: &Moved) -> bpf_facts::State {
+    let mut s = before.clone();
+    for (place, source) in moved {
+        // A byte that is a number holds no part of an address, whatever the facts think of it.
+        if let Place::Reg(r) = *place {
+            s.set_reg(
+                r,
+                match *source {
+                    Source::Const(k) => bpf_facts::Value::constant(k),
+                    Source::Frame(k) => {
+                        bpf_facts::Value::pointer(bpf_facts::Region::Stack, bpf_facts::BaseId::Fixed, k)
+                    }
+                    Source::Old(q) => before.reg(q).clone(),
+                },
+            );
+        }
+    }
+    s
+}
+
+/// The new side's entry state.
+fn displaced(cx: &mut Context, entry: &State, moved: &Moved) -> State {
+    let mut s = entry.clone();
+    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
+    for (place, source) in moved {
+        let value = match *source {
+            Source::Const(k) => cx.terms.constant(64, k),
+            Source::Frame(k) => cx.terms.add_const(frame, k),
+            Source::Old(q) => entry.regs[q.index()],
+        };
+        match *place {
+            Place::Reg(r) => s.regs[r.index()] = value,
+            Place::Byte(off) => {
+                let byte = cx.terms.extract(value, 0, 8);
+                let stack = cx.region_id(&Region::Stack);
+                let m = memory_of(cx, &mut s, stack);
+                s.mems[stack as usize] = Some(cx.terms.store_bytes(m, frame, &[(off, byte)]));
+            }
+        }
+    }
+    s
+}
+
 fn compare_in(
     cx: &mut Context,
     kind: ProgKind,
     env: &Env,
-    before: &bpf_facts::State,
-    old: &[Op],
-    new: &[Op],
-    live: &Live,
-    end: End,
+    stretch: &Stretch,
     guided: bool,
     options: &Options,
-) -> Result<Result<Relation, String>, Stop> {
+) -> Result<Result<(Relation, Moved), String>, Stop> {
+    let Stretch { before, old, new, live, end, .. } = *stretch;
     let (ta, tb) = match end {
         End::Branches(a, b) => (Some(a), Some(b)),
         _ => (None, None),
     };
+    let before_new = displaced_facts(before, stretch.moved);
+    cx.frame_private = cx.one_memory
+        && frame_stays_private(before, old, kind, env)
+        && frame_stays_private(&before_new, new, kind, env);
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
+    let entry_new = displaced(cx, &entry, stretch.moved);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default) };
-    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, ta, &mut help)?;
-    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tb, &mut help)?;
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    let mut help = Help { before: &before_new, ..help };
+    let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
+    let mut moved = Moved::new();
     let live_out = match end {
         End::Exit(bits) => LiveOut::Exit(bits),
         _ => LiveOut::Block(live),
     };
-    match judge(cx, &a, &b, &live_out, vec![], options) {
+    let judged = loop {
+        let judged = judge(cx, &a, &b, &live_out, &moved, vec![], options);
+        // Where a live place holds something else, it may be something that can be told.
+        let Judged::Different(model) = &judged else { break judged };
+        let more = match live_out {
+            LiveOut::Block(l) => differing(cx, &a, &b, l, model, &moved),
+            _ => vec![],
+        };
+        if more.is_empty() {
+            break judged;
+        }
+        moved.extend(more);
+    };
+    moved.sort_unstable();
+    match judged {
         Judged::Equal => {}
         Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
         Judged::Unknown(why) => return Ok(Err(why)),
@@ -186,16 +283,16 @@ fn compare_in(
     let tru = cx.terms.tru();
     let (x, y) = (ca.unwrap_or(tru), cb.unwrap_or(tru));
     if ca.is_none() && cb.is_none() {
-        return Ok(Ok(Relation::Same));
+        return Ok(Ok((Relation::Same, moved)));
     }
     let e = cx.terms.eq(x, y);
     let ne = cx.terms.not(e);
     if ca.is_some() && cb.is_some() {
         if matches!(cx.possible(tru, &[ne]), Possible::Never) {
-            return Ok(Ok(Relation::Same));
+            return Ok(Ok((Relation::Same, moved)));
         }
         if matches!(cx.possible(tru, &[e]), Possible::Never) {
-            return Ok(Ok(Relation::Negated));
+            return Ok(Ok((Relation::Negated, moved)));
         }
     }
     let mut constant = |t: TermId| {
@@ -208,10 +305,49 @@ fn compare_in(
             None
         }
     };
-    Ok(Ok(match (constant(x), constant(y)) {
+    let relation = match (constant(x), constant(y)) {
         (Some(old), Some(new)) => Relation::Constant { old, new },
         _ => Relation::Unrelated,
-    }))
+    };
+    Ok(Ok((relation, moved)))
+}
+
+/// The live places of the new side that differ under `model` and hold something that can be told.
+fn differing(cx: &mut Context, a: &Outcome, b: &Outcome, live: &Live, model: &Model, moved: &Moved) -> Moved {
+    let frame = cx.lookup(&VarKey::Frame);
+    let mut out = Moved::new();
+    let known = |p: Place| moved.iter().any(|(q, _)| *q == p);
+    for r in live.regs.iter().filter(|r| !known(Place::Reg(*r)) && *r != Reg::R10) {
+        let (x, y) = (a.exit.regs[r.index()], b.exit.regs[r.index()]);
+        if x == y || model.eval(&cx.terms, x) == model.eval(&cx.terms, y) {
+            continue;
+        }
+        let (base, off) = cx.terms.split_address(y);
+        let source = if let Some(k) = cx.terms.as_const(y) {
+            Some(Source::Const(k))
+        } else if Some(base) == frame {
+            Some(Source::Frame(off))
+        } else {
+            Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Source::Old)
+        };
+        out.extend(source.map(|s| (Place::Reg(r), s)));
+    }
+    let Some(frame) = frame else { return out };
+    let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
+    let stack = cx.region_id(&Region::Stack);
+    let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
+    if x != y && *cx.region(stack) == Region::Stack {
+        for off in live.stack.iter().filter(|o| !known(Place::Byte(*o))) {
+            let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
+            if let Some(k) = cx.terms.as_const(q)
+                && p != q
+                && model.eval(&cx.terms, p) != k
+            {
+                out.push((Place::Byte(off), Source::Const(k)));
+            }
+        }
+    }
+    out
 }
 
 enum Judged {
@@ -242,7 +378,7 @@ fn window_in(
         let e = cx.terms.eq(x, y);
         extra.push(cx.terms.not(e));
     }
-    let judged = judge(cx, &a, &b, &LiveOut::Window(live), extra, options);
+    let judged = judge(cx, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
     Ok((judged, a, b))
 }
 
@@ -258,10 +394,8 @@ struct Help<'a> {
 
 /// Whether an operation may stand inside a block: jumps may not, and what nobody knows has no meaning.
 fn has_meaning(op: &Op) -> bool {
-    let jump = matches!(
-        op.insn,
-        Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_)
-    );
+    let jump =
+        matches!(op.insn, Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_));
     !jump && !op.insn.defs().contains(Reg::R10)
 }
 
@@ -336,7 +470,15 @@ enum LiveOut<'a> {
 }
 
 /// Compares what the two sides did.
-fn judge(cx: &mut Context, a: &Outcome, b: &Outcome, live: &LiveOut, extra: Vec<TermId>, options: &Options) -> Judged {
+fn judge(
+    cx: &mut Context,
+    a: &Outcome,
+    b: &Outcome,
+    live: &LiveOut,
+    moved: &Moved,
+    extra: Vec<TermId>,
+    options: &Options,
+) -> Judged {
     if b.misaligned && !a.misaligned {
         return Judged::Unknown("a stack access that is not aligned to its width".into());
     }
@@ -347,10 +489,11 @@ fn judge(cx: &mut Context, a: &Outcome, b: &Outcome, live: &LiveOut, extra: Vec<
     if b.stack_low < a.stack_low && matches!(live, LiveOut::Window(_)) {
         return Judged::Unknown("more stack than before".into());
     }
+    let has_moved = |p: Place| moved.iter().any(|(q, _)| *q == p);
     let mut differ = extra;
     match live {
         LiveOut::Window(l) | LiveOut::Block(l) => {
-            for r in l.regs.iter() {
+            for r in l.regs.iter().filter(|r| !has_moved(Place::Reg(*r))) {
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
         }
@@ -372,7 +515,7 @@ fn judge(cx: &mut Context, a: &Outcome, b: &Outcome, live: &LiveOut, extra: Vec<
                 return true;
             }
             match live {
-                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off),
+                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
                 LiveOut::Exit(_) => false,
             }
         };
@@ -513,7 +656,7 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
             Err(Stop::Provenance) if !one_memory => one_memory = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
             Ok((a, b)) => {
-                let judged = judge(&mut cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), vec![], options);
+                let judged = judge(&mut cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
                 let stats = cx.stats;
                 let verdict = match judged {
                     Judged::Equal => Verdict::Equal,
@@ -528,16 +671,14 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     }
 }
 
-/// Whether no state along either sequence lets the frame's address out.
-fn frame_stays_private(before: &bpf_facts::State, old: &[Op], new: &[Op], kind: ProgKind, env: &Env) -> bool {
-    [old, new].iter().all(|ops| {
-        let mut s = before.clone();
-        !s.frame_leaked()
-            && ops.iter().enumerate().all(|(i, op)| {
-                s.step(op, (BlockId(0), i), kind, env);
-                !s.frame_leaked()
-            })
-    })
+/// Whether no state along a sequence lets the frame's address out.
+fn frame_stays_private(before: &bpf_facts::State, ops: &[Op], kind: ProgKind, env: &Env) -> bool {
+    let mut s = before.clone();
+    !s.frame_leaked()
+        && ops.iter().enumerate().all(|(i, op)| {
+            s.step(op, (BlockId(0), i), kind, env);
+            !s.frame_leaked()
+        })
 }
 
 fn never_leaks(f: &Function, facts: &Facts) -> bool {

@@ -17,10 +17,9 @@ use bpf_facts::{Env, Facts, Live, Liveness, State};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
-use crate::blast::Model;
-use crate::context::{Context, Limits, Possible, Stats};
-use crate::equiv::{End, Options, Relation, compare};
-use crate::term::{Node, TermId};
+use crate::context::{Context, Limits, Possible, Sample, Stats};
+use crate::equiv::{End, Moved, Options, Place, Relation, Stretch, compare};
+use crate::term::TermId;
 
 /// Steps one side may take while the other stands still.
 const MAX_ALONE: u32 = 12;
@@ -64,6 +63,68 @@ fn chain(f: &Function, preds: &[Vec<BlockId>], start: BlockId, extra: u32) -> Ch
 /// # Errors
 /// Why the relation could not be established; that says nothing about the functions themselves.
 pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
+    let (reason, mut stats) = match play(old, new, env, options) {
+        Ok(stats) => return Ok(stats),
+        Err(e) => e,
+    };
+    // The facts may know more once jumps that never happen are gone.
+    let (pruned, effort) = without_impossible_jumps(old, env, options);
+    stats.add(effort);
+    let Some(pruned) = pruned else { return Err((reason, stats)) };
+    let (result, more) = match play(&pruned, new, env, options) {
+        Ok(more) => (Ok(()), more),
+        Err((reason, more)) => (Err(reason), more),
+    };
+    stats.add(more);
+    result.map(|()| stats).map_err(|reason| (reason, stats))
+}
+
+/// Rounds in which one impossible jump may reveal another.
+const PRUNINGS: usize = 4;
+
+/// `f` with `goto` for each branch whose condition is proven constant; `None` if there is none.
+fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Option<Function>, Stats) {
+    let mut stats = Stats::default();
+    let mut pruned: Option<Function> = None;
+    let nothing = Live::default();
+    let options = Options { limits: Limits { conflicts: CHEAP, ..options.limits }, ..*options };
+    for _ in 0..PRUNINGS {
+        let now = pruned.as_ref().unwrap_or(f);
+        let facts = Facts::of(now, env);
+        let mut constant: Vec<(BlockId, BlockId)> = Vec::new();
+        for &b in &now.layout {
+            let (Some(before), Terminator::Branch { taken, fall, .. }) = (facts.entry(b), &now.block(b).term) else {
+                continue;
+            };
+            let term = &now.block(b).term;
+            let sides = [true, false].map(|t| facts.edge(now, b, t).is_some());
+            if sides != [true, true] {
+                constant.push((b, if sides[0] { *taken } else { *fall }));
+                continue;
+            }
+            let end = End::Branches(term, &Terminator::Goto(*taken));
+            let ops = &now.block(b).ops;
+            let stretch = Stretch { before, moved: &vec![], old: ops, new: ops, live: &nothing, end };
+            let (relation, s) = compare(now.kind, env, &stretch, false, &options);
+            stats.add(s);
+            if let Ok((Relation::Constant { old, .. }, _)) = relation {
+                constant.push((b, if old { *taken } else { *fall }));
+            }
+        }
+        if constant.is_empty() {
+            break;
+        }
+        let mut next = now.clone();
+        for (b, to) in constant {
+            next.block_mut(b).term = Terminator::Goto(to);
+        }
+        pruned = Some(next);
+    }
+    (pruned, stats)
+}
+
+/// One attempt.
+fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
@@ -71,17 +132,21 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     let start = Pair::met(old.entry(), new.entry());
     // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
     // begins anew, remembering what was compared.
+    let limit = 100 + 8 * (old.blocks.len() + new.blocks.len());
     'anew: loop {
         let mut seen: BTreeSet<Pair> = BTreeSet::new();
-        let mut todo: VecDeque<Pair> = VecDeque::from([start]);
+        let mut todo: VecDeque<Pair> = VecDeque::from([start.clone()]);
         while let Some(pair) = todo.pop_front() {
-            if !seen.insert(pair) {
+            if !seen.insert(pair.clone()) {
                 continue;
             }
-            match game.step(pair) {
+            if seen.len() > limit {
+                return Err(("too many ways in which the two sides stand apart".into(), game.stats()));
+            }
+            match game.step(&pair) {
                 Ok(next) => todo.extend(next),
                 Err(reason) => {
-                    game.show(pair, &reason);
+                    game.show(&pair, &reason);
                     if pair == start || game.lost.len() >= MAX_LOST || game.late() {
                         return Err((reason, game.stats()));
                     }
@@ -97,24 +162,26 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
 /// SAT conflicts per query of the first try.
 const CHEAP: u32 = 1_000;
 /// Dead ends after which a proof is given up.
-const MAX_LOST: usize = 64;
+const MAX_LOST: usize = 256;
 
 /// Where the two sides stand, at the start of a block each.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Pair {
     old: BlockId,
     new: BlockId,
     /// Steps one side has taken alone.
     alone: u32,
-    /// The edge, as block and side of its branch, that the old side came by: told only after it went
-    /// alone, when its facts of that edge say what the new side has yet to test.
+    /// The edge, as block and side of its end, that the old side came by, where its facts of that edge
+    /// matter: they may say what the new side has yet to test. Left out where the block's own do.
     via: Option<(BlockId, bool)>,
+    /// Live places of the new side that hold something else than the old side's.
+    moved: Moved,
 }
 
 impl Pair {
     /// Reached by a step of both sides.
     fn met(old: BlockId, new: BlockId) -> Pair {
-        Pair { old, new, alone: 0, via: None }
+        Pair { old, new, alone: 0, via: None, moved: Moved::new() }
     }
 }
 
@@ -171,17 +238,24 @@ impl Game<'_> {
     }
 
     /// The first step from `pair` that leads to no lost one.
-    fn step(&mut self, pair: Pair) -> Result<Vec<Pair>, String> {
-        let (mut played, mut stats) = self.played.remove(&pair).unwrap_or_default();
+    fn step(&mut self, pair: &Pair) -> Result<Vec<Pair>, String> {
+        let (mut played, mut stats) = self.played.remove(pair).unwrap_or_default();
         let result = self.step_in(pair, &mut played, &mut stats);
-        self.played.insert(pair, (played, stats));
+        self.played.insert(pair.clone(), (played, stats));
         result
     }
 
-    fn step_in(&self, pair: Pair, played: &mut Played, stats: &mut Stats) -> Result<Vec<Pair>, String> {
-        let good = |next: &[Pair]| next.iter().all(|p| !self.lost.contains(p));
-        if let Some(next) = played.found.iter().find(|n| good(n)) {
-            return Ok(next.clone());
+    fn step_in(&self, pair: &Pair, played: &mut Played, stats: &mut Stats) -> Result<Vec<Pair>, String> {
+        // Pairs the two meet at are tried with the facts of the block first, which more edges share.
+        let good = |next: &[Pair]| -> Option<Vec<Pair>> {
+            let open = |p: &Pair| {
+                let shared = Pair { via: None, ..p.clone() };
+                [shared, p.clone()].into_iter().skip(usize::from(p.alone > 0)).find(|p| !self.lost.contains(p))
+            };
+            next.iter().map(open).collect()
+        };
+        if let Some(next) = played.found.iter().find_map(|n| good(n)) {
+            return Ok(next);
         }
         let mut left = played.left.take().unwrap_or_else(|| {
             let mut steps: Vec<Step> = EXTENSIONS.iter().map(|(x, y)| Step::Together(*x, *y)).collect();
@@ -201,9 +275,9 @@ impl Game<'_> {
             stats.add(effort);
             match outcome {
                 Ok(next) => {
-                    played.found.push(next.clone());
-                    if good(&next) {
-                        won = Some(next);
+                    won = good(&next);
+                    played.found.push(next);
+                    if won.is_some() {
                         break;
                     }
                 }
@@ -223,7 +297,7 @@ impl Game<'_> {
     }
 
     /// What the old side's facts say at a pair; `None` if it never gets there.
-    fn facts(&self, pair: Pair) -> Option<State> {
+    fn facts(&self, pair: &Pair) -> Option<State> {
         match pair.via {
             Some((from, taken)) => self.fa.edge(self.old, from, taken),
             None => self.fa.entry(pair.old).cloned(),
@@ -231,16 +305,27 @@ impl Game<'_> {
     }
 
     /// Where one step leads, if it can be proven; or why not, if it makes sense at all.
-    fn play(&self, pair: Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
-        let Pair { old: a, new: b, alone, .. } = pair;
+    fn play(&self, pair: &Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
+        let Pair { old: a, new: b, alone, .. } = *pair;
         let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
         let guided = matches!(step, Step::Guided(..));
         let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
         let mut compare = |old: &[Op], new: &[Op], live: &Live, end: End| {
-            let (relation, s) = compare(self.old.kind, self.env, before, old, new, live, end, guided, &options);
+            let stretch = Stretch { before, moved: &pair.moved, old, new, live, end };
+            let (relation, s) = compare(self.old.kind, self.env, &stretch, guided, &options);
             stats.add(s);
             relation.map_err(Some)
+        };
+        // Of what moved, each successor keeps what it may read.
+        let with = |moved: &Moved, mut next: Pair| {
+            let live = self.lb.entry(next.new);
+            let wanted = |p: Place| match p {
+                Place::Reg(r) => live.regs.contains(r),
+                Place::Byte(o) => live.stack.contains(o),
+            };
+            next.moved = moved.iter().copied().filter(|(p, _)| wanted(*p)).collect();
+            next
         };
         // The old side's edges that its facts exclude lead nowhere.
         let open = |last: BlockId, taken: bool| self.fa.edge(self.old, last, taken).is_some();
@@ -252,8 +337,14 @@ impl Game<'_> {
                 }
                 let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
                 let end = both(ta, tb, self.old).ok_or_else(|| Some("the blocks end differently".to_string()))?;
-                let relation = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)?;
+                let (relation, moved) = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)?;
                 pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
+                    .map(|next| {
+                        let met = |(taken, old, new)| {
+                            with(&moved, Pair { via: Some((ca.last, taken)), ..Pair::met(old, new) })
+                        };
+                        next.into_iter().map(met).collect()
+                    })
                     .ok_or_else(|| Some("the conditions differ at a block's end".to_string()))
             }
             Step::Old => {
@@ -263,26 +354,30 @@ impl Game<'_> {
                     return Err(None);
                 }
                 // The new side has yet to run its block.
-                compare(&ca.ops, &[], self.lb.entry(b), End::Open)?;
+                let (_, moved) = compare(&ca.ops, &[], self.lb.entry(b), End::Open)?;
                 let sides = [true, false].into_iter().zip(ta.successors());
-                let gone = |(taken, s)| Pair { old: s, new: b, alone: alone + 1, via: Some((ca.last, taken)) };
+                let gone = |(taken, s)| {
+                    let via = Some((ca.last, taken));
+                    with(&moved, Pair { old: s, alone: alone + 1, via, ..pair.clone() })
+                };
                 Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(gone).collect())
             }
             Step::New => {
                 let cb = chain(self.new, &self.pb, b, 0);
                 let tb = &self.new.block(cb.last).term;
                 let live = self.lb.end(cb.last);
-                let gone = |to| Pair { new: to, alone: alone + 1, ..pair };
+                let gone = |moved: &Moved, to| with(moved, Pair { new: to, alone: alone + 1, ..pair.clone() });
                 match *tb {
                     Terminator::Goto(t) => {
-                        compare(&[], &cb.ops, live, End::Open)?;
-                        Ok(vec![gone(t)])
+                        let (_, moved) = compare(&[], &cb.ops, live, End::Open)?;
+                        Ok(vec![gone(&moved, t)])
                     }
                     Terminator::Branch { taken, fall, .. } => {
                         let here = Terminator::Goto(a);
-                        Ok(match compare(&[], &cb.ops, live, End::Branches(&here, tb))? {
-                            Relation::Constant { new, .. } => vec![gone(if new { taken } else { fall })],
-                            _ => vec![gone(taken), gone(fall)],
+                        let (relation, moved) = compare(&[], &cb.ops, live, End::Branches(&here, tb))?;
+                        Ok(match relation {
+                            Relation::Constant { new, .. } => vec![gone(&moved, if new { taken } else { fall })],
+                            _ => vec![gone(&moved, taken), gone(&moved, fall)],
                         })
                     }
                     _ => Err(None),
@@ -292,14 +387,14 @@ impl Game<'_> {
     }
 
     /// Tells a developer where the proof got stuck.
-    fn show(&self, pair: Pair, reason: &str) {
+    fn show(&self, pair: &Pair, reason: &str) {
         if std::env::var_os("BPF_OPT_TRACE").is_none() {
             return;
         }
-        let Pair { old: a, new: b, alone, .. } = pair;
+        let Pair { old: a, new: b, alone, .. } = *pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        eprintln!("lockstep stuck at {a}/{b} ({alone}): {reason}\nold ends {ta:?}\nnew ends {tb:?}");
+        eprintln!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.moved);
         if let Some(s) = self.facts(pair) {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
@@ -325,42 +420,34 @@ fn both<'t>(a: &'t Terminator, b: &'t Terminator, old: &Function) -> Option<End<
     })
 }
 
-/// The successor pairs that can be reached.
+/// The successor pairs that can be reached, each with the side of the old block's end that leads there.
 fn pairs(
     relation: &Relation,
     a: &Terminator,
     b: &Terminator,
     open: &dyn Fn(bool) -> bool,
-) -> Option<Vec<Pair>> {
+) -> Option<Vec<(bool, BlockId, BlockId)>> {
     use Terminator::{Branch, Exit, Goto, MayGoto};
+    let side = |taken: bool, t: BlockId, f: BlockId| if taken { t } else { f };
     Some(match (a, b) {
         (Exit { .. }, Exit { .. }) => vec![],
-        (Goto(x), Goto(y)) => vec![Pair::met(*x, *y)],
-        (MayGoto { taken: t, fall: f, .. }, MayGoto { taken: u, fall: g, .. }) => vec![Pair::met(*t, *u), Pair::met(*f, *g)],
-        (Branch { taken: t, fall: f, .. }, Branch { taken: u, fall: g, .. }) => {
-            let mut v = Vec::new();
-            match relation {
-                Relation::Same => {
-                    v.extend(open(true).then_some(Pair::met(*t, *u)));
-                    v.extend(open(false).then_some(Pair::met(*f, *g)));
-                }
-                Relation::Negated => {
-                    v.extend(open(true).then_some(Pair::met(*t, *g)));
-                    v.extend(open(false).then_some(Pair::met(*f, *u)));
-                }
-                Relation::Constant { old, new } => {
-                    v.push(Pair::met(if *old { *t } else { *f }, if *new { *u } else { *g }));
-                }
-                Relation::Unrelated => return None,
+        (Goto(x), Goto(y)) => vec![(true, *x, *y)],
+        (MayGoto { taken: t, fall: f, .. }, MayGoto { taken: u, fall: g, .. }) => vec![(true, *t, *u), (false, *f, *g)],
+        (Branch { taken: t, fall: f, .. }, Branch { taken: u, fall: g, .. }) => match *relation {
+            Relation::Constant { old, new } => vec![(old, side(old, *t, *f), side(new, *u, *g))],
+            Relation::Unrelated => return None,
+            Relation::Same | Relation::Negated => {
+                let same = *relation == Relation::Same;
+                let both = [true, false].into_iter().filter(|taken| open(*taken));
+                both.map(|taken| (taken, side(taken, *t, *f), side(taken == same, *u, *g))).collect()
             }
-            v
-        }
-        (Branch { taken: t, fall: f, .. }, Goto(y)) => match relation {
-            Relation::Constant { old, .. } => vec![Pair::met(if *old { *t } else { *f }, *y)],
+        },
+        (Branch { taken: t, fall: f, .. }, Goto(y)) => match *relation {
+            Relation::Constant { old, .. } => vec![(old, side(old, *t, *f), *y)],
             _ => return None,
         },
-        (Goto(x), Branch { taken: u, fall: g, .. }) => match relation {
-            Relation::Constant { new, .. } => vec![Pair::met(*x, if *new { *u } else { *g })],
+        (Goto(x), Branch { taken: u, fall: g, .. }) => match *relation {
+            Relation::Constant { new, .. } => vec![(true, *x, side(new, *u, *g))],
             _ => return None,
         },
         _ => return None,
@@ -377,7 +464,7 @@ const GUESSES: u32 = 400;
 /// in all that follows. So the solver sees one rewritten expression at a time, not the whole chain.
 #[derive(Default)]
 pub(crate) struct Guide {
-    samples: Vec<(Model, FxHashMap<TermId, u64>)>,
+    samples: Vec<Sample>,
     /// Values of the old side.
     olds: Vec<TermId>,
     /// The first of them with these values in the samples: all 64 bits, or the low 32.
@@ -442,11 +529,9 @@ impl Guide {
             if self.samples.len() == SAMPLES {
                 break;
             }
-            self.samples.push((Model::default(), FxHashMap::default()));
-            let k = self.samples.len() - 1;
-            let assumed: Vec<TermId> = cx.assumed().collect();
-            if !assumed.into_iter().all(|a| self.run(cx, k, seed, a) != 0) {
-                self.samples.pop();
+            let mut sample = Sample::new(seed);
+            if cx.assumed().all(|a| sample.value(&cx.terms, a) != 0) {
+                self.samples.push(sample);
             }
         }
         for t in std::mem::take(&mut self.olds) {
@@ -460,49 +545,6 @@ impl Guide {
     }
 
     fn values(&mut self, cx: &Context, t: TermId) -> Vec<u64> {
-        (0..self.samples.len()).map(|k| self.run(cx, k, k as u64, t)).collect()
+        self.samples.iter_mut().map(|s| s.value(&cx.terms, t)).collect()
     }
-
-    /// The value of `t` in sample `k`, which is made up where nobody has asked yet.
-    fn run(&mut self, cx: &Context, k: usize, seed: u64, t: TermId) -> u64 {
-        let (model, memo) = &mut self.samples[k];
-        let mut todo = vec![t];
-        while let Some(&t) = todo.last() {
-            if memo.contains_key(&t) {
-                todo.pop();
-                continue;
-            }
-            let before = todo.len();
-            crate::blast::children(cx.terms.node(t), &mut |c| {
-                if !memo.contains_key(&c) {
-                    todo.push(c);
-                }
-            });
-            if todo.len() > before {
-                continue;
-            }
-            match *cx.terms.node(t) {
-                Node::Var(v) => {
-                    model.vars.insert(v, noise(seed, v.index() as u64));
-                }
-                Node::Select(m, a) => {
-                    let a = memo[&a];
-                    model.bytes.entry((m, a)).or_insert(noise(seed ^ a, m.index() as u64) as u8);
-                }
-                _ => {}
-            }
-            model.eval_memo(&cx.terms, t, memo);
-            todo.pop();
-        }
-        memo[&t]
-    }
-}
-
-/// A number that looks random, small in every third sample.
-fn noise(seed: u64, i: u64) -> u64 {
-    let z = (seed << 32 ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let z = z ^ (z >> 31);
-    if seed % 3 == 2 { z & 0xff } else { z }
 }

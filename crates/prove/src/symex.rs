@@ -209,7 +209,8 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     fn write_bytes(&mut self, region: &Region, base: TermId, off: i64, bytes: &[TermId]) {
         let (r, m) = self.memory(region);
-        let list: Vec<(i64, TermId)> = bytes.iter().enumerate().map(|(i, b)| (off.wrapping_add(i as i64), *b)).collect();
+        let list: Vec<(i64, TermId)> =
+            bytes.iter().enumerate().map(|(i, b)| (off.wrapping_add(i as i64), *b)).collect();
         let m = self.cx.terms.store_bytes(m, base, &list);
         self.set_memory(r, m);
     }
@@ -244,7 +245,8 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     fn ctx_bytes(&self, off: i64, n: u32) -> bool {
-        (0..i64::from(n)).all(|i| ctx_field(self.kind, off.wrapping_add(i)).is_some_and(|f| f.kind == FieldKind::Memory))
+        (0..i64::from(n))
+            .all(|i| ctx_field(self.kind, off.wrapping_add(i)).is_some_and(|f| f.kind == FieldKind::Memory))
     }
 
     /// An event with these arguments that observes these regions; the world moves on.
@@ -614,7 +616,7 @@ impl Machine for Sym<'_, '_> {
         Ok(self.cx.terms.concat(&bytes))
     }
 
-    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, imm: bool) -> Result<(), Stop> {
+    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, _imm: bool) -> Result<(), Stop> {
         if self.cx.exhausted() {
             return Err(Stop::TooLarge);
         }
@@ -622,11 +624,11 @@ impl Machine for Sym<'_, '_> {
             let outer = self.guard;
             let before = self.state.clone();
             self.guard = self.cx.terms.all(&[outer, c]);
-            self.store(&x, off, size, v, imm)?;
+            self.store(&x, off, size, v, false)?;
             let one = std::mem::replace(&mut self.state, before);
             let nc = self.cx.terms.not(c);
             self.guard = self.cx.terms.all(&[outer, nc]);
-            self.store(&y, off, size, v, imm)?;
+            self.store(&y, off, size, v, false)?;
             self.guard = outer;
             self.state = crate::region::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
             return Ok(());

@@ -22,7 +22,6 @@ fn entry() -> State {
 }
 
 #[test]
-#[ignore = "equiv::window runs jumps, exits and opaque slots as no-ops"]
 fn a_jump_or_an_exit_inside_a_block_is_no_replacement() {
     let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let old = [mov(Reg::R0, 1), mov(Reg::R2, 2)];
@@ -35,7 +34,6 @@ fn a_jump_or_an_exit_inside_a_block_is_no_replacement() {
 }
 
 #[test]
-#[ignore = "exec, and so symex, takes an opaque slot for a no-op"]
 fn an_instruction_nobody_knows_is_not_nothing() {
     let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let old = [mov(Reg::R0, 1), Op::new(Insn::Opaque(0xff))];
@@ -44,7 +42,6 @@ fn an_instruction_nobody_knows_is_not_nothing() {
 }
 
 #[test]
-#[ignore = "Sym::set lets r10 be written"]
 fn the_frame_pointer_is_not_written() {
     let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let new = [mov(Reg::R0, 1), mov(Reg::R10, 0)];
@@ -53,7 +50,6 @@ fn the_frame_pointer_is_not_written() {
 }
 
 #[test]
-#[ignore = "symex checks and logs no frame access at a varying offset"]
 fn no_new_access_to_the_frame_at_a_varying_offset() {
     let mut before = entry();
     before.set_reg(Reg::R2, Value::scalar(Num::top(64)));
@@ -78,7 +74,6 @@ fn no_new_access_to_the_frame_at_a_varying_offset() {
 
 /// `r10 + i64::MAX` and an absolute address of that size: neither in the frame, nor a reason to panic.
 #[test]
-#[ignore = "symex adds byte offsets with `+`: overflow panics in debug builds, and in release passes as inside the frame"]
 fn offsets_may_be_as_large_as_they_get() {
     let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let ll = |imm: u64| Op::new(Insn::LoadImm64 { dst: Reg::R3, kind: bpf_isa::Imm64Kind::Const, imm });
@@ -96,7 +91,6 @@ fn offsets_may_be_as_large_as_they_get() {
 }
 
 #[test]
-#[ignore = "judge compares stack depth of whole functions only"]
 fn no_deeper_stack_than_before() {
     let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let old = [mov(Reg::R0, 1)];
@@ -109,7 +103,6 @@ fn no_deeper_stack_than_before() {
 }
 
 #[test]
-#[ignore = "equiv::prove does not check that `end` is the end of the block"]
 fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
     let branch = |dst: Reg, imm: i32| Terminator::Branch {
         cond: Cond::Eq,

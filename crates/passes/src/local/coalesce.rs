@@ -89,7 +89,7 @@ fn forward(v: &View, i: usize, from: Reg, to: Reg) -> Option<Rewrite> {
             return Some(v.replace(i, j, ops, "coalesce"));
         }
         let dies = !v.live_after(j).regs.contains(to);
-        if op.insn.defs().contains(from) && !(dies && !op.insn.uses().contains(from)) {
+        if op.insn.defs().contains(from) && (!dies || op.insn.uses().contains(from)) {
             return None;
         }
         if op.insn.uses().contains(from) || (op.is_core() && touches.contains(to)) {

@@ -32,9 +32,8 @@ impl Pass for Copy {
                 // A constant that another register holds already.
                 Insn::Mov { dst, src: Src::Imm(_), .. } if op.link.is_none() => {
                     let c = v.states[i + 1].reg(dst).as_const();
-                    let twins = Reg::all().filter(|s| {
-                        *s != dst && c.is_some() && v.constant(i, *s) == c && v.readable(i, *s)
-                    });
+                    let twins =
+                        Reg::all().filter(|s| *s != dst && c.is_some() && v.constant(i, *s) == c && v.readable(i, *s));
                     out.extend(twins.filter_map(|s| forward(v, i, dst, s)));
                     continue;
                 }

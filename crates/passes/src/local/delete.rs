@@ -11,7 +11,7 @@
 //! The prover decides what "changes nothing" means, from the facts before to what is live after.
 
 use bpf_facts::Region;
-use bpf_isa::{Insn, Reg, Src, Width};
+use bpf_isa::{Insn, Reg, Src};
 use bpf_prove::Rewrite;
 
 use super::Pass;
@@ -65,8 +65,8 @@ fn may_be_redundant(v: &View, i: usize, insn: &Insn, d: Reg) -> bool {
     }
     match *insn {
         Insn::Alu { src: Src::Imm(_), .. } | Insn::Endian { .. } | Insn::MovSx { .. } => true,
-        Insn::Mov { src, width, .. } => match src {
-            Src::Reg(s) if s == d => width == Width::W32 || true,
+        Insn::Mov { src, .. } => match src {
+            Src::Reg(s) if s == d => true,
             Src::Reg(s) => {
                 let (a, b) = (v.value(i, s), v.value(i, d));
                 a.same_base(b) || (a.as_const().is_some() && a.as_const() == b.as_const()) || copied(v, i, s, d)
@@ -80,7 +80,6 @@ fn may_be_redundant(v: &View, i: usize, insn: &Insn, d: Reg) -> bool {
             Insn::Store { base: b, off: p, src: Src::Reg(s), .. } => (b, p) == (base, off) && s == d,
             _ => false,
         }),
-        Insn::Alu { src: Src::Reg(_), .. } => false,
         _ => false,
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //! The other byte order becomes a wide load and a byte swap.
 
-use bpf_isa::{AluOp, Endian, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, Endian, Insn, Reg, Size, Src};
 use bpf_prove::Rewrite;
 
 use super::Pass;
@@ -26,9 +26,6 @@ impl Pass for Load {
         for k in 0..v.ops.len() {
             if let Insn::Alu { op: AluOp::Or | AluOp::Add, dst, src: Src::Reg(s), .. } = v.ops[k].insn {
                 assemble(v, k, dst, s, &mut out);
-            }
-            if let Insn::Alu { op: AluOp::Or | AluOp::Lsh, dst, src: Src::Imm(_), .. } = v.ops[k].insn {
-                let _ = dst;
             }
         }
         out
@@ -94,8 +91,6 @@ fn assemble(v: &View, k: usize, dst: Reg, src: Reg, out: &mut Vec<Rewrite>) {
     // The base must be the same at the end, or the load has to stand at the first one's place.
     let wide = Insn::Load { size, sext: false, dst, base, off: lo as i16 };
     let swap = Insn::Endian { kind: Endian::Be, bits: size.bits() as u8, dst };
-    let low32 = Insn::Mov { width: Width::W32, dst, src: Src::Reg(dst) };
-    let _ = low32;
     let rest = v.edit(first, k + 1, &parts, &[]);
     let base_kept = !v.ops[first..=k].iter().any(|o| o.insn.defs().contains(base) && !parts_only(v, &parts, base));
     for insns in [vec![wide], vec![wide, swap]] {
