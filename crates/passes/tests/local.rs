@@ -376,3 +376,12 @@ fn jumps_to_jumps_and_identical_ends_are_folded() {
          exit",
     );
 }
+
+#[test]
+fn a_store_outside_the_frame_is_not_taken_for_a_dead_one() {
+    // No verifier accepts it; but what is out of the frame is not known to be nobody's.
+    let listing = "*(u64 *)(r10 - 520) = 1
+         r0 = 0
+         exit";
+    becomes(&with(&["delete"], 3), listing, listing);
+}
