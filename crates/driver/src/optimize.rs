@@ -62,16 +62,22 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
 }
 
 fn check_names(object: &Object, options: &Options) -> Result<(), DriverError> {
+    check_programs(object, options)?;
+    if let PassSelection::Only(only) = &options.passes
+        && let Some(name) = only.iter().find(|n| !names().contains(&n.as_str()))
+    {
+        return Err(DriverError::NoSuchPass { name: name.clone(), known: names().join(", ") });
+    }
+    Ok(())
+}
+
+/// Whether every program the user named is there.
+pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), DriverError> {
     for name in &options.programs {
         if object.function_named(name).is_none() {
             let known: Vec<&str> = object.functions().iter().map(|f| f.name.as_str()).collect();
             return Err(DriverError::NoSuchProgram { name: name.clone(), known: known.join(", ") });
         }
-    }
-    if let PassSelection::Only(only) = &options.passes
-        && let Some(name) = only.iter().find(|n| !names().contains(&n.as_str()))
-    {
-        return Err(DriverError::NoSuchPass { name: name.clone(), known: names().join(", ") });
     }
     Ok(())
 }
@@ -241,7 +247,6 @@ pub(crate) fn function(
 fn finish(c: &mut Candidate, original: &Function, f: &Function, env: &bpf_facts::Env, settings: &Settings) {
     let before = c.report.slots_before;
     if slot_count(f) >= before && c.applied.is_empty() {
-        c.applied.clear();
         return;
     }
     let level = |l: &bpf_program::Lowered| l.listing.iter().map(|(_, i)| i.cpu()).max().unwrap_or(1);

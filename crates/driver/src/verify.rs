@@ -6,7 +6,7 @@ use bpf_object::{FuncId, Object};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
-use crate::optimize::on_deep_stack;
+use crate::optimize::{check_programs, on_deep_stack};
 use crate::report::{FunctionVerdict, Options, VerifyReport};
 use crate::unit::Unit;
 
@@ -14,12 +14,7 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let started = Instant::now();
     let (ua, ub) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
     let mut report = VerifyReport::default();
-    for name in &options.programs {
-        if ua.object.function_named(name).is_none() {
-            let known: Vec<&str> = ua.object.functions().iter().map(|f| f.name.as_str()).collect();
-            return Err(DriverError::NoSuchProgram { name: name.clone(), known: known.join(", ") });
-        }
-    }
+    check_programs(&ua.object, options)?;
     let mut matched = vec![false; ub.object.functions().len()];
     for i in 0..ua.object.functions().len() {
         let key = ua.key(i);

@@ -144,3 +144,16 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
         ProgKind::Subprogram | ProgKind::Other => None,
     }
 }
+
+/// Offset of the field that holds this packet pointer: the inverse of [`ctx_field`] for them.
+pub fn packet_pointer_offset(kind: ProgKind, field: FieldKind) -> Option<u32> {
+    match (kind, field) {
+        (ProgKind::Xdp, FieldKind::PacketData) => Some(0),
+        (ProgKind::Xdp, FieldKind::PacketEnd) => Some(4),
+        (ProgKind::Xdp, FieldKind::PacketMeta) => Some(8),
+        (ProgKind::Skb, FieldKind::PacketData) => Some(SKB_DATA),
+        (ProgKind::Skb, FieldKind::PacketEnd) => Some(SKB_DATA_END),
+        (ProgKind::Skb, FieldKind::PacketMeta) => Some(SKB_DATA_META),
+        _ => None,
+    }
+}

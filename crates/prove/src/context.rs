@@ -689,7 +689,7 @@ impl Context {
     }
 
     /// `t` with the bits outside `unknown` replaced by those of `value`.
-    fn with_bits(&mut self, t: TermId, value: u64, unknown: u64) -> TermId {
+    pub(crate) fn with_bits(&mut self, t: TermId, value: u64, unknown: u64) -> TermId {
         let mut pieces = Vec::new();
         let mut lo = 0u32;
         while lo < 64 {

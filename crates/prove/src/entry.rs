@@ -6,7 +6,7 @@
 
 use bpf_facts::{BaseId, Kind, Num, Region as FactRegion, Value};
 use bpf_isa::Reg;
-use bpf_program::{ProgKind, Symbol};
+use bpf_program::{FieldKind, ProgKind, Symbol, packet_pointer_offset};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -184,17 +184,15 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Offset of the context field that holds this packet pointer (see `bpf_program::ctx_field`).
+/// Offset of the context field that holds this packet pointer.
 fn packet_field(kind: ProgKind, region: &FactRegion) -> Option<i64> {
-    match (kind, region) {
-        (ProgKind::Xdp, FactRegion::Packet) => Some(0),
-        (ProgKind::Xdp, FactRegion::PacketEnd) => Some(4),
-        (ProgKind::Xdp, FactRegion::PacketMeta) => Some(8),
-        (ProgKind::Skb, FactRegion::Packet) => Some(76),
-        (ProgKind::Skb, FactRegion::PacketEnd) => Some(80),
-        (ProgKind::Skb, FactRegion::PacketMeta) => Some(140),
-        _ => None,
-    }
+    let field = match region {
+        FactRegion::Packet => FieldKind::PacketData,
+        FactRegion::PacketEnd => FieldKind::PacketEnd,
+        FactRegion::PacketMeta => FieldKind::PacketMeta,
+        _ => return None,
+    };
+    packet_pointer_offset(kind, field).map(i64::from)
 }
 
 /// A number with known bits as constants, and its range as an assumption.
@@ -204,18 +202,7 @@ fn number(cx: &mut Context, n: &Num, key: VarKey) -> TermId {
         return cx.terms.constant(64, value);
     }
     let v = cx.var(key, 64, Meaning::Scalar);
-    let mut pieces = Vec::new();
-    let mut lo = 0u32;
-    while lo < 64 {
-        let free = unknown >> lo & 1;
-        let mut hi = lo + 1;
-        while hi < 64 && unknown >> hi & 1 == free {
-            hi += 1;
-        }
-        pieces.push(if free == 1 { cx.terms.extract(v, lo, hi - lo) } else { cx.terms.constant(hi - lo, value >> lo) });
-        lo = hi;
-    }
-    let t = cx.terms.concat(&pieces);
+    let t = cx.with_bits(v, value, unknown);
     if n.umin > value {
         let k = cx.terms.constant(64, n.umin);
         let below = cx.terms.ult(t, k);

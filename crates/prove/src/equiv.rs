@@ -64,8 +64,7 @@ pub struct Options {
 }
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
-/// which only `live` matters. `branch_of` adds each side's conditional jump, whose truth must agree
-/// (negated on the new side if `negated`).
+/// which only `live` matters. `tail` adds each side's conditional jump, whose truth must agree.
 #[allow(clippy::too_many_arguments)]
 pub fn window(
     kind: ProgKind,
@@ -747,9 +746,6 @@ fn same_terminator(a: &Terminator, b: &Terminator) -> bool {
         _ => false,
     }
 }
-
-/// Registers r0 … r9 and r10, for a caller that wants everything compared.
-pub const EVERYTHING: RegSet = RegSet::ALL;
 
 /// A proposed change of one block. It proves nothing by itself.
 #[derive(Clone, Debug)]
