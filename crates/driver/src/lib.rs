@@ -3,6 +3,7 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+pub mod difftest;
 mod gate;
 mod optimize;
 mod replay;
@@ -15,6 +16,8 @@ pub use report::{
     FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,
     VerifyReport,
 };
+
+pub use unit::Unit;
 
 use thiserror::Error;
 

@@ -262,7 +262,8 @@ fn finish(c: &mut Candidate, original: &Function, f: &Function, env: &bpf_facts:
     // Every rewrite is proven already: the second opinion may not cost more than the work itself did.
     let second = Duration::from_secs(1);
     let limits = Limits { deadline: Instant::now().checked_add(second), ..Limits::default() };
-    let options = ProofOptions { strict_shared_memory: settings.strict_shared_memory, limits };
+    let options =
+        ProofOptions { strict_shared_memory: settings.strict_shared_memory, limits, ..ProofOptions::default() };
     c.report.whole = match bpf_prove::functions(original, f, env, &options).0 {
         Verdict::Equal => "equal".into(),
         Verdict::Unknown(why) => format!("unknown: {why}"),

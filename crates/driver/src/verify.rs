@@ -60,7 +60,7 @@ fn pair(ua: &Unit, i: usize, ub: &Unit, j: usize, options: &Options) -> Function
     };
     let deadline = Instant::now().checked_add(options.time_limit);
     let limits = Limits { deadline, ..Limits::default() };
-    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory };
+    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     ua.with_env(|env| match bpf_prove::functions(f, g, env, &proof).0 {
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },

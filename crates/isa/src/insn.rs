@@ -515,6 +515,39 @@ impl Insn {
         }
     }
 
+    /// The instruction with every register it names replaced; what it reads or writes without naming it
+    /// (calls, `exit`, legacy packet loads, r0 of a compare-and-exchange) stays.
+    #[must_use]
+    pub fn map_regs(self, f: impl Fn(Reg) -> Reg) -> Insn {
+        let s = |src: Src| match src {
+            Src::Reg(r) => Src::Reg(f(r)),
+            imm => imm,
+        };
+        match self {
+            Insn::Alu { op, width, dst, src } => Insn::Alu { op, width, dst: f(dst), src: s(src) },
+            Insn::Mov { width, dst, src } => Insn::Mov { width, dst: f(dst), src: s(src) },
+            Insn::MovSx { width, from, dst, src } => Insn::MovSx { width, from, dst: f(dst), src: f(src) },
+            Insn::Neg { width, dst } => Insn::Neg { width, dst: f(dst) },
+            Insn::Endian { kind, bits, dst } => Insn::Endian { kind, bits, dst: f(dst) },
+            Insn::AddrSpaceCast { dst, src, imm } => Insn::AddrSpaceCast { dst: f(dst), src: f(src), imm },
+            Insn::LoadImm64 { dst, kind, imm } => Insn::LoadImm64 { dst: f(dst), kind, imm },
+            Insn::Load { size, sext, dst, base, off } => Insn::Load { size, sext, dst: f(dst), base: f(base), off },
+            Insn::Store { size, base, off, src } => Insn::Store { size, base: f(base), off, src: s(src) },
+            Insn::Atomic { op, size, base, off, src } => Insn::Atomic { op, size, base: f(base), off, src: f(src) },
+            Insn::LoadAcquire { size, dst, base, off } => Insn::LoadAcquire { size, dst: f(dst), base: f(base), off },
+            Insn::StoreRelease { size, base, off, src } => Insn::StoreRelease { size, base: f(base), off, src: f(src) },
+            Insn::LdInd { size, src, imm } => Insn::LdInd { size, src: f(src), imm },
+            Insn::Jcc { cond, width, dst, src, off } => Insn::Jcc { cond, width, dst: f(dst), src: s(src), off },
+            Insn::CallX { reg } => Insn::CallX { reg: f(reg) },
+            Insn::LdAbs { .. }
+            | Insn::Ja { .. }
+            | Insn::MayGoto { .. }
+            | Insn::Call(_)
+            | Insn::Exit
+            | Insn::Opaque(_) => self,
+        }
+    }
+
     /// The lowest `-mcpu` level that has this instruction, 1 … 4.
     pub fn cpu(&self) -> u8 {
         match *self {

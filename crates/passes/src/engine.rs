@@ -14,7 +14,7 @@ use std::time::Instant;
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::RegSet;
 use bpf_program::{BlockId, Function, Terminator};
-use bpf_prove::{Known, Limits, Options, Rewrite, prove};
+use bpf_prove::{Cache, Known, Limits, Options, Rewrite, Switches};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::{Hash, Hasher};
 
@@ -34,10 +34,45 @@ pub struct Settings {
     pub only: Option<Vec<String>>,
     /// Limits of one proof.
     pub limits: Limits,
+    /// What makes proofs fast.
+    pub switches: Switches,
     /// When to stop.
     pub deadline: Option<Instant>,
     /// Set from outside to stop early; what was proven until then stands.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Sees every proposal that goes to the prover.
+    pub recorder: Option<Recorder>,
+}
+
+/// A proposal as it goes to the prover, for those who want to ask again.
+pub struct Proposal<'a> {
+    /// The function as it stands.
+    pub function: &'a Function,
+    /// What the function is part of.
+    pub env: &'a Env<'a>,
+    /// What is known about the block.
+    pub known: &'a Known<'a>,
+    /// The change.
+    pub rewrite: &'a Rewrite,
+    /// How it is to be proven.
+    pub options: &'a Options,
+}
+
+/// Calls a function with every proposal, before the prover sees it.
+#[derive(Clone)]
+pub struct Recorder(Arc<dyn Fn(&Proposal) + Send + Sync>);
+
+impl Recorder {
+    /// A recorder that calls `f`.
+    pub fn new(f: impl Fn(&Proposal) + Send + Sync + 'static) -> Recorder {
+        Recorder(Arc::new(f))
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recorder")
+    }
 }
 
 impl Default for Settings {
@@ -47,9 +82,11 @@ impl Default for Settings {
             size: true,
             strict_shared_memory: false,
             only: None,
-            limits: Limits { conflicts: 2_000, work: 2_000_000, deadline: None },
+            limits: Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() },
+            switches: Switches::default(),
             deadline: None,
             stop: None,
+            recorder: None,
         }
     }
 }
@@ -89,6 +126,8 @@ pub struct Engine<'a> {
     fresh: bool,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashMap<u64, ()>,
+    /// Verdicts, by the canonical form of the question.
+    cache: Cache,
     /// What was applied, in order.
     pub applied: Vec<Applied>,
     /// Counters.
@@ -108,6 +147,7 @@ impl<'a> Engine<'a> {
             budget,
             fresh: false,
             refused: FxHashMap::default(),
+            cache: Cache::new(),
             applied: Vec::new(),
             tally: Tally::default(),
         }
@@ -197,10 +237,14 @@ impl<'a> Engine<'a> {
             let options = Options {
                 limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
                 strict_shared_memory: self.settings.strict_shared_memory,
+                switches: self.settings.switches,
             };
             let known = Known { states: &view.states, live: &view.live };
             let by = rewrite.by;
-            match prove(f, self.env, &known, rewrite, &options) {
+            if let Some(Recorder(see)) = &self.settings.recorder {
+                see(&Proposal { function: f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
+            }
+            match self.cache.prove(f, self.env, &known, rewrite, &options) {
                 Ok((proven, stats)) => {
                     self.tally.proofs += 1;
                     self.tally.sat_calls += stats.sat_calls;

@@ -467,7 +467,7 @@ impl<'t> Blaster<'t> {
         let others = self.selects.entry(m).or_default().clone();
         self.selects.entry(m).or_default().push((addr, byte));
         for (other, other_byte) in others {
-            let same = self.terms.eq(addr, other);
+            let same = self.terms.same_address(addr, other);
             if self.terms.as_const(same) == Some(0) {
                 continue;
             }

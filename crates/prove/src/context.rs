@@ -13,6 +13,7 @@ use bpf_isa::Insn;
 use bpf_program::Symbol;
 
 use crate::blast::{Answer, Blaster, Model};
+use crate::smt::{Query, Recorder, Status};
 use crate::term::{MemId, Node, TermId, Terms, VarId};
 
 /// A region of memory. Different regions never overlap.
@@ -30,6 +31,8 @@ pub enum Region {
     PacketEnd,
     /// Values of the map with this name.
     MapValue(Arc<str>),
+    /// Values of all maps, where they are not told apart.
+    AnyMapValue,
     /// A map itself: only handed to helpers.
     Map(Arc<str>),
     /// A global data section.
@@ -46,7 +49,7 @@ impl Region {
     /// Whether others may access it at the same time, so that the order, number and granularity of
     /// accesses matter.
     pub fn shared(&self) -> bool {
-        matches!(self, Region::MapValue(_) | Region::Data(_) | Region::Kernel | Region::Anything)
+        matches!(self, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) | Region::Kernel | Region::Anything)
     }
 }
 
@@ -137,11 +140,35 @@ pub struct Limits {
     pub work: u64,
     /// When to give up, checked between queries.
     pub deadline: Option<std::time::Instant>,
+    /// Sees every query with its answer.
+    pub recorder: Option<Recorder>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { conflicts: 20_000, work: 20_000_000, deadline: None }
+        Limits { conflicts: 20_000, work: 20_000_000, deadline: None, recorder: None }
+    }
+}
+
+/// What makes proofs fast, each with a switch so that its worth can be measured (paper §5 and Table 4).
+/// All are on by default. Switching one off never makes a proof wrong, only slower or impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// Optimization I: one memory per region. Off: one memory for everything but context fields.
+    pub regions: bool,
+    /// Optimization II: one memory per map. Off: one for the values of all maps.
+    pub maps: bool,
+    /// Optimization III: addresses of one object are compared by their constant offsets. Off: by the solver.
+    pub offsets: bool,
+    /// Optimization IV: a change is proven as a window. Off: as a change of the whole function.
+    pub windows: bool,
+    /// Optimization V: verdicts are remembered by the canonical form of the question.
+    pub cache: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Switches {
+        Switches { regions: true, maps: true, offsets: true, windows: true, cache: true }
     }
 }
 
@@ -154,6 +181,8 @@ pub struct Stats {
     pub sat_calls: u64,
     /// Those it did not decide within its limit.
     pub undecided: u64,
+    /// Questions answered from memory.
+    pub cached: u64,
 }
 
 impl Stats {
@@ -162,6 +191,7 @@ impl Stats {
         self.trivial += o.trivial;
         self.sat_calls += o.sat_calls;
         self.undecided += o.undecided;
+        self.cached += o.cached;
     }
 }
 
@@ -250,6 +280,8 @@ pub struct Context {
     samples: [Sample; 3],
     /// Whether provenance is given up: all memory is one region.
     pub one_memory: bool,
+    /// Whether the values of all maps are one region.
+    one_map: bool,
     /// With one memory: the frame's address never leaked, so that unknown pointers are elsewhere and
     /// the stack keeps a memory of its own.
     pub frame_private: bool,
@@ -291,6 +323,7 @@ impl Context {
             never: FxHashSet::default(),
             samples: [0, 1, 2].map(Sample::new),
             one_memory: false,
+            one_map: false,
             frame_private: false,
             frame_secret: false,
             frame_spilled: true,
@@ -300,6 +333,14 @@ impl Context {
             stack_memo: FxHashMap::default(),
             pointer_memo: FxHashMap::default(),
         }
+    }
+
+    /// The same with these optimizations.
+    pub fn with(mut self, switches: Switches) -> Context {
+        self.one_memory = !switches.regions;
+        self.one_map = !switches.maps;
+        self.terms.solver_offsets = !switches.offsets;
+        self
     }
 
     /// Whether the work limit is spent.
@@ -368,7 +409,11 @@ impl Context {
     /// The region that stands for `r`: with one memory, most are the same.
     fn effective<'r>(&self, r: &'r Region) -> &'r Region {
         let apart = *r == Region::Ctx || (self.frame_private && *r == Region::Stack);
-        if self.one_memory && !apart { &Region::Anything } else { r }
+        match r {
+            _ if self.one_memory && !apart => &Region::Anything,
+            Region::MapValue(_) if self.one_map => &Region::AnyMapValue,
+            r => r,
+        }
     }
 
     /// Whether the frame's address occurs in a term.
@@ -767,6 +812,23 @@ impl Context {
         if self.exhausted() {
             return Possible::Unknown;
         }
+        let solved = self.stats.sat_calls;
+        let answer = self.decide(guard, some, lemmas);
+        if let Some(recorder) = self.limits.recorder {
+            let demands: Vec<TermId> =
+                [guard, some].into_iter().chain(self.assumptions.iter().chain(lemmas).copied()).collect();
+            let (status, model) = match &answer {
+                Possible::Never => (Status::Unsat, None),
+                Possible::Sometimes(m) => (Status::Sat, Some(m)),
+                Possible::Unknown => (Status::Unknown, None),
+            };
+            let by = if self.stats.sat_calls > solved { "solver" } else { "samples" };
+            recorder.see(&Query { terms: &self.terms, demands: &demands, status, model, by, context: Some(self) });
+        }
+        answer
+    }
+
+    fn decide(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> Possible {
         // Most questions with an answer are answered by almost any assignment.
         for sample in &mut self.samples {
             let demands = [&guard, &some].into_iter().chain(&self.assumptions).chain(lemmas);

@@ -4,13 +4,15 @@
 //! their start to what is live after them; [`functions`] compares two whole functions without loops.
 //! Only this module makes a [`Proven`] rewrite, and only a proven one can be applied.
 
+use std::borrow::Cow;
+
 use bpf_facts::{Env, Facts, Live, Liveness};
 use bpf_isa::{Insn, Reg, RegSet};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
 use crate::blast::Model;
-use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, VarKey};
+use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches, VarKey};
 use crate::discipline;
 use crate::entry::{Entry, register_regions};
 use crate::lockstep::Guide;
@@ -61,6 +63,8 @@ pub struct Options {
     pub limits: Limits,
     /// Forbid merging accesses to shared memory.
     pub strict_shared_memory: bool,
+    /// What makes it fast.
+    pub switches: Switches,
 }
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
@@ -76,13 +80,13 @@ pub fn window(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
-    let mut one_memory = false;
+    let mut again = false;
     loop {
-        let mut cx = Context::new(options.limits);
-        cx.one_memory = one_memory;
-        cx.frame_private = one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
+        let mut cx = Context::new(options.limits).with(options.switches);
+        cx.one_memory |= again;
+        cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
-            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(Stop::Provenance) if !cx.one_memory => again = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
             Ok((Judged::Equal, ..)) => return (Verdict::Equal, cx.stats),
             Ok((Judged::Unknown(why), ..)) => return (Verdict::Unknown(why), cx.stats),
@@ -175,12 +179,12 @@ pub fn compare(
     guided: bool,
     options: &Options,
 ) -> (Result<(Relation, Moved), String>, Stats) {
-    let mut one_memory = false;
+    let mut again = false;
     loop {
-        let mut cx = Context::new(options.limits);
-        cx.one_memory = one_memory;
+        let mut cx = Context::new(options.limits).with(options.switches);
+        cx.one_memory |= again;
         match compare_in(&mut cx, kind, env, stretch, guided, options) {
-            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(Stop::Provenance) if !cx.one_memory => again = true,
             Err(stop) => return (Err(stop.to_string()), cx.stats),
             Ok(r) => return (r, cx.stats),
         }
@@ -638,12 +642,12 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     let Some(before) = fa.entry(old.entry()) else {
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
-    let mut one_memory = false;
+    let mut again = false;
     loop {
-        let mut cx = Context::new(options.limits);
-        cx.one_memory = one_memory;
+        let mut cx = Context::new(options.limits).with(options.switches);
+        cx.one_memory |= again;
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
-        cx.frame_private = one_memory && cx.frame_secret;
+        cx.frame_private = cx.one_memory && cx.frame_secret;
         register_regions(&mut cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(&mut cx, before);
         let a = execute(&mut cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs);
@@ -652,7 +656,7 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
             Ok((a, b))
         });
         match both {
-            Err(Stop::Provenance) if !one_memory => one_memory = true,
+            Err(Stop::Provenance) if !cx.one_memory => again = true,
             Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
             Ok((a, b)) => {
                 let judged = judge(&mut cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
@@ -764,11 +768,16 @@ pub struct Rewrite {
     pub by: &'static str,
 }
 
-/// A rewrite the prover has shown equal. It has no other constructor than [`prove`].
+/// A rewrite the prover has shown equal: nothing but [`prove`] and [`crate::Cache::prove`] makes one.
 #[derive(Clone, Debug)]
 pub struct Proven(Rewrite);
 
 impl Proven {
+    /// A rewrite whose question has been answered with "equal".
+    pub(crate) fn of(rewrite: Rewrite) -> Proven {
+        Proven(rewrite)
+    }
+
     /// The rewrite.
     pub fn rewrite(&self) -> &Rewrite {
         &self.0
@@ -805,23 +814,82 @@ pub fn prove(
     rewrite: Rewrite,
     options: &Options,
 ) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    let block = f.block(rewrite.block);
-    if rewrite.term.is_some() && rewrite.end != block.ops.len() {
-        return Err((Verdict::Unknown("a new end that leaves out what stands before it".into()), Stats::default()));
+    if !options.switches.windows {
+        return prove_whole(f, env, rewrite, options);
     }
-    let old = &block.ops[rewrite.start..rewrite.end];
-    let before = &known.states[rewrite.start];
-    let (live, tail): (Live, Option<(Terminator, Terminator)>) = match &rewrite.term {
-        None => (known.live[rewrite.end], None),
-        Some(new) => match terminators(&block.term, new) {
-            Some(tail) => (known.live[rewrite.end + 1], Some(tail)),
-            None => return prove_goto(f, env, known, rewrite, options),
-        },
+    let question = match Question::new(f, known, &rewrite) {
+        Ok(q) => q,
+        Err(why) => return Err((Verdict::Unknown(why.into()), Stats::default())),
     };
-    let tail = tail.as_ref().map(|(a, b)| (a, b));
-    match window(f.kind, env, before, old, &rewrite.with, &live, tail, options) {
+    match question.ask(f.kind, env, options) {
         (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
         other => Err(other),
+    }
+}
+
+/// Proves a change as one of the whole function.
+fn prove_whole(
+    f: &Function,
+    env: &Env,
+    rewrite: Rewrite,
+    options: &Options,
+) -> Result<(Proven, Stats), (Verdict, Stats)> {
+    let mut changed = f.clone();
+    Proven(rewrite.clone()).apply(&mut changed);
+    let ops: usize = f.blocks.iter().map(|b| b.ops.len()).sum();
+    let small = ops <= WHOLE_LIMIT && !reverse_postorder(f).1;
+    let asked = if small { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) };
+    match asked {
+        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
+        other => Err(other),
+    }
+}
+
+/// What a rewrite of one block asks of the prover.
+pub(crate) struct Question<'a> {
+    /// Facts at its start.
+    pub before: Cow<'a, bpf_facts::State>,
+    /// What is replaced.
+    pub old: &'a [Op],
+    /// What takes its place.
+    pub new: Cow<'a, [Op]>,
+    /// What is live after it.
+    pub live: Live,
+    /// Conditional jumps of both sides, of which the truth must agree.
+    pub tail: Option<(Terminator, Terminator)>,
+}
+
+impl<'a> Question<'a> {
+    /// The question that `rewrite` asks in `f`; or why there is none.
+    pub fn new(f: &'a Function, known: &Known<'a>, rewrite: &'a Rewrite) -> Result<Question<'a>, &'static str> {
+        let block = f.block(rewrite.block);
+        if rewrite.term.is_some() && rewrite.end != block.ops.len() {
+            return Err("a new end that leaves out what stands before it");
+        }
+        let (live, tail) = match &rewrite.term {
+            None => (known.live[rewrite.end], None),
+            Some(new) => {
+                let tail = match terminators(&block.term, new) {
+                    Some(tail) => tail,
+                    None => (block.term.clone(), constant_branch(&block.term, new)?),
+                };
+                (known.live[rewrite.end + 1], Some(tail))
+            }
+        };
+        let before = Cow::Borrowed(&known.states[rewrite.start]);
+        Ok(Question {
+            before,
+            old: &block.ops[rewrite.start..rewrite.end],
+            new: Cow::Borrowed(&rewrite.with),
+            live,
+            tail,
+        })
+    }
+
+    /// The answer.
+    pub fn ask(&self, kind: ProgKind, env: &Env, options: &Options) -> (Verdict, Stats) {
+        let tail = self.tail.as_ref().map(|(a, b)| (a, b));
+        window(kind, env, &self.before, self.old, &self.new, &self.live, tail, options)
     }
 }
 
@@ -846,30 +914,18 @@ fn terminators(old: &Terminator, new: &Terminator) -> Option<(Terminator, Termin
     None
 }
 
-/// A branch replaced by a `goto`: the condition must be constant.
-fn prove_goto(
-    f: &Function,
-    env: &Env,
-    known: &Known,
-    rewrite: Rewrite,
-    options: &Options,
-) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    let block = f.block(rewrite.block);
-    let no = |why: &str| Err((Verdict::Unknown(why.into()), Stats::default()));
-    let (Terminator::Branch { taken, fall, origin, .. }, Some(Terminator::Goto(to))) = (&block.term, &rewrite.term)
-    else {
-        return no("a change of control flow that has no local proof");
-    };
-    let always = if to == taken {
-        true
-    } else if to == fall {
-        false
-    } else {
-        return no("a jump to a new place");
+/// A branch replaced by a `goto`: the branch with a constant condition that the old one must equal.
+fn constant_branch(old: &Terminator, new: &Terminator) -> Result<Terminator, &'static str> {
+    let (Terminator::Branch { taken, fall, origin, .. }, Terminator::Goto(to)) = (old, new) else {
+        return Err("a change of control flow that has no local proof");
     };
     // The constant as a branch on the frame pointer, which equals itself.
-    let cond = if always { bpf_isa::Cond::Eq } else { bpf_isa::Cond::Ne };
-    let constant = Terminator::Branch {
+    let cond = match to {
+        t if t == taken => bpf_isa::Cond::Eq,
+        t if t == fall => bpf_isa::Cond::Ne,
+        _ => return Err("a jump to a new place"),
+    };
+    Ok(Terminator::Branch {
         cond,
         width: bpf_isa::Width::W64,
         dst: Reg::R10,
@@ -877,13 +933,5 @@ fn prove_goto(
         taken: *taken,
         fall: *fall,
         origin: *origin,
-    };
-    let live = known.live[rewrite.end + 1];
-    let old = &block.ops[rewrite.start..rewrite.end];
-    let before = &known.states[rewrite.start];
-    let tail = Some((&block.term, &constant));
-    match window(f.kind, env, before, old, &rewrite.with, &live, tail, options) {
-        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
-        other => Err(other),
-    }
+    })
 }

@@ -6,16 +6,21 @@
 //! memory), [`equiv`] (the judge and the only maker of proven rewrites), [`blast`] (SAT).
 
 pub mod blast;
+mod cache;
 pub mod context;
 mod discipline;
 mod entry;
 pub mod equiv;
 mod lockstep;
+pub mod naive;
 mod region;
 mod replay;
+pub mod smt;
 mod symex;
 pub mod term;
 
-pub use context::{Limits, Stats};
+pub use cache::Cache;
+pub use context::{Limits, Stats, Switches};
 pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, functions, prove, same_graph, window};
 pub use replay::{Witness, replay};
+pub use smt::Recorder;

@@ -361,7 +361,7 @@ impl<'c, 'e> Sym<'c, 'e> {
             let maps = h.map_write;
             self.forget(|r| match r {
                 Region::Packet | Region::CtxBytes => packet,
-                Region::MapValue(_) | Region::Data(_) => maps,
+                Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => maps,
                 Region::Kernel => true,
                 Region::Fresh => false,
                 Region::Anything => true,

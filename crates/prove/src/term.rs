@@ -141,6 +141,8 @@ pub struct Terms {
     /// visited once per path.
     memo: FxHashMap<(Memo, TermId, TermId), Option<TermId>>,
     fuel: u64,
+    /// Whether addresses are compared by the solver even where their offsets tell.
+    pub solver_offsets: bool,
 }
 
 /// Operations with memoized results.
@@ -1469,6 +1471,9 @@ impl Terms {
 
     /// Whether the bytes at two addresses are certainly different ones.
     fn distinct(&mut self, b1: TermId, o1: i64, b2: TermId, o2: i64) -> bool {
+        if self.solver_offsets {
+            return false;
+        }
         if b1 == b2 {
             return o1 != o2;
         }
@@ -1482,6 +1487,14 @@ impl Terms {
         let z = self.constant(64, 0);
         let (dz, zd) = (self.eq(d, z), self.sub(y, x));
         self.as_const(dz) == Some(0) || self.never_zero(d) || self.never_zero(zd)
+    }
+
+    /// Whether two addresses are the same; left to the solver where offsets are not to be compared here.
+    pub fn same_address(&mut self, a: TermId, b: TermId) -> TermId {
+        if !self.solver_offsets {
+            return self.eq(a, b);
+        }
+        if a == b { self.tru() } else { self.intern(Node::Eq(a.min(b), a.max(b)), 1, 0, 0) }
     }
 
     fn never_zero(&self, d: TermId) -> bool {
@@ -1505,7 +1518,7 @@ impl Terms {
         let mut at = mem;
         let mut found = None;
         while let MemNode::Chunk { prev, base: b, bytes } = self.mem(at).clone() {
-            if b == base {
+            if b == base && !self.solver_offsets {
                 found = Some((prev, bytes));
                 break;
             }
@@ -1566,7 +1579,7 @@ impl Terms {
                 let (x, y) = (self.select(a, base, off), self.select(b, base, off));
                 self.ite(c, x, y)
             }
-            MemNode::Chunk { prev, base: b, bytes } if b == base => {
+            MemNode::Chunk { prev, base: b, bytes } if b == base && !self.solver_offsets => {
                 match bytes.binary_search_by_key(&off, |(o, _)| *o) {
                     Ok(i) => bytes[i].1,
                     Err(_) => self.select(prev, base, off),
@@ -1580,7 +1593,7 @@ impl Terms {
                         continue;
                     }
                     let there = self.address(b, *o);
-                    let e = self.eq(here, there);
+                    let e = self.same_address(here, there);
                     r = self.ite(e, *v, r);
                 }
                 r

@@ -1,0 +1,103 @@
+//! Queries harvested from real optimizer runs, to measure the prover with.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bpf_driver::Unit;
+use bpf_facts::{Live, State};
+use bpf_object::Object;
+use bpf_passes::{Engine, Recorder, Settings};
+use bpf_program::Function;
+use bpf_prove::{Known, Options, Rewrite};
+use rustc_hash::FxHashSet;
+
+/// A proposal that the optimizer took to the prover, kept to be asked again.
+pub struct Query {
+    /// The function as it stood.
+    pub function: Arc<Function>,
+    /// States before each operation of the block and before its terminator.
+    pub states: Vec<State>,
+    /// What was live before each operation, before the terminator, and at the end.
+    pub live: Vec<Live>,
+    /// The change.
+    pub rewrite: Rewrite,
+    /// How it was to be proven; no deadline.
+    pub options: Options,
+}
+
+impl Query {
+    /// What was known about the block.
+    pub fn known(&self) -> Known<'_> {
+        Known { states: &self.states, live: &self.live }
+    }
+}
+
+/// One object's functions, before and after, and what was asked on the way.
+pub struct Harvest {
+    /// The object's file name without `.o`.
+    pub name: String,
+    /// The object.
+    pub unit: Unit,
+    /// For each function that has a graph: before, after, the queries in order.
+    pub functions: Vec<(Function, Function, Vec<Query>)>,
+}
+
+/// Optimizes every function of the object at `path` and keeps all queries.
+///
+/// # Errors
+/// In words: the file cannot be read or is no BPF object.
+pub fn harvest(path: &Path) -> Result<Harvest, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let object = Object::parse(bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+    let unit = Unit::new(object);
+    let mut functions = Vec::new();
+    for before in unit.graphs.iter().flatten() {
+        let seen: Arc<Mutex<Vec<Query>>> = Arc::default();
+        let keep = seen.clone();
+        let recorder = Recorder::new(move |p| {
+            let Ok(mut v) = keep.lock() else { return };
+            let function = match v.last() {
+                Some(q) if *q.function == *p.function => q.function.clone(),
+                _ => Arc::new(p.function.clone()),
+            };
+            let mut options = p.options.clone();
+            options.limits.deadline = None;
+            let (states, live) = (p.known.states.to_vec(), p.known.live.to_vec());
+            v.push(Query { function, states, live, rewrite: p.rewrite.clone(), options });
+        });
+        let settings = Settings { cpu: unit.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
+        let banned = FxHashSet::default();
+        let mut after = before.clone();
+        unit.with_env(|env| Engine::new(env, &settings, &banned, usize::MAX).run(&mut after));
+        let queries = seen.lock().map(|mut v| std::mem::take(&mut *v)).unwrap_or_default();
+        functions.push((before.clone(), after, queries));
+    }
+    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Harvest { name, unit, functions })
+}
+
+/// The objects in a directory, by name; none if it is not there.
+pub fn objects(dir: &Path) -> Vec<PathBuf> {
+    let mut v: Vec<PathBuf> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == "o"))
+        .collect();
+    v.sort();
+    v
+}
+
+/// The value below which the fraction `q` of the sorted `times` lies; 0 for none.
+pub fn quantile(times: &[f64], q: f64) -> f64 {
+    let last = times.len().saturating_sub(1);
+    times.get(((last as f64) * q).round() as usize).copied().unwrap_or(0.0)
+}
+
+/// Runs `f` with a stack deep enough for the term normalizer.
+pub fn deep<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|s| {
+        std::thread::Builder::new().stack_size(256 << 20).spawn_scoped(s, f).ok().and_then(|h| h.join().ok())
+    })
+}

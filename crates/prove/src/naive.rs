@@ -1,0 +1,639 @@
+//! A second encoding of a window, as plain as can be, for a second opinion on whole proofs.
+//!
+//! The instruction semantics run over SMT-LIB expressions, one definition per operation, without any
+//! simplification. Memory is one array from addresses to bytes; nothing here knows about the graph, its
+//! canonical forms or the bit-blaster. `unsat` means that after both sequences every live register,
+//! every live byte of the frame, all other memory, every store to the context and the condition of the
+//! branch agree.
+//!
+//! # What is assumed
+//! - What the facts say of each register and each known byte of the frame at the start: bits and ranges,
+//!   equal bases, pointers that cannot be null. Of a value of unknown kind nothing is assumed.
+//! - The frame is 512 bytes below r10 that do not wrap around.
+//! - Accesses of the *old* sequence go where the facts say: into the frame, or elsewhere, and those to
+//!   regions that never overlap do not overlap. Of the new one's accesses nothing is assumed.
+//! - Context fields are cells, named by offset, width and the number of context stores before.
+//!
+//! Calls, CO-RE instructions and the like are not modelled; then there is no encoding, and it says why.
+
+use std::fmt::Write;
+use std::rc::Rc;
+
+use bpf_facts::{BaseId, Env, Kind, Live, Num, Region, State, Value};
+use bpf_isa::{AtomicOp, Cond, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_program::{
+    BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, Terminator, ctx_field, packet_pointer_offset,
+};
+use bpf_semantics::{Domain, Machine, atomic_new, branch, exec};
+use rustc_hash::FxHashMap;
+
+use crate::equiv::{Known, Rewrite};
+use crate::smt::number;
+
+/// Two sequences, from where, and what matters afterwards.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Kind of the program.
+    pub kind: ProgKind,
+    /// Facts at the start.
+    pub before: State,
+    /// The old sequence.
+    pub old: Vec<Op>,
+    /// The new one.
+    pub new: Vec<Op>,
+    /// What is live at the end.
+    pub live: Live,
+    /// The two branches at the end, if the new sequence brings one, turned so that both jump to the
+    /// same place when their conditions hold.
+    pub tail: Option<(Terminator, Terminator)>,
+}
+
+impl Window {
+    /// The question that a rewrite poses; `None` if it is about the graph.
+    pub fn of(f: &Function, known: &Known, rewrite: &Rewrite) -> Option<Window> {
+        let block = f.block(rewrite.block);
+        let point = rewrite.end + usize::from(rewrite.term.is_some());
+        let tail = match &rewrite.term {
+            None => None,
+            Some(new) => Some((block.term.clone(), turned(&block.term, new)?)),
+        };
+        Some(Window {
+            kind: f.kind,
+            before: known.states.get(rewrite.start)?.clone(),
+            old: block.ops.get(rewrite.start..rewrite.end)?.to_vec(),
+            new: rewrite.with.clone(),
+            live: *known.live.get(point)?,
+            tail,
+        })
+    }
+}
+
+/// `new` with its places in the order of `old`; a `goto` as a branch whose condition is constant.
+fn turned(old: &Terminator, new: &Terminator) -> Option<Terminator> {
+    let Terminator::Branch { taken, fall, origin, .. } = *old else { return None };
+    let always = |cond| Terminator::Branch {
+        cond,
+        width: Width::W64,
+        dst: Reg::R10,
+        src: Src::Reg(Reg::R10),
+        taken,
+        fall,
+        origin,
+    };
+    match *new {
+        Terminator::Goto(to) if to == taken => Some(always(Cond::Eq)),
+        Terminator::Goto(to) if to == fall => Some(always(Cond::Ne)),
+        Terminator::Branch { taken: t, fall: g, .. } if (t, g) == (taken, fall) => Some(new.clone()),
+        Terminator::Branch { taken: t, fall: g, cond, width, dst, src, .. } if (t, g) == (fall, taken) => {
+            Some(Terminator::Branch { cond: cond.negate()?, width, dst, src, taken, fall, origin })
+        }
+        _ => None,
+    }
+}
+
+/// An encoded window.
+#[derive(Clone, Debug)]
+pub struct Encoding {
+    /// Declarations, definitions and assumptions.
+    pub assumptions: String,
+    /// The assertion that the sequences differ.
+    pub difference: String,
+    /// Names of the registers at the start, r0 to r10.
+    pub registers: [String; 11],
+    /// Name of the memory at the start.
+    pub memory: &'static str,
+}
+
+impl Encoding {
+    /// The question whether the two sequences can differ.
+    pub fn formula(&self) -> String {
+        format!("{}{}", self.assumptions, self.difference)
+    }
+}
+
+/// Encodes a window.
+///
+/// # Errors
+/// What has no model here.
+pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
+    let mut text = Text::new();
+    let frame = text.named("frame", 64);
+    text.assume(format!("(bvule {} {})", number(64, 512), frame.name));
+    let mut entry = Entry { text: &mut text, before: &w.before, kind: w.kind, env, frame };
+    let registers = Reg::all().map(|r| entry.value(w.before.reg(r), &format!("r{}", r.index()))).collect::<Vec<_>>();
+    entry.stack();
+    let registers: [V; 11] = registers.try_into().map_err(|_| "registers are missing")?;
+    let mut accesses = Vec::new();
+    let (a, ca) = side(&mut text, w, env, &registers, true, &mut accesses)?;
+    let (b, cb) = side(&mut text, w, env, &registers, false, &mut accesses)?;
+    apart(&mut text, &accesses);
+    let mut differ: Vec<String> = Vec::new();
+    for r in w.live.regs.iter().filter(|r| *r != Reg::R10) {
+        let (x, y) = (&a.regs[r.index()], &b.regs[r.index()]);
+        if x.name != y.name {
+            differ.push(format!("(distinct {} {})", x.name, y.name));
+        }
+    }
+    if a.memory != b.memory {
+        let probe = text.named("probe", 64);
+        let place = format!("(bvadd (bvsub {probe} frame) {})", number(64, 512), probe = probe.name);
+        let mut seen = vec![format!("(bvuge {place} {})", number(64, 512))];
+        for (off, len) in w.live.stack.runs() {
+            let from = number(64, (off + 512) as u64);
+            seen.push(format!("(bvult (bvsub {place} {from}) {})", number(64, len.into())));
+        }
+        text.assume(format!("(or {} false)", seen.join(" ")));
+        differ.push(format!("(distinct (select {} probe) (select {} probe))", a.memory, b.memory));
+    }
+    let shape = |s: &Ended| s.stores.iter().map(|(off, v)| (*off, v.bits)).collect::<Vec<_>>();
+    if shape(&a) != shape(&b) {
+        return Err("context stores that do not correspond".into());
+    }
+    for ((_, x), (_, y)) in a.stores.iter().zip(&b.stores) {
+        differ.push(format!("(distinct {} {})", x.name, y.name));
+    }
+    if let (Some(x), Some(y)) = (ca, cb) {
+        differ.push(format!("(xor {x} {y})"));
+    }
+    let difference = format!("(assert (or {} false))\n", differ.join(" "));
+    let registers = registers.map(|v| v.name.to_string());
+    Ok(Encoding { assumptions: text.out, difference, registers, memory: "m0" })
+}
+
+/// The text so far.
+struct Text {
+    out: String,
+    next: usize,
+    consts: FxHashMap<String, V>,
+}
+
+/// A bit vector by name, or a literal.
+#[derive(Clone, Debug)]
+pub struct V {
+    bits: u32,
+    name: Rc<str>,
+}
+
+impl Text {
+    fn new() -> Text {
+        let out = "(set-logic QF_ABV)\n(declare-fun m0 () (Array (_ BitVec 64) (_ BitVec 8)))\n".to_owned();
+        Text { out, next: 0, consts: FxHashMap::default() }
+    }
+
+    fn assume(&mut self, truth: String) {
+        let _ = writeln!(self.out, "(assert {truth})");
+    }
+
+    /// An unknown with a name of its own.
+    fn named(&mut self, name: &str, bits: u32) -> V {
+        let _ = writeln!(self.out, "(declare-fun {name} () (_ BitVec {bits}))");
+        V { bits, name: name.into() }
+    }
+
+    /// The unknown for `key`, the same whenever it is asked for.
+    fn unknown(&mut self, key: String, bits: u32) -> V {
+        if let Some(v) = self.consts.get(&key) {
+            return v.clone();
+        }
+        let name = format!("u{}", self.consts.len());
+        let _ = writeln!(self.out, "; {name}: {}", key.replace(['\n', '\r'], " "));
+        let v = self.named(&name, bits);
+        self.consts.insert(key, v.clone());
+        v
+    }
+
+    fn define(&mut self, sort: &str, expression: String) -> Rc<str> {
+        let name: Rc<str> = format!("e{}", self.next).into();
+        self.next += 1;
+        let _ = writeln!(self.out, "(define-fun {name} () {sort} {expression})");
+        name
+    }
+
+    fn bits(&mut self, bits: u32, expression: String) -> V {
+        V { bits, name: self.define(&format!("(_ BitVec {bits})"), expression) }
+    }
+}
+
+/// What is known at the start, as unknowns and assumptions.
+struct Entry<'a> {
+    text: &'a mut Text,
+    before: &'a State,
+    kind: ProgKind,
+    env: &'a Env<'a>,
+    frame: V,
+}
+
+impl Entry<'_> {
+    fn value(&mut self, v: &Value, own: &str) -> V {
+        let own = format!("entry {own}");
+        let (region, base, nullable) = match &v.kind {
+            Kind::Unknown => return self.text.unknown(own, 64),
+            Kind::Scalar => return self.number(&v.num, own),
+            Kind::Pointer { region, base, nullable } => (region, *base, *nullable),
+        };
+        let Some(key) = base_key(region, base, self.before.packet_base(), self.kind, self.env) else {
+            return self.text.unknown(own, 64);
+        };
+        let b = if *region == Region::Stack { self.frame.clone() } else { self.text.unknown(key, 64) };
+        if nullable {
+            return if v.num.as_const() == Some(0) { b } else { self.text.unknown(own, 64) };
+        }
+        self.text.assume(format!("(distinct {} {})", b.name, number(64, 0)));
+        let offset = self.number(&v.num, own);
+        self.text.bits(64, format!("(bvadd {} {})", b.name, offset.name))
+    }
+
+    fn number(&mut self, n: &Num, own: String) -> V {
+        if let Some(k) = n.as_const() {
+            return V { bits: 64, name: number(64, k).into() };
+        }
+        let v = self.text.unknown(own, 64);
+        let x = &v.name;
+        self.text.assume(format!("(= (bvand {x} {}) {})", number(64, !n.tnum.mask), number(64, n.tnum.value)));
+        self.text.assume(format!("(and (bvule {} {x}) (bvule {x} {}))", number(64, n.umin), number(64, n.umax)));
+        let (low, high) = (number(64, n.smin as u64), number(64, n.smax as u64));
+        self.text.assume(format!("(and (bvsle {low} {x}) (bvsle {x} {high}))"));
+        v
+    }
+
+    fn stack(&mut self) {
+        for (off, v) in self.before.stack_values() {
+            let bytes = v.num.bits / 8;
+            let own = format!("frame {off}");
+            let t = match bytes {
+                8 => self.value(v, &own),
+                _ => self.number(&v.num.zext(64), format!("entry {own}")),
+            };
+            for i in 0..bytes {
+                let at = number(64, (off + i64::from(i)) as u64);
+                let byte = format!("((_ extract {} {}) {})", i * 8 + 7, i * 8, t.name);
+                self.text.assume(format!("(= (select m0 (bvadd frame {at})) {byte})"));
+            }
+        }
+    }
+}
+
+/// What names the base address of a pointer, if it has one that others may share.
+fn base_key(region: &Region, base: BaseId, packet: BaseId, kind: ProgKind, env: &Env) -> Option<String> {
+    let field = match region {
+        Region::Packet => Some(FieldKind::PacketData),
+        Region::PacketEnd => Some(FieldKind::PacketEnd),
+        Region::PacketMeta => Some(FieldKind::PacketMeta),
+        _ => None,
+    };
+    let off = field.and_then(|f| packet_pointer_offset(kind, f)).filter(|_| base.same(packet));
+    Some(match (region, off) {
+        (_, Some(off)) => format!("packet pointer {off}"),
+        (Region::Ctx, _) => "context".into(),
+        (Region::Data { section }, _) => data_key(section),
+        (Region::MapPtr { map }, _) => map_key(&env.maps.get(*map)?.name),
+        (Region::Kernel | Region::Func, _) => return None,
+        _ if base.same(base) => format!("base {region:?} {base:?}"),
+        _ => return None,
+    })
+}
+
+fn data_key(section: &str) -> String {
+    format!("section {section}")
+}
+
+fn map_key(name: &str) -> String {
+    format!("map {name}")
+}
+
+/// An access of the old sequence.
+struct Access {
+    /// Where to, if that is known.
+    region: Option<Region>,
+    /// It may be to the frame although the facts know no region.
+    perhaps_frame: bool,
+    start: V,
+    len: u32,
+}
+
+/// Assumes that accesses go where the facts say.
+fn apart(text: &mut Text, accesses: &[Access]) {
+    let frame = number(64, 512);
+    for (i, a) in accesses.iter().enumerate() {
+        let start = &a.start.name;
+        let len = number(64, a.len.into());
+        let place = format!("(bvadd (bvsub {start} frame) {frame})");
+        match &a.region {
+            Some(Region::Stack) => text.assume(format!("(bvule {place} {})", number(64, 512 - u64::from(a.len)))),
+            None if a.perhaps_frame => {}
+            _ => {
+                // Neither its first nor its last byte, nor the frame as a whole between them.
+                text.assume(format!("(bvuge {place} {frame})"));
+                text.assume(format!("(bvuge (bvadd {place} {}) {frame})", number(64, u64::from(a.len) - 1)));
+            }
+        }
+        text.assume(format!("(bvule {start} (bvsub {} {len}))", number(64, u64::MAX)));
+        for b in &accesses[..i] {
+            let (Some(r), Some(s)) = (&a.region, &b.region) else { continue };
+            if !r.may_overlap(s) {
+                let (other, other_len) = (&b.start.name, number(64, b.len.into()));
+                text.assume(format!(
+                    "(or (bvule (bvadd {start} {len}) {other}) (bvule (bvadd {other} {other_len}) {start}))"
+                ));
+            }
+        }
+    }
+}
+
+/// A side at its end.
+struct Ended {
+    regs: [V; 11],
+    memory: Rc<str>,
+    stores: Vec<(i64, V)>,
+}
+
+fn side(
+    text: &mut Text,
+    w: &Window,
+    env: &Env,
+    registers: &[V; 11],
+    old: bool,
+    accesses: &mut Vec<Access>,
+) -> Result<(Ended, Option<Rc<str>>), String> {
+    let end = Ended { regs: registers.clone(), memory: "m0".into(), stores: vec![] };
+    let mut m = Naive { text, kind: w.kind, end, place: None, perhaps_frame: false, accesses: old.then_some(accesses) };
+    let mut facts = w.before.clone();
+    for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {
+        let place = match op.insn {
+            Insn::Load { base, .. }
+            | Insn::Store { base, .. }
+            | Insn::Atomic { base, .. }
+            | Insn::LoadAcquire { base, .. }
+            | Insn::StoreRelease { base, .. } => Some(facts.reg(base).clone()),
+            Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_) => {
+                return Err("a jump".into());
+            }
+            _ => None,
+        };
+        m.perhaps_frame = place.as_ref().is_some_and(|v| facts.may_be_frame_address(v));
+        m.place = place;
+        exec(&mut m, op)?;
+        facts.step(op, (BlockId(0), i), w.kind, env);
+    }
+    let tail = w.tail.as_ref().map(|(a, b)| if old { a } else { b });
+    let condition = match tail {
+        Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut m, *cond, *width, *dst, *src)?),
+        Some(_) => return Err("an end without a condition".into()),
+        None => None,
+    };
+    Ok((m.end, condition))
+}
+
+/// The address of byte `i` of an access.
+fn at(start: &V, i: u32) -> String {
+    format!("(bvadd {} {})", start.name, number(64, i.into()))
+}
+
+/// The machine that writes.
+struct Naive<'a> {
+    text: &'a mut Text,
+    kind: ProgKind,
+    end: Ended,
+    /// What the facts say of the base register of the current operation.
+    place: Option<Value>,
+    perhaps_frame: bool,
+    /// Where accesses are noted: those of the old side.
+    accesses: Option<&'a mut Vec<Access>>,
+}
+
+impl Naive<'_> {
+    /// The offset of a context access by cell; `None`: it is to memory.
+    fn cell(&self, off: i16, n: u32) -> Result<Option<i64>, String> {
+        let Some(Value { kind: Kind::Pointer { region: Region::Ctx, .. }, num }) = &self.place else { return Ok(None) };
+        let Some(k) = num.as_signed_const() else { return Err("a context access at a variable offset".into()) };
+        let k = k.wrapping_add(i64::from(off));
+        let memory =
+            |i| ctx_field(self.kind, k.wrapping_add(i64::from(i))).is_some_and(|f| f.kind == FieldKind::Memory);
+        Ok((!(0..n).all(memory)).then_some(k))
+    }
+
+    fn ctx_cell(&mut self, off: i64, bytes: u32) -> V {
+        let version = self.end.stores.len();
+        self.text.unknown(format!("context {off} {bytes} after {version} stores"), bytes * 8)
+    }
+
+    fn ctx_load(&mut self, off: i64, n: u32) -> V {
+        let Some(field) = ctx_field(self.kind, off) else { return self.ctx_cell(off, n) };
+        let start = i64::from(field.offset);
+        let whole = off == start && n == field.size;
+        let inside = off + i64::from(n) <= start + i64::from(field.size);
+        match field.kind {
+            FieldKind::PacketData | FieldKind::PacketMeta | FieldKind::PacketEnd if whole => {
+                self.text.unknown(format!("packet pointer {off}"), 64)
+            }
+            FieldKind::Scalar { narrow: true } if inside => {
+                let all = self.ctx_cell(start, field.size);
+                let lo = (off - start) as u32 * 8;
+                self.extract(&all, lo, n * 8)
+            }
+            _ => self.ctx_cell(off, n),
+        }
+    }
+
+    fn address(&mut self, base: &V, off: i16, n: u32) -> V {
+        let off = self.constant(64, i64::from(off) as u64);
+        let start = self.add(base, &off);
+        if let Some(accesses) = &mut self.accesses {
+            let region = self.place.as_ref().and_then(|v| v.region().cloned());
+            accesses.push(Access { region, perhaps_frame: self.perhaps_frame, start: start.clone(), len: n });
+        }
+        start
+    }
+
+    fn read(&mut self, start: &V, n: u32) -> V {
+        let byte = |i| format!("(select {} {})", self.end.memory, at(start, i));
+        let all = (0..n).rev().map(byte).reduce(|a, b| format!("(concat {a} {b})")).unwrap_or_default();
+        self.text.bits(n * 8, all)
+    }
+
+    fn write(&mut self, start: &V, n: u32, v: &V) {
+        for i in 0..n {
+            let at = at(start, i);
+            let byte = format!("((_ extract {} {}) {})", i * 8 + 7, i * 8, v.name);
+            let stored = format!("(store {} {at} {byte})", self.end.memory);
+            self.end.memory = self.text.define("(Array (_ BitVec 64) (_ BitVec 8))", stored);
+        }
+    }
+
+    fn two(&mut self, op: &str, a: &V, b: &V) -> V {
+        self.text.bits(a.bits, format!("({op} {} {})", a.name, b.name))
+    }
+
+    fn truth(&mut self, op: &str, a: &V, b: &V) -> Rc<str> {
+        self.text.define("Bool", format!("({op} {} {})", a.name, b.name))
+    }
+}
+
+impl Domain for Naive<'_> {
+    type V = V;
+    type B = Rc<str>;
+
+    fn constant(&mut self, bits: u32, v: u64) -> V {
+        V { bits, name: number(bits, v).into() }
+    }
+    fn add(&mut self, a: &V, b: &V) -> V {
+        self.two("bvadd", a, b)
+    }
+    fn sub(&mut self, a: &V, b: &V) -> V {
+        self.two("bvsub", a, b)
+    }
+    fn mul(&mut self, a: &V, b: &V) -> V {
+        self.two("bvmul", a, b)
+    }
+    fn udiv(&mut self, a: &V, b: &V) -> V {
+        self.two("bvudiv", a, b)
+    }
+    fn urem(&mut self, a: &V, b: &V) -> V {
+        self.two("bvurem", a, b)
+    }
+    fn sdiv(&mut self, a: &V, b: &V) -> V {
+        self.two("bvsdiv", a, b)
+    }
+    fn srem(&mut self, a: &V, b: &V) -> V {
+        self.two("bvsrem", a, b)
+    }
+    fn and(&mut self, a: &V, b: &V) -> V {
+        self.two("bvand", a, b)
+    }
+    fn or(&mut self, a: &V, b: &V) -> V {
+        self.two("bvor", a, b)
+    }
+    fn xor(&mut self, a: &V, b: &V) -> V {
+        self.two("bvxor", a, b)
+    }
+    fn shl(&mut self, a: &V, b: &V) -> V {
+        self.two("bvshl", a, b)
+    }
+    fn lshr(&mut self, a: &V, b: &V) -> V {
+        self.two("bvlshr", a, b)
+    }
+    fn ashr(&mut self, a: &V, b: &V) -> V {
+        self.two("bvashr", a, b)
+    }
+    fn extract(&mut self, a: &V, lo: u32, bits: u32) -> V {
+        self.text.bits(bits, format!("((_ extract {} {lo}) {})", lo + bits - 1, a.name))
+    }
+    fn zext(&mut self, a: &V, bits: u32) -> V {
+        // A 32-bit context field may be a 64-bit packet pointer: it is that wide already.
+        if a.bits >= bits {
+            return a.clone();
+        }
+        self.text.bits(bits, format!("((_ zero_extend {}) {})", bits - a.bits, a.name))
+    }
+    fn sext(&mut self, a: &V, bits: u32) -> V {
+        if a.bits >= bits {
+            return a.clone();
+        }
+        self.text.bits(bits, format!("((_ sign_extend {}) {})", bits - a.bits, a.name))
+    }
+    fn concat(&mut self, high: &V, low: &V) -> V {
+        self.text.bits(high.bits + low.bits, format!("(concat {} {})", high.name, low.name))
+    }
+    fn ite(&mut self, c: &Rc<str>, a: &V, b: &V) -> V {
+        self.text.bits(a.bits, format!("(ite {c} {} {})", a.name, b.name))
+    }
+    fn eq(&mut self, a: &V, b: &V) -> Rc<str> {
+        self.truth("=", a, b)
+    }
+    fn ult(&mut self, a: &V, b: &V) -> Rc<str> {
+        self.truth("bvult", a, b)
+    }
+    fn slt(&mut self, a: &V, b: &V) -> Rc<str> {
+        self.truth("bvslt", a, b)
+    }
+    fn not(&mut self, a: &Rc<str>) -> Rc<str> {
+        self.text.define("Bool", format!("(not {a})"))
+    }
+}
+
+impl Machine for Naive<'_> {
+    type Stop = String;
+
+    fn get(&mut self, r: Reg) -> Result<V, String> {
+        Ok(self.end.regs[r.index()].clone())
+    }
+
+    fn set(&mut self, r: Reg, v: V) {
+        self.end.regs[r.index()] = v;
+    }
+
+    fn load(&mut self, base: &V, off: i16, size: Size) -> Result<V, String> {
+        if let Some(k) = self.cell(off, size.bytes())? {
+            return Ok(self.ctx_load(k, size.bytes()));
+        }
+        let start = self.address(base, off, size.bytes());
+        Ok(self.read(&start, size.bytes()))
+    }
+
+    fn store(&mut self, base: &V, off: i16, size: Size, v: &V, _imm: bool) -> Result<(), String> {
+        if let Some(k) = self.cell(off, size.bytes())? {
+            self.end.stores.push((k, v.clone()));
+            return Ok(());
+        }
+        let start = self.address(base, off, size.bytes());
+        self.write(&start, size.bytes(), v);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        op: AtomicOp,
+        base: &V,
+        off: i16,
+        size: Size,
+        operand: &V,
+        compare: Option<&V>,
+    ) -> Result<V, String> {
+        if self.cell(off, size.bytes())?.is_some() {
+            return Err("an atomic on the context".into());
+        }
+        let start = self.address(base, off, size.bytes());
+        let old = self.read(&start, size.bytes());
+        let new = atomic_new(self, op, &old, operand, compare);
+        self.write(&start, size.bytes(), &new);
+        Ok(old)
+    }
+
+    fn fence(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn call(&mut self, _: &Op) -> Result<(), String> {
+        Err("a call".into())
+    }
+
+    fn legacy_load(&mut self, _: Size, _: Option<&V>, _: i32) -> Result<(), String> {
+        Err("a legacy packet load".into())
+    }
+
+    fn load_imm64(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<V, String> {
+        let Some(link) = link else {
+            return Ok(match kind {
+                Imm64Kind::Const => self.constant(64, imm),
+                _ => self.text.unknown(format!("pseudo {kind:?} {imm}"), 64),
+            });
+        };
+        Ok(match &link.symbol {
+            Symbol::Map { name, .. } => self.text.unknown(map_key(name), 64),
+            Symbol::Data { section, offset } => {
+                let base = self.text.unknown(data_key(section), 64);
+                let offset = self.constant(64, *offset as u64);
+                self.add(&base, &offset)
+            }
+            other => self.text.unknown(format!("symbol {other:?}"), 64),
+        })
+    }
+
+    fn addr_space_cast(&mut self, _: &V, _: u32) -> Result<V, String> {
+        Err("an address space cast".into())
+    }
+
+    fn core_op(&mut self, _: &Op) -> Result<(), String> {
+        Err("a CO-RE instruction".into())
+    }
+}
