@@ -290,6 +290,10 @@ pub struct Context {
     pub frame_secret: bool,
     /// An address of the frame may be spilled in the frame itself.
     pub frame_spilled: bool,
+    /// Take a repeated lookup of the old side for the first one.
+    pub merge_lookups: bool,
+    /// The old side repeats a lookup, so that asking again with `merge_lookups` may help.
+    pub lookups_repeated: bool,
     /// Limits.
     pub limits: Limits,
     /// Counters.
@@ -327,6 +331,8 @@ impl Context {
             frame_private: false,
             frame_secret: false,
             frame_spilled: true,
+            merge_lookups: false,
+            lookups_repeated: false,
             limits,
             stats: Stats::default(),
             region_memo: FxHashMap::default(),

@@ -58,7 +58,8 @@ impl<'a> Entry<'a> {
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
         let zero = cx.entry_world();
-        let mut state = State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero };
+        let mut state =
+            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero, lookups: Vec::new() };
         self.stack(cx, facts, &mut state);
         state
     }

@@ -80,22 +80,68 @@ pub fn window(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
-    let mut again = false;
+    let (result, cx) = attempt(options, |cx| {
+        cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
+        window_in(cx, kind, env, before, old, new, live, tail, options)
+    });
+    verdict(result, cx)
+}
+
+/// Tries a proof: with a memory per region first; with one memory if provenance is unknown somewhere; and if
+/// that does not show the two equal, with repeated lookups of the old side taken for one.
+fn attempt<T: Settled>(
+    options: &Options,
+    mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
+) -> (Result<T, Stop>, Context) {
+    let mut one_memory = false;
+    let mut first = None;
     loop {
         let mut cx = Context::new(options.limits).with(options.switches);
-        cx.one_memory |= again;
-        cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
-        match window_in(&mut cx, kind, env, before, old, new, live, tail, options) {
-            Err(Stop::Provenance) if !cx.one_memory => again = true,
-            Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
-            Ok((Judged::Equal, ..)) => return (Verdict::Equal, cx.stats),
-            Ok((Judged::Unknown(why), ..)) => return (Verdict::Unknown(why), cx.stats),
-            Ok((Judged::Different(model), old, new)) => {
-                let stats = cx.stats;
-                return (Verdict::Different(Box::new(Difference { model, context: cx, old, new })), stats);
-            }
+        cx.one_memory |= one_memory;
+        cx.merge_lookups = first.is_some();
+        let result = f(&mut cx);
+        if matches!(result, Err(Stop::Provenance)) && !cx.one_memory {
+            one_memory = true;
+            continue;
+        }
+        let equal = result.as_ref().is_ok_and(T::equal);
+        match first {
+            None if !equal && cx.lookups_repeated => first = Some((result, cx)),
+            Some(first) if !equal => return first,
+            _ => return (result, cx),
         }
     }
+}
+
+/// Results that may say "equal".
+trait Settled {
+    fn equal(&self) -> bool;
+}
+
+impl Settled for (Judged, Outcome, Outcome) {
+    fn equal(&self) -> bool {
+        matches!(self.0, Judged::Equal)
+    }
+}
+
+impl Settled for Result<(Relation, Moved), String> {
+    fn equal(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+/// What the judge said, as the answer to the caller.
+fn verdict(result: Result<(Judged, Outcome, Outcome), Stop>, cx: Context) -> (Verdict, Stats) {
+    let stats = cx.stats;
+    let verdict = match result {
+        Err(stop) => Verdict::Unknown(stop.to_string()),
+        Ok((Judged::Equal, ..)) => Verdict::Equal,
+        Ok((Judged::Unknown(why), ..)) => Verdict::Unknown(why),
+        Ok((Judged::Different(model), old, new)) => {
+            Verdict::Different(Box::new(Difference { model, context: cx, old, new }))
+        }
+    };
+    (verdict, stats)
 }
 
 /// How the two sequences of [`compare`] end.
@@ -179,16 +225,8 @@ pub fn compare(
     guided: bool,
     options: &Options,
 ) -> (Result<(Relation, Moved), String>, Stats) {
-    let mut again = false;
-    loop {
-        let mut cx = Context::new(options.limits).with(options.switches);
-        cx.one_memory |= again;
-        match compare_in(&mut cx, kind, env, stretch, guided, options) {
-            Err(Stop::Provenance) if !cx.one_memory => again = true,
-            Err(stop) => return (Err(stop.to_string()), cx.stats),
-            Ok(r) => return (r, cx.stats),
-        }
-    }
+    let (result, cx) = attempt(options, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
 
 /// The facts of the old side as they hold on the new one, as far as they tell where the frame's address is.
@@ -642,36 +680,17 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     let Some(before) = fa.entry(old.entry()) else {
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
-    let mut again = false;
-    loop {
-        let mut cx = Context::new(options.limits).with(options.switches);
-        cx.one_memory |= again;
+    let (result, cx) = attempt(options, |cx| {
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
         cx.frame_private = cx.one_memory && cx.frame_secret;
-        register_regions(&mut cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
-        let entry = Entry::new(env.maps, old.kind).state(&mut cx, before);
-        let a = execute(&mut cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs);
-        let both = a.and_then(|a| {
-            let b = execute(&mut cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
-            Ok((a, b))
-        });
-        match both {
-            Err(Stop::Provenance) if !cx.one_memory => again = true,
-            Err(stop) => return (Verdict::Unknown(stop.to_string()), cx.stats),
-            Ok((a, b)) => {
-                let judged = judge(&mut cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
-                let stats = cx.stats;
-                let verdict = match judged {
-                    Judged::Equal => Verdict::Equal,
-                    Judged::Unknown(why) => Verdict::Unknown(why),
-                    Judged::Different(model) => {
-                        Verdict::Different(Box::new(Difference { model, context: cx, old: a, new: b }))
-                    }
-                };
-                return (verdict, stats);
-            }
-        }
-    }
+        register_regions(cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
+        let entry = Entry::new(env.maps, old.kind).state(cx, before);
+        let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
+        let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
+        let judged = judge(cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
+        Ok((judged, a, b))
+    });
+    verdict(result, cx)
 }
 
 /// Whether no state along a sequence lets the frame's address out.

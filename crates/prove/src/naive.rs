@@ -102,6 +102,8 @@ pub struct Encoding {
     pub registers: [String; 11],
     /// Name of the memory at the start.
     pub memory: &'static str,
+    /// What the other unknowns stand for, and their names.
+    pub unknowns: Vec<(String, String)>,
 }
 
 impl Encoding {
@@ -157,7 +159,10 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     }
     let difference = format!("(assert (or {} false))\n", differ.join(" "));
     let registers = registers.map(|v| v.name.to_string());
-    Ok(Encoding { assumptions: text.out, difference, registers, memory: "m0" })
+    let mut unknowns: Vec<(String, String)> =
+        text.consts.iter().map(|(k, v)| (k.clone(), v.name.to_string())).collect();
+    unknowns.sort_unstable();
+    Ok(Encoding { assumptions: text.out, difference, registers, memory: "m0", unknowns })
 }
 
 /// The text so far.
@@ -299,6 +304,18 @@ fn data_key(section: &str) -> String {
 
 fn map_key(name: &str) -> String {
     format!("map {name}")
+}
+
+/// What an `ld_imm64` loads: the name of an unknown in an [`Encoding`] and what is added to it; `None`: a
+/// plain number.
+pub fn symbol(kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Option<(String, i64)> {
+    Some(match link.map(|l| &l.symbol) {
+        None if kind == Imm64Kind::Const => return None,
+        None => (format!("pseudo {kind:?} {imm}"), 0),
+        Some(Symbol::Map { name, .. }) => (map_key(name), 0),
+        Some(Symbol::Data { section, offset }) => (data_key(section), *offset),
+        Some(other) => (format!("symbol {other:?}"), 0),
+    })
 }
 
 /// An access of the old sequence.
@@ -612,20 +629,13 @@ impl Machine for Naive<'_> {
     }
 
     fn load_imm64(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<V, String> {
-        let Some(link) = link else {
-            return Ok(match kind {
-                Imm64Kind::Const => self.constant(64, imm),
-                _ => self.text.unknown(format!("pseudo {kind:?} {imm}"), 64),
-            });
-        };
-        Ok(match &link.symbol {
-            Symbol::Map { name, .. } => self.text.unknown(map_key(name), 64),
-            Symbol::Data { section, offset } => {
-                let base = self.text.unknown(data_key(section), 64);
-                let offset = self.constant(64, *offset as u64);
+        Ok(match symbol(kind, imm, link) {
+            None => self.constant(64, imm),
+            Some((key, offset)) => {
+                let base = self.text.unknown(key, 64);
+                let offset = self.constant(64, offset as u64);
                 self.add(&base, &offset)
             }
-            other => self.text.unknown(format!("symbol {other:?}"), 64),
         })
     }
 

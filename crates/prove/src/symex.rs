@@ -12,8 +12,17 @@ use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use crate::context::{Context, Event, EventKind, Meaning, Region, VarKey};
+use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey};
 use crate::term::{MemId, TermId};
+
+/// `bpf_map_lookup_elem` (`enum bpf_func_id`).
+const MAP_LOOKUP: i32 = 1;
+/// `enum bpf_map_type`.
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const PERCPU_HASH: u32 = 5;
+const PERCPU_ARRAY: u32 = 6;
+const LPM_TRIE: u32 = 11;
 
 /// Why a proof cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +51,21 @@ pub struct State {
     pub ctx_version: TermId,
     /// Version of the packet pointers.
     pub packet_version: TermId,
+    /// Lookups whose answer still stands: nothing since then may have changed it.
+    pub lookups: Vec<Lookup>,
+}
+
+/// A map lookup that was made on every path to here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lookup {
+    /// The map.
+    pub map: TermId,
+    /// The bytes of the key.
+    pub key: Vec<TermId>,
+    /// The event.
+    pub id: u32,
+    /// Elements of arrays never move and never vanish.
+    pub array: bool,
 }
 
 /// One byte accessed in memory that is not the function's stack.
@@ -308,6 +332,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let symbol = op.link.as_ref().map(|l| l.symbol.clone());
         let insn = normal_call(op);
         let id = self.event(EventKind::Call(insn, symbol), args, mems);
+        self.state.lookups.retain(|l| l.array);
         self.forget(|r| reaches || *r != Region::Stack);
         self.state.ctx_version = self.state.world;
         self.state.packet_version = self.state.world;
@@ -353,10 +378,20 @@ impl<'c, 'e> Sym<'c, 'e> {
         if whole_stack {
             mems = self.with_stack(mems);
         }
+        let lookup = self.lookup_of(h, &args);
+        if let Some(l) = &lookup
+            && let Some(earlier) = self.earlier_lookup(l)
+        {
+            self.clobber(earlier);
+            let meaning = self.lookup_result(Some(l.map));
+            self.return_value(earlier, meaning);
+            return Ok(());
+        }
         let id = self.event(EventKind::Call(op.insn, None), args, mems);
         let map = h.args.iter().position(|a| *a == Arg::Map).map(|i| self.state.regs[i + 1]);
         let quiet = h.pure_read || h.is_map_lookup();
         if !quiet {
+            self.state.lookups.retain(|l| l.array);
             let packet = h.writes_packet || h.moves_packet;
             let maps = h.map_write;
             self.forget(|r| match r {
@@ -390,7 +425,56 @@ impl<'c, 'e> Sym<'c, 'e> {
             Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(Region::Kernel),
         };
         self.return_value(id, meaning);
+        if let Some(l) = lookup {
+            // An array has an element 0, however many the loader gives it.
+            if l.array && l.key.iter().all(|b| self.cx.terms.as_const(*b) == Some(0)) {
+                let zero = self.cx.terms.constant(64, 0);
+                let null = self.cx.terms.eq(self.state.regs[0], zero);
+                let found = self.cx.terms.not(null);
+                self.cx.assumptions.push(found);
+            }
+            self.state.lookups.push(Lookup { id, ..l });
+        }
         Ok(())
+    }
+
+    /// The lookup that a helper call with these arguments makes, if it is one by a key in the frame in a map
+    /// that a lookup does not change.
+    fn lookup_of(&mut self, h: &Helper, args: &[TermId]) -> Option<Lookup> {
+        let (map, key) = match args {
+            [map, _, key @ ..] if h.id == MAP_LOOKUP && !key.is_empty() => (*map, key.to_vec()),
+            _ => return None,
+        };
+        let Some(Region::Map(name)) = self.cx.region_of(map) else { return None };
+        match self.map_type(&name)? {
+            ARRAY | PERCPU_ARRAY => Some(Lookup { map, key, id: 0, array: true }),
+            HASH | PERCPU_HASH | LPM_TRIE => Some(Lookup { map, key, id: 0, array: false }),
+            _ => None,
+        }
+    }
+
+    /// An earlier lookup that surely gave what this one of the old side may give. Only where merging is
+    /// asked for: that both find the same element is one of the things that may happen to the old program,
+    /// while to the new one anything may happen that can.
+    fn earlier_lookup(&mut self, l: &Lookup) -> Option<u32> {
+        if self.side == Side::New {
+            return None;
+        }
+        for e in self.state.lookups.clone().iter().rev().filter(|e| e.map == l.map && e.key.len() == l.key.len()) {
+            let mut differ = Vec::new();
+            for (x, y) in e.key.iter().zip(&l.key).filter(|(x, y)| x != y) {
+                let same = self.cx.terms.eq(*x, *y);
+                differ.push(self.cx.terms.not(same));
+            }
+            if !matches!(self.cx.possible(self.guard, &differ), Possible::Never) {
+                continue;
+            }
+            if self.cx.merge_lookups {
+                return Some(e.id);
+            }
+            self.cx.lookups_repeated = true;
+        }
+        None
     }
 
     fn lookup_result(&mut self, map: Option<TermId>) -> Meaning {
