@@ -1,0 +1,72 @@
+//! What is to be improved, and who says whether something is an improvement.
+
+use std::time::Instant;
+
+use bpf_facts::{Env, Live, State};
+use bpf_program::{Op, ProgKind};
+
+/// A straight stretch of one block with what is known around it. It has no calls and no jumps.
+#[derive(Clone, Copy)]
+pub struct Window<'a> {
+    /// Kind of the function: it decides what context fields are.
+    pub kind: ProgKind,
+    /// Maps and callees.
+    pub env: &'a Env<'a>,
+    /// Facts before its first operation.
+    pub before: &'a State,
+    /// What stands there.
+    pub old: &'a [Op],
+    /// What is read afterwards: registers, and bytes of the frame. All other memory counts always.
+    pub live: &'a Live,
+    /// Highest cpu level of new instructions, 1 … 4.
+    pub cpu: u8,
+    /// Whether fewer slots win over fewer cycles.
+    pub size: bool,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// What a window costs; less is better, compared field by field in the order of the goal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Cost {
+    /// Slots for the size goal, latency for the latency goal.
+    pub first: u32,
+    /// The other one.
+    pub second: u32,
+}
+
+/// Latency of one operation in the units of a table (tenths of a nanosecond).
+pub type Latency = fn(&Op) -> u32;
+
+/// What the judge says of a replacement.
+pub enum Answer {
+    /// Proven the same. The judge has taken note; the searcher need not prove anything.
+    Equal,
+    /// Not the same; where the prover gave an input that shows it, the formula with its assignment.
+    Different(Option<Box<bpf_prove::Difference>>),
+    /// Not decided in time, or something without a model.
+    Unknown,
+}
+
+/// Says whether `new` may take the place of a window.
+pub trait Judge {
+    /// Asks the prover (or its memory).
+    fn judge(&mut self, new: &[Op]) -> Answer;
+}
+
+impl<F: FnMut(&[Op]) -> Answer> Judge for F {
+    fn judge(&mut self, new: &[Op]) -> Answer {
+        self(new)
+    }
+}
+
+/// A replacement that was called equal, and costs less.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The code.
+    pub with: Vec<Op>,
+    /// Its cost.
+    pub cost: Cost,
+    /// Which searcher found it.
+    pub by: &'static str,
+}
