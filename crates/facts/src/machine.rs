@@ -340,9 +340,9 @@ impl Machine for AbstractMachine<'_, '_, '_> {
             Some(Region::Stack) => Abs::Plain(self.load_stack(base, off, size)),
             Some(Region::Ctx) => self.load_ctx(at, size),
             Some(Region::Packet | Region::PacketMeta) => Abs::Plain(Value::scalar(Num::top(size.bits()))),
-            Some(Region::MapValue { .. } | Region::Data { .. } | Region::Mem | Region::Kernel) => {
-                Abs::Plain(unknown_bytes(size))
-            }
+            Some(
+                Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. } | Region::Mem | Region::Kernel,
+            ) => Abs::Plain(unknown_bytes(size)),
             // The pointer may be the context, whose 32-bit fields may be 64-bit pointers.
             _ if size == Size::W => Abs::Widened(Value::unknown()),
             _ => Abs::Plain(unknown_bytes(size)),

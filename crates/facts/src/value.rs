@@ -28,6 +28,8 @@ pub enum Region {
         /// Index into the object's map table.
         map: usize,
     },
+    /// A value of one of several maps, where paths with values of different ones meet.
+    AnyMapValue,
     /// The map itself.
     MapPtr {
         /// Index into the object's map table.
@@ -50,14 +52,20 @@ pub enum Region {
 impl Region {
     /// Whether memory of the two regions may overlap. Within one region, compare base and offset.
     pub fn may_overlap(&self, o: &Region) -> bool {
-        use Region::{Kernel, Packet, PacketEnd, PacketMeta, Stack};
+        use Region::{AnyMapValue, Kernel, Packet, PacketEnd, PacketMeta, Stack};
         match (self, o) {
             (a, b) if a == b => true,
+            (AnyMapValue, o) | (o, AnyMapValue) if o.is_map_value() => true,
             (Stack, _) | (_, Stack) => false,
             (Kernel, _) | (_, Kernel) => true,
             (Packet | PacketMeta | PacketEnd, Packet | PacketMeta | PacketEnd) => true,
             _ => false,
         }
+    }
+
+    /// Whether this is a value of a map, known or not.
+    pub fn is_map_value(&self) -> bool {
+        matches!(self, Region::MapValue { .. } | Region::AnyMapValue)
     }
 
     /// Whether this is packet data, metadata or the packet's end.
@@ -213,6 +221,12 @@ impl Value {
                 let base = if b == c { *b } else { BaseId::Unknown };
                 let kind = Kind::Pointer { region: r.clone(), base, nullable: *m || *n };
                 Value { kind, num: self.num.join(&o.num) }
+            }
+            (Kind::Pointer { region: r, nullable: m, .. }, Kind::Pointer { region: q, nullable: n, .. })
+                if r.is_map_value() && q.is_map_value() =>
+            {
+                let (region, base) = (Region::AnyMapValue, BaseId::Unknown);
+                Value { kind: Kind::Pointer { region, base, nullable: *m || *n }, num: self.num.join(&o.num) }
             }
             // Not the base's own nullness any more: the base must lose its name.
             (Kind::Pointer { region, .. }, _) if null(o) => self.or_null(region),

@@ -349,6 +349,12 @@ impl Context {
         self
     }
 
+    /// From here on the values of all maps are one region: some pointer leads to one of several.
+    pub fn confuse_maps(&mut self) {
+        self.one_map = true;
+        self.region_id(&Region::AnyMapValue);
+    }
+
     /// Whether the work limit is spent.
     pub fn exhausted(&self) -> bool {
         self.terms.work() > self.limits.work || self.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d)

@@ -107,6 +107,9 @@ impl<'a> Entry<'a> {
         key: VarKey,
     ) -> TermId {
         let Some(r) = self.region(region) else { return cx.var(key, 64, Meaning::Foreign) };
+        if r == Region::AnyMapValue {
+            cx.confuse_maps();
+        }
         let base_term = match region {
             FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
             FactRegion::Ctx => cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx)),
@@ -176,6 +179,7 @@ impl<'a> Entry<'a> {
             FactRegion::Packet | FactRegion::PacketMeta => Region::Packet,
             FactRegion::PacketEnd => Region::PacketEnd,
             FactRegion::MapValue { map } => Region::MapValue(name(map)?),
+            FactRegion::AnyMapValue => Region::AnyMapValue,
             FactRegion::MapPtr { map } => Region::Map(name(map)?),
             FactRegion::Data { section } => Region::Data(section.clone()),
             FactRegion::Mem => Region::Fresh,

@@ -21,13 +21,14 @@ const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const LRU_HASH: u32 = 9;
 
-/// A function over one map: `r1 = 1 ll` and the like stand for the map.
+/// A function over two maps: `r1 = 1 ll` stands for the first, `r1 = 2 ll` for the other.
 fn function(text: &str) -> Function {
     let mut slot = 0;
     let (mut insns, mut links) = (Vec::new(), HashMap::new());
     for insn in parse_listing(text).expect("the listing is right") {
-        if matches!(insn, Insn::LoadImm64 { kind: Imm64Kind::Const, .. }) {
-            links.insert(slot, Link { slot, symbol: Symbol::Map { name: "m".into(), index: 0 } });
+        if let Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } = insn {
+            let (name, index) = if imm == 1 { ("m", 0) } else { ("n", 1) };
+            links.insert(slot, Link { slot, symbol: Symbol::Map { name: name.into(), index } });
         }
         insns.push((slot, insn));
         slot += insn.slots();
@@ -36,7 +37,7 @@ fn function(text: &str) -> Function {
 }
 
 fn equal(map_type: u32, old: &str, new: &str) -> bool {
-    let maps = [map("m", map_type)];
+    let maps = [map("m", map_type), map("n", map_type)];
     let env = Env { maps: &maps, callee_args: &|_| None };
     functions(&function(old), &function(new), &env, &Options::default()).0.is_equal()
 }
@@ -110,4 +111,45 @@ fn an_array_has_an_element_zero() {
         &old.replace("(r10 - 4) = 0", "(r10 - 4) = 1"),
         &new.replace("(r10 - 4) = 0", "(r10 - 4) = 1")
     ));
+}
+
+/// r7: a value of one map or the other, r8: one of the first map, r9: the packet, 4 bytes of it readable.
+fn joined(rest: &str) -> String {
+    format!(
+        "
+        r6 = *(u32 *)(r1 + 12)
+        r9 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r1 = r9
+        r1 += 4
+        if r1 > r2 goto out
+        *(u32 *)(r10 - 4) = r6
+        r2 = r10
+        r2 += -4
+        r1 = 1 ll
+        call 1
+        r7 = r0
+        r8 = r0
+        if r0 == 0x0 goto out
+        r6 &= 1
+        if r6 != 0x0 goto join
+        r2 = r10
+        r2 += -4
+        r1 = 2 ll
+        call 1
+        r7 = r0
+        if r0 == 0x0 goto out
+        join: {rest}
+        exit
+        out: r0 = 0
+        exit"
+    )
+}
+
+#[test]
+fn a_value_of_one_map_or_another_is_no_packet_but_may_be_any_of_theirs() {
+    let order = |first: &str, second: &str| joined(&format!("{first}\n{second}"));
+    let (load, map, packet) = ("r0 = *(u32 *)(r7 + 0)", "*(u32 *)(r8 + 0) = 5", "*(u16 *)(r9 + 0) = 5");
+    assert!(equal(HASH, &order(load, packet), &order(packet, load)), "a packet is no map value");
+    assert!(!equal(HASH, &order(load, map), &order(map, load)), "it may be the same element");
 }

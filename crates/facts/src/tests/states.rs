@@ -448,3 +448,19 @@ fn a_spilled_stack_pointer_that_is_lost_has_leaked() {
         assert_eq!(end(ProgKind::Skb, &text, block).frame_leaked(), leaks, "{text}");
     }
 }
+
+#[test]
+fn values_of_two_maps_meet_as_a_value_of_some_map() {
+    let value = |map, off| Value::pointer(Region::MapValue { map }, BaseId::Site(BlockId(1), 2), off);
+    let joined = value(0, 8).join(&value(1, 24));
+    assert_eq!(joined.region(), Some(&Region::AnyMapValue));
+    assert!(joined.num.contains(8) && joined.num.contains(24), "{joined:?}");
+    assert!(!joined.same_base(&joined.clone()), "nobody knows which one it is");
+    assert_eq!(joined.join(&value(2, 8)).region(), Some(&Region::AnyMapValue));
+    let overlaps = |r: Region| Region::AnyMapValue.may_overlap(&r) && r.may_overlap(&Region::AnyMapValue);
+    assert!(overlaps(Region::MapValue { map: 7 }) && overlaps(Region::AnyMapValue) && overlaps(Region::Kernel));
+    assert!(!overlaps(Region::Packet) && !overlaps(Region::Stack) && !overlaps(Region::Ctx));
+    // Not with what is no map value.
+    let packet = Value::pointer(Region::Packet, BaseId::Fixed, 8);
+    assert!(value(0, 8).join(&packet).is_unknown() && joined.join(&packet).is_unknown());
+}

@@ -38,7 +38,7 @@ impl Pass for Atomic {
 fn at_store(v: &View, k: usize, out: &mut Vec<Rewrite>) {
     let Insn::Store { size: size @ (Size::W | Size::DW), base, off, src: Src::Reg(r) } = v.ops[k].insn else { return };
     // Atomics work on map values and globals; the verifier refuses them on packets and contexts.
-    if !matches!(v.value(k, base).region(), Some(Region::MapValue { .. } | Region::Data { .. })) {
+    if !matches!(v.value(k, base).region(), Some(Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. })) {
         return;
     }
     let Some(a) = v.def_before(k, r) else { return };
