@@ -1,7 +1,7 @@
 # make demo    optimize, verify and load an example, and show what changed
 # make test    everything that must hold; the kernel is asked where that is permitted
 # make bench   judge the optimizer from outside on the benchmark objects
-# make soak    the long version of the robustness tests
+# make soak    the long version of the robustness tests, then the campaign (SOAK_MINUTES=60; goes on where it stopped)
 # make lint    formatting and lints, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
@@ -13,6 +13,7 @@ BENCH ?= ../shared/bench
 BENCH_DIRS ?= $(BENCH)/k2 $(BENCH)/public
 TIME_LIMIT ?= 10
 MUTATIONS ?= 20000
+SOAK_FLAGS ?=
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
@@ -38,6 +39,7 @@ bench: build
 
 soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture
+	$(CARGO) run --release -p bpf-soak -- --report $(TARGET)/soak/report.txt $(SOAK_FLAGS)
 
 lint: setup
 	$(CARGO) fmt --check

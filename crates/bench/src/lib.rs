@@ -68,7 +68,7 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
         let settings = Settings { cpu: unit.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
         let banned = FxHashSet::default();
         let mut after = before.clone();
-        unit.with_env(|env| Engine::new(env, &settings, &banned, usize::MAX).run(&mut after));
+        unit.with_env(|env| Engine::new(env, &settings, &banned).run(&mut after));
         let queries = seen.lock().map(|mut v| std::mem::take(&mut *v)).unwrap_or_default();
         functions.push((before.clone(), after, queries));
     }

@@ -12,15 +12,18 @@ Examples:
   bpf-opt opt prog.o -o prog.opt.o              smaller code, proven equal, accepted by this kernel
   bpf-opt opt prog.o -o prog.opt.o --diff       the same, and show what changed, side by side
   bpf-opt verify prog.o prog.opt.o              prove that two objects behave the same, whoever made them
+  bpf-opt check prog.o                          is it safe? if not: where, why, on which path
   bpf-opt dis prog.o --lines                    listing with labels, relocations and source lines
   bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
+  bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
 
 Exit codes:
   0    yes: written, equal, accepted, ran
-  1    no: the objects differ (verify), the kernel rejects a program (load), the program faults (run)
+  1    no: the objects differ (verify, difftest), the kernel rejects a program (load), the program faults (run),
+       a program is unsafe (check)
   2    wrong usage, or a file that cannot be read, understood or written
-  3    don't know: not proven either way (verify), no right to load (load), no model of a call (run)
+  3    don't know: not proven either way (verify), no right to load (load), no model of a call (run, check)
   70   internal error; nothing was written
   130  interrupted; `opt` has written the best proven result so far
 
@@ -56,6 +59,23 @@ Examples:
 Exit codes: 0 all equal; 1 some function differs (with an input that shows it), or the objects differ
 outside of the code; 2 bad input or usage; 3 no difference found, but not everything proven.";
 
+const CHECK_HELP: &str = "\
+Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a
+kernel: accesses of stack, packet, map values and context, what registers hold, arguments of helpers,
+references, loops, return values. What is wrong is said in the verifier's words, with the path that leads
+there and, where one is found, a packet on which the interpreter faults.
+
+Examples:
+  bpf-opt check prog.o
+  bpf-opt check prog.o --program xdp_main --json verdict.json
+  bpf-opt check k2.o --type xdp                  where the section name tells no program type
+  sudo bpf-opt check prog.o --against-kernel     beside the running kernel's verdict
+
+docs/check.md says what is checked and how often the kernel agrees.
+
+Exit codes: 0 all programs are safe; 1 some program is not; 2 bad input or usage; 3 no violation found,
+but something in a program is not described here (kernel functions, kernel types).";
+
 const DIS_HELP: &str = "\
 Examples:
   bpf-opt dis prog.o
@@ -90,6 +110,24 @@ Examples:
 Exit codes: 0 ran to its end on every packet; 1 the program faulted; 2 bad input or usage; 3 it uses
 something that the interpreter has no model of.";
 
+const DIFFTEST_HELP: &str = "\
+Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
+socket filters, cgroup/skb, lwt, flow dissectors, raw tracepoints. Packets are made up, of all protocols and
+broken ones too, or come from a capture. Every 100 packets the maps of both are filled alike; return value,
+packet and context are compared after every packet, all maps after every 100. What differs from run to run
+of the first object already (time, random numbers) is not a difference.
+
+Examples:
+  sudo bpf-opt difftest prog.o prog.opt.o
+  sudo bpf-opt difftest old.o new.o --packets 100000 --seed 7
+  sudo bpf-opt difftest old.o new.o --program xdp_main --pcap traffic.pcap --json diff.json
+  sudo bpf-opt difftest k2.o k2.opt.o --type xdp       where the section name tells no program type
+
+No difference is no proof: `bpf-opt verify` proves.
+
+Exit codes: 0 no difference seen; 1 a difference (with the packet that shows it); 2 bad input or usage, or an
+object that does not load; 3 no right to load programs here, or nothing that could be run.";
+
 /// Makes eBPF objects smaller and faster, and proves every change.
 ///
 /// Reads a compiled BPF object, finds better code for its programs, proves each change equal to what it
@@ -111,6 +149,9 @@ pub enum Command {
     /// Prove that two objects behave the same, or show an input on which they do not
     #[command(after_help = VERIFY_HELP)]
     Verify(VerifyArgs),
+    /// Judge the safety of programs as the kernel's verifier does, without a kernel
+    #[command(after_help = CHECK_HELP)]
+    Check(CheckArgs),
     /// Print the code of an object, as a listing or as a graph
     #[command(after_help = DIS_HELP)]
     Dis(DisArgs),
@@ -120,6 +161,9 @@ pub enum Command {
     /// Run a program in the interpreter
     #[command(after_help = RUN_HELP)]
     Run(RunArgs),
+    /// Run two objects in this kernel on the same packets and compare what they do
+    #[command(after_help = DIFFTEST_HELP)]
+    Difftest(DifftestArgs),
 }
 
 /// Of `opt`.
@@ -167,6 +211,9 @@ pub struct OptArgs {
     /// Keep DWARF sections of changed objects, although they describe the old code
     #[arg(long)]
     pub keep_debug: bool,
+    /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
+    #[arg(long, value_name = "DIR")]
+    pub dump_queries: Option<PathBuf>,
     /// Print the code before and after side by side
     #[arg(long)]
     pub diff: bool,
@@ -193,6 +240,29 @@ pub struct VerifyArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
+    /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
+    #[arg(long, value_name = "DIR")]
+    pub dump_queries: Option<PathBuf>,
+}
+
+/// Of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The object
+    #[arg(value_name = "FILE.o")]
+    pub file: PathBuf,
+    /// Only the program with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+    /// Program type, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
+    /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Load each program and put the running kernel's verdict beside ours
+    #[arg(long)]
+    pub against_kernel: bool,
 }
 
 /// Of `dis`.
@@ -252,6 +322,35 @@ pub struct RunArgs {
     pub context: Option<String>,
 }
 
+/// Of `difftest`.
+#[derive(Debug, Args)]
+pub struct DifftestArgs {
+    /// The object that sets the standard
+    #[arg(value_name = "A.o")]
+    pub a: PathBuf,
+    /// The object that must do the same
+    #[arg(value_name = "B.o")]
+    pub b: PathBuf,
+    /// Packets for each program
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub packets: u64,
+    /// Seed of packets and map contents
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Only the program with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
+    /// Write the results as JSON to this file (`-`: standard output, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Take the packets from this pcap or pcapng file, over and over
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+}
+
 /// [`Goal`] on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum GoalArg {
@@ -306,6 +405,7 @@ impl OptArgs {
             program_type: self.program_type.clone(),
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
+            queries: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bpf_driver::QueryFolder;
 use bpf_object::Object;
 
 use crate::failure::Failure;
@@ -34,6 +35,19 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// A file as an object.
 pub fn read_object(path: &Path) -> Result<Object, Failure> {
     Object::parse(read(path)?).map_err(|e| Failure::object(path, &e))
+}
+
+/// The folder for the prover's queries, made if it is not there.
+pub fn query_folder(path: &Path) -> Result<QueryFolder, Failure> {
+    QueryFolder::create(path).map_err(|e| Failure::io("make this folder", path, &e))
+}
+
+/// Tells whether all queries were written.
+pub fn queries_written(folder: Option<QueryFolder>) -> Result<(), Failure> {
+    match folder.map(QueryFolder::finish) {
+        Some(Err(e)) => Err(Failure::bad_input(format!("cannot write a query: {e}"))),
+        _ => Ok(()),
+    }
 }
 
 /// A place to write to, known to be good before any work is done.

@@ -6,7 +6,9 @@
 
 mod args;
 mod cfg;
+mod check;
 mod diff;
+mod difftest;
 mod dis;
 mod failure;
 mod files;
@@ -46,9 +48,11 @@ fn command(cli: &Cli) -> u8 {
     let outcome = match &cli.command {
         Command::Opt(args) => opt::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Check(args) => check::run(args),
         Command::Dis(args) => dis::run(args),
         Command::Load(args) => load::run(args),
         Command::Run(args) => run::run(args),
+        Command::Difftest(args) => difftest::run(args),
     };
     outcome.unwrap_or_else(|failure| {
         files::complain(&failure);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{FunctionReport, KernelVerdict, Report};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, Report};
 use serde::Serialize;
 
 use crate::args::OptArgs;
@@ -131,8 +131,11 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let input = files::read(&args.input)?;
     let mode = files::mode_of(&args.input);
     let progress = Progress::new(interrupt.clone(), args.quiet);
-    let outcome = bpf_driver::optimize(&input, &args.options(), &progress);
+    let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
+    let recorder = queries.as_ref().map(|q| q.recorder());
+    let outcome = bpf_driver::optimize(&input, &Options { queries: recorder, ..args.options() }, &progress);
     progress.finish();
+    files::queries_written(queries)?;
     let (bytes, report) = outcome.map_err(|e| Failure::driver(&args.input, &e))?;
     let diff = if args.diff { diff::report(&report) } else { String::new() };
     let summary = summary(&report, args, interrupt.requested());

@@ -1,4 +1,4 @@
-//! Where `run` gets its packets from: digits, files, captures.
+//! Where `run` and `difftest` get their packets from: digits, files, captures.
 
 use std::path::Path;
 
@@ -43,7 +43,8 @@ pub fn hex(text: &str) -> Result<Vec<u8>, String> {
     Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn capture(path: &Path) -> Result<Vec<Vec<u8>>, Failure> {
+/// The packets of a pcap or pcapng file; at least one.
+pub fn capture(path: &Path) -> Result<Vec<Vec<u8>>, Failure> {
     let bytes = files::read(path)?;
     let bad = |e: &dyn std::fmt::Display| {
         Failure::bad_input(format!("{}: not a readable pcap or pcapng file: {e}", path.display()))

@@ -50,6 +50,39 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
+/// Packets on which a fault is looked for.
+const TRIES: [usize; 24] =
+    [0, 14, 64, 1, 2, 4, 6, 8, 12, 13, 15, 18, 20, 28, 34, 38, 42, 54, 60, 100, 128, 256, 512, 1500];
+/// Steps of one such try.
+const TRY_FUEL: u64 = 1 << 20;
+
+/// A packet, in hexadecimal, on which a program faults in the interpreter, and the fault.
+pub fn faulting_packet(path: &Path, object: &Object, f: FuncId, bytes: &[u8]) -> Option<(String, String)> {
+    let program = Program::of(path, object, f, bytes).ok()?;
+    let state = program.start();
+    let fill = |n: usize, kind: usize| -> Vec<u8> {
+        (0..n)
+            .map(|i| match kind {
+                0 => 0,
+                1 => 0xff,
+                // An IPv4 packet, as far as it goes.
+                _ => *[&[2; 12][..], &[8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6]].concat().get(i).unwrap_or(&(i as u8)),
+            })
+            .collect()
+    };
+    for (n, kind) in TRIES.iter().flat_map(|n| (0..3).map(move |k| (*n, k))) {
+        let packet = fill(n, kind);
+        let (_, outcome) = program.run_limited(&packet, None, &state, TRY_FUEL);
+        if let Err(fault) = outcome
+            && !is_limit(&fault)
+        {
+            let hex = packet.iter().map(|b| format!("{b:02x}")).collect();
+            return Some((hex, fault.to_string()));
+        }
+    }
+    None
+}
+
 /// Whether the interpreter, not the program, is to blame.
 fn is_limit(fault: &Fault) -> bool {
     matches!(fault, Fault::Unmodelled(_) | Fault::OutOfFuel)
@@ -140,6 +173,16 @@ impl Program {
         context: Option<&[u8]>,
         state: &State,
     ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
+        self.run_limited(packet, context, state, FUEL)
+    }
+
+    fn run_limited(
+        &self,
+        packet: &[u8],
+        context: Option<&[u8]>,
+        state: &State,
+        fuel: u64,
+    ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
         let mut host = KernelHost::new(self.main.kind, packet);
         host.core_as_compiled = true;
         self.furnish(&mut host, Some(state));
@@ -150,7 +193,7 @@ impl Program {
         for f in &self.others {
             interp.add_function(f.clone());
         }
-        let outcome = interp.run(&self.main, FUEL);
+        let outcome = interp.run(&self.main, fuel);
         (interp, outcome)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{DriverError, FunctionVerdict, VerifyReport};
+use bpf_driver::{DriverError, FunctionVerdict, Options, VerifyReport};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -70,7 +70,11 @@ fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
     for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
-    bpf_driver::verify(&a, &b, &args.options()).map_err(|e| match e {
+    let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
+    let recorder = queries.as_ref().map(|q| q.recorder());
+    let outcome = bpf_driver::verify(&a, &b, &Options { queries: recorder, ..args.options() });
+    files::queries_written(queries)?;
+    outcome.map_err(|e| match e {
         DriverError::NoSuchProgram { .. } => Failure::bad_input(e.to_string()),
         other => Failure::driver(&args.a, &other),
     })

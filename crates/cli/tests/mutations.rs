@@ -144,7 +144,7 @@ fn check(case: usize, bytes: &[u8]) -> Outcome {
 fn through_the_binary(bytes: &[u8]) {
     let file = tempfile::Builder::new().suffix(".o").tempfile().expect("a temporary file");
     fs::write(file.path(), bytes).expect("it is written");
-    for args in [&["dis", "--lines"][..], &["dis", "--cfg"], &["run"]] {
+    for args in [&["dis", "--lines"][..], &["dis", "--cfg"], &["run"], &["check"]] {
         let ran = Ran::of(command().args(args).arg(file.path()).output().expect("the binary runs"));
         assert!(matches!(ran.code, Some(0..=3)), "{args:?}: {ran:?}");
     }

@@ -1,16 +1,18 @@
 //! The last gate: the running kernel's verifier.
 //!
 //! The original's verdict is the yardstick. Where a program loaded and its optimized form does not,
-//! the guilty rewrite is found by bisection over the sequence in which they were applied (the engine
-//! is deterministic, so its first n rewrites can be made again), banned, and the function optimized
-//! anew. In the worst case the function stays as it was.
+//! the guilty change is found by bisection over the log of changes, whose first n steps can be made
+//! again without proving anything; it is banned, and the passes go on from before it. In the worst
+//! case the function stays as it was.
 
 use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object, RefKind, WriteOptions};
-use bpf_passes::Settings;
+use bpf_passes::{Change, Settings};
 
 use crate::DriverError;
-use crate::optimize::{Candidate, function, is_program, on_deep_stack, place};
+use crate::candidate::Candidate;
+use crate::optimize::is_program;
+use crate::pool::on_deep_stack;
 use crate::report::{KernelVerdict, Options, Report};
 use crate::unit::Unit;
 
@@ -117,8 +119,6 @@ pub(crate) fn settle(
         record(gate, before, object, candidates, write)?;
         return Ok(());
     }
-    // Repeated runs must retrace the first one: they have no deadline of their own.
-    let retrace = Settings { deadline: None, stop: None, ..settings.clone() };
     let mut patience = PATIENCE;
     loop {
         let bytes = object.write(write)?.bytes;
@@ -136,17 +136,17 @@ pub(crate) fn settle(
         let Some(i) = guilty else {
             // No single function is to blame: give all of them up.
             for i in suspects {
-                revert(object, &mut candidates[i], "the kernel refuses it after optimization")?;
+                give_up(unit, settings, object, &mut candidates[i])?;
             }
             continue;
         };
         if patience == 0 {
-            revert(object, &mut candidates[i], "the kernel refuses it after optimization")?;
+            give_up(unit, settings, object, &mut candidates[i])?;
             patience = PATIENCE;
             continue;
         }
         patience -= 1;
-        mend(gate, before, unit, &retrace, object, &mut candidates[i], write, name)?;
+        mend(gate, before, unit, settings, object, &mut candidates[i], write, name)?;
     }
     report.gate = match report.dropped {
         0 => "accepted".into(),
@@ -208,7 +208,8 @@ fn loads(
     Ok(gate.regressions(before, &bytes).is_ok_and(|bad| !bad.iter().any(|n| n == name)))
 }
 
-/// Finds the first rewrite after which the program no longer loads, bans it, and optimizes again.
+/// Finds the first change after which the program no longer loads, bans it, and lets the passes go on from
+/// before it.
 #[allow(clippy::too_many_arguments)]
 fn mend(
     gate: &Gate,
@@ -220,43 +221,35 @@ fn mend(
     write: &WriteOptions,
     name: &str,
 ) -> Result<(), DriverError> {
-    let again = |banned: &rustc_hash::FxHashSet<u64>, budget: usize| {
-        on_deep_stack(|| function(unit, c.id, true, settings, banned, budget))
-    };
-    let (mut good, mut bad) = (0usize, c.applied.len());
+    let (mut good, mut bad) = (0usize, c.log.len());
     while bad - good > 1 {
         let mid = good + (bad - good) / 2;
-        let Some(trial) = again(&c.banned, mid) else { break };
+        let mut trial = c.clone();
+        trial.rewind(unit, settings, mid);
         let mut o = object.clone();
-        place(&mut o, &trial)?;
+        trial.place(&mut o)?;
         if loads(gate, before, &o, write, name)? {
             good = mid;
         } else {
             bad = mid;
         }
     }
-    let Some(guilty) = c.applied.get(bad.wrapping_sub(1)).cloned() else {
-        return revert(object, c, "the kernel refuses it after optimization");
-    };
-    let mut banned = c.banned.clone();
-    banned.insert(guilty.fingerprint);
-    match again(&banned, usize::MAX) {
-        Some(next) => {
-            *c = next;
-            place(object, c)
+    match c.log.get(bad.wrapping_sub(1)) {
+        Some(Change::Rewrite { fingerprint, .. }) => {
+            c.banned.insert(*fingerprint);
+            c.rewind(unit, settings, good);
+            on_deep_stack(|| c.run_passes(unit, settings));
         }
-        None => revert(object, c, "the kernel refuses it after optimization"),
+        // How blocks are cut and ordered cannot be banned; what came before it stays.
+        Some(Change::Shape) if good > 0 => c.rewind(unit, settings, good),
+        _ => return give_up(unit, settings, object, c),
     }
+    c.place(object)
 }
 
-fn revert(object: &mut Object, c: &mut Candidate, why: &str) -> Result<(), DriverError> {
-    c.body = None;
-    c.applied.clear();
-    c.report.rewrites.clear();
-    c.report.slots_after = c.report.slots_before;
-    c.report.listing_after.clone_from(&c.report.listing_before);
-    c.report.untouched = Some(why.into());
-    place(object, c)
+fn give_up(unit: &Unit, settings: &Settings, object: &mut Object, c: &mut Candidate) -> Result<(), DriverError> {
+    c.revert(unit, settings, "the kernel refuses it after optimization");
+    c.place(object)
 }
 
 /// Writes both verdicts into the reports.
@@ -315,13 +308,12 @@ mod tests {
     fn only_the_refused_rewrite_is_taken_back() {
         let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
         let settings = Settings::default();
-        let none = rustc_hash::FxHashSet::default();
-        let mut candidates: Vec<Candidate> = (0..unit.object.functions().len())
-            .map(|i| function(&unit, i, true, &settings, &none, usize::MAX))
-            .collect();
+        let mut candidates: Vec<Candidate> =
+            (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
+        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
         let mut object = unit.object.clone();
         for c in &candidates {
-            place(&mut object, c).expect("it fits");
+            c.place(&mut object).expect("it fits");
         }
         let write = WriteOptions { keep_debug: false };
         let accepted = |o: &Object| {

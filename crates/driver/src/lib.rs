@@ -3,15 +3,19 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod candidate;
 pub mod difftest;
 mod gate;
 mod optimize;
+mod pool;
+mod queries;
 mod replay;
 mod report;
 mod sections;
 mod unit;
 mod verify;
 
+pub use queries::QueryFolder;
 pub use report::{
     FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,
     VerifyReport,

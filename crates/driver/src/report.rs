@@ -54,6 +54,8 @@ pub struct Options {
     pub strict_shared_memory: bool,
     /// Keep DWARF sections although they describe the old code.
     pub keep_debug: bool,
+    /// Sees every query of the prover.
+    pub queries: Option<bpf_prove::Recorder>,
 }
 
 impl Default for Options {
@@ -70,6 +72,7 @@ impl Default for Options {
             program_type: None,
             strict_shared_memory: false,
             keep_debug: false,
+            queries: None,
         }
     }
 }

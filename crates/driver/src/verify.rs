@@ -6,7 +6,8 @@ use bpf_object::{FuncId, Object};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
-use crate::optimize::{check_programs, on_deep_stack};
+use crate::optimize::check_programs;
+use crate::pool::on_deep_stack;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
 use crate::unit::Unit;
 
@@ -59,7 +60,7 @@ fn pair(ua: &Unit, i: usize, ub: &Unit, j: usize, options: &Options) -> Function
         }
     };
     let deadline = Instant::now().checked_add(options.time_limit);
-    let limits = Limits { deadline, ..Limits::default() };
+    let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     ua.with_env(|env| match bpf_prove::functions(f, g, env, &proof).0 {
         Verdict::Equal => FunctionVerdict::Equal,

@@ -40,5 +40,6 @@ pub use fixpoint::Facts;
 pub use frame::{FRAME, StackSet};
 pub use liveness::{Effect, Live, Liveness};
 pub use num::{Num, NumDomain, Tnum};
+pub use refine::refine;
 pub use state::{State, address_of};
 pub use value::{BaseId, Kind, Region, Value};

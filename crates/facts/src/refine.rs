@@ -139,7 +139,7 @@ impl State {
 }
 
 /// The members of `a` and `b` for which the test comes out as `taken`; `None` if there are none.
-pub(crate) fn refine(cond: Cond, width: Width, taken: bool, a: &Num, b: &Num) -> Option<(Num, Num)> {
+pub fn refine(cond: Cond, width: Width, taken: bool, a: &Num, b: &Num) -> Option<(Num, Num)> {
     match width {
         Width::W64 => refine_whole(cond, taken, a, b),
         Width::W32 => {

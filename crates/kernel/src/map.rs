@@ -23,7 +23,18 @@ pub struct Map {
 impl Map {
     /// Creates a map; `kind` is an `enum bpf_map_type`.
     pub fn create(kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> Result<Self, KernelError> {
-        let fd = sys::create_map(kind, key_size, value_size, max_entries)
+        Self::create_with_flags(kind, key_size, value_size, max_entries, 0)
+    }
+
+    /// The same with `BPF_F_…` flags.
+    pub fn create_with_flags(
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        flags: u32,
+    ) -> Result<Self, KernelError> {
+        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags)
             .map_err(KernelError::refused(format!("creating a map of type {kind}")))?;
         Self::described(fd, format!("of type {kind}"))
     }

@@ -362,9 +362,17 @@ fn pointer_mut(bytes: &mut [u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_mut_ptr().cast() }
 }
 
-pub(crate) fn create_map(kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> io::Result<OwnedFd> {
-    // SAFETY: name and options may be null.
-    owned(unsafe { bpf::bpf_map_create(kind, ptr::null(), key_size, value_size, max_entries, ptr::null()) })
+pub(crate) fn create_map(
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+) -> io::Result<OwnedFd> {
+    let sz = size_of::<bpf::bpf_map_create_opts>() as _;
+    let options = bpf::bpf_map_create_opts { sz, map_flags, ..Default::default() };
+    // SAFETY: the name may be null; the options are alive through the call.
+    owned(unsafe { bpf::bpf_map_create(kind, ptr::null(), key_size, value_size, max_entries, &options) })
 }
 
 /// Map types with one value per CPU: PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH, PERCPU_CGROUP_STORAGE.

@@ -135,6 +135,13 @@ impl Object {
         &self.maps.defs
     }
 
+    /// Size and contents of the first section of this name; a section without contents (`.bss`) has no bytes.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<(u64, &[u8])> {
+        let index = self.elf.sections.iter().position(|s| s.name == name)?;
+        Some((self.elf.sections.get(index)?.size, self.elf.data(index)))
+    }
+
     /// What was noticed while reading and will be left as it is, with section and offset.
     #[must_use]
     pub fn warnings(&self) -> &[String] {

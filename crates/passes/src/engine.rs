@@ -14,7 +14,7 @@ use std::time::Instant;
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::RegSet;
 use bpf_program::{BlockId, Function, Terminator};
-use bpf_prove::{Cache, Known, Limits, Options, Rewrite, Switches};
+use bpf_prove::{Cache, Known, Limits, Options, Proven, Rewrite, Switches};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::{Hash, Hasher};
 
@@ -91,13 +91,30 @@ impl Default for Settings {
     }
 }
 
-/// A rewrite that was applied.
+/// One step of a run; the steps in their order make the same function again.
 #[derive(Clone, Debug)]
-pub struct Applied {
-    /// The pass.
-    pub by: &'static str,
-    /// Identity of the rewrite, for refusing it in a later run.
-    pub fingerprint: u64,
+pub enum Change {
+    /// A rewrite.
+    Rewrite {
+        /// What was done.
+        proven: Proven,
+        /// Identity of the rewrite, for refusing it in a later run.
+        fingerprint: u64,
+    },
+    /// The graph was tidied.
+    Shape,
+}
+
+impl Change {
+    /// Does it to the function it was done to.
+    pub fn apply(&self, f: &mut Function) {
+        match self {
+            Change::Rewrite { proven, .. } => proven.clone().apply(f),
+            Change::Shape => {
+                cfg::simplify(f);
+            }
+        }
+    }
 }
 
 /// Counters of one run.
@@ -120,23 +137,21 @@ pub struct Engine<'a> {
     passes: Vec<Box<dyn Pass>>,
     /// Rewrites not to make again: the kernel refused what they led to.
     banned: &'a FxHashSet<u64>,
-    /// Rewrites to apply at most.
-    budget: usize,
     /// Whether the analysis is that of the function as it stands.
     fresh: bool,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashMap<u64, ()>,
     /// Verdicts, by the canonical form of the question.
     cache: Cache,
-    /// What was applied, in order.
-    pub applied: Vec<Applied>,
+    /// What was done, in order.
+    pub log: Vec<Change>,
     /// Counters.
     pub tally: Tally,
 }
 
 impl<'a> Engine<'a> {
-    /// An engine that applies at most `budget` rewrites, none of them `banned`.
-    pub fn new(env: &'a Env<'a>, settings: &'a Settings, banned: &'a FxHashSet<u64>, budget: usize) -> Engine<'a> {
+    /// An engine that applies none of the rewrites `banned`.
+    pub fn new(env: &'a Env<'a>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
         let chosen = |p: &dyn Pass| settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == p.name()));
         let passes = all_passes().into_iter().filter(|p| chosen(p.as_ref())).collect();
         Engine {
@@ -144,11 +159,10 @@ impl<'a> Engine<'a> {
             settings,
             passes,
             banned,
-            budget,
             fresh: false,
             refused: FxHashMap::default(),
             cache: Cache::new(),
-            applied: Vec::new(),
+            log: Vec::new(),
             tally: Tally::default(),
         }
     }
@@ -162,6 +176,7 @@ impl<'a> Engine<'a> {
             }
             let mut changed = false;
             if shape && cfg::simplify(f) {
+                self.log.push(Change::Shape);
                 changed = true;
             }
             let facts = Facts::of(f, self.env);
@@ -196,7 +211,7 @@ impl<'a> Engine<'a> {
         if stopped || self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
             self.tally.timed_out = true;
         }
-        self.tally.timed_out || self.applied.len() >= self.budget
+        self.tally.timed_out
     }
 
     fn block(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness) -> bool {
@@ -240,7 +255,6 @@ impl<'a> Engine<'a> {
                 switches: self.settings.switches,
             };
             let known = Known { states: &view.states, live: &view.live };
-            let by = rewrite.by;
             if let Some(Recorder(see)) = &self.settings.recorder {
                 see(&Proposal { function: f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
             }
@@ -248,7 +262,7 @@ impl<'a> Engine<'a> {
                 Ok((proven, stats)) => {
                     self.tally.proofs += 1;
                     self.tally.sat_calls += stats.sat_calls;
-                    winner = Some((proven, by, fingerprint));
+                    winner = Some((proven, fingerprint));
                     break;
                 }
                 Err((_, stats)) => {
@@ -260,9 +274,9 @@ impl<'a> Engine<'a> {
         }
         drop(view);
         match winner {
-            Some((proven, by, fingerprint)) => {
-                proven.apply(f);
-                self.applied.push(Applied { by, fingerprint });
+            Some((proven, fingerprint)) => {
+                proven.clone().apply(f);
+                self.log.push(Change::Rewrite { proven, fingerprint });
                 true
             }
             None => false,

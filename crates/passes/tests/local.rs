@@ -36,7 +36,7 @@ fn optimize(listing: &str, settings: &Settings) -> String {
     let env = Env { maps: &maps, callee_args: &|_| None };
     let banned = FxHashSet::default();
     let mut f = function(listing, ProgKind::Xdp);
-    Engine::new(&env, settings, &banned, usize::MAX).run(&mut f);
+    Engine::new(&env, settings, &banned).run(&mut f);
     let lowered = lower(&f).expect("it lowers");
     lowered.listing.iter().map(|(_, i)| format!("{i}\n")).collect()
 }

@@ -12,7 +12,8 @@
 //! - The frame is 512 bytes below r10 that do not wrap around.
 //! - Accesses of the *old* sequence go where the facts say: into the frame, or elsewhere, and those to
 //!   regions that never overlap do not overlap. Of the new one's accesses nothing is assumed.
-//! - Context fields are cells, named by offset, width and the number of context stores before.
+//! - Context fields are cells, named by offset, width and the number of context stores before; no access to
+//!   memory is to the context.
 //!
 //! Calls, CO-RE instructions and the like are not modelled; then there is no encoding, and it says why.
 
@@ -129,6 +130,7 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     let (a, ca) = side(&mut text, w, env, &registers, true, &mut accesses)?;
     let (b, cb) = side(&mut text, w, env, &registers, false, &mut accesses)?;
     apart(&mut text, &accesses);
+    beside_context(&mut text, &accesses);
     let mut differ: Vec<String> = Vec::new();
     for r in w.live.regs.iter().filter(|r| *r != Reg::R10) {
         let (x, y) = (&a.regs[r.index()], &b.regs[r.index()]);
@@ -356,6 +358,26 @@ fn apart(text: &mut Text, accesses: &[Access]) {
         }
     }
 }
+
+/// Assumes that no access to memory is to the context, whose fields are cells.
+fn beside_context(text: &mut Text, accesses: &[Access]) {
+    if !text.consts.keys().any(|k| k.starts_with("context ")) {
+        return;
+    }
+    let context = text.unknown("context".into(), 64).name;
+    let size = number(64, CONTEXT);
+    text.assume(format!("(bvule {context} (bvsub {} {size}))", number(64, u64::MAX)));
+    for a in accesses.iter().filter(|a| a.region != Some(Region::Ctx)) {
+        let (start, last) = (&a.start.name, number(64, u64::from(a.len) - 1));
+        text.assume(format!("(bvuge (bvsub {start} {context}) {size})"));
+        text.assume(format!("(bvuge (bvsub (bvadd {start} {last}) {context}) {size})"));
+    }
+    text.assume(format!("(bvuge (bvsub (bvsub frame {}) {context}) {size})", number(64, 512)));
+    text.assume(format!("(bvuge (bvsub (bvsub frame {}) {context}) {size})", number(64, 1)));
+}
+
+/// No context is longer.
+const CONTEXT: u64 = 4096;
 
 /// A side at its end.
 struct Ended {

@@ -4,6 +4,21 @@
 //! called equal by the judge, which is the prover in disguise. Tests, costs, caches and chains only
 //! decide where to look and in which order.
 
+pub mod batch;
+pub mod chain;
+pub mod cost;
+pub mod counterexample;
+pub mod inputs;
+pub mod lanes;
+pub mod portfolio;
+pub mod propose;
+pub mod rng;
+pub mod sandbox;
+pub mod settings;
+pub mod typed;
 pub mod window;
 
+pub use chain::{Budget, Chain, Progress};
+pub use portfolio::{Payoff, Portfolio};
+pub use settings::{SETTINGS, Setting};
 pub use window::{Answer, Cost, Found, Judge, Latency, Window};

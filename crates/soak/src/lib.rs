@@ -3,6 +3,21 @@
 //! A [`Lane`] is one kind of check. Its work is cut into numbered units, and what a unit does follows
 //! from the seed and the number alone, so that a campaign can stop, resume and repeat any failure.
 
+pub mod campaign;
+pub mod concrete;
+pub mod corpus;
+pub mod exec;
+pub mod facts;
+pub mod generate;
+pub mod identities;
+pub mod lanes;
+pub mod mutants;
+pub mod packets;
+pub mod queries;
+pub mod report;
+pub mod windows;
+pub mod z3;
+
 use std::collections::BTreeMap;
 
 /// One kind of check.

@@ -143,14 +143,14 @@ pub(super) fn csum_fold(sum: u32) -> u16 {
     !csum_fold_up(sum)
 }
 
-/// `csum_replace_by_diff`
+/// `csum_replace_by_diff`. The complement is taken of 32 bits, which decides which of the two zeros comes out.
 pub(super) fn csum_replace_by_diff(check: u16, diff: u32) -> u16 {
-    csum_fold(csum_add(diff, u32::from(!check)))
+    csum_fold(csum_add(diff, !u32::from(check)))
 }
 
 /// `csum_replace4`
 pub(super) fn csum_replace4(check: u16, from: u32, to: u32) -> u16 {
-    csum_fold(csum_add(csum_add(u32::from(!check), !from), to))
+    csum_fold(csum_add(csum_add(!u32::from(check), !from), to))
 }
 
 /// `csum_replace2`

@@ -1,0 +1,546 @@
+//! Calls: helpers with their arguments and results, functions of the program, and the return from both.
+
+use std::rc::Rc;
+
+use bpf_isa::{Call, Reg};
+use bpf_object::ValueType;
+use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
+
+use crate::Stop;
+use crate::memory::Use;
+use crate::program::Target;
+use crate::rules;
+use crate::scalar::Scalar;
+use crate::state::{Byte, Frame, Held, Kind, MAX_FRAMES, RegState, STACK, Sock};
+use crate::tables::{self, Forbidden};
+use crate::walk::{Next, Walk, bad, unsure};
+
+/// `BPF_MAX_VAR_SIZ`.
+const MAX_SIZE: u64 = 1 << 29;
+/// The largest number of a processor (`CONFIG_NR_CPUS` at most 8192).
+const MOST_CPUS: u64 = 8191;
+/// `MAX_ERRNO`.
+const MAX_ERRNO: i64 = 4095;
+
+/// What checking the arguments found out about a call.
+#[derive(Default)]
+struct Meta {
+    /// The map argument; the flag says that it is the template of inner maps.
+    map: Option<(u32, bool)>,
+    /// The reference an argument carries.
+    reference: u32,
+    /// The key, if it is a constant.
+    key: Option<u64>,
+    /// The constant size argument of an allocation.
+    size: Option<u64>,
+    /// The longest a memory argument can be.
+    longest: u64,
+}
+
+impl Walk<'_> {
+    pub(crate) fn call(&mut self, call: Call) -> Result<usize, Stop> {
+        match call {
+            Call::Helper(id) => self.helper(id)?,
+            Call::Local(_) => match &self.p.slots[self.at].target {
+                Target::Func(start) => return self.enter(*start),
+                Target::Unknown(what) => return unsure(format!("a call of {what}")),
+                _ => return bad("call to a place where no function starts"),
+            },
+            Call::Kfunc { .. } => return unsure("kernel functions are described in the kernel's BTF only"),
+        }
+        Ok(self.at + 1)
+    }
+
+    fn enter(&mut self, start: usize) -> Result<usize, Stop> {
+        let Some(sub) = self.p.sub_at(start) else { return bad("call to a place where no function starts") };
+        if self.state.lock.is_some() && self.p.subs[sub].global {
+            return bad("global function calls are not allowed while holding a lock");
+        }
+        if self.p.subs[sub].global {
+            self.call_global(sub)?;
+            return Ok(self.at + 1);
+        }
+        let depth = self.state.frames.len();
+        if depth >= MAX_FRAMES {
+            return bad(format!("the call stack of {depth} frames is too deep"));
+        }
+        let mut frame = Frame::new(sub, self.at, depth as u8);
+        frame.regs[1..=5].copy_from_slice(&self.state.top().regs[1..=5]);
+        self.clobber();
+        self.state.frames.push(Rc::new(frame));
+        self.stack_written(depth, u64::MAX);
+        Ok(start)
+    }
+
+    /// A global function keeps to its signature, so only that counts.
+    fn call_global(&mut self, sub: usize) -> Result<(), Stop> {
+        let Some(proto) = &self.p.subs[sub].proto else {
+            return unsure(format!("the global function {} has no BTF", self.p.subs[sub].name));
+        };
+        for (i, param) in proto.params.iter().enumerate().take(5) {
+            let r = argument(i);
+            let reg = self.read(r)?;
+            match rules::parameter(&param.value, self.p.kind) {
+                rules::Parameter::Number if !reg.is_scalar() => return bad(format!("R{} is not a scalar", r.index())),
+                rules::Parameter::Number => {}
+                rules::Parameter::Ctx => {
+                    if reg.kind != Kind::Ctx {
+                        return bad(format!("R{} expects pointer to ctx", r.index()));
+                    }
+                    self.unmodified(r, &reg)?;
+                }
+                rules::Parameter::Memory(_) if reg.is_null() => {}
+                rules::Parameter::Memory(size) => {
+                    // Null is as good as memory here, so it need not be excluded.
+                    let known = RegState { or_null: false, ..reg };
+                    self.helper_memory(r, &known, i64::from(size), Use::HelperRead, false, true)?;
+                    self.helper_memory(r, &known, i64::from(size), Use::HelperWrite, false, true)?;
+                }
+                rules::Parameter::Unknown => return unsure("a global function with a parameter of unknown kind"),
+            }
+        }
+        if self.shape.moves_packet[sub] {
+            self.forget_packet();
+        }
+        self.clobber();
+        *self.state.reg_mut(Reg::R0) = self.number(Scalar::TOP);
+        Ok(())
+    }
+
+    /// r0 … r5 are gone.
+    fn clobber(&mut self) {
+        self.state.top_mut().regs[..=5].fill(RegState::NOT_INIT);
+    }
+
+    fn forget_packet(&mut self) {
+        // The address is still there, as a number.
+        let number = self.number(Scalar::TOP);
+        self.state.update(RegState::is_packet, |r| *r = number);
+    }
+
+    pub(crate) fn exit(&mut self) -> Result<Next, Stop> {
+        let r0 = *self.state.reg(Reg::R0);
+        if self.depth() > 0 {
+            if matches!(r0.kind, Kind::Stack(_)) {
+                return bad("cannot return stack pointer to the caller");
+            }
+            let callsite = self.state.top().callsite;
+            self.state.frames.pop();
+            *self.state.reg_mut(Reg::R0) = r0;
+            return Ok(Next::At(callsite + 1));
+        }
+        if self.state.lock.is_some() {
+            return bad("BPF_EXIT instruction in main prog cannot be used inside bpf_spin_lock-ed region");
+        }
+        if let Some(&Held { id, slot }) = self.state.held.first() {
+            return bad(format!("Unreleased reference id={id} alloc_insn={slot}"));
+        }
+        let r0 = self.read(Reg::R0)?;
+        if self.root != 0 {
+            if !r0.is_scalar() {
+                return bad(format!("At subprogram exit the register R0 is not a scalar value ({})", r0.describe()));
+            }
+            return Ok(Next::End);
+        }
+        if let Some((lo, hi)) = tables::return_range(self.p.kind, self.p.attach) {
+            if !r0.is_scalar() {
+                return bad(format!("At program exit the register R0 is not a known value ({})", r0.describe()));
+            }
+            self.values.need(r0.version);
+            // The hook reads an int.
+            let (smin, smax) = (r0.num.l.smin, r0.num.l.smax);
+            if smin < lo || smax > hi {
+                return bad(format!(
+                    "At program exit the register R0 has smin={smin} smax={smax} should have been in [{lo}, {hi}]"
+                ));
+            }
+        }
+        Ok(Next::End)
+    }
+
+    fn helper(&mut self, id: i32) -> Result<(), Stop> {
+        let Some(helper) = Helper::get(id) else { return bad(format!("invalid func unknown#{id}")) };
+        let name = helper.name;
+        match tables::may_call(self.p.kind, self.p.attach, id, self.p.gpl) {
+            Ok(()) => {}
+            Err(Forbidden::Type) => {
+                return bad(format!("program of this type cannot use helper bpf_{name}#{id}"));
+            }
+            Err(Forbidden::License) => {
+                return bad("cannot call GPL-restricted function from non-GPL compatible program");
+            }
+        }
+        if self.state.lock.is_some() && id != rules::SPIN_UNLOCK {
+            return bad("function calls are not allowed while holding a lock");
+        }
+        let mut meta = Meta::default();
+        for (i, arg) in helper.args.iter().enumerate().take(5) {
+            if *arg != Arg::Vararg {
+                self.argument(helper, i, arg, &mut meta)?;
+            }
+        }
+        if let Some((map, _)) = meta.map
+            && let Err(why) = rules::map_and_helper(self.map_of(&meta).kind, id)
+        {
+            let _ = map;
+            return bad(format!("{why} bpf_{name}#{id}"));
+        }
+        if id == rules::TAIL_CALL && !self.state.held.is_empty() {
+            return bad("tail_call would lead to reference leak");
+        }
+        if rules::releases(id) {
+            self.release(meta.reference)?;
+        }
+        if helper.moves_packet {
+            self.forget_packet();
+        }
+        self.clobber();
+        let result = self.result(helper, &meta)?;
+        *self.state.reg_mut(Reg::R0) = result;
+        Ok(())
+    }
+
+    fn map_of(&self, meta: &Meta) -> &crate::program::MapInfo {
+        let (map, inner) = meta.map.unwrap_or_default();
+        self.map(map, inner)
+    }
+
+    fn release(&mut self, reference: u32) -> Result<(), Stop> {
+        if !self.state.held.iter().any(|h| h.id == reference) {
+            return bad("release of a reference that is not held");
+        }
+        self.state.held.retain(|h| h.id != reference);
+        let number = self.number(Scalar::TOP);
+        self.state.update(|r| r.reference == reference, |r| *r = number);
+        Ok(())
+    }
+
+    fn argument(&mut self, helper: &Helper, i: usize, arg: &Arg, meta: &mut Meta) -> Result<(), Stop> {
+        let r = argument(i);
+        let reg = self.read(r)?;
+        let n = r.index();
+        if reg.reference != 0 && meta.reference == 0 {
+            meta.reference = reg.reference;
+        }
+        let wrong = |expected: &str| bad(format!("R{n} type={} expected={expected}", reg.describe()));
+        match arg {
+            Arg::Map => match reg.kind {
+                Kind::Map(map) => meta.map = Some((map, false)),
+                Kind::InnerMap(map) if !reg.or_null => meta.map = Some((map, true)),
+                _ => return wrong("map_ptr"),
+            },
+            Arg::Key => {
+                if meta.map.is_none() {
+                    return bad("invalid map_ptr to access map->key");
+                }
+                let size = i64::from(self.map_of(meta).key_size);
+                self.helper_memory(r, &reg, size, Use::HelperRead, false, rules::reads_packet(helper.id))?;
+                meta.key = self.constant_key(&reg, size);
+            }
+            Arg::Value | Arg::OutValue => {
+                if meta.map.is_none() {
+                    return bad("invalid map_ptr to access map->value");
+                }
+                if reg.is_null() && rules::value_may_be_null(helper.id) {
+                    return Ok(());
+                }
+                let size = i64::from(self.map_of(meta).value_size);
+                let why = if *arg == Arg::Value { Use::HelperRead } else { Use::HelperWrite };
+                self.helper_memory(r, &reg, size, why, false, rules::reads_packet(helper.id))?;
+            }
+            Arg::Ctx if reg.is_null() && rules::context_may_be_null(helper.id) => {}
+            Arg::Ctx => {
+                if reg.kind != Kind::Ctx {
+                    return wrong("ctx");
+                }
+                self.unmodified(r, &reg)?;
+            }
+            Arg::Mem { len: Len::Bytes(size), read, write } => {
+                self.sized(helper, r, &reg, i64::from(*size), *read, *write, false)?;
+            }
+            Arg::Mem { len: Len::Arg(at), read, write } => {
+                let size_arg = argument(usize::from(at.saturating_sub(1)).min(4));
+                let size = self.read(size_arg)?;
+                if reg.is_null() && rules::memory_may_be_null(helper.id) {
+                    // Then its length must be zero, which is seen there.
+                    if size.num.w.umax != 0 && !size.is_pointer() && !rules::null_with_size(helper.id) {
+                        return bad(format!("R{n} type=scalar expected=fp, pkt, map_value, mem"));
+                    }
+                    return Ok(());
+                }
+                let longest = self.size(size_arg, &size, rules::size_may_be_zero(helper.id))?;
+                meta.longest = longest;
+                let zero = rules::size_may_be_zero(helper.id);
+                self.sized(helper, r, &reg, longest as i64, *read, *write, zero)?;
+                self.values.need(size.version);
+            }
+            Arg::Size => {
+                if !reg.is_scalar() {
+                    return wrong("scalar");
+                }
+            }
+            Arg::Scalar => {
+                if rules::constant_argument(helper.id) == Some(n) {
+                    let Some(size) = reg.num.as_const().filter(|_| reg.is_scalar()) else {
+                        return bad(format!("R{n} is not a known constant"));
+                    };
+                    self.values.need(reg.version);
+                    meta.size = Some(size);
+                }
+            }
+            Arg::Probe { .. } => {}
+            Arg::Opaque => self.object_argument(helper.id, r, &reg, meta)?,
+            Arg::Func | Arg::CallbackCtx => return unsure("callbacks are not followed"),
+            Arg::Vararg => {}
+        }
+        Ok(())
+    }
+
+    /// The key on the stack, if it is a constant number.
+    fn constant_key(&mut self, reg: &RegState, size: i64) -> Option<u64> {
+        let Kind::Stack(frame) = reg.kind else { return None };
+        let off = i64::from(reg.off) + reg.num.as_const()? as i64;
+        if size != 4 || !(-STACK..=-size).contains(&off) {
+            return None;
+        }
+        let slot = self.state.frames[usize::from(frame)].slot(off);
+        let first = (off + STACK) as usize % 8;
+        if slot.bytes.get(first..first + 4)?.iter().all(|b| *b == Byte::Zero) {
+            return Some(0);
+        }
+        let stored = slot.spilled.as_deref().filter(|r| r.is_scalar() && first == 0 && slot.spill_size() == 4)?;
+        let (value, version) = (stored.num.as_const()?, stored.version);
+        self.values.need(version);
+        Some(value)
+    }
+
+    fn unmodified(&self, r: Reg, reg: &RegState) -> Result<(), Stop> {
+        let n = r.index();
+        if reg.off != 0 {
+            return bad(format!("dereference of modified ctx ptr R{n} off={} disallowed", reg.off));
+        }
+        if reg.num.as_const() != Some(0) {
+            return bad(format!("variable ctx access var_off disallowed in R{n}"));
+        }
+        Ok(())
+    }
+
+    /// The largest value of a size argument.
+    fn size(&mut self, r: Reg, reg: &RegState, zero: bool) -> Result<u64, Stop> {
+        let n = r.index();
+        if !reg.is_scalar() {
+            return bad(format!("R{n} type={} expected=scalar", reg.describe()));
+        }
+        let w = &reg.num.w;
+        if w.smin < 0 {
+            return bad(format!("R{n} min value is negative, either use unsigned or 'var &= const'"));
+        }
+        if w.umin == 0 && !zero {
+            return bad(format!("R{n} invalid zero-sized read: u64=[{},{}]", w.umin, w.umax));
+        }
+        if w.umax >= MAX_SIZE {
+            return bad(format!("R{n} unbounded memory access, use 'var &= const' or 'if (var < const)'"));
+        }
+        Ok(w.umax)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn sized(
+        &mut self,
+        helper: &Helper,
+        r: Reg,
+        reg: &RegState,
+        size: i64,
+        read: bool,
+        write: bool,
+        zero: bool,
+    ) -> Result<(), Stop> {
+        let packet = rules::reads_packet(helper.id);
+        if read {
+            self.helper_memory(r, reg, size, Use::HelperRead, zero, packet)?;
+        }
+        if write {
+            self.helper_memory(r, reg, size, Use::HelperWrite, zero, packet)?;
+        }
+        Ok(())
+    }
+
+    /// A helper reads or writes `size` bytes at `reg`.
+    fn helper_memory(
+        &mut self,
+        r: Reg,
+        reg: &RegState,
+        size: i64,
+        why: Use,
+        zero: bool,
+        packet: bool,
+    ) -> Result<(), Stop> {
+        let n = r.index();
+        if zero && size == 0 && reg.is_null() {
+            return Ok(());
+        }
+        let expected = "fp, pkt, pkt_meta, map_key, map_value, mem, ringbuf_mem, buf, trusted_ptr_";
+        match reg.kind {
+            Kind::Stack(frame) if !reg.or_null => self.helper_on_stack(r, reg, usize::from(frame), size, why),
+            Kind::Packet | Kind::PacketMeta if !reg.or_null => {
+                if !packet || !tables::packet_access(self.p.kind, why.writes()) {
+                    return bad("helper access to the packet is not allowed");
+                }
+                crate::memory::packet(n, reg, 0, size)
+            }
+            Kind::MapValue { .. } | Kind::Mem { .. } if !reg.or_null => self.access(r, reg, 0, size, why),
+            Kind::Opaque => unsure("kernel objects are not described here (BTF of the kernel needed)"),
+            _ => bad(format!("R{n} type={} expected={expected}", reg.describe())),
+        }
+    }
+
+    fn object_argument(&mut self, id: i32, r: Reg, reg: &RegState, meta: &mut Meta) -> Result<(), Stop> {
+        let n = r.index();
+        match rules::object(id, n) {
+            rules::Object::Socket => {
+                if reg.kind == Kind::Opaque {
+                    return unsure("kernel objects are not described here (BTF of the kernel needed)");
+                }
+                if !matches!(reg.kind, Kind::Sock(Sock::Common | Sock::Full | Sock::Tcp)) || reg.or_null {
+                    return bad(format!(
+                        "R{n} type={} expected=sock_common, sock, tcp_sock, xdp_sock, ptr_",
+                        reg.describe()
+                    ));
+                }
+                if reg.reference == 0 && rules::releases(id) {
+                    return bad(format!("R{n} must be referenced when passed to release function"));
+                }
+                meta.reference = reg.reference;
+                Ok(())
+            }
+            rules::Object::Reservation => {
+                if !matches!(reg.kind, Kind::Mem { ringbuf: true, .. }) || reg.or_null {
+                    return bad(format!("R{n} type={} expected=ringbuf_mem", reg.describe()));
+                }
+                if reg.off != 0 || reg.num.as_const() != Some(0) {
+                    return bad(format!(
+                        "R{n} must have zero offset when passed to release func or trusted arg to kfunc"
+                    ));
+                }
+                meta.reference = reg.reference;
+                Ok(())
+            }
+            rules::Object::Lock => self.lock(id, n, reg),
+            rules::Object::Unknown => unsure(format!("what helper {id} wants in R{n} is not described here")),
+        }
+    }
+
+    fn lock(&mut self, id: i32, n: usize, reg: &RegState) -> Result<(), Stop> {
+        if !matches!(reg.kind, Kind::MapValue { .. }) || reg.or_null {
+            return bad(format!("R{n} type={} expected=map_value, ptr_", reg.describe()));
+        }
+        if reg.num.as_const().is_none() {
+            return bad(format!("R{n} doesn't have constant offset. bpf_spin_lock has to be at the constant offset"));
+        }
+        if id == rules::SPIN_LOCK {
+            if self.state.lock.is_some() {
+                return bad("Locking two bpf_spin_locks are not allowed");
+            }
+            self.state.lock = Some(reg.id);
+            return Ok(());
+        }
+        match self.state.lock.take() {
+            None => bad("bpf_spin_unlock without taking a lock"),
+            Some(held) if held != reg.id => bad("bpf_spin_unlock of different lock"),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn result(&mut self, helper: &Helper, meta: &Meta) -> Result<RegState, Stop> {
+        let id = self.fresh();
+        let or_null = |kind| RegState { or_null: true, id, ..RegState::pointer(kind) };
+        Ok(match (helper.id, helper.ret) {
+            (rules::GET_LOCAL_STORAGE, _) => {
+                let (map, inner) = meta.map.unwrap_or_default();
+                RegState { id, ..RegState::pointer(Kind::MapValue { map, inner }) }
+            }
+            (_, Ret::MapValueOrNull) => {
+                let Some((map, inner)) = meta.map else { return unsure("a lookup without a map") };
+                let mut result = or_null(Kind::MapValue { map, inner });
+                if matches!(self.map_of(meta).kind, 15 | 18) && helper.id == 1 {
+                    result.reference = id;
+                    self.state.held.push(Held { id, slot: self.at });
+                }
+                // Every element of an array is there.
+                let info = self.map_of(meta);
+                if helper.id == 1
+                    && matches!(info.kind, 2 | 6)
+                    && meta.key.is_some_and(|k| k < u64::from(info.max_entries))
+                {
+                    result.or_null = false;
+                }
+                result
+            }
+            (rules::RINGBUF_RESERVE, _) => {
+                let size = u32::try_from(meta.size.unwrap_or(0)).unwrap_or(u32::MAX);
+                self.state.held.push(Held { id, slot: self.at });
+                RegState { reference: id, ..or_null(Kind::Mem { size, write: true, ringbuf: true }) }
+            }
+            (helper_id, Ret::SockOrNull) => {
+                let kind = match helper_id {
+                    96 => Sock::Tcp,
+                    99 => Sock::Common,
+                    _ => Sock::Full,
+                };
+                let mut result = or_null(Kind::Sock(kind));
+                if rules::acquires(helper_id) {
+                    self.state.held.push(Held { id, slot: self.at });
+                    result.reference = id;
+                } else if matches!(helper_id, 95 | 96) {
+                    // The same socket, seen as another: the same reference.
+                    result.reference = meta.reference;
+                }
+                result
+            }
+            // `tail_call` is declared void: nothing may be read when it fails.
+            (_, Ret::Void) | (rules::TAIL_CALL, _) => RegState::NOT_INIT,
+            (_, Ret::Ptr | Ret::MemOrNull) => RegState { or_null: false, ..or_null(Kind::Opaque) },
+            (helper_id, Ret::Scalar | Ret::NoReturnOnSuccess) => {
+                let num = if rules::returns_length(helper_id) {
+                    Scalar::of_wide(bpf_facts::Num::signed(64, -MAX_ERRNO, meta.longest as i64))
+                } else if helper_id == rules::SMP_PROCESSOR_ID {
+                    // The kernel knows how many processors this machine has; this is the most there can be.
+                    Scalar::of_wide(bpf_facts::Num::unsigned(64, 0, MOST_CPUS))
+                } else {
+                    Scalar::TOP
+                };
+                self.number(num)
+            }
+        })
+    }
+
+    /// The registers of a global function at its start.
+    pub(crate) fn global_entry(&mut self) -> Result<(), Stop> {
+        let sub = &self.p.subs[self.root];
+        let Some(proto) = &sub.proto else { return unsure(format!("the global function {} has no BTF", sub.name)) };
+        if !matches!(proto.returns, ValueType::Int { .. }) {
+            return bad(format!("Global function {}() doesn't return scalar. Only those are supported.", sub.name));
+        }
+        if proto.params.len() > 5 {
+            return bad(format!("Global function {}() with {} > 5 args", sub.name, proto.params.len()));
+        }
+        for (i, param) in proto.params.iter().enumerate() {
+            let reg = match rules::parameter(&param.value, self.p.kind) {
+                rules::Parameter::Number => self.number(Scalar::TOP),
+                rules::Parameter::Ctx => RegState::pointer(Kind::Ctx),
+                rules::Parameter::Memory(size) => {
+                    let kind = Kind::Mem { size, write: true, ringbuf: false };
+                    RegState { or_null: true, id: self.fresh(), ..RegState::pointer(kind) }
+                }
+                rules::Parameter::Unknown => return unsure("a global function with a parameter of unknown kind"),
+            };
+            *self.state.reg_mut(argument(i)) = reg;
+        }
+        Ok(())
+    }
+}
+
+/// The register of argument `i`, counted from 0.
+fn argument(i: usize) -> Reg {
+    Reg::new(i as u8 + 1).unwrap_or(Reg::R5)
+}

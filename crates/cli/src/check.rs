@@ -1,0 +1,270 @@
+//! `bpf-opt check`: is each program safe, as the kernel's verifier would judge it, and if not, why and on what input?
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bpf_check::{Comparison, Problem, Program, Report, Verdict, compare, programs, types_of};
+use bpf_kernel::{ProgramType, Verdict as Kernel};
+use bpf_object::{FuncId, Object};
+use serde::Serialize;
+
+use crate::args::CheckArgs;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+use crate::run::faulting_packet;
+
+/// Decisions of a path that are shown; the first are left out.
+const SHOWN: usize = 12;
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    input: &'a Path,
+    error: Option<&'a str>,
+    programs: &'a [Checked],
+}
+
+/// One program's report.
+#[derive(Serialize)]
+struct Checked {
+    name: String,
+    section: String,
+    #[serde(rename = "type")]
+    kind: String,
+    verdict: &'static str,
+    problem: Option<Explained>,
+    processed: u64,
+    states: u64,
+    /// The kernel's verdict and its reason, if it was asked.
+    kernel: Option<(&'static str, String)>,
+    /// Whether both say the same; null if the kernel did not look at the code.
+    agrees: Option<bool>,
+}
+
+/// A violation, explained.
+#[derive(Serialize)]
+struct Explained {
+    function: String,
+    slot: usize,
+    instruction: String,
+    source: Option<String>,
+    what: String,
+    path: Vec<String>,
+    /// A packet on which the interpreter faults.
+    packet: Option<String>,
+    /// The fault.
+    fault: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let outcome = judge(args);
+    let code = match &outcome {
+        Ok(checked) => exit_code(checked),
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = &json {
+        let document = Document {
+            tool: "bpf-opt",
+            version: env!("CARGO_PKG_VERSION"),
+            command: "check",
+            exit_status: code,
+            input: &args.file,
+            error: outcome.as_ref().err().map(|e| e.message.as_str()),
+            programs: outcome.as_deref().unwrap_or_default(),
+        };
+        files::write_json(json, &document)?;
+    }
+    let checked = outcome?;
+    if !matches!(json, Some(Destination::Stdout)) {
+        files::print(&text(&checked, args.against_kernel));
+    }
+    Ok(code)
+}
+
+fn exit_code(checked: &[Checked]) -> u8 {
+    let any = |verdict| checked.iter().any(|c| c.verdict == verdict);
+    if any(word(Verdict::Violation)) {
+        exit::NO
+    } else if any(word(Verdict::CannotTell)) {
+        exit::UNKNOWN
+    } else {
+        exit::YES
+    }
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Accepted => "safe",
+        Verdict::Violation => "violation",
+        Verdict::CannotTell => "cannot tell",
+    }
+}
+
+fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
+    let bytes = files::read(&args.file)?;
+    let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    let all = programs(&object);
+    let name_of = |f: &FuncId| object.functions().get(f.0).map_or("?", |f| f.name.as_str());
+    for wanted in &args.program {
+        if !all.iter().any(|f| name_of(f) == wanted) {
+            return Err(Failure::no_such_program(&args.file, wanted, all.iter().map(name_of)));
+        }
+    }
+    let chosen = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
+    let explainer = Explainer { path: &args.file, bytes: &bytes, object: &object };
+    if args.against_kernel {
+        let rows =
+            compare(&bytes, &object, args.program_type.as_deref()).map_err(|e| Failure::kernel(&args.file, &e))?;
+        let rows = rows.iter().filter(|c| chosen(&c.name));
+        return Ok(rows.map(|c| beside_the_kernel(&explainer, c)).collect());
+    }
+    let forced = args.program_type.as_deref().map(ProgramType::named).transpose();
+    let forced = forced.map_err(|e| Failure::kernel(&args.file, &e))?;
+    let alone = |f: &FuncId| {
+        let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());
+        let types = forced.map_or_else(|| types_of(section), |(kind, attach)| vec![(kind.0, attach)]);
+        // Without a telling section name: the first type for which the program is safe.
+        let mut first = None;
+        for (kind, attach) in types {
+            let program = Program::link(&object, *f, kind, attach);
+            let report = Report::of(&program);
+            if report.verdict == Verdict::Accepted {
+                return explainer.checked(*f, &program, &report);
+            }
+            first.get_or_insert((program, report));
+        }
+        let (program, report) = first.unwrap_or_else(|| {
+            let program = Program::link(&object, *f, 0, 0);
+            let report = Report::of(&program);
+            (program, report)
+        });
+        explainer.checked(*f, &program, &report)
+    };
+    Ok(all.iter().filter(|f| chosen(name_of(f))).map(alone).collect())
+}
+
+fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
+    let said = match &c.kernel {
+        Kernel::Accepted => "accepted",
+        Kernel::Rejected { .. } => "rejected",
+        Kernel::Unsupported { .. } => "unsupported",
+        Kernel::NotLoadable { .. } => "not loadable",
+    };
+    let checked = explainer.checked(c.function, &c.program, &c.ours);
+    Checked { kernel: Some((said, c.kernel.reason().to_owned())), agrees: c.agrees(), ..checked }
+}
+
+struct Explainer<'a> {
+    path: &'a Path,
+    bytes: &'a [u8],
+    object: &'a Object,
+}
+
+impl Explainer<'_> {
+    fn checked(&self, f: FuncId, program: &Program, report: &Report) -> Checked {
+        let problem = report.problem.as_ref().map(|p| {
+            let mut explained = self.explain(program, p);
+            if report.verdict == Verdict::Violation
+                && let Some((packet, fault)) = faulting_packet(self.path, self.object, f, self.bytes)
+            {
+                explained.packet = Some(packet);
+                explained.fault = Some(fault);
+            }
+            explained
+        });
+        Checked {
+            name: program.name.clone(),
+            section: program.section.clone(),
+            kind: ProgramType(program.kind).to_string(),
+            verdict: word(report.verdict),
+            problem,
+            processed: report.effort.processed,
+            states: report.effort.states,
+            kernel: None,
+            agrees: None,
+        }
+    }
+
+    fn explain(&self, program: &Program, problem: &Problem) -> Explained {
+        let slot = program.slots.get(problem.slot);
+        let origin = slot.map(|s| s.origin);
+        let line = origin.and_then(|(f, at)| self.object.line_of(f, at));
+        let function = origin.and_then(|(f, _)| self.object.functions().get(f.0)).map(|f| f.name.clone());
+        let decisions = problem.path.iter().map(|d| {
+            let insn = program.slots.get(d.slot).and_then(|s| s.insn);
+            let text = insn.map_or(String::new(), |i| i.to_string());
+            format!("{}: {text}: {}", d.slot, if d.taken { "taken" } else { "not taken" })
+        });
+        Explained {
+            function: function.unwrap_or_default(),
+            slot: problem.slot,
+            instruction: slot.and_then(|s| s.insn).map_or(String::new(), |i| i.to_string()),
+            source: line.map(|(file, line, column)| format!("{file}:{line}:{column}")),
+            what: problem.what.clone(),
+            path: decisions.collect(),
+            packet: None,
+            fault: None,
+        }
+    }
+}
+
+fn text(checked: &[Checked], against_kernel: bool) -> String {
+    let mut out = String::new();
+    for c in checked {
+        let _ = writeln!(
+            out,
+            "{} ({}, {}): {}, {} instructions processed, {} states",
+            c.name, c.section, c.kind, c.verdict, c.processed, c.states
+        );
+        if let Some(p) = &c.problem {
+            out += &told(p);
+        }
+        if let Some((verdict, reason)) = &c.kernel {
+            let beside = match c.agrees {
+                Some(true) => "agrees",
+                Some(false) => "DISAGREES",
+                None => "did not look at the code",
+            };
+            let colon = if reason.is_empty() { "" } else { ": " };
+            let _ = writeln!(out, "  the kernel {beside}: {verdict}{colon}{reason}");
+        }
+    }
+    if against_kernel {
+        let agreed = checked.iter().filter(|c| c.agrees == Some(true)).count();
+        let judged = checked.iter().filter(|c| c.agrees.is_some()).count();
+        let _ = writeln!(out, "{agreed} of {judged} programs that the kernel judged agree");
+    }
+    out
+}
+
+fn told(p: &Explained) -> String {
+    let mut out = format!("  {}\n  at {}: {}", p.what, p.slot, p.instruction);
+    if !p.function.is_empty() {
+        let _ = write!(out, "   in {}", p.function);
+    }
+    if let Some(source) = &p.source {
+        let _ = write!(out, "   {source}");
+    }
+    out.push('\n');
+    let hidden = p.path.len().saturating_sub(SHOWN);
+    if !p.path.is_empty() {
+        out += "  path:\n";
+    }
+    if hidden > 0 {
+        let _ = writeln!(out, "    ({hidden} decisions before)");
+    }
+    for decision in p.path.iter().skip(hidden) {
+        let _ = writeln!(out, "    {decision}");
+    }
+    if let (Some(packet), Some(fault)) = (&p.packet, &p.fault) {
+        let shown = if packet.is_empty() { "(empty)" } else { packet };
+        let _ = writeln!(out, "  input: packet {shown}\n  the interpreter faults on it: {fault}");
+    }
+    out
+}

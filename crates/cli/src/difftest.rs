@@ -1,0 +1,228 @@
+//! `bpf-opt difftest`: two objects in the running kernel, on the same packets.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use bpf_driver::difftest::{Difference, Pair, Random, Round};
+use bpf_object::FuncKind;
+use serde::Serialize;
+
+use crate::args::DifftestArgs;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+use crate::packets;
+
+/// Packets between two fillings of the maps.
+const ROUND: u64 = 100;
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    a: &'a Path,
+    b: &'a Path,
+    error: Option<&'a str>,
+    kernel: String,
+    seed: u64,
+    programs: &'a [Tested],
+    skipped: Vec<Skipped<'a>>,
+    maps_left_alone: &'a [String],
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Skipped<'a> {
+    name: &'a str,
+    reason: &'a str,
+}
+
+/// What came of one program.
+#[derive(Serialize)]
+struct Tested {
+    name: String,
+    packets: u64,
+    refused: u64,
+    unsteady_rounds: u64,
+    difference: Option<Difference>,
+}
+
+/// What came of the pair.
+#[derive(Default)]
+struct Outcome {
+    programs: Vec<Tested>,
+    skipped: Vec<(String, String)>,
+    maps_left_alone: Vec<String>,
+    seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
+    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let outcome = test(args);
+    let code = match &outcome {
+        Ok(outcome) => exit_code(&outcome.programs),
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = &json {
+        let nothing = Outcome::default();
+        let o = outcome.as_ref().unwrap_or(&nothing);
+        let document = Document {
+            tool: "bpf-opt",
+            version: env!("CARGO_PKG_VERSION"),
+            command: "difftest",
+            exit_status: code,
+            a: &args.a,
+            b: &args.b,
+            error: outcome.as_ref().err().map(|e| e.message.as_str()),
+            kernel: bpf_kernel::release(),
+            seed: args.seed,
+            programs: &o.programs,
+            skipped: o.skipped.iter().map(|(name, reason)| Skipped { name, reason }).collect(),
+            maps_left_alone: &o.maps_left_alone,
+            seconds: o.seconds,
+        };
+        files::write_json(json, &document)?;
+    }
+    let outcome = outcome?;
+    if !matches!(json, Some(Destination::Stdout)) {
+        files::print(&text(&outcome));
+    }
+    Ok(code)
+}
+
+fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
+    let started = Instant::now();
+    let source = args.pcap.as_deref().map(packets::capture).transpose()?;
+    let bytes = [files::read(&args.a)?, files::read(&args.b)?];
+    // A bad file is a bad file wherever one may ask the kernel.
+    for (path, bytes) in [(&args.a, &bytes[0]), (&args.b, &bytes[1])] {
+        let object = bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        let programs = object.functions().iter().filter(|f| f.kind == FuncKind::Program).map(|f| f.name.as_str());
+        let programs: Vec<&str> = programs.collect();
+        if let Some(name) = args.program.iter().find(|n| !programs.contains(&n.as_str())) {
+            return Err(Failure::no_such_program(path, name, programs.into_iter()));
+        }
+    }
+    let mut pair = Pair::load(&bytes[0], &bytes[1], args.program_type.as_deref())
+        .map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))?;
+    let wanted = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
+    let names: Vec<String> = pair.programs().filter(|n| wanted(n)).map(str::to_owned).collect();
+    let mut outcome = Outcome {
+        skipped: pair.skipped.iter().filter(|(n, _)| wanted(n)).cloned().collect(),
+        maps_left_alone: pair.maps_left_alone.clone(),
+        ..Outcome::default()
+    };
+    for name in names {
+        outcome.programs.push(rounds(&mut pair, &name, args, source.as_deref()));
+    }
+    outcome.seconds = started.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+/// Rounds until enough packets ran or something differs.
+fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec<u8>]>) -> Tested {
+    let mut all = Round::default();
+    let mut left = args.packets;
+    let mut skip = 0;
+    while left > 0 && all.difference.is_none() {
+        let n = left.min(ROUND);
+        // A capture is gone through from beginning to end, again and again.
+        let part = source.map(|s| s.iter().cycle().skip(skip % s.len()).take(n as usize).cloned().collect::<Vec<_>>());
+        let mut random = Random::of(args.seed, args.packets - left);
+        let round = pair.round(name, &mut random, n as usize, part.as_deref());
+        all.runs += round.runs;
+        all.refused += round.refused;
+        all.unsteady += round.unsteady;
+        all.difference = round.difference;
+        left -= n;
+        skip += n as usize;
+    }
+    Tested {
+        name: name.to_owned(),
+        packets: all.runs,
+        refused: all.refused,
+        unsteady_rounds: all.unsteady,
+        difference: all.difference,
+    }
+}
+
+fn exit_code(programs: &[Tested]) -> u8 {
+    if programs.iter().any(|p| p.difference.is_some()) {
+        exit::NO
+    } else if programs.iter().all(|p| p.packets == 0) {
+        exit::UNKNOWN
+    } else {
+        exit::YES
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for p in &outcome.programs {
+        match &p.difference {
+            Some(d) => {
+                let _ = writeln!(text, "{}: different, packet {} of a round", p.name, d.number + 1);
+                for what in &d.what {
+                    let _ = writeln!(text, "    first and second: {what}");
+                }
+                let _ = writeln!(text, "    packet {}", d.packet);
+                if let Some(context) = &d.context {
+                    let _ = writeln!(text, "    context {context}");
+                }
+            }
+            None if p.packets == 0 => {
+                let _ = writeln!(text, "{}: the kernel ran neither on any packet", p.name);
+            }
+            None => {
+                let _ = writeln!(text, "{}: no difference on {} packets", p.name, p.packets);
+            }
+        }
+        if p.unsteady_rounds > 0 {
+            let _ = writeln!(
+                text,
+                "    {} rounds not compared to their end: the first object itself gives different results (time, random numbers)",
+                p.unsteady_rounds
+            );
+        }
+    }
+    for (name, why) in &outcome.skipped {
+        let _ = writeln!(text, "{name}: not run: {why}");
+    }
+    if !outcome.maps_left_alone.is_empty() {
+        let _ = writeln!(text, "maps not compared: {}", outcome.maps_left_alone.join(", "));
+    }
+    let different = outcome.programs.iter().filter(|p| p.difference.is_some()).count();
+    let runs: u64 = outcome.programs.iter().map(|p| p.packets).sum();
+    let _ = writeln!(text, "{different} different; {runs} packets; {:.2} s", outcome.seconds);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_run_is_no_yes() {
+        let tested = |packets, different: bool| Tested {
+            name: "p".into(),
+            packets,
+            refused: 0,
+            unsteady_rounds: 0,
+            difference: different.then(|| Difference {
+                program: "p".into(),
+                number: 0,
+                packet: String::new(),
+                context: None,
+                what: vec![],
+            }),
+        };
+        assert_eq!(exit_code(&[]), 3);
+        assert_eq!(exit_code(&[tested(0, false)]), 3);
+        assert_eq!(exit_code(&[tested(0, false), tested(5, false)]), 0);
+        assert_eq!(exit_code(&[tested(5, false), tested(0, true)]), 1);
+    }
+}

@@ -1,0 +1,163 @@
+//! One function on its way: what it was, what was done to it, what it is now.
+
+use std::time::{Duration, Instant};
+
+use bpf_object::{FuncId, NewInsn, Object};
+use bpf_passes::{Change, Engine, Settings};
+use bpf_program::{Function, lower, slot_count};
+use bpf_prove::{Limits, Options as ProofOptions, Verdict};
+use rustc_hash::FxHashSet;
+
+use crate::DriverError;
+use crate::report::FunctionReport;
+use crate::unit::Unit;
+
+/// What optimizing one function gave.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    pub(crate) id: usize,
+    /// The graph as it is now; `None` if there is none.
+    pub(crate) function: Option<Function>,
+    /// What was done to it, in order.
+    pub(crate) log: Vec<Change>,
+    /// Rewrites the kernel has refused.
+    pub(crate) banned: FxHashSet<u64>,
+    /// The new body; `None`: as it was.
+    pub(crate) body: Option<Vec<NewInsn>>,
+    pub(crate) report: FunctionReport,
+    pub(crate) timed_out: bool,
+}
+
+impl Candidate {
+    /// Function number `id`, as it is in the object.
+    pub(crate) fn new(unit: &Unit, id: usize) -> Candidate {
+        let symbol = &unit.object.functions()[id];
+        let listing = listing(unit.object.code(FuncId(id)));
+        let report = FunctionReport {
+            name: symbol.name.clone(),
+            section: symbol.section.clone(),
+            slots_before: symbol.slots,
+            slots_after: symbol.slots,
+            rewrites: Vec::new(),
+            proofs: 0,
+            refused: 0,
+            sat_calls: 0,
+            whole: "equal".into(),
+            kernel_before: None,
+            kernel_after: None,
+            untouched: None,
+            seconds: 0.0,
+            listing_before: listing.clone(),
+            listing_after: listing,
+        };
+        let banned = FxHashSet::default();
+        let function = unit.graphs[id].as_ref().ok().cloned();
+        Candidate { id, function, log: vec![], banned, body: None, report, timed_out: false }
+    }
+
+    /// Runs the passes on it, from what it is now.
+    pub(crate) fn run_passes(&mut self, unit: &Unit, settings: &Settings) {
+        let started = Instant::now();
+        let Some(f) = &mut self.function else {
+            self.report.untouched = unit.graphs[self.id].as_ref().err().cloned();
+            return;
+        };
+        unit.with_env(|env| {
+            let mut engine = Engine::new(env, settings, &self.banned);
+            engine.run(f);
+            self.report.proofs += engine.tally.proofs;
+            self.report.refused += engine.tally.refused;
+            self.report.sat_calls += engine.tally.sat_calls;
+            self.timed_out |= engine.tally.timed_out;
+            self.log.append(&mut engine.log);
+        });
+        self.lower(unit, settings);
+        self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
+    pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
+        self.body = None;
+        self.report.slots_after = self.report.slots_before;
+        self.report.listing_after.clone_from(&self.report.listing_before);
+        self.report.rewrites.clear();
+        let (Some(f), Ok(original)) = (&self.function, &unit.graphs[self.id]) else { return };
+        let before = self.report.slots_before;
+        let rewritten = self.log.iter().any(|c| matches!(c, Change::Rewrite { .. }));
+        if slot_count(f) >= before && !rewritten {
+            return;
+        }
+        let level = |l: &bpf_program::Lowered| l.listing.iter().map(|(_, i)| i.cpu()).max().unwrap_or(1);
+        let allowed = lower(original).map_or(settings.cpu, |l| level(&l).max(settings.cpu));
+        let lowered = match lower(f) {
+            Ok(l) if l.slots() <= before && level(&l) <= allowed => l,
+            Ok(_) => return,
+            Err(e) => {
+                self.report.untouched = Some(e.to_string());
+                return;
+            }
+        };
+        self.report.slots_after = lowered.slots();
+        self.report.listing_after = lowered.listing.iter().map(|(s, i)| format!("{s:4}: {i}")).collect();
+        for change in &self.log {
+            let Change::Rewrite { proven, .. } = change else { continue };
+            let by = proven.rewrite().by;
+            match self.report.rewrites.iter_mut().find(|(n, _)| n == by) {
+                Some((_, n)) => *n += 1,
+                None => self.report.rewrites.push((by.to_string(), 1)),
+            }
+        }
+        self.body = Some(lowered.insns);
+    }
+
+    /// Goes back to the first `n` changes.
+    pub(crate) fn rewind(&mut self, unit: &Unit, settings: &Settings, n: usize) {
+        self.log.truncate(n);
+        let Ok(mut f) = unit.graphs[self.id].clone() else { return };
+        self.log.iter().for_each(|c| c.apply(&mut f));
+        self.function = Some(f);
+        self.lower(unit, settings);
+    }
+
+    /// Gives everything up.
+    pub(crate) fn revert(&mut self, unit: &Unit, settings: &Settings, why: &str) {
+        self.rewind(unit, settings, 0);
+        self.body = None;
+        self.report.slots_after = self.report.slots_before;
+        self.report.listing_after.clone_from(&self.report.listing_before);
+        self.report.untouched = Some(why.into());
+    }
+
+    /// Has the whole function proven once more, independently of the facts the single rewrites relied on.
+    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings) {
+        let (Some(f), Ok(original), true) = (&self.function, &unit.graphs[self.id], self.body.is_some()) else {
+            return;
+        };
+        // Every rewrite is proven already: this may not cost more than the work itself did.
+        let deadline = Instant::now().checked_add(Duration::from_secs(1));
+        let limits = Limits { deadline, recorder: settings.limits.recorder, ..Limits::default() };
+        let strict_shared_memory = settings.strict_shared_memory;
+        let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
+        self.report.whole = match unit.with_env(|env| bpf_prove::functions(original, f, env, &options).0) {
+            Verdict::Equal => "equal".into(),
+            Verdict::Unknown(why) => format!("unknown: {why}"),
+            Verdict::Different(_) => "unknown: the whole-function formula has a candidate difference".into(),
+        };
+    }
+
+    /// Puts the body (or the original) into the object.
+    pub(crate) fn place(&self, object: &mut Object) -> Result<(), DriverError> {
+        match &self.body {
+            Some(body) => object.set_body(FuncId(self.id), body.clone())?,
+            None => object.reset_body(FuncId(self.id)),
+        }
+        Ok(())
+    }
+}
+
+fn listing(code: &[u8]) -> Vec<String> {
+    match bpf_isa::decode_all(code) {
+        Ok(v) => v.iter().map(|(s, i)| format!("{s:4}: {i}")).collect(),
+        Err(_) => vec![],
+    }
+}

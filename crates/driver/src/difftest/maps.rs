@@ -1,0 +1,206 @@
+//! The maps of two objects, side by side: filled alike before a round, compared after it.
+//!
+//! Left alone are maps whose values are not numbers (programs, devices, sockets, inner maps), arrays too
+//! large to read after every round, and maps that user space may not write (`.rodata`).
+
+use bpf_kernel::{Entry, LoadedObject, Map};
+
+use super::traffic::Random;
+
+/// Hash, array, their per-CPU and LRU forms, and LPM trie (`enum bpf_map_type`).
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const PERCPU_HASH: u32 = 5;
+const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
+const LRU_PERCPU_HASH: u32 = 10;
+const LPM_TRIE: u32 = 11;
+
+/// Elements of an array that is read and written in every round.
+const LARGEST_ARRAY: u32 = 4096;
+/// Elements put into a hash before a round, at most.
+const FILL: u64 = 24;
+/// An LRU map with less room than this may evict early: each CPU takes free elements by the batch.
+const ROOMY: u32 = 1024;
+
+/// The map of one name in both objects.
+#[derive(Debug)]
+pub(super) struct MapPair {
+    pub name: String,
+    sides: [Map; 2],
+    kind: u32,
+    /// What the loader put there.
+    initial: Vec<Entry>,
+}
+
+/// Contents for one map before a round.
+pub(super) type Filling = Vec<Entry>;
+
+fn is_array(kind: u32) -> bool {
+    matches!(kind, ARRAY | PERCPU_ARRAY)
+}
+
+/// The maps that both objects have and that can be compared, and the names of the others.
+pub(super) fn pairs(old: &LoadedObject, new: &LoadedObject) -> (Vec<MapPair>, Vec<String>) {
+    let (mut found, mut left) = (Vec::new(), Vec::new());
+    let mut others = new.maps().unwrap_or_default();
+    for a in old.maps().unwrap_or_default() {
+        let Some(at) = others.iter().position(|b| b.name() == a.name()) else {
+            left.push(a.name().to_owned());
+            continue;
+        };
+        let (b, name, kind) = (others.swap_remove(at), a.name().to_owned(), a.kind());
+        let plain = matches!(kind, HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH | LPM_TRIE)
+            && (!matches!(kind, LRU_HASH | LRU_PERCPU_HASH) || a.max_entries() >= ROOMY)
+            && (!is_array(kind) || a.max_entries() <= LARGEST_ARRAY)
+            && (a.kind(), a.key_size(), a.value_len(), a.max_entries())
+                == (b.kind(), b.key_size(), b.value_len(), b.max_entries());
+        let initial = if plain { a.entries().ok() } else { None };
+        match initial {
+            // What cannot be written back is frozen: programs cannot write it either.
+            Some(initial) if initial.first().is_none_or(|(k, v)| a.update(k, v).is_ok()) => {
+                found.push(MapPair { name, sides: [a, b], kind, initial });
+            }
+            _ => left.push(name),
+        }
+    }
+    (found, left)
+}
+
+impl MapPair {
+    /// Random contents: often what the loader put there, else few numbers or noise. `packet` lends bytes
+    /// that may be keys.
+    pub fn filling(&self, r: &mut Random, packets: &[Vec<u8>]) -> Filling {
+        let lengths = (self.sides[0].key_size() as usize, self.sides[0].value_len());
+        if r.one_in(2) {
+            return self.initial.clone();
+        }
+        let noise = r.one_in(2);
+        if is_array(self.kind) {
+            let keep = r.below(3);
+            let change = |(k, v): &Entry| {
+                let v = if r.below(3) < keep { v.clone() } else { value(r, lengths.1, noise) };
+                (k.clone(), v)
+            };
+            return self.initial.iter().map(change).collect();
+        }
+        let count = r.below(FILL.min(u64::from(self.sides[0].max_entries()) / 2 + 1));
+        let mut entries = self.initial.clone();
+        for _ in 0..count {
+            let k = key(r, self.kind, lengths.0, packets);
+            entries.push((k, value(r, lengths.1, noise)));
+        }
+        entries
+    }
+
+    /// Gives both maps these contents and nothing else. What one refuses the other must refuse too.
+    pub fn fill(&self, contents: &Filling) -> Result<(), String> {
+        for side in &self.sides {
+            if !is_array(self.kind) {
+                for key in side.keys().unwrap_or_default() {
+                    let _ = side.delete(&key);
+                }
+            }
+        }
+        for (key, value) in contents {
+            let outcome = self.sides.each_ref().map(|side| side.update(key, value).is_ok());
+            if outcome[0] != outcome[1] {
+                return Err(format!("map {}: only one of the two takes the key {}", self.name, hex(key)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What one side holds now, in the order of the keys.
+    pub fn contents(&self, side: usize) -> Vec<Entry> {
+        let mut entries = self.sides[side].entries().unwrap_or_default();
+        entries.sort();
+        entries
+    }
+}
+
+/// The first thing in which two contents differ, in words.
+pub(super) fn compare(name: &str, a: &[Entry], b: &[Entry]) -> Option<String> {
+    let (mut i, mut j) = (0, 0);
+    loop {
+        match (a.get(i), b.get(j)) {
+            (None, None) => return None,
+            (Some((k, v)), Some((l, w))) if k == l => {
+                if v != w {
+                    let at = v.iter().zip(w).position(|(x, y)| x != y).unwrap_or(0);
+                    let part = |v: &[u8]| hex(&v[at & !7..v.len().min((at & !7) + 8)]);
+                    let (x, y) = (part(v), part(w));
+                    return Some(format!(
+                        "map {name}, key {}: byte {at} of the value; bytes from {}: {x} and {y}",
+                        hex(k),
+                        at & !7
+                    ));
+                }
+                (i, j) = (i + 1, j + 1);
+            }
+            (Some((k, _)), other) if other.is_none_or(|(l, _)| k < l) => {
+                return Some(format!("map {name}: key {} is only in the first", hex(k)));
+            }
+            (_, Some((l, _))) => return Some(format!("map {name}: key {} is only in the second", hex(l))),
+            (Some(_), None) => return None,
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn key(r: &mut Random, kind: u32, len: usize, packets: &[Vec<u8>]) -> Vec<u8> {
+    let mut key = match r.below(4) {
+        0 => r.bytes(len),
+        1 => vec![0; len],
+        2 => {
+            let mut key = vec![0; len];
+            let at = if r.one_in(2) { 0 } else { len - 1 };
+            key[at] = r.below(16) as u8;
+            key
+        }
+        // What a packet has somewhere is what programs look up.
+        _ => {
+            let packet = packets.get(r.below(packets.len() as u64) as usize).map_or(&[][..], |p| p);
+            let at = r.below(packet.len().min(64) as u64) as usize;
+            let mut key: Vec<u8> = packet[at..].iter().copied().take(len).collect();
+            key.resize(len, 0);
+            key
+        }
+    };
+    if kind == LPM_TRIE && len > 4 {
+        let bits = r.below(8 * (len as u64 - 4) + 1) as u32;
+        key[..4].copy_from_slice(&bits.to_le_bytes());
+    }
+    key
+}
+
+fn value(r: &mut Random, len: usize, noise: bool) -> Vec<u8> {
+    if noise {
+        return r.bytes(len);
+    }
+    let mut v = vec![0; len];
+    for chunk in v.chunks_mut(4) {
+        chunk[0] = if r.one_in(2) { r.below(5) as u8 } else { 0 };
+    }
+    v
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_of_two_maps_is_named() {
+        let e = |k: u8, v: u8| (vec![k], vec![0, v]);
+        assert_eq!(compare("m", &[e(1, 1)], &[e(1, 1)]), None);
+        assert_eq!(compare("m", &[e(1, 1), e(3, 1)], &[e(3, 1)]).unwrap(), "map m: key 01 is only in the first");
+        assert_eq!(compare("m", &[], &[e(3, 1)]).unwrap(), "map m: key 03 is only in the second");
+        assert_eq!(
+            compare("m", &[e(1, 1)], &[e(1, 2)]).unwrap(),
+            "map m, key 01: byte 1 of the value; bytes from 0: 0001 and 0002"
+        );
+    }
+}

@@ -1,0 +1,391 @@
+//! The stochastic chain: Metropolis–Hastings over programs of the window's length (paper §3).
+//!
+//! A candidate is run on the tests from its first changed operation; it is given up as soon as it is
+//! too far away to be accepted. One that passes all tests and costs less than the best so far goes to
+//! the judge, unless it was refused before. What the judge refutes becomes a test.
+
+use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use bpf_isa::{Insn, RegSet};
+use bpf_program::Op;
+use rustc_hash::{FxHashSet, FxHasher};
+
+use crate::batch::{Batch, NOP, Score};
+use crate::counterexample;
+use crate::inputs::Input;
+use crate::propose::Pool;
+use crate::rng::Rng;
+use crate::settings::Setting;
+use crate::typed::well_typed;
+use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
+use crate::cost;
+
+/// Tests in one batch.
+pub const LANES: usize = 8;
+/// Batches made from the facts alone.
+const FIRST: usize = 2;
+/// Counterexamples kept.
+const KEPT: usize = 2 * LANES;
+/// Proposals after which the chain starts again from the best or the original.
+const EPISODE: u64 = 1 << 15;
+/// Proposals between looks at the clock.
+const CLOCK: u64 = 512;
+
+/// How long to go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Proposals at most.
+    pub proposals: u64,
+    /// Until when.
+    pub deadline: Option<Instant>,
+}
+
+impl Budget {
+    /// So many proposals, however long they take.
+    pub const fn proposals(n: u64) -> Budget {
+        Budget { proposals: n, deadline: None }
+    }
+}
+
+/// What a chain did.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Proposals made.
+    pub proposals: u64,
+    /// Those that changed nothing, or were not well formed.
+    pub idle: u64,
+    /// Those that became the chain's next state.
+    pub accepted: u64,
+    /// Those that passed all tests.
+    pub passed: u64,
+    /// Those that went to the judge.
+    pub judged: u64,
+    /// Those the judge called equal.
+    pub equal: u64,
+    /// Those that had been refused before.
+    pub remembered: u64,
+    /// Those the judge refuted with an input, and how many of these inputs show it in a test.
+    pub refuted: u64,
+    /// See `refuted`.
+    pub reproduced: u64,
+    /// The proposal that was the best.
+    pub best_at: u64,
+}
+
+impl Progress {
+    /// Adds another chain's.
+    pub fn add(&mut self, o: &Progress) {
+        self.proposals += o.proposals;
+        self.idle += o.idle;
+        self.accepted += o.accepted;
+        self.passed += o.passed;
+        self.judged += o.judged;
+        self.equal += o.equal;
+        self.remembered += o.remembered;
+        self.refuted += o.refuted;
+        self.reproduced += o.reproduced;
+    }
+}
+
+/// A chain over one window.
+pub struct Chain<'a> {
+    window: Window<'a>,
+    setting: Setting,
+    rng: Rng,
+    pool: Pool,
+    latency: Latency,
+    ops: Vec<Op>,
+    total: f64,
+    batches: Vec<Batch<LANES>>,
+    counterexamples: Vec<Input>,
+    refused: FxHashSet<u64>,
+    old_cost: Cost,
+    best: Option<Found>,
+    /// What it did so far.
+    pub progress: Progress,
+}
+
+impl<'a> Chain<'a> {
+    /// A chain that starts at the window's own code. `None` if the window cannot be tested: it is
+    /// empty, or has calls.
+    pub fn new(window: Window<'a>, setting: Setting, seed: u64) -> Option<Chain<'a>> {
+        let strange = |o: &Op| {
+            matches!(
+                o.insn,
+                Insn::Call(_)
+                    | Insn::CallX { .. }
+                    | Insn::LdAbs { .. }
+                    | Insn::LdInd { .. }
+                    | Insn::Ja { .. }
+                    | Insn::Jcc { .. }
+                    | Insn::MayGoto { .. }
+                    | Insn::Exit
+                    | Insn::Opaque(_)
+            )
+        };
+        if window.old.is_empty() || window.old.iter().any(strange) {
+            return None;
+        }
+        let batches: Vec<Batch<LANES>> = (0..FIRST as u64)
+            .filter_map(|b| {
+                let inputs = std::array::from_fn(|l| Input::new(&window, seed, b * LANES as u64 + l as u64));
+                Batch::new(&window, &inputs)
+            })
+            .collect();
+        if batches.is_empty() {
+            return None;
+        }
+        let old_cost = cost::of(window.old, window.size, cost::latency);
+        Some(Chain {
+            window,
+            setting,
+            rng: Rng::new(seed ^ u64::from(setting.id) << 56),
+            pool: Pool::new(&window),
+            latency: cost::latency,
+            ops: window.old.to_vec(),
+            total: 0.0,
+            batches,
+            counterexamples: Vec::new(),
+            refused: FxHashSet::default(),
+            old_cost,
+            best: None,
+            progress: Progress::default(),
+        })
+    }
+
+    /// The same with another table of latencies.
+    #[must_use]
+    pub fn with_latency(mut self, latency: Latency) -> Chain<'a> {
+        self.latency = latency;
+        self.old_cost = cost::of(self.window.old, self.window.size, latency);
+        self
+    }
+
+    /// The best so far that was called equal.
+    pub fn best(&self) -> Option<&Found> {
+        self.best.as_ref()
+    }
+
+    /// Goes on from what another chain of the same window found.
+    pub fn adopt(&mut self, found: &Found) {
+        if found.cost < self.best_cost() && found.with.len() <= self.window.old.len() {
+            self.best = Some(found.clone());
+            self.restart();
+        }
+    }
+
+    /// Walks until the budget is spent.
+    pub fn run(&mut self, budget: Budget, judge: &mut dyn Judge) -> Option<&Found> {
+        let end = self.progress.proposals + budget.proposals;
+        while self.progress.proposals < end {
+            let n = self.progress.proposals;
+            if n % CLOCK == 0 && budget.deadline.or(self.window.deadline).is_some_and(|d| Instant::now() >= d) {
+                break;
+            }
+            if n % EPISODE == EPISODE - 1 {
+                self.restart();
+            }
+            self.progress.proposals += 1;
+            self.step(judge);
+        }
+        self.best.as_ref()
+    }
+
+    fn best_cost(&self) -> Cost {
+        self.best.as_ref().map_or(self.old_cost, |b| b.cost)
+    }
+
+    /// Performance relative to the original, in slots or plain operations.
+    fn extra(&self) -> f64 {
+        let c = cost::of(&self.ops, self.window.size, self.latency);
+        let d = |a: u32, b: u32| f64::from(a) - f64::from(b);
+        let (first, second) = (d(c.first, self.old_cost.first), d(c.second, self.old_cost.second));
+        if self.window.size { first + second / 100.0 } else { first / 3.0 + second / 100.0 }
+    }
+
+    fn tests(&self) -> u32 {
+        (self.batches.len() * LANES) as u32
+    }
+
+    fn step(&mut self, judge: &mut dyn Judge) {
+        let Some(from) = self.pool.propose(&mut self.ops, &self.setting.rules, &mut self.rng) else {
+            self.progress.idle += 1;
+            return;
+        };
+        // The dice are thrown first: what is worse than this will not be accepted.
+        let limit = self.total - self.rng.unit().max(f64::MIN_POSITIVE).ln() / self.setting.cold;
+        let extra = self.extra();
+        let tests = self.tests();
+        let mut score = Score::default();
+        let mut ran = 0;
+        for b in &mut self.batches {
+            b.run(&self.ops, from);
+            ran += 1;
+            score.add(b.score(self.setting.distance));
+            if !score.perfect() && cost::total(&self.setting, score, tests, false, extra) > limit {
+                self.reject(ran);
+                return;
+            }
+        }
+        let mut unequal = true;
+        if score.perfect() {
+            self.progress.passed += 1;
+            match self.passes(judge) {
+                Passed::Fine => unequal = false,
+                Passed::Refused => {}
+                Passed::Tested => {
+                    // There are new tests: this one starts from the state before.
+                    return;
+                }
+            }
+        }
+        let total = cost::total(&self.setting, score, tests, unequal, extra);
+        if total <= limit {
+            self.batches.iter_mut().for_each(Batch::accept);
+            self.total = total;
+            self.progress.accepted += 1;
+        } else {
+            self.reject(ran);
+        }
+    }
+
+    fn reject(&mut self, ran: usize) {
+        self.batches[..ran].iter_mut().for_each(Batch::reject);
+        self.pool.take_back(&mut self.ops);
+    }
+
+    /// What becomes of a candidate that passes all tests.
+    fn passes(&mut self, judge: &mut dyn Judge) -> Passed {
+        let with = stripped(&self.window, &self.ops);
+        let key = fingerprint(&with);
+        if self.refused.contains(&key) {
+            self.progress.remembered += 1;
+            return Passed::Refused;
+        }
+        let cost = cost::of(&with, self.window.size, self.latency);
+        if cost >= self.best_cost() {
+            return Passed::Fine;
+        }
+        if !well_typed(&self.window, &with) {
+            self.refused.insert(key);
+            return Passed::Refused;
+        }
+        self.progress.judged += 1;
+        match judge.judge(&with) {
+            Answer::Equal => {
+                self.progress.equal += 1;
+                self.progress.best_at = self.progress.proposals;
+                self.best = Some(Found { with, cost, by: "chain" });
+                Passed::Fine
+            }
+            Answer::Different(Some(d)) => {
+                self.refused.insert(key);
+                self.progress.refuted += 1;
+                let n = self.progress.refuted;
+                let inputs = counterexample::inputs(&self.window, &d, n);
+                self.batches.iter_mut().for_each(Batch::reject);
+                let candidate = self.ops.clone();
+                self.pool.take_back(&mut self.ops);
+                self.learn(inputs, &candidate);
+                Passed::Tested
+            }
+            Answer::Different(None) | Answer::Unknown => {
+                self.refused.insert(key);
+                Passed::Refused
+            }
+        }
+    }
+
+    /// Adds tests, and looks whether they show what they are said to show.
+    fn learn(&mut self, inputs: Vec<Input>, candidate: &[Op]) {
+        let before = self.counterexamples.len();
+        for input in inputs {
+            // The original must be able to run on it.
+            let alone: [Input; LANES] = std::array::from_fn(|_| input.clone());
+            let Some(mut b) = Batch::<LANES>::new(&self.window, &alone) else { continue };
+            b.run(candidate, 0);
+            if !b.score(self.setting.distance).perfect() {
+                self.counterexamples.push(input);
+            }
+        }
+        if self.counterexamples.len() == before {
+            return;
+        }
+        self.progress.reproduced += 1;
+        if self.counterexamples.len() > KEPT {
+            self.counterexamples.drain(..LANES);
+        }
+        self.batches.truncate(FIRST);
+        for some in self.counterexamples.chunks(LANES) {
+            let inputs = std::array::from_fn(|l| some[l % some.len()].clone());
+            self.batches.extend(Batch::new(&self.window, &inputs));
+        }
+        self.reset();
+    }
+
+    /// Starts again from the best or the original.
+    fn restart(&mut self) {
+        let n = self.window.old.len();
+        self.ops = self.window.old.to_vec();
+        if let Some(best) = &self.best
+            && !self.rng.one_in(4)
+        {
+            // Holes between the operations leave room to put something in.
+            let nop = Op::with_origin(NOP, self.window.old[0].origin);
+            self.ops = vec![nop; n];
+            let mut at = 0;
+            for (i, op) in best.with.iter().enumerate() {
+                let room = n - at - (best.with.len() - i);
+                at += if room == 0 { 0 } else { self.rng.below(room.min(2) + 1) };
+                self.ops[at] = op.clone();
+                at += 1;
+            }
+        }
+        self.reset();
+    }
+
+    /// Runs the current program on all tests anew.
+    fn reset(&mut self) {
+        let mut score = Score::default();
+        for b in &mut self.batches {
+            b.reset(&self.ops);
+            score.add(b.score_current(self.setting.distance));
+        }
+        self.total = cost::total(&self.setting, score, self.tests(), !score.perfect(), self.extra());
+    }
+}
+
+enum Passed {
+    /// It may be equal.
+    Fine,
+    /// It is known not to be.
+    Refused,
+    /// It was refuted, and the tests have changed.
+    Tested,
+}
+
+/// The operations without those that hold a place or set what nobody reads.
+pub fn stripped(w: &Window, ops: &[Op]) -> Vec<Op> {
+    let mut wanted: RegSet = w.live.regs;
+    let mut kept: Vec<Op> = Vec::with_capacity(ops.len());
+    for op in ops.iter().rev() {
+        let pure = op.insn.def().is_some() && !matches!(op.insn, Insn::Atomic { .. } | Insn::LoadAcquire { .. });
+        if op.insn == NOP || (pure && op.insn.defs().intersect(wanted).is_empty()) {
+            continue;
+        }
+        wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
+        kept.push(op.clone());
+    }
+    kept.reverse();
+    kept
+}
+
+fn fingerprint(ops: &[Op]) -> u64 {
+    let mut h = FxHasher::default();
+    for op in ops {
+        op.insn.hash(&mut h);
+        op.link.as_ref().map(|l| l.slot).hash(&mut h);
+    }
+    h.finish()
+}

@@ -1,0 +1,263 @@
+//! Test inputs: entry states that the facts at a window admit.
+//!
+//! Numbers are drawn from what is claimed of them, edges first. Pointers with one base get one base
+//! address; bases that may be the same object sometimes are. Everything else (memory, context
+//! fields, what the loader puts in) is a function of the input's seed and the place that asks, so an
+//! input is small and nothing needs to be known in advance about what will be read.
+
+use bpf_facts::{BaseId, Kind, Num, Region, Value};
+use bpf_isa::{Reg, Size};
+use bpf_program::{FieldKind, ProgKind, Symbol, ctx_field};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
+
+use crate::lanes::ones;
+use crate::rng::{Rng, mix};
+use crate::window::Window;
+
+/// How many bytes after the context's address are its fields.
+pub const CTX_BYTES: u64 = 4096;
+
+/// How the bytes look that nobody has fixed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// Any.
+    Random,
+    /// Zero, one, all ones, or the sign bit.
+    Edges,
+    /// All the same, by seed: zero or all ones.
+    Flat,
+}
+
+/// One entry state.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// Registers r0 … r10.
+    pub regs: [u64; 11],
+    /// The frame pointer.
+    pub frame: u64,
+    /// Address of the context.
+    pub ctx: u64,
+    seed: u64,
+    style: Style,
+    bytes: FxHashMap<u64, u8>,
+    /// Values of context fields, by offset and width.
+    cells: FxHashMap<(u32, u32), u64>,
+    /// Base addresses by region and name.
+    bases: FxHashMap<(Region, BaseId), u64>,
+    packet: BaseId,
+    maps: Vec<usize>,
+}
+
+impl Input {
+    /// The input number `n` for this window.
+    pub fn new(w: &Window, seed: u64, n: u64) -> Input {
+        let mut rng = Rng::new(mix(seed, n));
+        let style = match n % 4 {
+            1 => Style::Edges,
+            3 if n % 8 == 7 => Style::Flat,
+            _ => Style::Random,
+        };
+        let mut input = Input {
+            regs: [0; 11],
+            frame: 0xffff_c900_0000_1000 + (rng.bits() & 0xfff_ffff8),
+            ctx: 0xffff_8881_0000_0000 + (rng.bits() & 0xfff_ff000),
+            seed: rng.bits(),
+            style,
+            bytes: FxHashMap::default(),
+            cells: FxHashMap::default(),
+            bases: FxHashMap::default(),
+            packet: w.before.packet_base(),
+            maps: Vec::new(),
+        };
+        // In every fourth input whatever may be one object is.
+        let together = n % 4 == 2;
+        input.regs[10] = input.frame;
+        for r in Reg::all().filter(|r| *r != Reg::R10) {
+            input.regs[r.index()] = input.value(w.before.reg(r), together, n < 8, &mut rng);
+        }
+        for (off, v) in w.before.stack_values() {
+            let x = input.value(v, together, n < 8, &mut rng);
+            let at = input.frame.wrapping_add(off as u64);
+            input.set_bytes(at, x, v.num.bits / 8);
+        }
+        input
+    }
+
+    /// Fixes bytes of the initial memory.
+    pub fn set_bytes(&mut self, at: u64, v: u64, len: u32) {
+        for i in 0..u64::from(len) {
+            self.bytes.insert(at.wrapping_add(i), (v >> (8 * i)) as u8);
+        }
+    }
+
+    /// Fixes a context field.
+    pub fn set_cell(&mut self, off: u32, size: u32, v: u64) {
+        self.cells.insert((off, size), v);
+    }
+
+    /// Sets a pointer in a register to another offset from its base.
+    pub fn move_pointer(&mut self, r: Reg, v: &Value, offset: u64) {
+        if let Kind::Pointer { region, base, .. } = &v.kind
+            && let Some(a) = self.bases.get(&(region.clone(), *base))
+        {
+            self.regs[r.index()] = a.wrapping_add(offset);
+        }
+    }
+
+    /// Base addresses of known objects.
+    pub fn bases(&self) -> impl Iterator<Item = (&Region, BaseId, u64)> {
+        self.bases.iter().map(|((r, b), a)| (r, *b, *a))
+    }
+
+    /// A value that the facts admit.
+    fn value(&mut self, v: &Value, together: bool, edges: bool, rng: &mut Rng) -> u64 {
+        match &v.kind {
+            Kind::Scalar => number(&v.num, edges, rng),
+            Kind::Unknown => {
+                let x = number(&v.num, edges, rng);
+                // Perhaps a pointer: keep it from the addresses at which everything ends.
+                if v.num.is_top() && !rng.one_in(4) { self.address(rng.bits()) } else { x }
+            }
+            Kind::Pointer { region, base, nullable } => {
+                let offset = number(&v.num, edges, rng);
+                let base = match region {
+                    Region::Stack => self.frame,
+                    Region::Ctx => self.ctx,
+                    _ if base.same(*base) => self.base(region, *base, together),
+                    _ => self.fresh(region, rng.bits(), together),
+                };
+                if *nullable && rng.one_in(4) { 0 } else { base.wrapping_add(offset) }
+            }
+        }
+    }
+
+    /// A kernel address; most are not aligned.
+    fn address(&self, noise: u64) -> u64 {
+        0xffff_8880_0000_0000 | (mix(self.seed, noise) & 0x7fff_ffff)
+    }
+
+    fn base(&mut self, region: &Region, base: BaseId, together: bool) -> u64 {
+        if let Some(a) = self.bases.get(&(region.clone(), base)) {
+            return *a;
+        }
+        let a = match region {
+            Region::MapPtr { map } => self.map_address(*map),
+            Region::Data { section } => self.symbol(&Symbol::Data { section: section.clone(), offset: 0 }),
+            _ => self.fresh(region, hash(&(region, base)), together),
+        };
+        self.bases.insert((region.clone(), base), a);
+        a
+    }
+
+    /// The address of an object that is new, or, if asked for, of one it may be the same as.
+    fn fresh(&mut self, region: &Region, noise: u64, together: bool) -> u64 {
+        let same = |(r, _): &(Region, BaseId)| !r.is_packet() && r.may_overlap(region);
+        let known = self.bases.iter().filter(|(k, _)| same(k)).map(|(_, a)| *a).min();
+        match known.filter(|_| together) {
+            Some(a) => a,
+            None => self.address(noise),
+        }
+    }
+
+    fn map_address(&mut self, map: usize) -> u64 {
+        if !self.maps.contains(&map) {
+            self.maps.push(map);
+        }
+        self.address(mix(77, map as u64))
+    }
+
+    /// What the loader puts in for a symbol.
+    pub fn symbol(&self, s: &Symbol) -> u64 {
+        match s {
+            Symbol::Map { index, .. } => self.address(mix(77, *index as u64)),
+            Symbol::Data { section, offset } => self.address(hash(section)).wrapping_add(*offset as u64),
+            s => mix(self.seed, hash(s)),
+        }
+    }
+
+    /// A byte of the initial memory.
+    pub fn byte(&self, addr: u64) -> u8 {
+        if let Some(b) = self.bytes.get(&addr) {
+            return *b;
+        }
+        let noise = mix(self.seed, addr);
+        match self.style {
+            Style::Random => noise as u8,
+            Style::Edges => [0, 0xff, 1, 0x80][noise as usize % 4],
+            Style::Flat => 0u8.wrapping_sub(self.seed as u8 & 1),
+        }
+    }
+
+    /// What a load of a context field gives: its width in bits and its value.
+    pub fn cell(&self, kind: ProgKind, off: u32, size: Size) -> (u32, u64) {
+        let n = size.bytes();
+        let Some(f) = ctx_field(kind, i64::from(off)) else { return (size.bits(), self.raw(off, n)) };
+        let whole = off == f.offset && n == f.size;
+        let packet = |region: Region| {
+            let known = self.bases.get(&(region.clone(), self.packet)).copied();
+            (64, known.unwrap_or_else(|| self.address(hash(&(region, self.packet)))))
+        };
+        match f.kind {
+            FieldKind::PacketData if whole => packet(Region::Packet),
+            FieldKind::PacketEnd if whole => packet(Region::PacketEnd),
+            FieldKind::PacketMeta if whole => packet(Region::PacketMeta),
+            FieldKind::Pointer if whole => (64, self.address(mix(5, u64::from(off)))),
+            FieldKind::Scalar { narrow: true } if off + n <= f.offset + f.size => {
+                let full = self.raw(f.offset, f.size);
+                (size.bits(), (full >> (8 * (off - f.offset))) & ones(size.bits()))
+            }
+            _ => (size.bits(), self.raw(off, n)),
+        }
+    }
+
+    fn raw(&self, off: u32, size: u32) -> u64 {
+        let known = self.cells.get(&(off, size)).copied();
+        let noise = mix(mix(self.seed, u64::from(off)), u64::from(size));
+        known.unwrap_or(if self.style == Style::Edges { noise % 3 } else { noise }) & ones(size * 8)
+    }
+}
+
+fn hash(x: &impl Hash) -> u64 {
+    let mut h = FxHasher::default();
+    x.hash(&mut h);
+    h.finish()
+}
+
+/// A number that is claimed possible; with `edges`, one near a limit more often than not.
+pub fn number(n: &Num, edges: bool, rng: &mut Rng) -> u64 {
+    if let Some(k) = n.as_const() {
+        return k;
+    }
+    let mask = ones(n.bits);
+    for _ in 0..8 {
+        let x = match rng.below(if edges { 12 } else { 20 }) {
+            0 => n.umin,
+            1 => n.umax,
+            2 => n.smin as u64,
+            3 => n.smax as u64,
+            4 => 0,
+            5 => 1,
+            6 => u64::MAX,
+            7 => 1 << rng.below(64),
+            8 => (1u64 << rng.below(64)).wrapping_sub(1),
+            9 => 0x8000_0000,
+            _ => {
+                let x = rng.bits() >> if rng.one_in(2) { rng.below(64) } else { 0 };
+                let span = n.umax.wrapping_sub(n.umin).wrapping_add(1);
+                if span == 0 || span > mask { x } else { n.umin + x % span }
+            }
+        };
+        // The bits that are known.
+        let x = ((x & n.tnum.mask) | n.tnum.value) & mask;
+        if n.contains(x) {
+            return x;
+        }
+    }
+    n.umin
+}
+
+/// Whether a value of the facts admits this number.
+pub fn admits(v: &Value, x: u64) -> bool {
+    v.kind == Kind::Scalar && v.num.contains(x & ones(v.num.bits))
+}

@@ -1,0 +1,125 @@
+//! Several settings at once, with more time for those that pay off.
+//!
+//! Which setting is best differs from window to window, and a little experience tells a lot. Each
+//! setting is an arm of a bandit: its reward is what it saved, its price the proposals it took. The
+//! experience outlives the window ([`Payoff`]).
+
+use crate::chain::{Budget, Chain, Progress};
+use crate::settings::{SETTINGS, Setting};
+use crate::window::{Found, Judge, Window};
+
+/// What settings have earned so far.
+#[derive(Clone, Debug, Default)]
+pub struct Payoff {
+    /// Reward and slices, by setting number − 1.
+    arms: [(f64, f64); SETTINGS.len()],
+}
+
+/// Proposals of one slice.
+pub const SLICE: u64 = 4096;
+/// How much curiosity counts against experience.
+const CURIOSITY: f64 = 0.5;
+/// What of the past still counts after each slice.
+const MEMORY: f64 = 0.9995;
+
+impl Payoff {
+    /// The setting to run next.
+    fn choose(&self, among: impl Iterator<Item = usize>) -> Option<usize> {
+        let total: f64 = self.arms.iter().map(|a| a.1).sum::<f64>() + 1.0;
+        let best = self.arms.iter().map(|a| a.0 / a.1.max(1.0)).fold(1e-6, f64::max);
+        let worth = |i: usize| {
+            let (reward, slices) = self.arms[i];
+            if slices < 0.5 {
+                return f64::INFINITY;
+            }
+            reward / slices / best + CURIOSITY * (total.ln() / slices).sqrt()
+        };
+        // The first of equals, so that runs repeat.
+        let mut chosen: Option<(usize, f64)> = None;
+        for i in among {
+            let x = worth(i);
+            if chosen.is_none_or(|(_, y)| x > y) {
+                chosen = Some((i, x));
+            }
+        }
+        chosen.map(|c| c.0)
+    }
+
+    /// Notes a slice.
+    fn note(&mut self, arm: usize, reward: f64) {
+        for a in &mut self.arms {
+            a.0 *= MEMORY;
+            a.1 *= MEMORY;
+        }
+        self.arms[arm].0 += reward;
+        self.arms[arm].1 += 1.0;
+    }
+
+    /// Slices given to each setting, by number.
+    pub fn slices(&self) -> impl Iterator<Item = (u8, f64)> {
+        SETTINGS.iter().zip(&self.arms).map(|(s, a)| (s.id, a.1))
+    }
+}
+
+/// Chains of several settings over one window.
+pub struct Portfolio<'a> {
+    chains: Vec<(usize, Chain<'a>)>,
+    best: Option<Found>,
+}
+
+impl<'a> Portfolio<'a> {
+    /// A chain for each of these settings. `None` if the window cannot be tested.
+    pub fn new(window: Window<'a>, settings: &[Setting], seed: u64) -> Option<Portfolio<'a>> {
+        let chains: Vec<(usize, Chain)> = settings
+            .iter()
+            .filter_map(|s| {
+                let arm = SETTINGS.iter().position(|t| t.id == s.id)?;
+                Some((arm, Chain::new(window, *s, seed.wrapping_add(arm as u64))?))
+            })
+            .collect();
+        if chains.is_empty() { None } else { Some(Portfolio { chains, best: None }) }
+    }
+
+    /// Runs slices until the budget is spent, and learns what pays.
+    pub fn run(&mut self, budget: Budget, payoff: &mut Payoff, judge: &mut dyn Judge) -> Option<&Found> {
+        let mut left = budget.proposals;
+        while left > 0 {
+            let Some(arm) = payoff.choose(self.chains.iter().map(|c| c.0)) else { break };
+            let Some((_, chain)) = self.chains.iter_mut().find(|c| c.0 == arm) else { break };
+            let before = chain.progress.proposals;
+            let old = self.best.as_ref().map(|b| b.cost);
+            let slice = Budget { proposals: left.min(SLICE), deadline: budget.deadline };
+            let found = chain.run(slice, judge).cloned();
+            let done = chain.progress.proposals - before;
+            let mut reward = 0.0;
+            if let Some(f) = found
+                && old.is_none_or(|c| f.cost < c)
+            {
+                reward = old.map_or(1.0, |c| f64::from(c.first.saturating_sub(f.cost.first)) + 0.1);
+                for (_, c) in self.chains.iter_mut().filter(|c| c.0 != arm) {
+                    c.adopt(&f);
+                }
+                self.best = Some(f);
+            }
+            payoff.note(arm, reward);
+            // The deadline has come.
+            if done == 0 || done < slice.proposals {
+                break;
+            }
+            left -= done;
+        }
+        self.best.as_ref()
+    }
+
+    /// The best so far.
+    pub fn best(&self) -> Option<&Found> {
+        self.best.as_ref()
+    }
+
+    /// What all chains did together.
+    pub fn progress(&self) -> Progress {
+        let mut p = Progress::default();
+        self.chains.iter().for_each(|(_, c)| p.add(&c.progress));
+        p
+    }
+}

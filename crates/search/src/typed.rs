@@ -1,0 +1,88 @@
+//! What the kernel's verifier would not take, as far as it shows without asking it.
+//!
+//! Neither tests nor the prover mind a pointer that is halved and put together again; the kernel
+//! does. Operations that stand in the original are not questioned.
+
+use bpf_facts::{Kind, Region, State, Value};
+use bpf_isa::{AluOp, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_program::{BlockId, Op};
+
+use crate::batch::NOP;
+use crate::propose::{access, readable};
+use crate::window::Window;
+
+/// Whether a candidate reads only what is set, and treats pointers as pointers.
+pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
+    let mut set = readable(w);
+    let mut state = w.before.clone();
+    for (i, op) in ops.iter().enumerate() {
+        if op.insn == NOP {
+            continue;
+        }
+        if !op.insn.uses().minus(set).is_empty() || op.insn.defs().contains(Reg::R10) {
+            return false;
+        }
+        if !w.old.iter().any(|o| o.insn == op.insn && o.link == op.link) && !allowed(&state, op) {
+            return false;
+        }
+        state.step(op, (BlockId(0), i), w.kind, w.env);
+        set = set.union(op.insn.defs());
+    }
+    let _: RegSet = set;
+    true
+}
+
+fn is_pointer(v: &Value) -> bool {
+    matches!(v.kind, Kind::Pointer { .. })
+}
+
+/// Whether numbers may be added to it.
+fn movable(v: &Value) -> bool {
+    match &v.kind {
+        Kind::Pointer { nullable: true, .. } => false,
+        Kind::Pointer { region, .. } => {
+            !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func | Region::Ctx)
+        }
+        _ => true,
+    }
+}
+
+fn allowed(state: &State, op: &Op) -> bool {
+    let v = |r: Reg| state.reg(r);
+    if let Some((base, _, _)) = access(&op.insn) {
+        let stored = match op.insn {
+            Insn::Store { size, src: Src::Reg(r), .. } => is_pointer(v(r)).then_some(size),
+            Insn::Atomic { src, .. } if is_pointer(v(src)) => return false,
+            Insn::Atomic { .. } if v(base).region().is_some_and(|r| r.is_packet() || *r == Region::Ctx) => return false,
+            _ => None,
+        };
+        let base_ok = match &v(base).kind {
+            Kind::Pointer { nullable, region, .. } => {
+                !nullable && !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func)
+            }
+            Kind::Scalar => false,
+            Kind::Unknown => true,
+        };
+        let immediate_to_ctx =
+            matches!(op.insn, Insn::Store { src: Src::Imm(_), .. }) && v(base).region() == Some(&Region::Ctx);
+        return base_ok && !immediate_to_ctx && stored.is_none_or(|s| s == Size::DW && v(base).is_stack());
+    }
+    match op.insn {
+        Insn::Alu { op, width, dst, src } => {
+            let a = v(dst);
+            let b = src.reg().map(v);
+            let (p, q) = (is_pointer(a), b.is_some_and(is_pointer));
+            match (p, q) {
+                (false, false) => true,
+                _ if width == Width::W32 => false,
+                (true, false) => matches!(op, AluOp::Add | AluOp::Sub) && movable(a),
+                (false, true) => op == AluOp::Add && b.is_some_and(movable) && a.kind == Kind::Scalar,
+                (true, true) => op == AluOp::Sub && b.is_some_and(|b| a.same_base(b)) && movable(a),
+            }
+        }
+        Insn::Mov { width: Width::W32, src: Src::Reg(r), .. } => !is_pointer(v(r)),
+        Insn::MovSx { src, .. } => !is_pointer(v(src)),
+        Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => !is_pointer(v(dst)),
+        _ => true,
+    }
+}

@@ -1,0 +1,5 @@
+; rule: exit needs a result
+; type: xdp
+
+  r0 = 0
+  exit

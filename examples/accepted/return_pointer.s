@@ -1,0 +1,5 @@
+; rule: XDP takes anything from a privileged loader
+; type: xdp
+
+  r0 = r1
+  exit

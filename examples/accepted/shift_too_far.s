@@ -1,0 +1,6 @@
+; rule: shifts stay below the width
+; type: xdp
+
+  r0 = 1
+  r0 <<= 32
+  exit

@@ -1,0 +1,12 @@
+; rule: a variable stack offset must stay on the stack
+; type: xdp
+
+  r2 = *(u32 *)(r1 + 12)
+  r2 &= 15
+  r3 = r10
+  r3 += -16
+  r3 += r2
+  r1 = 0
+  *(u8 *)(r3 + 0) = r1
+  r0 = 0
+  exit

@@ -1,0 +1,16 @@
+; rule: atomics are aligned
+; type: xdp
+; map: array 4 16 1
+; kernel: misaligned value access
+
+  *(u32 *)(r10 - 4) = 0
+  r2 = r10
+  r2 += -4
+  r1 = map_fd[0] ll
+  call 1
+  if r0 == 0 goto out
+  r1 = 1
+  lock *(u64 *)(r0 + 4) += r1
+out:
+  r0 = 0
+  exit

@@ -1,0 +1,14 @@
+; rule: an array lookup with an unknown key may find nothing
+; type: xdp
+; map: array 4 16 1
+; kernel: invalid mem access 'map_value_or_null'
+
+  r3 = *(u32 *)(r1 + 12)
+  *(u32 *)(r10 - 4) = r3
+  r2 = r10
+  r2 += -4
+  r1 = map_fd[0] ll
+  call 1
+  r1 = *(u64 *)(r0 + 0)
+  r0 = 0
+  exit

@@ -1,0 +1,19 @@
+; rule: an index bound must fit the width
+; type: xdp
+; map: array 4 16 1
+; kernel: max value is outside
+
+  r6 = r1
+  *(u32 *)(r10 - 4) = 0
+  r2 = r10
+  r2 += -4
+  r1 = map_fd[0] ll
+  call 1
+  if r0 == 0 goto out
+  r2 = *(u32 *)(r6 + 12)
+  if r2 > 16 goto out
+  r0 += r2
+  r1 = *(u8 *)(r0 + 0)
+out:
+  r0 = 0
+  exit

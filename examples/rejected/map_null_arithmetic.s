@@ -1,0 +1,16 @@
+; rule: no arithmetic before the null check
+; type: xdp
+; map: hash 4 16 1
+; kernel: null-check it first
+
+  *(u32 *)(r10 - 4) = 0
+  r2 = r10
+  r2 += -4
+  r1 = map_fd[0] ll
+  call 1
+  r0 += 8
+  if r0 == 0 goto out
+  r1 = *(u64 *)(r0 + 0)
+out:
+  r0 = 0
+  exit

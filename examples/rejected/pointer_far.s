@@ -1,0 +1,16 @@
+; rule: pointers stay near their object
+; type: xdp
+; map: array 4 16 1
+; kernel: pointer
+
+  *(u32 *)(r10 - 4) = 0
+  r2 = r10
+  r2 += -4
+  r1 = map_fd[0] ll
+  call 1
+  if r0 == 0 goto out
+  r0 += 0x20000000
+  r1 = *(u8 *)(r0 + 0)
+out:
+  r0 = 0
+  exit

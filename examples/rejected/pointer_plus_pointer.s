@@ -1,0 +1,8 @@
+; rule: no sums of pointers
+; type: xdp
+; kernel: pointer += pointer prohibited
+
+  r2 = r10
+  r2 += r1
+  r0 = 0
+  exit

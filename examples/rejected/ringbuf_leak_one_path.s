@@ -1,0 +1,19 @@
+; rule: reservations are given back on all paths
+; type: xdp
+; map: ringbuf 0 0 4096
+; kernel: Unreleased reference
+
+  r6 = r1
+  r1 = map_fd[0] ll
+  r2 = 8
+  r3 = 0
+  call 131
+  if r0 == 0 goto out
+  r3 = *(u32 *)(r6 + 12)
+  if r3 == 0 goto out
+  r1 = r0
+  r2 = 0
+  call 132
+out:
+  r0 = 0
+  exit

@@ -1,0 +1,14 @@
+; rule: sockets are given back
+; type: classifier
+; kernel: Unreleased reference
+
+  *(u64 *)(r10 - 8) = 0
+  *(u64 *)(r10 - 16) = 0
+  r2 = r10
+  r2 += -16
+  r3 = 12
+  r4 = -1
+  r5 = 0
+  call 84
+  r0 = 0
+  exit
