@@ -2,6 +2,7 @@
 # make test    everything that must hold; the kernel is asked where that is permitted
 # make bench   judge the optimizer from outside on the benchmark objects
 # make soak    the long version of the robustness tests, then the campaign (SOAK_MINUTES=60; goes on where it stopped)
+# make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make lint    formatting and lints, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
@@ -17,7 +18,7 @@ SOAK_FLAGS ?=
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak lint setup build
+.PHONY: demo test bench soak check-agreement lint setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -41,6 +42,10 @@ soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture
 	$(CARGO) run --release -p bpf-soak -- --report $(TARGET)/soak/report.txt $(SOAK_FLAGS)
 
+# BPF_OPT_OBJECTS=DIR adds objects, BPF_OPT_MUTANTS and BPF_OPT_SEED choose the mutants.
+check-agreement: setup
+	BPF_OPT_REQUIRE_KERNEL=1 $(CARGO) test --release -p bpf-check -- --nocapture
+
 lint: setup
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
@@ -48,8 +53,8 @@ lint: setup
 build: setup
 	$(CARGO) build --release -p bpf-opt
 
-# libelf and zlib: libbpf. g++ and libclang with its headers: CaDiCaL and its bindings. bpftool: some tests and the
-# benchmark; it comes along when something else is missing anyway.
+# libelf and zlib: libbpf. g++ and libclang with its headers: CaDiCaL and its bindings. z3: the second opinion in tests.
+# bpftool: some tests and the benchmark; it comes along when something else is missing anyway.
 setup:
 	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: https://rustup.rs" >&2; exit 1; }
 	@missing=""; has() { [ -n "$$(compgen -G "$$1")" ]; }; \
@@ -59,6 +64,7 @@ setup:
 	command -v g++ >/dev/null || missing+=" g++"; \
 	[ -n "$$LIBCLANG_PATH" ] || { { has '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' || has '/usr/lib/*/libclang[-.][0-9s]*'; } \
 	  && has '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } || missing+=" libclang-dev"; \
+	command -v z3 >/dev/null || missing+=" z3"; \
 	[ -n "$$missing" ] || exit 0; \
 	command -v apt-get >/dev/null || { echo "please install what these Debian packages hold:$$missing" >&2; exit 1; }; \
 	as=""; [ "$$(id -u)" = 0 ] || as=sudo; \

@@ -1,5 +1,7 @@
 //! Queries harvested from real optimizer runs, to measure the prover with.
 
+pub mod windows;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 

@@ -1,9 +1,12 @@
 //! Our verdict beside the running kernel's: the measure of this crate.
 
-use bpf_kernel::{KernelError, LoadOptions, ObjectVerdict, ProgramType, Verdict as Kernel, load_object};
+use bpf_isa::{Call, Imm64Kind, Insn, encode_all};
+use bpf_kernel::{
+    KernelError, LoadOptions, Map, ObjectVerdict, ProgramType, RawOptions, RawProgram, Verdict as Kernel, load_object,
+};
 use bpf_object::{FuncId, Object};
 
-use crate::program::Program;
+use crate::program::{MapInfo, Program, Target};
 use crate::report::{Report, Verdict, programs, types_of};
 
 /// Both verdicts on one program.
@@ -69,16 +72,76 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
             Some((kind, attach)) => (kind.0, attach),
             None => types_of(&function.section).first().copied().unwrap_or((0, 0)),
         };
-        let program = Program::link(object, f, kind.0, kind.1);
-        let kernel = match verdict.program(&function.name) {
+        let mut program = Program::link(object, f, kind.0, kind.1);
+        let mut kernel = match verdict.program(&function.name) {
             Some(p) => p.verdict.clone(),
             None => {
                 let reason = verdict.not_loadable.clone().unwrap_or_else(|| "not a program to libbpf".to_owned());
                 Kernel::NotLoadable { reason }
             }
         };
+        if let (Kernel::NotLoadable { .. }, Some(answer)) = (&kernel, without_libbpf(&mut program)) {
+            kernel = answer;
+        }
         let ours = Report::of(&program);
         rows.push(Comparison { function: f, name: function.name.clone(), kind, ours, kernel, program });
     }
     Ok(rows)
+}
+
+/// The kernel's verdict on a program whose object libbpf does not take (legacy maps, pins of other loaders), if nothing
+/// of BTF is needed for it. Contents of constants are forgotten: the kernel does not get them this way.
+fn without_libbpf(program: &mut Program) -> Option<Kernel> {
+    let maps: Vec<Map> = program.maps.iter().map(create).collect::<Option<_>>()?;
+    if program.subs.iter().any(|s| s.global) {
+        return None;
+    }
+    program.maps.iter_mut().for_each(|m| m.frozen = None);
+    match load_linked(program, &maps)? {
+        Ok(()) => Some(Kernel::Accepted),
+        Err(log) if log.trim().is_empty() || log.contains("without BTF") || log.contains("missing btf") => None,
+        Err(log) => Some(Kernel::Rejected { errno: 0, log }),
+    }
+}
+
+/// Creates a map; `None` if the kernel wants more than its shape.
+pub fn create(m: &MapInfo) -> Option<Map> {
+    // A ring of events is as long as there are processors, unless it says otherwise.
+    let entries = if m.max_entries == 0 { 1 } else { m.max_entries };
+    Map::create_with_flags(m.kind, m.key_size, m.value_size, entries, m.flags).ok()
+}
+
+/// Loads a linked program with these maps and unloads it: the outcome, or the verifier's log. `None` if it refers to
+/// something that only libbpf resolves.
+pub fn load_linked(p: &Program, maps: &[Map]) -> Option<Result<(), String>> {
+    let insn = |at: usize, insn: Insn, target: &Target| {
+        Some(match (insn, target) {
+            (_, Target::Unknown(_)) => return None,
+            (Insn::LoadImm64 { dst, .. }, Target::Map(m)) => {
+                Insn::LoadImm64 { dst, kind: Imm64Kind::MapFd, imm: maps.get(*m)?.fd() as u64 }
+            }
+            (Insn::LoadImm64 { dst, .. }, Target::MapValue(m, off)) => {
+                Insn::LoadImm64 { dst, kind: Imm64Kind::MapValue, imm: maps.get(*m)?.fd() as u64 | off << 32 }
+            }
+            (Insn::Call(Call::Local(_)), Target::Func(f)) => Insn::Call(Call::Local(*f as i32 - at as i32 - 1)),
+            (Insn::LoadImm64 { dst, .. }, Target::Func(f)) => {
+                let by = *f as i32 - at as i32 - 1;
+                Insn::LoadImm64 { dst, kind: Imm64Kind::Func, imm: u64::from(by as u32) }
+            }
+            (insn, _) => insn,
+        })
+    };
+    let slots = p.slots.iter().enumerate();
+    let insns: Option<Vec<Insn>> = slots.filter_map(|(at, s)| Some(insn(at, s.insn?, &s.target))).collect();
+    let code = encode_all(&insns?).ok()?;
+    let license = if p.gpl { "GPL" } else { "Proprietary" }.to_owned();
+    let options = RawOptions { license, expected_attach_type: p.attach, log_level: 0, flags: 0 };
+    Some(match RawProgram::load(ProgramType(p.kind), &code, &options) {
+        Ok(_) => Ok(()),
+        // The log of a short walk says why; that of a long one would not fit, and says little.
+        Err(_) => {
+            let again = RawProgram::load(ProgramType(p.kind), &code, &RawOptions { log_level: 1, ..options });
+            again.map(|_| ()).map_err(|e| e.log)
+        }
+    })
 }

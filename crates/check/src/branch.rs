@@ -7,6 +7,9 @@ use crate::scalar::Scalar;
 use crate::state::{Kind, RegState, State};
 use crate::walk::Walk;
 
+/// A comparison: condition, width, operands.
+type Test = (Cond, Width, Reg, Src);
+
 /// `MAX_PACKET_OFF`.
 const MAX_PACKET_OFFSET: i64 = 0xffff;
 
@@ -21,6 +24,7 @@ impl Walk<'_> {
         target: usize,
     ) -> Result<usize, Stop> {
         let next = self.at + 1;
+        let test = (cond, width, dst, src);
         let a = self.read(dst)?;
         let b = match src {
             Src::Reg(r) => self.read(r)?,
@@ -32,10 +36,10 @@ impl Walk<'_> {
             self.values.need(b.version);
             self.decide(ways[1]);
             if ways[1] {
-                self.learn(cond, width, dst, src, &a, &b, true);
+                self.learn(test, &a, &b, true);
                 return Ok(target);
             }
-            self.learn(cond, width, dst, src, &a, &b, false);
+            self.learn(test, &a, &b, false);
             return Ok(next);
         }
         if target == next {
@@ -49,15 +53,15 @@ impl Walk<'_> {
             }
         }
         let before = self.state.clone();
-        self.learn(cond, width, dst, src, &a, &b, true);
+        self.learn(test, &a, &b, true);
         let jump = std::mem::replace(&mut self.state, before);
         self.postpone(jump, target, true)?;
         self.decide(false);
-        self.learn(cond, width, dst, src, &a, &b, false);
+        self.learn(test, &a, &b, false);
         Ok(next)
     }
 
-    fn learn(&mut self, cond: Cond, width: Width, dst: Reg, src: Src, a: &RegState, b: &RegState, taken: bool) {
+    fn learn(&mut self, (cond, width, dst, src): Test, a: &RegState, b: &RegState, taken: bool) {
         match (a.is_scalar(), b.is_scalar()) {
             (true, true) => {
                 if src == Src::Reg(dst) {

@@ -31,6 +31,9 @@ struct Meta {
     reference: u32,
     /// The key, if it is a constant.
     key: Option<u64>,
+    /// The function called back, and what it is passed.
+    function: Option<usize>,
+    passed: Option<RegState>,
     /// The constant size argument of an allocation.
     size: Option<u64>,
     /// The longest a memory argument can be.
@@ -124,7 +127,21 @@ impl Walk<'_> {
             if matches!(r0.kind, Kind::Stack(_)) {
                 return bad("cannot return stack pointer to the caller");
             }
-            let callsite = self.state.top().callsite;
+            let (callsite, callback) = (self.state.top().callsite, self.state.top().callback);
+            if callback {
+                let r0 = self.read(Reg::R0)?;
+                if !r0.is_scalar() {
+                    return bad(format!("At callback return the register R0 is not a known value ({})", r0.describe()));
+                }
+                self.values.need(r0.version);
+                if r0.num.w.smin < 0 || r0.num.w.smax > 1 {
+                    return bad("At callback return the register R0 should have been in [0, 1]");
+                }
+                self.state.frames.pop();
+                self.state.top_mut().rounds += 1;
+                self.widen(callsite);
+                return Ok(Next::At(callsite));
+            }
             self.state.frames.pop();
             *self.state.reg_mut(Reg::R0) = r0;
             return Ok(Next::At(callsite + 1));
@@ -188,6 +205,9 @@ impl Walk<'_> {
         if id == rules::TAIL_CALL && !self.state.held.is_empty() {
             return bad("tail_call would lead to reference leak");
         }
+        if let (Some(kind), Some(start)) = (rules::callback(id), meta.function) {
+            self.call_back(kind, start, &meta)?;
+        }
         if rules::releases(id) {
             self.release(meta.reference)?;
         }
@@ -198,6 +218,43 @@ impl Walk<'_> {
         let result = self.result(helper, &meta)?;
         *self.state.reg_mut(Reg::R0) = result;
         Ok(())
+    }
+
+    /// Puts aside the path on which the helper calls the function once more; this one goes on behind the helper.
+    fn call_back(&mut self, kind: rules::Callback, start: usize, meta: &Meta) -> Result<(), Stop> {
+        let Some(sub) = self.p.sub_at(start) else { return bad("callback where no function starts") };
+        let depth = self.state.frames.len();
+        if depth >= MAX_FRAMES {
+            return bad(format!("the call stack of {depth} frames is too deep"));
+        }
+        let rounds = std::mem::take(&mut self.state.top_mut().rounds);
+        let passed = meta.passed.unwrap_or(RegState::NOT_INIT);
+        let mut frame = Frame { callback: true, ..Frame::new(sub, self.at, depth as u8) };
+        match kind {
+            rules::Callback::Loop => {
+                // The count decides whether there is another round.
+                let count = self.read(Reg::R1)?;
+                self.values.need(count.version);
+                if count.is_scalar() && rounds >= count.num.w.umax {
+                    return Ok(());
+                }
+                frame.regs[1] = self.number(Scalar::TOP);
+                frame.regs[2] = passed;
+            }
+            rules::Callback::Elements => {
+                let (map, inner) = meta.map.unwrap_or_default();
+                let key_size = self.map(map, inner).key_size;
+                frame.regs[1] = RegState::pointer(if inner { Kind::InnerMap(map) } else { Kind::Map(map) });
+                frame.regs[2] = RegState::pointer(Kind::Mem { size: key_size, write: false, ringbuf: false });
+                frame.regs[3] = RegState { id: self.fresh(), ..RegState::pointer(Kind::MapValue { map, inner }) };
+                frame.regs[4] = passed;
+            }
+        }
+        let mut state = self.state.clone();
+        state.top_mut().rounds = rounds;
+        state.frames.push(Rc::new(frame));
+        self.stack_written(depth, u64::MAX);
+        self.postpone(state, start, true)
     }
 
     fn map_of(&self, meta: &Meta) -> &crate::program::MapInfo {
@@ -290,7 +347,19 @@ impl Walk<'_> {
             }
             Arg::Probe { .. } => {}
             Arg::Opaque => self.object_argument(helper.id, r, &reg, meta)?,
-            Arg::Func | Arg::CallbackCtx => return unsure("callbacks are not followed"),
+            Arg::Func | Arg::CallbackCtx if rules::callback(helper.id).is_none() => {
+                return unsure("callbacks of this helper are not followed");
+            }
+            Arg::Func => match reg.kind {
+                Kind::Func(start) => meta.function = Some(start as usize),
+                _ => return wrong("func"),
+            },
+            Arg::CallbackCtx => {
+                if !matches!(reg.kind, Kind::Stack(_)) && !reg.is_null() {
+                    return wrong("fp");
+                }
+                meta.passed = Some(reg);
+            }
             Arg::Vararg => {}
         }
         Ok(())

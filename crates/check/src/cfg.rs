@@ -16,8 +16,8 @@ pub struct Shape {
     pub live: Vec<RegSet>,
     /// Functions that may move packet data, themselves or by what they call.
     pub moves_packet: Vec<bool>,
-    /// Slots that a jump goes back to.
-    pub loop_heads: Vec<bool>,
+    /// Calls of helpers that call back at once.
+    pub calls_back: Vec<bool>,
 }
 
 fn violation<T>(slot: usize, what: impl Into<String>) -> Result<T, (usize, Stop)> {
@@ -111,26 +111,27 @@ fn targets(program: &Program) -> Result<(), (usize, Stop)> {
 
 fn reach(program: &Program) -> Result<Shape, (usize, Stop)> {
     let n = program.slots.len();
-    let mut shape = Shape { prune: vec![false; n], loop_heads: vec![false; n], ..Shape::default() };
+    let mut shape = Shape { prune: vec![false; n], calls_back: vec![false; n], ..Shape::default() };
     let mut seen = vec![false; n];
-    // A global function that nothing calls is verified too, a static one is unreachable.
     let mut work = vec![0usize];
     while let Some(at) = work.pop() {
         if at >= n || std::mem::replace(&mut seen[at], true) {
             continue;
         }
         let Some(insn) = program.slots[at].insn else { continue };
-        match (insn, &program.slots[at].target) {
-            (Insn::Call(Call::Local(_)) | Insn::LoadImm64 { .. }, Target::Func(f)) => {
-                work.push(*f);
-                if matches!(insn, Insn::Call(_)) {
-                    shape.prune[at] = true;
-                    if let Some(after) = shape.prune.get_mut(at + 1) {
-                        *after = true;
-                    }
+        if let (Insn::Call(Call::Local(_)) | Insn::LoadImm64 { .. }, Target::Func(f)) =
+            (insn, &program.slots[at].target)
+        {
+            work.push(*f);
+            if matches!(insn, Insn::Call(_)) {
+                shape.prune[at] = true;
+                if let Some(after) = shape.prune.get_mut(at + 1) {
+                    *after = true;
                 }
             }
-            _ => {}
+        }
+        if matches!(insn, Insn::Call(Call::Helper(id)) if crate::rules::callback(id).is_some()) {
+            (shape.calls_back[at], shape.prune[at]) = (true, true);
         }
         if matches!(insn, Insn::Jcc { .. } | Insn::MayGoto { .. }) {
             shape.prune[at] = true;
@@ -138,7 +139,6 @@ fn reach(program: &Program) -> Result<Shape, (usize, Stop)> {
         if let Some(by) = insn.jump_offset() {
             let to = (at as i64 + 1 + i64::from(by)) as usize;
             shape.prune[to] = true;
-            shape.loop_heads[to] |= to <= at;
         }
         work.extend(successors(at, &insn).iter().map(|s| *s as usize));
     }

@@ -14,6 +14,8 @@ use crate::state::{Byte, Frame, Kind, RegState, StackSlot, State};
 pub enum Exactness {
     /// The old one covers the new one, where it was looked at.
     Covers,
+    /// The old one covers the new one everywhere.
+    CoversAll,
     /// They are the same: a path that comes back to such a state never ends.
     Same,
 }
@@ -76,12 +78,19 @@ pub fn equal(
     let last = old.frames.len() - 1;
     (0..=last).all(|depth| {
         let (a, b) = (&old.frames[depth], &new.frames[depth]);
-        // What is live in a caller is what is live after its call, and r0 comes from the callee.
-        let here = if depth == last { at } else { old.frames[depth + 1].callsite + 1 };
-        let registers = live.get(here).copied().unwrap_or(RegSet::ALL);
-        let registers = if depth == last { registers } else { registers.minus(RegSet::CALLER_SAVED) };
+        // What is live in a caller is what is live after its call, and r0 comes from the callee; but a callback
+        // returns to the call itself.
+        let registers = match old.frames.get(depth + 1) {
+            None => live_at(live, at),
+            Some(callee) if callee.callback => live_at(live, callee.callsite),
+            Some(callee) => live_at(live, callee.callsite + 1).minus(RegSet::CALLER_SAVED),
+        };
         a.callsite == b.callsite && a.sub == b.sub && c.frame(a, b, registers, read.get(depth).copied().unwrap_or(0))
     })
+}
+
+fn live_at(live: &[RegSet], at: usize) -> RegSet {
+    live.get(at).copied().unwrap_or(RegSet::ALL)
 }
 
 struct Comparison<'a> {
@@ -113,7 +122,8 @@ impl Comparison<'_> {
         }
         match old.kind {
             Kind::Scalar => {
-                !self.values.is_precise(old.version, self.time) || (old.num.includes(&new.num) && self.copies(old, new))
+                (self.exact == Exactness::Covers && !self.values.is_precise(old.version, self.time))
+                    || (old.num.includes(&new.num) && self.copies(old, new))
             }
             Kind::Packet | Kind::PacketMeta => {
                 old.range <= new.range
@@ -163,10 +173,10 @@ impl Comparison<'_> {
     }
 
     fn slot(&mut self, a: &StackSlot, b: &StackSlot) -> bool {
-        let covers = self.exact == Exactness::Covers;
+        let covers = self.exact != Exactness::Same;
         let number = |s: &StackSlot| s.spilled.as_deref().is_some_and(RegState::is_scalar);
         // A stored number whose bounds did not matter is as good as any number.
-        let vague = covers
+        let vague = self.exact == Exactness::Covers
             && a.spilled.as_deref().is_some_and(|r| r.is_scalar() && !self.values.is_precise(r.version, self.time));
         for (x, y) in a.bytes.iter().zip(&b.bytes) {
             let x = if vague && *x == Byte::Spill { Byte::Misc } else { *x };

@@ -14,6 +14,7 @@
 //! | `state`, `scalar` | what is known at one point |
 //! | `alu`, `branch`, `memory`, `call` | what each instruction does to it, and what it may not do |
 //! | `tables`, `rules` | what program types, contexts, helpers and maps allow |
+//! | `agreement` | the running kernel's verdict beside ours |
 //! | `report` | verdicts, and how to say them |
 
 mod agreement;
@@ -32,7 +33,7 @@ mod state;
 mod tables;
 mod walk;
 
-pub use agreement::{Comparison, compare};
+pub use agreement::{Comparison, compare, create, load_linked};
 pub use program::{MapInfo, Program, Slot, Sub, Target, is_gpl};
 pub use report::{Problem, Report, Verdict, programs, types_of};
 pub use walk::{Decision, Effort};

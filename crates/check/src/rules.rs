@@ -60,6 +60,24 @@ pub(crate) fn context_may_be_null(id: i32) -> bool {
     id == 122
 }
 
+/// Helpers that call a function of the program before they return.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Callback {
+    /// `bpf_loop`: the round, and what the caller passes.
+    Loop,
+    /// `bpf_for_each_map_elem`: map, key, value, and what the caller passes.
+    Elements,
+}
+
+/// How a helper calls back.
+pub(crate) fn callback(id: i32) -> Option<Callback> {
+    match id {
+        181 => Some(Callback::Loop),
+        164 => Some(Callback::Elements),
+        _ => None,
+    }
+}
+
 /// The argument that must be a constant.
 pub(crate) fn constant_argument(id: i32) -> Option<usize> {
     (id == RINGBUF_RESERVE).then_some(2)

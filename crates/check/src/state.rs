@@ -215,6 +215,10 @@ pub struct Frame {
     pub callsite: usize,
     /// The function.
     pub sub: usize,
+    /// A helper calls it, perhaps again and again.
+    pub callback: bool,
+    /// How often the callback of the helper called here has returned.
+    pub rounds: u64,
 }
 
 impl Frame {
@@ -222,7 +226,7 @@ impl Frame {
     pub fn new(sub: usize, callsite: usize, depth: u8) -> Frame {
         let mut regs = [RegState::NOT_INIT; 11];
         regs[10] = RegState::pointer(Kind::Stack(depth));
-        Frame { regs, stack: Vec::new(), callsite, sub }
+        Frame { regs, stack: Vec::new(), callsite, sub, callback: false, rounds: 0 }
     }
 
     /// The slot that holds offset `off` (negative) from the frame pointer; frames grow as they are used.

@@ -4,6 +4,8 @@
 //! covers the present one. "Covers" only asks about live registers, about stack slots that were read later, and about
 //! numbers whose bounds mattered later; all three are learned while walking.
 
+use std::rc::Rc;
+
 use bpf_isa::{Insn, Reg};
 use rustc_hash::FxHashMap;
 
@@ -12,6 +14,7 @@ use crate::cfg::{Shape, operands};
 use crate::compare::{Exactness, equal, forget_lonely_ids};
 use crate::graph::Values;
 use crate::program::Program;
+use crate::scalar::Scalar;
 use crate::state::{Kind, MAX_FRAMES, RegState, State};
 
 /// `BPF_COMPLEXITY_LIMIT_INSNS`.
@@ -45,6 +48,10 @@ struct Node {
     /// Stack slots written between its parent and it.
     written: SlotSets,
     time: u32,
+    /// Where it is.
+    at: usize,
+    /// What was read and needed after it is not known completely: a path below it ended in a callback's next round.
+    partial: bool,
     hits: u32,
     misses: u32,
 }
@@ -232,14 +239,20 @@ impl<'a> Walk<'a> {
     /// Compares with the states remembered here, and remembers this one. True if the path ends.
     fn meet(&mut self) -> Result<bool, Stop> {
         let mut remember = self.jumps - self.last_jumps >= 2 && self.effort.processed - self.last_processed >= 8;
-        let forced = self.history > LONGEST_HISTORY;
+        let calls_back = self.shape.calls_back[self.at];
+        let forced = calls_back || self.history > LONGEST_HISTORY;
         remember |= forced;
         let mut known = self.visited.remove(&self.at).unwrap_or_default();
         let mut hit = None;
         let mut dead = Vec::new();
         for (position, &n) in known.iter().enumerate() {
             let node = &self.nodes[n as usize];
-            let exact = if node.branches > 0 { Exactness::Same } else { Exactness::Covers };
+            let exact = match node.branches {
+                0 if node.partial => Exactness::CoversAll,
+                0 => Exactness::Covers,
+                _ if calls_back => Exactness::CoversAll,
+                _ => Exactness::Same,
+            };
             let same = equal(
                 &node.state,
                 &self.state,
@@ -254,7 +267,7 @@ impl<'a> Walk<'a> {
                     self.visited.insert(self.at, known);
                     return Err(Stop::Violation(format!("infinite loop detected at insn {}", self.at)));
                 }
-                (true, Exactness::Covers) => {
+                (true, Exactness::Covers | Exactness::CoversAll) => {
                     hit = Some(n);
                     break;
                 }
@@ -285,11 +298,52 @@ impl<'a> Walk<'a> {
         if let Some(n) = hit {
             self.nodes[n as usize].hits += 1;
             self.inherit(n);
+            if self.nodes[n as usize].partial || self.nodes[n as usize].branches > 0 {
+                self.know_partly();
+            }
         } else if remember {
             known.push(self.remember());
         }
         self.visited.insert(self.at, known);
         Ok(hit.is_some())
+    }
+
+    /// The states between here and the helper that calls back will be incomplete.
+    fn know_partly(&mut self) {
+        let mut n = self.node;
+        while let Some(node) = self.nodes.get_mut(n as usize).filter(|node| !self.shape.calls_back[node.at]) {
+            node.partial = true;
+            n = node.parent;
+        }
+    }
+
+    /// After a round of a callback: forgets the numbers that changed and whose bounds did not matter, so that rounds
+    /// soon look alike.
+    pub fn widen(&mut self, callsite: usize) {
+        let mut n = self.node;
+        while let Some(node) = self.nodes.get(n as usize) {
+            if node.at == callsite && node.state.frames.len() == self.state.frames.len() {
+                break;
+            }
+            n = node.parent;
+        }
+        let Some(node) = self.nodes.get(n as usize) else { return };
+        let values = &mut self.values;
+        let mut settle = |old: &RegState, new: &mut RegState| {
+            let scalars = old.is_scalar() && new.is_scalar() && old.num != new.num;
+            if scalars && !values.is_precise(old.version, node.time) && !values.is_precise(new.version, node.time) {
+                *new = RegState::scalar(Scalar::TOP, values.new_value(0, 0));
+            }
+        };
+        for (old, new) in node.state.frames.iter().zip(&mut self.state.frames) {
+            let new = Rc::make_mut(new);
+            old.regs.iter().zip(&mut new.regs).for_each(|(a, b)| settle(a, b));
+            for (a, b) in old.stack.iter().zip(&mut new.stack) {
+                if let (Some(a), Some(b)) = (&a.spilled, &mut b.spilled) {
+                    settle(a, Rc::make_mut(b));
+                }
+            }
+        }
     }
 
     fn remember(&mut self) -> u32 {
@@ -302,6 +356,8 @@ impl<'a> Walk<'a> {
             read: [0; MAX_FRAMES],
             written: std::mem::take(&mut self.written),
             time: self.values.tick(),
+            at: self.at,
+            partial: false,
             hits: 0,
             misses: 0,
         });

@@ -196,6 +196,9 @@ pub struct OptArgs {
     /// Which passes run: `all`, `none`, or names separated by commas
     #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes)]
     pub passes: PassSelection,
+    /// Rules only: no search for what no rule finds (also where `--passes` names passes)
+    #[arg(long)]
+    pub no_search: bool,
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -406,6 +409,7 @@ impl OptArgs {
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
             queries: None,
+            search: !self.no_search && self.passes == PassSelection::All,
         }
     }
 }

@@ -71,6 +71,10 @@ impl Observer for Progress {
         self.bar.set_prefix(format!("-{slots} slots  "));
     }
 
+    fn searching(&self, open: usize, rate: f64) {
+        self.bar.set_message(format!("searching: {open} windows open, {:.0} thousand proposals a second", rate / 1e3));
+    }
+
     fn phase(&self, what: &str) {
         self.bar.set_message(what.to_owned());
     }

@@ -12,6 +12,7 @@ mod queries;
 mod replay;
 mod report;
 mod sections;
+mod synthesis;
 mod unit;
 mod verify;
 
@@ -21,6 +22,7 @@ pub use report::{
     VerifyReport,
 };
 
+pub use synthesis::SearchReport;
 pub use unit::Unit;
 
 use thiserror::Error;

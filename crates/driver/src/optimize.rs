@@ -12,7 +12,7 @@ use crate::candidate::Candidate;
 use crate::gate::{self, Gate};
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::unit::Unit;
-use crate::{DriverError, pool};
+use crate::{DriverError, pool, synthesis};
 
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
     let started = Instant::now();
@@ -44,6 +44,19 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     observer.phase("asking the kernel");
     let write = WriteOptions { keep_debug: options.keep_debug };
     gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+    if options.search {
+        observer.phase("searching");
+        let found =
+            watched(observer, &stop, || synthesis::run(&mut candidates, &unit, &wanted, &settings, options, observer));
+        if found.improved > 0 {
+            for c in &candidates {
+                c.place(&mut object)?;
+            }
+            observer.phase("asking the kernel");
+            gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        }
+        report.search = Some(found);
+    }
     each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| c.second_opinion(&unit, &settings));
 
     let written = object.write(&write)?;

@@ -56,6 +56,8 @@ pub struct Options {
     pub keep_debug: bool,
     /// Sees every query of the prover.
     pub queries: Option<bpf_prove::Recorder>,
+    /// Search after the passes, for as long as the time allows and something may come of it.
+    pub search: bool,
 }
 
 impl Default for Options {
@@ -73,6 +75,7 @@ impl Default for Options {
             strict_shared_memory: false,
             keep_debug: false,
             queries: None,
+            search: false,
         }
     }
 }
@@ -140,6 +143,8 @@ pub struct Report {
     pub dropped: usize,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
+    /// What the search did, if it ran.
+    pub search: Option<crate::synthesis::SearchReport>,
     /// Wall-clock seconds in all.
     pub seconds: f64,
 }
@@ -186,6 +191,8 @@ pub trait Observer: Send + Sync {
     fn function(&self, _index: usize, _count: usize, _name: &str, _slots: usize) {}
     /// So many slots are saved so far.
     fn saved(&self, _slots: usize) {}
+    /// The search goes on: windows still open, proposals a second.
+    fn searching(&self, _open: usize, _rate: f64) {}
     /// What is happening now, for long steps.
     fn phase(&self, _what: &str) {}
     /// Whether the user asked to stop: the best result so far is then written.

@@ -51,6 +51,23 @@ impl State {
         State { frame_leaked: true, packet: BaseId::Unknown, ..State::entry(ProgKind::Subprogram) }
     }
 
+    /// A state put together from its parts, for a question that does not come from an analysis: registers
+    /// (r10 is the frame pointer whatever is said of it), pieces of the frame by their offset, whether the
+    /// frame's address has leaked, and the base of the packet.
+    pub fn from_parts(
+        regs: impl IntoIterator<Item = (Reg, Value)>,
+        stack: impl IntoIterator<Item = (i64, Value)>,
+        frame_leaked: bool,
+        packet: BaseId,
+    ) -> State {
+        let mut s = State { frame_leaked, packet, ..State::entry(ProgKind::Subprogram) };
+        regs.into_iter().for_each(|(r, v)| s.set_reg(r, v));
+        for (off, v) in stack {
+            s.frame_leaked |= s.frame.store(off, v);
+        }
+        s
+    }
+
     /// What the register holds.
     pub fn reg(&self, r: Reg) -> &Value {
         &self.regs[r.index()]

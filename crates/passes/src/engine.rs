@@ -236,51 +236,64 @@ impl<'a> Engine<'a> {
     fn improve(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness, p: usize) -> bool {
         let Some(view) = View::new(f, b, facts, live, self.env, self.settings, self.fresh) else { return false };
         let proposals = self.passes[p].propose(&view);
-        let mut winner = None;
-        for rewrite in proposals {
-            if !self.cheaper(&view, &rewrite) || !self.keeps_liveness(&view, &rewrite, live.entry(b).regs) {
-                continue;
+        let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(b).regs));
+        self.carry_out(f, winner)
+    }
+
+    /// Applies a rewrite that somebody else proposes, if it is cheaper and proven. `facts` and `live` are
+    /// those of the function at the last analysis; what was applied since came from this engine.
+    pub fn adopt(&mut self, f: &mut Function, facts: &Facts, live: &Liveness, rewrite: Rewrite) -> bool {
+        let b = rewrite.block;
+        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, false) else { return false };
+        if rewrite.start > rewrite.end || rewrite.end > view.ops.len() {
+            return false;
+        }
+        let winner = self.consider(&view, rewrite, live.entry(b).regs);
+        self.carry_out(f, winner)
+    }
+
+    /// Has a rewrite proven, if it is worth it.
+    fn consider(&mut self, view: &View, rewrite: Rewrite, live_in: RegSet) -> Option<(Proven, u64)> {
+        if self.tally.timed_out || !self.cheaper(view, &rewrite) || !self.keeps_liveness(view, &rewrite, live_in) {
+            return None;
+        }
+        let fingerprint = fingerprint(view, &rewrite);
+        if self.banned.contains(&fingerprint) || self.refused.contains_key(&fingerprint) {
+            return None;
+        }
+        if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
+            self.tally.timed_out = true;
+            return None;
+        }
+        let options = Options {
+            limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
+            strict_shared_memory: self.settings.strict_shared_memory,
+            switches: self.settings.switches,
+        };
+        let known = Known { states: &view.states, live: &view.live };
+        if let Some(Recorder(see)) = &self.settings.recorder {
+            see(&Proposal { function: view.f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
+        }
+        match self.cache.prove(view.f, self.env, &known, rewrite, &options) {
+            Ok((proven, stats)) => {
+                self.tally.proofs += 1;
+                self.tally.sat_calls += stats.sat_calls;
+                Some((proven, fingerprint))
             }
-            let fingerprint = fingerprint(&view, &rewrite);
-            if self.banned.contains(&fingerprint) || self.refused.contains_key(&fingerprint) {
-                continue;
-            }
-            if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
-                self.tally.timed_out = true;
-                return false;
-            }
-            let options = Options {
-                limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
-                strict_shared_memory: self.settings.strict_shared_memory,
-                switches: self.settings.switches,
-            };
-            let known = Known { states: &view.states, live: &view.live };
-            if let Some(Recorder(see)) = &self.settings.recorder {
-                see(&Proposal { function: f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
-            }
-            match self.cache.prove(f, self.env, &known, rewrite, &options) {
-                Ok((proven, stats)) => {
-                    self.tally.proofs += 1;
-                    self.tally.sat_calls += stats.sat_calls;
-                    winner = Some((proven, fingerprint));
-                    break;
-                }
-                Err((_, stats)) => {
-                    self.tally.refused += 1;
-                    self.tally.sat_calls += stats.sat_calls;
-                    self.refused.insert(fingerprint, ());
-                }
+            Err((_, stats)) => {
+                self.tally.refused += 1;
+                self.tally.sat_calls += stats.sat_calls;
+                self.refused.insert(fingerprint, ());
+                None
             }
         }
-        drop(view);
-        match winner {
-            Some((proven, fingerprint)) => {
-                proven.clone().apply(f);
-                self.log.push(Change::Rewrite { proven, fingerprint });
-                true
-            }
-            None => false,
-        }
+    }
+
+    fn carry_out(&mut self, f: &mut Function, winner: Option<(Proven, u64)>) -> bool {
+        let Some((proven, fingerprint)) = winner else { return false };
+        proven.clone().apply(f);
+        self.log.push(Change::Rewrite { proven, fingerprint });
+        true
     }
 
     fn cheaper(&self, view: &View, r: &Rewrite) -> bool {

@@ -83,9 +83,8 @@ impl<const N: usize> Batch<N> {
         let private = private_accesses(w);
         let logs: Vec<Vec<Access>> = inputs.iter().map(|i| watch(w, i)).collect();
         let sandbox = build(w, inputs, &logs, &private)?;
-        let start: Regs<N> = std::array::from_fn(|r| {
-            std::array::from_fn(|l| if r < WORLD { inputs[l].regs[r] } else { 0 })
-        });
+        let start: Regs<N> =
+            std::array::from_fn(|r| std::array::from_fn(|l| if r < WORLD { inputs[l].regs[r] } else { 0 }));
         let step = Step { regs: start, faults: 0, writes: 0 };
         let mut b = Batch {
             sandbox,
@@ -196,9 +195,9 @@ impl<const N: usize> Batch<N> {
         Score { distance, failed, faults: end.faults }
     }
 
-    /// Values of a register at the end of what ran last.
-    pub fn result(&self, r: Reg) -> [u64; N] {
-        self.next.last().map_or([0; N], |s| s.regs[r.index()])
+    /// Values of a register at the end of the current program.
+    pub fn current(&self, r: Reg) -> [u64; N] {
+        self.current.last().map_or([0; N], |s| s.regs[r.index()])
     }
 
     /// Takes `ops` as the current program, whatever it was.
@@ -263,9 +262,9 @@ fn build<const N: usize>(
         .max()
         .unwrap_or(0);
     let misaligned = (0..N).any(|l| {
-        logs[l].iter().any(|a| {
-            a.field.is_none() && in_frame(l, a) && (inputs[l].frame - a.addr) % u64::from(a.size.bytes()) != 0
-        })
+        logs[l]
+            .iter()
+            .any(|a| a.field.is_none() && in_frame(l, a) && (inputs[l].frame - a.addr) % u64::from(a.size.bytes()) != 0)
     });
     let frame_at = TRASH as u64;
     let mut lanes: Vec<Vec<(u64, u64, u64)>> = Vec::new();

@@ -12,6 +12,7 @@ use bpf_program::Op;
 use rustc_hash::{FxHashSet, FxHasher};
 
 use crate::batch::{Batch, NOP, Score};
+use crate::cost;
 use crate::counterexample;
 use crate::inputs::Input;
 use crate::propose::Pool;
@@ -19,7 +20,6 @@ use crate::rng::Rng;
 use crate::settings::Setting;
 use crate::typed::well_typed;
 use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
-use crate::cost;
 
 /// Tests in one batch.
 pub const LANES: usize = 8;

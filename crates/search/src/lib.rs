@@ -5,6 +5,7 @@
 //! decide where to look and in which order.
 
 pub mod batch;
+pub mod canonical;
 pub mod chain;
 pub mod cost;
 pub mod counterexample;
@@ -13,8 +14,10 @@ pub mod lanes;
 pub mod portfolio;
 pub mod propose;
 pub mod rng;
+pub mod rules;
 pub mod sandbox;
 pub mod settings;
+pub mod store;
 pub mod typed;
 pub mod window;
 

@@ -55,6 +55,14 @@ impl Payoff {
         self.arms[arm].1 += 1.0;
     }
 
+    /// Adds what `later`, which went on from `base`, has learned since.
+    pub fn learn(&mut self, later: &Payoff, base: &Payoff) {
+        for ((a, l), b) in self.arms.iter_mut().zip(&later.arms).zip(&base.arms) {
+            a.0 = (a.0 + l.0 - b.0).max(0.0);
+            a.1 = (a.1 + l.1 - b.1).max(0.0);
+        }
+    }
+
     /// Slices given to each setting, by number.
     pub fn slices(&self) -> impl Iterator<Item = (u8, f64)> {
         SETTINGS.iter().zip(&self.arms).map(|(s, a)| (s.id, a.1))

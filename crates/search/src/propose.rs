@@ -75,7 +75,8 @@ impl Pool {
             places.push((base, off));
             for d in [-4i16, -2, -1, 1, 2, 4].into_iter().filter(|d| d.unsigned_abs() < size.bytes() as u16 + 1) {
                 let off = off.wrapping_add(d);
-                if offsets.iter().any(|(b, o, s)| *b == base && (*o == off || o.wrapping_add(s.bytes() as i16) == off)) {
+                if offsets.iter().any(|(b, o, s)| *b == base && (*o == off || o.wrapping_add(s.bytes() as i16) == off))
+                {
                     places.push((base, off));
                 }
             }
@@ -213,9 +214,7 @@ impl Pool {
                 let (base, off) = rng.pick(&self.places)?;
                 Insn::Load { size, sext, dst, base, off }
             }
-            Insn::Store { size, base, off, src } if first => {
-                Insn::Store { size, base, off, src: same_type(src, rng)? }
-            }
+            Insn::Store { size, base, off, src } if first => Insn::Store { size, base, off, src: same_type(src, rng)? },
             Insn::Store { size, src, .. } => {
                 let (base, off) = rng.pick(&self.places)?;
                 Insn::Store { size, base, off, src }

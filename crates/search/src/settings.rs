@@ -87,17 +87,7 @@ const COLD: f64 = 0.3;
 const WARM: f64 = 0.1;
 
 const fn setting(id: u8, distance: Distance, average: bool, performance: f64, rules: Rules) -> Setting {
-    Setting {
-        id,
-        distance,
-        average,
-        counted: Counted::Failed,
-        error: 0.5,
-        performance,
-        safety: 1.0,
-        cold: COLD,
-        rules,
-    }
+    Setting { id, distance, average, counted: Counted::Failed, error: 0.5, performance, safety: 1.0, cold: COLD, rules }
 }
 
 const fn passed(s: Setting) -> Setting {

@@ -53,7 +53,9 @@ fn allowed(state: &State, op: &Op) -> bool {
         let stored = match op.insn {
             Insn::Store { size, src: Src::Reg(r), .. } => is_pointer(v(r)).then_some(size),
             Insn::Atomic { src, .. } if is_pointer(v(src)) => return false,
-            Insn::Atomic { .. } if v(base).region().is_some_and(|r| r.is_packet() || *r == Region::Ctx) => return false,
+            Insn::Atomic { .. } if v(base).region().is_some_and(|r| r.is_packet() || *r == Region::Ctx) => {
+                return false;
+            }
             _ => None,
         };
         let base_ok = match &v(base).kind {

@@ -8,7 +8,7 @@ use bpf_program::{FieldKind, Link, Op, ProgKind, Terminator, ctx_field};
 use bpf_prove::naive::{Window, symbol};
 use bpf_semantics::branch;
 use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
-use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next};
+use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next, Stop};
 
 use crate::windows::{Rng, member, mix};
 
@@ -319,28 +319,30 @@ struct Ran {
     condition: Option<bool>,
 }
 
-fn run(entry: &Entry, ops: &[Op], tail: Option<&Terminator>, world: &mut dyn World, strict: bool) -> Option<Ran> {
+fn run(entry: &Entry, ops: &[Op], tail: Option<&Terminator>, world: &mut dyn World) -> Result<(Ran, bool), Stop> {
     let mut cpu = Cpu::with_frame_pointer(entry.regs[10]);
     for r in Reg::all() {
         cpu.set(r, entry.regs[r.index()]);
     }
     cpu.frame_mut().copy_from_slice(&entry.frame);
     let mut m = Interp::with_cpu(cpu, Books { world, memory: BTreeMap::new(), wild: false, calls: 0 });
-    m.run_ops(ops).ok()?;
+    m.run_ops(ops)?;
     let condition = match tail {
-        Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut m, *cond, *width, *dst, *src).ok()?),
+        Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut m, *cond, *width, *dst, *src)?),
         _ => None,
     };
     let Interp { cpu, host, .. } = m;
-    (!strict || !host.wild).then_some(Ran { cpu, memory: host.memory, condition })
+    Ok((Ran { cpu, memory: host.memory, condition }, host.wild))
 }
 
 /// Runs both sides of a window from one state.
 pub fn both(w: &Window, entry: &Entry, world: &mut dyn World) -> Both {
     let tails = w.tail.as_ref();
-    let Some(a) = run(entry, &w.old, tails.map(|t| &t.0), world, true) else { return Both::Useless };
-    let Some(b) = run(entry, &w.new, tails.map(|t| &t.1), world, false) else {
-        return Both::Useless;
+    let Ok((a, false)) = run(entry, &w.old, tails.map(|t| &t.0), world) else { return Both::Useless };
+    let b = match run(entry, &w.new, tails.map(|t| &t.1), world) {
+        Ok((b, _)) => b,
+        Err(Stop::Fault(Fault::Unmodelled(_) | Fault::OutOfFuel) | Stop::Exit) => return Both::Useless,
+        Err(Stop::Fault(fault)) => return Both::Differ(format!("only the new one faults: {fault}")),
     };
     for r in w.live.regs.iter() {
         let (x, y) = (a.cpu.register(r), b.cpu.register(r));

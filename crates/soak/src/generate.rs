@@ -14,6 +14,7 @@ use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Imm64Kind, Insn, Reg, Size, S
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
 
 mod statements;
+mod writer;
 
 /// Bytes of the packet that a program may touch.
 pub const RANGE: i16 = 96;

@@ -206,6 +206,8 @@ struct Assigned<'a> {
     memory: &'static str,
     symbols: BTreeMap<String, u64>,
     bytes: BTreeMap<u64, u8>,
+    /// A packet pointer was loaded, of which the interpreter takes no more than 32 bits.
+    cut: bool,
 }
 
 impl World for Assigned<'_> {
@@ -219,6 +221,7 @@ impl World for Assigned<'_> {
     }
     fn field(&mut self, address: u64, size: Size) -> Option<u64> {
         let at = address.wrapping_sub(*self.symbols.get("context")?);
+        self.cut |= self.symbols.contains_key(&format!("packet pointer {at}"));
         self.symbols.iter().find_map(|(key, value)| {
             let (off, bytes) = key.strip_prefix("context ")?.strip_suffix(" after 0 stores")?.split_once(' ')?;
             let (off, bytes): (u64, u64) = (off.parse().ok()?, bytes.parse().ok()?);
@@ -389,8 +392,7 @@ fn vacuous(z3: &mut Z3, e: &Encoding) -> bool {
 fn replay(z3: &mut Z3, m: &Window, encoding: Option<&Encoding>) -> Option<Both> {
     let e = encoding?;
     let stores = e.unknowns.iter().any(|(k, _)| k.ends_with(" stores") && !k.ends_with(" after 0 stores"));
-    // The interpreter loads no more than 32 bits of a packet pointer.
-    if stores || e.unknowns.iter().any(|(k, _)| k.starts_with("packet pointer")) {
+    if stores {
         return None;
     }
     let mut regs = [0; 11];
@@ -401,6 +403,7 @@ fn replay(z3: &mut Z3, m: &Window, encoding: Option<&Encoding>) -> Option<Both> 
     let all = (0..512).map(byte).reduce(|a, b| format!("(concat {a} {b})"))?;
     let frame = z3.value(&all).ok()?;
     let symbols = e.unknowns.iter().filter_map(|(k, n)| Some((k.clone(), z3.number(n).ok()?))).collect();
-    let mut world = Assigned { z3, memory: e.memory, symbols, bytes: BTreeMap::new() };
-    Some(both(m, &Entry { regs, frame }, &mut world))
+    let mut world = Assigned { z3, memory: e.memory, symbols, bytes: BTreeMap::new(), cut: false };
+    let ran = both(m, &Entry { regs, frame }, &mut world);
+    (!world.cut).then_some(ran)
 }

@@ -18,7 +18,7 @@ const PACKETS: usize = 500;
 /// Fewest packets of a round.
 const ROUND: usize = 20;
 /// Time to optimize an object.
-const LIMIT: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_secs(4);
 /// Larger objects are left out: optimizing them would take most of the campaign.
 const LARGEST: u64 = 2 << 20;
 
@@ -75,7 +75,7 @@ impl Subject {
 
     fn optimized(&self) -> Result<&[u8], String> {
         let make = || {
-            let options = Options { time_limit: LIMIT, ..Options::default() };
+            let options = Options { time_limit: LIMIT, search: true, ..Options::default() };
             optimize(&self.original, &options, &Silent).map(|(bytes, _)| bytes).map_err(|e| e.to_string())
         };
         self.optimized.get_or_init(make).as_deref().map_err(Clone::clone)

@@ -1,0 +1,114 @@
+//! Windows of real programs, as the search gets them: what the passes have left.
+
+use std::path::Path;
+
+use bpf_driver::Unit;
+use bpf_facts::{Env, Facts, Live, Liveness, State};
+use bpf_isa::Insn;
+use bpf_passes::View;
+use bpf_program::{BlockId, Function, Op};
+use bpf_prove::{Cache, Known, Limits, Options, Rewrite, Verdict};
+use bpf_search::{Answer, Window};
+
+/// A stretch of a block, with everything the prover needs to know about the block.
+pub struct Place {
+    /// Index into the unit's functions.
+    pub function: usize,
+    /// The block.
+    pub block: BlockId,
+    /// First operation.
+    pub start: usize,
+    /// One past the last.
+    pub end: usize,
+    /// States before each operation of the block and before its terminator.
+    pub states: Vec<State>,
+    /// What is live before each operation, before the terminator, and at the end.
+    pub live: Vec<Live>,
+}
+
+/// An object whose functions have been through the passes.
+pub struct Optimized {
+    /// The object's file name without `.o`.
+    pub name: String,
+    /// The object.
+    pub unit: Unit,
+    /// Its functions as they are now.
+    pub functions: Vec<Function>,
+}
+
+impl Optimized {
+    /// Reads the object at `path` and runs the passes.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read or is no BPF object.
+    pub fn read(path: &Path) -> Result<Optimized, String> {
+        let h = crate::harvest(path)?;
+        let functions = h.functions.into_iter().map(|(_, after, _)| after).collect();
+        Ok(Optimized { name: h.name, unit: h.unit, functions })
+    }
+
+    /// Its windows of `least` to `most` operations: of each stretch without calls the whole, or, where
+    /// it is too long, pieces that overlap by half.
+    pub fn windows(&self, env: &Env, least: usize, most: usize) -> Vec<Place> {
+        let settings = bpf_passes::Settings::default();
+        let mut out = Vec::new();
+        for (i, f) in self.functions.iter().enumerate() {
+            let facts = Facts::of(f, env);
+            let live = Liveness::of(f, env, &facts);
+            for &block in &f.layout {
+                let Some(view) = View::new(f, block, &facts, &live, env, &settings, false) else { continue };
+                let stretches = view.ops.split(|o| breaks(&o.insn));
+                let mut at = 0;
+                for s in stretches {
+                    let (first, n) = (at, s.len());
+                    at += n + 1;
+                    let mut start = 0;
+                    while n >= least + start {
+                        let len = most.min(n - start);
+                        let (start_at, end) = (first + start, first + start + len);
+                        let (states, live) = (view.states.clone(), view.live.clone());
+                        out.push(Place { function: i, block, start: start_at, end, states, live });
+                        if start + len == n {
+                            break;
+                        }
+                        start += most / 2;
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// The window at a place.
+    pub fn window<'a>(&'a self, env: &'a Env<'a>, p: &'a Place) -> Window<'a> {
+        let f = &self.functions[p.function];
+        Window {
+            kind: f.kind,
+            env,
+            before: &p.states[p.start],
+            old: &f.block(p.block).ops[p.start..p.end],
+            live: &p.live[p.end],
+            cpu: self.unit.cpu.max(3),
+            size: true,
+            deadline: None,
+        }
+    }
+
+    /// Asks the prover about a replacement.
+    pub fn judge(&self, env: &Env, p: &Place, cache: &mut Cache, new: &[Op]) -> Answer {
+        let known = Known { states: &p.states, live: &p.live };
+        let rewrite =
+            Rewrite { block: p.block, start: p.start, end: p.end, with: new.to_vec(), term: None, by: "search" };
+        let limits = Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() };
+        let options = Options { limits, ..Options::default() };
+        match cache.prove(&self.functions[p.function], env, &known, rewrite, &options) {
+            Ok(_) => Answer::Equal,
+            Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
+            Err(_) => Answer::Unknown,
+        }
+    }
+}
+
+fn breaks(i: &Insn) -> bool {
+    matches!(i, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } | Insn::Opaque(_))
+}

@@ -1,0 +1,272 @@
+//! Rules kept from run to run in an embedded database.
+//!
+//! One idea: the file is only open for moments. All entries are read at the start and new ones are
+//! merged in when [`Store::flush`] is called, in one transaction, so that concurrent runs wait for each
+//! other for milliseconds and a killed one leaves the file as it was. Nothing here can fail a run: what
+//! cannot be read or written ends as a line in [`Store::notes`].
+//!
+//! Nothing read is trusted. The key is the whole text of the problem, so there are no collisions; the
+//! answer is text, and an instance of it goes through the judge like any other candidate.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use redb::{
+    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition,
+};
+use rustc_hash::FxHashMap;
+
+use crate::canonical::{Problem, Renaming};
+use crate::rules::{Answered, Rule, answer_text, parse_entry, problem_text};
+use bpf_program::Op;
+
+/// Problem text to answer text. The name carries the version of the format.
+const RULES: TableDefinition<&str, &str> = TableDefinition::new("rules-1");
+
+/// How long to wait for another process that has the file open.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is remembered, in memory, with what is to be written.
+#[derive(Default)]
+pub struct Store {
+    path: Option<PathBuf>,
+    known: FxHashMap<String, String>,
+    new: BTreeMap<String, Answered>,
+    /// What went wrong, for the user.
+    pub notes: Vec<String>,
+    /// Look-ups that found an entry.
+    pub hits: u64,
+    /// Look-ups that found none.
+    pub misses: u64,
+}
+
+/// The file in the user's cache directory: `$XDG_CACHE_HOME/bpf-opt/rules.redb`, or below `~/.cache`.
+pub fn default_path() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let root = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(root.join("bpf-opt").join("rules.redb"))
+}
+
+impl Store {
+    /// A store that forgets everything at its end.
+    pub fn in_memory() -> Store {
+        Store::default()
+    }
+
+    /// The store in this file, which need not exist yet.
+    pub fn open(path: &Path) -> Store {
+        let mut store = Store { path: Some(path.to_owned()), ..Store::default() };
+        if !path.exists() {
+            return store;
+        }
+        match guarded(|| load(path)) {
+            Ok(known) => store.known = known,
+            Err(Trouble::Busy) => store.notes.push(format!("{}: in use; going on without", path.display())),
+            Err(Trouble::Other(e)) => store.notes.push(format!("{}: {e}; going on without", path.display())),
+            Err(Trouble::Bad(e)) => store.set_aside(&e),
+        }
+        store
+    }
+
+    /// Moves a file that is no store out of the way.
+    fn set_aside(&mut self, why: &str) {
+        let Some(path) = &self.path else { return };
+        let aside = (0..1000)
+            .map(|n| {
+                let mut name = path.as_os_str().to_owned();
+                name.push(format!(".bad-{n}"));
+                PathBuf::from(name)
+            })
+            .find(|p| !p.exists());
+        let moved = aside.filter(|a| std::fs::rename(path, a).is_ok());
+        self.notes.push(match moved {
+            Some(a) => format!("{}: {why}; moved to {}", path.display(), a.display()),
+            None => {
+                let note = format!("{}: {why}; nothing will be remembered", path.display());
+                self.path = None;
+                note
+            }
+        });
+    }
+
+    /// How many problems are known.
+    pub fn len(&self) -> usize {
+        self.known.len() + self.new.keys().filter(|k| !self.known.contains_key(*k)).count()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known about a problem. Not to be trusted.
+    pub fn look_up(&mut self, p: &Problem) -> Option<Answered> {
+        let key = problem_text(p);
+        let found = match self.new.get(&key) {
+            Some(a) => Some(a.clone()),
+            None => self.known.get(&key).and_then(|a| parse_entry(&key, a)).map(|r| r.answer),
+        };
+        *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
+        found
+    }
+
+    /// The remembered replacement for a window with this form, in the window's own names.
+    pub fn instance(&mut self, p: &Problem, renaming: &Renaming) -> Option<Vec<Op>> {
+        renaming.to_window(&self.look_up(p)?.with?)
+    }
+
+    /// Remembers an answer if it is better than what is known. Whether it was kept.
+    pub fn record(&mut self, p: &Problem, answer: Answered) -> bool {
+        let key = problem_text(p);
+        // What does not come back from its text as it was is not worth a bad entry.
+        let rule = Rule { problem: p.clone(), answer };
+        if parse_entry(&key, &answer_text(&rule.answer)).as_ref() != Some(&rule) {
+            return false;
+        }
+        let known = match self.new.get(&key) {
+            Some(a) => Some(a.clone()),
+            None => self.known.get(&key).and_then(|a| parse_entry(&key, a)).map(|r| r.answer),
+        };
+        let keep = known.is_none_or(|k| rule.answer.better_than(&k));
+        if keep {
+            self.new.insert(key, rule.answer);
+        }
+        keep
+    }
+
+    /// All rules that can be read, ordered by the text of their problems.
+    pub fn rules(&self) -> Vec<Rule> {
+        let mut all: BTreeMap<&str, Option<Rule>> =
+            self.known.iter().map(|(k, a)| (k.as_str(), parse_entry(k, a))).collect();
+        for (k, a) in &self.new {
+            all.insert(k, parse_entry(k, &answer_text(a)));
+        }
+        all.into_values().flatten().collect()
+    }
+
+    /// Writes what is new. Whether everything new is in the file now.
+    pub fn flush(&mut self) -> bool {
+        if self.new.is_empty() {
+            return true;
+        }
+        let Some(path) = self.path.clone() else { return false };
+        match guarded(|| save(&path, &self.new)) {
+            Ok(()) => {
+                for (k, a) in std::mem::take(&mut self.new) {
+                    self.known.insert(k, answer_text(&a));
+                }
+                true
+            }
+            Err(Trouble::Bad(e)) => {
+                self.set_aside(&e);
+                false
+            }
+            Err(Trouble::Busy) => {
+                self.notes.push(format!("{}: in use; what was learnt is not written", path.display()));
+                false
+            }
+            Err(Trouble::Other(e)) => {
+                self.notes.push(format!("{}: {e}; what was learnt is not written", path.display()));
+                false
+            }
+        }
+    }
+}
+
+/// Why the file could not be used.
+enum Trouble {
+    /// Another process has it open.
+    Busy,
+    /// It is no store, or a broken one.
+    Bad(String),
+    /// The system refuses.
+    Other(String),
+}
+
+impl From<DatabaseError> for Trouble {
+    fn from(e: DatabaseError) -> Trouble {
+        match e {
+            DatabaseError::DatabaseAlreadyOpen => Trouble::Busy,
+            DatabaseError::Storage(e) => e.into(),
+            DatabaseError::UpgradeRequired(n) => Trouble::Bad(format!("has the old file format {n}")),
+            e => Trouble::Bad(e.to_string()),
+        }
+    }
+}
+
+impl From<StorageError> for Trouble {
+    fn from(e: StorageError) -> Trouble {
+        use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+        match e {
+            StorageError::Io(e) if !matches!(e.kind(), InvalidData | UnexpectedEof) => Trouble::Other(e.to_string()),
+            e => Trouble::Bad(format!("is no rule store, or a broken one ({e})")),
+        }
+    }
+}
+
+/// Runs `f`; a panic of the database over a broken file is one more way to say that it is broken.
+fn guarded<T>(f: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(Trouble::Bad("is broken".into())))
+}
+
+/// Opens the file, waiting for others.
+fn open(path: &Path) -> Result<Database, Trouble> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Database::create(path).map_err(Trouble::from) {
+            Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            other => return other,
+        }
+    }
+}
+
+fn broken(e: impl std::fmt::Display) -> Trouble {
+    Trouble::Bad(format!("is no rule store, or a broken one ({e})"))
+}
+
+fn load(path: &Path) -> Result<FxHashMap<String, String>, Trouble> {
+    // Readers do not exclude each other. After a kill only a writer can open the file again.
+    match ReadOnlyDatabase::open(path) {
+        Ok(db) => entries(&db.begin_read().map_err(broken)?),
+        Err(_) => entries(&open(path)?.begin_read().map_err(broken)?),
+    }
+}
+
+fn entries(txn: &ReadTransaction) -> Result<FxHashMap<String, String>, Trouble> {
+    let table = match txn.open_table(RULES) {
+        Ok(t) => t,
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(FxHashMap::default()),
+        Err(e) => return Err(broken(e)),
+    };
+    let mut known = FxHashMap::default();
+    for entry in table.iter()? {
+        let (k, v) = entry?;
+        known.insert(k.value().to_owned(), v.value().to_owned());
+    }
+    Ok(known)
+}
+
+fn save(path: &Path, new: &BTreeMap<String, Answered>) -> Result<(), Trouble> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| Trouble::Other(e.to_string()))?;
+    }
+    let db = open(path)?;
+    let txn = db.begin_write().map_err(broken)?;
+    {
+        let mut table = txn.open_table(RULES).map_err(broken)?;
+        for (k, a) in new {
+            // Another run may have found something better meanwhile.
+            let there = table.get(k.as_str())?.and_then(|v| parse_entry(k, v.value()));
+            if there.is_none_or(|r| a.better_than(&r.answer)) {
+                table.insert(k.as_str(), answer_text(a).as_str())?;
+            }
+        }
+    }
+    txn.commit().map_err(|e| match e {
+        redb::CommitError::Storage(e) => Trouble::from(e),
+        e => Trouble::Other(e.to_string()),
+    })
+}
