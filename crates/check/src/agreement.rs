@@ -104,11 +104,20 @@ fn without_libbpf(program: &mut Program) -> Option<Kernel> {
     }
 }
 
+/// Hash tables need not be as long as their definition says: the verifier does not care.
+const ENTRIES: u32 = 4096;
+
 /// Creates a map; `None` if the kernel wants more than its shape.
 pub fn create(m: &MapInfo) -> Option<Map> {
+    const ARRAYS: [u32; 4] = [2, 3, 6, 27];
+    let inner = match &m.inner {
+        Some(inner) => Some(create(inner)?),
+        None => None,
+    };
     // A ring of events is as long as there are processors, unless it says otherwise.
-    let entries = if m.max_entries == 0 { 1 } else { m.max_entries };
-    Map::create_with_flags(m.kind, m.key_size, m.value_size, entries, m.flags).ok()
+    let most = if ARRAYS.contains(&m.kind) { u32::MAX } else { ENTRIES };
+    let entries = m.max_entries.clamp(1, most);
+    Map::create_with(m.kind, m.key_size, m.value_size, entries, m.flags, inner.as_ref()).ok()
 }
 
 /// Loads a linked program with these maps and unloads it: the outcome, or the verifier's log. `None` if it refers to

@@ -80,7 +80,7 @@ impl Walk<'_> {
                     _ => return,
                 };
                 let version = self.values.new_value(0, 0);
-                null_check(&mut self.state, a.id, is_null, version, &self.p.maps);
+                null_check(&mut self.state, a.id, is_null, version, &self.p.maps, self.shape.locks);
             }
             (false, false) if width == Width::W64 => {
                 let cond = match (taken, cond.negate()) {
@@ -103,7 +103,7 @@ impl Walk<'_> {
         }
         for (p, q) in [(a, b), (b, a)] {
             if p.or_null && !q.or_null && p.kind == q.kind {
-                null_check(&mut self.state, p.id, false, 0, &self.p.maps);
+                null_check(&mut self.state, p.id, false, 0, &self.p.maps, self.shape.locks);
             }
         }
     }
@@ -157,7 +157,7 @@ fn never_null(r: &RegState) -> bool {
         && matches!(r.kind, Kind::Sock(_) | Kind::MapValue { .. } | Kind::Mem { .. } | Kind::Map(_) | Kind::InnerMap(_))
 }
 
-fn null_check(state: &mut State, id: u32, is_null: bool, version: u32, maps: &[crate::program::MapInfo]) {
+fn null_check(state: &mut State, id: u32, is_null: bool, version: u32, maps: &[crate::program::MapInfo], locks: bool) {
     if id == 0 {
         return;
     }
@@ -176,7 +176,7 @@ fn null_check(state: &mut State, id: u32, is_null: bool, version: u32, maps: &[c
             if let Kind::MapValue { map, inner: false } = r.kind {
                 r.kind = found(map, maps);
             }
-            if r.reference == 0 && !matches!(r.kind, Kind::MapValue { .. } | Kind::Sock(_)) {
+            if r.reference == 0 && !(locks && matches!(r.kind, Kind::MapValue { .. })) {
                 r.id = 0;
             }
         },

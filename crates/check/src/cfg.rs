@@ -16,6 +16,8 @@ pub struct Shape {
     pub live: Vec<RegSet>,
     /// Functions that may move packet data, themselves or by what they call.
     pub moves_packet: Vec<bool>,
+    /// Whether it takes spin locks: then it matters which of several map values a pointer is to.
+    pub locks: bool,
     /// Calls of helpers that call back at once.
     pub calls_back: Vec<bool>,
 }
@@ -130,6 +132,7 @@ fn reach(program: &Program) -> Result<Shape, (usize, Stop)> {
                 }
             }
         }
+        shape.locks |= insn == Insn::Call(Call::Helper(crate::rules::SPIN_LOCK));
         if matches!(insn, Insn::Call(Call::Helper(id)) if crate::rules::callback(id).is_some()) {
             (shape.calls_back[at], shape.prune[at]) = (true, true);
         }

@@ -199,6 +199,10 @@ pub struct OptArgs {
     /// Rules only: no search for what no rule finds (also where `--passes` names passes)
     #[arg(long)]
     pub no_search: bool,
+    /// With `--goal latency`: make up to N proven forms, measure them in this kernel, write the fastest to OUT
+    /// and the others, in their order, beside it (`out.2.o`, `out.3.o` …)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
+    pub keep: u8,
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -355,7 +359,7 @@ pub struct DifftestArgs {
 }
 
 /// [`Goal`] on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GoalArg {
     /// Fewest instruction slots
     Size,

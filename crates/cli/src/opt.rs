@@ -1,12 +1,12 @@
 //! `bpf-opt opt`: optimize, write, tell.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use bpf_driver::{FunctionReport, KernelVerdict, Options, Report};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, Variant};
 use serde::Serialize;
 
-use crate::args::OptArgs;
+use crate::args::{GoalArg, OptArgs};
 use crate::diff;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -27,8 +27,17 @@ struct Document<'a> {
     interrupted: bool,
     error: Option<&'a str>,
     totals: Option<Totals>,
+    variants: &'a [Kept],
     #[serde(flatten)]
     report: Option<&'a Report>,
+}
+
+/// One of the forms that `--keep` asks for.
+#[derive(Serialize)]
+struct Kept {
+    output: PathBuf,
+    slots: usize,
+    time_ratio: Option<f64>,
 }
 
 /// Sums over all functions.
@@ -77,6 +86,9 @@ pub fn run(args: &OptArgs) -> Result<u8, Failure> {
         return Err(Failure::bad_input("--diff and --json - both want standard output"));
     }
     let interrupt = Interrupt::listen();
+    if args.keep > 1 && args.goal != GoalArg::Latency {
+        return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
+    }
     let outcome = optimize(args, &interrupt);
     let interrupted = interrupt.requested();
     let code = match &outcome {
@@ -85,7 +97,7 @@ pub fn run(args: &OptArgs) -> Result<u8, Failure> {
         Err(failure) => failure.code,
     };
     if let Some(json) = json {
-        files::write_json(&json, &document(args, code, interrupted, outcome.as_ref().map(|done| &done.report)))?;
+        files::write_json(&json, &document(args, code, interrupted, outcome.as_ref()))?;
     }
     let done = outcome?;
     files::print(&done.diff);
@@ -99,7 +111,7 @@ fn document<'a>(
     args: &'a OptArgs,
     exit_status: u8,
     interrupted: bool,
-    outcome: Result<&'a Report, &'a Failure>,
+    outcome: Result<&'a Done, &'a Failure>,
 ) -> Document<'a> {
     Document {
         tool: "bpf-opt",
@@ -113,14 +125,16 @@ fn document<'a>(
         time_limit: args.time_limit.as_secs_f64(),
         interrupted,
         error: outcome.err().map(|e| e.message.as_str()),
-        totals: outcome.ok().map(Totals::of),
-        report: outcome.ok(),
+        totals: outcome.ok().map(|done| Totals::of(&done.report)),
+        variants: outcome.ok().map_or(&[], |done| &done.kept),
+        report: outcome.ok().map(|done| &done.report),
     }
 }
 
 /// What is left to do once the output is written.
 struct Done {
     report: Report,
+    kept: Vec<Kept>,
     diff: String,
     summary: Vec<String>,
 }
@@ -133,14 +147,46 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let progress = Progress::new(interrupt.clone(), args.quiet);
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let outcome = bpf_driver::optimize(&input, &Options { queries: recorder, ..args.options() }, &progress);
+    let options = Options { queries: recorder, ..args.options() };
+    let outcome = match args.keep {
+        1 => bpf_driver::optimize(&input, &options, &progress)
+            .map(|(bytes, report)| vec![Variant { bytes, report, ratio: None }]),
+        n => bpf_driver::variants(&input, &options, n.into(), &progress),
+    };
     progress.finish();
     files::queries_written(queries)?;
-    let (bytes, report) = outcome.map_err(|e| Failure::driver(&args.input, &e))?;
+    let mut forms = outcome.map_err(|e| Failure::driver(&args.input, &e))?;
+    let mut kept = Vec::new();
+    // The best comes last, so that the others are there when it is.
+    for (i, form) in forms.iter().enumerate().skip(1).rev() {
+        let path = beside(&args.output, i + 1);
+        Destination::of(&path)?.write(&form.bytes, mode)?;
+        kept.push(Kept { output: path, slots: form.report.slots().1, time_ratio: form.ratio });
+    }
+    let best = forms.swap_remove(0);
+    if args.keep > 1 {
+        kept.push(Kept { output: args.output.clone(), slots: best.report.slots().1, time_ratio: best.ratio });
+        kept.reverse();
+    }
+    let report = best.report;
     let diff = if args.diff { diff::report(&report) } else { String::new() };
-    let summary = summary(&report, args, interrupt.requested());
-    output.write(&bytes, mode)?;
-    Ok(Done { report, diff, summary })
+    let mut summary = summary(&report, args, interrupt.requested());
+    if !args.quiet {
+        summary.extend(kept.iter().map(|k| {
+            let time =
+                k.time_ratio.map_or("not measured".into(), |t| format!("{:.1} % of the original's time", 100.0 * t));
+            format!("{}: {} slots, {time}", k.output.display(), k.slots)
+        }));
+    }
+    output.write(&best.bytes, mode)?;
+    Ok(Done { report, kept, diff, summary })
+}
+
+/// `out.o` and 2: `out.2.o`.
+fn beside(output: &Path, number: usize) -> PathBuf {
+    let name = output.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = output.extension().map_or(String::new(), |e| format!(".{}", e.to_string_lossy()));
+    output.with_file_name(format!("{name}.{number}{extension}"))
 }
 
 /// What people read, line by line.

@@ -14,6 +14,7 @@ mod report;
 mod sections;
 mod synthesis;
 mod unit;
+mod variants;
 mod verify;
 
 pub use queries::QueryFolder;
@@ -24,6 +25,7 @@ pub use report::{
 
 pub use synthesis::SearchReport;
 pub use unit::Unit;
+pub use variants::{Variant, variants};
 
 use thiserror::Error;
 

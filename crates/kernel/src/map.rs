@@ -23,18 +23,19 @@ pub struct Map {
 impl Map {
     /// Creates a map; `kind` is an `enum bpf_map_type`.
     pub fn create(kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> Result<Self, KernelError> {
-        Self::create_with_flags(kind, key_size, value_size, max_entries, 0)
+        Self::create_with(kind, key_size, value_size, max_entries, 0, None)
     }
 
-    /// The same with `BPF_F_…` flags.
-    pub fn create_with_flags(
+    /// The same with `BPF_F_…` flags, and, for a map of maps, one like those in it.
+    pub fn create_with(
         kind: u32,
         key_size: u32,
         value_size: u32,
         max_entries: u32,
         flags: u32,
+        inner: Option<&Map>,
     ) -> Result<Self, KernelError> {
-        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags)
+        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, inner.map(AsFd::as_fd))
             .map_err(KernelError::refused(format!("creating a map of type {kind}")))?;
         Self::described(fd, format!("of type {kind}"))
     }

@@ -368,9 +368,11 @@ pub(crate) fn create_map(
     value_size: u32,
     max_entries: u32,
     map_flags: u32,
+    inner: Option<BorrowedFd<'_>>,
 ) -> io::Result<OwnedFd> {
     let sz = size_of::<bpf::bpf_map_create_opts>() as _;
-    let options = bpf::bpf_map_create_opts { sz, map_flags, ..Default::default() };
+    let inner_map_fd = inner.map_or(0, |fd| fd.as_raw_fd() as u32);
+    let options = bpf::bpf_map_create_opts { sz, map_flags, inner_map_fd, ..Default::default() };
     // SAFETY: the name may be null; the options are alive through the call.
     owned(unsafe { bpf::bpf_map_create(kind, ptr::null(), key_size, value_size, max_entries, &options) })
 }

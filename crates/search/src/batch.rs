@@ -4,21 +4,23 @@
 //! which changes operation `i` is run from there only. Memory is one copy: the current program's
 //! stores are taken back as far as needed, and made again if the proposal is refused.
 
+pub(crate) mod parts;
+
 use bpf_facts::{Region, State};
 use bpf_isa::{Insn, Reg, Size};
 use bpf_program::{FieldKind, Op, Symbol, ctx_field};
 use bpf_semantics::exec;
 
 use crate::inputs::Input;
-use crate::lanes::{LaneMachine, Lanes, Regs, WORLD};
+use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, SETS, WORLD};
 use crate::sandbox::{Access, Cell, READ, Sandbox, Segment, Sparse, WRITE, Write};
 use crate::settings::Distance;
 use crate::window::Window;
 
 /// State before an operation.
-#[derive(Clone)]
-struct Step<const N: usize> {
-    regs: Regs<N>,
+#[derive(Clone, Copy)]
+struct Step {
+    map: Map,
     faults: u32,
     writes: u32,
 }
@@ -58,9 +60,11 @@ impl Score {
 /// Some tests, run in lanes.
 pub struct Batch<const N: usize> {
     sandbox: Sandbox<N>,
-    current: Vec<Step<N>>,
+    current: Vec<Step>,
+    values: Vec<[u64; N]>,
     writes: Vec<Write<N>>,
-    next: Vec<Step<N>>,
+    next: Vec<Step>,
+    new_values: Vec<[u64; N]>,
     from: usize,
     checks: Vec<Check<N>>,
     /// Registers that must agree, and their values.
@@ -83,12 +87,16 @@ impl<const N: usize> Batch<N> {
         let private = private_accesses(w);
         let logs: Vec<Vec<Access>> = inputs.iter().map(|i| watch(w, i)).collect();
         let sandbox = build(w, inputs, &logs, &private)?;
-        let start: Regs<N> =
-            std::array::from_fn(|r| std::array::from_fn(|l| if r < WORLD { inputs[l].regs[r] } else { 0 }));
-        let step = Step { regs: start, faults: 0, writes: 0 };
+        let mut values = vec![[0; N]; PLACES + SETS * w.old.len()];
+        for (r, v) in values.iter_mut().enumerate().take(WORLD) {
+            *v = std::array::from_fn(|l| inputs[l].regs[r]);
+        }
+        let step = Step { map: std::array::from_fn(|r| r as u16), faults: 0, writes: 0 };
         let mut b = Batch {
             sandbox,
-            current: vec![step.clone(); w.old.len() + 1],
+            current: vec![step; w.old.len() + 1],
+            new_values: values.clone(),
+            values,
             writes: Vec::with_capacity(32),
             next: vec![step; w.old.len() + 1],
             from: 0,
@@ -97,12 +105,12 @@ impl<const N: usize> Batch<N> {
         };
         b.run(w.old, 0);
         b.accept();
-        let end = &b.current[w.old.len()];
+        let end = b.current[w.old.len()];
         if end.faults != 0 {
             return None;
         }
         let counted = w.live.regs.iter().map(Reg::index).filter(|r| *r != 10).chain([WORLD]);
-        b.want = counted.map(|r| (r, end.regs[r])).collect();
+        b.want = counted.map(|r| (r, b.values[usize::from(end.map[r])])).collect();
         b.checks = checks(w, &b.sandbox);
         Some(b)
     }
@@ -110,20 +118,21 @@ impl<const N: usize> Batch<N> {
     /// Runs a proposal that differs from the current program from operation `from` on. Must be
     /// followed by [`Batch::accept`] or [`Batch::reject`] before the next.
     pub fn run(&mut self, ops: &[Op], from: usize) {
-        let Batch { sandbox, current, writes, next, .. } = self;
-        let start = &current[from];
+        let Batch { sandbox, current, values, writes, next, new_values, .. } = self;
+        let start = current[from];
         sandbox.undo(&writes[start.writes as usize..]);
         sandbox.journal.clear();
         sandbox.faults = start.faults;
-        let before = start.writes;
-        let mut m = LaneMachine { regs: start.regs, memory: sandbox };
-        for (op, step) in ops[from..].iter().zip(&mut next[from + 1..]) {
+        let fresh = PLACES + SETS * from;
+        let file = File { old: values, new: new_values, fresh, map: start.map, next: fresh };
+        let mut m = LaneMachine { regs: file, memory: sandbox };
+        for (i, (op, step)) in ops.iter().zip(&mut next[1..]).enumerate().skip(from) {
             if op.insn != NOP {
+                m.regs.at(i);
                 let Ok(()) = exec(&mut m, op);
             }
-            step.regs = m.regs;
-            step.faults = m.memory.faults;
-            step.writes = before + m.memory.journal.len() as u32;
+            let writes = start.writes + m.memory.journal.len() as u32;
+            *step = Step { map: m.regs.map, faults: m.memory.faults, writes };
         }
         self.from = from;
     }
@@ -133,7 +142,9 @@ impl<const N: usize> Batch<N> {
         let from = self.from;
         self.writes.truncate(self.current[from].writes as usize);
         self.writes.extend_from_slice(&self.sandbox.journal);
-        self.current[from + 1..].swap_with_slice(&mut self.next[from + 1..]);
+        self.current[from + 1..].copy_from_slice(&self.next[from + 1..]);
+        let fresh = PLACES + SETS * from;
+        self.values[fresh..].copy_from_slice(&self.new_values[fresh..]);
         self.sandbox.journal.clear();
     }
 
@@ -146,29 +157,31 @@ impl<const N: usize> Batch<N> {
     /// How far what ran last is from the original.
     #[inline]
     pub fn score(&self, distance: Distance) -> Score {
-        self.score_of(&self.next, distance)
+        let fresh = PLACES + SETS * self.from;
+        self.score_of(&self.next, fresh, distance)
     }
 
     /// How far the current program is, while no proposal is pending.
     pub fn score_current(&self, distance: Distance) -> Score {
-        self.score_of(&self.current, distance)
+        self.score_of(&self.current, usize::MAX, distance)
     }
 
     #[inline]
-    fn score_of(&self, steps: &[Step<N>], distance: Distance) -> Score {
+    fn score_of(&self, steps: &[Step], fresh: usize, distance: Distance) -> Score {
         match distance {
-            Distance::Pop => self.score_by(steps, |x, y| (x ^ y).count_ones()),
-            Distance::Abs => self.score_by(steps, |x, y| x.abs_diff(y).min(u64::from(FAREST)) as u32),
+            Distance::Pop => self.score_by(steps, fresh, |x, y| (x ^ y).count_ones()),
+            Distance::Abs => self.score_by(steps, fresh, |x, y| x.abs_diff(y).min(u64::from(FAREST)) as u32),
         }
     }
 
     #[inline(always)]
-    fn score_by(&self, steps: &[Step<N>], far: impl Fn(u64, u64) -> u32) -> Score {
+    fn score_by(&self, steps: &[Step], fresh: usize, far: impl Fn(u64, u64) -> u32) -> Score {
         let Some(end) = steps.last() else { return Score::default() };
         let mut wrong = [0u64; N];
         let mut distance = 0;
         for (r, want) in &self.want {
-            let got = &end.regs[*r];
+            let at = usize::from(end.map[*r]);
+            let got = if at >= fresh { &self.new_values[at] } else { &self.values[at] };
             let mut any = 0;
             for l in 0..N {
                 let d = got[l] ^ want[l];
@@ -197,7 +210,7 @@ impl<const N: usize> Batch<N> {
 
     /// Values of a register at the end of the current program.
     pub fn current(&self, r: Reg) -> [u64; N] {
-        self.current.last().map_or([0; N], |s| s.regs[r.index()])
+        self.current.last().map_or([0; N], |s| self.values[usize::from(s.map[r.index()])])
     }
 
     /// Takes `ops` as the current program, whatever it was.
@@ -236,9 +249,13 @@ fn private_accesses(w: &Window) -> Vec<bool> {
 /// Runs the original on one input and notes what it touches.
 fn watch(w: &Window, input: &Input) -> Vec<Access> {
     let mut memory = Sparse::new(input, w.kind);
-    let regs = std::array::from_fn(|r| [if r < WORLD { input.regs[r] } else { 0 }]);
-    let mut m = LaneMachine { regs, memory: &mut memory };
-    for op in w.old {
+    let mut values: Vec<[u64; 1]> = vec![[0]; PLACES + SETS * w.old.len()];
+    input.regs.iter().zip(&mut values).for_each(|(r, v)| *v = [*r]);
+    let map = std::array::from_fn(|r| r as u16);
+    let file = File { old: &[], new: &mut values, fresh: 0, map, next: PLACES };
+    let mut m = LaneMachine { regs: file, memory: &mut memory };
+    for (i, op) in w.old.iter().enumerate() {
+        m.regs.at(i);
         let Ok(()) = exec(&mut m, op);
     }
     memory.log

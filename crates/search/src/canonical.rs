@@ -13,6 +13,7 @@ use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, 
 use bpf_isa::{AtomicOp, Insn, Reg, RegSet, Src};
 use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
 
+use crate::propose::readable;
 use crate::window::Window;
 
 /// A window problem that stands alone: everything the prover needs to judge a replacement.
@@ -342,7 +343,7 @@ impl Look {
             }
         };
         look.facts = first;
-        Reg::all().filter(|q| *q != Reg::R10 && !first.contains(*q)).filter(useful).for_each(|q| look.facts.insert(q));
+        readable(w).minus(first).without(Reg::R10).iter().filter(useful).for_each(|q| look.facts.insert(q));
         look
     }
 }

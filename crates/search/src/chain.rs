@@ -29,6 +29,8 @@ const FIRST: usize = 2;
 const KEPT: usize = 2 * LANES;
 /// Proposals after which the chain starts again from the best or the original.
 const EPISODE: u64 = 1 << 15;
+/// Logarithms in the table.
+const LOGS: usize = 1 << 10;
 /// Proposals between looks at the clock.
 const CLOCK: u64 = 512;
 
@@ -97,6 +99,9 @@ pub struct Chain<'a> {
     latency: Latency,
     ops: Vec<Op>,
     total: f64,
+    /// Slots and time beyond the original's.
+    beyond: (i32, i32),
+    logs: Vec<f64>,
     batches: Vec<Batch<LANES>>,
     counterexamples: Vec<Input>,
     refused: FxHashSet<u64>,
@@ -145,6 +150,8 @@ impl<'a> Chain<'a> {
             latency: cost::latency,
             ops: window.old.to_vec(),
             total: 0.0,
+            beyond: (0, 0),
+            logs: (0..LOGS).map(|i| -(((i as f64 + 0.5) / LOGS as f64).ln())).collect(),
             batches,
             counterexamples: Vec::new(),
             refused: FxHashSet::default(),
@@ -197,11 +204,25 @@ impl<'a> Chain<'a> {
     }
 
     /// Performance relative to the original, in slots or plain operations.
-    fn extra(&self) -> f64 {
+    fn extra(&self, (slots, time): (i32, i32)) -> f64 {
+        let (slots, time) = (f64::from(slots), f64::from(time));
+        if self.window.size { slots + time / 100.0 } else { time / 3.0 + slots / 100.0 }
+    }
+
+    /// Slots and time of the current program beyond the original's.
+    fn beyond(&self) -> (i32, i32) {
         let c = cost::of(&self.ops, self.window.size, self.latency);
-        let d = |a: u32, b: u32| f64::from(a) - f64::from(b);
+        let d = |a: u32, b: u32| a as i32 - b as i32;
         let (first, second) = (d(c.first, self.old_cost.first), d(c.second, self.old_cost.second));
-        if self.window.size { first + second / 100.0 } else { first / 3.0 + second / 100.0 }
+        if self.window.size { (first, second) } else { (second, first) }
+    }
+
+    /// By how much a state may be worse than the present one and still be accepted.
+    fn patience(&mut self) -> f64 {
+        let i = self.rng.below(LOGS);
+        // The rarest throws are thrown again, so that the table has no end.
+        let x = if i == 0 { -((self.rng.unit().max(1e-300) / LOGS as f64).ln()) } else { self.logs[i] };
+        x / self.setting.cold
     }
 
     fn tests(&self) -> u32 {
@@ -214,8 +235,13 @@ impl<'a> Chain<'a> {
             return;
         };
         // The dice are thrown first: what is worse than this will not be accepted.
-        let limit = self.total - self.rng.unit().max(f64::MIN_POSITIVE).ln() / self.setting.cold;
-        let extra = self.extra();
+        let limit = self.total + self.patience();
+        let mut beyond = self.beyond;
+        for (at, old) in self.pool.changes() {
+            let (slots, time) = cost::more(&self.ops[*at], old, self.latency);
+            beyond = (beyond.0 + slots, beyond.1 + time);
+        }
+        let extra = self.extra(beyond);
         let tests = self.tests();
         let mut score = Score::default();
         let mut ran = 0;
@@ -244,6 +270,7 @@ impl<'a> Chain<'a> {
         if total <= limit {
             self.batches.iter_mut().for_each(Batch::accept);
             self.total = total;
+            self.beyond = beyond;
             self.progress.accepted += 1;
         } else {
             self.reject(ran);
@@ -352,7 +379,9 @@ impl<'a> Chain<'a> {
             b.reset(&self.ops);
             score.add(b.score_current(self.setting.distance));
         }
-        self.total = cost::total(&self.setting, score, self.tests(), !score.perfect(), self.extra());
+        self.beyond = self.beyond();
+        let extra = self.extra(self.beyond);
+        self.total = cost::total(&self.setting, score, self.tests(), !score.perfect(), extra);
     }
 }
 

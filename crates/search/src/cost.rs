@@ -40,6 +40,13 @@ pub fn of(ops: &[Op], size: bool, latency: Latency) -> Cost {
     if size { Cost { first: slots, second: time } } else { Cost { first: time, second: slots } }
 }
 
+/// How many slots and how much time more `new` takes than `old`.
+#[inline]
+pub fn more(new: &Op, old: &Op, latency: Latency) -> (i32, i32) {
+    let time = |o: &Op| if o.insn == NOP { 0 } else { latency(o) as i32 };
+    (slots(&new.insn) as i32 - slots(&old.insn) as i32, time(new) - time(old))
+}
+
 /// The one number the chain walks by; `extra` is the performance cost relative to the original, in
 /// slots (or in the time of a plain operation).
 #[inline]

@@ -34,6 +34,17 @@ fn signed(bits: u32, v: u64) -> i64 {
     ((v << up) as i64) >> up
 }
 
+/// An array made lane by lane. [`std::array::from_fn`] and `map` are often not inlined, and then not
+/// vectorized either.
+#[inline(always)]
+pub(crate) fn lanes<const N: usize, T: Copy + Default>(f: impl Fn(usize) -> T) -> [T; N] {
+    let mut v = [T::default(); N];
+    for (i, x) in v.iter_mut().enumerate() {
+        *x = f(i);
+    }
+    v
+}
+
 impl<const N: usize> Lanes<N> {
     /// The same number in every lane.
     #[inline(always)]
@@ -44,26 +55,18 @@ impl<const N: usize> Lanes<N> {
     #[inline(always)]
     fn zip(&self, o: &Self, f: impl Fn(u64, u64) -> u64) -> Self {
         let mask = ones(self.bits);
-        let mut v = [0; N];
-        for (i, x) in v.iter_mut().enumerate() {
-            *x = f(self.v[i], o.v[i]) & mask;
-        }
-        Lanes { bits: self.bits, v }
+        Lanes { bits: self.bits, v: lanes(|i| f(self.v[i], o.v[i]) & mask) }
     }
 
     #[inline(always)]
     fn map(&self, bits: u32, f: impl Fn(u64) -> u64) -> Self {
         let mask = ones(bits);
-        Lanes { bits, v: self.v.map(|x| f(x) & mask) }
+        Lanes { bits, v: lanes(|i| f(self.v[i]) & mask) }
     }
 
     #[inline(always)]
     fn test(&self, o: &Self, f: impl Fn(u64, u64) -> bool) -> [u64; N] {
-        let mut v = [0; N];
-        for (i, x) in v.iter_mut().enumerate() {
-            *x = 0u64.wrapping_sub(u64::from(f(self.v[i], o.v[i])));
-        }
-        v
+        lanes(|i| 0u64.wrapping_sub(u64::from(f(self.v[i], o.v[i]))))
     }
 }
 
@@ -87,29 +90,96 @@ pub enum Stored {
 }
 
 /// Registers r0 … r10, and the history of events in the place of an eleventh.
-pub type Regs<const N: usize> = [[u64; N]; 12];
+pub const PLACES: usize = 12;
+
+/// Their values.
+pub type Regs<const N: usize> = [[u64; N]; PLACES];
+
+/// Where a machine keeps its registers.
+pub trait Registers<const N: usize> {
+    /// The value in a register.
+    fn read(&self, r: usize) -> &[u64; N];
+    /// Sets it.
+    fn write(&mut self, r: usize, v: [u64; N]);
+}
+
+impl<const N: usize> Registers<N> for Regs<N> {
+    #[inline(always)]
+    fn read(&self, r: usize) -> &[u64; N] {
+        &self[r]
+    }
+
+    #[inline(always)]
+    fn write(&mut self, r: usize, v: [u64; N]) {
+        self[r] = v;
+    }
+}
 
 /// Index of the history.
 pub const WORLD: usize = 11;
 
+/// Values that one operation can set: a register and the history.
+pub const SETS: usize = 2;
+
+/// Where each register's value is, among [`File`]'s values.
+pub type Map = [u16; PLACES];
+
+/// Registers, renamed: each operation has places of its own for what it sets, so that the state before
+/// an operation is a map of a few bytes. Values below `fresh` are those of the program before.
+pub struct File<'m, const N: usize> {
+    /// Values of the program before.
+    pub old: &'m [[u64; N]],
+    /// Values of this one.
+    pub new: &'m mut [[u64; N]],
+    /// First place of this program's values.
+    pub fresh: usize,
+    /// Where the registers are.
+    pub map: Map,
+    /// Where the next value goes.
+    pub next: usize,
+}
+
+impl<const N: usize> Registers<N> for File<'_, N> {
+    #[inline(always)]
+    fn read(&self, r: usize) -> &[u64; N] {
+        let at = usize::from(self.map[r]);
+        if at >= self.fresh { &self.new[at] } else { &self.old[at] }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, r: usize, v: [u64; N]) {
+        self.new[self.next] = v;
+        self.map[r] = self.next as u16;
+        self.next += 1;
+    }
+}
+
+impl<const N: usize> File<'_, N> {
+    /// Operation `i` begins.
+    #[inline(always)]
+    pub fn at(&mut self, i: usize) {
+        self.next = PLACES + SETS * i;
+    }
+}
+
 /// Registers over a memory.
-pub struct LaneMachine<'m, const N: usize, M> {
+pub struct LaneMachine<'m, const N: usize, M, R = Regs<N>> {
     /// Registers.
-    pub regs: Regs<N>,
+    pub regs: R,
     /// Memory.
     pub memory: &'m mut M,
 }
 
-impl<const N: usize, M> LaneMachine<'_, N, M> {
+impl<const N: usize, M, R: Registers<N>> LaneMachine<'_, N, M, R> {
     /// Notes an event in the history.
+    #[inline(never)]
     fn event(&mut self, what: u64, v: &[u64; N]) {
-        for (w, v) in self.regs[WORLD].iter_mut().zip(v) {
-            *w = mix(mix(*w, what), *v);
-        }
+        let w = *self.regs.read(WORLD);
+        self.regs.write(WORLD, lanes(|i| mix(mix(w[i], what), v[i])));
     }
 }
 
-impl<const N: usize, M: Memory<N>> Domain for LaneMachine<'_, N, M> {
+impl<const N: usize, M: Memory<N>, R: Registers<N>> Domain for LaneMachine<'_, N, M, R> {
     type V = Lanes<N>;
     /// All ones for true.
     type B = [u64; N];
@@ -188,19 +258,11 @@ impl<const N: usize, M: Memory<N>> Domain for LaneMachine<'_, N, M> {
     }
     #[inline(always)]
     fn concat(&mut self, high: &Lanes<N>, low: &Lanes<N>) -> Lanes<N> {
-        let mut v = low.v;
-        for (x, h) in v.iter_mut().zip(&high.v) {
-            *x |= h << low.bits;
-        }
-        Lanes { bits: high.bits + low.bits, v }
+        Lanes { bits: high.bits + low.bits, v: lanes(|i| low.v[i] | high.v[i] << low.bits) }
     }
     #[inline(always)]
     fn ite(&mut self, c: &[u64; N], a: &Lanes<N>, b: &Lanes<N>) -> Lanes<N> {
-        let mut v = [0; N];
-        for (i, x) in v.iter_mut().enumerate() {
-            *x = (a.v[i] & c[i]) | (b.v[i] & !c[i]);
-        }
-        Lanes { bits: a.bits, v }
+        Lanes { bits: a.bits, v: lanes(|i| (a.v[i] & c[i]) | (b.v[i] & !c[i])) }
     }
     #[inline(always)]
     fn eq(&mut self, a: &Lanes<N>, b: &Lanes<N>) -> [u64; N] {
@@ -217,32 +279,32 @@ impl<const N: usize, M: Memory<N>> Domain for LaneMachine<'_, N, M> {
     }
     #[inline(always)]
     fn not(&mut self, a: &[u64; N]) -> [u64; N] {
-        a.map(|x| !x)
+        lanes(|i| !a[i])
     }
 }
 
 /// `base + off` in every lane.
 #[inline(always)]
 fn address<const N: usize>(base: &Lanes<N>, off: i16) -> [u64; N] {
-    base.v.map(|x| x.wrapping_add(i64::from(off) as u64))
+    lanes(|i| base.v[i].wrapping_add(i64::from(off) as u64))
 }
 
-impl<const N: usize, M: Memory<N>> Machine for LaneMachine<'_, N, M> {
+impl<const N: usize, M: Memory<N>, R: Registers<N>> Machine for LaneMachine<'_, N, M, R> {
     type Stop = Infallible;
 
     #[inline(always)]
     fn get(&mut self, r: Reg) -> Result<Lanes<N>, Infallible> {
-        Ok(Lanes { bits: 64, v: self.regs[r.index()] })
+        Ok(Lanes { bits: 64, v: *self.regs.read(r.index()) })
     }
 
     #[inline(always)]
     fn set(&mut self, r: Reg, v: Lanes<N>) {
-        self.regs[r.index()] = v.v;
+        self.regs.write(r.index(), v.v);
     }
 
     #[inline(always)]
     fn load(&mut self, base: &Lanes<N>, off: i16, size: Size) -> Result<Lanes<N>, Infallible> {
-        Ok(self.memory.load(&address(base, off), size, &self.regs[WORLD]))
+        Ok(self.memory.load(&address(base, off), size, self.regs.read(WORLD)))
     }
 
     #[inline(always)]
@@ -264,7 +326,7 @@ impl<const N: usize, M: Memory<N>> Machine for LaneMachine<'_, N, M> {
         compare: Option<&Lanes<N>>,
     ) -> Result<Lanes<N>, Infallible> {
         let addr = address(base, off);
-        let old = self.memory.load(&addr, size, &self.regs[WORLD]);
+        let old = self.memory.load(&addr, size, self.regs.read(WORLD));
         let old = Lanes { bits: size.bits(), ..old };
         let new = atomic_new(self, op, &old, operand, compare);
         self.memory.store(&addr, size, &new);
@@ -308,13 +370,13 @@ impl<const N: usize, M: Memory<N>> Machine for LaneMachine<'_, N, M> {
             v = self.memory.symbol(link);
         }
         for r in op.insn.uses().iter() {
-            for (x, y) in v.iter_mut().zip(&self.regs[r.index()]) {
+            for (x, y) in v.iter_mut().zip(self.regs.read(r.index())) {
                 *x = mix(*x, *y);
             }
         }
         match op.insn {
             Insn::Mov { width: bpf_isa::Width::W32, dst, .. } | Insn::Alu { width: bpf_isa::Width::W32, dst, .. } => {
-                self.set(dst, Lanes { bits: 64, v: v.map(|x| x & ones(32)) });
+                self.set(dst, Lanes { bits: 64, v: lanes(|i| v[i] & ones(32)) });
             }
             _ => match op.insn.def() {
                 Some(dst) => self.set(dst, Lanes { bits: 64, v }),

@@ -9,6 +9,7 @@ pub mod canonical;
 pub mod chain;
 pub mod cost;
 pub mod counterexample;
+pub mod enumerate;
 pub mod inputs;
 pub mod lanes;
 pub mod portfolio;
@@ -18,6 +19,7 @@ pub mod rules;
 pub mod sandbox;
 pub mod settings;
 pub mod store;
+pub mod subset;
 pub mod typed;
 pub mod window;
 

@@ -325,6 +325,11 @@ impl Pool {
         true
     }
 
+    /// What the last proposal changed: places, and what stood there.
+    pub fn changes(&self) -> &[(usize, Op)] {
+        &self.undo
+    }
+
     /// Takes the last proposal back.
     pub fn take_back(&mut self, ops: &mut [Op]) {
         while let Some((at, op)) = self.undo.pop() {

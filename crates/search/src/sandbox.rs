@@ -10,7 +10,7 @@ use bpf_program::{FieldKind, Link, ProgKind, ctx_field};
 use rustc_hash::FxHashMap;
 
 use crate::inputs::{CTX_BYTES, Input};
-use crate::lanes::{Lanes, Memory, Stored, ones};
+use crate::lanes::{Lanes, Memory, Stored, lanes, ones};
 use crate::rng::mix;
 
 /// A byte may be read.
@@ -157,16 +157,14 @@ pub struct Sandbox<const N: usize> {
 
 #[inline(always)]
 fn read8(bytes: &[u8], at: usize) -> u64 {
-    match bytes.get(at..at + 8) {
-        Some(&[a, b, c, d, e, f, g, h]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => 0,
-    }
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 #[inline(always)]
 fn write8(bytes: &mut [u8], at: usize, v: u64) {
-    if let Some(b) = bytes.get_mut(at..at + 8) {
-        b.copy_from_slice(&v.to_le_bytes());
+    // An array, not a slice: a slice is copied by a call.
+    if let Some(b) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *b = v.to_le_bytes();
     }
 }
 
@@ -269,7 +267,7 @@ impl<const N: usize> Sandbox<N> {
     /// The eight bytes at these places.
     #[inline(always)]
     pub fn words(&self, at: &[u32; N]) -> [u64; N] {
-        at.map(|a| read8(&self.bytes, a as usize))
+        lanes(|l| read8(&self.bytes, at[l] as usize))
     }
 }
 
@@ -289,7 +287,8 @@ impl<const N: usize> Memory<N> for Sandbox<N> {
         let (at, faults) = self.locate(addr, size, READ);
         self.faults += faults;
         let mask = ones(size.bits());
-        Lanes { bits: size.bits(), v: self.words(&at).map(|x| x & mask) }
+        let words = self.words(&at);
+        Lanes { bits: size.bits(), v: lanes(|l| words[l] & mask) }
     }
 
     #[inline]

@@ -74,7 +74,9 @@ impl Case {
 /// A random instruction of every kind that computes, and accesses to the frame.
 fn any(rng: &mut Rng) -> Insn {
     let reg = |rng: &mut Rng| r(rng.below(10));
-    let src = |rng: &mut Rng| if rng.one_in(2) { Src::Reg(r(rng.below(10))) } else { Src::Imm(rng.bits() as i32 >> rng.below(32)) };
+    let src = |rng: &mut Rng| {
+        if rng.one_in(2) { Src::Reg(r(rng.below(10))) } else { Src::Imm(rng.bits() as i32 >> rng.below(32)) }
+    };
     let width = if rng.one_in(2) { Width::W32 } else { Width::W64 };
     let size = Size::ALL[rng.below(4)];
     let off = -8 * (1 + rng.below(6) as i16);
@@ -119,7 +121,13 @@ fn lanes_agree_with_the_interpreter() {
         // Half of the time, look at what is in the frame afterwards.
         if round % 2 == 0 {
             for i in 1..=6 {
-                code.push(Op::new(Insn::Load { size: Size::DW, sext: false, dst: r(i), base: Reg::R10, off: -8 * i as i16 }));
+                code.push(Op::new(Insn::Load {
+                    size: Size::DW,
+                    sext: false,
+                    dst: r(i),
+                    base: Reg::R10,
+                    off: -8 * i as i16,
+                }));
             }
         }
         let case = Case {
@@ -224,10 +232,8 @@ fn a_copy_by_bytes_becomes_wide() {
 
 #[test]
 fn the_same_seed_gives_the_same_result() {
-    let case = Case::new(
-        "r2 = r1\nr2 <<= 32\nr2 >>= 32\nr3 = r2\nr3 &= 255\nr2 += 4\nr2 += r3\nr2 -= 2",
-        live(&[2], &[]),
-    );
+    let case =
+        Case::new("r2 = r1\nr2 <<= 32\nr2 >>= 32\nr3 = r2\nr3 &= 255\nr2 += 4\nr2 += r3\nr2 -= 2", live(&[2], &[]));
     let run = |seed| {
         let mut chain = Chain::new(case.window(), SETTINGS[5], seed).expect("a window");
         let mut judge = |new: &[Op]| case.judge(new);
@@ -258,10 +264,7 @@ fn what_the_judge_refuses_is_never_returned() {
 #[test]
 fn a_counterexample_kills_its_candidate() {
     // Equal but for one value of r1 in four billion: random tests do not find it.
-    let case = Case::new(
-        "r2 = r1\nw2 ^= 305419896\nr3 = r2\nr3 += -1\nr3 >>= 63\nr4 = r3",
-        live(&[4], &[]),
-    );
+    let case = Case::new("r2 = r1\nw2 ^= 305419896\nr3 = r2\nr3 += -1\nr3 >>= 63\nr4 = r3", live(&[4], &[]));
     let zero = ops("r4 = 0");
     let Answer::Different(Some(d)) = case.judge(&zero) else { panic!("they differ for r1 = 0x12345678") };
     let w = case.window();
@@ -282,10 +285,7 @@ fn a_counterexample_kills_its_candidate() {
 
 #[test]
 fn the_search_for_that_value_learns() {
-    let case = Case::new(
-        "r2 = r1\nw2 ^= 305419896\nr3 = r2\nr3 += -1\nr3 >>= 63\nr4 = r3",
-        live(&[4], &[]),
-    );
+    let case = Case::new("r2 = r1\nw2 ^= 305419896\nr3 = r2\nr3 += -1\nr3 >>= 63\nr4 = r3", live(&[4], &[]));
     let mut chain = Chain::new(case.window(), SETTINGS[1], 1).expect("a window");
     let mut judge = |new: &[Op]| case.judge(new);
     let found = chain.run(Budget::proposals(300_000), &mut judge).cloned();

@@ -80,7 +80,7 @@ impl Fixture {
             .maps
             .iter()
             .map(|m| {
-                Map::create_with_flags(m.kind, m.key_size, m.value_size, m.max_entries, m.flags)
+                Map::create_with(m.kind, m.key_size, m.value_size, m.max_entries, m.flags, None)
                     .unwrap_or_else(|e| panic!("{}: {e}", self.name))
             })
             .collect();
