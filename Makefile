@@ -3,6 +3,7 @@
 # make bench   judge the optimizer from outside on the benchmark objects
 # make soak    the long version of the robustness tests, then the campaign (SOAK_MINUTES=60; goes on where it stopped)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
+# make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make lint    formatting and lints, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
@@ -37,6 +38,19 @@ bench: build
 	@test -f $(BENCH)/suite.py || { echo "no $(BENCH)/suite.py; say where with BENCH=DIR" >&2; exit 2; }
 	@status=0; for d in $(BENCH_DIRS); do echo "== $$d"; \
 	  python3 $(BENCH)/suite.py $$d --bin $(BPF_OPT) --verify --time-limit $(TIME_LIMIT) || status=1; done; exit $$status
+
+# The eight programs of the paper's Table 4 first.
+TABLE4 := $(foreach n,01 02 03 04 05 14 17 18 06 07 08 09 10 11 12 13 15 16,$(wildcard $(BENCH)/k2/$(n)-*.o))
+prove-times: setup
+	$(CARGO) run --release -q -p bpf-bench --bin prove-times -- $(BENCH_DIRS)
+table4: setup
+	$(CARGO) run --release -q -p bpf-bench --bin ablation -- $(TABLE4)
+table6: setup
+	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2
+table10: setup
+	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2
+proposals: setup
+	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2
 
 soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture
