@@ -62,7 +62,7 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
                 Some(q) if *q.function == *p.function => q.function.clone(),
                 _ => Arc::new(p.function.clone()),
             };
-            let mut options = p.options.clone();
+            let mut options = *p.options;
             options.limits.deadline = None;
             let (states, live) = (p.known.states.to_vec(), p.known.live.to_vec());
             v.push(Query { function, states, live, rewrite: p.rewrite.clone(), options });

@@ -1,6 +1,8 @@
 //! Windows of real programs, as the search gets them: what the passes have left.
 
 use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use bpf_driver::Unit;
 use bpf_facts::{Env, Facts, Live, Liveness, State};
@@ -44,6 +46,16 @@ impl Optimized {
     pub fn read(path: &Path) -> Result<Optimized, String> {
         let h = crate::harvest(path)?;
         let functions = h.functions.into_iter().map(|(_, after, _)| after).collect();
+        Ok(Optimized { name: h.name, unit: h.unit, functions })
+    }
+
+    /// Reads the object at `path` and leaves it as the compiler has made it.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read or is no BPF object.
+    pub fn untouched(path: &Path) -> Result<Optimized, String> {
+        let h = crate::harvest(path)?;
+        let functions = h.functions.into_iter().map(|(before, _, _)| before).collect();
         Ok(Optimized { name: h.name, unit: h.unit, functions })
     }
 
@@ -111,4 +123,14 @@ impl Optimized {
 
 fn breaks(i: &Insn) -> bool {
     matches!(i, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } | Insn::Opaque(_))
+}
+
+/// Time this thread has spent on a processor, where the system tells (Linux's `schedstat`); else the
+/// time since the first call. What else runs on the machine does not count.
+pub fn cpu_time() -> Duration {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let wall = FIRST.get_or_init(Instant::now).elapsed();
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = stat.and_then(|s| s.split_whitespace().next().and_then(|n| n.parse().ok()));
+    ns.map_or(wall, Duration::from_nanos)
 }

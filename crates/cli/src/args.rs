@@ -17,6 +17,7 @@ Examples:
   bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
+  bpf-opt rules verify                          prove again what earlier searches have learnt
 
 Exit codes:
   0    yes: written, equal, accepted, ran
@@ -128,6 +129,19 @@ No difference is no proof: `bpf-opt verify` proves.
 Exit codes: 0 no difference seen; 1 a difference (with the packet that shows it); 2 bad input or usage, or an
 object that does not load; 3 no right to load programs here, or nothing that could be run.";
 
+const RULES_HELP: &str = "\
+What a search has found for a window of code, or that it found nothing, is kept from run to run. A rule
+is never trusted: where it is applied, it is proven again.
+
+Examples:
+  bpf-opt rules list
+  bpf-opt rules verify                                prove every rule from its text
+  bpf-opt rules export rules.txt                      (`-`: standard output)
+  bpf-opt rules import rules.txt --cache other.redb
+  bpf-opt rules stats
+
+Exit codes: 0 done, all proven; 1 some rule could not be proven (verify); 2 bad input or usage.";
+
 /// Makes eBPF objects smaller and faster, and proves every change.
 ///
 /// Reads a compiled BPF object, finds better code for its programs, proves each change equal to what it
@@ -164,6 +178,9 @@ pub enum Command {
     /// Run two objects in this kernel on the same packets and compare what they do
     #[command(after_help = DIFFTEST_HELP)]
     Difftest(DifftestArgs),
+    /// What searches have learnt: list, prove again, share
+    #[command(after_help = RULES_HELP)]
+    Rules(RulesArgs),
 }
 
 /// Of `opt`.
@@ -199,6 +216,12 @@ pub struct OptArgs {
     /// Rules only: no search for what no rule finds (also where `--passes` names passes)
     #[arg(long)]
     pub no_search: bool,
+    /// Where what the search learns is kept [default: bpf-opt/rules.redb in the user's cache directory]
+    #[arg(long, value_name = "FILE")]
+    pub cache: Option<PathBuf>,
+    /// Neither use nor keep what searches have learned
+    #[arg(long, conflicts_with = "cache")]
+    pub no_cache: bool,
     /// With `--goal latency`: make up to N proven forms, measure them in this kernel, write the fastest to OUT
     /// and the others, in their order, beside it (`out.2.o`, `out.3.o` …)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
@@ -358,6 +381,44 @@ pub struct DifftestArgs {
     pub pcap: Option<PathBuf>,
 }
 
+/// Of `rules`.
+#[derive(Debug, Args)]
+pub struct RulesArgs {
+    /// What to do with the rules.
+    #[command(subcommand)]
+    pub command: RulesCommand,
+    /// The file they are in [default: bpf-opt/rules.redb in the user's cache directory]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub cache: Option<PathBuf>,
+}
+
+/// The commands of `rules`.
+#[derive(Debug, Subcommand)]
+pub enum RulesCommand {
+    /// Print all rules
+    List,
+    /// Prove every rule again, those of the cache or of a file with their text
+    Verify {
+        /// A file that `export` has written
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Write all rules as text
+    Export {
+        /// Where to (`-`: standard output)
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Add the rules of a file to the cache
+    Import {
+        /// A file that `export` has written
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Count them
+    Stats,
+}
+
 /// [`Goal`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GoalArg {
@@ -414,6 +475,11 @@ impl OptArgs {
             keep_debug: self.keep_debug,
             queries: None,
             search: !self.no_search && self.passes == PassSelection::All,
+            cache: match (&self.cache, self.no_cache) {
+                (_, true) => None,
+                (Some(path), _) => Some(path.clone()),
+                (None, _) => bpf_search::store::default_path(),
+            },
         }
     }
 }

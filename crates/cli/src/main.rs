@@ -17,6 +17,7 @@ mod load;
 mod opt;
 mod packets;
 mod progress;
+mod rules;
 mod run;
 mod verify;
 
@@ -53,6 +54,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Load(args) => load::run(args),
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
+        Command::Rules(args) => rules::run(args),
     };
     outcome.unwrap_or_else(|failure| {
         files::complain(&failure);

@@ -46,8 +46,9 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
     if options.search {
         observer.phase("searching");
-        let found =
-            watched(observer, &stop, || synthesis::run(&mut candidates, &unit, &wanted, &settings, options, observer));
+        let found = watched(observer, &stop, || {
+            synthesis::run(&mut candidates, &unit, &wanted, &settings, options, observer, &mut report.notes)
+        });
         if found.improved > 0 {
             for c in &candidates {
                 c.place(&mut object)?;

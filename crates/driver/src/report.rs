@@ -58,6 +58,8 @@ pub struct Options {
     pub queries: Option<bpf_prove::Recorder>,
     /// Search after the passes, for as long as the time allows and something may come of it.
     pub search: bool,
+    /// Where what the search learns is kept from run to run; `None`: nowhere.
+    pub cache: Option<std::path::PathBuf>,
 }
 
 impl Default for Options {
@@ -76,6 +78,7 @@ impl Default for Options {
             keep_debug: false,
             queries: None,
             search: false,
+            cache: None,
         }
     }
 }

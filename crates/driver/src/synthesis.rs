@@ -11,12 +11,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use bpf_facts::{Env, Facts, Live, Liveness, State};
+use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::Insn;
 use bpf_passes::{Engine, Settings, View};
 use bpf_program::{BlockId, Function, Op};
 use bpf_prove::{Cache, Known, Limits, Options as ProofOptions, Rewrite, Verdict};
-use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, Window};
+use bpf_search::canonical::{Problem, Renaming, canonical};
+use bpf_search::enumerate::{Effort, enumerate};
+use bpf_search::rules::{Answered, problem_text};
+use bpf_search::store::Store;
+use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, Window, cost};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::candidate::Candidate;
@@ -29,10 +33,16 @@ use crate::unit::Unit;
 const LONGEST: usize = 12;
 /// Distance of overlapping windows.
 const STRIDE: usize = 5;
-/// Proposals for each open window, round by round. Windows that change start over.
+/// Candidates for each open window, round by round. Windows that change start over.
 const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 1_048_576];
+/// Slots up to which the enumerator tries, at each of these.
+const SHORT: [usize; 4] = [2, 3, 3, 4];
+/// Steps of the enumerator for each candidate of the chain's budget, at most.
+const STEPS: u64 = 8;
 /// Rounds at most: each but the last few improves something.
 const MAX_ROUNDS: usize = 60;
+/// Effort of a window that is known to be as short as can be.
+const SETTLED: u64 = u64::MAX;
 
 /// What the search did, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -41,8 +51,22 @@ pub struct SearchReport {
     pub windows: usize,
     /// Windows improved.
     pub improved: usize,
-    /// Candidates tried.
+    /// Windows shown to be as short as the enumerator's instructions allow.
+    pub settled: usize,
+    /// Windows improved by the enumerator, by a chain, by a remembered rule.
+    pub by_enumerator: usize,
+    /// See `by_enumerator`.
+    pub by_chain: usize,
+    /// See `by_enumerator`.
+    pub by_rule: usize,
+    /// Windows whose answer was remembered, and those whose was not.
+    pub rule_hits: usize,
+    /// See `rule_hits`.
+    pub rule_misses: usize,
+    /// Candidates the chains tried.
     pub proposals: u64,
+    /// Instructions the enumerator ran.
+    pub steps: u64,
     /// Candidates that went to the prover.
     pub judged: u64,
     /// Candidates known to be refused without asking again.
@@ -57,20 +81,32 @@ struct Item {
     block: BlockId,
     start: usize,
     end: usize,
+    /// What the window is, apart from accidents; `None`: it cannot be remembered.
+    canonical: Option<(Problem, Renaming)>,
     key: u64,
     class: u64,
+    /// Candidates to try now.
     effort: u64,
+    /// Those and all before.
+    total: u64,
+    /// How often it has been looked at before.
+    level: usize,
+    /// What is remembered of it.
+    rule: Option<Answered>,
 }
 
-/// What is known about a window from earlier rounds.
-#[derive(Default)]
+/// What is known from earlier rounds.
 struct Memory {
-    /// Proposals spent on a window, by its key.
+    /// Candidates tried on a window, by its key.
     spent: FxHashMap<u64, u64>,
-    /// Improvements and proposals of windows of a class.
+    /// Improvements and candidates of windows of a class.
     classes: FxHashMap<u64, (f64, f64)>,
+    /// Improvements and cost of the enumerator and of the chains.
+    searchers: [(f64, f64); 2],
     /// Which settings paid.
     payoff: Payoff,
+    /// Rules from this run and earlier ones.
+    store: Store,
 }
 
 impl Memory {
@@ -79,6 +115,13 @@ impl Memory {
         // Without experience: one in a hundred windows at the first effort.
         let (gain, cost) = self.classes.get(&class).copied().unwrap_or_default();
         (gain + 0.01) / (cost + EFFORT[0] as f64)
+    }
+
+    /// Steps of the enumerator for a budget of candidates: more where it has paid, and never nothing.
+    fn steps(&self, effort: u64) -> u64 {
+        let rate = |i: usize| (self.searchers[i].0 + 1.0) / (self.searchers[i].1 + 1e6);
+        let share = rate(0) / (rate(0) + rate(1));
+        (effort as f64 * STEPS as f64 * share.clamp(0.1, 1.0)) as u64
     }
 }
 
@@ -90,45 +133,85 @@ pub(crate) fn run(
     settings: &Settings,
     options: &Options,
     observer: &dyn Observer,
+    notes: &mut Vec<String>,
 ) -> SearchReport {
     let started = Instant::now();
     let mut report = SearchReport::default();
-    let mut memory = Memory::default();
+    let store = options.cache.as_deref().map_or_else(Store::in_memory, Store::open);
+    let (spent, classes) = Default::default();
+    let mut memory = Memory { spent, classes, searchers: [(0.0, 0.0); 2], payoff: Payoff::default(), store };
     for _ in 0..MAX_ROUNDS {
         if over(settings) {
             break;
         }
         let analyses: Vec<Option<Analysis>> = analyze(candidates, unit, wanted, options.jobs);
-        let mut items = open_windows(&analyses, unit, settings, &memory);
+        let mut items = open_windows(&analyses, unit, settings, &mut memory);
         if items.is_empty() {
             break;
         }
-        items.sort_by(|a, b| memory.rate(b.class).total_cmp(&memory.rate(a.class)).then(a.effort.cmp(&b.effort)));
+        items.sort_by(|a, b| memory.rate(b.class).total_cmp(&memory.rate(a.class)).then(a.total.cmp(&b.total)));
         report.windows += items.len();
         let results = look(&items, &analyses, unit, settings, options, observer, &memory, started);
         let mut found: Vec<(Item, Found)> = Vec::new();
         let base = memory.payoff.clone();
         for (item, result) in items.into_iter().zip(results) {
-            let Some((best, progress, payoff)) = result else { continue };
-            *memory.spent.entry(item.key).or_default() += item.effort;
-            let class = memory.classes.entry(item.class).or_default();
-            class.0 += f64::from(u8::from(best.is_some()));
-            class.1 += progress.proposals as f64;
-            memory.payoff.learn(&payoff, &base);
-            report.proposals += progress.proposals;
-            report.judged += progress.judged;
-            report.remembered += progress.remembered;
-            found.extend(best.map(|b| (item, b)));
+            let Some(outcome) = result else { continue };
+            note(&item, &outcome, &base, &mut memory, &mut report);
+            found.extend(outcome.found.map(|b| (item, b)));
         }
-        let applied = apply(candidates, analyses, found, unit, settings, options.jobs);
+        let applied = apply(candidates, &analyses, &found, unit, settings, options.jobs);
         report.improved += applied;
         if applied > 0 {
-            let saved = candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum();
-            observer.saved(saved);
+            observer.saved(candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum());
         }
+        memory.store.flush();
     }
+    notes.append(&mut memory.store.notes);
     report.seconds = started.elapsed().as_secs_f64();
     report
+}
+
+/// Learns from what came of a window.
+fn note(item: &Item, outcome: &Outcome, base: &Payoff, memory: &mut Memory, report: &mut SearchReport) {
+    let gained = f64::from(u8::from(outcome.found.is_some()));
+    memory.spent.insert(item.key, if outcome.settled { SETTLED } else { item.total });
+    let class = memory.classes.entry(item.class).or_default();
+    class.0 += gained;
+    class.1 += item.effort as f64;
+    *(if item.rule.is_some() { &mut report.rule_hits } else { &mut report.rule_misses }) += 1;
+    report.settled += usize::from(outcome.settled && !outcome.remembered);
+    match outcome.found.as_ref().map(|f| f.by) {
+        Some(BY_RULE) => report.by_rule += 1,
+        Some(BY_ENUMERATOR) => report.by_enumerator += 1,
+        Some(_) => report.by_chain += 1,
+        None => {}
+    }
+    report.proposals += outcome.progress.proposals;
+    report.steps += outcome.steps;
+    report.judged += outcome.progress.judged;
+    report.remembered += outcome.progress.remembered;
+    if outcome.remembered {
+        return;
+    }
+    memory.payoff.learn(&outcome.payoff, base);
+    let by_enumerator = outcome.found.as_ref().is_some_and(|f| f.by == BY_ENUMERATOR);
+    memory.searchers[0].0 += gained * f64::from(u8::from(by_enumerator));
+    memory.searchers[0].1 += outcome.steps as f64 / STEPS as f64;
+    memory.searchers[1].0 += gained * f64::from(u8::from(!by_enumerator));
+    memory.searchers[1].1 += outcome.progress.proposals as f64;
+    if !outcome.complete {
+        return;
+    }
+    let Some((problem, renaming)) = &item.canonical else { return };
+    let with = outcome.found.as_ref().map(|f| renaming.to_canonical(&f.with));
+    // What does not fit the form cannot be remembered, and that nothing was found would be wrong.
+    if matches!(with, Some(None)) {
+        return;
+    }
+    let by = outcome.found.as_ref().map_or("", |f| f.by).to_owned();
+    let effort = if outcome.settled { SETTLED } else { item.total };
+    let excluded = outcome.exhausted.and_then(|n| u32::try_from(n).ok());
+    memory.store.record(problem, Answered { with: with.flatten(), by, effort, excluded });
 }
 
 fn over(settings: &Settings) -> bool {
@@ -162,7 +245,7 @@ fn analyze(candidates: &[Candidate], unit: &Unit, wanted: &[bool], jobs: usize) 
 }
 
 /// The windows on which more effort may be spent.
-fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings, memory: &Memory) -> Vec<Item> {
+fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings, memory: &mut Memory) -> Vec<Item> {
     let mut items = Vec::new();
     for (candidate, analysis) in analyses.iter().enumerate() {
         let Some(a) = analysis else { continue };
@@ -172,21 +255,50 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                     continue;
                 };
                 for (start, end) in stretches(view.ops) {
-                    let key = key(&view.ops[start..end], &view.states[start], &view.live[end], candidate);
+                    let window = window(&view, start, end, settings);
+                    let key = key(&window, candidate);
                     let spent = memory.spent.get(&key).copied().unwrap_or(0);
                     let mut total = 0;
-                    let Some(effort) = EFFORT.iter().copied().find(|e| {
-                        total += e;
-                        total > spent
-                    }) else {
-                        continue;
-                    };
-                    items.push(Item { candidate, block, start, end, key, class: class(&view.ops[start..end]), effort });
+                    let next = EFFORT.iter().enumerate().find_map(|(level, effort)| {
+                        total += effort;
+                        (total > spent).then_some((level, *effort))
+                    });
+                    let Some((level, effort)) = next else { continue };
+                    let canonical = canonical(&window);
+                    let rule = canonical.as_ref().and_then(|(p, _)| memory.store.look_up(p));
+                    let class = class(window.old);
+                    items.push(Item {
+                        candidate,
+                        block,
+                        start,
+                        end,
+                        canonical,
+                        key,
+                        class,
+                        effort,
+                        total,
+                        level,
+                        rule,
+                    });
                 }
             }
         });
     }
     items
+}
+
+/// The window at these operations.
+fn window<'a>(view: &'a View<'a>, start: usize, end: usize, settings: &Settings) -> Window<'a> {
+    Window {
+        kind: view.f.kind,
+        env: view.env,
+        before: &view.states[start],
+        old: &view.ops[start..end],
+        live: &view.live[end],
+        cpu: settings.cpu,
+        size: settings.size,
+        deadline: settings.deadline,
+    }
 }
 
 /// Overlapping windows between calls.
@@ -216,7 +328,8 @@ fn stretches(ops: &[Op]) -> Vec<(usize, usize)> {
 }
 
 /// Identity of a window with what matters around it.
-fn key(ops: &[Op], before: &State, live: &Live, candidate: usize) -> u64 {
+fn key(w: &Window, candidate: usize) -> u64 {
+    let (ops, before, live) = (w.old, w.before, w.live);
     let mut h = FxHasher::default();
     candidate.hash(&mut h);
     for o in ops {
@@ -242,7 +355,21 @@ fn class(ops: &[Op]) -> u64 {
     loads | stores << 2 | shifts << 4 | moves << 6 | (ops.len() as u64 / 4) << 8
 }
 
-type Outcome = Option<(Option<Found>, Progress, Payoff)>;
+/// What came of a window.
+struct Outcome {
+    found: Option<Found>,
+    /// The answer was remembered.
+    remembered: bool,
+    /// Nothing shorter exists among the enumerator's instructions.
+    settled: bool,
+    /// The effort was spent in full.
+    complete: bool,
+    /// No replacement of so many slots exists among the enumerator's instructions.
+    exhausted: Option<usize>,
+    steps: u64,
+    progress: Progress,
+    payoff: Payoff,
+}
 
 /// Searches all windows; `None` for those not reached in time.
 #[allow(clippy::too_many_arguments)]
@@ -255,8 +382,8 @@ fn look(
     observer: &dyn Observer,
     memory: &Memory,
     started: Instant,
-) -> Vec<Outcome> {
-    let results: Vec<Mutex<Outcome>> = items.iter().map(|_| Mutex::new(None)).collect();
+) -> Vec<Option<Outcome>> {
+    let results: Vec<Mutex<Option<Outcome>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let open = AtomicUsize::new(items.len());
     let proposals = AtomicU64::new(0);
     pool::each(options.jobs, items.iter().zip(&results), |(item, result)| {
@@ -264,13 +391,12 @@ fn look(
             return;
         }
         let Some(a) = &analyses[item.candidate] else { return };
-        let seed = options.seed ^ item.key;
-        let search = || unit.with_env(|env| search_one(item, a, env, settings, seed, memory.payoff.clone()));
+        let search = || unit.with_env(|env| search_one(item, a, env, settings, options.seed, memory));
         // A searcher that breaks has found nothing.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(search)).ok().flatten();
         let left = open.fetch_sub(1, Ordering::Relaxed) - 1;
-        if let Some((_, p, _)) = &outcome {
-            let all = proposals.fetch_add(p.proposals, Ordering::Relaxed) + p.proposals;
+        if let Some(o) = &outcome {
+            let all = proposals.fetch_add(o.progress.proposals, Ordering::Relaxed) + o.progress.proposals;
             observer.searching(left, all as f64 / started.elapsed().as_secs_f64().max(1e-3));
         }
         if let Ok(mut r) = result.lock() {
@@ -280,38 +406,96 @@ fn look(
     results.into_iter().map(|r| r.into_inner().ok().flatten()).collect()
 }
 
-fn search_one(item: &Item, a: &Analysis, env: &Env, settings: &Settings, seed: u64, mut payoff: Payoff) -> Outcome {
+fn search_one(
+    item: &Item,
+    a: &Analysis,
+    env: &Env,
+    settings: &Settings,
+    seed: u64,
+    memory: &Memory,
+) -> Option<Outcome> {
     let view = View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?;
-    let window = Window {
-        kind: a.function.kind,
-        env,
-        before: &view.states[item.start],
-        old: &view.ops[item.start..item.end],
-        live: &view.live[item.end],
-        cpu: settings.cpu,
-        size: settings.size,
-        deadline: settings.deadline,
-    };
+    let window = window(&view, item.start, item.end, settings);
     let known = Known { states: &view.states, live: &view.live };
     let limits = Limits { deadline: settings.deadline, ..settings.limits };
     let proof =
         ProofOptions { limits, strict_shared_memory: settings.strict_shared_memory, switches: settings.switches };
     let mut cache = Cache::new();
-    let mut judge = |new: &[Op]| {
-        let rewrite = rewrite(item, new.to_vec());
-        match cache.prove(&a.function, env, &known, rewrite, &proof) {
-            Ok(_) => Answer::Equal,
-            Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
-            Err(_) => Answer::Unknown,
+    let mut judge = |new: &[Op]| match cache.prove(&a.function, env, &known, rewrite(item, new.to_vec()), &proof) {
+        Ok(_) => Answer::Equal,
+        Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
+        Err(_) => Answer::Unknown,
+    };
+    let mut out = Outcome {
+        found: None,
+        remembered: false,
+        settled: false,
+        complete: true,
+        exhausted: None,
+        steps: 0,
+        progress: Progress::default(),
+        payoff: memory.payoff.clone(),
+    };
+    if let (Some(rule), Some((_, renaming))) = (&item.rule, &item.canonical) {
+        // The rule says what a search would find with this effort, and saves it.
+        let known = |out: Outcome| Some(Outcome { remembered: true, settled: rule.effort == SETTLED, ..out });
+        match &rule.with {
+            Some(with) if rule.effort <= item.total || rule.effort == SETTLED => {
+                let instance = renaming.to_window(with);
+                if let Some(with) = instance
+                    && matches!(judge(&with), Answer::Equal)
+                {
+                    let cost = cost::of(&with, settings.size, cost::latency);
+                    out.found = Some(Found { with, cost, by: BY_RULE });
+                    return known(out);
+                }
+            }
+            Some(_) => return known(out),
+            None if rule.effort >= item.total => return known(out),
+            None => {}
         }
-    };
-    let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, seed) else {
-        return Some((None, Progress::default(), payoff));
-    };
+    }
+    let steps = memory.steps(item.effort);
+    let effort = Effort { slots: SHORT[item.level.min(SHORT.len() - 1)], steps };
+    let short = enumerate(&window, &mut judge, cost::latency, effort);
+    out.steps = short.steps;
+    out.exhausted = short.exhausted_to;
+    let slots: usize = window.old.iter().map(|o| o.insn.slots()).sum();
+    let excluded = short.exhausted_to.map_or(0, |n| n + 1);
+    match short.found {
+        // It is the shortest: lengths are tried in their order.
+        Some(f) if settings.size => {
+            out.settled = f.with.iter().map(|o| o.insn.slots()).sum::<usize>() <= excluded;
+            out.found = Some(Found { by: BY_ENUMERATOR, ..f });
+            return Some(out);
+        }
+        found => out.found = found.map(|f| Found { by: BY_ENUMERATOR, ..f }),
+    }
+    if settings.size && excluded >= slots {
+        out.settled = true;
+        return Some(out);
+    }
+    // A seed that depends on what the window is, not on where it stands.
+    let mut h = FxHasher::default();
+    (seed, item.total).hash(&mut h);
+    item.canonical.as_ref().map(|(p, _)| problem_text(p)).hash(&mut h);
+    let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
     let budget = Budget { proposals: item.effort, deadline: settings.deadline };
-    let found = portfolio.run(budget, &mut payoff, &mut judge).cloned();
-    Some((found, portfolio.progress(), payoff))
+    let found = portfolio.run(budget, &mut out.payoff, &mut judge).cloned();
+    out.progress = portfolio.progress();
+    out.complete = out.progress.proposals >= item.effort;
+    if let Some(f) = found
+        && out.found.as_ref().is_none_or(|e| f.cost < e.cost)
+    {
+        out.found = Some(f);
+    }
+    Some(out)
 }
+
+/// Who found something.
+const BY_RULE: &str = "rule";
+/// See [`BY_RULE`].
+const BY_ENUMERATOR: &str = "enumerator";
 
 fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
     Rewrite { block: item.block, start: item.start, end: item.end, with, term: None, by: "search" }
@@ -320,15 +504,13 @@ fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
 /// Applies what was found, each proven anew, then lets the passes run; the number of windows improved.
 fn apply(
     candidates: &mut Vec<Candidate>,
-    analyses: Vec<Option<Analysis>>,
-    found: Vec<(Item, Found)>,
+    analyses: &[Option<Analysis>],
+    found: &[(Item, Found)],
     unit: &Unit,
     settings: &Settings,
     jobs: usize,
 ) -> usize {
     let applied = AtomicUsize::new(0);
-    let analyses = &analyses;
-    let found = &found;
     each_candidate(candidates, unit, settings, jobs, |c| {
         // Candidates are in the order of their functions.
         let (Some(a), Some(f)) = (&analyses[c.id], &mut c.function) else { return };

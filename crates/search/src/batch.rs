@@ -279,15 +279,15 @@ fn build<const N: usize>(
         .max()
         .unwrap_or(0);
     let misaligned = (0..N).any(|l| {
-        logs[l]
-            .iter()
-            .any(|a| a.field.is_none() && in_frame(l, a) && (inputs[l].frame - a.addr) % u64::from(a.size.bytes()) != 0)
+        logs[l].iter().any(|a| {
+            a.field.is_none() && in_frame(l, a) && !(inputs[l].frame - a.addr).is_multiple_of(u64::from(a.size.bytes()))
+        })
     });
     let frame_at = TRASH as u64;
     let mut lanes: Vec<Vec<(u64, u64, u64)>> = Vec::new();
     let mut longest = 0;
-    for l in 0..N {
-        let mut ranges: Vec<(u64, u64)> = logs[l]
+    for (l, log) in logs.iter().enumerate() {
+        let mut ranges: Vec<(u64, u64)> = log
             .iter()
             .filter(|a| a.field.is_none() && !in_frame(l, a))
             .map(|a| (a.addr, a.addr.wrapping_add(u64::from(a.size.bytes()))))

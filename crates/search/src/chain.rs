@@ -187,7 +187,8 @@ impl<'a> Chain<'a> {
         let end = self.progress.proposals + budget.proposals;
         while self.progress.proposals < end {
             let n = self.progress.proposals;
-            if n % CLOCK == 0 && budget.deadline.or(self.window.deadline).is_some_and(|d| Instant::now() >= d) {
+            if n.is_multiple_of(CLOCK) && budget.deadline.or(self.window.deadline).is_some_and(|d| Instant::now() >= d)
+            {
                 break;
             }
             if n % EPISODE == EPISODE - 1 {

@@ -84,6 +84,9 @@ const PSEUDO: [(Imm64Kind, &str); 6] = [
     (Imm64Kind::MapIdxValue, "map_idx_value"),
 ];
 
+/// Where nobody is said to have found it.
+const NOBODY: &str = "nobody";
+
 fn spell<K: PartialEq + Copy>(table: &[(K, &'static str)], k: K) -> &'static str {
     table.iter().find(|(x, _)| *x == k).map_or("?", |(_, s)| s)
 }
@@ -135,7 +138,7 @@ pub fn answer_text(a: &Answered) -> String {
             ops_text(&mut t, ops);
         }
     }
-    let _ = write!(t, "  by {}, effort {}", if a.by.is_empty() { "nobody" } else { &a.by }, a.effort);
+    let _ = write!(t, "  by {}, effort {}", if a.by.is_empty() { NOBODY } else { &a.by }, a.effort);
     if let Some(n) = a.excluded {
         let _ = write!(t, ", excluded up to {n}");
     }
@@ -305,7 +308,7 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             _ => return Err("expected `becomes` or `unsolved`".into()),
         };
         let mut parts = by.strip_prefix("by ").ok_or("expected `by`")?.split(", ");
-        answer.by = parts.next().unwrap_or("").to_owned();
+        answer.by = parts.next().filter(|by| *by != NOBODY).unwrap_or("").to_owned();
         for part in parts {
             if let Some(n) = part.strip_prefix("effort ") {
                 answer.effort = int(n)?;

@@ -183,10 +183,13 @@ impl<const N: usize> Sandbox<N> {
         let mut at = [0u32; N];
         let mut found = false;
         for s in &self.segments {
+            let askew = if s.aligned { n - 1 } else { 0 };
             let mut inside = true;
             for l in 0..N {
                 let d = addr[l].wrapping_sub(s.start[l]);
-                inside &= d < s.len[l] && s.len[l] - d >= n && !(s.aligned && (s.len[l] - d) % n != 0);
+                // What is beyond the end has a negative rest, which as a number is too large.
+                let rest = s.len[l].wrapping_sub(d);
+                inside &= rest <= s.len[l] && rest >= n && rest & askew == 0;
                 at[l] = s.at[l].wrapping_add(d as u32);
             }
             if inside {
@@ -215,7 +218,9 @@ impl<const N: usize> Sandbox<N> {
         let at = std::array::from_fn(|l| {
             let place = self.segments.iter().find_map(|s| {
                 let d = addr[l].wrapping_sub(s.start[l]);
-                let inside = d < s.len[l] && s.len[l] - d >= n && !(s.aligned && (s.len[l] - d) % n != 0);
+                let rest = s.len[l].wrapping_sub(d);
+                let askew = if s.aligned { n - 1 } else { 0 };
+                let inside = rest <= s.len[l] && rest >= n && rest & askew == 0;
                 inside.then(|| s.at[l].wrapping_add(d as u32))
             });
             match place.filter(|a| want & !read8(&self.may, *a as usize) == 0) {

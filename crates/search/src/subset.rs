@@ -18,7 +18,7 @@ pub struct Subset {
 }
 
 /// Most constants of one kind that are tried.
-const MOST: usize = 12;
+const MOST: usize = 16;
 
 /// Values on the tests, for guessing constants.
 pub struct Values<'a> {
@@ -259,18 +259,16 @@ impl Maker<'_, '_> {
                 immediates.iter().for_each(|a| v.extend(immediates.iter().flat_map(|b| [a | b, a ^ b])));
             }
             AluOp::Add | AluOp::Sub => {
-                v.extend(&immediates);
-                let sums = immediates.iter().flat_map(|a| immediates.iter().flat_map(move |b| [a + b, a - b]));
-                v.extend(sums);
-                v.push(immediates.iter().sum());
                 // What is between an available value and a wanted one.
-                for (r, want) in values.want.iter().filter(|(r, _)| *r == dst.index()) {
-                    let _ = r;
+                for (_, want) in values.want.iter().filter(|(r, _)| *r == dst.index()) {
                     for have in values.start.iter().take(11) {
                         let d = agreed(want.iter().zip(have).map(|(w, h)| w.wrapping_sub(*h)));
                         v.extend(d.map(|d| if op == AluOp::Add { d as i64 } else { (d as i64).wrapping_neg() }));
                     }
                 }
+                v.extend(&immediates);
+                v.push(immediates.iter().sum());
+                v.extend(immediates.iter().flat_map(|a| immediates.iter().flat_map(move |b| [a + b, a - b])));
             }
             AluOp::Mul => {
                 v.extend(&immediates);

@@ -1,9 +1,9 @@
-//! How many proposals a chain makes per second on one core, proofs included, on real windows.
+//! How many proposals a chain makes per second of processor time, proofs included, on real windows.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bpf_bench::windows::Optimized;
+use bpf_bench::windows::{Optimized, cpu_time};
 use bpf_bench::{deep, objects, quantile};
 use bpf_prove::Cache;
 use bpf_search::{Budget, Chain, Progress, Setting};
@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<(), String> {
             for p in places.iter().step_by(step) {
                 let window = o.window(env, p);
                 let mut cache = Cache::new();
-                let started = Instant::now();
+                let (started, cpu) = (Instant::now(), cpu_time());
                 let Some(mut chain) = Chain::new(window, setting, args.seed) else {
                     untested += 1;
                     continue;
@@ -84,7 +84,7 @@ fn run(args: &Args) -> Result<(), String> {
                 };
                 let best = chain.run(Budget { proposals: u64::MAX >> 1, deadline }, &mut judge).cloned();
                 let n = chain.progress;
-                let rate = n.proposals as f64 / started.elapsed().as_secs_f64();
+                let rate = n.proposals as f64 / (cpu_time() - cpu).as_secs_f64();
                 own.push(rate);
                 sum.add(&n);
                 let before: u32 = window.old.iter().map(|o| o.insn.slots() as u32).sum();

@@ -1,0 +1,144 @@
+//! `bpf-opt rules`: what the searches of earlier runs have learnt, as text one can read, prove and share.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use bpf_prove::{Limits, Verdict};
+use bpf_search::rules::{Rule, parse};
+use bpf_search::store::{Store, default_path};
+
+use crate::args::{RulesArgs, RulesCommand};
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+
+/// Runs the command.
+pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
+    let path = match args.cache.clone().or_else(default_path) {
+        Some(path) => path,
+        None => return Err(Failure::bad_input("no home directory to look for rules in").with_hint("give --cache PATH")),
+    };
+    match &args.command {
+        RulesCommand::List => {
+            files::print(&text(&open(path, true)?.rules()));
+            Ok(exit::YES)
+        }
+        RulesCommand::Export { file } => {
+            let destination = Destination::or_stdout(file)?;
+            destination.write(text(&open(path, true)?.rules()).as_bytes(), None)?;
+            Ok(exit::YES)
+        }
+        RulesCommand::Import { file } => import(path, file),
+        RulesCommand::Verify { file: Some(file) } => Ok(verify(&read(file)?)),
+        RulesCommand::Verify { file: None } => Ok(verify(&open(path, true)?.rules())),
+        RulesCommand::Stats => {
+            let rules = open(path.clone(), true)?.rules();
+            files::print(&stats(&path, &rules));
+            Ok(exit::YES)
+        }
+    }
+}
+
+/// The store; a file that is not there is an error where it is all the command is about.
+fn open(path: PathBuf, needed: bool) -> Result<Store, Failure> {
+    if needed && !path.exists() {
+        let failure = Failure::bad_input(format!("{}: there are no rules", path.display()));
+        return Err(failure.with_hint("`bpf-opt opt` makes them; --cache names another file"));
+    }
+    let store = Store::open(&path);
+    if needed && store.is_empty() && !store.notes.is_empty() {
+        return Err(Failure::bad_input(store.notes.join("\n")));
+    }
+    Ok(store)
+}
+
+fn text(rules: &[Rule]) -> String {
+    rules.iter().map(Rule::text).collect::<Vec<_>>().join("\n")
+}
+
+fn read(file: &std::path::Path) -> Result<Vec<Rule>, Failure> {
+    let text = String::from_utf8(files::read(file)?)
+        .map_err(|_| Failure::bad_input(format!("{}: is not a text of rules", file.display())))?;
+    parse(&text).map_err(|e| Failure::bad_input(format!("{}: {e}", file.display())))
+}
+
+fn import(path: PathBuf, file: &std::path::Path) -> Result<u8, Failure> {
+    let rules = read(file)?;
+    let mut store = open(path, false)?;
+    let kept = rules.iter().filter(|r| store.record(&r.problem, r.answer.clone())).count();
+    if !store.flush() {
+        return Err(Failure::bad_input(store.notes.join("\n")));
+    }
+    store.notes.iter().for_each(|n| files::complain(format!("bpf-opt: warning: {n}")));
+    files::print(&format!("{kept} of {} rules taken; the others were known as well or better\n", rules.len()));
+    Ok(exit::YES)
+}
+
+/// Proves every rule again from its text.
+fn verify(rules: &[Rule]) -> u8 {
+    let options = bpf_prove::Options {
+        limits: Limits { conflicts: 100_000, work: 50_000_000, ..Limits::default() },
+        ..bpf_prove::Options::default()
+    };
+    let (mut proven, mut unsolved, mut failed, mut undecided) = (0, 0, 0, 0);
+    for rule in rules {
+        let Some(with) = &rule.answer.with else {
+            unsolved += 1;
+            continue;
+        };
+        let why = match rule.problem.prove(with, &options) {
+            Verdict::Equal => {
+                proven += 1;
+                continue;
+            }
+            Verdict::Different(_) => {
+                failed += 1;
+                "is WRONG: the two differ".to_owned()
+            }
+            Verdict::Unknown(why) => {
+                undecided += 1;
+                format!("is not proven: {why}")
+            }
+        };
+        files::print(&format!("# this rule {why}\n{}\n", rule.text()));
+    }
+    files::print(&format!(
+        "{proven} rules proven, {failed} wrong, {undecided} not decided; {unsolved} problems without a replacement\n"
+    ));
+    // A rule that is not shown to hold fails the command, whatever the reason.
+    if failed + undecided == 0 { exit::YES } else { exit::NO }
+}
+
+fn stats(path: &std::path::Path, rules: &[Rule]) -> String {
+    let slots = |ops: &[bpf_program::Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
+    let solved: Vec<(usize, usize)> =
+        rules.iter().filter_map(|r| Some((slots(&r.problem.old), slots(r.answer.with.as_ref()?)))).collect();
+    let optimal = rules.iter().filter(|r| match (&r.answer.with, r.answer.excluded) {
+        (Some(w), Some(n)) => n as usize + 1 >= slots(w),
+        (None, Some(n)) => n as usize + 1 >= slots(&r.problem.old),
+        (_, None) => false,
+    });
+    let mut by: Vec<(&str, usize)> = Vec::new();
+    for r in rules.iter().filter(|r| r.answer.with.is_some()) {
+        match by.iter_mut().find(|(name, _)| *name == r.answer.by) {
+            Some((_, n)) => *n += 1,
+            None => by.push((&r.answer.by, 1)),
+        }
+    }
+    by.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
+    let mut t = String::new();
+    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+    let _ = writeln!(t, "{}: {bytes} bytes", path.display());
+    let _ = writeln!(
+        t,
+        "{} problems, {} with a replacement, {} of them known to be shortest",
+        rules.len(),
+        solved.len(),
+        optimal.count()
+    );
+    let (old, new) = solved.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
+    let _ = writeln!(t, "{old} slots become {new} where there is a replacement");
+    for (name, n) in by {
+        let _ = writeln!(t, "found by {}: {n}", if name.is_empty() { "nobody" } else { name });
+    }
+    t
+}

@@ -1,0 +1,87 @@
+//! `bpf-opt rules` from outside.
+mod common;
+
+use std::fs;
+
+use common::bpf_opt;
+
+const GOOD: &str = "\
+rule cpu v3 goal size
+  assume r0: number
+  code
+    r0 <<= 0x20
+    r0 >>= 0x20
+  live r0
+  becomes
+    w0 = w0
+  by hand, effort 3, excluded up to 0
+end
+";
+
+/// Right only for small numbers; and nothing says that they are.
+const WRONG: &str = "\
+rule cpu v3 goal size
+  assume r0: number
+  code
+    r0 &= 0xff
+  live r0
+  becomes
+    nothing
+  by malice, effort 1
+end
+";
+
+#[test]
+fn import_list_export_and_stats_agree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (cache, text, out) = (at("rules.redb"), at("rules.txt"), at("out.txt"));
+    fs::write(&text, format!("# two rules\n{GOOD}\n{WRONG}")).expect("a file");
+    bpf_opt(["rules", "list", "--cache", &cache]).expect(2);
+    assert!(bpf_opt(["rules", "import", &text, "--cache", &cache]).expect(0).out.starts_with("2 of 2"));
+    assert!(bpf_opt(["rules", "import", &text, "--cache", &cache]).expect(0).out.starts_with("0 of 2"));
+    let list = bpf_opt(["rules", "--cache", &cache, "list"]).expect(0).out;
+    assert_eq!(list, format!("{WRONG}\n{GOOD}"));
+    bpf_opt(["rules", "export", &out, "--cache", &cache]).expect(0);
+    assert_eq!(fs::read_to_string(&out).expect("the export"), list);
+    let stats = bpf_opt(["rules", "stats", "--cache", &cache]).expect(0).out;
+    assert!(stats.contains("2 problems, 2 with a replacement, 1 of them known to be shortest"), "{stats}");
+    assert!(stats.contains("found by hand: 1"), "{stats}");
+}
+
+#[test]
+fn verify_proves_from_the_text_and_says_which_rule_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (good, both, cache) = (at("good.txt"), at("both.txt"), at("rules.redb"));
+    fs::write(&good, GOOD).expect("a file");
+    fs::write(&both, format!("{GOOD}{WRONG}")).expect("a file");
+    assert!(bpf_opt(["rules", "verify", &good]).expect(0).out.starts_with("1 rules proven"));
+    let ran = bpf_opt(["rules", "verify", &both]).expect(1);
+    assert!(
+        ran.out.contains("is WRONG") && ran.out.contains("by malice") && !ran.out.contains("by hand"),
+        "{}",
+        ran.out
+    );
+    bpf_opt(["rules", "import", &both, "--cache", &cache]).expect(0);
+    bpf_opt(["rules", "verify", "--cache", &cache]).expect(1);
+    // With what the facts say it is right.
+    fs::write(&good, WRONG.replace("number", "number unsigned 0x0..0xff")).expect("a file");
+    bpf_opt(["rules", "verify", &good]).expect(0);
+}
+
+#[test]
+fn bad_files_are_bad_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (bad, cache) = (at("bad.txt"), at("rules.redb"));
+    fs::write(&bad, "rule cpu v3 goal size\n  code\n    r0 frobs r1\n").expect("a file");
+    assert!(bpf_opt(["rules", "import", &bad, "--cache", &cache]).expect(2).err.contains("line 3"));
+    assert!(!folder.path().join("rules.redb").exists());
+    fs::write(&bad, [0xff, 0xfe, 0]).expect("a file");
+    bpf_opt(["rules", "verify", &bad]).expect(2);
+    bpf_opt(["rules", "list", "--cache", &bad]).expect(2);
+    bpf_opt(["rules"]).expect(2);
+    let help = bpf_opt(["rules", "--help"]).expect(0).out;
+    assert!(help.contains("bpf-opt rules ") && help.contains("Exit codes:"), "{help}");
+}
