@@ -775,6 +775,13 @@ impl Machine for Sym<'_, '_> {
         Ok(old)
     }
 
+    fn cmpxchg_result(&mut self, old: &TermId) -> TermId {
+        // The exchange was an event; its upper half is a value of that event nobody knows.
+        let event = self.cx.terms.as_const(self.state.world).unwrap_or(0) as u32;
+        let upper = self.cx.var(VarKey::Clobbered(event, 0), 32, Meaning::Scalar);
+        self.cx.terms.concat(&[*old, upper])
+    }
+
     fn fence(&mut self) -> Result<(), Stop> {
         let mems = self.outside();
         self.event(EventKind::Fence, vec![], mems);

@@ -143,3 +143,20 @@ fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
     };
     assert!(prove(&f, &env, &known, rewrite, &Options::default()).is_err());
 }
+
+/// By the book `w0 = w0` after a 32-bit compare-and-exchange does nothing; on real kernels it may.
+#[test]
+fn a_zero_extension_after_a_32_bit_exchange_stays() {
+    let exchange =
+        |size| Op::new(Insn::Atomic { op: bpf_isa::AtomicOp::CmpXchg, size, base: Reg::R10, off: -8, src: Reg::R3 });
+    let extend = Op::new(Insn::Mov { width: Width::W32, dst: Reg::R0, src: Src::Reg(Reg::R0) });
+    let live = live(RegSet::of(Reg::R0), StackSet::EMPTY);
+    let mut before = entry();
+    [Reg::R0, Reg::R3].into_iter().for_each(|r| before.set_reg(r, Value::scalar(Num::top(64))));
+    let old = [exchange(Size::W), extend.clone()];
+    assert!(!verdict(&before, &old, &old[..1], &live).is_equal(), "the kernel may not extend");
+    assert!(verdict(&before, &old, &old, &live).is_equal());
+    assert!(verdict(&before, &old[..1], &old[..1], &live).is_equal());
+    // That it is there twice never matters.
+    assert!(verdict(&before, &[old[0].clone(), extend.clone(), extend], &old, &live).is_equal());
+}

@@ -137,6 +137,13 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
     out
 }
 
+/// The instructions among which [`enumerate`] looks; `None` if the window cannot be tested.
+pub fn subset(w: &Window) -> Option<Subset> {
+    let tests = Tests::new(w)?;
+    let parts = tests.parts(w)?;
+    Some(tests.subset(w, &parts))
+}
+
 /// Whether the candidate goes wrong on this input.
 fn tells(w: &Window, input: &Input, ops: &[Op]) -> bool {
     let alone: [Input; LANES] = std::array::from_fn(|_| input.clone());

@@ -9,14 +9,12 @@
 //! answer is text, and an instance of it goes through the judge like any other candidate.
 
 use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use redb::{
-    Database, DatabaseError, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, ReadableTable, StorageError,
-    TableDefinition,
-};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 use rustc_hash::FxHashMap;
 
 use crate::canonical::{Problem, Renaming};
@@ -212,14 +210,29 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| Err(Trouble::Bad("is broken".into())))
 }
 
-/// Opens the file, waiting for others.
-fn open(path: &Path) -> Result<Database, Trouble> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match Database::create(path).map_err(Trouble::from) {
-            Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-            other => return other,
+/// An open file. When the database panics over a broken one, it must not be closed on the way out: that
+/// panics again, and a second panic ends the process. The file is then left to the end of the process.
+struct Opened(ManuallyDrop<Database>);
+
+impl Opened {
+    /// Opens the file, waiting for others, and compares its checksums.
+    fn new(path: &Path) -> Result<Opened, Trouble> {
+        let until = Instant::now() + PATIENCE;
+        let mut db = loop {
+            match Database::create(path).map_err(Trouble::from) {
+                Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                other => break Opened(ManuallyDrop::new(other?)),
+            }
+        };
+        match db.0.check_integrity() {
+            Ok(true) => Ok(db),
+            Ok(false) => Err(broken("its checksums are wrong")),
+            Err(e) => Err(e.into()),
         }
+    }
+
+    fn close(self) {
+        drop(ManuallyDrop::into_inner(self.0));
     }
 }
 
@@ -228,24 +241,22 @@ fn broken(e: impl std::fmt::Display) -> Trouble {
 }
 
 fn load(path: &Path) -> Result<FxHashMap<String, String>, Trouble> {
-    // Readers do not exclude each other. After a kill only a writer can open the file again.
-    match ReadOnlyDatabase::open(path) {
-        Ok(db) => entries(&db.begin_read().map_err(broken)?),
-        Err(_) => entries(&open(path)?.begin_read().map_err(broken)?),
-    }
-}
-
-fn entries(txn: &ReadTransaction) -> Result<FxHashMap<String, String>, Trouble> {
-    let table = match txn.open_table(RULES) {
-        Ok(t) => t,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(FxHashMap::default()),
-        Err(e) => return Err(broken(e)),
-    };
+    let db = Opened::new(path)?;
+    let txn = ManuallyDrop::new(db.0.begin_read().map_err(broken)?);
     let mut known = FxHashMap::default();
-    for entry in table.iter()? {
-        let (k, v) = entry?;
-        known.insert(k.value().to_owned(), v.value().to_owned());
+    match txn.open_table(RULES).map(ManuallyDrop::new) {
+        Ok(table) => {
+            for entry in table.iter()? {
+                let (k, v) = entry?;
+                known.insert(k.value().to_owned(), v.value().to_owned());
+            }
+            drop(ManuallyDrop::into_inner(table));
+        }
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        Err(e) => return Err(broken(e)),
     }
+    drop(ManuallyDrop::into_inner(txn));
+    db.close();
     Ok(known)
 }
 
@@ -253,10 +264,10 @@ fn save(path: &Path, new: &BTreeMap<String, Answered>) -> Result<(), Trouble> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|e| Trouble::Other(e.to_string()))?;
     }
-    let db = open(path)?;
-    let txn = db.begin_write().map_err(broken)?;
+    let db = Opened::new(path)?;
+    let txn = ManuallyDrop::new(db.0.begin_write().map_err(broken)?);
     {
-        let mut table = txn.open_table(RULES).map_err(broken)?;
+        let mut table = ManuallyDrop::new(txn.open_table(RULES).map_err(broken)?);
         for (k, a) in new {
             // Another run may have found something better meanwhile.
             let there = table.get(k.as_str())?.and_then(|v| parse_entry(k, v.value()));
@@ -264,9 +275,12 @@ fn save(path: &Path, new: &BTreeMap<String, Answered>) -> Result<(), Trouble> {
                 table.insert(k.as_str(), answer_text(a).as_str())?;
             }
         }
+        drop(ManuallyDrop::into_inner(table));
     }
-    txn.commit().map_err(|e| match e {
+    ManuallyDrop::into_inner(txn).commit().map_err(|e| match e {
         redb::CommitError::Storage(e) => Trouble::from(e),
         e => Trouble::Other(e.to_string()),
-    })
+    })?;
+    db.close();
+    Ok(())
 }

@@ -195,7 +195,7 @@ fn damaged_files_never_do_harm() {
         (seed >> 33) as usize % n
     };
     std::panic::set_hook(Box::new(|_| {}));
-    for n in 0..60 {
+    for n in 0..150 {
         let path = folder.path().join(format!("bad-{n}.redb"));
         let mut bad = bytes.clone();
         match n % 3 {

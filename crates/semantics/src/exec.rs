@@ -42,6 +42,12 @@ pub trait Machine: Domain {
         operand: &Self::V,
         compare: Option<&Self::V>,
     ) -> Result<Self::V, Self::Stop>;
+    /// r0 after a 32-bit compare-and-exchange that found `old`: zero-extended (RFC 9669 §4.1). What is to hold
+    /// on real kernels should not rely on it: on x86 a successful exchange leaves the register alone, and the
+    /// verifier, which adds the extension, does not always see that the upper half is read (Linux 6.18).
+    fn cmpxchg_result(&mut self, old: &Self::V) -> Self::V {
+        self.zext(old, 64)
+    }
     /// A load-acquire or store-release fence; called before the load, after the store.
     ///
     /// # Errors
@@ -299,7 +305,10 @@ fn atomic<M: Machine + ?Sized>(
         _ => None,
     };
     let old = m.atomic(op, &address, off, size, &operand, compare.as_ref())?;
-    let old = m.zext(&old, 64);
+    let old = match (op, size) {
+        (AtomicOp::CmpXchg, Size::W) => m.cmpxchg_result(&old),
+        _ => m.zext(&old, 64),
+    };
     match op {
         AtomicOp::CmpXchg => m.set(Reg::R0, old),
         AtomicOp::Xchg
