@@ -92,7 +92,8 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                     let live = &q.live[r.end];
                     let kind = q.function.kind;
                     let cpu = h.unit.cpu.max(3);
-                    let w = Window { kind, env, before: &q.states[r.start], old, live, cpu, size: true, deadline: None };
+                    let w =
+                        Window { kind, env, before: &q.states[r.start], old, live, cpu, size: true, deadline: None };
                     let Some(subset) = subset(&w) else { continue };
                     let inside = |o: &Op| subset.ops.iter().any(|s| s.insn == o.insn && s.link == o.link);
                     if !r.with.iter().all(inside) || !well_typed(&w, &r.with) {
@@ -130,7 +131,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
 fn a_poisoned_store_only_wastes_time() {
     deep(|| {
         let mut poisoned = 0;
-        for path in programs().into_iter().take(4) {
+        for path in programs() {
             let o = Optimized::untouched(&path).expect("an object");
             o.unit.with_env(|env| {
                 let mut store = Store::in_memory();
@@ -138,24 +139,40 @@ fn a_poisoned_store_only_wastes_time() {
                 for p in o.windows(env, 2, 5).iter().take(20) {
                     let w = o.window(env, p);
                     let Some((problem, renaming)) = canonical(&w) else { continue };
-                    if w.live.regs.intersect(w.old.iter().fold(Default::default(), |s, o| o.insn.defs().union(s))).is_empty() {
+                    if w.live
+                        .regs
+                        .intersect(w.old.iter().fold(Default::default(), |s, o| o.insn.defs().union(s)))
+                        .is_empty()
+                    {
                         continue;
                     }
                     // All but the last operation that sets something live: never right unless the judge says so.
                     let mut lie = problem.old.clone();
                     lie.pop();
-                    store.record(&problem, Answered { with: Some(lie), by: "malice".into(), effort: 1, excluded: Some(0) });
+                    store.record(
+                        &problem,
+                        Answered { with: Some(lie), by: "malice".into(), effort: 1, excluded: Some(0) },
+                    );
                     let Some(instance) = store.instance(&problem, &renaming) else { continue };
                     poisoned += 1;
                     if matches!(o.judge(env, p, &mut cache, &instance), Answer::Equal) {
                         // Then it is no lie: the last operation was useless, and the prover can say so again.
-                        let known = bpf_prove::window(w.kind, env, w.before, w.old, &instance, w.live, None, &Options::default());
+                        let known = bpf_prove::window(
+                            w.kind,
+                            env,
+                            w.before,
+                            w.old,
+                            &instance,
+                            w.live,
+                            None,
+                            &Options::default(),
+                        );
                         assert!(known.0.is_equal());
                     }
                 }
             });
         }
-        assert!(poisoned > 20, "{poisoned}");
+        assert!(poisoned >= 20, "{poisoned}");
     })
     .expect("a thread");
 }

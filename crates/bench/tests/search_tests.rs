@@ -49,7 +49,14 @@ fn count(path: &std::path::Path, c: &mut Count) {
                     let list = |ops: &[bpf_program::Op], c: char| -> String {
                         ops.iter().map(|o| format!("  {c} {}\n", o.insn)).collect()
                     };
-                    format!("{} by {} ({:?}):\n{}{}", h.name, q.rewrite.by, w.before.reg(bpf_isa::Reg::R1), list(old, '-'), list(&q.rewrite.with, '+'))
+                    format!(
+                        "{} by {} ({:?}):\n{}{}",
+                        h.name,
+                        q.rewrite.by,
+                        w.before.reg(bpf_isa::Reg::R1),
+                        list(old, '-'),
+                        list(&q.rewrite.with, '+')
+                    )
                 };
                 let passes = (0..4).all(|n| {
                     let inputs: [Input; 8] = std::array::from_fn(|l| Input::new(&w, 9, n * 8 + l as u64));

@@ -440,12 +440,17 @@ impl Context {
             if !seen.insert(t) {
                 continue;
             }
-            // Bytes of the stack as they were at entry may be a spilled frame address.
-            if let Node::Select(m, _) = self.terms.node(t)
-                && let crate::term::MemNode::Base { region, .. } = self.terms.mem(*m)
-                && self.regions[*region as usize] == Region::Stack
-            {
-                return true;
+            // Bytes of the stack as they were at entry may be a spilled frame address. Those that the facts know
+            // are terms of the frame pointer; where they know that there is none, the rest is none either.
+            if let Node::Select(m, _) = self.terms.node(t) {
+                if self.frame_spilled
+                    && let crate::term::MemNode::Base { region, .. } = self.terms.mem(*m)
+                    && self.regions[*region as usize] == Region::Stack
+                {
+                    return true;
+                }
+                // What is read at an address does not hold the address.
+                continue;
             }
             crate::blast::children(&self.terms.node(t).clone(), &mut |c| todo.push(c));
         }

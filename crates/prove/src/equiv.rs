@@ -578,11 +578,12 @@ fn judge(
                 }
                 for (i, e) in cx.events.iter().enumerate() {
                     eprintln!(
-                        "event {}: before {} {:?} args {}",
+                        "event {}: before {} {:?} args {} mems {:?}",
                         i + 1,
                         crate::term::show(&cx.terms, e.before, 3),
                         e.what,
-                        e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; ")
+                        e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; "),
+                        e.mems
                     );
                 }
                 for i in 0..11 {

@@ -299,30 +299,32 @@ impl<'a, 's> Search<'a, 's> {
 
     /// Looks at all sequences of exactly `slots` slots (shorter ones have been looked at).
     fn run(&mut self, slots: usize) -> End {
-        self.deepen(slots, 0)
+        let words = self.wrong_words();
+        self.deepen(slots, 0, words)
     }
 
     fn out_of_time(&self) -> bool {
         self.steps >= self.left || (self.steps & 0xfff == 0 && self.w.deadline.is_some_and(|d| Instant::now() >= d))
     }
 
-    /// Which places differ from what is wanted: a set of registers, and how many words of memory.
-    fn differing(&self) -> (u16, usize) {
-        let mut regs = 0;
-        for (r, want) in &self.want {
-            if self.machine.regs[*r] != *want {
-                regs |= 1 << r;
-            }
-        }
+    /// Which registers (and the history) differ from what is wanted.
+    fn differing(&self) -> u16 {
+        let wrong = self.want.iter().filter(|(r, want)| self.machine.regs[*r] != *want);
+        wrong.fold(0, |set, (r, _)| set | 1 << r)
+    }
+
+    /// How many words of memory differ.
+    fn wrong_words(&self) -> usize {
         let wrong = |(at, mask, want): &&Word<LANES>| {
             let got = self.machine.memory.words(at);
             (0..LANES).any(|l| (got[l] ^ want[l]) & mask[l] != 0)
         };
-        (regs, self.words.iter().filter(wrong).count())
+        self.words.iter().filter(wrong).count()
     }
 
-    fn deepen(&mut self, left: usize, time: u32) -> End {
-        let (regs, words) = self.differing();
+    /// Everything that may follow a prefix, after which so many words of memory differ.
+    fn deepen(&mut self, left: usize, time: u32, words: usize) -> End {
+        let regs = self.differing();
         if left == 0 {
             return if regs == 0 && words == 0 { self.candidate(time) } else { End::Complete };
         }
@@ -337,6 +339,9 @@ impl<'a, 's> Search<'a, 's> {
         if left > 1 && !self.new_state(left) {
             return End::Complete;
         }
+        if (left, in_regs, stores) == (1, 1, 0) {
+            return self.last(regs.trailing_zeros() as usize, time);
+        }
         // With one instruction left it must be one for the place that differs.
         let choice = match (left, in_regs, stores) {
             (1, 0, n) if n > 0 => self.by_def[11].clone(),
@@ -344,9 +349,48 @@ impl<'a, 's> Search<'a, 's> {
             _ => self.all.clone(),
         };
         for &i in choice.iter() {
-            let end = self.step(i, left, time);
+            let end = self.step(i, left, time, words);
             if end != End::Complete {
                 return end;
+            }
+        }
+        End::Complete
+    }
+
+    /// The last instruction, where only register `d` is wrong: most of the time is spent here.
+    fn last(&mut self, d: usize, time: u32) -> End {
+        let Some(want) = self.want.iter().find(|(r, _)| *r == d).map(|(_, v)| *v) else { return End::Complete };
+        let choice = self.by_def[d].clone();
+        for &i in choice.iter() {
+            let s = &self.steps_of[i];
+            if s.stores || s.op.link.is_some() {
+                let end = self.step(i, 1, time, 0);
+                if end != End::Complete {
+                    return end;
+                }
+                continue;
+            }
+            if s.slots > 1 || !s.uses.minus(self.set).is_empty() {
+                continue;
+            }
+            let (op, latency) = (s.op, s.latency);
+            self.steps += 1;
+            if self.out_of_time() {
+                return End::OutOfTime;
+            }
+            let m = &mut self.machine;
+            let old = m.regs[d];
+            let Ok(()) = exec(m, op);
+            let right = m.regs[d] == want && m.memory.faults == 0;
+            m.memory.faults = 0;
+            m.regs[d] = old;
+            if right {
+                self.path.push(i);
+                let end = self.candidate(time + latency);
+                self.path.pop();
+                if end != End::Complete {
+                    return end;
+                }
             }
         }
         End::Complete
@@ -358,7 +402,7 @@ impl<'a, 's> Search<'a, 's> {
 
     /// Runs one instruction and what may follow it.
     #[inline]
-    fn step(&mut self, i: usize, left: usize, time: u32) -> End {
+    fn step(&mut self, i: usize, left: usize, time: u32, words: usize) -> End {
         let s = &self.steps_of[i];
         if s.slots > left || !s.uses.minus(self.set).is_empty() {
             return End::Complete;
@@ -386,8 +430,9 @@ impl<'a, 's> Search<'a, 's> {
         let mut end = End::Complete;
         // What changes nothing on any test is in vain: shorter sequences have been looked at.
         if m.memory.faults == 0 && !idle {
+            let words = if self.machine.memory.journal.len() == mark { words } else { self.wrong_words() };
             self.path.push(i);
-            end = self.deepen(left - slots, time + latency);
+            end = self.deepen(left - slots, time + latency, words);
             self.path.pop();
         }
         let m = &mut self.machine;

@@ -71,7 +71,9 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    println!("| object | windows | candidates remembered | windows, same object | windows, other objects too | windows, second run |");
+    println!(
+        "| object | windows | candidates remembered | windows, same object | windows, other objects too | windows, second run |"
+    );
     println!("|---|---:|---:|---:|---:|---:|");
     let mut shared = Store::in_memory();
     let mut total = [Rate::default(); 4];
@@ -108,6 +110,7 @@ fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 4] {
             let found = enumerate(&w, &mut judge, bpf_search::cost::latency, effort);
             if let Some(mut chain) = Chain::new(w, SETTINGS[0], 1) {
                 chain.run(Budget::proposals(args.proposals), &mut judge);
+                rates[0].add(Rate(chain.progress.remembered, chain.progress.remembered));
             }
             if !known {
                 let with = found.found.as_ref().and_then(|f| renaming.to_canonical(&f.with));
@@ -115,7 +118,7 @@ fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 4] {
                 shared.record(&problem, Answered { with, by: "enumerate".into(), effort: found.steps, excluded });
             }
         }
-        rates[0] = Rate(cache.hits, asked);
+        rates[0].add(Rate(cache.hits, asked));
         for p in &places {
             let Some((problem, _)) = canonical(&o.window(env, p)) else { continue };
             rates[3].add(Rate(u64::from(shared.look_up(&problem).is_some()), 1));

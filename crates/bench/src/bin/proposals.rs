@@ -32,6 +32,9 @@ struct Args {
     /// Seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Take the compiler's code as it is, without the passes
+    #[arg(long)]
+    untouched: bool,
     /// Print every window's figures
     #[arg(long)]
     each: bool,
@@ -61,7 +64,7 @@ fn run(args: &Args) -> Result<(), String> {
     let mut rates = Vec::new();
     let mut all = Progress::default();
     for path in args.paths.iter().flat_map(|p| if p.is_dir() { objects(p) } else { vec![p.clone()] }) {
-        let o = Optimized::read(&path)?;
+        let o = if args.untouched { Optimized::untouched(&path)? } else { Optimized::read(&path)? };
         let (mut own, mut sum, mut untested, mut slots) = (Vec::new(), Progress::default(), 0, 0);
         o.unit.with_env(|env| {
             let places = o.windows(env, args.least, args.most);
