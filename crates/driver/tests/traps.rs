@@ -152,8 +152,8 @@ fn newer_instructions() -> Vec<Trap> {
         trap(
             "a 32-bit cmpxchg zero-extends r0 even if it succeeds",
             XDP,
-            with(swap32, "r0 >>= 32"),
-            with(swap32, "if w0 != -1 goto a; r0 = -1; a: r0 >>= 32"),
+            with(swap32, "w0 = w0; r0 >>= 32"),
+            with(swap32, "w0 = w0; if w0 != -1 goto a; r0 = -1; a: r0 >>= 32"),
         )
         .right(with(swap32, "r0 = 0")),
         trap("an atomic dropped", XDP, with("r1 = 1; lock *(u64 *)(r6 + 0) += r1", "w0 = 1"), with("", "w0 = 1")),

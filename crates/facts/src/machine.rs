@@ -386,7 +386,7 @@ impl Machine for AbstractMachine<'_, '_, '_> {
         Abs::Plain(Value::scalar(Num::top(64)))
     }
 
-    fn fence(&mut self) -> Result<(), Infallible> {
+    fn fence(&mut self, _: &Self::V, _: i16, _: Size, _: Option<&Self::V>) -> Result<(), Infallible> {
         Ok(())
     }
 

@@ -125,8 +125,8 @@ pub enum EventKind {
     Atomic(Insn),
     /// A legacy packet load.
     LegacyLoad(u32, i32),
-    /// An acquire or release fence.
-    Fence,
+    /// The ordering that a load-acquire or a store-release brings: bytes of the access, and whether it releases.
+    Fence(u32, bool),
     /// A store patched by CO-RE.
     CoreStore(Symbol, Insn),
 }
@@ -608,7 +608,7 @@ impl Context {
             }
         }
         for ((r, x), (s, y)) in a.mems.iter().zip(&b.mems) {
-            if r != s {
+            if r != s || self.bases_differ(*x, *y).is_some_and(|c| self.terms.as_const(c) == Some(1)) {
                 return false;
             }
             self.memory_differences(*x, *y, &|_, _, _| true, &mut differ);
@@ -633,11 +633,9 @@ impl Context {
         let mut seen = FxHashSet::default();
         self.terms.written(a, &mut addrs, &mut seen);
         self.terms.written(b, &mut addrs, &mut seen);
-        // Base memories of different versions are different memories: nothing to compare bytewise.
-        if !self.same_bases(a, b) {
-            out.push(self.terms.tru());
-            return;
-        }
+        // Base memories of different versions are different memories. The bytes are compared all the same: a run
+        // shows those.
+        out.extend(self.bases_differ(a, b));
         addrs.sort_unstable();
         addrs.dedup();
         for (base, off) in addrs {
@@ -652,17 +650,17 @@ impl Context {
         }
     }
 
-    /// Whether, away from all written addresses, two memories agree: their base memories are chosen
-    /// by the same conditions. Decided structurally; a mismatch counts as "different".
-    fn same_bases(&mut self, a: MemId, b: MemId) -> bool {
+    /// When, away from all written addresses, two memories may disagree: their base memories are not the same
+    /// one. `None` if that cannot be.
+    fn bases_differ(&mut self, a: MemId, b: MemId) -> Option<TermId> {
         let (x, y) = (self.base_choice(a), self.base_choice(b));
         if x == y {
-            return true;
+            return None;
         }
         let e = self.terms.eq(x, y);
         let differ = self.terms.not(e);
         let t = self.terms.tru();
-        matches!(self.possible(t, &[differ]), Possible::Never)
+        (!matches!(self.possible(t, &[differ]), Possible::Never)).then_some(differ)
     }
 
     /// Which base memory is below, as a number that depends on the joins' conditions.

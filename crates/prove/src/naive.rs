@@ -11,7 +11,7 @@
 //!   equal bases, pointers that cannot be null. Of a value of unknown kind nothing is assumed.
 //! - The frame is 512 bytes below r10 that do not wrap around.
 //! - Accesses of the *old* sequence go where the facts say: into the frame, or elsewhere, and those to
-//!   regions that never overlap do not overlap. Of the new one's accesses nothing is assumed.
+//!   regions that never overlap do not overlap. Of the new one's accesses only the next is assumed.
 //! - Context fields are cells, named by offset, width and the number of context stores before; no access to
 //!   memory is to the context.
 //!
@@ -128,10 +128,11 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     let registers = Reg::all().map(|r| entry.value(w.before.reg(r), &format!("r{}", r.index()))).collect::<Vec<_>>();
     entry.stack();
     let registers: [V; 11] = registers.try_into().map_err(|_| "registers are missing")?;
-    let mut accesses = Vec::new();
+    let (mut accesses, mut new) = (Vec::new(), Vec::new());
     let (a, ca) = side(&mut text, w, env, &registers, true, &mut accesses)?;
-    let (b, cb) = side(&mut text, w, env, &registers, false, &mut accesses)?;
+    let (b, cb) = side(&mut text, w, env, &registers, false, &mut new)?;
     apart(&mut text, &accesses);
+    accesses.append(&mut new);
     beside_context(&mut text, &accesses);
     let mut differ: Vec<String> = Vec::new();
     for r in w.live.regs.iter().filter(|r| *r != Reg::R10) {
@@ -363,7 +364,7 @@ fn apart(text: &mut Text, accesses: &[Access]) {
 
 /// Assumes that no access to memory is to the context, whose fields are cells.
 fn beside_context(text: &mut Text, accesses: &[Access]) {
-    if !text.consts.keys().any(|k| k.starts_with("context ")) {
+    if !text.consts.contains_key("context") {
         return;
     }
     let context = text.unknown("context".into(), 64).name;
@@ -397,7 +398,7 @@ fn side(
     accesses: &mut Vec<Access>,
 ) -> Result<(Ended, Option<Rc<str>>), String> {
     let end = Ended { regs: registers.clone(), memory: "m0".into(), stores: vec![] };
-    let mut m = Naive { text, kind: w.kind, end, place: None, perhaps_frame: false, accesses: old.then_some(accesses) };
+    let mut m = Naive { text, kind: w.kind, end, place: None, perhaps_frame: false, accesses };
     let mut facts = w.before.clone();
     for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {
         let place = match op.insn {

@@ -35,6 +35,8 @@ const XDP_META: i64 = 8;
 const SKB_META: i64 = 140;
 /// Offset of `data` in `__sk_buff`.
 const SKB_DATA: i64 = 76;
+/// Bytes for which it is said that nobody else writes them.
+const MAX_UNDISTURBED: usize = 4096;
 /// Parts of a difference that are tried on their own, where a run does not show the whole.
 const MAX_PARTS: usize = 24;
 
@@ -182,6 +184,7 @@ fn place(cx: &mut Context, differ: TermId, apart: bool) -> Option<(Model, Places
         };
         constraints.push(c);
     }
+    constraints.extend(undisturbed(cx));
     if apart {
         constraints.extend(events_apart(cx));
     }
@@ -190,6 +193,26 @@ fn place(cx: &mut Context, differ: TermId, apart: bool) -> Option<(Model, Places
         Possible::Sometimes(m) => Some((m, places)),
         _ => None,
     }
+}
+
+/// Nobody else writes: what the program finds after each atomic and the like is what was there before it, as
+/// in the interpreter, which runs alone.
+fn undisturbed(cx: &mut Context) -> Vec<TermId> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    // Looking before one atomic may find what was forgotten at another one: new terms are looked at, too.
+    while let Some(t) = cx.terms.nth(at).filter(|_| out.len() < MAX_UNDISTURBED) {
+        at += 1;
+        let Node::Select(m, address) = *cx.terms.node(t) else { continue };
+        let MemNode::Base { region, version } = *cx.terms.mem(m) else { continue };
+        let event = cx.terms.as_const(version).and_then(|w| cx.events.get((w as usize).checked_sub(1)?));
+        let Some(e) = event.filter(|e| matches!(e.what, EventKind::Fence(..) | EventKind::Atomic(_))) else { continue };
+        let Some((_, before)) = e.mems.iter().find(|(r, _)| *r == region).copied() else { continue };
+        let (base, off) = cx.terms.split_address(address);
+        let found = cx.terms.select(before, base, off);
+        out.push(cx.terms.eq(t, found));
+    }
+    out
 }
 
 /// For each pair of alike events: something that they ask with differs.
@@ -376,7 +399,7 @@ impl World<'_> {
         let mut at = 0;
         while at < v.len() && v.len() < 64 {
             for (i, e) in self.cx.events.iter().enumerate() {
-                let silent = matches!(e.what, EventKind::Fence | EventKind::Atomic(_));
+                let silent = matches!(e.what, EventKind::Fence(..) | EventKind::Atomic(_));
                 if silent && self.eval(e.before) == v[at] && !v.contains(&(i as u64 + 1)) {
                     v.push(i as u64 + 1);
                 }

@@ -744,10 +744,6 @@ impl Machine for Sym<'_, '_> {
         compare: Option<&TermId>,
     ) -> Result<TermId, Stop> {
         let (region, sym, k) = self.locate(*base, off, size.bytes())?;
-        let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
-        let old = self.cx.terms.concat(&old_bytes);
-        let new = atomic_new(self, op, &old, operand, compare);
-        let new_bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(new, i * 8, 8)).collect();
         let r = self.cx.region_id(&region);
         let addr = self.cx.terms.address(sym, k);
         let insn = Insn::Atomic { op, size, base: Reg::R0, off: 0, src: Reg::R0 };
@@ -755,21 +751,28 @@ impl Machine for Sym<'_, '_> {
         args.extend(compare);
         let mems = self.shared_memories();
         let event = Event { before: self.state.world, what: EventKind::Atomic(insn), args, mems };
-        let private = region == Region::Stack;
+        let private = !region.shared();
         let plain = op == (AtomicOp::Add { fetch: false });
         // The original's atomics are events. A new one that matches none may still stand for a plain
         // load, add and store, which the access log then has to justify.
         let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
-        match (self.side, known) {
-            (_, Some(id)) => self.state.world = self.cx.world(id),
-            (Side::New, None) if plain && !private => {
-                self.record(r, sym, k, &old_bytes, false);
-                self.record(r, sym, k, &new_bytes, true);
-            }
-            _ => {
-                let id = self.cx.advance(event, self.guard, false);
-                self.state.world = self.cx.world(id);
-            }
+        let alone = known.is_none() && self.side == Side::New && plain && !private;
+        if !alone {
+            let id = match known {
+                Some(id) => id,
+                None => self.cx.advance(event, self.guard, false),
+            };
+            self.state.world = self.cx.world(id);
+            // What others wrote until now: a cmpxchg may fail just behind a load of the same place.
+            self.forget(Region::shared);
+        }
+        let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
+        let old = self.cx.terms.concat(&old_bytes);
+        let new = atomic_new(self, op, &old, operand, compare);
+        let new_bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(new, i * 8, 8)).collect();
+        if alone {
+            self.record(r, sym, k, &old_bytes, false);
+            self.record(r, sym, k, &new_bytes, true);
         }
         self.write_bytes(&region, sym, k, &new_bytes);
         Ok(old)
@@ -782,9 +785,14 @@ impl Machine for Sym<'_, '_> {
         self.cx.terms.concat(&[*old, upper])
     }
 
-    fn fence(&mut self) -> Result<(), Stop> {
+    fn fence(&mut self, base: &TermId, off: i16, size: Size, released: Option<&TermId>) -> Result<(), Stop> {
         let mems = self.outside();
-        self.event(EventKind::Fence, vec![], mems);
+        // Which access it is that orders the others matters.
+        let mut args = vec![self.cx.terms.add_const(*base, i64::from(off))];
+        args.extend(released);
+        self.event(EventKind::Fence(size.bytes(), released.is_some()), args, mems);
+        // What others wrote until now.
+        self.forget(Region::shared);
         Ok(())
     }
 

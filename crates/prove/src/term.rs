@@ -178,6 +178,11 @@ impl Terms {
         self.nodes.len()
     }
 
+    /// The term made as number `index`, from 0.
+    pub fn nth(&self, index: usize) -> Option<TermId> {
+        (index < self.nodes.len()).then_some(TermId(index as u32))
+    }
+
     /// Whether nothing has been made.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

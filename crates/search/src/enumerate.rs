@@ -78,6 +78,7 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
     // For the size goal what is as long as the original is not searched.
     let longest = effort.slots.min(if w.size { old_slots.saturating_sub(1) } else { old_slots });
     let mut best = before;
+    let mut sure = true;
     for slots in 0..=longest {
         let mut refutations = 0;
         loop {
@@ -89,7 +90,9 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
             let end = s.run(slots);
             out.steps += s.steps;
             let Some(candidate) = s.found.take() else {
-                if end == End::Complete && s.vague == 0 {
+                // What was refused without a test may have stood for others that lead to the same values.
+                sure &= end == End::Complete && s.vague == 0;
+                if sure {
                     out.exhausted_to = Some(slots);
                 }
                 if end == End::OutOfTime || (!w.size && slots == longest) {

@@ -334,7 +334,7 @@ impl<const N: usize, M: Memory<N>, R: Registers<N>> Machine for LaneMachine<'_, 
     }
 
     #[inline(always)]
-    fn fence(&mut self) -> Result<(), Infallible> {
+    fn fence(&mut self, _: &Self::V, _: i16, _: Size, _: Option<&Self::V>) -> Result<(), Infallible> {
         Ok(())
     }
 

@@ -2,16 +2,20 @@
 //!
 //! ```text
 //! rule cpu v3 goal size
-//!   assume r0: number unsigned 0x0..0xff
+//!   assume r0: number unsigned 0x0..0xffffffff
 //!   code
 //!     r0 <<= 0x20
 //!     r0 >>= 0x20
 //!   live r0
 //!   becomes
 //!     nothing
-//!   by enumerate, effort 120, shorter ones excluded up to 0
+//!   by enumerate, effort 120
 //! end
 //! ```
+//!
+//! Instead of `becomes` there may be `unsolved`; `excluded up to N` says that no sequence of at most N
+//! slots does it, in the enumerator's instruction subset. What the loader patches is marked with `@`,
+//! the number of the link, and its symbol.
 //!
 //! The text is the storage format and the exchange format; printing and parsing are inverse to each
 //! other. The part before `becomes` is the [`Problem`], and names it exactly.

@@ -140,6 +140,27 @@ fn wrong_constants_die_by_refutation() {
 }
 
 #[test]
+fn nothing_is_excluded_beyond_a_candidate_that_was_not_decided() {
+    let old = ops("r2 = r1\nr3 = r2\nr4 = r3\nr4 += 0");
+    let (env, before, out) = (Env::empty(), numbers(&[1]), live(&[4], StackSet::EMPTY));
+    let deadline = None;
+    let w = Window {
+        kind: ProgKind::Other,
+        env: &env,
+        before: &before,
+        old: &old,
+        live: &out,
+        cpu: 3,
+        size: true,
+        deadline,
+    };
+    let mut judge = |_: &[Op]| Answer::Unknown;
+    let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort::default());
+    assert!(o.judged > 0 && o.found.is_none());
+    assert_eq!(o.exhausted_to, Some(0), "one move was not decided, so nothing is known of one slot or more");
+}
+
+#[test]
 fn a_deadline_is_respected() {
     let old = ops("r1 *= r2\nr1 ^= r3\nr1 += r4\nr1 >>= 5\nr1 |= r2\nr1 -= r3");
     let (env, before, out) = (Env::empty(), numbers(&[1, 2, 3, 4]), live(&[1], StackSet::EMPTY));

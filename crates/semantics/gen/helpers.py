@@ -209,7 +209,8 @@ FLAGS = {
         map_update_elem map_delete_elem map_push_elem map_pop_elem sock_map_update sock_hash_update get_stackid
         sk_storage_get sk_storage_delete inode_storage_get inode_storage_delete task_storage_get
         task_storage_delete cgrp_storage_get cgrp_storage_delete kptr_xchg dynptr_write sys_bpf tail_call
-        timer_init timer_set_callback timer_start timer_cancel user_ringbuf_drain""",
+        timer_init timer_set_callback timer_start timer_cancel user_ringbuf_drain
+        spin_lock spin_unlock""",
     # Every byte of the mem_w argument is overwritten in every outcome: errors clear it (memset in the error path of
     # the helper's body). Without this word a mem_w argument may keep some or all of its old bytes.
     "overwrites": """

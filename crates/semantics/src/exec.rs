@@ -48,11 +48,12 @@ pub trait Machine: Domain {
     fn cmpxchg_result(&mut self, old: &Self::V) -> Self::V {
         self.zext(old, 64)
     }
-    /// A load-acquire or store-release fence; called before the load, after the store.
+    /// What a load-acquire or a store-release does besides its access, which orders others: called before the
+    /// load, and after the store of `released` (`8 * size` bits).
     ///
     /// # Errors
     /// If it is not modelled.
-    fn fence(&mut self) -> Result<(), Self::Stop>;
+    fn fence(&mut self, base: &Self::V, off: i16, size: Size, released: Option<&Self::V>) -> Result<(), Self::Stop>;
     /// A call of any kind: reads its arguments, clobbers r1 … r5, defines r0.
     ///
     /// # Errors
@@ -262,7 +263,7 @@ pub fn exec<M: Machine + ?Sized>(m: &mut M, op: &Op) -> Result<(), M::Stop> {
         }
         Insn::LoadAcquire { size, dst, base, off } => {
             let base = m.get(base)?;
-            m.fence()?;
+            m.fence(&base, off, size, None)?;
             let v = m.load(&base, off, size)?;
             let r = m.zext(&v, 64);
             m.set(dst, r);
@@ -272,7 +273,7 @@ pub fn exec<M: Machine + ?Sized>(m: &mut M, op: &Op) -> Result<(), M::Stop> {
             let v = m.get(src)?;
             let v = m.extract(&v, 0, size.bits());
             m.store(&base, off, size, &v, false)?;
-            m.fence()?;
+            m.fence(&base, off, size, Some(&v))?;
         }
         Insn::Atomic { op, size, base, off, src } => atomic(m, op, size, base, off, src)?,
         Insn::LdAbs { size, imm } => m.legacy_load(size, None, imm)?,

@@ -201,7 +201,7 @@ impl Machine for Cpu {
         self.store(base, off, size, &new, false)?;
         Ok(old)
     }
-    fn fence(&mut self) -> Result<(), Fault> {
+    fn fence(&mut self, _: &Self::V, _: i16, _: Size, _: Option<&Self::V>) -> Result<(), Fault> {
         Ok(())
     }
     fn call(&mut self, op: &Op) -> Result<(), Fault> {

@@ -23,8 +23,8 @@ pub(super) struct Naive<'a> {
     /// What the facts say of the base register of the current operation.
     pub(super) place: Option<Value>,
     pub(super) perhaps_frame: bool,
-    /// Where accesses are noted: those of the old side.
-    pub(super) accesses: Option<&'a mut Vec<Access>>,
+    /// Where accesses are noted.
+    pub(super) accesses: &'a mut Vec<Access>,
 }
 
 impl Naive<'_> {
@@ -64,10 +64,8 @@ impl Naive<'_> {
     fn address(&mut self, base: &V, off: i16, n: u32) -> V {
         let off = self.constant(64, i64::from(off) as u64);
         let start = self.add(base, &off);
-        if let Some(accesses) = &mut self.accesses {
-            let region = self.place.as_ref().and_then(|v| v.region().cloned());
-            accesses.push(Access { region, perhaps_frame: self.perhaps_frame, start: start.clone(), len: n });
-        }
+        let region = self.place.as_ref().and_then(|v| v.region().cloned());
+        self.accesses.push(Access { region, perhaps_frame: self.perhaps_frame, start: start.clone(), len: n });
         start
     }
 
@@ -225,7 +223,7 @@ impl Machine for Naive<'_> {
         Ok(old)
     }
 
-    fn fence(&mut self) -> Result<(), String> {
+    fn fence(&mut self, _: &Self::V, _: i16, _: Size, _: Option<&Self::V>) -> Result<(), String> {
         Ok(())
     }
 

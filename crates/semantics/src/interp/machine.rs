@@ -401,7 +401,7 @@ impl<H: Host> Machine for Interp<H> {
         Ok(old)
     }
 
-    fn fence(&mut self) -> Result<(), Stop> {
+    fn fence(&mut self, _: &Self::V, _: i16, _: Size, _: Option<&Self::V>) -> Result<(), Stop> {
         Ok(())
     }
 
