@@ -209,7 +209,7 @@ fn note(item: &Item, outcome: &Outcome, base: &Payoff, memory: &mut Memory, repo
         return;
     }
     let by = outcome.found.as_ref().map_or("", |f| f.by).to_owned();
-    let effort = if outcome.settled { SETTLED } else { item.total };
+    let effort = item.total;
     let excluded = outcome.exhausted.and_then(|n| u32::try_from(n).ok());
     memory.store.record(problem, Answered { with: with.flatten(), by, effort, excluded });
 }
@@ -438,9 +438,12 @@ fn search_one(
     };
     if let (Some(rule), Some((_, renaming))) = (&item.rule, &item.canonical) {
         // The rule says what a search would find with this effort, and saves it.
-        let known = |out: Outcome| Some(Outcome { remembered: true, settled: rule.effort == SETTLED, ..out });
+        let slots = |ops: &[Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
+        let best = slots(rule.with.as_deref().unwrap_or(window.old));
+        let settled = settings.size && rule.excluded.is_some_and(|n| n as usize + 1 >= best);
+        let known = |out: Outcome| Some(Outcome { remembered: true, settled, ..out });
         match &rule.with {
-            Some(with) if rule.effort <= item.total || rule.effort == SETTLED => {
+            Some(with) if rule.effort <= item.total => {
                 let instance = renaming.to_window(with);
                 if let Some(with) = instance
                     && matches!(judge(&with), Answer::Equal)
@@ -451,7 +454,7 @@ fn search_one(
                 }
             }
             Some(_) => return known(out),
-            None if rule.effort >= item.total => return known(out),
+            None if settled || rule.effort >= item.total => return known(out),
             None => {}
         }
     }

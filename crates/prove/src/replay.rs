@@ -754,7 +754,9 @@ fn compare(
     if old.ctx_stores != new.ctx_stores {
         let n = old.ctx_stores.iter().zip(&new.ctx_stores).take_while(|(p, q)| p == q).count();
         let at = |r: &Recording| match r.ctx_stores.get(n) {
-            Some((_, off, bytes, v)) => format!("{v:#x} to the {bytes} bytes of the context at {off}"),
+            Some((calls, off, bytes, v)) => {
+                format!("{v:#x} to the {bytes} bytes of the context at {off} after {calls} call(s)")
+            }
             None => "nothing".into(),
         };
         let (p, q) = (at(old), at(new));

@@ -41,6 +41,8 @@ pub fn bpf_opt<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
 pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bpf-opt"));
     command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    // What a search learns in a test stays with the tests.
+    command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     command
 }
 

@@ -139,7 +139,7 @@ pub fn judge(bytes: &[u8], host: &str, old: &str, new: &str, strict: bool) -> Fu
 }
 
 /// What a refutation must have: two different outcomes, and where they part.
-pub fn replayed(explanation: &[String]) -> Result<&str, String> {
+fn replayed(explanation: &[String]) -> Result<&str, String> {
     let line =
         |what: &str| explanation.iter().find_map(|l| l.strip_prefix(what)).ok_or_else(|| format!("no line `{what}`"));
     let (old, new, difference) = (line("old: ")?, line("new: ")?, line("first difference: ")?);

@@ -1,0 +1,72 @@
+//! The search from outside: repeatable, interruptible, not to be misled.
+mod common;
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{bpf_opt, command, example};
+
+/// Optimizes an example and gives the output's bytes.
+fn optimized(name: &str, extra: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.o").display().to_string();
+    let input = example(name).display().to_string();
+    let args = ["opt", &input, "-o", &out, "--no-kernel", "--time-limit", "120", "-q"];
+    bpf_opt(args.iter().chain(extra)).expect(0);
+    bpf_opt(["verify", &input, &out]).expect(0);
+    fs::read(out).expect("the output")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_whatever_the_number_of_jobs() {
+    let once = optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "1"]);
+    assert_eq!(once, optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "1"]));
+    assert_eq!(once, optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "2"]));
+}
+
+#[test]
+fn what_was_learned_gives_the_same_bytes_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("rules.redb").display().to_string();
+    let cold = optimized("xdp_count.o", &["--cache", &cache, "--jobs", "2"]);
+    assert!(fs::metadata(&cache).is_ok_and(|m| m.len() > 0), "nothing was kept");
+    assert_eq!(cold, optimized("xdp_count.o", &["--cache", &cache, "--jobs", "2"]));
+}
+
+#[test]
+fn a_poisoned_cache_wastes_time_at_most() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (cache, text, poisoned) = (at("rules.redb"), at("rules.txt"), at("poisoned.redb"));
+    optimized("xdp_count.o", &["--cache", &cache]);
+    bpf_opt(["rules", "export", &text, "--cache", &cache]).expect(0);
+    // Whatever it was: nothing at all is shorter.
+    let rules = fs::read_to_string(&text).expect("the export");
+    let bad: Vec<&str> = rules.lines().map(|l| if l == "  unsolved" { "  becomes\n    nothing" } else { l }).collect();
+    fs::write(&text, bad.join("\n")).expect("written");
+    assert_ne!(fs::read_to_string(&text).expect("there"), rules, "there was nothing to poison");
+    bpf_opt(["rules", "import", &text, "--cache", &poisoned]).expect(0);
+    bpf_opt(["rules", "verify", "--cache", &poisoned]).expect(1);
+    // `optimized` proves the result.
+    optimized("xdp_count.o", &["--cache", &poisoned]);
+}
+
+#[test]
+fn a_signal_ends_the_search_with_the_best_so_far() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.o").display().to_string();
+    let input = example("hooks.o").display().to_string();
+    let args = ["opt", &input, "-o", &out, "--no-kernel", "--no-cache", "--time-limit", "300", "-q"];
+    let mut child = command().args(args).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(600));
+    // It may be through already on a fast machine; then there was nothing to interrupt.
+    let through = child.try_wait().expect("it can be asked").is_some();
+    let pid = child.id().to_string();
+    if !through {
+        assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    }
+    let status = child.wait().expect("it ends");
+    assert!(through || status.code() == Some(130), "{status}");
+    bpf_opt(["verify", &input, &out]).expect(0);
+}
