@@ -46,11 +46,11 @@ prove-times: setup
 table4: setup
 	$(CARGO) run --release -q -p bpf-bench --bin ablation -- $(TABLE4)
 table6: setup
-	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2
+	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2 --proposals 5000 --steps 100000 --windows 30
 table10: setup
-	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2
+	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2 --untouched --proposals 100000 --windows 8
 proposals: setup
-	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2
+	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
 
 soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture

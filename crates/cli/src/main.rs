@@ -4,6 +4,10 @@
 //! nothing half done. Each command is a module with a `run` that returns the exit code or a
 //! [`Failure`](failure::Failure). Nothing about BPF is decided here.
 
+/// Proofs make and drop many small objects on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod args;
 mod cfg;
 mod check;
