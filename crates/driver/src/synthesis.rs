@@ -21,7 +21,7 @@ use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rules::{Answered, problem_text};
 use bpf_search::store::Store;
 use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, Window, cost};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::candidate::Candidate;
 use crate::optimize::each_candidate;
@@ -145,20 +145,30 @@ pub(crate) fn run(
             break;
         }
         let analyses: Vec<Option<Analysis>> = analyze(candidates, unit, wanted, options.jobs);
-        let mut items = open_windows(&analyses, unit, settings, &mut memory);
+        let mut items = open_windows(&analyses, unit, settings, &memory);
         if items.is_empty() {
             break;
         }
         items.sort_by(|a, b| memory.rate(b.class).total_cmp(&memory.rate(a.class)).then(a.total.cmp(&b.total)));
         report.windows += items.len();
-        let results = look(&items, &analyses, unit, settings, options, observer, &memory, started);
-        let mut found: Vec<(Item, Found)> = Vec::new();
-        let base = memory.payoff.clone();
-        for (item, result) in items.into_iter().zip(results) {
-            let Some(outcome) = result else { continue };
-            note(&item, &outcome, &base, &mut memory, &mut report);
-            found.extend(outcome.found.map(|b| (item, b)));
+        // Of windows with the same form one is searched; the others take what it found, as in a later run.
+        let followers = followers(&items);
+        let leaders: Vec<bool> = followers.iter().map(|f| !f).collect();
+        let mut outcomes = Vec::new();
+        for turn in [leaders, followers] {
+            for (item, _) in items.iter_mut().zip(&turn).filter(|(_, now)| **now) {
+                item.rule = item.canonical.as_ref().and_then(|(p, _)| memory.store.look_up(p));
+            }
+            let results = look(&items, &turn, &analyses, unit, settings, options, observer, &memory, started);
+            let base = memory.payoff.clone();
+            for (i, result) in results.into_iter().enumerate() {
+                let Some(outcome) = result else { continue };
+                note(&items[i], &outcome, &base, &mut memory, &mut report);
+                outcomes.extend(outcome.found.map(|f| (i, f)));
+            }
         }
+        outcomes.sort_by_key(|(i, _)| *i);
+        let found: Vec<(&Item, Found)> = outcomes.into_iter().map(|(i, f)| (&items[i], f)).collect();
         let applied = apply(candidates, &analyses, &found, unit, settings, options.jobs);
         report.improved += applied;
         if applied > 0 {
@@ -169,6 +179,12 @@ pub(crate) fn run(
     notes.append(&mut memory.store.notes);
     report.seconds = started.elapsed().as_secs_f64();
     report
+}
+
+/// Which items have the form of one before them.
+fn followers(items: &[Item]) -> Vec<bool> {
+    let mut seen = FxHashSet::default();
+    items.iter().map(|i| i.canonical.as_ref().is_some_and(|(p, _)| !seen.insert((problem_text(p), i.total)))).collect()
 }
 
 /// Learns from what came of a window.
@@ -245,7 +261,7 @@ fn analyze(candidates: &[Candidate], unit: &Unit, wanted: &[bool], jobs: usize) 
 }
 
 /// The windows on which more effort may be spent.
-fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings, memory: &mut Memory) -> Vec<Item> {
+fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings, memory: &Memory) -> Vec<Item> {
     let mut items = Vec::new();
     for (candidate, analysis) in analyses.iter().enumerate() {
         let Some(a) = analysis else { continue };
@@ -265,7 +281,6 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                     });
                     let Some((level, effort)) = next else { continue };
                     let canonical = canonical(&window);
-                    let rule = canonical.as_ref().and_then(|(p, _)| memory.store.look_up(p));
                     let class = class(window.old);
                     items.push(Item {
                         candidate,
@@ -278,7 +293,7 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                         effort,
                         total,
                         level,
-                        rule,
+                        rule: None,
                     });
                 }
             }
@@ -371,10 +386,11 @@ struct Outcome {
     payoff: Payoff,
 }
 
-/// Searches all windows; `None` for those not reached in time.
+/// Searches the windows whose turn it is; `None` for the others and for those not reached in time.
 #[allow(clippy::too_many_arguments)]
 fn look(
     items: &[Item],
+    turn: &[bool],
     analyses: &[Option<Analysis>],
     unit: &Unit,
     settings: &Settings,
@@ -384,14 +400,24 @@ fn look(
     started: Instant,
 ) -> Vec<Option<Outcome>> {
     let results: Vec<Mutex<Option<Outcome>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let open = AtomicUsize::new(items.len());
+    let open = AtomicUsize::new(turn.iter().filter(|t| **t).count());
     let proposals = AtomicU64::new(0);
-    pool::each(options.jobs, items.iter().zip(&results), |(item, result)| {
+    let mine = items.iter().zip(&results).zip(turn).filter(|(_, now)| **now).map(|(pair, _)| pair);
+    pool::each(options.jobs, mine, |(item, result)| {
         if over(settings) {
             return;
         }
         let Some(a) = &analyses[item.candidate] else { return };
-        let search = || unit.with_env(|env| search_one(item, a, env, settings, options.seed, memory));
+        let search = || {
+            let mut outcome = unit.with_env(|env| search_one(item, a, env, settings, options.seed, memory))?;
+            // As the rule made of it would give it, down to the lines of source.
+            if let (Some(f), Some((_, renaming))) = (&mut outcome.found, &item.canonical)
+                && let Some(with) = renaming.to_canonical(&f.with).and_then(|c| renaming.to_window(&c))
+            {
+                f.with = with;
+            }
+            Some(outcome)
+        };
         // A searcher that breaks has found nothing.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(search)).ok().flatten();
         let left = open.fetch_sub(1, Ordering::Relaxed) - 1;
@@ -453,7 +479,8 @@ fn search_one(
                     return known(out);
                 }
             }
-            Some(_) => return known(out),
+            // Not with this effort yet: then the run would go another way than the one that found it.
+            Some(_) => return Some(Outcome { remembered: true, ..out }),
             None if settled || rule.effort >= item.total => return known(out),
             None => {}
         }
@@ -508,7 +535,7 @@ fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
 fn apply(
     candidates: &mut Vec<Candidate>,
     analyses: &[Option<Analysis>],
-    found: &[(Item, Found)],
+    found: &[(&Item, Found)],
     unit: &Unit,
     settings: &Settings,
     jobs: usize,
@@ -517,7 +544,7 @@ fn apply(
     each_candidate(candidates, unit, settings, jobs, |c| {
         // Candidates are in the order of their functions.
         let (Some(a), Some(f)) = (&analyses[c.id], &mut c.function) else { return };
-        let mine: Vec<&(Item, Found)> = found.iter().filter(|(i, _)| i.candidate == c.id).collect();
+        let mine: Vec<&(&Item, Found)> = found.iter().filter(|(i, _)| i.candidate == c.id).collect();
         if mine.is_empty() {
             return;
         }

@@ -114,7 +114,7 @@ fn ring_buffer() -> Vec<Trap> {
             "a reservation submitted without its contents",
             XDP,
             one(&format!("*(u64 *)(r6 + 0) = 5; {submit}")),
-            one(&submit.to_string()),
+            one(submit),
         ),
         trap(
             "discard instead of submit",
@@ -662,7 +662,7 @@ fn what_is_beyond_the_prover_stays_unknown() {
     }
 }
 
-/// No run shows this one either: the second reservation's place is only known once it is made.
+/// The wrong twin of the first line above. It is refused, but no replayed run shows it yet.
 #[test]
 fn two_reservations_are_not_one() {
     let (old, wrong) = (reserved_twice("r8 = *(u64 *)(r6 + 0)"), reserved_twice("r8 = 2"));
