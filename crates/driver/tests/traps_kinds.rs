@@ -552,6 +552,19 @@ fn ordering() -> Vec<Trap> {
             element(&format!("r3 = 1; *(u64 *)(r6 + 0) = r3; {sr0}; w0 = 1")),
             element("r3 = 1; *(u64 *)(r6 + 0) = r3; store_release((u8 *)(r6 + 0), w3); w0 = 1"),
         ),
+        trap(
+            "what is read behind a call is not what was read before it",
+            XDP,
+            element("r7 = *(u64 *)(r6 + 0); call 5; r0 = *(u64 *)(r6 + 0); r0 -= r7"),
+            element("r7 = *(u64 *)(r6 + 0); call 5; r0 = 0"),
+        )
+        .right(element("r8 = *(u64 *)(r6 + 0); call 5; r1 = *(u64 *)(r6 + 0); r1 -= r8; r0 = r1")),
+        trap(
+            "nor behind a call that looks at no map",
+            XDP,
+            element("*(u64 *)(r6 + 0) = 7; r1 = 1; r2 = 0; call 23; r0 = *(u64 *)(r6 + 0)"),
+            element("*(u64 *)(r6 + 0) = 7; r1 = 1; r2 = 0; call 23; r0 = 7"),
+        ),
     ]
 }
 

@@ -390,13 +390,17 @@ impl<'c, 'e> Sym<'c, 'e> {
         let id = self.event(EventKind::Call(op.insn, None), args, mems);
         let map = h.args.iter().position(|a| *a == Arg::Map).map(|i| self.state.regs[i + 1]);
         let quiet = h.pure_read || h.is_map_lookup();
+        // Nothing is reordered across a call: what others may write is read again behind it, even if the helper
+        // touches no map (contract, 4). A lookup alone neither looks at values nor tells the time.
+        if h.pure_read {
+            self.forget(|r| matches!(r, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_)));
+        }
         if !quiet {
             self.state.lookups.retain(|l| l.array);
             let packet = h.writes_packet || h.moves_packet;
-            let maps = h.map_write;
             self.forget(|r| match r {
                 Region::Packet | Region::CtxBytes => packet,
-                Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => maps,
+                Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => true,
                 Region::Kernel => true,
                 Region::Fresh => false,
                 Region::Anything => true,
