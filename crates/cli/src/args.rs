@@ -41,7 +41,13 @@ Examples:
   bpf-opt opt prog.o -o out.o --goal verifier         least work for the kernel's verifier
   bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
   bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
+  bpf-opt opt prog.o -o out.o --no-search             rules only: most of the gain, in milliseconds
+  bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
+
+The rules run first; what is left of the time goes into a search for what no rule finds. It ends by
+itself, and what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
+same bytes, as long as the time limit is not what ends it.
 
 Ctrl-C stops the search and writes the best result so far; a second Ctrl-C gives up at once.
 The JSON report is described in docs/json.md.
