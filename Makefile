@@ -30,9 +30,9 @@ demo: build
 	@echo; echo "== load: what does this kernel's verifier say? (before, after)"
 	@for f in $(DEMO) $(DEMO_OUT); do $(BPF_OPT) load $$f || [ $$? = 3 ] || exit 1; done
 
-# Release, because the prover and the interpreter are what the tests exercise most.
+# Optimized, because the prover and the interpreter are what the tests exercise most.
 test: setup
-	$(CARGO) test --release --workspace
+	$(CARGO) test --profile checks --workspace
 
 bench: build
 	@test -f $(BENCH)/suite.py || { echo "no $(BENCH)/suite.py; say where with BENCH=DIR" >&2; exit 2; }
@@ -53,7 +53,7 @@ proposals: setup
 	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
 
 soak: setup
-	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --release -p bpf-opt --test mutations -- --nocapture
+	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --profile checks -p bpf-opt --test mutations -- --nocapture
 	$(CARGO) run --release -p bpf-soak -- --report $(TARGET)/soak/report.txt $(SOAK_FLAGS)
 
 # BPF_OPT_OBJECTS=DIR adds objects, BPF_OPT_MUTANTS and BPF_OPT_SEED choose the mutants.
@@ -62,7 +62,7 @@ check-agreement: setup
 
 lint: setup
 	$(CARGO) fmt --check
-	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --profile checks -- -D warnings
 
 build: setup
 	$(CARGO) build --release -p bpf-opt
