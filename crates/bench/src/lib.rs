@@ -3,9 +3,11 @@
 pub mod windows;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use bpf_driver::Unit;
+pub use bpf_driver::on_deep_stack as deep;
 use bpf_facts::{Live, State};
 use bpf_object::Object;
 use bpf_passes::{Engine, Recorder, Settings};
@@ -97,9 +99,14 @@ pub fn quantile(times: &[f64], q: f64) -> f64 {
     times.get(((last as f64) * q).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// Runs `f` with a stack deep enough for the term normalizer.
-pub fn deep<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
-    std::thread::scope(|s| {
-        std::thread::Builder::new().stack_size(256 << 20).spawn_scoped(s, f).ok().and_then(|h| h.join().ok())
-    })
+/// Runs a program's work on a deep stack, and says how it ended: bad input is 2.
+pub fn finish(work: impl FnOnce() -> Result<(), String> + Send) -> ExitCode {
+    match deep(work) {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(e)) => {
+            eprintln!("{e}");
+            ExitCode::from(2)
+        }
+        None => ExitCode::from(70),
+    }
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bpf_driver::Unit;
 use bpf_facts::{Env, Facts, Live, Liveness, State};
-use bpf_isa::Insn;
 use bpf_passes::View;
 use bpf_program::{BlockId, Function, Op};
 use bpf_prove::{Cache, Known, Limits, Options, Rewrite, Verdict};
+use bpf_search::window::plain;
 use bpf_search::{Answer, Window};
 
 /// A stretch of a block, with everything the prover needs to know about the block.
@@ -69,7 +69,7 @@ impl Optimized {
             let live = Liveness::of(f, env, &facts);
             for &block in &f.layout {
                 let Some(view) = View::new(f, block, &facts, &live, env, &settings, false) else { continue };
-                let stretches = view.ops.split(|o| breaks(&o.insn));
+                let stretches = view.ops.split(|o| !plain(&o.insn));
                 let mut at = 0;
                 for s in stretches {
                     let (first, n) = (at, s.len());
@@ -119,10 +119,6 @@ impl Optimized {
             Err(_) => Answer::Unknown,
         }
     }
-}
-
-fn breaks(i: &Insn) -> bool {
-    matches!(i, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } | Insn::Opaque(_))
 }
 
 /// Time this thread has spent on a processor, where the system tells (Linux's `schedstat`); else the

@@ -77,9 +77,7 @@ impl Candidate {
 
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
     pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
-        self.body = None;
-        self.report.slots_after = self.report.slots_before;
-        self.report.listing_after.clone_from(&self.report.listing_before);
+        self.unchanged();
         self.report.rewrites.clear();
         let (Some(f), Ok(original)) = (&self.function, &unit.graphs[self.id]) else { return };
         let before = self.report.slots_before;
@@ -110,6 +108,13 @@ impl Candidate {
         self.body = Some(lowered.insns);
     }
 
+    /// The body is what it was.
+    fn unchanged(&mut self) {
+        self.body = None;
+        self.report.slots_after = self.report.slots_before;
+        self.report.listing_after.clone_from(&self.report.listing_before);
+    }
+
     /// Goes back to the first `n` changes.
     pub(crate) fn rewind(&mut self, unit: &Unit, settings: &Settings, n: usize) {
         self.log.truncate(n);
@@ -122,9 +127,7 @@ impl Candidate {
     /// Gives everything up.
     pub(crate) fn revert(&mut self, unit: &Unit, settings: &Settings, why: &str) {
         self.rewind(unit, settings, 0);
-        self.body = None;
-        self.report.slots_after = self.report.slots_before;
-        self.report.listing_after.clone_from(&self.report.listing_before);
+        self.unchanged();
         self.report.untouched = Some(why.into());
     }
 

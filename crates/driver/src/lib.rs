@@ -23,6 +23,7 @@ pub use report::{
     VerifyReport,
 };
 
+pub use pool::on_deep_stack;
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 const STACK: usize = 256 << 20;
 
 /// Runs `f` on a thread with a deep stack; `None` if that failed.
-pub(crate) fn on_deep_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
+pub fn on_deep_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|s| {
         std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, f).ok().and_then(|h| h.join().ok())
     })

@@ -20,6 +20,7 @@ use bpf_search::canonical::{Problem, Renaming, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rules::{Answered, problem_text};
 use bpf_search::store::Store;
+use bpf_search::window::plain;
 use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, Window, cost};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
@@ -318,12 +319,9 @@ fn window<'a>(view: &'a View<'a>, start: usize, end: usize, settings: &Settings)
 
 /// Overlapping windows between calls.
 fn stretches(ops: &[Op]) -> Vec<(usize, usize)> {
-    let strange = |o: &Op| {
-        matches!(o.insn, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } | Insn::Opaque(_))
-    };
     let mut out = Vec::new();
     let mut at = 0;
-    for run in ops.split(strange) {
+    for run in ops.split(|o| !plain(&o.insn)) {
         let (start, end) = (at, at + run.len());
         at = end + 1;
         if run.len() < 2 {

@@ -14,7 +14,7 @@ use bpf_isa::{AtomicOp, Insn, Reg, RegSet, Src};
 use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
 
 use crate::propose::readable;
-use crate::window::Window;
+use crate::window::{Window, plain};
 
 /// A window problem that stands alone: everything the prover needs to judge a replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,22 +186,6 @@ fn with_offset(i: &Insn, to: i16) -> Insn {
         _ => {}
     }
     i
-}
-
-/// Whether windows may hold it.
-fn plain(i: &Insn) -> bool {
-    !matches!(
-        i,
-        Insn::Call(_)
-            | Insn::CallX { .. }
-            | Insn::LdAbs { .. }
-            | Insn::LdInd { .. }
-            | Insn::Opaque(_)
-            | Insn::Ja { .. }
-            | Insn::Jcc { .. }
-            | Insn::MayGoto { .. }
-            | Insn::Exit
-    )
 }
 
 /// The canonical form of a window; `None` if it holds a call, a jump or something unknown.

@@ -19,7 +19,7 @@ use crate::propose::Pool;
 use crate::rng::Rng;
 use crate::settings::Setting;
 use crate::typed::well_typed;
-use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
+use crate::window::{Answer, Cost, Found, Judge, Latency, Window, plain};
 
 /// Tests in one batch.
 pub const LANES: usize = 8;
@@ -115,21 +115,7 @@ impl<'a> Chain<'a> {
     /// A chain that starts at the window's own code. `None` if the window cannot be tested: it is
     /// empty, or has calls.
     pub fn new(window: Window<'a>, setting: Setting, seed: u64) -> Option<Chain<'a>> {
-        let strange = |o: &Op| {
-            matches!(
-                o.insn,
-                Insn::Call(_)
-                    | Insn::CallX { .. }
-                    | Insn::LdAbs { .. }
-                    | Insn::LdInd { .. }
-                    | Insn::Ja { .. }
-                    | Insn::Jcc { .. }
-                    | Insn::MayGoto { .. }
-                    | Insn::Exit
-                    | Insn::Opaque(_)
-            )
-        };
-        if window.old.is_empty() || window.old.iter().any(strange) {
+        if window.old.is_empty() || !window.old.iter().all(|o| plain(&o.insn)) {
             return None;
         }
         let batches: Vec<Batch<LANES>> = (0..FIRST as u64)

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bpf_facts::{Env, Live, State};
+use bpf_isa::Insn;
 use bpf_program::{Op, ProgKind};
 
 /// A straight stretch of one block with what is known around it. It has no calls and no jumps.
@@ -24,6 +25,22 @@ pub struct Window<'a> {
     pub size: bool,
     /// When to give up.
     pub deadline: Option<Instant>,
+}
+
+/// Whether windows may hold it: it is no call, no jump, and nothing unknown.
+pub fn plain(i: &Insn) -> bool {
+    !matches!(
+        i,
+        Insn::Call(_)
+            | Insn::CallX { .. }
+            | Insn::LdAbs { .. }
+            | Insn::LdInd { .. }
+            | Insn::Opaque(_)
+            | Insn::Ja { .. }
+            | Insn::Jcc { .. }
+            | Insn::MayGoto { .. }
+            | Insn::Exit
+    )
 }
 
 /// What a window costs; less is better, compared field by field in the order of the goal.

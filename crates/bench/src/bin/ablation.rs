@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bpf_bench::{Harvest, deep, harvest, objects};
+use bpf_bench::{Harvest, finish, harvest, objects};
 use bpf_prove::{Cache, Options, Switches};
 use clap::Parser;
 
@@ -54,14 +54,7 @@ struct Cell {
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match deep(|| run(&args)) {
-        Some(Ok(())) => std::process::ExitCode::SUCCESS,
-        Some(Err(e)) => {
-            eprintln!("{e}");
-            std::process::ExitCode::from(2)
-        }
-        None => std::process::ExitCode::from(70),
-    }
+    finish(|| run(&args))
 }
 
 fn run(args: &Args) -> Result<(), String> {

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use bpf_bench::windows::Optimized;
-use bpf_bench::{deep, objects};
+use bpf_bench::{finish, objects};
 use bpf_prove::Cache;
 use bpf_search::canonical::canonical;
 use bpf_search::enumerate::{Effort, enumerate};
@@ -60,14 +60,7 @@ impl std::fmt::Display for Rate {
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match deep(|| run(&args)) {
-        Some(Ok(())) => std::process::ExitCode::SUCCESS,
-        Some(Err(e)) => {
-            eprintln!("{e}");
-            std::process::ExitCode::from(2)
-        }
-        None => std::process::ExitCode::from(70),
-    }
+    finish(|| run(&args))
 }
 
 fn run(args: &Args) -> Result<(), String> {

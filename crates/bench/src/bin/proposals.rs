@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bpf_bench::windows::{Optimized, cpu_time};
-use bpf_bench::{deep, objects, quantile};
+use bpf_bench::{finish, objects, quantile};
 use bpf_prove::Cache;
 use bpf_search::{Budget, Chain, Progress, Setting};
 use clap::Parser;
@@ -45,14 +45,7 @@ struct Args {
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match deep(|| run(&args)) {
-        Some(Ok(())) => std::process::ExitCode::SUCCESS,
-        Some(Err(e)) => {
-            eprintln!("{e}");
-            std::process::ExitCode::from(2)
-        }
-        None => std::process::ExitCode::from(70),
-    }
+    finish(|| run(&args))
 }
 
 fn run(args: &Args) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bpf_bench::{deep, harvest, objects, quantile};
+use bpf_bench::{finish, harvest, objects, quantile};
 use bpf_prove::{Options, functions, prove};
 use clap::Parser;
 
@@ -16,14 +16,7 @@ struct Args {
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match deep(|| run(&args)) {
-        Some(Ok(())) => std::process::ExitCode::SUCCESS,
-        Some(Err(e)) => {
-            eprintln!("{e}");
-            std::process::ExitCode::from(2)
-        }
-        None => std::process::ExitCode::from(70),
-    }
+    finish(|| run(&args))
 }
 
 fn run(args: &Args) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bpf_bench::windows::{Optimized, Place};
-use bpf_bench::{deep, objects};
+use bpf_bench::{finish, objects};
 use bpf_facts::Env;
 use bpf_prove::Cache;
 use bpf_search::{Budget, Chain, SETTINGS, Setting};
@@ -51,14 +51,7 @@ const SETS: [(&str, [bool; 3]); 6] = [
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match deep(|| run(&args)) {
-        Some(Ok(())) => std::process::ExitCode::SUCCESS,
-        Some(Err(e)) => {
-            eprintln!("{e}");
-            std::process::ExitCode::from(2)
-        }
-        None => std::process::ExitCode::from(70),
-    }
+    finish(|| run(&args))
 }
 
 /// The setting with only these rules; a rule that is on has the share that Table 8 gives it.
