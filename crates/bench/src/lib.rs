@@ -23,6 +23,8 @@ pub struct Query {
     pub states: Vec<State>,
     /// What was live before each operation, before the terminator, and at the end.
     pub live: Vec<Live>,
+    /// What was live where the jumps of a path leave it.
+    pub sides: Vec<Live>,
     /// The change.
     pub rewrite: Rewrite,
     /// How it was to be proven; no deadline.
@@ -32,7 +34,7 @@ pub struct Query {
 impl Query {
     /// What was known about the block.
     pub fn known(&self) -> Known<'_> {
-        Known { states: &self.states, live: &self.live }
+        Known { states: &self.states, live: &self.live, sides: &self.sides }
     }
 }
 
@@ -67,7 +69,8 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
             let mut options = *p.options;
             options.limits.deadline = None;
             let (states, live) = (p.known.states.to_vec(), p.known.live.to_vec());
-            v.push(Query { function, states, live, rewrite: p.rewrite.clone(), options });
+            let sides = p.known.sides.to_vec();
+            v.push(Query { function, states, live, sides, rewrite: p.rewrite.clone(), options });
         });
         let settings = Settings { cpu: unit.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
         let banned = FxHashSet::default();

@@ -108,9 +108,9 @@ impl Optimized {
 
     /// Asks the prover about a replacement.
     pub fn judge(&self, env: &Env, p: &Place, cache: &mut Cache, new: &[Op]) -> Answer {
-        let known = Known { states: &p.states, live: &p.live };
-        let rewrite =
-            Rewrite { block: p.block, start: p.start, end: p.end, with: new.to_vec(), term: None, by: "search" };
+        let known = Known { states: &p.states, live: &p.live, sides: &[] };
+        let (block, start, end, path) = (p.block, p.start, p.end, vec![]);
+        let rewrite = Rewrite { block, path, start, end, with: new.to_vec(), term: None, by: "search" };
         let limits = Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         match cache.prove(&self.functions[p.function], env, &known, rewrite, &options) {

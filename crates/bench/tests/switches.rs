@@ -81,20 +81,24 @@ fn turned(q: &Query) -> Option<Query> {
         t
     };
     let mut function = (*q.function).clone();
-    let b = function.block_mut(q.rewrite.block);
-    b.ops = b.ops.iter().map(op).collect();
-    b.term = term(&b.term);
+    for block in q.rewrite.path.iter().chain([&q.rewrite.block]) {
+        let b = function.block_mut(*block);
+        b.ops = b.ops.iter().map(op).collect();
+        b.term = term(&b.term);
+    }
     let states = q.states.iter().map(|s| {
         let mut t = s.clone();
         Reg::all().for_each(|r| t.set_reg(turn(r), s.reg(r).clone()));
         t
     });
-    let live = q.live.iter().map(|l| bpf_facts::Live { regs: set(l.regs), ..*l }).collect();
+    let renamed = |l: &bpf_facts::Live| bpf_facts::Live { regs: set(l.regs), ..*l };
+    let live = q.live.iter().map(renamed).collect();
     let with: Vec<Op> = q.rewrite.with.iter().map(op).collect();
     (with != q.rewrite.with).then(|| Query {
         function: function.into(),
         states: states.collect(),
         live,
+        sides: q.sides.iter().map(renamed).collect(),
         rewrite: Rewrite { with, term: q.rewrite.term.as_ref().map(term), ..q.rewrite.clone() },
         options: q.options,
     })
@@ -105,9 +109,9 @@ fn what_is_live_is_part_of_the_question() {
     let (mut with, mut checked) = (0, 0);
     each(|h, env, q| {
         // Everything live afterwards: often another answer.
-        let live: Vec<_> =
-            q.live.iter().map(|_| bpf_facts::Live { regs: RegSet::ALL, stack: bpf_facts::StackSet::ALL }).collect();
-        let known = Known { states: &q.states, live: &live };
+        let all = bpf_facts::Live { regs: RegSet::ALL, stack: bpf_facts::StackSet::ALL };
+        let (live, sides) = (vec![all; q.live.len()], vec![all; q.sides.len()]);
+        let known = Known { states: &q.states, live: &live, sides: &sides };
         let mut cache = Cache::new();
         let narrow = cache.prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options).is_ok();
         let wide = cache.prove(&q.function, env, &known, q.rewrite.clone(), &q.options).is_ok();

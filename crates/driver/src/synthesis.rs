@@ -15,7 +15,7 @@ use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::Insn;
 use bpf_passes::{Engine, Settings, View};
 use bpf_program::{BlockId, Function, Op};
-use bpf_prove::{Cache, Known, Limits, Options as ProofOptions, Rewrite, Verdict};
+use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
 use bpf_search::canonical::{Problem, Renaming, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rules::{Answered, problem_text};
@@ -271,7 +271,7 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                 let Some(view) = View::new(&a.function, block, &a.facts, &a.live, env, settings, false) else {
                     continue;
                 };
-                for (start, end) in stretches(view.ops) {
+                for (start, end) in stretches(&view.ops) {
                     let window = window(&view, start, end, settings);
                     let key = key(&window, candidate);
                     let spent = memory.spent.get(&key).copied().unwrap_or(0);
@@ -440,7 +440,7 @@ fn search_one(
 ) -> Option<Outcome> {
     let view = View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?;
     let window = window(&view, item.start, item.end, settings);
-    let known = Known { states: &view.states, live: &view.live };
+    let known = view.known();
     let limits = Limits { deadline: settings.deadline, ..settings.limits };
     let proof =
         ProofOptions { limits, strict_shared_memory: settings.strict_shared_memory, switches: settings.switches };
@@ -526,7 +526,8 @@ const BY_RULE: &str = "rule";
 const BY_ENUMERATOR: &str = "enumerator";
 
 fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
-    Rewrite { block: item.block, start: item.start, end: item.end, with, term: None, by: "search" }
+    let path = Vec::new();
+    Rewrite { block: item.block, path, start: item.start, end: item.end, with, term: None, by: "search" }
 }
 
 /// Applies what was found, each proven anew, then lets the passes run; the number of windows improved.

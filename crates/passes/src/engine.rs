@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::RegSet;
-use bpf_program::{BlockId, Function, Terminator};
-use bpf_prove::{Cache, Known, Limits, Options, Proven, Rewrite, Switches};
+use bpf_program::{BlockId, Function, Terminator, predecessors};
+use bpf_prove::{Cache, Known, Limits, Options, Proven, Rewrite, Switches, path};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::{Hash, Hasher};
 
@@ -187,10 +187,37 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
-            if !changed && !self.revive(f, &facts, &live) {
+            if !changed && !self.paths(f, &facts, &live) && !self.revive(f, &facts, &live) {
                 return;
             }
         }
+    }
+
+    /// Rewrites of paths through several blocks: what is known before a jump is known behind it. Only those
+    /// proposals are looked at that need it, because a jump stands between their operations. The analysis is
+    /// that of the function as it stands; a path that was changed makes it stale for its own blocks.
+    fn paths(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
+        let mut touched: FxHashSet<BlockId> = FxHashSet::default();
+        for (block, path) in paths_of(f) {
+            if self.spent() {
+                break;
+            }
+            if std::iter::once(&block).chain(&path).any(|b| touched.contains(b)) {
+                continue;
+            }
+            let mut winner = None;
+            if let Some(view) = View::of_path(f, block, &path, facts, live, self.env, self.settings) {
+                let across = |r: &Rewrite| path::jumps(&view.ops[r.start..r.end]) > 0;
+                let proposals: Vec<Rewrite> =
+                    self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
+                winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(block).regs));
+            }
+            if self.carry_out(f, winner) {
+                touched.insert(block);
+                touched.extend(path);
+            }
+        }
+        !touched.is_empty()
     }
 
     /// One rewrite that may read what was dead: a register that still holds the number needed. It is
@@ -244,7 +271,11 @@ impl<'a> Engine<'a> {
     /// those of the function at the last analysis; what was applied since came from this engine.
     pub fn adopt(&mut self, f: &mut Function, facts: &Facts, live: &Liveness, rewrite: Rewrite) -> bool {
         let b = rewrite.block;
-        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, false) else { return false };
+        let view = match rewrite.path.is_empty() {
+            true => View::new(f, b, facts, live, self.env, self.settings, false),
+            false => View::of_path(f, b, &rewrite.path, facts, live, self.env, self.settings),
+        };
+        let Some(view) = view else { return false };
         if rewrite.start > rewrite.end || rewrite.end > view.ops.len() {
             return false;
         }
@@ -270,7 +301,7 @@ impl<'a> Engine<'a> {
             strict_shared_memory: self.settings.strict_shared_memory,
             switches: self.settings.switches,
         };
-        let known = Known { states: &view.states, live: &view.live };
+        let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {
             see(&Proposal { function: view.f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
         }
@@ -323,10 +354,56 @@ impl<'a> Engine<'a> {
         ops.extend(view.ops[r.end..].iter().cloned());
         let term: &Terminator = r.term.as_ref().unwrap_or(view.term);
         // Calls are taken to read all arguments; those they read before are live or equally unread.
-        let before = reads_first(view.ops, Some(view.term));
+        let before = reads_first(&view.ops, Some(view.term));
         let after = reads_first(&ops, Some(term));
         after.minus(live_in.union(before)).minus(RegSet::of(bpf_isa::Reg::R10)).is_empty()
     }
+}
+
+/// Operations of a path at most.
+const LONGEST: usize = 64;
+/// Blocks of a path at most.
+const BLOCKS: usize = 4;
+
+/// The longest paths: each starts in a block that is not the only way on from another, or is too far from
+/// such a one. Where a path forks, there is one for each way.
+pub fn paths_of(f: &Function) -> Vec<(BlockId, Vec<BlockId>)> {
+    let preds = predecessors(f);
+    let next = |b: BlockId| -> Vec<BlockId> {
+        let Terminator::Branch { taken, fall, .. } = f.block(b).term else { return vec![] };
+        let only = |s: &BlockId| preds[s.index()][..] == [b] && *s != f.entry() && *s != b;
+        [fall, taken].into_iter().filter(|s| taken != fall && only(s)).collect()
+    };
+    let mut out = Vec::new();
+    let mut starts: Vec<BlockId> = f.layout.clone();
+    starts.retain(|b| preds[b.index()].len() != 1 || !next(preds[b.index()][0]).contains(b));
+    let mut seen: FxHashSet<BlockId> = starts.iter().copied().collect();
+    while let Some(start) = starts.pop() {
+        let mut open = vec![(vec![], f.block(start).ops.len())];
+        while let Some((path, n)) = open.pop() {
+            let at = path.last().copied().unwrap_or(start);
+            let mut whole = true;
+            for s in next(at).into_iter().filter(|s| *s != start && !path.contains(s)) {
+                let more = n + 1 + f.block(s).ops.len();
+                if path.len() + 1 < BLOCKS && more <= LONGEST {
+                    let mut longer = path.clone();
+                    longer.push(s);
+                    open.push((longer, more));
+                    whole = false;
+                } else if !path.is_empty() && seen.insert(at) {
+                    // The rest starts here again, so that no jump is left out.
+                    starts.push(at);
+                } else if path.is_empty() && more <= 4 * LONGEST {
+                    open.push((vec![s], 4 * LONGEST));
+                    whole = false;
+                }
+            }
+            if whole && !path.is_empty() {
+                out.push((start, path));
+            }
+        }
+    }
+    out
 }
 
 /// Rounds after which a function is left alone. Each either changes something or is the last.

@@ -1,9 +1,11 @@
-//! One block as a pass sees it.
+//! One block, or a path through several, as a pass sees it.
+
+use std::borrow::Cow;
 
 use bpf_facts::{Effect, Env, Facts, Live, Liveness, State, Value};
 use bpf_isa::{AtomicOp, Insn, Reg, RegSet};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::Rewrite;
+use bpf_prove::{Known, Rewrite, path};
 
 use crate::engine::Settings;
 
@@ -11,16 +13,20 @@ use crate::engine::Settings;
 pub struct View<'a> {
     /// The function.
     pub f: &'a Function,
-    /// The block.
+    /// The block, or the first one of a path.
     pub block: BlockId,
-    /// Its operations.
-    pub ops: &'a [Op],
+    /// The others of a path.
+    pub path: Vec<BlockId>,
+    /// Its operations; on a path with the jumps between its blocks ([`bpf_prove::path`]).
+    pub ops: Cow<'a, [Op]>,
     /// Its terminator.
     pub term: &'a Terminator,
     /// Facts before each operation, and before the terminator.
     pub states: Vec<State>,
     /// Liveness before each operation, before the terminator, and at the end.
     pub live: Vec<Live>,
+    /// What is live where each jump leaves the path.
+    pub sides: Vec<Live>,
     /// Maps and callees.
     pub env: &'a Env<'a>,
     /// What is allowed.
@@ -43,25 +49,51 @@ impl<'a> View<'a> {
         fresh: bool,
     ) -> Option<View<'a>> {
         let b = f.block(block);
-        let mut state = facts.entry(block)?.clone();
-        if !fresh {
-            state.retain(live.entry(block));
+        let (states, points) = along(f, block, facts, live, env, fresh)?;
+        Some(View {
+            f,
+            block,
+            path: Vec::new(),
+            ops: Cow::Borrowed(&b.ops),
+            term: &b.term,
+            states,
+            live: points,
+            sides: Vec::new(),
+            env,
+            settings,
+            fresh,
+        })
+    }
+
+    /// The view of a path that starts in `block`. `None` if it is none.
+    #[allow(clippy::too_many_arguments)]
+    pub fn of_path(
+        f: &'a Function,
+        block: BlockId,
+        path: &[BlockId],
+        facts: &Facts,
+        live: &Liveness,
+        env: &'a Env<'a>,
+        settings: &'a Settings,
+    ) -> Option<View<'a>> {
+        let mut view = View::new(f, block, facts, live, env, settings, false)?;
+        view.ops = Cow::Owned(path::operations(f, block, path)?);
+        for &next in path {
+            view.sides.push(*live.entry(path::side(view.term, next)?));
+            let (states, points) = along(f, next, facts, live, env, false)?;
+            // What is live before the terminator is so before the jump.
+            view.live.pop();
+            view.live.extend(points);
+            view.states.extend(states);
+            view.term = &f.block(next).term;
         }
-        let mut states = Vec::with_capacity(b.ops.len() + 1);
-        for (i, op) in b.ops.iter().enumerate() {
-            states.push(state.clone());
-            state.step(op, (block, i), f.kind, env);
-        }
-        states.push(state);
-        let end = live.end(block);
-        let mut point = Live { regs: end.regs.union(b.term.uses()), ..*end };
-        let mut points = vec![*end, point];
-        for (op, s) in b.ops.iter().zip(&states).rev() {
-            point = Effect::of(s, op, env).before(&point);
-            points.push(point);
-        }
-        points.reverse();
-        Some(View { f, block, ops: &b.ops, term: &b.term, states, live: points, env, settings, fresh })
+        view.path = path.to_vec();
+        Some(view)
+    }
+
+    /// What the prover may know.
+    pub fn known(&self) -> Known<'_> {
+        Known { states: &self.states, live: &self.live, sides: &self.sides }
     }
 
     /// What is live after operation `i`.
@@ -99,12 +131,13 @@ impl<'a> View<'a> {
 
     /// A proposal to replace operations `start..end`.
     pub fn replace(&self, start: usize, end: usize, with: Vec<Op>, by: &'static str) -> Rewrite {
-        Rewrite { block: self.block, start, end, with, term: None, by }
+        Rewrite { block: self.block, path: self.path.clone(), start, end, with, term: None, by }
     }
 
     /// A proposal to replace everything from `start` on, terminator included.
     pub fn replace_tail(&self, start: usize, with: Vec<Op>, term: Terminator, by: &'static str) -> Rewrite {
-        Rewrite { block: self.block, start, end: self.ops.len(), with, term: Some(term), by }
+        let path = self.path.clone();
+        Rewrite { block: self.block, path, start, end: self.ops.len(), with, term: Some(term), by }
     }
 
     /// An operation that inherits the line of operation `i`.
@@ -129,6 +162,38 @@ impl<'a> View<'a> {
     pub fn kind(&self) -> ProgKind {
         self.f.kind
     }
+}
+
+/// Facts before each operation of a block and before its terminator; liveness before each, before the
+/// terminator, and at the end.
+fn along(
+    f: &Function,
+    block: BlockId,
+    facts: &Facts,
+    live: &Liveness,
+    env: &Env,
+    fresh: bool,
+) -> Option<(Vec<State>, Vec<Live>)> {
+    let b = f.block(block);
+    let mut state = facts.entry(block)?.clone();
+    if !fresh {
+        state.retain(live.entry(block));
+    }
+    let mut states = Vec::with_capacity(b.ops.len() + 1);
+    for (i, op) in b.ops.iter().enumerate() {
+        states.push(state.clone());
+        state.step(op, (block, i), f.kind, env);
+    }
+    states.push(state);
+    let end = live.end(block);
+    let mut point = Live { regs: end.regs.union(b.term.uses()), ..*end };
+    let mut points = vec![*end, point];
+    for (op, s) in b.ops.iter().zip(&states).rev() {
+        point = Effect::of(s, op, env).before(&point);
+        points.push(point);
+    }
+    points.reverse();
+    Some((states, points))
 }
 
 /// Whether an operation has no effect but its register result (loads included).
@@ -166,6 +231,7 @@ pub fn rename_use(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
         }
         Insn::LoadAcquire { size, dst, base, off } => Insn::LoadAcquire { size, dst, base: r(base), off },
         Insn::StoreRelease { size, base, off, src } => Insn::StoreRelease { size, base: r(base), off, src: r(src) },
+        Insn::Jcc { cond, width, dst, src, off } => Insn::Jcc { cond, width, dst: r(dst), src: s(src), off },
         i if !i.uses().contains(from) => i,
         _ => return None,
     })
@@ -189,6 +255,7 @@ pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
         Insn::Atomic { op, size, base, off, src } if op != AtomicOp::CmpXchg => {
             Insn::Atomic { op, size, base: r(base), off, src: r(src) }
         }
+        Insn::Jcc { cond, width, dst, src, off } => Insn::Jcc { cond, width, dst: r(dst), src: s(src), off },
         i if !i.uses().union(i.defs()).contains(from) => i,
         _ => return None,
     })

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::context::Stats;
 use crate::equiv::{Known, Options, Proven, Question, Rewrite, Verdict};
+use crate::path::is_jump;
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.
@@ -82,23 +83,45 @@ impl Question<'_> {
     /// side whose results nobody reads. An answer "equal" to this one is an answer to the other.
     pub fn without_the_irrelevant(mut self) -> Self {
         let tail = self.tail.as_ref().map_or([RegSet::EMPTY; 2], |(a, b)| [a.uses(), b.uses()]);
-        let reads = |ops: &[Op], tail: RegSet| {
-            ops.iter().rev().fold(tail, |live, o| live.minus(o.insn.defs()).union(o.insn.uses()))
-        };
         // What neither side writes is the same afterwards, whatever it is.
         let writes = |ops: &[Op]| ops.iter().fold(RegSet::EMPTY, |w, o| w.union(o.insn.defs()));
-        self.live.regs = self.live.regs.intersect(writes(self.old).union(writes(&self.new)));
+        let written = writes(&self.old).union(writes(&self.new));
+        self.live.regs = self.live.regs.intersect(written);
+        for side in self.sides.iter_mut().flatten() {
+            side.regs = side.regs.intersect(written);
+        }
+        let sides = self.sides.clone();
+        // Jumps are counted from the end.
+        let leaving = |n: usize| sides.iter().rev().nth(n).copied().flatten().map_or(RegSet::EMPTY, |l| l.regs);
+        let reads = |ops: &[Op], tail: RegSet| {
+            let mut jumps = 0;
+            ops.iter().rev().fold(tail, |live, o| {
+                let live = live.minus(o.insn.defs()).union(o.insn.uses());
+                if !is_jump(o) {
+                    return live;
+                }
+                jumps += 1;
+                live.union(leaving(jumps - 1))
+            })
+        };
         // What is live afterwards and written on one side only comes through from the start on the other.
         let through = |ops: &[Op], tail: RegSet| reads(ops, self.live.regs.union(tail));
-        let regs = through(self.old, tail[0]).union(through(&self.new, tail[1]));
+        let regs = through(&self.old, tail[0]).union(through(&self.new, tail[1]));
         let looks = self.old.iter().chain(self.new.iter()).any(|o| !pure(&o.insn) || o.link.is_some());
         let stack = if looks { StackSet::ALL } else { StackSet::EMPTY };
         self.live.stack = self.live.stack.intersect(&stack);
+        for side in self.sides.iter_mut().flatten() {
+            side.stack = side.stack.intersect(&stack);
+        }
         self.before.to_mut().retain(&Live { regs: regs.with(Reg::R10), stack });
         let mut wanted = self.live.regs.union(tail[1]);
         let mut kept: Vec<Op> = Vec::with_capacity(self.new.len());
-        let mut all = true;
+        let (mut all, mut jumps) = (true, 0);
         for o in self.new.iter().rev() {
+            if is_jump(o) {
+                wanted = wanted.union(leaving(jumps));
+                jumps += 1;
+            }
             let sets = o.insn.defs();
             let idle = o.link.is_none() && pure(&o.insn) && sets.intersect(wanted.with(Reg::R10)).is_empty();
             all &= !idle;
@@ -137,6 +160,7 @@ struct Form {
     frame: (bool, BaseId, u32),
     code: [Vec<(Insn, Option<Symbol>)>; 2],
     live: (RegSet, StackSet),
+    sides: Vec<Option<(RegSet, StackSet)>>,
     tail: Option<[(Cond, Width, Reg, Src); 2]>,
     effort: (bool, u32, u64),
 }
@@ -163,8 +187,9 @@ impl Form {
         let frame = (before.frame_leaked(), site(&mut sites, base), before.packet_range(base));
         let insn = |o: &Op| (o.insn.map_regs(|r| names.name(r)), o.link.as_ref().map(|l| l.symbol.clone()));
         let code = [q.old.iter().map(insn).collect(), q.new.iter().map(insn).collect()];
-        let mut live = RegSet::EMPTY;
-        q.live.regs.iter().for_each(|r| live.insert(names.name(r)));
+        let renamed = |l: &Live| (l.regs.iter().fold(RegSet::EMPTY, |s, r| s.with(names.name(r))), l.stack);
+        let live = renamed(&q.live);
+        let sides = q.sides.iter().map(|s| s.as_ref().map(renamed)).collect();
         let jump = |t: &Terminator| match *t {
             Terminator::Branch { cond, width, dst, src, .. } => {
                 let src = src.reg().map_or(src, |r| Src::Reg(names.name(r)));
@@ -174,7 +199,7 @@ impl Form {
         };
         let tail = q.tail.as_ref().and_then(|(a, b)| Some([jump(a)?, jump(b)?]));
         let effort = (options.strict_shared_memory, options.limits.conflicts, options.limits.work);
-        Form { kind, regs, stack, frame, code, live: (live, q.live.stack), tail, effort }
+        Form { kind, regs, stack, frame, code, live, sides, tail, effort }
     }
 }
 

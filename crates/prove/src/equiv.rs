@@ -16,6 +16,7 @@ use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches
 use crate::discipline;
 use crate::entry::{Entry, register_regions};
 use crate::lockstep::Guide;
+use crate::path::{Turns, is_jump, jumps, operations, put_back};
 use crate::region::{Outcome, execute};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
@@ -80,11 +81,43 @@ pub fn window(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
+    along(kind, env, before, old, new, &[], live, tail, options)
+}
+
+/// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::path`]) in them: a path through
+/// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump; `None`: that
+/// way is part of another path which is proven, too, and only the conditions are compared.
+#[allow(clippy::too_many_arguments)]
+pub fn along(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    sides: &[Option<Live>],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> (Verdict, Stats) {
+    if let Err(why) = jumps_fit(old, new, sides.len()) {
+        return (Verdict::Unknown(why.into()), Stats::default());
+    }
     let (result, cx) = attempt(options, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
-        window_in(cx, kind, env, before, old, new, live, tail, options)
+        window_in(cx, kind, env, before, old, new, sides, live, tail, options)
     });
     verdict(result, cx)
+}
+
+/// Both sequences have so many jumps, which leave the same ways.
+fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
+    let ways =
+        |ops: &[Op]| -> Vec<Option<i32>> { ops.iter().filter(|o| is_jump(o)).map(|o| o.insn.jump_offset()).collect() };
+    let (a, b) = (ways(old), ways(new));
+    if a.len() != n || a != b || a.iter().any(|off| !matches!(off, Some(0 | 1))) {
+        return Err("other jumps than the original's");
+    }
+    Ok(())
 }
 
 /// Tries a proof: with a memory per region first; with one memory if provenance is unknown somewhere; and if
@@ -293,7 +326,7 @@ fn compare_in(
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
     let entry_new = displaced(cx, &entry, stretch.moved);
-    let mut help = Help { before, learn: true, guide: guided.then(Guide::default) };
+    let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns: None };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
@@ -303,7 +336,10 @@ fn compare_in(
         _ => LiveOut::Block(live),
     };
     let judged = loop {
-        let judged = judge(cx, &a, &b, &live_out, &moved, vec![], options);
+        let judged = {
+            let tru = cx.terms.tru();
+            judge(cx, tru, &a, &b, &live_out, &moved, vec![], options)
+        };
         // Where a live place holds something else, it may be something that can be told.
         let Judged::Different(model) = &judged else { break judged };
         let more = match live_out {
@@ -391,7 +427,7 @@ fn differing(cx: &mut Context, a: &Outcome, b: &Outcome, live: &Live, model: &Mo
     out
 }
 
-enum Judged {
+pub(crate) enum Judged {
     Equal,
     Different(Model),
     Unknown(String),
@@ -405,13 +441,15 @@ fn window_in(
     before: &bpf_facts::State,
     old: &[Op],
     new: &[Op],
+    sides: &[Option<Live>],
     live: &Live,
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> Result<(Judged, Outcome, Outcome), Stop> {
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
-    let mut help = Help { before, learn: false, guide: None };
+    let turns = (!sides.is_empty()).then(Turns::default);
+    let mut help = Help { before, learn: false, guide: None, turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
     let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
     let mut extra = Vec::new();
@@ -419,7 +457,14 @@ fn window_in(
         let e = cx.terms.eq(x, y);
         extra.push(cx.terms.not(e));
     }
-    let judged = judge(cx, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
+    let mut end = cx.terms.tru();
+    if let Some(turns) = &help.turns {
+        if let Some(found) = turns.compare(cx, sides, options) {
+            return Ok(found);
+        }
+        end = turns.end().unwrap_or(end);
+    }
+    let judged = judge(cx, end, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
     Ok((judged, a, b))
 }
 
@@ -431,6 +476,8 @@ struct Help<'a> {
     learn: bool,
     /// Equal values found by running samples.
     guide: Option<Guide>,
+    /// Jumps inside the sequences, if those are paths.
+    turns: Option<Turns>,
 }
 
 /// Whether an operation may stand inside a block: jumps may not, and what nobody knows has no meaning.
@@ -461,6 +508,10 @@ fn straight(
     let mut facts = (learn || calls).then(|| help.before.clone());
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
+        if let (Some(turns), true) = (&mut help.turns, is_jump(op)) {
+            turns.take(&mut sym, op)?;
+            continue;
+        }
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
@@ -501,7 +552,7 @@ fn straight(
     Ok((outcome, cond))
 }
 
-enum LiveOut<'a> {
+pub(crate) enum LiveOut<'a> {
     /// Registers and stack bytes that are live after a window of some function.
     Window(&'a Live),
     /// The same after a part of two functions that are compared as wholes.
@@ -510,9 +561,11 @@ enum LiveOut<'a> {
     Exit(u32),
 }
 
-/// Compares what the two sides did.
-fn judge(
+/// Compares what the two sides did where they come under the condition `guard`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn judge(
     cx: &mut Context,
+    guard: TermId,
     a: &Outcome,
     b: &Outcome,
     live: &LiveOut,
@@ -566,8 +619,7 @@ fn judge(
         }
         cx.memory_differences(x, y, &relevant, &mut differ);
     }
-    let tru = cx.terms.tru();
-    match cx.possible(tru, &differ) {
+    match cx.possible(guard, &differ) {
         Possible::Never => {}
         Possible::Sometimes(m) => {
             if std::env::var_os("BPF_OPT_TRACE").is_some() {
@@ -596,7 +648,8 @@ fn judge(
                     }
                 }
             }
-            cx.difference = Some(cx.terms.any(&differ));
+            let some = cx.terms.any(&differ);
+            cx.difference = Some(cx.terms.all(&[guard, some]));
             return Judged::Different(m);
         }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
@@ -688,7 +741,8 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
         let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
-        let judged = judge(cx, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
+        let tru = cx.terms.tru();
+        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
         Ok((judged, a, b))
     });
     verdict(result, cx)
@@ -771,11 +825,14 @@ fn same_terminator(a: &Terminator, b: &Terminator) -> bool {
     }
 }
 
-/// A proposed change of one block. It proves nothing by itself.
+/// A proposed change of one block, or of a path through several. It proves nothing by itself.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
     /// Block.
     pub block: BlockId,
+    /// The blocks that the path goes through after it, if it goes on. Operations are then counted through all of
+    /// them, the jump between one and the next being one, and a terminator is that of the last.
+    pub path: Vec<BlockId>,
     /// First operation replaced.
     pub start: usize,
     /// One past the last operation replaced.
@@ -805,11 +862,15 @@ impl Proven {
 
     /// Carries it out in the function it was proven for, which must not have changed since.
     pub fn apply(self, f: &mut Function) {
-        let Rewrite { block, start, end, with, term, .. } = self.0;
-        let b = f.block_mut(block);
-        b.ops.splice(start..end, with);
+        let Rewrite { block, path, start, end, with, term, .. } = self.0;
         if let Some(t) = term {
-            b.term = t;
+            f.block_mut(path.last().copied().unwrap_or(block)).term = t;
+        }
+        if path.is_empty() {
+            f.block_mut(block).ops.splice(start..end, with);
+        } else if let Some(mut ops) = operations(f, block, &path) {
+            ops.splice(start..end, with);
+            put_back(f, block, &path, ops);
         }
     }
 }
@@ -821,6 +882,8 @@ pub struct Known<'a> {
     pub states: &'a [bpf_facts::State],
     /// What is live before each operation, before the terminator, and at the block's end.
     pub live: &'a [Live],
+    /// On a path: what is live where each of its jumps leaves it.
+    pub sides: &'a [Live],
 }
 
 /// Tries to prove `rewrite` in `f`.
@@ -870,11 +933,13 @@ pub(crate) struct Question<'a> {
     /// Facts at its start.
     pub before: Cow<'a, bpf_facts::State>,
     /// What is replaced.
-    pub old: &'a [Op],
+    pub old: Cow<'a, [Op]>,
     /// What takes its place.
     pub new: Cow<'a, [Op]>,
     /// What is live after it.
     pub live: Live,
+    /// What is live where its jumps leave it, if it runs through several blocks.
+    pub sides: Vec<Option<Live>>,
     /// Conditional jumps of both sides, of which the truth must agree.
     pub tail: Option<(Terminator, Terminator)>,
 }
@@ -882,10 +947,24 @@ pub(crate) struct Question<'a> {
 impl<'a> Question<'a> {
     /// The question that `rewrite` asks in `f`; or why there is none.
     pub fn new(f: &'a Function, known: &Known<'a>, rewrite: &'a Rewrite) -> Result<Question<'a>, &'static str> {
-        let block = f.block(rewrite.block);
-        if rewrite.term.is_some() && rewrite.end != block.ops.len() {
+        let Rewrite { block, path, start, end, .. } = rewrite;
+        let all = match path.is_empty() {
+            true => Cow::Borrowed(&f.block(*block).ops[..]),
+            false => Cow::Owned(operations(f, *block, path).ok_or("blocks that are no path")?),
+        };
+        if start > end || *end > all.len() {
+            return Err("operations that are not there");
+        }
+        if rewrite.term.is_some() && *end != all.len() {
             return Err("a new end that leaves out what stands before it");
         }
+        let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
+        if jumps(&all) > known.sides.len() {
+            return Err("nothing is known about where a jump leads");
+        }
+        let sides = known.sides[first..first + n].iter().map(|l| Some(*l)).collect();
+        jumps_fit(&all[*start..*end], &rewrite.with, n)?;
+        let block = f.block(path.last().copied().unwrap_or(*block));
         let (live, tail) = match &rewrite.term {
             None => (known.live[rewrite.end], None),
             Some(new) => {
@@ -897,19 +976,17 @@ impl<'a> Question<'a> {
             }
         };
         let before = Cow::Borrowed(&known.states[rewrite.start]);
-        Ok(Question {
-            before,
-            old: &block.ops[rewrite.start..rewrite.end],
-            new: Cow::Borrowed(&rewrite.with),
-            live,
-            tail,
-        })
+        let old = match all {
+            Cow::Borrowed(all) => Cow::Borrowed(&all[*start..*end]),
+            Cow::Owned(all) => Cow::Owned(all[*start..*end].to_vec()),
+        };
+        Ok(Question { before, old, new: Cow::Borrowed(&rewrite.with), live, sides, tail })
     }
 
     /// The answer.
     pub fn ask(&self, kind: ProgKind, env: &Env, options: &Options) -> (Verdict, Stats) {
         let tail = self.tail.as_ref().map(|(a, b)| (a, b));
-        window(kind, env, &self.before, self.old, &self.new, &self.live, tail, options)
+        along(kind, env, &self.before, &self.old, &self.new, &self.sides, &self.live, tail, options)
     }
 }
 

@@ -13,6 +13,7 @@ mod entry;
 pub mod equiv;
 mod lockstep;
 pub mod naive;
+pub mod path;
 mod region;
 mod replay;
 pub mod smt;
@@ -21,6 +22,6 @@ pub mod term;
 
 pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
-pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, functions, prove, same_graph, window};
+pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, along, functions, prove, same_graph, window};
 pub use replay::{Witness, replay};
 pub use smt::Recorder;

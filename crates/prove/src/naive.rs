@@ -52,8 +52,11 @@ pub struct Window {
 }
 
 impl Window {
-    /// The question that a rewrite poses; `None` if it is about the graph.
+    /// The question that a rewrite poses; `None` if it is about the graph or about a path.
     pub fn of(f: &Function, known: &Known, rewrite: &Rewrite) -> Option<Window> {
+        if !rewrite.path.is_empty() {
+            return None;
+        }
         let block = f.block(rewrite.block);
         let point = rewrite.end + usize::from(rewrite.term.is_some());
         let tail = match &rewrite.term {

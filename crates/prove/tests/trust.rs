@@ -132,9 +132,10 @@ fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
     }
     let end = live(RegSet::of(Reg::R0), StackSet::EMPTY);
     let points = vec![end; f.blocks[0].ops.len() + 2];
-    let known = Known { states: &states, live: &points };
+    let known = Known { states: &states, live: &points, sides: &[] };
     let rewrite = Rewrite {
         block: BlockId(0),
+        path: vec![],
         start: 0,
         end: 2,
         with: vec![mov(Reg::R0, 0), mov(Reg::R1, 0)],

@@ -1,0 +1,183 @@
+//! Paths: stretches of code that run through several blocks.
+//!
+//! A path starts in some block and goes on into blocks that can only be reached along it. Written as
+//! one list of operations it has a conditional jump ([`Insn::Jcc`]) between one block and the next; its
+//! displacement says which way leaves the path: 0, if the condition holds; 1, if it does not. So a
+//! path is a straight sequence with side exits, and what a rewrite of one must keep is, at each of
+//! them and at the end, what is live there.
+
+use bpf_facts::Live;
+use bpf_isa::Insn;
+use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
+use bpf_semantics::branch;
+
+use crate::context::{Context, Possible};
+use crate::equiv::{Judged, LiveOut, Options, judge};
+use crate::region::Outcome;
+use crate::symex::{Side, Stop, Sym};
+use crate::term::TermId;
+
+/// Whether an operation of a path is a jump to its next block.
+pub fn is_jump(op: &Op) -> bool {
+    matches!(op.insn, Insn::Jcc { .. })
+}
+
+/// How many jumps there are among these operations.
+pub fn jumps(ops: &[Op]) -> usize {
+    ops.iter().filter(|o| is_jump(o)).count()
+}
+
+/// The operations of `block` and of the blocks of `path` after it, with the jumps between. `None` if
+/// that is no path: each block must be one of two successors of the one before, and reached from
+/// nowhere else.
+pub fn operations(f: &Function, block: BlockId, path: &[BlockId]) -> Option<Vec<Op>> {
+    let mut ops = f.block(block).ops.clone();
+    if path.is_empty() {
+        return Some(ops);
+    }
+    let preds = predecessors(f);
+    let mut at = block;
+    for (i, &next) in path.iter().enumerate() {
+        let alone = preds[next.index()][..] == [at];
+        if !alone || next == f.entry() || next == block || path[..i].contains(&next) {
+            return None;
+        }
+        ops.push(jump(&f.block(at).term, next)?);
+        ops.extend(f.block(next).ops.iter().cloned());
+        at = next;
+    }
+    Some(ops)
+}
+
+/// A branch as the jump of a path that goes on to `next`.
+pub(crate) fn jump(term: &Terminator, next: BlockId) -> Option<Op> {
+    let Terminator::Branch { cond, width, dst, src, taken, fall, origin } = *term else { return None };
+    let off = match () {
+        () if taken == fall => return None,
+        () if next == fall => 0,
+        () if next == taken => 1,
+        () => return None,
+    };
+    Some(Op::with_origin(Insn::Jcc { cond, width, dst, src, off }, origin))
+}
+
+/// The block at which `term` leaves a path that goes on to `next`.
+pub fn side(term: &Terminator, next: BlockId) -> Option<BlockId> {
+    match *term {
+        Terminator::Branch { taken, fall, .. } if taken != fall && next == fall => Some(taken),
+        Terminator::Branch { taken, fall, .. } if taken != fall && next == taken => Some(fall),
+        _ => None,
+    }
+}
+
+/// Puts a path's operations back into its blocks.
+pub(crate) fn put_back(f: &mut Function, block: BlockId, path: &[BlockId], ops: Vec<Op>) {
+    let mut at = block;
+    let mut rest = path.iter();
+    let mut mine = Vec::new();
+    for op in ops {
+        let Insn::Jcc { cond, width, dst, src, .. } = op.insn else {
+            mine.push(op);
+            continue;
+        };
+        let b = f.block_mut(at);
+        b.ops = std::mem::take(&mut mine);
+        if let Terminator::Branch { cond: c, width: w, dst: d, src: s, .. } = &mut b.term {
+            (*c, *w, *d, *s) = (cond, width, dst, src);
+        }
+        // As many jumps as before: the proof has seen to that.
+        let Some(next) = rest.next() else { return };
+        at = *next;
+    }
+    f.block_mut(at).ops = mine;
+}
+
+/// What one side of a path had done when it came to one of its jumps.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    /// Under which condition it comes there.
+    pub guard: TermId,
+    /// The jump's condition.
+    pub cond: TermId,
+    /// Under which condition it leaves there.
+    pub leaves: TermId,
+    /// Under which condition it goes on.
+    pub stays: TermId,
+    /// What it had done.
+    pub outcome: Outcome,
+}
+
+/// The jumps of both sides of a path, as they are come to. The new side is taken to go the way the
+/// old one goes; that it does is for [`compare`] to show.
+#[derive(Default)]
+pub(crate) struct Turns {
+    old: Vec<Turn>,
+    new: Vec<Turn>,
+}
+
+impl Turns {
+    /// Executes a jump.
+    pub fn take(&mut self, sym: &mut Sym, op: &Op) -> Result<(), Stop> {
+        let Insn::Jcc { cond, width, dst, src, off } = op.insn else { return Ok(()) };
+        let cond = branch(sym, cond, width, dst, src)?;
+        let outcome = Outcome {
+            exit: sym.state.clone(),
+            log: sym.log.clone(),
+            stack_low: sym.stack_low,
+            misaligned: sym.misaligned,
+            out_of_frame: sym.out_of_frame,
+        };
+        let guard = sym.guard;
+        if sym.side == Side::New {
+            let lost = || Stop::Unmodelled("a jump the original has not".into());
+            let old = self.old.get(self.new.len()).ok_or_else(lost)?;
+            sym.guard = old.stays;
+            self.new.push(Turn { guard, cond, leaves: old.leaves, stays: old.stays, outcome });
+            return Ok(());
+        }
+        let not = sym.cx.terms.not(cond);
+        let (out, on) = if off == 0 { (cond, not) } else { (not, cond) };
+        let leaves = sym.cx.terms.all(&[guard, out]);
+        let stays = sym.cx.terms.all(&[guard, on]);
+        sym.guard = stays;
+        self.old.push(Turn { guard, cond, leaves, stays, outcome });
+        Ok(())
+    }
+
+    /// Under which condition the old side comes to the end.
+    pub fn end(&self) -> Option<TermId> {
+        self.old.last().map(|t| t.stays)
+    }
+
+    /// Whether both sides leave at the same jumps under the same conditions, having done the same as far
+    /// as `sides` say that it matters. `None` if so; else what was found, with both sides' outcome.
+    pub fn compare(
+        &self,
+        cx: &mut Context,
+        sides: &[Option<Live>],
+        options: &Options,
+    ) -> Option<(Judged, Outcome, Outcome)> {
+        for ((a, b), live) in self.old.iter().zip(&self.new).zip(sides) {
+            let same = cx.terms.eq(a.cond, b.cond);
+            let differ = cx.terms.not(same);
+            let judged = match cx.possible(a.guard, &[differ]) {
+                Possible::Never => match live {
+                    None => continue,
+                    Some(live) => {
+                        let live = LiveOut::Window(live);
+                        judge(cx, a.leaves, &a.outcome, &b.outcome, &live, &vec![], vec![], options)
+                    }
+                },
+                Possible::Sometimes(m) => {
+                    cx.difference = Some(cx.terms.all(&[a.guard, differ]));
+                    Judged::Different(m)
+                }
+                Possible::Unknown => Judged::Unknown("the solver's limit was reached".into()),
+            };
+            if !matches!(judged, Judged::Equal) {
+                return Some((judged, a.outcome.clone(), b.outcome.clone()));
+            }
+        }
+        None
+    }
+}
