@@ -103,6 +103,7 @@ impl Optimized {
             cpu: self.unit.cpu.max(3),
             size: true,
             deadline: None,
+            region: None,
         }
     }
 

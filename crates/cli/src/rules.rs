@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use bpf_prove::{Limits, Verdict};
-use bpf_search::rules::{Rule, parse};
+use bpf_search::general::General;
+use bpf_search::rules::{Entry, Rule, parse_all};
 use bpf_search::store::{Store, default_path};
 
 use crate::args::{RulesArgs, RulesCommand};
@@ -19,20 +20,20 @@ pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
     };
     match &args.command {
         RulesCommand::List => {
-            files::print(&text(&open(path, true)?.rules()));
+            files::print(&text(&entries(&open(path, true)?)));
             Ok(exit::YES)
         }
         RulesCommand::Export { file } => {
             let destination = Destination::or_stdout(file)?;
-            destination.write(text(&open(path, true)?.rules()).as_bytes(), None)?;
+            destination.write(text(&entries(&open(path, true)?)).as_bytes(), None)?;
             Ok(exit::YES)
         }
         RulesCommand::Import { file } => import(path, file),
         RulesCommand::Verify { file: Some(file) } => Ok(verify(&read(file)?)),
-        RulesCommand::Verify { file: None } => Ok(verify(&open(path, true)?.rules())),
+        RulesCommand::Verify { file: None } => Ok(verify(&entries(&open(path, true)?))),
         RulesCommand::Stats => {
-            let rules = open(path.clone(), true)?.rules();
-            files::print(&stats(&path, &rules));
+            let store = open(path.clone(), true)?;
+            files::print(&stats(&path, &store.rules(), &store.general_rules()));
             Ok(exit::YES)
         }
     }
@@ -51,43 +52,62 @@ fn open(path: PathBuf, needed: bool) -> Result<Store, Failure> {
     Ok(store)
 }
 
-fn text(rules: &[Rule]) -> String {
-    rules.iter().map(Rule::text).collect::<Vec<_>>().join("\n")
+/// All that a store holds: rules without parameters, then those with.
+fn entries(store: &Store) -> Vec<Entry> {
+    let general = store.general_rules().into_iter().map(Entry::General);
+    store.rules().into_iter().map(Entry::Specific).chain(general).collect()
 }
 
-fn read(file: &std::path::Path) -> Result<Vec<Rule>, Failure> {
+fn text(rules: &[Entry]) -> String {
+    rules.iter().map(Entry::text).collect::<Vec<_>>().join("\n")
+}
+
+fn read(file: &std::path::Path) -> Result<Vec<Entry>, Failure> {
     let text = String::from_utf8(files::read(file)?)
         .map_err(|_| Failure::bad_input(format!("{}: is not a text of rules", file.display())))?;
-    parse(&text).map_err(|e| Failure::bad_input(format!("{}: {e}", file.display())))
+    parse_all(&text).map_err(|e| Failure::bad_input(format!("{}: {e}", file.display())))
 }
 
+/// Takes what is in the text, and nothing else: no general rules are made of it.
 fn import(path: PathBuf, file: &std::path::Path) -> Result<u8, Failure> {
     let rules = read(file)?;
+    let all = rules.len();
     let mut store = open(path, false)?;
-    let kept = rules.iter().filter(|r| store.record(&r.problem, r.answer.clone())).count();
+    let mut take = |rule| match rule {
+        Entry::Specific(r) => store.record_only(&r.problem, r.answer),
+        Entry::General(g) => store.record_general(g),
+    };
+    let kept = rules.into_iter().map(&mut take).filter(|kept| *kept).count();
     if !store.flush() {
         return Err(Failure::bad_input(store.notes.join("\n")));
     }
     store.notes.iter().for_each(|n| files::complain(format!("bpf-opt: warning: {n}")));
-    files::print(&format!("{kept} of {} rules taken; the others were known as well or better\n", rules.len()));
+    files::print(&format!("{kept} of {all} rules taken; the others were known as well or better\n"));
     Ok(exit::YES)
 }
 
 /// Proves every rule again from its text.
-fn verify(rules: &[Rule]) -> u8 {
+fn verify(rules: &[Entry]) -> u8 {
     let options = bpf_prove::Options {
         limits: Limits { conflicts: 100_000, work: 50_000_000, ..Limits::default() },
         ..bpf_prove::Options::default()
     };
-    let (mut proven, mut unsolved, mut failed, mut undecided) = (0, 0, 0, 0);
+    let (mut proven, mut general, mut unsolved, mut failed, mut undecided) = (0, 0, 0, 0, 0);
     for rule in rules {
-        let Some(with) = &rule.answer.with else {
-            unsolved += 1;
-            continue;
+        let verdict = match rule {
+            Entry::General(g) => g.prove(&options),
+            Entry::Specific(Rule { problem, answer }) => match &answer.with {
+                Some(with) => problem.prove(with, &options),
+                None => {
+                    unsolved += 1;
+                    continue;
+                }
+            },
         };
-        let why = match rule.problem.prove(with, &options) {
+        let why = match verdict {
             Verdict::Equal => {
                 proven += 1;
+                general += usize::from(matches!(rule, Entry::General(_)));
                 continue;
             }
             Verdict::Different(_) => {
@@ -102,13 +122,14 @@ fn verify(rules: &[Rule]) -> u8 {
         files::print(&format!("# this rule {why}\n{}\n", rule.text()));
     }
     files::print(&format!(
-        "{proven} rules proven, {failed} wrong, {undecided} not decided; {unsolved} problems without a replacement\n"
+        "{proven} rules proven, {general} of them general, {failed} wrong, {undecided} not decided; \
+         {unsolved} problems without a replacement\n"
     ));
     // A rule that is not shown to hold fails the command, whatever the reason.
     if failed + undecided == 0 { exit::YES } else { exit::NO }
 }
 
-fn stats(path: &std::path::Path, rules: &[Rule]) -> String {
+fn stats(path: &std::path::Path, rules: &[Rule], general: &[General]) -> String {
     let slots = |ops: &[bpf_program::Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
     let solved: Vec<(usize, usize)> =
         rules.iter().filter_map(|r| Some((slots(&r.problem.old), slots(r.answer.with.as_ref()?)))).collect();
@@ -137,6 +158,8 @@ fn stats(path: &std::path::Path, rules: &[Rule]) -> String {
     );
     let (old, new) = solved.iter().fold((0, 0), |(a, b), (x, y)| (a + x, b + y));
     let _ = writeln!(t, "{old} slots become {new} where there is a replacement");
+    let parameters: usize = general.iter().map(|g| g.conditions.len()).sum();
+    let _ = writeln!(t, "{} general rules with {parameters} parameters", general.len());
     for (name, n) in by {
         let _ = writeln!(t, "found by {}: {n}", if name.is_empty() { "nobody" } else { name });
     }

@@ -70,6 +70,93 @@ fn verify_proves_from_the_text_and_says_which_rule_is_wrong() {
     bpf_opt(["rules", "verify", &good]).expect(0);
 }
 
+/// A general rule, and one that forgets what the first mask leaves.
+const GENERAL: &str = "\
+rule general cpu v3 goal size
+  assume r1: {(-1 << k0) & 0xffffffff}
+  code
+    r0 &= r1
+    r0 >>= {k0}
+  live r0 r1
+  where k0 in 0..=31
+  becomes
+    w0 >>= {k0}
+  by hand
+end
+";
+
+/// See [`GENERAL`].
+const POISONED: &str = "\
+rule general cpu v3 goal size frame leaked
+  code
+    r0 = {k0}
+    r1 = {k1}
+  live r0 r1
+  where k0 in -2147483648..=2147483647
+  where k1 in -2147483648..=2147483647
+  becomes
+    r0 = {k0 & k1}
+  by malice
+end
+";
+
+#[test]
+fn general_rules_are_listed_exported_and_proven_like_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (text, out, cache) = (at("rules.txt"), at("out.txt"), at("rules.redb"));
+    fs::write(&text, format!("{GOOD}\n{GENERAL}")).expect("a file");
+    assert!(bpf_opt(["rules", "import", &text, "--cache", &cache]).expect(0).out.starts_with("2 of 2"));
+    bpf_opt(["rules", "export", &out, "--cache", &cache]).expect(0);
+    assert_eq!(fs::read_to_string(&out).expect("the export"), format!("{GOOD}\n{GENERAL}"));
+    let proven = bpf_opt(["rules", "verify", "--cache", &cache]).expect(0).out;
+    assert!(proven.starts_with("2 rules proven, 1 of them general"), "{proven}");
+    let stats = bpf_opt(["rules", "stats", "--cache", &cache]).expect(0).out;
+    assert!(stats.contains("1 general rules with 1 parameters"), "{stats}");
+    // For 64 bits it is wrong: w0 loses its amount.
+    fs::write(&text, GENERAL.replace("where k0 in 0..=31", "where k0 in 0..=40")).expect("a file");
+    bpf_opt(["rules", "verify", &text]).expect(1);
+    fs::write(&text, format!("{GENERAL}{POISONED}")).expect("a file");
+    let ran = bpf_opt(["rules", "verify", &text]).expect(1);
+    assert!(
+        ran.out.contains("is WRONG") && ran.out.contains("by malice") && !ran.out.contains("by hand"),
+        "{}",
+        ran.out
+    );
+}
+
+#[test]
+fn a_poisoned_general_rule_wastes_time_at_most() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (text, cache, out) = (at("rules.txt"), at("rules.redb"), at("out.o"));
+    // Of almost every operation: that it can go.
+    let ops = ["r0 = {k0}", "r0 += {k0}", "r0 &= {k0}", "r0 <<= {k0}", "r0 >>= {k0}", "*(u32 *)(r10 - 4) = {k0}"];
+    let rule = |op: &&str| {
+        format!(
+            "rule general cpu v3 goal size frame leaked\ncode\n{op}\nlive r0 fp-512+512\n\
+             where k0 in -2147483648..=2147483647\nbecomes\nnothing\nby malice\nend\n"
+        )
+    };
+    let all: String = ops.iter().map(rule).collect();
+    fs::write(&text, format!("{POISONED}{all}")).expect("a file");
+    bpf_opt(["rules", "import", &text, "--cache", &cache]).expect(0);
+    // How many windows were answered from the cache in a run that starts with this one.
+    let hits = |input: &str, cache: &str| {
+        let args = ["opt", input, "-o", &out, "--no-kernel", "--json", "-", "--cache", cache, "-q"];
+        let report: serde_json::Value = serde_json::from_str(&bpf_opt(args).expect(0).out).expect("JSON");
+        bpf_opt(["verify", input, &out]).expect(0);
+        report["search"]["rule_hits"].as_u64().expect("a number")
+    };
+    let mut tried = 0;
+    for name in ["xdp_count.o", "legacy_maps.o", "globals.o"] {
+        let input = common::example(name).display().to_string();
+        let without = hits(&input, &at(&format!("{name}.redb")));
+        tried += u64::from(hits(&input, &cache) > without);
+    }
+    assert!(tried > 0, "no poisoned rule was tried");
+}
+
 #[test]
 fn bad_files_are_bad_input() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -6,18 +6,22 @@
 //! whose code or surroundings changed are open again. A round's result does not depend on how many
 //! threads work on it.
 
+use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use bpf_facts::{Env, Facts, Liveness};
+use bpf_facts::{Env, Facts, Live, Liveness};
 use bpf_isa::Insn;
-use bpf_passes::{Engine, Settings, View};
+use bpf_passes::{Engine, Settings, View, paths_of};
 use bpf_program::{BlockId, Function, Op};
+use bpf_prove::path;
 use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
+use bpf_search::batch::NOP;
 use bpf_search::canonical::{Problem, Renaming, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
+use bpf_search::region::Region;
 use bpf_search::rules::{Answered, problem_text};
 use bpf_search::store::Store;
 use bpf_search::window::plain;
@@ -32,6 +36,8 @@ use crate::unit::Unit;
 
 /// Operations of a window at most. Longer stretches are covered by overlapping windows.
 const LONGEST: usize = 12;
+/// Jumps of a region at most.
+const JUMPS: usize = 3;
 /// Distance of overlapping windows.
 const STRIDE: usize = 5;
 /// Candidates for each open window, round by round. Windows that change start over.
@@ -80,6 +86,8 @@ pub struct SearchReport {
 struct Item {
     candidate: usize,
     block: BlockId,
+    /// The blocks after it, for a region ([`bpf_prove::path`]).
+    path: Vec<BlockId>,
     start: usize,
     end: usize,
     /// What the window is, apart from accidents; `None`: it cannot be remembered.
@@ -267,35 +275,50 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
     for (candidate, analysis) in analyses.iter().enumerate() {
         let Some(a) = analysis else { continue };
         unit.with_env(|env| {
+            let mut add = |view: &View, (start, end): (usize, usize)| {
+                let text = Text::new(view, start, end);
+                let window = text.window(view, start, settings);
+                let key = key(&window, candidate);
+                let spent = memory.spent.get(&key).copied().unwrap_or(0);
+                let mut total = 0;
+                let next = EFFORT.iter().enumerate().find_map(|(level, effort)| {
+                    total += effort;
+                    (total > spent).then_some((level, *effort))
+                });
+                let Some((level, effort)) = next else { return };
+                let canonical = canonical(&window);
+                let class = class(window.old);
+                let (block, path) = (view.block, view.path.clone());
+                items.push(Item {
+                    candidate,
+                    block,
+                    path,
+                    start,
+                    end,
+                    canonical,
+                    key,
+                    class,
+                    effort,
+                    total,
+                    level,
+                    rule: None,
+                });
+            };
             for &block in &a.function.layout {
-                let Some(view) = View::new(&a.function, block, &a.facts, &a.live, env, settings, false) else {
-                    continue;
-                };
-                for (start, end) in stretches(&view.ops) {
-                    let window = window(&view, start, end, settings);
-                    let key = key(&window, candidate);
-                    let spent = memory.spent.get(&key).copied().unwrap_or(0);
-                    let mut total = 0;
-                    let next = EFFORT.iter().enumerate().find_map(|(level, effort)| {
-                        total += effort;
-                        (total > spent).then_some((level, *effort))
-                    });
-                    let Some((level, effort)) = next else { continue };
-                    let canonical = canonical(&window);
-                    let class = class(window.old);
-                    items.push(Item {
-                        candidate,
-                        block,
-                        start,
-                        end,
-                        canonical,
-                        key,
-                        class,
-                        effort,
-                        total,
-                        level,
-                        rule: None,
-                    });
+                if let Some(view) = View::new(&a.function, block, &a.facts, &a.live, env, settings, false) {
+                    stretches(&view.ops).into_iter().for_each(|s| add(&view, s));
+                }
+            }
+            let mut seen = FxHashSet::default();
+            for (block, path) in paths_of(&a.function) {
+                let view = View::of_path(&a.function, block, &path, &a.facts, &a.live, env, settings);
+                let Some(view) = view else { continue };
+                // Paths that fork have their beginning in common.
+                for (start, end) in regions(&view.ops) {
+                    let blocks = path::jumps(&view.ops[..end]);
+                    if seen.insert((block, path[..blocks].to_vec(), start, end)) {
+                        add(&view, (start, end));
+                    }
                 }
             }
         });
@@ -303,18 +326,74 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
     items
 }
 
-/// The window at these operations.
-fn window<'a>(view: &'a View<'a>, start: usize, end: usize, settings: &Settings) -> Window<'a> {
-    Window {
-        kind: view.f.kind,
-        env: view.env,
-        before: &view.states[start],
-        old: &view.ops[start..end],
-        live: &view.live[end],
-        cpu: settings.cpu,
-        size: settings.size,
-        deadline: settings.deadline,
+/// The operations of a window, which a region has room between, and what else it is.
+struct Text<'v> {
+    ops: Cow<'v, [Op]>,
+    live: Live,
+    region: Option<Region>,
+}
+
+impl<'v> Text<'v> {
+    fn new(view: &'v View, start: usize, end: usize) -> Text<'v> {
+        let ops = &view.ops[start..end];
+        let (first, n) = (path::jumps(&view.ops[..start]), path::jumps(ops));
+        if n == 0 {
+            return Text { ops: Cow::Borrowed(ops), live: view.live[end], region: None };
+        }
+        // Room on both sides of each jump, for what comes across.
+        let room = Op::with_origin(NOP, ops[0].origin);
+        let mut roomy = Vec::with_capacity(ops.len() + 2 * n);
+        for op in ops {
+            let jump = path::is_jump(op);
+            roomy.extend(jump.then(|| room.clone()));
+            roomy.push(op.clone());
+            roomy.extend(jump.then(|| room.clone()));
+        }
+        let sides = view.sides[first..first + n].iter().map(|l| Some(*l)).collect();
+        let region = Region::new(&roomy, sides, vec![view.live[end]]);
+        let live = region.as_ref().map_or(view.live[end], Region::live);
+        Text { ops: Cow::Owned(roomy), live, region }
     }
+
+    fn window<'a>(&'a self, view: &'a View<'a>, start: usize, settings: &Settings) -> Window<'a> {
+        Window {
+            kind: view.f.kind,
+            env: view.env,
+            before: &view.states[start],
+            old: &self.ops,
+            live: &self.live,
+            region: self.region.as_ref(),
+            cpu: settings.cpu,
+            size: settings.size,
+            deadline: settings.deadline,
+        }
+    }
+}
+
+/// Around each jump of a path, as much as a window holds.
+fn regions(ops: &[Op]) -> Vec<(usize, usize)> {
+    let inside = |o: &Op| plain(&o.insn) || path::is_jump(o);
+    let mut out = Vec::new();
+    for j in (0..ops.len()).filter(|j| path::is_jump(&ops[*j])) {
+        let before = ops[..j].iter().rev().take_while(|o| inside(o)).count();
+        let after = ops[j + 1..].iter().take_while(|o| inside(o)).count();
+        let half = LONGEST / 2;
+        let left = before.min(LONGEST - after.min(half));
+        let right = after.min(LONGEST - left);
+        let (mut start, mut end) = (j - left, j + 1 + right);
+        // A jump at the edge has nothing beyond it.
+        while start < j && path::is_jump(&ops[start]) {
+            start += 1;
+        }
+        while end > j + 1 && path::is_jump(&ops[end - 1]) {
+            end -= 1;
+        }
+        if end - start > 2 && end > j + 1 && path::jumps(&ops[start..end]) <= JUMPS {
+            out.push((start, end));
+        }
+    }
+    out.dedup();
+    out
 }
 
 /// Overlapping windows between calls.
@@ -351,6 +430,7 @@ fn key(w: &Window, candidate: usize) -> u64 {
     }
     live.regs.hash(&mut h);
     live.stack.hash(&mut h);
+    w.region.map(|r| r.exits.iter().map(|e| (e.live.regs, e.live.stack)).collect::<Vec<_>>()).hash(&mut h);
     let read = ops.iter().rev().fold(live.regs, |l, o| l.minus(o.insn.defs()).union(o.insn.uses()));
     read.iter().for_each(|r| before.reg(r).hash(&mut h));
     h.finish()
@@ -365,7 +445,8 @@ fn class(ops: &[Op]) -> u64 {
         |i| matches!(i, Insn::Alu { op, .. } if matches!(op, bpf_isa::AluOp::Lsh | bpf_isa::AluOp::Rsh | bpf_isa::AluOp::Arsh)),
     );
     let moves = count(|i| matches!(i, Insn::Mov { .. }));
-    loads | stores << 2 | shifts << 4 | moves << 6 | (ops.len() as u64 / 4) << 8
+    let jumps = count(|i| matches!(i, Insn::Jcc { .. }));
+    jumps << 16 | loads | stores << 2 | shifts << 4 | moves << 6 | (ops.len() as u64 / 4) << 8
 }
 
 /// What came of a window.
@@ -438,8 +519,12 @@ fn search_one(
     seed: u64,
     memory: &Memory,
 ) -> Option<Outcome> {
-    let view = View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?;
-    let window = window(&view, item.start, item.end, settings);
+    let view = match item.path.is_empty() {
+        true => View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?,
+        false => View::of_path(&a.function, item.block, &item.path, &a.facts, &a.live, env, settings)?,
+    };
+    let text = Text::new(&view, item.start, item.end);
+    let window = text.window(&view, item.start, settings);
     let known = view.known();
     let limits = Limits { deadline: settings.deadline, ..settings.limits };
     let proof =
@@ -483,9 +568,13 @@ fn search_one(
             None => {}
         }
     }
-    let steps = memory.steps(item.effort);
+    // Regions are for the chains alone.
+    let steps = if window.region.is_some() { 0 } else { memory.steps(item.effort) };
     let effort = Effort { slots: SHORT[item.level.min(SHORT.len() - 1)], steps };
-    let short = enumerate(&window, &mut judge, cost::latency, effort);
+    let short = match window.region {
+        Some(_) => bpf_search::enumerate::Outcome::default(),
+        None => enumerate(&window, &mut judge, cost::latency, effort),
+    };
     out.steps = short.steps;
     out.exhausted = short.exhausted_to;
     let slots: usize = window.old.iter().map(|o| o.insn.slots()).sum();
@@ -506,7 +595,10 @@ fn search_one(
     // A seed that depends on what the window is, not on where it stands.
     let mut h = FxHasher::default();
     (seed, item.total).hash(&mut h);
-    item.canonical.as_ref().map(|(p, _)| problem_text(p)).hash(&mut h);
+    match &item.canonical {
+        Some((p, _)) => problem_text(p).hash(&mut h),
+        None => window.old.iter().for_each(|o| o.insn.hash(&mut h)),
+    }
     let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
     let budget = Budget { proposals: item.effort, deadline: settings.deadline };
     let found = portfolio.run(budget, &mut out.payoff, &mut judge).cloned();
@@ -526,7 +618,7 @@ const BY_RULE: &str = "rule";
 const BY_ENUMERATOR: &str = "enumerator";
 
 fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
-    let path = Vec::new();
+    let path = item.path.clone();
     Rewrite { block: item.block, path, start: item.start, end: item.end, with, term: None, by: "search" }
 }
 
@@ -548,21 +640,35 @@ fn apply(
             return;
         }
         let mut taken: Vec<(BlockId, usize, usize)> = Vec::new();
+        // Blocks of regions that were changed: what is known about them is no longer true.
+        let mut stale: FxHashSet<BlockId> = FxHashSet::default();
         let mut done = 0;
         unit.with_env(|env| {
             let mut engine = Engine::new(env, settings, &c.banned);
             for (item, best) in mine {
-                // Overlapping windows: the first that was found counts; the others are looked at again.
-                if taken.iter().any(|(b, s, e)| *b == item.block && item.start < *e && *s < item.end) {
+                let mut blocks = std::iter::once(&item.block).chain(&item.path);
+                if blocks.any(|b| stale.contains(b)) {
                     continue;
                 }
-                let old = &a.function.block(item.block).ops[item.start..item.end];
+                // Overlapping windows: the first that was found counts; the others are looked at again.
+                let straight = item.path.is_empty();
+                if straight && taken.iter().any(|(b, s, e)| *b == item.block && item.start < *e && *s < item.end) {
+                    continue;
+                }
+                let all = path::operations(&a.function, item.block, &item.path);
+                let now = path::operations(f, item.block, &item.path);
+                let (Some(all), Some(now)) = (all, now) else { continue };
+                let old = &all[item.start..item.end];
                 // Earlier changes in this block have moved it.
-                let now = &f.block(item.block).ops;
                 let Some(start) = now.windows(old.len()).position(|w| w == old) else { continue };
                 let moved = Rewrite { start, end: start + old.len(), ..rewrite(item, best.with.clone()) };
                 if engine.adopt(f, &a.facts, &a.live, moved) {
-                    taken.push((item.block, item.start, item.end));
+                    if straight {
+                        taken.push((item.block, item.start, item.end));
+                    } else {
+                        stale.insert(item.block);
+                        stale.extend(&item.path);
+                    }
                     done += 1;
                 }
             }

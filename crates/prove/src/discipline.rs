@@ -3,8 +3,8 @@
 //! Every byte the new side touches outside its stack must be a byte the old side touches whenever
 //! the new one does (so no new fault), and in shared memory each access must *consume* one of the old
 //! side's accesses in the same stretch between events: never more reads, never another value written,
-//! never one old access split in two. Merging several old accesses into one is allowed unless
-//! `strict`. Sources: design, equivalence contract, 4 and 6.
+//! never one old access split in two. Merging several old accesses into one, or a load and a store into an atomic,
+//! is allowed unless `strict`. Sources: design, equivalence contract, 4 and 6.
 
 use rustc_hash::FxHashMap;
 
@@ -113,6 +113,9 @@ fn consume(
     owner: &mut FxHashMap<u32, (u32, usize)>,
     strict: bool,
 ) -> Result<(), String> {
+    if strict && bytes.iter().any(|b| b.atomic) {
+        return Err("a load and a store of shared memory become an atomic".into());
+    }
     let mut accesses = Vec::new();
     for b in bytes {
         let places = by_place.get(&(b.region, b.base, b.off)).cloned().unwrap_or_default();

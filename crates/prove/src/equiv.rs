@@ -229,7 +229,8 @@ pub enum Source {
 /// The places in which the two sides differ, and how.
 pub type Moved = Vec<(Place, Source)>;
 
-/// Two straight-line sequences to compare, and from where.
+/// Two straight-line sequences to compare, and from where. On a path both have the same jumps
+/// ([`crate::path`]), at which they are known to turn alike.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// Facts of the old side at the start.
@@ -326,20 +327,21 @@ fn compare_in(
     register_regions(cx, env.maps, old.iter().chain(new));
     let entry = Entry::new(env.maps, kind).state(cx, before);
     let entry_new = displaced(cx, &entry, stretch.moved);
-    let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns: None };
+    let turns = old.iter().any(is_jump).then(Turns::default);
+    let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
+    // On a path: where both go its way. That they turn alike has been shown before.
+    let along = help.turns.as_ref().and_then(Turns::end);
+    let guard = along.unwrap_or_else(|| cx.terms.tru());
     let mut moved = Moved::new();
     let live_out = match end {
         End::Exit(bits) => LiveOut::Exit(bits),
         _ => LiveOut::Block(live),
     };
     let judged = loop {
-        let judged = {
-            let tru = cx.terms.tru();
-            judge(cx, tru, &a, &b, &live_out, &moved, vec![], options)
-        };
+        let judged = judge(cx, guard, &a, &b, &live_out, &moved, vec![], options);
         // Where a live place holds something else, it may be something that can be told.
         let Judged::Different(model) = &judged else { break judged };
         let more = match live_out {
@@ -365,18 +367,18 @@ fn compare_in(
     let e = cx.terms.eq(x, y);
     let ne = cx.terms.not(e);
     if ca.is_some() && cb.is_some() {
-        if matches!(cx.possible(tru, &[ne]), Possible::Never) {
+        if matches!(cx.possible(guard, &[ne]), Possible::Never) {
             return Ok(Ok((Relation::Same, moved)));
         }
-        if matches!(cx.possible(tru, &[e]), Possible::Never) {
+        if matches!(cx.possible(guard, &[e]), Possible::Never) {
             return Ok(Ok((Relation::Negated, moved)));
         }
     }
     let mut constant = |t: TermId| {
         let nt = cx.terms.not(t);
-        if matches!(cx.possible(tru, &[nt]), Possible::Never) {
+        if matches!(cx.possible(guard, &[nt]), Possible::Never) {
             Some(true)
-        } else if matches!(cx.possible(tru, &[t]), Possible::Never) {
+        } else if matches!(cx.possible(guard, &[t]), Possible::Never) {
             Some(false)
         } else {
             None
@@ -481,7 +483,7 @@ struct Help<'a> {
 }
 
 /// Whether an operation may stand inside a block: jumps may not, and what nobody knows has no meaning.
-fn has_meaning(op: &Op) -> bool {
+pub(crate) fn has_meaning(op: &Op) -> bool {
     let jump =
         matches!(op.insn, Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_));
     !jump && !op.insn.defs().contains(Reg::R10)
@@ -863,14 +865,14 @@ impl Proven {
     /// Carries it out in the function it was proven for, which must not have changed since.
     pub fn apply(self, f: &mut Function) {
         let Rewrite { block, path, start, end, with, term, .. } = self.0;
-        if let Some(t) = term {
-            f.block_mut(path.last().copied().unwrap_or(block)).term = t;
-        }
         if path.is_empty() {
             f.block_mut(block).ops.splice(start..end, with);
         } else if let Some(mut ops) = operations(f, block, &path) {
             ops.splice(start..end, with);
             put_back(f, block, &path, ops);
+        }
+        if let Some(t) = term {
+            f.block_mut(path.last().copied().unwrap_or(block)).term = t;
         }
     }
 }
@@ -917,6 +919,9 @@ fn prove_whole(
     rewrite: Rewrite,
     options: &Options,
 ) -> Result<(Proven, Stats), (Verdict, Stats)> {
+    if let Err(why) = subject(f, &rewrite) {
+        return Err((Verdict::Unknown(why.into()), Stats::default()));
+    }
     let mut changed = f.clone();
     Proven(rewrite.clone()).apply(&mut changed);
     let ops: usize = f.blocks.iter().map(|b| b.ops.len()).sum();
@@ -926,6 +931,25 @@ fn prove_whole(
         (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
         other => Err(other),
     }
+}
+
+/// The operations of the block or the path that a rewrite is about; or why it is about none.
+fn subject<'f>(f: &'f Function, rewrite: &Rewrite) -> Result<Cow<'f, [Op]>, &'static str> {
+    let Rewrite { block, path, start, end, with, term, .. } = rewrite;
+    let exists = |b: BlockId| b.index() < f.blocks.len();
+    if !exists(*block) || !term.iter().flat_map(Terminator::successors).all(exists) {
+        return Err("a block that is not there");
+    }
+    let all = match path.is_empty() {
+        true => Cow::Borrowed(&f.block(*block).ops[..]),
+        false => Cow::Owned(operations(f, *block, path).ok_or("blocks that are no path")?),
+    };
+    let Some(old) = all.get(*start..*end) else { return Err("operations that are not there") };
+    if term.is_some() && *end != all.len() {
+        return Err("a new end that leaves out what stands before it");
+    }
+    jumps_fit(old, with, jumps(old))?;
+    Ok(all)
 }
 
 /// What a rewrite of one block asks of the prover.
@@ -948,34 +972,25 @@ impl<'a> Question<'a> {
     /// The question that `rewrite` asks in `f`; or why there is none.
     pub fn new(f: &'a Function, known: &Known<'a>, rewrite: &'a Rewrite) -> Result<Question<'a>, &'static str> {
         let Rewrite { block, path, start, end, .. } = rewrite;
-        let all = match path.is_empty() {
-            true => Cow::Borrowed(&f.block(*block).ops[..]),
-            false => Cow::Owned(operations(f, *block, path).ok_or("blocks that are no path")?),
-        };
-        if start > end || *end > all.len() {
-            return Err("operations that are not there");
-        }
-        if rewrite.term.is_some() && *end != all.len() {
-            return Err("a new end that leaves out what stands before it");
-        }
-        let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
+        let all = subject(f, rewrite)?;
+        let unknown = "nothing is known there";
         if jumps(&all) > known.sides.len() {
             return Err("nothing is known about where a jump leads");
         }
+        let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
         let sides = known.sides[first..first + n].iter().map(|l| Some(*l)).collect();
-        jumps_fit(&all[*start..*end], &rewrite.with, n)?;
         let block = f.block(path.last().copied().unwrap_or(*block));
         let (live, tail) = match &rewrite.term {
-            None => (known.live[rewrite.end], None),
+            None => (*known.live.get(*end).ok_or(unknown)?, None),
             Some(new) => {
                 let tail = match terminators(&block.term, new) {
                     Some(tail) => tail,
                     None => (block.term.clone(), constant_branch(&block.term, new)?),
                 };
-                (known.live[rewrite.end + 1], Some(tail))
+                (*known.live.get(*end + 1).ok_or(unknown)?, Some(tail))
             }
         };
-        let before = Cow::Borrowed(&known.states[rewrite.start]);
+        let before = Cow::Borrowed(known.states.get(*start).ok_or(unknown)?);
         let old = match all {
             Cow::Borrowed(all) => Cow::Borrowed(&all[*start..*end]),
             Cow::Owned(all) => Cow::Owned(all[*start..*end].to_vec()),

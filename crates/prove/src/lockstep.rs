@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::context::{Context, Limits, Possible, Sample, Stats};
 use crate::equiv::{End, Moved, Options, Place, Relation, Stretch, compare};
+use crate::path::jump;
 use crate::term::TermId;
 
 /// Steps one side may take while the other stands still.
@@ -164,6 +165,14 @@ const CHEAP: u32 = 1_000;
 /// Dead ends after which a proof is given up.
 const MAX_LOST: usize = 256;
 
+/// Jumps that one step goes through at most.
+const DEPTH: usize = 4;
+/// Operations of a path at most.
+const LONGEST: usize = 400;
+
+/// Compares two sequences, as [`compare`] does, from where the step starts.
+type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], &Live, End) -> Result<(Relation, Moved), Option<String>>;
+
 /// Where the two sides stand, at the start of a block each.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Pair {
@@ -190,6 +199,8 @@ impl Pair {
 enum Step {
     /// Both, each following this many jumps to shared blocks.
     Together(u32, u32),
+    /// Both, through blocks that only they lead to: what is known before a jump counts behind it.
+    Through,
     /// Only the old side.
     Old,
     /// Only the new side.
@@ -259,6 +270,7 @@ impl Game<'_> {
         }
         let mut left = played.left.take().unwrap_or_else(|| {
             let mut steps: Vec<Step> = EXTENSIONS.iter().map(|(x, y)| Step::Together(*x, *y)).collect();
+            steps.push(Step::Through);
             if pair.alone < MAX_ALONE {
                 steps.extend([Step::Old, Step::New]);
             }
@@ -347,6 +359,14 @@ impl Game<'_> {
                     })
                     .ok_or_else(|| Some("the conditions differ at a block's end".to_string()))
             }
+            Step::Through => {
+                let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
+                let mut next = Vec::new();
+                self.through(&ca, &cb, 0, &mut compare, &mut |moved, taken, old, new| {
+                    next.push(with(moved, Pair { via: Some(taken), ..Pair::met(old, new) }));
+                })?;
+                Ok(next)
+            }
             Step::Old => {
                 let ca = chain(self.old, &self.pa, a, 0);
                 let ta = &self.old.block(ca.last).term;
@@ -384,6 +404,57 @@ impl Game<'_> {
                 }
             }
         }
+    }
+
+    /// Goes on from the ends of two paths into blocks that only they lead to, as far as needed; `reach` is told of
+    /// every pair that is come to, with the edge of the old side.
+    fn through(
+        &self,
+        ca: &Chain,
+        cb: &Chain,
+        depth: usize,
+        compare: Compare,
+        reach: &mut dyn FnMut(&Moved, (BlockId, bool), BlockId, BlockId),
+    ) -> Result<(), Option<String>> {
+        let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
+        let end = both(ta, tb, self.old).ok_or(None)?;
+        let open = |taken: bool| self.fa.edge(self.old, ca.last, taken).is_some();
+        // With a path behind, the end may be as any block's.
+        if depth > 0
+            && let Ok((relation, moved)) = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)
+            && let Some(next) = pairs(&relation, ta, tb, &open)
+        {
+            next.into_iter().for_each(|(taken, old, new)| reach(&moved, (ca.last, taken), old, new));
+            return Ok(());
+        }
+        let (Terminator::Branch { .. }, Terminator::Branch { .. }) = (ta, tb) else { return Err(None) };
+        if depth == DEPTH {
+            return Err(None);
+        }
+        let (relation, _) = compare(&ca.ops, &cb.ops, &Live::default(), end)?;
+        if !matches!(relation, Relation::Same | Relation::Negated) {
+            return Err(None);
+        }
+        for (taken, old, new) in pairs(&relation, ta, tb, &open).ok_or(None)? {
+            let (Some(ja), Some(jb)) = (jump(ta, old), jump(tb, new)) else { return Err(None) };
+            let (mut xa, mut xb) = (ca.ops.clone(), cb.ops.clone());
+            xa.push(ja);
+            xb.push(jb);
+            let only = |preds: &[Vec<BlockId>], f: &Function, b: BlockId| preds[b.index()].len() == 1 && b != f.entry();
+            if only(&self.pa, self.old, old) && only(&self.pb, self.new, new) {
+                let (na, nb) = (chain(self.old, &self.pa, old, 0), chain(self.new, &self.pb, new, 0));
+                xa.extend(na.ops);
+                xb.extend(nb.ops);
+                if xa.len().max(xb.len()) > LONGEST {
+                    return Err(None);
+                }
+                self.through(&Chain { ops: xa, ..na }, &Chain { ops: xb, ..nb }, depth + 1, compare, reach)?;
+            } else {
+                let (_, moved) = compare(&xa, &xb, self.lb.entry(new), End::Open)?;
+                reach(&moved, (ca.last, taken), old, new);
+            }
+        }
+        Ok(())
     }
 
     /// Tells a developer where the proof got stuck.

@@ -4,14 +4,16 @@
 //! simplification. Memory is one array from addresses to bytes; nothing here knows about the graph, its
 //! canonical forms or the bit-blaster. `unsat` means that after both sequences every live register,
 //! every live byte of the frame, all other memory, every store to the context and the condition of the
-//! branch agree.
+//! branch agree. Along a path ([`crate::path`]) so much is said of each jump at which it may be left, in the
+//! states that leave there, besides that the conditions agree wherever the old sequence comes to them.
 //!
 //! # What is assumed
 //! - What the facts say of each register and each known byte of the frame at the start: bits and ranges,
 //!   equal bases, pointers that cannot be null. Of a value of unknown kind nothing is assumed.
 //! - The frame is 512 bytes below r10 that do not wrap around.
 //! - Accesses of the *old* sequence go where the facts say: into the frame, or elsewhere, and those to
-//!   regions that never overlap do not overlap. Of the new one's accesses only the next is assumed.
+//!   regions that never overlap do not overlap. Of the new one's accesses only the next is assumed. Behind a
+//!   jump all this holds where it was passed.
 //! - Context fields are cells, named by offset, width and the number of context stores before; no access to
 //!   memory is to the context.
 //!
@@ -31,6 +33,7 @@ use rustc_hash::FxHashMap;
 use machine::Naive;
 
 use crate::equiv::{Known, Rewrite};
+use crate::path::{jumps, operations};
 use crate::smt::number;
 
 /// Two sequences, from where, and what matters afterwards.
@@ -46,29 +49,33 @@ pub struct Window {
     pub new: Vec<Op>,
     /// What is live at the end.
     pub live: Live,
+    /// What is live where their jumps leave them; `None`: only the condition matters.
+    pub sides: Vec<Option<Live>>,
     /// The two branches at the end, if the new sequence brings one, turned so that both jump to the
     /// same place when their conditions hold.
     pub tail: Option<(Terminator, Terminator)>,
 }
 
 impl Window {
-    /// The question that a rewrite poses; `None` if it is about the graph or about a path.
+    /// The question that a rewrite poses; `None` if it is about the graph.
     pub fn of(f: &Function, known: &Known, rewrite: &Rewrite) -> Option<Window> {
-        if !rewrite.path.is_empty() {
-            return None;
-        }
-        let block = f.block(rewrite.block);
+        let Rewrite { block, path, start, end, .. } = rewrite;
+        let all = operations(f, *block, path)?;
+        let old = all.get(*start..*end)?.to_vec();
+        let first = jumps(all.get(..*start)?);
+        let last = f.block(path.last().copied().unwrap_or(*block));
         let point = rewrite.end + usize::from(rewrite.term.is_some());
         let tail = match &rewrite.term {
             None => None,
-            Some(new) => Some((block.term.clone(), turned(&block.term, new)?)),
+            Some(new) => Some((last.term.clone(), turned(&last.term, new)?)),
         };
         Some(Window {
             kind: f.kind,
-            before: known.states.get(rewrite.start)?.clone(),
-            old: block.ops.get(rewrite.start..rewrite.end)?.to_vec(),
-            new: rewrite.with.clone(),
+            before: known.states.get(*start)?.clone(),
             live: *known.live.get(point)?,
+            sides: known.sides.get(first..first + jumps(&old))?.iter().copied().map(Some).collect(),
+            old,
+            new: rewrite.with.clone(),
             tail,
         })
     }
@@ -137,40 +144,60 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     apart(&mut text, &accesses);
     accesses.append(&mut new);
     beside_context(&mut text, &accesses);
+    let ways = |s: &Walked| s.turns.iter().map(|t| t.leaves_if).collect::<Vec<_>>();
+    if ways(&a) != ways(&b) || a.turns.len() != w.sides.len() {
+        return Err("jumps that do not correspond".into());
+    }
     let mut differ: Vec<String> = Vec::new();
-    for r in w.live.regs.iter().filter(|r| *r != Reg::R10) {
-        let (x, y) = (&a.regs[r.index()], &b.regs[r.index()]);
-        if x.name != y.name {
-            differ.push(format!("(distinct {} {})", x.name, y.name));
+    for ((x, y), live) in a.turns.iter().zip(&b.turns).zip(&w.sides) {
+        differ.push(format!("(and {} (xor {} {}))", x.guard, x.condition, y.condition));
+        if let Some(live) = live {
+            let out = if x.leaves_if { x.condition.to_string() } else { format!("(not {})", x.condition) };
+            let differ_there = differences(&mut text, &x.state, &y.state, live)?;
+            differ.push(format!("(and {} {out} (or {} false))", x.guard, differ_there.join(" ")));
         }
     }
-    if a.memory != b.memory {
-        let probe = text.named("probe", 64);
-        let place = format!("(bvadd (bvsub {probe} frame) {})", number(64, 512), probe = probe.name);
-        let mut seen = vec![format!("(bvuge {place} {})", number(64, 512))];
-        for (off, len) in w.live.stack.runs() {
-            let from = number(64, (off + 512) as u64);
-            seen.push(format!("(bvult (bvsub {place} {from}) {})", number(64, len.into())));
-        }
-        text.assume(format!("(or {} false)", seen.join(" ")));
-        differ.push(format!("(distinct (select {} probe) (select {} probe))", a.memory, b.memory));
-    }
-    let shape = |s: &Ended| s.stores.iter().map(|(off, v)| (*off, v.bits)).collect::<Vec<_>>();
-    if shape(&a) != shape(&b) {
-        return Err("context stores that do not correspond".into());
-    }
-    for ((_, x), (_, y)) in a.stores.iter().zip(&b.stores) {
-        differ.push(format!("(distinct {} {})", x.name, y.name));
-    }
+    let mut at_end = differences(&mut text, &a.end, &b.end, &w.live)?;
     if let (Some(x), Some(y)) = (ca, cb) {
-        differ.push(format!("(xor {x} {y})"));
+        at_end.push(format!("(xor {x} {y})"));
     }
+    differ.push(format!("(and {} (or {} false))", a.guard, at_end.join(" ")));
     let difference = format!("(assert (or {} false))\n", differ.join(" "));
     let registers = registers.map(|v| v.name.to_string());
     let mut unknowns: Vec<(String, String)> =
         text.consts.iter().map(|(k, v)| (k.clone(), v.name.to_string())).collect();
     unknowns.sort_unstable();
     Ok(Encoding { assumptions: text.out, difference, registers, memory: "m0", unknowns })
+}
+
+/// In what two states differ, as far as `live` says that it matters.
+fn differences(text: &mut Text, a: &Ended, b: &Ended, live: &Live) -> Result<Vec<String>, String> {
+    let mut differ: Vec<String> = Vec::new();
+    for r in live.regs.iter().filter(|r| *r != Reg::R10) {
+        let (x, y) = (&a.regs[r.index()], &b.regs[r.index()]);
+        if x.name != y.name {
+            differ.push(format!("(distinct {} {})", x.name, y.name));
+        }
+    }
+    if a.memory != b.memory {
+        let probe = text.unknown("probe".into(), 64).name;
+        let place = format!("(bvadd (bvsub {probe} frame) {})", number(64, 512));
+        let mut seen = vec![format!("(bvuge {place} {})", number(64, 512))];
+        for (off, len) in live.stack.runs() {
+            let from = number(64, (off + 512) as u64);
+            seen.push(format!("(bvult (bvsub {place} {from}) {})", number(64, len.into())));
+        }
+        let apart = format!("(distinct (select {} {probe}) (select {} {probe}))", a.memory, b.memory);
+        differ.push(format!("(and (or {} false) {apart})", seen.join(" ")));
+    }
+    let shape = |s: &Ended| s.stores.iter().map(|(off, v)| (*off, v.bits)).collect::<Vec<_>>();
+    if shape(a) != shape(b) {
+        return Err("context stores that do not correspond".into());
+    }
+    for ((_, x), (_, y)) in a.stores.iter().zip(&b.stores) {
+        differ.push(format!("(distinct {} {})", x.name, y.name));
+    }
+    Ok(differ)
 }
 
 /// The text so far.
@@ -326,14 +353,23 @@ pub fn symbol(kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Option<(String,
     })
 }
 
-/// An access of the old sequence.
+/// An access of a sequence.
 struct Access {
+    /// Under which condition it happens.
+    guard: Rc<str>,
     /// Where to, if that is known.
     region: Option<Region>,
     /// It may be to the frame although the facts know no region.
     perhaps_frame: bool,
     start: V,
     len: u32,
+}
+
+impl Access {
+    /// A truth that holds where the access happens.
+    fn when(&self, truth: String) -> String {
+        if &*self.guard == "true" { truth } else { format!("(=> {} {truth})", self.guard) }
+    }
 }
 
 /// Assumes that accesses go where the facts say.
@@ -344,22 +380,25 @@ fn apart(text: &mut Text, accesses: &[Access]) {
         let len = number(64, a.len.into());
         let place = format!("(bvadd (bvsub {start} frame) {frame})");
         match &a.region {
-            Some(Region::Stack) => text.assume(format!("(bvule {place} {})", number(64, 512 - u64::from(a.len)))),
+            Some(Region::Stack) => {
+                text.assume(a.when(format!("(bvule {place} {})", number(64, 512 - u64::from(a.len)))))
+            }
             None if a.perhaps_frame => {}
             _ => {
                 // Neither its first nor its last byte, nor the frame as a whole between them.
-                text.assume(format!("(bvuge {place} {frame})"));
-                text.assume(format!("(bvuge (bvadd {place} {}) {frame})", number(64, u64::from(a.len) - 1)));
+                text.assume(a.when(format!("(bvuge {place} {frame})")));
+                let last = number(64, u64::from(a.len) - 1);
+                text.assume(a.when(format!("(bvuge (bvadd {place} {last}) {frame})")));
             }
         }
-        text.assume(format!("(bvule {start} (bvsub {} {len}))", number(64, u64::MAX)));
+        text.assume(a.when(format!("(bvule {start} (bvsub {} {len}))", number(64, u64::MAX))));
         for b in &accesses[..i] {
             let (Some(r), Some(s)) = (&a.region, &b.region) else { continue };
             if !r.may_overlap(s) {
                 let (other, other_len) = (&b.start.name, number(64, b.len.into()));
-                text.assume(format!(
+                text.assume(a.when(b.when(format!(
                     "(or (bvule (bvadd {start} {len}) {other}) (bvule (bvadd {other} {other_len}) {start}))"
-                ));
+                ))));
             }
         }
     }
@@ -375,8 +414,8 @@ fn beside_context(text: &mut Text, accesses: &[Access]) {
     text.assume(format!("(bvule {context} (bvsub {} {size}))", number(64, u64::MAX)));
     for a in accesses.iter().filter(|a| a.region != Some(Region::Ctx)) {
         let (start, last) = (&a.start.name, number(64, u64::from(a.len) - 1));
-        text.assume(format!("(bvuge (bvsub {start} {context}) {size})"));
-        text.assume(format!("(bvuge (bvsub (bvadd {start} {last}) {context}) {size})"));
+        text.assume(a.when(format!("(bvuge (bvsub {start} {context}) {size})")));
+        text.assume(a.when(format!("(bvuge (bvsub (bvadd {start} {last}) {context}) {size})")));
     }
     text.assume(format!("(bvuge (bvsub (bvsub frame {}) {context}) {size})", number(64, 512)));
     text.assume(format!("(bvuge (bvsub (bvsub frame {}) {context}) {size})", number(64, 1)));
@@ -385,11 +424,29 @@ fn beside_context(text: &mut Text, accesses: &[Access]) {
 /// No context is longer.
 const CONTEXT: u64 = 4096;
 
-/// A side at its end.
+/// A side at its end, or where it comes to a jump.
+#[derive(Clone)]
 struct Ended {
     regs: [V; 11],
     memory: Rc<str>,
     stores: Vec<(i64, V)>,
+}
+
+/// A jump that one side comes to.
+struct Turn {
+    guard: Rc<str>,
+    condition: Rc<str>,
+    /// What the condition is where it leaves.
+    leaves_if: bool,
+    state: Ended,
+}
+
+/// What one side does.
+struct Walked {
+    end: Ended,
+    /// Under which condition it comes to the end.
+    guard: Rc<str>,
+    turns: Vec<Turn>,
 }
 
 fn side(
@@ -399,10 +456,12 @@ fn side(
     registers: &[V; 11],
     old: bool,
     accesses: &mut Vec<Access>,
-) -> Result<(Ended, Option<Rc<str>>), String> {
+) -> Result<(Walked, Option<Rc<str>>), String> {
     let end = Ended { regs: registers.clone(), memory: "m0".into(), stores: vec![] };
-    let mut m = Naive { text, kind: w.kind, end, place: None, perhaps_frame: false, accesses };
+    let guard = Rc::from("true");
+    let mut m = Naive { text, kind: w.kind, end, guard, place: None, perhaps_frame: false, accesses };
     let mut facts = w.before.clone();
+    let mut turns = Vec::new();
     for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {
         let place = match op.insn {
             Insn::Load { base, .. }
@@ -410,6 +469,15 @@ fn side(
             | Insn::Atomic { base, .. }
             | Insn::LoadAcquire { base, .. }
             | Insn::StoreRelease { base, .. } => Some(facts.reg(base).clone()),
+            Insn::Jcc { cond, width, dst, src, off: off @ (0 | 1) } => {
+                let condition = branch(&mut m, cond, width, dst, src)?;
+                let leaves_if = off == 0;
+                let on = if leaves_if { format!("(not {condition})") } else { condition.to_string() };
+                let passed = m.text.define("Bool", format!("(and {} {on})", m.guard));
+                let guard = std::mem::replace(&mut m.guard, passed);
+                turns.push(Turn { guard, condition, leaves_if, state: m.end.clone() });
+                continue;
+            }
             Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_) => {
                 return Err("a jump".into());
             }
@@ -426,5 +494,5 @@ fn side(
         Some(_) => return Err("an end without a condition".into()),
         None => None,
     };
-    Ok((m.end, condition))
+    Ok((Walked { end: m.end, guard: m.guard, turns }, condition))
 }

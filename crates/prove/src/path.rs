@@ -31,6 +31,9 @@ pub fn jumps(ops: &[Op]) -> usize {
 /// that is no path: each block must be one of two successors of the one before, and reached from
 /// nowhere else.
 pub fn operations(f: &Function, block: BlockId, path: &[BlockId]) -> Option<Vec<Op>> {
+    if path.iter().chain([&block]).any(|b| b.index() >= f.blocks.len()) {
+        return None;
+    }
     let mut ops = f.block(block).ops.clone();
     if path.is_empty() {
         return Some(ops);

@@ -13,6 +13,7 @@ use bpf_program::{BlockId, Dominators, Function, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
 use crate::context::{Context, Meaning, VarKey};
+use crate::equiv::has_meaning;
 use crate::symex::{ByteAccess, Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
 
@@ -93,6 +94,9 @@ pub fn execute(
         sym.guard = guard;
         sym.state = state;
         for op in &f.block(b).ops {
+            if !has_meaning(op) {
+                return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
+            }
             exec(&mut sym, op)?;
         }
         match f.block(b).term {

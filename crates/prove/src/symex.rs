@@ -85,6 +85,8 @@ pub struct ByteAccess {
     pub written: Option<TermId>,
     /// Number of the access within its side, in program order.
     pub access: u32,
+    /// Part of an atomic that stands for a plain load and store.
+    pub atomic: bool,
 }
 
 /// Which program is being executed.
@@ -222,6 +224,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 off: off.wrapping_add(i as i64),
                 written: write.then_some(*b),
                 access: self.accesses,
+                atomic: false,
             });
         }
     }
@@ -775,8 +778,10 @@ impl Machine for Sym<'_, '_> {
         let new = atomic_new(self, op, &old, operand, compare);
         let new_bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(new, i * 8, 8)).collect();
         if alone {
+            let first = self.log.len();
             self.record(r, sym, k, &old_bytes, false);
             self.record(r, sym, k, &new_bytes, true);
+            self.log[first..].iter_mut().for_each(|a| a.atomic = true);
         }
         self.write_bytes(&region, sym, k, &new_bytes);
         Ok(old)

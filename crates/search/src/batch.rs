@@ -6,13 +6,14 @@
 
 pub(crate) mod parts;
 
-use bpf_facts::{Region, State};
+use bpf_facts::{Live, Region as Memory, State};
 use bpf_isa::{Insn, Reg, Size};
 use bpf_program::{FieldKind, Op, Symbol, ctx_field};
 use bpf_semantics::exec;
 
 use crate::inputs::Input;
-use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, SETS, WORLD};
+use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, Registers, SETS, TURNS, WORLD};
+use crate::region::{Exit, Region, is_marker};
 use crate::sandbox::{Access, Cell, READ, Sandbox, Segment, Sparse, WRITE, Write};
 use crate::settings::Distance;
 use crate::window::Window;
@@ -69,6 +70,8 @@ pub struct Batch<const N: usize> {
     checks: Vec<Check<N>>,
     /// Registers that must agree, and their values.
     want: Vec<(usize, [u64; N])>,
+    /// Of a region: the exit that its inputs take, and which operations are on the way.
+    way: Option<(usize, Vec<bool>)>,
 }
 
 /// No operation at all: programs of the chain have a fixed length.
@@ -82,11 +85,19 @@ const TRASH: usize = 16;
 const WIDEST: u64 = 4096;
 
 impl<const N: usize> Batch<N> {
-    /// The batch of these inputs; `None` if the original itself cannot be run on them.
+    /// The batch of these inputs; `None` if the original itself cannot be run on them, or they leave a
+    /// region at different exits.
     pub fn new(w: &Window, inputs: &[Input; N]) -> Option<Batch<N>> {
-        let private = private_accesses(w);
-        let logs: Vec<Vec<Access>> = inputs.iter().map(|i| watch(w, i)).collect();
-        let sandbox = build(w, inputs, &logs, &private)?;
+        let number = w.region.and_then(|r| exit_of(w, r, &inputs[0]));
+        let exit = w.region.and_then(|r| r.exits.get(number?));
+        if w.region.is_some() && exit.is_none() {
+            return None;
+        }
+        let way = number.zip(exit.map(|e| e.on.clone()));
+        let live = exit.map_or(w.live, |e| &e.live);
+        let private = private_accesses(w, exit);
+        let logs: Vec<Vec<Access>> = inputs.iter().map(|i| watch(w, i, exit)).collect::<Option<_>>()?;
+        let sandbox = build(w, live, inputs, &logs, &private)?;
         let mut values = vec![[0; N]; PLACES + SETS * w.old.len()];
         for (r, v) in values.iter_mut().enumerate().take(WORLD) {
             *v = std::array::from_fn(|l| inputs[l].regs[r]);
@@ -102,6 +113,7 @@ impl<const N: usize> Batch<N> {
             from: 0,
             checks: Vec::new(),
             want: Vec::new(),
+            way,
         };
         b.run(w.old, 0);
         b.accept();
@@ -109,16 +121,17 @@ impl<const N: usize> Batch<N> {
         if end.faults != 0 {
             return None;
         }
-        let counted = w.live.regs.iter().map(Reg::index).filter(|r| *r != 10).chain([WORLD]);
+        let turns = w.region.map(|_| TURNS);
+        let counted = live.regs.iter().map(Reg::index).filter(|r| *r != 10).chain([WORLD]).chain(turns);
         b.want = counted.map(|r| (r, b.values[usize::from(end.map[r])])).collect();
-        b.checks = checks(w, &b.sandbox);
+        b.checks = checks(live, &b.sandbox);
         Some(b)
     }
 
     /// Runs a proposal that differs from the current program from operation `from` on. Must be
     /// followed by [`Batch::accept`] or [`Batch::reject`] before the next.
     pub fn run(&mut self, ops: &[Op], from: usize) {
-        let Batch { sandbox, current, values, writes, next, new_values, .. } = self;
+        let Batch { sandbox, current, values, writes, next, new_values, way, .. } = self;
         let start = current[from];
         sandbox.undo(&writes[start.writes as usize..]);
         sandbox.journal.clear();
@@ -127,9 +140,14 @@ impl<const N: usize> Batch<N> {
         let file = File { old: values, new: new_values, fresh, map: start.map, next: fresh };
         let mut m = LaneMachine { regs: file, memory: sandbox };
         for (i, (op, step)) in ops.iter().zip(&mut next[1..]).enumerate().skip(from) {
-            if op.insn != NOP {
+            let (mine, marker) = way.as_ref().map_or((true, false), |(_, on)| (on[i], is_marker(&op.insn)));
+            if op.insn != NOP && mine {
                 m.regs.at(i);
-                let Ok(()) = exec(&mut m, op);
+                if marker {
+                    m.turn(op, i);
+                } else {
+                    let Ok(()) = exec(&mut m, op);
+                }
             }
             let writes = start.writes + m.memory.journal.len() as u32;
             *step = Step { map: m.regs.map, faults: m.memory.faults, writes };
@@ -213,6 +231,11 @@ impl<const N: usize> Batch<N> {
         self.current.last().map_or([0; N], |s| self.values[usize::from(s.map[r.index()])])
     }
 
+    /// The exit of a region that its inputs take; 0 in a straight window.
+    pub fn exit(&self) -> usize {
+        self.way.as_ref().map_or(0, |w| w.0)
+    }
+
     /// Takes `ops` as the current program, whatever it was.
     pub fn reset(&mut self, ops: &[Op]) {
         self.run(ops, 0);
@@ -225,10 +248,13 @@ const FAREST: u8 = 64;
 
 /// For each access of the original, in the order of execution: whether it is to memory of its own
 /// (packet, reservation), where reading and writing more often does no harm.
-fn private_accesses(w: &Window) -> Vec<bool> {
+fn private_accesses(w: &Window, exit: Option<&Exit>) -> Vec<bool> {
     let mut state: State = w.before.clone();
     let mut v = Vec::new();
     for (i, op) in w.old.iter().enumerate() {
+        if exit.is_some_and(|e| !e.on[i]) {
+            continue;
+        }
         let base = match op.insn {
             _ if op.is_core() => None,
             Insn::Load { base, .. } | Insn::Store { base, .. } => Some((base, 1)),
@@ -238,7 +264,7 @@ fn private_accesses(w: &Window) -> Vec<bool> {
         };
         if let Some((base, n)) = base {
             let region = state.reg(base).region();
-            let own = matches!(region, Some(Region::Packet | Region::PacketMeta | Region::Mem));
+            let own = matches!(region, Some(Memory::Packet | Memory::PacketMeta | Memory::Mem));
             v.extend(std::iter::repeat_n(own, n));
         }
         state.step(op, (bpf_program::BlockId(0), i), w.kind, w.env);
@@ -246,8 +272,13 @@ fn private_accesses(w: &Window) -> Vec<bool> {
     v
 }
 
-/// Runs the original on one input and notes what it touches.
-fn watch(w: &Window, input: &Input) -> Vec<Access> {
+/// The exit by which the original leaves on this input.
+pub fn exit_of(w: &Window, region: &Region, input: &Input) -> Option<usize> {
+    region.exits.iter().position(|e| watch(w, input, Some(e)).is_some())
+}
+
+/// Runs the original on one input and notes what it touches; `None` if it leaves a region another way.
+fn watch(w: &Window, input: &Input, exit: Option<&Exit>) -> Option<Vec<Access>> {
     let mut memory = Sparse::new(input, w.kind);
     let mut values: Vec<[u64; 1]> = vec![[0]; PLACES + SETS * w.old.len()];
     input.regs.iter().zip(&mut values).for_each(|(r, v)| *v = [*r]);
@@ -256,13 +287,26 @@ fn watch(w: &Window, input: &Input) -> Vec<Access> {
     let mut m = LaneMachine { regs: file, memory: &mut memory };
     for (i, op) in w.old.iter().enumerate() {
         m.regs.at(i);
-        let Ok(()) = exec(&mut m, op);
+        match exit {
+            Some(e) if !e.on[i] => continue,
+            Some(e) if is_marker(&op.insn) => {
+                m.turn(op, i);
+                let went = m.regs.read(TURNS)[0] >> (i % 64) & 1 == 1;
+                if e.turns.iter().any(|(at, truth)| *at == i && *truth != went) {
+                    return None;
+                }
+            }
+            _ => {
+                let Ok(()) = exec(&mut m, op);
+            }
+        }
     }
-    memory.log
+    Some(memory.log)
 }
 
 fn build<const N: usize>(
     w: &Window,
+    live: &Live,
     inputs: &[Input; N],
     logs: &[Vec<Access>],
     private: &[bool],
@@ -349,7 +393,7 @@ fn build<const N: usize>(
         // Of the frame, dead bytes are free to use; live ones that the original leaves alone are not.
         for i in 0..depth {
             let off = i as i64 - depth as i64;
-            let free = if w.live.stack.contains(off) { READ } else { READ | WRITE };
+            let free = if live.stack.contains(off) { READ } else { READ | WRITE };
             sandbox.may[place(l, frame_at + i) as usize] = free;
         }
     }
@@ -436,7 +480,7 @@ fn context_cell<const N: usize>(
 }
 
 /// The words of memory that count afterwards, as the original has left them.
-fn checks<const N: usize>(w: &Window, s: &Sandbox<N>) -> Vec<Check<N>> {
+fn checks<const N: usize>(live: &Live, s: &Sandbox<N>) -> Vec<Check<N>> {
     // Only the frame has its place right after the lane's first bytes.
     let frame = s.segments.first().filter(|f| f.at[0] as usize == TRASH);
     let counts = |l: usize, at: usize| -> bool {
@@ -445,7 +489,7 @@ fn checks<const N: usize>(w: &Window, s: &Sandbox<N>) -> Vec<Check<N>> {
         }
         match frame {
             Some(f) if at < TRASH + f.len[l] as usize => {
-                w.live.stack.contains(at as i64 - TRASH as i64 - f.len[l] as i64)
+                live.stack.contains(at as i64 - TRASH as i64 - f.len[l] as i64)
             }
             _ => true,
         }

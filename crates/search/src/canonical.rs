@@ -175,7 +175,7 @@ fn other_operands(i: &Insn) -> RegSet {
     source.union(i.defs())
 }
 
-fn with_offset(i: &Insn, to: i16) -> Insn {
+pub(crate) fn with_offset(i: &Insn, to: i16) -> Insn {
     let mut i = *i;
     match &mut i {
         Insn::Load { off, .. }
@@ -343,7 +343,7 @@ fn number_of(i: &Insn) -> Option<u64> {
     }
 }
 
-fn access_size(i: &Insn) -> u32 {
+pub(crate) fn access_size(i: &Insn) -> u32 {
     match *i {
         Insn::Load { size, .. }
         | Insn::Store { size, .. }

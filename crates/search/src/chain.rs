@@ -11,20 +11,23 @@ use bpf_isa::{Insn, RegSet};
 use bpf_program::Op;
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::batch::{Batch, NOP, Score};
+use crate::batch::{Batch, NOP, Score, exit_of};
 use crate::cost;
 use crate::counterexample;
 use crate::inputs::Input;
 use crate::propose::Pool;
+use crate::region::is_marker;
 use crate::rng::Rng;
 use crate::settings::Setting;
 use crate::typed::well_typed;
-use crate::window::{Answer, Cost, Found, Judge, Latency, Window, plain};
+use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
 
 /// Tests in one batch.
 pub const LANES: usize = 8;
 /// Batches made from the facts alone.
 const FIRST: usize = 2;
+/// Inputs drawn for the exits of a region.
+const DRAWN: u64 = 6 * LANES as u64;
 /// Counterexamples kept.
 const KEPT: usize = 2 * LANES;
 /// Proposals after which the chain starts again from the best or the original.
@@ -103,7 +106,10 @@ pub struct Chain<'a> {
     beyond: (i32, i32),
     logs: Vec<f64>,
     batches: Vec<Batch<LANES>>,
-    counterexamples: Vec<Input>,
+    /// How many of them were made from the facts alone.
+    first: usize,
+    /// What the judge came up with, and by which exit the original leaves then.
+    counterexamples: Vec<(usize, Input)>,
     refused: FxHashSet<u64>,
     old_cost: Cost,
     best: Option<Found>,
@@ -115,15 +121,10 @@ impl<'a> Chain<'a> {
     /// A chain that starts at the window's own code. `None` if the window cannot be tested: it is
     /// empty, or has calls.
     pub fn new(window: Window<'a>, setting: Setting, seed: u64) -> Option<Chain<'a>> {
-        if window.old.is_empty() || !window.old.iter().all(|o| plain(&o.insn)) {
+        if window.old.is_empty() || !window.is_plain() {
             return None;
         }
-        let batches: Vec<Batch<LANES>> = (0..FIRST as u64)
-            .filter_map(|b| {
-                let inputs = std::array::from_fn(|l| Input::new(&window, seed, b * LANES as u64 + l as u64));
-                Batch::new(&window, &inputs)
-            })
-            .collect();
+        let batches = first_tests(&window, seed);
         if batches.is_empty() {
             return None;
         }
@@ -138,6 +139,7 @@ impl<'a> Chain<'a> {
             total: 0.0,
             beyond: (0, 0),
             logs: (0..LOGS).map(|i| -(((i as f64 + 0.5) / LOGS as f64).ln())).collect(),
+            first: batches.len(),
             batches,
             counterexamples: Vec::new(),
             refused: FxHashSet::default(),
@@ -320,7 +322,7 @@ impl<'a> Chain<'a> {
             let Some(mut b) = Batch::<LANES>::new(&self.window, &alone) else { continue };
             b.run(candidate, 0);
             if !b.score(self.setting.distance).perfect() {
-                self.counterexamples.push(input);
+                self.counterexamples.push((b.exit(), input));
             }
         }
         if self.counterexamples.len() == before {
@@ -330,10 +332,14 @@ impl<'a> Chain<'a> {
         if self.counterexamples.len() > KEPT {
             self.counterexamples.drain(..LANES);
         }
-        self.batches.truncate(FIRST);
-        for some in self.counterexamples.chunks(LANES) {
-            let inputs = std::array::from_fn(|l| some[l % some.len()].clone());
-            self.batches.extend(Batch::new(&self.window, &inputs));
+        self.batches.truncate(self.first);
+        let exits = self.window.region.map_or(1, |r| r.exits.len());
+        for exit in 0..exits {
+            let mine: Vec<&Input> = self.counterexamples.iter().filter(|(e, _)| *e == exit).map(|(_, i)| i).collect();
+            for some in mine.chunks(LANES) {
+                let inputs = std::array::from_fn(|l| some[l % some.len()].clone());
+                self.batches.extend(Batch::new(&self.window, &inputs));
+            }
         }
         self.reset();
     }
@@ -345,6 +351,11 @@ impl<'a> Chain<'a> {
         if let Some(best) = &self.best
             && !self.rng.one_in(4)
         {
+            if self.window.region.is_some() {
+                self.ops = spread(self.window.old, &best.with).unwrap_or_else(|| self.window.old.to_vec());
+                self.reset();
+                return;
+            }
             // Holes between the operations leave room to put something in.
             let nop = Op::with_origin(NOP, self.window.old[0].origin);
             self.ops = vec![nop; n];
@@ -381,17 +392,67 @@ enum Passed {
     Tested,
 }
 
+/// Tests made from the facts alone; of a region, some for each exit that inputs were found for.
+fn first_tests(w: &Window, seed: u64) -> Vec<Batch<LANES>> {
+    let Some(region) = w.region else {
+        let batch = |b: u64| {
+            let inputs = std::array::from_fn(|l| Input::new(w, seed, b * LANES as u64 + l as u64));
+            Batch::new(w, &inputs)
+        };
+        return (0..FIRST as u64).filter_map(batch).collect();
+    };
+    let mut by_exit: Vec<Vec<Input>> = vec![Vec::new(); region.exits.len()];
+    for n in 0..DRAWN {
+        let input = Input::new(w, seed, n);
+        if let Some(e) = exit_of(w, region, &input) {
+            by_exit[e].push(input);
+        }
+    }
+    let batches = |inputs: &Vec<Input>| {
+        let chunk = |some: &[Input]| Batch::new(w, &std::array::from_fn(|l| some[l % some.len()].clone()));
+        inputs.chunks(LANES).take(FIRST).filter_map(chunk).collect::<Vec<_>>()
+    };
+    by_exit.iter().flat_map(batches).collect()
+}
+
+/// `best` with its jumps in the places in which they stand in `old`, and room before each.
+fn spread(old: &[Op], best: &[Op]) -> Option<Vec<Op>> {
+    let nop = Op::with_origin(NOP, old.first()?.origin);
+    let mut ops: Vec<Op> = Vec::with_capacity(old.len());
+    let mut places = (0..old.len()).filter(|i| is_marker(&old[*i].insn)).chain([old.len()]);
+    let mut at = places.next()?;
+    for op in best {
+        if is_marker(&op.insn) {
+            ops.resize(at, nop.clone());
+            at = places.next()?;
+        } else if ops.len() == at {
+            return None;
+        }
+        ops.push(op.clone());
+    }
+    (ops.len() <= old.len()).then(|| {
+        ops.resize(old.len(), nop);
+        ops
+    })
+}
+
 /// The operations without those that hold a place or set what nobody reads.
 pub fn stripped(w: &Window, ops: &[Op]) -> Vec<Op> {
-    let mut wanted: RegSet = w.live.regs;
     let mut kept: Vec<Op> = Vec::with_capacity(ops.len());
-    for op in ops.iter().rev() {
+    let mut look = |op: &Op, wanted: &mut RegSet| {
         let pure = op.insn.def().is_some() && !matches!(op.insn, Insn::Atomic { .. } | Insn::LoadAcquire { .. });
-        if op.insn == NOP || (pure && op.insn.defs().intersect(wanted).is_empty()) {
-            continue;
+        if op.insn == NOP || (pure && op.insn.defs().intersect(*wanted).is_empty()) {
+            return;
         }
-        wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
+        *wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
         kept.push(op.clone());
+    };
+    match w.region {
+        Some(region) => region.backwards(ops, look),
+        None => {
+            let mut wanted: RegSet = w.live.regs;
+            ops.iter().rev().for_each(|op| look(op, &mut wanted));
+        }
     }
     kept.reverse();
     kept

@@ -51,9 +51,9 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
                 }
             }
             VarKey::EntrySlot(off) => {
-                let fact = w.before.stack_bytes(off, 8);
+                let Some((_, fact)) = w.before.stack_values().find(|(o, _)| *o == off) else { continue };
                 let known = (v & fact.num.tnum.mask) | fact.num.tnum.value;
-                if admits(&fact, known) {
+                if admits(fact, known) {
                     let at = input.frame.wrapping_add(off as u64);
                     input.set_bytes(at, known, fact.num.bits / 8);
                 }
@@ -86,6 +86,12 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
             }
             _ => {}
         }
+    }
+    // Jumps compare with the packet's end: it is as far away as in the model.
+    let packet = objects.iter().find(|(r, _, _)| *r == Region::Packet).map(|(_, v, _)| *v);
+    let end = objects.iter().find(|(r, _, _)| *r == Region::PacketEnd).map(|(_, v, _)| *v);
+    if let (Some(packet), Some(end), true) = (packet, end, w.region.is_some()) {
+        input.move_end(w, end.wrapping_sub(packet));
     }
     let mut bytes: Vec<(u64, u8)> = Vec::new();
     for ((m, addr), byte) in &d.model.bytes {

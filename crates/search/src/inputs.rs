@@ -6,7 +6,7 @@
 //! input is small and nothing needs to be known in advance about what will be read.
 
 use bpf_facts::{BaseId, Kind, Num, Region, Value};
-use bpf_isa::{Reg, Size};
+use bpf_isa::{Insn, Reg, Size, Src};
 use bpf_program::{FieldKind, ProgKind, Symbol, ctx_field};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -46,6 +46,8 @@ pub struct Input {
     /// Base addresses by region and name.
     bases: FxHashMap<(Region, BaseId), u64>,
     packet: BaseId,
+    /// Lengths of the packet at which something changes; empty: nobody compares with its end.
+    lengths: Vec<u64>,
     maps: Vec<usize>,
 }
 
@@ -68,13 +70,29 @@ impl Input {
             cells: FxHashMap::default(),
             bases: FxHashMap::default(),
             packet: w.before.packet_base(),
+            lengths: w.region.map_or(vec![], |_| lengths(w)),
             maps: Vec::new(),
         };
         // In every fourth input whatever may be one object is.
         let together = n % 4 == 2;
         input.regs[10] = input.frame;
+        // What jumps compare with, so that both ways are gone.
+        let turning: Vec<u64> = w.region.map_or(vec![], |_| turning(w));
         for r in Reg::all().filter(|r| *r != Reg::R10) {
-            input.regs[r.index()] = input.value(w.before.reg(r), together, n < 8, &mut rng);
+            let v = w.before.reg(r);
+            input.regs[r.index()] = input.value(v, together, n < 8, &mut rng);
+            if !turning.is_empty()
+                && rng.one_in(2)
+                && let Some(k) = rng.pick(&turning)
+                && admits(v, k)
+            {
+                input.regs[r.index()] = k;
+            }
+        }
+        if w.region.is_some() {
+            // The context leads to the packet, too.
+            input.base(&Region::Packet, input.packet, together);
+            input.base(&Region::PacketEnd, input.packet, together);
         }
         for (off, v) in w.before.stack_values() {
             let x = input.value(v, together, n < 8, &mut rng);
@@ -102,6 +120,23 @@ impl Input {
             && let Some(a) = self.bases.get(&(region.clone(), *base))
         {
             self.regs[r.index()] = a.wrapping_add(offset);
+        }
+    }
+
+    /// Moves the packet's end to so far behind its start, unless no packet is so long: formulas let
+    /// addresses wrap around, which these do not.
+    pub fn move_end(&mut self, w: &Window, length: u64) {
+        if (length as i64).unsigned_abs() > 0xffff {
+            return;
+        }
+        let start = self.base(&Region::Packet, self.packet, false);
+        let end = start.wrapping_add(length);
+        let Some(old) = self.bases.insert((Region::PacketEnd, self.packet), end) else { return };
+        for r in Reg::all() {
+            if w.before.reg(r).region() == Some(&Region::PacketEnd) {
+                let x = &mut self.regs[r.index()];
+                *x = x.wrapping_sub(old).wrapping_add(end);
+            }
         }
     }
 
@@ -144,6 +179,11 @@ impl Input {
         let a = match region {
             Region::MapPtr { map } => self.map_address(*map),
             Region::Data { section } => self.symbol(&Symbol::Data { section: section.clone(), offset: 0 }),
+            Region::PacketEnd if !self.lengths.is_empty() => {
+                let noise = mix(self.seed, 0xe4d);
+                let length = self.lengths[noise as usize % self.lengths.len()];
+                self.base(&Region::Packet, base, together).wrapping_add(length)
+            }
             _ => self.fresh(region, hash(&(region, base)), together),
         };
         self.bases.insert((region.clone(), base), a);
@@ -222,6 +262,37 @@ fn hash(x: &impl Hash) -> u64 {
     let mut h = FxHasher::default();
     x.hash(&mut h);
     h.finish()
+}
+
+/// Numbers at which jumps turn.
+fn turning(w: &Window) -> Vec<u64> {
+    let immediate = |o: &bpf_program::Op| match o.insn {
+        Insn::Jcc { src: Src::Imm(k), .. } => Some(i64::from(k) as u64),
+        _ => None,
+    };
+    w.old.iter().filter_map(immediate).flat_map(|k| [k, k.wrapping_add(1), k.wrapping_sub(1)]).collect()
+}
+
+/// Lengths of a packet near which the window's jumps may turn: sums of its constants.
+fn lengths(w: &Window) -> Vec<u64> {
+    let mut sums = vec![0u64];
+    for o in w.old {
+        let k = match o.insn {
+            Insn::Alu { src: Src::Imm(k), .. } | Insn::Mov { src: Src::Imm(k), .. } => i64::from(k),
+            _ => continue,
+        };
+        if (1..4096).contains(&k) && sums.len() < 64 {
+            let more: Vec<u64> = sums.iter().map(|s| s + k as u64).collect();
+            sums.extend(more);
+        }
+    }
+    for r in Reg::all() {
+        sums.extend(w.before.reg(r).as_const().filter(|k| *k < 4096));
+    }
+    let mut all: Vec<u64> = sums.into_iter().flat_map(|k| [k, k + 1, k.saturating_sub(1), k + 64]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// A number that is claimed possible; with `edges`, one near a limit more often than not.

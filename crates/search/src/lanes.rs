@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
 use bpf_program::{Link, Op};
-use bpf_semantics::{Domain, Machine, atomic_new};
+use bpf_semantics::{Domain, Machine, atomic_new, branch};
 
 use crate::rng::mix;
 
@@ -89,8 +89,8 @@ pub enum Stored {
     Field(u32),
 }
 
-/// Registers r0 … r10, and the history of events in the place of an eleventh.
-pub const PLACES: usize = 12;
+/// Registers r0 … r10, the history of events in the place of an eleventh, and the turns taken.
+pub const PLACES: usize = 13;
 
 /// Their values.
 pub type Regs<const N: usize> = [[u64; N]; PLACES];
@@ -117,6 +117,9 @@ impl<const N: usize> Registers<N> for Regs<N> {
 
 /// Index of the history.
 pub const WORLD: usize = 11;
+
+/// Index of the turns: a bit for each jump of a region, by its place.
+pub const TURNS: usize = 12;
 
 /// Values that one operation can set: a register and the history.
 pub const SETS: usize = 2;
@@ -176,6 +179,18 @@ impl<const N: usize, M, R: Registers<N>> LaneMachine<'_, N, M, R> {
     fn event(&mut self, what: u64, v: &[u64; N]) {
         let w = *self.regs.read(WORLD);
         self.regs.write(WORLD, lanes(|i| mix(mix(w[i], what), v[i])));
+    }
+}
+
+impl<const N: usize, M: Memory<N>, R: Registers<N>> LaneMachine<'_, N, M, R> {
+    /// Notes which way the jump that stands at `place` goes.
+    #[inline(never)]
+    pub fn turn(&mut self, op: &Op, place: usize) {
+        let Insn::Jcc { cond, width, dst, src, .. } = op.insn else { return };
+        let Ok(c) = branch(self, cond, width, dst, src);
+        let so_far = *self.regs.read(TURNS);
+        let bit = 1u64 << (place % 64);
+        self.regs.write(TURNS, lanes(|i| so_far[i] | (c[i] & bit)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Synthesis: finds code no rule writer thought of, for stretches of one block.
+//! Synthesis: finds code no rule writer thought of, for stretches of one block or of a few.
 //!
 //! Nothing here is trusted. A searcher gets a [`Window`] and a [`Judge`]; what it returns has been
 //! called equal by the judge, which is the prover in disguise. Tests, costs, caches and chains only
@@ -10,10 +10,12 @@ pub mod chain;
 pub mod cost;
 pub mod counterexample;
 pub mod enumerate;
+pub mod general;
 pub mod inputs;
 pub mod lanes;
 pub mod portfolio;
 pub mod propose;
+pub mod region;
 pub mod rng;
 pub mod rules;
 pub mod sandbox;

@@ -3,10 +3,11 @@
 //! What the loader patches may be moved or dropped as a whole, never altered or duplicated.
 
 use bpf_facts::State;
-use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 
 use crate::batch::NOP;
+use crate::region::is_marker;
 use crate::rng::Rng;
 use crate::settings::Rules;
 use crate::window::Window;
@@ -26,6 +27,8 @@ pub struct Pool {
     linked: Vec<Op>,
     alu: Vec<AluOp>,
     cpu: u8,
+    /// Whether the window is a region: then operations may change places, and jumps their conditions.
+    region: bool,
     origin: Option<usize>,
     undo: Vec<(usize, Op)>,
 }
@@ -34,6 +37,13 @@ pub struct Pool {
 pub(crate) fn readable(w: &Window) -> RegSet {
     let mut set = RegSet::EMPTY;
     let mut written = RegSet::EMPTY;
+    if let Some(region) = w.region {
+        region.backwards(w.old, |op, wanted| {
+            *wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
+            set = *wanted;
+        });
+        return set.with(Reg::R10);
+    }
     for op in w.old {
         set = set.union(op.insn.uses().minus(written));
         written = written.union(op.insn.defs());
@@ -95,7 +105,8 @@ impl Pool {
         }
         let linked: Vec<Op> = w.old.iter().filter(|o| o.link.is_some()).cloned().collect();
         let origin = w.old.first().and_then(|o| o.origin);
-        Pool { targets, sources, places, constants, amounts, wide, linked, alu, cpu: w.cpu, origin, undo: Vec::new() }
+        let (cpu, region, undo) = (w.cpu, w.region.is_some(), Vec::new());
+        Pool { targets, sources, places, constants, amounts, wide, linked, alu, cpu, region, origin, undo }
     }
 
     fn source(&self, rng: &mut Rng) -> Option<Reg> {
@@ -222,7 +233,27 @@ impl Pool {
             Insn::Atomic { op, size, base, off, .. } if op == (AtomicOp::Add { fetch: false }) && first => {
                 Insn::Atomic { op, size, base, off, src: self.source(rng)? }
             }
+            Insn::Jcc { .. } => self.other_condition(insn, rng)?,
             _ => return None,
+        })
+    }
+
+    /// A jump that asks something else. Which way leaves stays.
+    fn other_condition(&self, insn: Insn, rng: &mut Rng) -> Option<Insn> {
+        let Insn::Jcc { cond, width, dst, src, off } = insn else { return None };
+        Some(match rng.below(5) {
+            0 => Insn::Jcc { cond, width, dst: self.source(rng)?, src, off },
+            1 | 2 => {
+                let src = match src {
+                    Src::Imm(k) if rng.one_in(4) => Src::Imm(k.wrapping_add([-1, 1][rng.below(2)])),
+                    Src::Imm(_) if rng.one_in(2) => Src::Imm(rng.pick(&self.constants)?),
+                    Src::Reg(_) if rng.one_in(4) => Src::Imm(rng.pick(&self.constants)?),
+                    _ => Src::Reg(self.source(rng)?),
+                };
+                Insn::Jcc { cond, width, dst, src, off }
+            }
+            3 => Insn::Jcc { cond, width: self.width(rng), dst, src, off },
+            _ => Insn::Jcc { cond: Cond::ALL[rng.below(Cond::ALL.len())], width, dst, src, off },
         })
     }
 
@@ -251,6 +282,9 @@ impl Pool {
         if ops[at].insn == insn || ops[at].link.is_some() || (insn != NOP && insn.cpu() > self.cpu) {
             return false;
         }
+        if self.region && is_marker(&ops[at].insn) && !matches!(insn, Insn::Jcc { .. }) {
+            return false;
+        }
         self.undo.push((at, ops[at].clone()));
         ops[at].insn = insn;
         true
@@ -258,9 +292,13 @@ impl Pool {
 
     /// Another instruction at `at`. What the loader patches changes its place instead, or comes back.
     fn replace(&mut self, ops: &mut [Op], at: usize, rng: &mut Rng) -> bool {
-        if ops[at].link.is_some() {
+        if self.region && is_marker(&ops[at].insn) {
+            return self.other_condition(ops[at].insn, rng).is_some_and(|i| self.set(ops, at, i));
+        }
+        // Across a jump an operation gets nowhere by steps.
+        if ops[at].link.is_some() || (self.region && rng.one_in(4)) {
             let to = rng.below(ops.len());
-            if to == at {
+            if to == at || (self.region && is_marker(&ops[to].insn)) {
                 return false;
             }
             self.undo.push((at, ops[at].clone()));
@@ -317,7 +355,7 @@ impl Pool {
     }
 
     fn drop(&mut self, ops: &mut [Op], at: usize) -> bool {
-        if ops[at].insn == NOP {
+        if ops[at].insn == NOP || (self.region && is_marker(&ops[at].insn)) {
             return false;
         }
         let nop = Op::with_origin(NOP, self.origin);
@@ -363,6 +401,7 @@ fn constants(w: &Window) -> (Vec<i32>, Vec<i32>, Vec<u64>) {
                     }
                 }
                 Insn::LoadImm64 { imm, kind: Imm64Kind::Const, .. } => wide.push(imm),
+                Insn::Jcc { src: Src::Imm(k), .. } => seen.push(k.into()),
                 _ => {}
             }
         }

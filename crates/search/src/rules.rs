@@ -15,19 +15,23 @@
 //!
 //! Instead of `becomes` there may be `unsolved`; `excluded up to N` says that no sequence of at most N
 //! slots does it, in the enumerator's instruction subset. What the loader patches is marked with `@`,
-//! the number of the link, and its symbol.
+//! the number of the link, and its symbol. Rules with parameters are described in [`crate::general`].
 //!
 //! The text is the storage format and the exchange format; printing and parsing are inverse to each
 //! other. The part before `becomes` is the [`Problem`], and names it exactly.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
-use bpf_facts::{BaseId, Kind, Num, Region, Tnum, Value};
 use bpf_isa::{Imm64Kind, Insn, Reg};
-use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
+use bpf_program::{Link, Op, ProgKind, Symbol};
 
 use crate::canonical::{Problem, map_name};
+use crate::general::text::condition;
+use crate::general::{Expr, General};
+
+mod values;
+
+use values::{value_of, value_text};
 
 /// A problem and what is known about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,10 +55,18 @@ pub struct Answered {
     pub excluded: Option<u32>,
 }
 
+/// Who found what a general rule gives: see [`Answered::by`].
+pub const BY_GENERAL: &str = "general rule";
+
 impl Answered {
     /// Whether this is worth keeping instead of `o`: a replacement beats none, a shorter one a longer
-    /// one, and then more effort less.
+    /// one, and then more effort less. What a search found, be it nothing, beats what a general rule gives:
+    /// the search was made because that did not do.
     pub fn better_than(&self, o: &Answered) -> bool {
+        let general = |a: &Answered| a.by == BY_GENERAL;
+        if general(self) != general(o) {
+            return general(o);
+        }
         let slots = |a: &Answered| a.with.as_ref().map_or(usize::MAX, |w| w.iter().map(|op| op.insn.slots()).sum());
         (slots(o), self.excluded, self.effort) > (slots(self), o.excluded, o.effort)
     }
@@ -89,7 +101,7 @@ const PSEUDO: [(Imm64Kind, &str); 6] = [
 ];
 
 /// Where nobody is said to have found it.
-const NOBODY: &str = "nobody";
+pub(crate) const NOBODY: &str = "nobody";
 
 fn spell<K: PartialEq + Copy>(table: &[(K, &'static str)], k: K) -> &'static str {
     table.iter().find(|(x, _)| *x == k).map_or("?", |(_, s)| s)
@@ -102,7 +114,17 @@ fn read<K: Copy>(table: &[(K, &'static str)], word: &str) -> Option<K> {
 /// The text of a problem: the key under which its answer is kept.
 pub fn problem_text(p: &Problem) -> String {
     let mut t = String::with_capacity(256);
-    let _ = write!(t, "rule cpu v{} goal {}", p.cpu, if p.size { "size" } else { "latency" });
+    header_text(&mut t, p, false);
+    t.push_str("  code\n");
+    ops_text(&mut t, &p.old);
+    live_text(&mut t, p);
+    t
+}
+
+/// The first line, and what is assumed.
+pub(crate) fn header_text(t: &mut String, p: &Problem, general: bool) {
+    let goal = if p.size { "size" } else { "latency" };
+    let _ = write!(t, "rule {}cpu v{} goal {goal}", if general { "general " } else { "" }, p.cpu);
     if p.kind != ProgKind::Other {
         let _ = write!(t, " context {}", spell(&KINDS, p.kind));
     }
@@ -119,8 +141,10 @@ pub fn problem_text(p: &Problem) -> String {
     for (off, v) in &p.stack {
         let _ = writeln!(t, "  assume fp{off}, {} bytes: {}", v.num.bits / 8, value_text(v));
     }
-    t.push_str("  code\n");
-    ops_text(&mut t, &p.old);
+}
+
+/// The line that says what is live.
+pub(crate) fn live_text(t: &mut String, p: &Problem) {
     t.push_str("  live");
     p.live.regs.iter().for_each(|r| {
         let _ = write!(t, " {r}");
@@ -129,7 +153,6 @@ pub fn problem_text(p: &Problem) -> String {
         let _ = write!(t, " fp{off}+{len}");
     }
     t.push('\n');
-    t
 }
 
 /// The text of what is known about a problem.
@@ -161,80 +184,54 @@ fn ops_text(t: &mut String, ops: &[Op]) {
     if ops.is_empty() {
         t.push_str("    nothing\n");
     }
-    for o in ops {
-        let _ = match o.insn {
-            Insn::LoadImm64 { dst, kind, imm } if kind != Imm64Kind::Const => {
-                write!(t, "    {dst} = {}[{imm:#x}] ll", spell(&PSEUDO, kind))
-            }
-            i => write!(t, "    {i}"),
-        };
-        if let Some(l) = &o.link {
-            let _ = write!(t, " @{} ", l.slot);
-            let _ = match &l.symbol {
-                Symbol::Map { index, .. } => write!(t, "map {index}"),
-                Symbol::Data { section, offset } => write!(t, "data {offset} {section}"),
-                Symbol::Func { name } => write!(t, "func {name}"),
-                Symbol::Extern { name } => write!(t, "extern {name}"),
-                Symbol::Core { kind, type_id, access } => write!(t, "core {kind} {type_id} {access}"),
-            };
-        }
-        t.push('\n');
-    }
+    ops.iter().for_each(|o| op_text(t, o));
 }
 
-fn value_text(v: &Value) -> String {
-    let mut t = match &v.kind {
-        Kind::Unknown => "anything".to_owned(),
-        Kind::Scalar => "number".to_owned(),
-        Kind::Pointer { region, base, nullable } => {
-            let region = match region {
-                Region::Stack => "frame".to_owned(),
-                Region::Ctx => "context".to_owned(),
-                Region::Packet => "packet".to_owned(),
-                Region::PacketMeta => "metadata".to_owned(),
-                Region::PacketEnd => "packet_end".to_owned(),
-                Region::MapValue { map } => format!("value of map {map}"),
-                Region::AnyMapValue => "value of some map".to_owned(),
-                Region::MapPtr { map } => format!("map {map}"),
-                Region::Func => "function".to_owned(),
-                Region::Mem => "memory".to_owned(),
-                Region::Kernel => "kernel".to_owned(),
-                Region::Data { section } => format!("data {section}"),
-            };
-            let base = match base {
-                BaseId::Fixed => String::new(),
-                BaseId::Unknown => " somewhere".to_owned(),
-                BaseId::Site(_, n) => format!(" object {n}"),
-                BaseId::Join(b) => format!(" join {}", b.0),
-            };
-            format!("pointer to {region}{base}{}, offset", if *nullable { " or null" } else { "" })
+/// The line of an operation.
+pub(crate) fn op_text(t: &mut String, o: &Op) {
+    let _ = match o.insn {
+        Insn::LoadImm64 { dst, kind, imm } if kind != Imm64Kind::Const => {
+            write!(t, "    {dst} = {}[{imm:#x}] ll", spell(&PSEUDO, kind))
         }
+        i => write!(t, "    {i}"),
     };
-    let n = &v.num;
-    let top = Num::top(n.bits);
-    if let Some(k) = n.as_const() {
-        let _ = write!(t, " = {k:#x}");
-        if *n == Num::constant(n.bits, k) {
-            return t;
-        }
+    if let Some(l) = &o.link {
+        let _ = write!(t, " @{} ", l.slot);
+        let _ = match &l.symbol {
+            Symbol::Map { index, .. } => write!(t, "map {index}"),
+            Symbol::Data { section, offset } => write!(t, "data {offset} {section}"),
+            Symbol::Func { name } => write!(t, "func {name}"),
+            Symbol::Extern { name } => write!(t, "extern {name}"),
+            Symbol::Core { kind, type_id, access } => write!(t, "core {kind} {type_id} {access}"),
+        };
     }
-    if n.tnum != top.tnum {
-        let _ = write!(t, " bits {:#x}/{:#x}", n.tnum.value, n.tnum.mask);
-    }
-    if (n.umin, n.umax) != (top.umin, top.umax) {
-        let _ = write!(t, " unsigned {:#x}..{:#x}", n.umin, n.umax);
-    }
-    if (n.smin, n.smax) != (top.smin, top.smax) {
-        let _ = write!(t, " signed {}..{}", n.smin, n.smax);
-    }
-    t
+    t.push('\n');
 }
 
-/// Reads any number of rules. Empty lines and lines that begin with `#` do not count.
+/// A rule of either kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// One that is about one window.
+    Specific(Rule),
+    /// One with parameters.
+    General(General),
+}
+
+impl Entry {
+    /// The whole rule as text.
+    pub fn text(&self) -> String {
+        match self {
+            Entry::Specific(r) => r.text(),
+            Entry::General(g) => g.text(),
+        }
+    }
+}
+
+/// Reads any number of rules of either kind. Empty lines and lines that begin with `#` do not count.
 ///
 /// # Errors
 /// The first line that cannot be understood.
-pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
+pub fn parse_all(text: &str) -> Result<Vec<Entry>, RuleError> {
     let lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim()));
     let mut p = Parser { lines: lines.filter(|(_, l)| !l.is_empty() && !l.starts_with('#')).peekable(), line: 0 };
     let mut rules = Vec::new();
@@ -245,11 +242,31 @@ pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
     Ok(rules)
 }
 
+/// Reads any number of rules without parameters.
+///
+/// # Errors
+/// The first line that cannot be understood, or that there is a general rule.
+pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
+    let specific = |entry| match entry {
+        Entry::Specific(rule) => Ok(rule),
+        Entry::General(_) => Err(RuleError { line: 0, message: "a general rule is not expected here".into() }),
+    };
+    parse_all(text)?.into_iter().map(specific).collect()
+}
+
 /// Reads an answer of the store for the problem with this text.
 pub(crate) fn parse_entry(problem: &str, answer: &str) -> Option<Rule> {
     let mut rules = parse(&format!("{problem}{answer}")).ok()?;
     let rule = rules.pop()?;
     rules.is_empty().then_some(rule)
+}
+
+/// Reads a general rule of the store.
+pub(crate) fn parse_general(key: &str, answer: &str) -> Option<General> {
+    match parse_all(&format!("{key}{answer}")).ok()?.as_slice() {
+        [Entry::General(g)] => Some(g.clone()),
+        _ => None,
+    }
 }
 
 struct Parser<'a, I: Iterator<Item = (usize, &'a str)>> {
@@ -268,8 +285,9 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
         }
     }
 
-    fn rule(&mut self) -> Result<Rule, String> {
-        let mut p = header(self.next()?)?;
+    fn rule(&mut self) -> Result<Entry, String> {
+        let (mut p, general) = header(self.next()?)?;
+        let mut held = Vec::new();
         let mut line = self.next()?;
         while let Some(rest) = line.strip_prefix("assume ") {
             let (place, value) = rest.split_once(": ").ok_or("expected `place: value`")?;
@@ -281,6 +299,8 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
                     return Err("outside of the frame".into());
                 }
                 p.stack.push((off, value_of(value, len * 8)?));
+            } else if let Some(e) = value.strip_prefix('{').and_then(|v| v.strip_suffix('}')) {
+                held.push((reg(place)?, Expr::parse(e)?));
             } else {
                 p.regs.push((reg(place)?, value_of(value, 64)?));
             }
@@ -290,7 +310,15 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             return Err("expected `code`".into());
         }
         let (old, line) = self.ops()?;
-        p.old = old;
+        let mut sites = Vec::new();
+        for (op, e) in old {
+            p.old.push(op);
+            sites.push(match e {
+                None => None,
+                Some(Expr::Param(i)) => Some(i),
+                Some(e) => return Err(format!("the code has parameters, not `{e}`")),
+            });
+        }
         let live = line.strip_prefix("live").ok_or("expected `live`")?;
         for word in live.split_whitespace() {
             match word.strip_prefix("fp") {
@@ -301,16 +329,23 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
                 None => p.live.regs.insert(reg(word)?),
             }
         }
-        let mut answer = Answered::default();
-        let by = match self.next()? {
+        let mut conditions = Vec::new();
+        let mut line = self.next()?;
+        while let Some(c) = line.strip_prefix("where ") {
+            conditions.push(condition(c, conditions.len())?);
+            line = self.next()?;
+        }
+        let mut with = None;
+        let by = match line {
             "unsolved" => self.next()?,
             "becomes" => {
                 let (ops, line) = self.ops()?;
-                answer.with = Some(ops);
+                with = Some(ops);
                 line
             }
             _ => return Err("expected `becomes` or `unsolved`".into()),
         };
+        let mut answer = Answered::default();
         let mut parts = by.strip_prefix("by ").ok_or("expected `by`")?.split(", ");
         answer.by = parts.next().filter(|by| *by != NOBODY).unwrap_or("").to_owned();
         for part in parts {
@@ -327,14 +362,31 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
         }
         let plain =
             |o: &Op| !matches!(o.insn, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. });
-        if !p.old.iter().chain(answer.with.iter().flatten()).all(|o| plain(o) && o.insn.jump_offset().is_none()) {
+        if !p
+            .old
+            .iter()
+            .chain(with.iter().flatten().map(|(o, _)| o))
+            .all(|o| plain(o) && o.insn.jump_offset().is_none())
+        {
             return Err("a rule has no calls and no jumps".into());
         }
-        Ok(Rule { problem: p, answer })
+        if general {
+            let with = with.ok_or("a general rule has a replacement")?;
+            let rule = General { problem: p, sites, held, conditions, with, by: answer.by };
+            rule.check()?;
+            return Ok(Entry::General(rule));
+        }
+        let parameters = sites.iter().flatten().count() + held.len() + conditions.len();
+        if parameters > 0 || with.iter().flatten().any(|(_, e)| e.is_some()) {
+            return Err("only a general rule has parameters".into());
+        }
+        answer.with = with.map(|ops| ops.into_iter().map(|(o, _)| o).collect());
+        Ok(Entry::Specific(Rule { problem: p, answer }))
     }
 
     /// Operations up to a line that is none, which is returned.
-    fn ops(&mut self) -> Result<(Vec<Op>, &'a str), String> {
+    #[allow(clippy::type_complexity)]
+    fn ops(&mut self) -> Result<(Vec<(Op, Option<Expr>)>, &'a str), String> {
         let mut ops = Vec::new();
         loop {
             let line = self.next()?;
@@ -344,16 +396,17 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             if line == "live" || line.starts_with("live ") || line.starts_with("by ") {
                 return Ok((ops, line));
             }
-            ops.push(op(line)?);
+            ops.push(crate::general::text::line(line, op)?);
         }
     }
 }
 
-fn header(line: &str) -> Result<Problem, String> {
-    let mut words = line.split_whitespace();
+fn header(line: &str) -> Result<(Problem, bool), String> {
+    let mut words = line.split_whitespace().peekable();
     if words.next() != Some("rule") {
         return Err("expected `rule`".into());
     }
+    let general = words.next_if_eq(&"general").is_some();
     let mut p = Problem {
         kind: ProgKind::Other,
         cpu: 0,
@@ -380,7 +433,7 @@ fn header(line: &str) -> Result<Problem, String> {
     if !(1..=4).contains(&p.cpu) || p.maps > 64 {
         return Err("cpu level or number of maps out of range".into());
     }
-    Ok(p)
+    Ok((p, general))
 }
 
 fn op(line: &str) -> Result<Op, String> {
@@ -413,84 +466,6 @@ fn link_of(text: &str) -> Result<Link, String> {
         _ => return Err(format!("`{kind}` is nothing a loader patches")),
     };
     Ok(Link { slot, symbol })
-}
-
-fn value_of(text: &str, bits: u32) -> Result<Value, String> {
-    let (kind, rest) = if let Some(rest) = text.strip_prefix("anything") {
-        (Kind::Unknown, rest)
-    } else if let Some(rest) = text.strip_prefix("number") {
-        (Kind::Scalar, rest)
-    } else {
-        let rest = text.strip_prefix("pointer to ").ok_or("expected `anything`, `number` or `pointer to`")?;
-        let (what, rest) = rest.split_once(", offset").ok_or("expected `, offset`")?;
-        (pointer(what)?, rest)
-    };
-    let mut n = Num::top(bits);
-    let mut words = rest.split_whitespace();
-    while let Some(key) = words.next() {
-        let word = words.next().ok_or_else(|| format!("`{key}` of what?"))?;
-        let pair = |at: &str| word.split_once(at).ok_or_else(|| format!("`{word}` is no pair"));
-        match key {
-            "=" => n = Num::constant(bits, int(word)?),
-            "bits" => {
-                let (value, mask) = pair("/")?;
-                n.tnum = Tnum { value: int(value)?, mask: int(mask)? };
-            }
-            "unsigned" => {
-                let (lo, hi) = pair("..")?;
-                (n.umin, n.umax) = (int(lo)?, int(hi)?);
-            }
-            "signed" => {
-                let (lo, hi) = pair("..")?;
-                (n.smin, n.smax) = (int(lo)?, int(hi)?);
-            }
-            _ => return Err(format!("`{key}` is nothing one knows of a value")),
-        }
-    }
-    let top = Num::top(bits);
-    let inside =
-        (n.tnum.value | n.tnum.mask) & !top.umax == 0 && n.umax <= top.umax && n.smin >= top.smin && n.smax <= top.smax;
-    if n.tnum.value & n.tnum.mask != 0 || n.umin > n.umax || n.smin > n.smax || !inside {
-        return Err("no such numbers".into());
-    }
-    if bits < 64 && kind != Kind::Scalar {
-        return Err("less than eight bytes are a number".into());
-    }
-    Ok(Value { kind, num: n })
-}
-
-fn pointer(text: &str) -> Result<Kind, String> {
-    let (text, nullable) = text.strip_suffix(" or null").map_or((text, false), |t| (t, true));
-    let (text, base) = if let Some(t) = text.strip_suffix(" somewhere") {
-        (t, BaseId::Unknown)
-    } else if let Some((t, n)) = text.rsplit_once(" object ") {
-        (t, BaseId::Site(BlockId(0), int(n)?))
-    } else {
-        (text, BaseId::Fixed)
-    };
-    let region = match text {
-        "frame" => Region::Stack,
-        "context" => Region::Ctx,
-        "packet" => Region::Packet,
-        "metadata" => Region::PacketMeta,
-        "packet_end" => Region::PacketEnd,
-        "value of some map" => Region::AnyMapValue,
-        "function" => Region::Func,
-        "memory" => Region::Mem,
-        "kernel" => Region::Kernel,
-        _ => {
-            if let Some(n) = text.strip_prefix("value of map ") {
-                Region::MapValue { map: int(n)? }
-            } else if let Some(n) = text.strip_prefix("map ") {
-                Region::MapPtr { map: int(n)? }
-            } else if let Some(section) = text.strip_prefix("data ") {
-                Region::Data { section: Arc::from(section) }
-            } else {
-                return Err(format!("`{text}` is nothing one points to"));
-            }
-        }
-    };
-    Ok(Kind::Pointer { region, base, nullable })
 }
 
 fn reg(text: &str) -> Result<Reg, String> {

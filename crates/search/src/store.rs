@@ -8,7 +8,7 @@
 //! Nothing read is trusted. The key is the whole text of the problem, so there are no collisions; the
 //! answer is text, and an instance of it goes through the judge like any other candidate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,19 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageErro
 use rustc_hash::FxHashMap;
 
 use crate::canonical::{Problem, Renaming};
-use crate::rules::{Answered, Rule, answer_text, parse_entry, problem_text};
+use crate::cost;
+use crate::general::{General, Index, generalize};
+use crate::rules::{Answered, BY_GENERAL, Rule, answer_text, parse_entry, parse_general, problem_text};
 use bpf_program::Op;
 
 /// Problem text to answer text. The name carries the version of the format.
 const RULES: TableDefinition<&str, &str> = TableDefinition::new("rules-1");
+
+/// What a general rule says of windows to what becomes of them.
+const GENERAL: TableDefinition<&str, &str> = TableDefinition::new("general-1");
+
+/// General rules made of one rule, at most.
+const PLACES: usize = 3;
 
 /// How long to wait for another process that has the file open.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,12 +41,17 @@ pub struct Store {
     path: Option<PathBuf>,
     known: FxHashMap<String, String>,
     new: BTreeMap<String, Answered>,
+    general: Index,
+    /// Keys of general rules that are not in the file yet.
+    new_general: BTreeSet<String>,
     /// What went wrong, for the user.
     pub notes: Vec<String>,
     /// Look-ups that found an entry.
     pub hits: u64,
-    /// Look-ups that found none.
+    /// Look-ups that found none, not even a general rule that fits.
     pub misses: u64,
+    /// Look-ups that found no entry, but a general rule that fits.
+    pub general_hits: u64,
 }
 
 /// The file in the user's cache directory: `$XDG_CACHE_HOME/bpf-opt/rules.redb`, or below `~/.cache`.
@@ -61,7 +74,15 @@ impl Store {
             return store;
         }
         match guarded(|| load(path)) {
-            Ok(known) => store.known = known,
+            Ok((known, general)) => {
+                store.known = known;
+                // In the order of their keys, whatever the order of the file.
+                let sorted: BTreeMap<&String, &String> = general.iter().collect();
+                let rules = sorted.into_iter().filter_map(|(k, a)| parse_general(k, a).filter(|g| g.key() == *k));
+                rules.for_each(|g| {
+                    store.general.insert(g);
+                });
+            }
             Err(Trouble::Busy) => store.notes.push(format!("{}: in use; going on without", path.display())),
             Err(Trouble::Other(e)) => store.notes.push(format!("{}: {e}; going on without", path.display())),
             Err(Trouble::Bad(e)) => store.set_aside(&e),
@@ -100,15 +121,33 @@ impl Store {
         self.len() == 0
     }
 
-    /// What is known about a problem. Not to be trusted.
+    /// What is known about a problem, not to be trusted: what was found for just this one, which may be
+    /// that nothing was; else what general rules make of it. Such an answer is by [`BY_GENERAL`], has cost
+    /// no effort, and says nothing of whether there is a better one.
     pub fn look_up(&mut self, p: &Problem) -> Option<Answered> {
         let key = problem_text(p);
-        let found = match self.new.get(&key) {
-            Some(a) => Some(a.clone()),
-            None => self.known.get(&key).and_then(|a| parse_entry(&key, a)).map(|r| r.answer),
+        let found = self.exact(&key);
+        if found.is_some() {
+            self.hits += 1;
+            return found;
+        }
+        let Some(with) = self.general.apply(p) else {
+            self.misses += 1;
+            return None;
         };
-        *(if found.is_some() { &mut self.hits } else { &mut self.misses }) += 1;
-        found
+        self.general_hits += 1;
+        let answer = Answered { with: Some(with), by: BY_GENERAL.into(), effort: 0, excluded: None };
+        // Kept for this problem, so that the same run with the rules it has learned goes the same way,
+        // whatever better general rules come later.
+        self.record_only(p, answer.clone());
+        Some(answer)
+    }
+
+    fn exact(&self, key: &str) -> Option<Answered> {
+        match self.new.get(key) {
+            Some(a) => Some(a.clone()),
+            None => self.known.get(key).and_then(|a| parse_entry(key, a)).map(|r| r.answer),
+        }
     }
 
     /// The remembered replacement for a window with this form, in the window's own names.
@@ -116,23 +155,70 @@ impl Store {
         renaming.to_window(&self.look_up(p)?.with?)
     }
 
-    /// Remembers an answer if it is better than what is known. Whether it was kept.
+    /// Remembers an answer if it is better than what is known, and the general rule behind it if there is
+    /// one. Whether it was kept.
     pub fn record(&mut self, p: &Problem, answer: Answered) -> bool {
+        let kept = self.record_only(p, answer);
+        if kept {
+            self.learn(p);
+        }
+        kept
+    }
+
+    /// Remembers an answer if it is better than what is known. Whether it was kept.
+    pub fn record_only(&mut self, p: &Problem, answer: Answered) -> bool {
         let key = problem_text(p);
         // What does not come back from its text as it was is not worth a bad entry.
         let rule = Rule { problem: p.clone(), answer };
         if parse_entry(&key, &answer_text(&rule.answer)).as_ref() != Some(&rule) {
             return false;
         }
-        let known = match self.new.get(&key) {
-            Some(a) => Some(a.clone()),
-            None => self.known.get(&key).and_then(|a| parse_entry(&key, a)).map(|r| r.answer),
-        };
-        let keep = known.is_none_or(|k| rule.answer.better_than(&k));
+        let keep = self.exact(&key).is_none_or(|k| rule.answer.better_than(&k));
         if keep {
             self.new.insert(key, rule.answer);
         }
         keep
+    }
+
+    /// Makes general rules of what is known about a problem, unless those that there are give as much.
+    fn learn(&mut self, p: &Problem) {
+        let Some(answer) = self.exact(&problem_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
+        let Some(with) = &answer.with else { return };
+        let cost = |ops: &[Op]| cost::of(ops, p.size, cost::latency);
+        // A replacement may change several places: each gives a rule, applied before the next is looked for.
+        for _ in 0..PLACES {
+            let old = self.general.apply(p).unwrap_or_else(|| p.old.clone());
+            if cost(&old) <= cost(with) {
+                return;
+            }
+            let rest = Problem { old, ..p.clone() };
+            // The prover is taken at its word, but a panic in it must not end the run that has the result.
+            let made = catch_unwind(AssertUnwindSafe(|| generalize(&rest, &answer))).ok().flatten();
+            if !made.is_some_and(|g| self.record_general(g)) {
+                return;
+            }
+        }
+    }
+
+    /// Remembers a general rule, unless one for the same windows is as good. Whether it was kept.
+    pub fn record_general(&mut self, g: General) -> bool {
+        let key = g.key();
+        // As with other rules: only what comes back from its text.
+        if parse_general(&key, &g.answer_text()).as_ref() != Some(&g) {
+            return false;
+        }
+        let kept = self.general.insert(g);
+        if kept {
+            self.new_general.insert(key);
+        }
+        kept
+    }
+
+    /// All general rules, ordered by what they say of windows.
+    pub fn general_rules(&self) -> Vec<General> {
+        let mut all: Vec<(String, &General)> = self.general.rules().iter().map(|g| (g.key(), g)).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.into_iter().map(|(_, g)| g.clone()).collect()
     }
 
     /// All rules that can be read, ordered by the text of their problems.
@@ -147,12 +233,14 @@ impl Store {
 
     /// Writes what is new. Whether everything new is in the file now.
     pub fn flush(&mut self) -> bool {
-        if self.new.is_empty() {
+        if self.new.is_empty() && self.new_general.is_empty() {
             return true;
         }
         let Some(path) = self.path.clone() else { return false };
-        match guarded(|| save(&path, &self.new)) {
+        let general: Vec<&General> = self.new_general.iter().filter_map(|k| self.general.get(k)).collect();
+        match guarded(|| save(&path, &self.new, &general)) {
             Ok(()) => {
+                self.new_general.clear();
                 for (k, a) in std::mem::take(&mut self.new) {
                     self.known.insert(k, answer_text(&a));
                 }
@@ -240,27 +328,34 @@ fn broken(e: impl std::fmt::Display) -> Trouble {
     Trouble::Bad(format!("is no rule store, or a broken one ({e})"))
 }
 
-fn load(path: &Path) -> Result<FxHashMap<String, String>, Trouble> {
+/// The texts of a table: keys and answers.
+type Texts = FxHashMap<String, String>;
+
+fn load(path: &Path) -> Result<(Texts, Texts), Trouble> {
     let db = Opened::new(path)?;
     let txn = ManuallyDrop::new(db.0.begin_read().map_err(broken)?);
-    let mut known = FxHashMap::default();
-    match txn.open_table(RULES).map(ManuallyDrop::new) {
-        Ok(table) => {
-            for entry in table.iter()? {
-                let (k, v) = entry?;
-                known.insert(k.value().to_owned(), v.value().to_owned());
+    let table = |definition: TableDefinition<&str, &str>| -> Result<Texts, Trouble> {
+        let mut known = Texts::default();
+        match txn.open_table(definition).map(ManuallyDrop::new) {
+            Ok(table) => {
+                for entry in table.iter()? {
+                    let (k, v) = entry?;
+                    known.insert(k.value().to_owned(), v.value().to_owned());
+                }
+                drop(ManuallyDrop::into_inner(table));
             }
-            drop(ManuallyDrop::into_inner(table));
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            Err(e) => return Err(broken(e)),
         }
-        Err(redb::TableError::TableDoesNotExist(_)) => {}
-        Err(e) => return Err(broken(e)),
-    }
+        Ok(known)
+    };
+    let (rules, general) = (table(RULES)?, table(GENERAL)?);
     drop(ManuallyDrop::into_inner(txn));
     db.close();
-    Ok(known)
+    Ok((rules, general))
 }
 
-fn save(path: &Path, new: &BTreeMap<String, Answered>) -> Result<(), Trouble> {
+fn save(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|e| Trouble::Other(e.to_string()))?;
     }
@@ -273,6 +368,15 @@ fn save(path: &Path, new: &BTreeMap<String, Answered>) -> Result<(), Trouble> {
             let there = table.get(k.as_str())?.and_then(|v| parse_entry(k, v.value()));
             if there.is_none_or(|r| a.better_than(&r.answer)) {
                 table.insert(k.as_str(), answer_text(a).as_str())?;
+            }
+        }
+        drop(ManuallyDrop::into_inner(table));
+        let mut table = ManuallyDrop::new(txn.open_table(GENERAL).map_err(broken)?);
+        for g in general {
+            let k = g.key();
+            let there = table.get(k.as_str())?.and_then(|v| parse_general(&k, v.value()));
+            if there.is_none_or(|r| g.better_than(&r)) {
+                table.insert(k.as_str(), g.answer_text().as_str())?;
             }
         }
         drop(ManuallyDrop::into_inner(table));

@@ -4,18 +4,29 @@
 //! does. Operations that stand in the original are not questioned.
 
 use bpf_facts::{Kind, Region, State, Value};
-use bpf_isa::{AluOp, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_isa::{AluOp, Cond, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 
 use crate::batch::NOP;
 use crate::propose::{access, readable};
+use crate::region::SEPARATOR;
 use crate::window::Window;
 
 /// Whether a candidate reads only what is set, and treats pointers as pointers.
 pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
     let mut set = readable(w);
     let mut state = w.before.clone();
+    // Where the arms of a fork part.
+    let mut parting = None;
     for (i, op) in ops.iter().enumerate() {
+        if w.region.is_some() && matches!(op.insn, Insn::Jcc { .. }) {
+            parting = Some((set.union(op.insn.uses()), state.clone()));
+        } else if w.region.is_some() && op.insn == SEPARATOR {
+            if let Some(then) = parting.take() {
+                (set, state) = then;
+            }
+            continue;
+        }
         if op.insn == NOP {
             continue;
         }
@@ -85,6 +96,12 @@ fn allowed(state: &State, op: &Op) -> bool {
         Insn::Mov { width: Width::W32, src: Src::Reg(r), .. } => !is_pointer(v(r)),
         Insn::MovSx { src, .. } => !is_pointer(v(src)),
         Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => !is_pointer(v(dst)),
+        // Packets are compared with their end, and not as signed numbers.
+        Insn::Jcc { cond, width: Width::W64, dst, src: Src::Reg(r), .. } if is_pointer(v(dst)) && is_pointer(v(r)) => {
+            let end = |r: Reg| v(r).region() == Some(&Region::PacketEnd);
+            end(dst) != end(r) && matches!(cond, Cond::Gt | Cond::Ge | Cond::Lt | Cond::Le)
+        }
+        Insn::Jcc { dst, src, .. } => !is_pointer(v(dst)) && !src.reg().is_some_and(|r| is_pointer(v(r))),
         _ => true,
     }
 }

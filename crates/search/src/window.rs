@@ -6,7 +6,11 @@ use bpf_facts::{Env, Live, State};
 use bpf_isa::Insn;
 use bpf_program::{Op, ProgKind};
 
-/// A straight stretch of one block with what is known around it. It has no calls and no jumps.
+use crate::batch::NOP;
+use crate::region::{Region, is_marker};
+
+/// A straight stretch of one block with what is known around it, or a region of several. It has no
+/// calls, and no jumps but those of its region.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     /// Kind of the function: it decides what context fields are.
@@ -17,14 +21,25 @@ pub struct Window<'a> {
     pub before: &'a State,
     /// What stands there.
     pub old: &'a [Op],
-    /// What is read afterwards: registers, and bytes of the frame. All other memory counts always.
+    /// What is read afterwards: registers, and bytes of the frame. All other memory counts always. Of
+    /// a region: what is read after some exit.
     pub live: &'a Live,
+    /// How it goes on, if it runs through several blocks.
+    pub region: Option<&'a Region>,
     /// Highest cpu level of new instructions, 1 … 4.
     pub cpu: u8,
     /// Whether fewer slots win over fewer cycles.
     pub size: bool,
     /// When to give up.
     pub deadline: Option<Instant>,
+}
+
+impl Window<'_> {
+    /// Whether it holds nothing but what windows may hold.
+    pub fn is_plain(&self) -> bool {
+        let marker = |i: &Insn| self.region.is_some() && (is_marker(i) || *i == NOP);
+        self.old.iter().all(|o| plain(&o.insn) || marker(&o.insn))
+    }
 }
 
 /// Whether windows may hold it: it is no call, no jump, and nothing unknown.

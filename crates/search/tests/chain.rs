@@ -48,6 +48,7 @@ impl Case {
             cpu: 4,
             size: true,
             deadline: None,
+            region: None,
         }
     }
 

@@ -31,8 +31,17 @@ fn numbers(regs: &[u8]) -> State {
 fn search(before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outcome {
     let old = ops(old);
     let env = Env::empty();
-    let w =
-        Window { kind: ProgKind::Other, env: &env, before, old: &old, live: &live, cpu, size: true, deadline: None };
+    let w = Window {
+        kind: ProgKind::Other,
+        env: &env,
+        before,
+        old: &old,
+        live: &live,
+        cpu,
+        size: true,
+        deadline: None,
+        region: None,
+    };
     let options = Options::default();
     let mut judge = |new: &[Op]| match bpf_prove::window(w.kind, &env, before, &old, new, &live, None, &options).0 {
         Verdict::Equal => Answer::Equal,

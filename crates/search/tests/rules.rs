@@ -33,6 +33,7 @@ fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> (Problem, Re
         cpu: 3,
         size: true,
         deadline: None,
+        region: None,
     })
     .expect("a form")
 }

@@ -28,6 +28,9 @@ const MIDDLE: u64 = OBJECT_BYTES / 2;
 /// Longest buffer a helper is taken to write.
 const LONGEST: u64 = 1 << 12;
 
+/// `bpf_map_lookup_elem` (`enum bpf_func_id`).
+const MAP_LOOKUP: i32 = 1;
+
 /// A state to start from.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -49,6 +52,10 @@ pub trait World {
     fn tame(&self, address: u64) -> bool;
     /// Key and value size of the map at an address.
     fn map_sizes(&self, address: u64) -> Option<(u32, u32)>;
+    /// The element that a lookup finds in the map at an address.
+    fn element(&mut self, _map: u64, _key: &[u8]) -> Option<u64> {
+        None
+    }
 }
 
 /// A world with objects far apart and bytes that look random.
@@ -198,6 +205,20 @@ impl World for Random<'_> {
         let m = self.env.maps.iter().find(|m| m.name == name)?;
         Some((m.key_size?, m.value_size?))
     }
+
+    fn element(&mut self, map: u64, key: &[u8]) -> Option<u64> {
+        let i = usize::try_from(map.checked_sub(OBJECTS)? / OBJECT_BYTES).ok()?;
+        let name = self.names.get(i)?.strip_prefix("map ")?;
+        let m = self.env.maps.iter().find(|m| m.name == name)?;
+        let of_bytes = matches!(m.map_type, Some(1 | 2 | 5 | 6 | 9 | 10 | 11));
+        let array = matches!(m.map_type, Some(2 | 6));
+        let size = u64::from(m.value_size?).next_multiple_of(8).min(0x1000);
+        let values = format!("values of {name}");
+        let h = key.iter().fold(self.seed, |h, b| mix(h ^ u64::from(*b)));
+        // An array has an element 0, whatever size the loader gives it; of others some are there.
+        let there = of_bytes && (array && key.iter().all(|b| *b == 0) || h & 1 == 0);
+        there.then(|| self.area(&values) + size * (h >> 1 & 3))
+    }
 }
 
 /// What a run did to memory outside the frame.
@@ -281,7 +302,14 @@ impl Host for Books<'_> {
         match h.ret {
             Ret::Scalar | Ret::NoReturnOnSuccess => cpu.set(Reg::R0, if noise & 3 == 0 { noise } else { noise & 0xff }),
             Ret::Void => {}
-            // A pointer would need an object: it is null.
+            Ret::MapValueOrNull if h.id == MAP_LOOKUP => {
+                let (Some(map), Some(at), Some((n, _))) = (cpu.arg(1), cpu.arg(2), sizes) else {
+                    return Err(Fault::Unmodelled("a map of unknown shape".into()));
+                };
+                let key = cpu.read_bytes(self, at, n.into())?;
+                cpu.set(Reg::R0, self.world.element(map, &key).unwrap_or(0));
+            }
+            // Any other pointer would need an object: it is null.
             _ => cpu.set(Reg::R0, 0),
         }
         Ok(Next::Done)
@@ -317,6 +345,8 @@ struct Ran {
     cpu: Cpu,
     memory: BTreeMap<u64, u8>,
     condition: Option<bool>,
+    /// At which of its jumps the path was left.
+    left: Option<usize>,
 }
 
 fn run(entry: &Entry, ops: &[Op], tail: Option<&Terminator>, world: &mut dyn World) -> Result<(Ran, bool), Stop> {
@@ -326,13 +356,26 @@ fn run(entry: &Entry, ops: &[Op], tail: Option<&Terminator>, world: &mut dyn Wor
     }
     cpu.frame_mut().copy_from_slice(&entry.frame);
     let mut m = Interp::with_cpu(cpu, Books { world, memory: BTreeMap::new(), wild: false, calls: 0 });
-    m.run_ops(ops)?;
+    let (mut left, mut jumps) = (None, 0);
+    for op in ops {
+        if let Insn::Jcc { cond, width, dst, src, off } = op.insn {
+            if branch(&mut m, cond, width, dst, src)? == (off == 0) {
+                left = Some(jumps);
+                break;
+            }
+            jumps += 1;
+        } else {
+            m.run_ops(std::slice::from_ref(op))?;
+        }
+    }
     let condition = match tail {
-        Some(Terminator::Branch { cond, width, dst, src, .. }) => Some(branch(&mut m, *cond, *width, *dst, *src)?),
+        Some(Terminator::Branch { cond, width, dst, src, .. }) if left.is_none() => {
+            Some(branch(&mut m, *cond, *width, *dst, *src)?)
+        }
         _ => None,
     };
     let Interp { cpu, host, .. } = m;
-    Ok((Ran { cpu, memory: host.memory, condition }, host.wild))
+    Ok((Ran { cpu, memory: host.memory, condition, left }, host.wild))
 }
 
 /// Runs both sides of a window from one state.
@@ -341,16 +384,31 @@ pub fn both(w: &Window, entry: &Entry, world: &mut dyn World) -> Both {
     let Ok((a, false)) = run(entry, &w.old, tails.map(|t| &t.0), world) else { return Both::Useless };
     let b = match run(entry, &w.new, tails.map(|t| &t.1), world) {
         Ok((b, _)) => b,
-        Err(Stop::Fault(Fault::Unmodelled(_) | Fault::OutOfFuel) | Stop::Exit) => return Both::Useless,
+        // What a call clobbered may be read as far as the result goes; the verifier refuses it all the same.
+        Err(Stop::Fault(Fault::Unmodelled(_) | Fault::OutOfFuel | Fault::Uninitialised(_)) | Stop::Exit) => {
+            return Both::Useless;
+        }
         Err(Stop::Fault(fault)) => return Both::Differ(format!("only the new one faults: {fault}")),
     };
-    for r in w.live.regs.iter() {
+    if a.left != b.left {
+        return Both::Differ(format!("left at {:?} and at {:?}", a.left, b.left));
+    }
+    let live = match a.left {
+        None => &w.live,
+        Some(i) => match w.sides.get(i) {
+            Some(Some(live)) => live,
+            // That way is another window's business.
+            Some(None) => return Both::Same,
+            None => return Both::Useless,
+        },
+    };
+    for r in live.regs.iter() {
         let (x, y) = (a.cpu.register(r), b.cpu.register(r));
         if x != y {
             return Both::Differ(format!("{r}: {x:x?} and {y:x?}"));
         }
     }
-    for off in w.live.stack.iter() {
+    for off in live.stack.iter() {
         let at = (FRAME as i64 + off) as usize;
         let (x, y) = (a.cpu.frame().get(at), b.cpu.frame().get(at));
         if x != y {

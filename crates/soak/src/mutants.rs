@@ -1,4 +1,5 @@
-//! Lane `mutants`: proven rewrites of real programs with something changed in the new side.
+//! Lane `mutants`: proven rewrites of real programs with something changed in the new side, and stretches of their
+//! paths through several blocks with something changed.
 //!
 //! A mutant that is proven must be equal for Z3, too, in the plain encoding of [`bpf_prove::naive`]; where
 //! that has no model, in many runs. A mutant that is refused should have a state that shows why: from Z3's
@@ -9,11 +10,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bpf_facts::Env;
-use bpf_isa::{Insn, Reg, Size, Src};
-use bpf_passes::{Engine, Proposal, Recorder, Settings};
-use bpf_program::{Op, Terminator};
+use bpf_facts::{Env, Facts, Liveness};
+use bpf_isa::{Cond, Insn, Reg, Size, Src, Width};
+use bpf_passes::engine::paths_of;
+use bpf_passes::{Engine, Proposal, Recorder, Settings, View};
+use bpf_program::{Function, Op, Terminator};
 use bpf_prove::naive::{Encoding, Window, encode};
+use bpf_prove::path::is_jump;
 use bpf_prove::smt::Status;
 use bpf_prove::{Limits, Options, Verdict};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -30,6 +33,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 const HARVEST: Duration = Duration::from_millis(1500);
 /// Proven rewrites kept of one function.
 const KEPT: usize = 300;
+/// Operations before and behind a jump.
+const REACH: u64 = 8;
 /// Mutants of one unit.
 const BATCH: usize = 24;
 /// What the mutants of one unit may take of Z3's time.
@@ -43,8 +48,8 @@ const TRIES: usize = 8;
 pub struct Mutants {
     z3: Z3,
     corpus: Corpus,
-    /// Proven rewrites by function.
-    windows: FxHashMap<usize, Arc<Vec<Window>>>,
+    /// By function: proven rewrites of blocks, and stretches of paths.
+    windows: FxHashMap<usize, Arc<[Vec<Window>; 2]>>,
     seen: FxHashSet<u64>,
 }
 
@@ -65,13 +70,14 @@ impl Mutants {
         Ok(Mutants { z3: Z3::new(LIMIT)?, corpus, windows: FxHashMap::default(), seen: FxHashSet::default() })
     }
 
-    /// The rewrites of function `i` that are proven.
-    fn harvest(&mut self, i: usize) -> Arc<Vec<Window>> {
+    /// The rewrites of function `i` that are proven, those of blocks and those of paths; with the latter parts of
+    /// its paths as they are.
+    fn harvest(&mut self, i: usize) -> Arc<[Vec<Window>; 2]> {
         if let Some(w) = self.windows.get(&i) {
             return w.clone();
         }
         let proposed: Arc<Mutex<Vec<Window>>> = Arc::default();
-        let mut proven = vec![];
+        let (mut proven, mut paths) = (vec![], vec![]);
         if let Some((unit, original)) = self.corpus.function(i) {
             let sink = proposed.clone();
             let see = move |p: &Proposal| {
@@ -87,16 +93,41 @@ impl Mutants {
                 };
                 let none = FxHashSet::default();
                 Engine::new(env, &settings, &none).run(&mut original.clone());
+                paths = unchanged(original, env, &mut Rng(i as u64));
                 let all = proposed.lock().map(|mut p| std::mem::take(&mut *p)).unwrap_or_default();
                 // Spread over the whole function.
                 let step = (all.len() / (2 * KEPT)).max(1);
                 proven.extend(all.into_iter().step_by(step).filter(|w| judge(w, env).is_equal()).take(KEPT));
             });
         }
-        let proven = Arc::new(proven);
-        self.windows.insert(i, proven.clone());
-        proven
+        let (across, within): (Vec<Window>, Vec<Window>) = proven.into_iter().partition(|w| !w.sides.is_empty());
+        paths.extend(across);
+        let all = Arc::new([within, paths]);
+        self.windows.insert(i, all.clone());
+        all
     }
+}
+
+/// Parts of a function's paths, each of which is its own replacement.
+fn unchanged(f: &Function, env: &Env, rng: &mut Rng) -> Vec<Window> {
+    let facts = Facts::of(f, env);
+    let live = Liveness::of(f, env, &facts);
+    let settings = Settings::default();
+    let mut out = vec![];
+    for (block, path) in paths_of(f) {
+        let Some(view) = View::of_path(f, block, &path, &facts, &live, env, &settings) else { continue };
+        let jumps: Vec<usize> = (0..view.ops.len()).filter(|j| is_jump(&view.ops[*j])).collect();
+        for &j in &jumps {
+            if out.len() >= KEPT {
+                return out;
+            }
+            let start = j.saturating_sub(rng.below(REACH) as usize);
+            let end = view.ops.len().min(j + 1 + rng.below(REACH) as usize);
+            let r = view.replace(start, end, view.ops[start..end].to_vec(), "nobody");
+            out.extend(Window::of(f, &view.known(), &r));
+        }
+    }
+    out
 }
 
 impl Lane for Mutants {
@@ -106,8 +137,8 @@ impl Lane for Mutants {
 
     fn unit(&mut self, seed: u64, index: u64, tally: &mut Tally) {
         let i = usize::try_from(index).unwrap_or(usize::MAX) % self.corpus.len().max(1);
-        let windows = self.harvest(i);
-        if windows.is_empty() {
+        let [within, paths] = &*self.harvest(i);
+        if within.is_empty() && paths.is_empty() {
             return;
         }
         let mut rng = Rng::of_unit(seed, index);
@@ -117,13 +148,14 @@ impl Lane for Mutants {
             if self.z3.spent - begun > SHARE {
                 return;
             }
+            let windows = if within.is_empty() || !paths.is_empty() && rng.chance(2) { paths } else { within };
             let w = &windows[rng.below(windows.len() as u64) as usize];
             let Some(m) = (0..TRIES).find_map(|_| mutate(w, &mut rng).filter(|m| m.new != w.new || m.tail != w.tail))
             else {
                 continue;
             };
             let mut h = FxHasher::default();
-            format!("{:?} {:?} {:?} {:?} {:?}", m.old, m.new, m.tail, m.live, m.before).hash(&mut h);
+            format!("{:?} {:?} {:?} {:?} {:?} {:?}", m.old, m.new, m.tail, m.live, m.sides, m.before).hash(&mut h);
             if !self.seen.insert(h.finish()) {
                 tally.count("repeated", 1);
                 continue;
@@ -132,6 +164,12 @@ impl Lane for Mutants {
             let Some((unit, _)) = self.corpus.function(i) else { return };
             let outcome = unit.with_env(|env| ask(&mut self.z3, &m, env, &mut own));
             tally.count("mutants", 1);
+            if !m.sides.is_empty() {
+                tally.count("on_paths", 1);
+                for c in &outcome.counts {
+                    tally.count(&format!("on_paths: {c}"), 1);
+                }
+            }
             for c in &outcome.counts {
                 tally.count(c, 1);
             }
@@ -150,9 +188,10 @@ impl Lane for Mutants {
 fn story(m: &Window, from: &str, what: &str) -> String {
     let tails = m.tail.as_ref().map_or_else(String::new, |t| format!("ends {t:?}\n"));
     format!(
-        "a mutant of a rewrite in {from}: {what}\nold\n{}new\n{}{tails}live {:?}\nregisters {:?}\nframe {:?}",
+        "a mutant of a rewrite in {from}: {what}\nold\n{}new\n{}{tails}sides {:?}\nlive {:?}\nregisters {:?}\nframe {:?}",
         listing(&m.old),
         listing(&m.new),
+        m.sides,
         m.live,
         Reg::all().map(|r| m.before.reg(r).clone()).collect::<Vec<_>>(),
         m.before.stack_values().collect::<Vec<_>>()
@@ -185,7 +224,7 @@ fn judge(w: &Window, env: &Env) -> Verdict {
     let options =
         Options { limits: Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() }, ..Options::default() };
     let tail = w.tail.as_ref().map(|(a, b)| (a, b));
-    bpf_prove::window(w.kind, env, &w.before, &w.old, &w.new, &w.live, tail, &options).0
+    bpf_prove::along(w.kind, env, &w.before, &w.old, &w.new, &w.sides, &w.live, tail, &options).0
 }
 
 /// The first difference in runs from random states.
@@ -256,6 +295,9 @@ fn mutate(w: &Window, rng: &mut Rng) -> Option<Window> {
         }
         return Some(m);
     }
+    if !w.sides.is_empty() && rng.chance(3) {
+        return across(m, rng);
+    }
     if m.new.is_empty() {
         // Something where nothing is needed.
         let op = w.old.get(rng.below(w.old.len().max(1) as u64) as usize)?.clone();
@@ -278,10 +320,33 @@ fn mutate(w: &Window, rng: &mut Rng) -> Option<Window> {
             let with = nearly(rng, m.new[i].insn)?;
             m.new.splice(i..=i, with.into_iter().map(Op::new));
         }
-        4 | 5 if free => m.new[i].insn = tweak(rng, m.new[i].insn),
+        4 | 5 if free && !is_jump(&m.new[i]) => m.new[i].insn = tweak(rng, m.new[i].insn),
         _ if free => m.new[i].insn = vary(m.new[i].insn, &register, rng),
         _ => return None,
     }
+    Some(m)
+}
+
+/// An operation of a path moved over a jump, or a jump turned round.
+fn across(mut m: Window, rng: &mut Rng) -> Option<Window> {
+    let jumps: Vec<usize> = (0..m.new.len()).filter(|i| is_jump(&m.new[*i])).collect();
+    if jumps.is_empty() {
+        return None;
+    }
+    let j = rng.one_of(&jumps);
+    if rng.chance(4) {
+        let off = rng.below(2) as i32;
+        m.new[j].insn = m.new[j].insn.with_jump_offset(off)?;
+        return Some(m);
+    }
+    let i = rng.below(m.new.len() as u64) as usize;
+    if is_jump(&m.new[i]) {
+        return None;
+    }
+    let op = m.new.remove(i);
+    // Right before the jump, or right behind it.
+    let to = j - usize::from(j > i) + rng.below(2) as usize;
+    m.new.insert(to, op);
     Some(m)
 }
 
@@ -318,6 +383,17 @@ fn vary(insn: Insn, register: &dyn Fn(&mut Rng) -> Reg, rng: &mut Rng) -> Insn {
             1 => Insn::Store { size, base, off, src: changed(src, register, rng) },
             _ => Insn::Store { size: rng.one_of(&Size::ALL), base, off, src },
         },
+        Insn::Jcc { cond, width, dst, src, off } => {
+            let (mut c, mut w, mut d, mut s) = (cond, width, dst, src);
+            match rng.below(5) {
+                0 => c = cond.negate().unwrap_or(Cond::Eq),
+                1 => c = rng.one_of(&Cond::ALL),
+                2 => w = if width == Width::W64 { Width::W32 } else { Width::W64 },
+                3 => d = register(rng),
+                _ => s = changed(src, register, rng),
+            }
+            Insn::Jcc { cond: c, width: w, dst: d, src: s, off }
+        }
         other => tweak(rng, other),
     }
 }

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bpf_facts::Env;
+use bpf_facts::{Env, Live};
 use bpf_isa::Insn;
 use bpf_passes::{Engine, Settings};
 use bpf_program::Op;
@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::corpus::Corpus;
 use crate::identities;
-use crate::windows::{Rng, maps, mutate, nearly, operation, scene};
+use crate::windows::{Rng, jump, maps, mutate, nearly, operation, scene, some_live};
 use crate::z3::Z3;
 use crate::{Lane, Tally};
 
@@ -151,7 +151,13 @@ impl Queries {
         let mut rng = Rng::of_unit(seed, index);
         for _ in 0..WINDOWS {
             let scene = scene(&mut rng, &env);
-            let insns: Vec<Insn> = (0..1 + rng.below(8)).map(|_| operation(&mut rng)).collect();
+            let mut insns: Vec<Insn> = (0..1 + rng.below(8)).map(|_| operation(&mut rng)).collect();
+            // Every third is a path through several blocks.
+            let jumps = if rng.chance(3) { 1 + rng.below(2) } else { 0 };
+            for _ in 0..jumps {
+                let at = rng.below(insns.len() as u64 + 1) as usize;
+                insns.insert(at, jump(&mut rng));
+            }
             let old: Vec<Op> = insns.iter().map(|i| Op::new(*i)).collect();
             for round in 0..4 {
                 let gentle = round % 2 == 0;
@@ -159,6 +165,13 @@ impl Queries {
                 for _ in 0..1 + rng.below(3) {
                     // Changes that are right are what the solver has to work for.
                     let at = rng.below(changed.len() as u64) as usize;
+                    if jumps > 0 {
+                        // Over a jump, perhaps; a change must leave the jumps alone.
+                        let to = rng.below(changed.len() as u64) as usize;
+                        let op = changed.remove(at);
+                        changed.insert(to, op);
+                        continue;
+                    }
                     match nearly(&mut rng, changed[at]) {
                         Some(with) if gentle => drop(changed.splice(at..=at, with)),
                         _ => mutate(&mut rng, &mut changed),
@@ -168,8 +181,10 @@ impl Queries {
                 let limits =
                     Limits { conflicts: 1_000, work: 400_000, recorder: Some(self.recorder), ..Limits::default() };
                 let options = Options { limits, ..Options::default() };
-                let _ = bpf_prove::window(scene.kind, &env, &scene.state, &old, &new, &scene.live, None, &options);
-                tally.count("windows", 1);
+                let sides: Vec<Option<Live>> = (0..jumps).map(|_| Some(some_live(&mut rng))).collect();
+                let (kind, state, live) = (scene.kind, &scene.state, &scene.live);
+                let _ = bpf_prove::along(kind, &env, state, &old, &new, &sides, live, None, &options);
+                tally.count(if jumps > 0 { "paths" } else { "windows" }, 1);
             }
         }
         for _ in 0..PAIRS {

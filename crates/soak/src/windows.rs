@@ -4,7 +4,7 @@
 //! known; the windows are straight-line code over them.
 
 use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, Tnum, Value};
-use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::term::mask;
 
@@ -180,6 +180,12 @@ pub fn scene(rng: &mut Rng, env: &Env) -> Scene {
         let op = Op::new(Insn::Store { size, base: Reg::R10, off, src: Src::Reg(src) });
         s.step(&op, (BlockId(0), 10 + i as usize), kind, env);
     }
+    let live = some_live(rng);
+    Scene { state: s, live, kind }
+}
+
+/// Random places that matter.
+pub fn some_live(rng: &mut Rng) -> Live {
     let mut live = Live::default();
     for n in 0..10 {
         if rng.chance(2) {
@@ -191,7 +197,13 @@ pub fn scene(rng: &mut Rng, env: &Env) -> Scene {
         1 => StackSet::EMPTY,
         _ => StackSet::range(-8 * (1 + rng.below(5) as i64), 1 + rng.below(16) as u32),
     };
-    Scene { state: s, live, kind }
+    live
+}
+
+/// A jump of a path.
+pub fn jump(rng: &mut Rng) -> Insn {
+    let width = rng.one_of(&[Width::W32, Width::W64]);
+    Insn::Jcc { cond: rng.one_of(&Cond::ALL), width, dst: scalar(rng), src: source(rng), off: rng.below(2) as i16 }
 }
 
 fn immediate(rng: &mut Rng) -> i32 {

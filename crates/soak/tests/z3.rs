@@ -79,7 +79,7 @@ fn window(old: &[Insn], new: &[Insn]) -> Window {
     }
     let mut live = Live { stack: StackSet::range(-16, 8), ..Live::default() };
     live.regs.insert(r(0));
-    Window { kind: ProgKind::Xdp, before, old: ops(old), new: ops(new), live, tail: None }
+    Window { kind: ProgKind::Xdp, before, old: ops(old), new: ops(new), live, sides: vec![], tail: None }
 }
 
 const fn alu(op: AluOp, width: Width, dst: u8, src: Src) -> Insn {
@@ -180,8 +180,15 @@ fn no_access_of_the_plain_encoding_is_to_the_context() {
     before.set_reg(Reg::R6, before.reg(Reg::R1).clone());
     before.set_reg(Reg::R1, packet);
     let live = Live { regs: bpf_isa::RegSet::of(Reg::R8), stack: StackSet::EMPTY };
-    let w =
-        Window { kind: ProgKind::Xdp, before, old: vec![load(Reg::R6)], new: vec![load(Reg::R1)], live, tail: None };
+    let w = Window {
+        kind: ProgKind::Xdp,
+        before,
+        old: vec![load(Reg::R6)],
+        new: vec![load(Reg::R1)],
+        live,
+        sides: vec![],
+        tail: None,
+    };
     let e = encode(&w, &Env::empty()).expect("modelled");
     assert_eq!(z3.ask(&e.formula()), Ok(Status::Sat), "they are two different things");
     let (r1, r6) = (&e.registers[1], &e.registers[6]);

@@ -1,17 +1,18 @@
 //! Hit rates of what is remembered, as in the paper's Table 6: candidates in their canonical form that
 //! were called equal or different before (within a run), and windows in their canonical form that were
-//! solved before (within the object, by the objects before it, and in a second run).
+//! solved before (within the object, by the objects before it, and in a second run); how many of those that
+//! objects before it answer are answered by a general rule, and how many of these answers hold.
 
 use std::path::PathBuf;
 
 use bpf_bench::windows::Optimized;
 use bpf_bench::{finish, objects};
 use bpf_prove::Cache;
-use bpf_search::canonical::canonical;
+use bpf_search::canonical::{Problem, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
-use bpf_search::rules::{Answered, problem_text};
+use bpf_search::rules::{Answered, BY_GENERAL, problem_text};
 use bpf_search::store::Store;
-use bpf_search::{Budget, Chain, SETTINGS};
+use bpf_search::{Answer, Budget, Chain, SETTINGS};
 use clap::Parser;
 use rustc_hash::FxHashSet;
 
@@ -65,56 +66,74 @@ fn main() -> std::process::ExitCode {
 
 fn run(args: &Args) -> Result<(), String> {
     println!(
-        "| object | windows | candidates remembered | windows, same object | windows, other objects too | windows, second run |"
+        "| object | windows | candidates remembered | windows, same object | windows, other objects too | by general rules | of these right | windows, second run |"
     );
-    println!("|---|---:|---:|---:|---:|---:|");
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|");
     let mut shared = Store::in_memory();
-    let mut total = [Rate::default(); 4];
+    let mut total = [Rate::default(); 6];
     for path in args.paths.iter().flat_map(|p| if p.is_dir() { objects(p) } else { vec![p.clone()] }) {
         let o = if args.optimized { Optimized::read(&path)? } else { Optimized::untouched(&path)? };
         let rates = object(&o, args, &mut shared);
-        println!("| {} | {} | {} | {} | {} | {} |", o.name, rates[1].1, rates[0], rates[1], rates[2], rates[3]);
+        println!("| {} | {} |", o.name, row(&rates));
         total.iter_mut().zip(rates).for_each(|(t, r)| t.add(r));
     }
-    println!("| all | {} | {} | {} | {} | {} |", total[1].1, total[0], total[1], total[2], total[3]);
+    println!("| all | {} |", row(&total));
     Ok(())
 }
 
-/// Candidates; windows within the object, with the objects before, in a second run.
-fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 4] {
-    let mut rates = [Rate::default(); 4];
+fn row(rates: &[Rate; 6]) -> String {
+    let cells: Vec<String> = rates.iter().map(Rate::to_string).collect();
+    format!("{} | {}", rates[1].1, cells.join(" | "))
+}
+
+/// Candidates; windows within the object, with the objects before, by general rules, those of them that are
+/// right, in a second run.
+fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 6] {
+    let mut rates = [Rate::default(); 6];
     let mut own: FxHashSet<String> = FxHashSet::default();
     o.unit.with_env(|env| {
         let mut places = o.windows(env, args.least, args.most);
         places.truncate(args.windows);
         let mut cache = Cache::new();
         let mut asked = 0;
+        let mut learned: Vec<(Problem, Answered)> = Vec::new();
         for p in &places {
             let w = o.window(env, p);
             let Some((problem, renaming)) = canonical(&w) else { continue };
             rates[1].add(Rate(u64::from(!own.insert(problem_text(&problem))), 1));
-            let known = shared.look_up(&problem).is_some();
-            rates[2].add(Rate(u64::from(known), 1));
+            let known = shared.look_up(&problem);
+            rates[2].add(Rate(u64::from(known.is_some()), 1));
+            let general = known.as_ref().filter(|a| a.by == BY_GENERAL).and_then(|a| a.with.as_ref());
+            rates[3].add(Rate(u64::from(general.is_some()), 1));
+            if let Some(with) = general {
+                let instance = renaming.to_window(with);
+                let right = instance.is_some_and(|new| matches!(o.judge(env, p, &mut cache, &new), Answer::Equal));
+                rates[4].add(Rate(u64::from(right), 1));
+            }
             let mut judge = |new: &[bpf_program::Op]| {
                 asked += 1;
                 o.judge(env, p, &mut cache, new)
             };
             let effort = Effort { steps: args.steps, ..Effort::default() };
             let found = enumerate(&w, &mut judge, bpf_search::cost::latency, effort);
+            let mut best = found.found;
             if let Some(mut chain) = Chain::new(w, SETTINGS[0], 1) {
-                chain.run(Budget::proposals(args.proposals), &mut judge);
+                let other = chain.run(Budget::proposals(args.proposals), &mut judge).cloned();
+                best = best.or(other);
                 rates[0].add(Rate(chain.progress.remembered, chain.progress.remembered));
             }
-            if !known {
-                let with = found.found.as_ref().and_then(|f| renaming.to_canonical(&f.with));
-                let excluded = found.exhausted_to.and_then(|n| u32::try_from(n).ok());
-                shared.record(&problem, Answered { with, by: "enumerate".into(), effort: found.steps, excluded });
-            }
+            let with = best.and_then(|f| renaming.to_canonical(&f.with));
+            let excluded = found.exhausted_to.and_then(|n| u32::try_from(n).ok());
+            learned.push((problem, Answered { with, by: "search".into(), effort: found.steps, excluded }));
+        }
+        // Only now: what is known above comes from other objects.
+        for (problem, answer) in learned {
+            shared.record(&problem, answer);
         }
         rates[0].add(Rate(cache.hits, asked));
         for p in &places {
             let Some((problem, _)) = canonical(&o.window(env, p)) else { continue };
-            rates[3].add(Rate(u64::from(shared.look_up(&problem).is_some()), 1));
+            rates[5].add(Rate(u64::from(shared.look_up(&problem).is_some()), 1));
         }
     });
     rates

@@ -52,7 +52,7 @@ pub fn found_two(first: &str, second: &str, body: &str) -> String {
 }
 
 /// The host object with this body in place of `host`'s.
-fn object(bytes: &[u8], host: &str, text: &str) -> Vec<u8> {
+pub fn object(bytes: &[u8], host: &str, text: &str) -> Vec<u8> {
     let mut object = Object::parse(bytes.to_vec()).expect("the host is an object");
     let f = object.function_named(host).expect("the host has the function");
     let code = object.code(f).to_vec();

@@ -8,6 +8,7 @@ mod constant;
 mod copy;
 mod delete;
 mod load;
+mod reuse;
 mod shift;
 mod store;
 
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(shift::Shift),
         Box::new(branch::Branch),
         Box::new(load::Load),
+        Box::new(reuse::Reuse),
         Box::new(store::Store),
         Box::new(atomic::Atomic),
     ]

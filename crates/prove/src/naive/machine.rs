@@ -20,6 +20,8 @@ pub(super) struct Naive<'a> {
     pub(super) text: &'a mut Text,
     pub(super) kind: ProgKind,
     pub(super) end: Ended,
+    /// Under which condition it comes to the current operation.
+    pub(super) guard: Rc<str>,
     /// What the facts say of the base register of the current operation.
     pub(super) place: Option<Value>,
     pub(super) perhaps_frame: bool,
@@ -65,7 +67,8 @@ impl Naive<'_> {
         let off = self.constant(64, i64::from(off) as u64);
         let start = self.add(base, &off);
         let region = self.place.as_ref().and_then(|v| v.region().cloned());
-        self.accesses.push(Access { region, perhaps_frame: self.perhaps_frame, start: start.clone(), len: n });
+        let guard = self.guard.clone();
+        self.accesses.push(Access { guard, region, perhaps_frame: self.perhaps_frame, start: start.clone(), len: n });
         start
     }
 

@@ -1,6 +1,8 @@
 //! Random expression graphs, built twice: as terms and as plain numbers, one per *lane* (assignment).
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod scenes;
+
 use std::rc::Rc;
 
 use bpf_prove::blast::Model;

@@ -1,0 +1,13 @@
+//! Proofs over paths through several blocks ([`bpf_prove::path`]), tried to be broken.
+
+#[path = "paths/changes.rs"]
+mod changes;
+mod common;
+#[path = "paths/functions.rs"]
+mod functions;
+#[path = "paths/random.rs"]
+mod random;
+#[path = "paths/rewrites.rs"]
+mod rewrites;
+#[path = "paths/hostile.rs"]
+mod hostile;

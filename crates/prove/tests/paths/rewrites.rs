@@ -1,0 +1,120 @@
+//! Rewrites of paths through the front door: with and without memory the same verdict, and what is proven and
+//! carried out leaves the function what it was.
+
+use bpf_facts::Env;
+use bpf_isa::Insn;
+use bpf_program::{Function, Op, Terminator};
+use bpf_prove::{Cache, Limits, Options, Rewrite, Switches, path, prove};
+use bpf_semantics::interp::Fault;
+
+use crate::changes::{change, is_jump, moved};
+use crate::common::{Rng, mix, rounds};
+use crate::functions::function;
+use crate::functions::{About, paths, program, run};
+
+#[derive(Default, Debug)]
+struct Tally {
+    proven: u64,
+    across: u64,
+    with_term: u64,
+    as_whole: u64,
+    refused: u64,
+    runs: u64,
+}
+
+/// The last branch changed, perhaps rightly.
+fn another_end(rng: &mut Rng, term: &Terminator) -> Option<Terminator> {
+    let Terminator::Branch { cond, width, dst, src, taken, fall, origin } = *term else { return None };
+    Some(match rng.below(5) {
+        0 => Terminator::Goto(taken),
+        1 => Terminator::Goto(fall),
+        2 => Terminator::Branch { cond: cond.negate()?, width, dst, src, taken: fall, fall: taken, origin },
+        _ => {
+            let Insn::Jcc { cond, width, dst, src, .. } =
+                crate::changes::tweaked(rng, Insn::Jcc { cond, width, dst, src, off: 0 })
+            else {
+                return None;
+            };
+            Terminator::Branch { cond, width, dst, src, taken, fall, origin }
+        }
+    })
+}
+
+fn proposal(rng: &mut Rng, f: &Function) -> Option<(Rewrite, Vec<Insn>)> {
+    let all = paths(f);
+    if all.is_empty() {
+        return None;
+    }
+    let (block, path) = all[rng.below(all.len() as u64) as usize].clone();
+    let ops = path::operations(f, block, &path)?;
+    let n = ops.len() as u64;
+    let (a, b) = (rng.below(n + 1), rng.below(n + 1));
+    let (start, mut end) = (a.min(b) as usize, a.max(b) as usize);
+    let mut term = None;
+    if rng.chance(4) {
+        let last = *path.last()?;
+        term = another_end(rng, &f.block(last).term);
+        if term.is_some() {
+            end = ops.len();
+        }
+    }
+    let old: Vec<Insn> = ops[start..end].iter().map(|o| o.insn).collect();
+    let mut new = old.clone();
+    for _ in 0..1 + rng.below(2) {
+        change(rng, &mut new);
+    }
+    if new == old && term.is_none() {
+        return None;
+    }
+    let with = new.into_iter().map(Op::new).collect();
+    Some((Rewrite { block, path, start, end, with, term, by: "chance" }, old))
+}
+
+#[test]
+fn proven_rewrites_of_paths_keep_what_functions_do() {
+    let env = Env::empty();
+    let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..options };
+    let mut cache = Cache::new();
+    let mut tally = Tally::default();
+    for seed in 0..rounds(400) {
+        let mut rng = Rng(mix(seed ^ 0x6672_6f6e_74));
+        let text = program(&mut rng);
+        let f = function(&text).unwrap_or_else(|| panic!("seed {seed}: no function:\n{text}"));
+        for _ in 0..12 {
+            let Some((rewrite, old)) = proposal(&mut rng, &f) else { continue };
+            let Some(about) = About::of(&f, &env, rewrite.block, &rewrite.path) else { continue };
+            let as_whole = rng.chance(12);
+            let asked = if as_whole { &whole } else { &options };
+            let verdict = prove(&f, &env, &about.known(), rewrite.clone(), asked);
+            let remembered = cache.prove(&f, &env, &about.known(), rewrite.clone(), asked);
+            let told = || format!("seed {seed}: {rewrite:?}\nin\n{text}");
+            assert_eq!(verdict.is_ok(), remembered.is_ok(), "{verdict:?}\n{remembered:?}\n{}", told());
+            let Ok((proven, _)) = verdict else {
+                tally.refused += 1;
+                continue;
+            };
+            tally.proven += 1;
+            tally.as_whole += u64::from(as_whole);
+            tally.with_term += u64::from(rewrite.term.is_some());
+            let new: Vec<Insn> = rewrite.with.iter().map(|o| o.insn).collect();
+            tally.across += u64::from(moved(&old, &new) && old.iter().any(is_jump));
+            let mut g = f.clone();
+            proven.apply(&mut g);
+            for k in 0..24 {
+                let at = mix(seed << 8 ^ k);
+                let Ok(x) = run(&f, at) else { continue };
+                tally.runs += 1;
+                match run(&g, at) {
+                    // Reading what a call clobbered is refused by the verifier, and by the interpreter.
+                    Err(Fault::Uninitialised(_)) => {}
+                    y => assert_eq!(Ok(x), y, "{}\nbecame\n{g}", told()),
+                }
+            }
+        }
+    }
+    println!("{tally:?}, {} of {} from memory", cache.hits, cache.hits + cache.misses);
+    assert!(tally.proven > 500 && tally.across > 50 && tally.with_term > 20 && tally.as_whole > 20, "{tally:?}");
+    assert!(tally.refused > 500 && tally.runs > 5_000 && cache.hits > 20, "{tally:?}");
+}
