@@ -95,8 +95,17 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                     let live = &q.live[r.end];
                     let kind = q.function.kind;
                     let cpu = h.unit.cpu.max(3);
-                    let w =
-                        Window { kind, env, before: &q.states[r.start], old, live, cpu, size: true, deadline: None, region: None };
+                    let w = Window {
+                        kind,
+                        env,
+                        before: &q.states[r.start],
+                        old,
+                        live,
+                        cpu,
+                        size: true,
+                        deadline: None,
+                        region: None,
+                    };
                     let Some(subset) = subset(&w) else { continue };
                     let inside = |o: &Op| subset.ops.iter().any(|s| s.insn == o.insn && s.link == o.link);
                     if !r.with.iter().all(inside) || !well_typed(&w, &r.with) {

@@ -349,8 +349,7 @@ impl<'v> Text<'v> {
             roomy.push(op.clone());
             roomy.extend(jump.then(|| room.clone()));
         }
-        let sides = view.sides[first..first + n].iter().map(|l| Some(*l)).collect();
-        let region = Region::new(&roomy, sides, vec![view.live[end]]);
+        let region = Region::new(&roomy, view.sides[first..first + n].to_vec(), view.live[end]);
         let live = region.as_ref().map_or(view.live[end], Region::live);
         Text { ops: Cow::Owned(roomy), live, region }
     }

@@ -28,9 +28,8 @@ const SKB: &str = "on_skb";
 
 /// Whether two blocks do the same and end alike.
 fn same(a: &Block, b: &Block) -> bool {
-    let ops = |b: &Block| -> Vec<_> {
-        b.ops.iter().map(|o| (o.insn, o.link.as_ref().map(|l| l.symbol.clone()))).collect()
-    };
+    let ops =
+        |b: &Block| -> Vec<_> { b.ops.iter().map(|o| (o.insn, o.link.as_ref().map(|l| l.symbol.clone()))).collect() };
     ops(a) == ops(b) && condition(&a.term) == condition(&b.term)
 }
 
@@ -417,7 +416,9 @@ fn registers() -> Vec<Trap> {
 
 fn conditions() -> Vec<Trap> {
     let jump = |first: &str, cond: &str| format!("{first}; r0 = 0; if {cond} goto out; r0 = r2; out: exit");
-    let two = |a: &str, b: &str| format!("r0 = 0; if {a} goto one; if {b} goto two; r0 = 3; exit; one: r0 = 1; exit; two: r0 = 2; exit");
+    let two = |a: &str, b: &str| {
+        format!("r0 = 0; if {a} goto one; if {b} goto two; r0 = 3; exit; one: r0 = 1; exit; two: r0 = 2; exit")
+    };
     let masked = |cond: &str| jump("r1 &= 255", cond);
     let plain = |cond: &str| jump("r4 = 0", cond);
     vec![
@@ -441,17 +442,23 @@ fn conditions() -> Vec<Trap> {
         trap("a test is no comparison", SUB, plain("r1 & 4"), plain("r1 == 4")),
         trap("a test of one bit is one", SUB, jump("r1 &= 6", "r1 & 4"), jump("r1 &= 6", "r1 > 4"))
             .right(jump("r1 &= 6", "r1 >= 4")),
-        trap("no bits known behind a test", SUB,
+        trap(
+            "no bits known behind a test",
+            SUB,
             "r0 = 0; if r1 & 8 goto out; r0 = r1; r0 &= 15; out: exit",
-            "r0 = 0; if r1 & 8 goto out; r0 = r1; r0 &= 3; out: exit")
+            "r0 = 0; if r1 & 8 goto out; r0 = r1; r0 &= 3; out: exit",
+        )
         .right("r0 = 0; if r1 & 8 goto out; r0 = r1; r0 &= 7; out: exit"),
         trap("two conditions in the wrong order", SUB, two("r1 == 1", "r2 == 2"), two("r2 == 2", "r1 == 1")),
         trap("a condition that the first implies", SUB, two("r1 > 7", "r1 > 9"), two("r1 > 7", "r1 > 6"))
             .right(two("r1 > 7", "r1 > 100")),
         trap("a condition turned round", SUB, two("r1 == 1", "r2 == 2"), two("r1 != 1", "r2 == 2")),
-        trap("the last condition of a path", SUB,
+        trap(
+            "the last condition of a path",
+            SUB,
             "r3 = r1; if r1 == 1 goto one; r3 += 1; if r3 == 9 goto one; r0 = 3; exit; one: r0 = r3; exit",
-            "r3 = r1; if r1 == 1 goto one; r3 += 1; if r1 == 9 goto one; r0 = 3; exit; one: r0 = r3; exit")
+            "r3 = r1; if r1 == 1 goto one; r3 += 1; if r1 == 9 goto one; r0 = 3; exit; one: r0 = r3; exit",
+        )
         .right("r3 = r1; if r1 == 1 goto one; r3 += 1; if r1 == 8 goto one; r0 = 3; exit; one: r0 = r3; exit"),
     ]
 }

@@ -701,6 +701,18 @@ impl Context {
         }
     }
 
+    /// Takes for granted that `t` equals `better`, by which it is replaced where it comes up from now on.
+    pub fn equate(&mut self, t: TermId, better: TermId) {
+        let e = self.terms.eq(t, better);
+        match self.terms.as_const(e) {
+            // That cannot be, so no execution gets here; nothing is to be concluded from it.
+            Some(0) => return,
+            Some(_) => {}
+            None => self.lemmas.push((t, e)),
+        }
+        self.replace(t, better);
+    }
+
     /// All that is assumed.
     pub fn assumed(&self) -> impl Iterator<Item = TermId> {
         self.assumptions.iter().copied().chain(self.lemmas.iter().map(|l| l.1))

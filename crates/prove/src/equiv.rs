@@ -18,6 +18,7 @@ use crate::entry::{Entry, register_regions};
 use crate::lockstep::Guide;
 use crate::path::{Turns, is_jump, jumps, operations, put_back};
 use crate::region::{Outcome, execute};
+use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
 
@@ -224,6 +225,8 @@ pub enum Source {
     Frame(i64),
     /// What the old side has in this register.
     Old(Reg),
+    /// What this computation would give, were the old side to carry it out.
+    Computed(ComputationId),
 }
 
 /// The places in which the two sides differ, and how.
@@ -245,6 +248,12 @@ pub struct Stretch<'a> {
     pub live: &'a Live,
     /// How the two end.
     pub end: End<'a>,
+    /// Computations that would change nothing at the start of the old side.
+    pub standing: &'a [ComputationId],
+    /// Computations of which moved places may hold the result at the end.
+    pub carried: &'a [ComputationId],
+    /// Where their names are explained.
+    pub pool: &'a Pool,
 }
 
 /// Compares two straight-line sequences; says how their conditions relate, and where the new side
@@ -264,9 +273,10 @@ pub fn compare(
 }
 
 /// The facts of the old side as they hold on the new one, as far as they tell where the frame's address is.
-fn displaced_facts(before: &bpf_facts::State, moved: &Moved) -> bpf_facts::State {
+fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::State {
+    let before = stretch.before;
     let mut s = before.clone();
-    for (place, source) in moved {
+    for (place, source) in stretch.moved {
         // A byte that is a number holds no part of an address, whatever the facts think of it.
         if let Place::Reg(r) = *place {
             s.set_reg(
@@ -277,6 +287,12 @@ fn displaced_facts(before: &bpf_facts::State, moved: &Moved) -> bpf_facts::State
                         bpf_facts::Value::pointer(bpf_facts::Region::Stack, bpf_facts::BaseId::Fixed, k)
                     }
                     Source::Old(q) => before.reg(q).clone(),
+                    Source::Computed(id) => {
+                        let c = stretch.pool.get(id);
+                        let mut then = before.clone();
+                        c.ops().iter().enumerate().for_each(|(i, op)| then.step(op, (BlockId(0), i), kind, env));
+                        then.reg(c.dst).clone()
+                    }
                 },
             );
         }
@@ -285,14 +301,18 @@ fn displaced_facts(before: &bpf_facts::State, moved: &Moved) -> bpf_facts::State
 }
 
 /// The new side's entry state.
-fn displaced(cx: &mut Context, entry: &State, moved: &Moved) -> State {
+fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch: &Stretch) -> Result<State, Stop> {
     let mut s = entry.clone();
     let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
-    for (place, source) in moved {
+    for (place, source) in stretch.moved {
         let value = match *source {
             Source::Const(k) => cx.terms.constant(64, k),
             Source::Frame(k) => cx.terms.add_const(frame, k),
             Source::Old(q) => entry.regs[q.index()],
+            Source::Computed(id) => {
+                let lost = || Stop::Unmodelled("a value that cannot be told any more".into());
+                stretch.pool.get(id).value(cx, env, kind, entry).ok_or_else(lost)?
+            }
         };
         match *place {
             Place::Reg(r) => s.regs[r.index()] = value,
@@ -304,7 +324,7 @@ fn displaced(cx: &mut Context, entry: &State, moved: &Moved) -> State {
             }
         }
     }
-    s
+    Ok(s)
 }
 
 fn compare_in(
@@ -320,13 +340,17 @@ fn compare_in(
         End::Branches(a, b) => (Some(a), Some(b)),
         _ => (None, None),
     };
-    let before_new = displaced_facts(before, stretch.moved);
+    let before_new = displaced_facts(kind, env, stretch);
     cx.frame_private = cx.one_memory
         && frame_stays_private(before, old, kind, env)
         && frame_stays_private(&before_new, new, kind, env);
-    register_regions(cx, env.maps, old.iter().chain(new));
-    let entry = Entry::new(env.maps, kind).state(cx, before);
-    let entry_new = displaced(cx, &entry, stretch.moved);
+    let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
+    let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
+    register_regions(cx, env.maps, old.iter().chain(new).chain(named));
+    let mut entry = Entry::new(env.maps, kind).state(cx, before);
+    let standing: Vec<&Computation> = stretch.standing.iter().map(|id| stretch.pool.get(*id)).collect();
+    assume(cx, env, kind, before, &mut entry, &standing);
+    let entry_new = displaced(cx, env, kind, &entry, stretch)?;
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
@@ -345,7 +369,7 @@ fn compare_in(
         // Where a live place holds something else, it may be something that can be told.
         let Judged::Different(model) = &judged else { break judged };
         let more = match live_out {
-            LiveOut::Block(l) => differing(cx, &a, &b, l, model, &moved),
+            LiveOut::Block(l) => differing(cx, env, kind, &a, &b, l, model, &moved, stretch),
             _ => vec![],
         };
         if more.is_empty() {
@@ -392,7 +416,18 @@ fn compare_in(
 }
 
 /// The live places of the new side that differ under `model` and hold something that can be told.
-fn differing(cx: &mut Context, a: &Outcome, b: &Outcome, live: &Live, model: &Model, moved: &Moved) -> Moved {
+#[allow(clippy::too_many_arguments)]
+fn differing(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    a: &Outcome,
+    b: &Outcome,
+    live: &Live,
+    model: &Model,
+    moved: &Moved,
+    stretch: &Stretch,
+) -> Moved {
     let frame = cx.lookup(&VarKey::Frame);
     let mut out = Moved::new();
     let known = |p: Place| moved.iter().any(|(q, _)| *q == p);
@@ -407,7 +442,12 @@ fn differing(cx: &mut Context, a: &Outcome, b: &Outcome, live: &Live, model: &Mo
         } else if Some(base) == frame {
             Some(Source::Frame(off))
         } else {
-            Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Source::Old)
+            let mut computed = || {
+                let mut here = stretch.carried.iter().filter(|id| stretch.pool.get(**id).dst == r);
+                here.find(|id| stretch.pool.get(**id).value(cx, env, kind, &a.exit) == Some(y)).copied()
+            };
+            let same = Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Source::Old);
+            same.or_else(|| computed().map(Source::Computed))
         };
         out.extend(source.map(|s| (Place::Reg(r), s)));
     }
@@ -554,6 +594,19 @@ fn straight(
     Ok((outcome, cond))
 }
 
+/// The state behind `ops`, from `entry`, where the facts are `before`.
+pub(crate) fn run(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    entry: State,
+    ops: &[Op],
+    before: &bpf_facts::State,
+) -> Result<State, Stop> {
+    let mut help = Help { before, learn: true, guide: None, turns: None };
+    straight(cx, env, kind, Side::Old, entry, ops, None, &mut help).map(|(outcome, _)| outcome.exit)
+}
+
 pub(crate) enum LiveOut<'a> {
     /// Registers and stack bytes that are live after a window of some function.
     Window(&'a Live),
@@ -677,6 +730,11 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
+    // A jump inside a block would be taken for one between the blocks of a path.
+    let all = |f: &Function| f.layout.iter().flat_map(|b| &f.block(*b).ops).all(has_meaning);
+    if !all(old) || !all(new) {
+        return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
+    }
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
     }
@@ -751,7 +809,7 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
 }
 
 /// Whether no state along a sequence lets the frame's address out.
-fn frame_stays_private(before: &bpf_facts::State, ops: &[Op], kind: ProgKind, env: &Env) -> bool {
+pub(crate) fn frame_stays_private(before: &bpf_facts::State, ops: &[Op], kind: ProgKind, env: &Env) -> bool {
     let mut s = before.clone();
     !s.frame_leaked()
         && ops.iter().enumerate().all(|(i, op)| {

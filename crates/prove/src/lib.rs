@@ -17,6 +17,7 @@ pub mod path;
 mod region;
 mod replay;
 pub mod smt;
+mod standing;
 mod symex;
 pub mod term;
 

@@ -18,8 +18,9 @@ use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
 use crate::context::{Context, Limits, Possible, Sample, Stats};
-use crate::equiv::{End, Moved, Options, Place, Relation, Stretch, compare};
+use crate::equiv::{End, Moved, Options, Place, Relation, Source, Stretch, compare};
 use crate::path::jump;
+use crate::standing::{ComputationId, Pool, Standing};
 use crate::term::TermId;
 
 /// Steps one side may take while the other stands still.
@@ -105,7 +106,17 @@ fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Opti
             }
             let end = End::Branches(term, &Terminator::Goto(*taken));
             let ops = &now.block(b).ops;
-            let stretch = Stretch { before, moved: &vec![], old: ops, new: ops, live: &nothing, end };
+            let stretch = Stretch {
+                before,
+                moved: &vec![],
+                old: ops,
+                new: ops,
+                live: &nothing,
+                end,
+                standing: &[],
+                carried: &[],
+                pool: &Pool::default(),
+            };
             let (relation, s) = compare(now.kind, env, &stretch, false, &options);
             stats.add(s);
             if let Ok((Relation::Constant { old, .. }, _)) = relation {
@@ -129,7 +140,11 @@ fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
-    let mut game = Game { old, new, env, options, fa, lb, pa, pb, played: FxHashMap::default(), lost: BTreeSet::new() };
+    let mut pool = Pool::default();
+    let sa = Standing::of(old, env, &fa, &mut pool, options);
+    let sb = Standing::of(new, env, &fb, &mut pool, options);
+    let (played, lost) = (FxHashMap::default(), BTreeSet::new());
+    let mut game = Game { old, new, env, options, fa, lb, pa, pb, sa, sb, pool, played, lost };
     let start = Pair::met(old.entry(), new.entry());
     // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
     // begins anew, remembering what was compared.
@@ -171,7 +186,13 @@ const DEPTH: usize = 4;
 const LONGEST: usize = 400;
 
 /// Compares two sequences, as [`compare`] does, from where the step starts.
-type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], &Live, End) -> Result<(Relation, Moved), Option<String>>;
+type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], Wanted, End) -> Result<(Relation, Moved), Option<String>>;
+
+/// What is live on the new side at some point, and what it has computed there.
+type Wanted<'w> = (&'w Live, &'w [ComputationId]);
+
+/// Told of a pair that is come to: what differs there, the old side's edge, and both blocks.
+type Reach<'r> = &'r mut dyn FnMut(&Moved, (BlockId, bool), BlockId, BlockId);
 
 /// Where the two sides stand, at the start of a block each.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -232,6 +253,10 @@ struct Game<'f> {
     lb: Liveness,
     pa: Vec<Vec<BlockId>>,
     pb: Vec<Vec<BlockId>>,
+    /// What either side has computed.
+    sa: Standing,
+    sb: Standing,
+    pool: Pool,
     played: FxHashMap<Pair, (Played, Stats)>,
     /// Pairs from which no step can be proven.
     lost: BTreeSet<Pair>,
@@ -316,6 +341,23 @@ impl Game<'_> {
         }
     }
 
+    /// What the old side has computed at a pair.
+    fn standing(&self, pair: &Pair) -> &[ComputationId] {
+        match pair.via {
+            Some((from, _)) => self.sa.end(from),
+            None => self.sa.start(pair.old),
+        }
+    }
+
+    /// What the new side may still use behind a block, and in front of one.
+    fn behind(&self, b: BlockId) -> Wanted<'_> {
+        (self.lb.end(b), self.sb.end(b))
+    }
+
+    fn at(&self, b: BlockId) -> Wanted<'_> {
+        (self.lb.entry(b), self.sb.start(b))
+    }
+
     /// Where one step leads, if it can be proven; or why not, if it makes sense at all.
     fn play(&self, pair: &Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
         let Pair { old: a, new: b, alone, .. } = *pair;
@@ -323,8 +365,16 @@ impl Game<'_> {
         let guided = matches!(step, Step::Guided(..));
         let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
-        let mut compare = |old: &[Op], new: &[Op], live: &Live, end: End| {
-            let stretch = Stretch { before, moved: &pair.moved, old, new, live, end };
+        let standing = self.standing(pair);
+        let moved_before = pair.moved.iter().filter_map(|(_, s)| match s {
+            Source::Computed(id) => Some(*id),
+            _ => None,
+        });
+        let moved_before: Vec<ComputationId> = moved_before.collect();
+        let mut compare = |old: &[Op], new: &[Op], (live, carried): Wanted, end: End| {
+            let carried = &[carried, &moved_before[..]].concat()[..];
+            let pool = &self.pool;
+            let stretch = Stretch { before, moved: &pair.moved, old, new, live, end, standing, carried, pool };
             let (relation, s) = compare(self.old.kind, self.env, &stretch, guided, &options);
             stats.add(s);
             relation.map_err(Some)
@@ -349,7 +399,7 @@ impl Game<'_> {
                 }
                 let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
                 let end = both(ta, tb, self.old).ok_or_else(|| Some("the blocks end differently".to_string()))?;
-                let (relation, moved) = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)?;
+                let (relation, moved) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)?;
                 pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
                     .map(|next| {
                         let met = |(taken, old, new)| {
@@ -374,7 +424,7 @@ impl Game<'_> {
                     return Err(None);
                 }
                 // The new side has yet to run its block.
-                let (_, moved) = compare(&ca.ops, &[], self.lb.entry(b), End::Open)?;
+                let (_, moved) = compare(&ca.ops, &[], self.at(b), End::Open)?;
                 let sides = [true, false].into_iter().zip(ta.successors());
                 let gone = |(taken, s)| {
                     let via = Some((ca.last, taken));
@@ -385,7 +435,7 @@ impl Game<'_> {
             Step::New => {
                 let cb = chain(self.new, &self.pb, b, 0);
                 let tb = &self.new.block(cb.last).term;
-                let live = self.lb.end(cb.last);
+                let live = self.behind(cb.last);
                 let gone = |moved: &Moved, to| with(moved, Pair { new: to, alone: alone + 1, ..pair.clone() });
                 match *tb {
                     Terminator::Goto(t) => {
@@ -414,14 +464,14 @@ impl Game<'_> {
         cb: &Chain,
         depth: usize,
         compare: Compare,
-        reach: &mut dyn FnMut(&Moved, (BlockId, bool), BlockId, BlockId),
+        reach: Reach,
     ) -> Result<(), Option<String>> {
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
         let end = both(ta, tb, self.old).ok_or(None)?;
         let open = |taken: bool| self.fa.edge(self.old, ca.last, taken).is_some();
         // With a path behind, the end may be as any block's.
         if depth > 0
-            && let Ok((relation, moved)) = compare(&ca.ops, &cb.ops, self.lb.end(cb.last), end)
+            && let Ok((relation, moved)) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)
             && let Some(next) = pairs(&relation, ta, tb, &open)
         {
             next.into_iter().for_each(|(taken, old, new)| reach(&moved, (ca.last, taken), old, new));
@@ -431,7 +481,7 @@ impl Game<'_> {
         if depth == DEPTH {
             return Err(None);
         }
-        let (relation, _) = compare(&ca.ops, &cb.ops, &Live::default(), end)?;
+        let (relation, _) = compare(&ca.ops, &cb.ops, (&Live::default(), &[]), end)?;
         if !matches!(relation, Relation::Same | Relation::Negated) {
             return Err(None);
         }
@@ -450,7 +500,7 @@ impl Game<'_> {
                 }
                 self.through(&Chain { ops: xa, ..na }, &Chain { ops: xb, ..nb }, depth + 1, compare, reach)?;
             } else {
-                let (_, moved) = compare(&xa, &xb, self.lb.entry(new), End::Open)?;
+                let (_, moved) = compare(&xa, &xb, self.at(new), End::Open)?;
                 reach(&moved, (ca.last, taken), old, new);
             }
         }

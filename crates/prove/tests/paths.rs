@@ -5,9 +5,9 @@ mod changes;
 mod common;
 #[path = "paths/functions.rs"]
 mod functions;
+#[path = "paths/hostile.rs"]
+mod hostile;
 #[path = "paths/random.rs"]
 mod random;
 #[path = "paths/rewrites.rs"]
 mod rewrites;
-#[path = "paths/hostile.rs"]
-mod hostile;

@@ -13,7 +13,7 @@ use bpf_semantics::exec;
 
 use crate::inputs::Input;
 use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, Registers, SETS, TURNS, WORLD};
-use crate::region::{Exit, Region, is_marker};
+use crate::region::{Exit, Region, is_jump};
 use crate::sandbox::{Access, Cell, READ, Sandbox, Segment, Sparse, WRITE, Write};
 use crate::settings::Distance;
 use crate::window::Window;
@@ -70,8 +70,8 @@ pub struct Batch<const N: usize> {
     checks: Vec<Check<N>>,
     /// Registers that must agree, and their values.
     want: Vec<(usize, [u64; N])>,
-    /// Of a region: the exit that its inputs take, and which operations are on the way.
-    way: Option<(usize, Vec<bool>)>,
+    /// Of a region: the exit that its inputs take, and how many operations are on the way.
+    way: Option<(usize, usize)>,
 }
 
 /// No operation at all: programs of the chain have a fixed length.
@@ -93,7 +93,7 @@ impl<const N: usize> Batch<N> {
         if w.region.is_some() && exit.is_none() {
             return None;
         }
-        let way = number.zip(exit.map(|e| e.on.clone()));
+        let way = number.zip(exit.map(|e| e.len));
         let live = exit.map_or(w.live, |e| &e.live);
         let private = private_accesses(w, exit);
         let logs: Vec<Vec<Access>> = inputs.iter().map(|i| watch(w, i, exit)).collect::<Option<_>>()?;
@@ -140,10 +140,10 @@ impl<const N: usize> Batch<N> {
         let file = File { old: values, new: new_values, fresh, map: start.map, next: fresh };
         let mut m = LaneMachine { regs: file, memory: sandbox };
         for (i, (op, step)) in ops.iter().zip(&mut next[1..]).enumerate().skip(from) {
-            let (mine, marker) = way.as_ref().map_or((true, false), |(_, on)| (on[i], is_marker(&op.insn)));
+            let (mine, jump) = way.map_or((true, false), |(_, len)| (i < len, is_jump(&op.insn)));
             if op.insn != NOP && mine {
                 m.regs.at(i);
-                if marker {
+                if jump {
                     m.turn(op, i);
                 } else {
                     let Ok(()) = exec(&mut m, op);
@@ -233,7 +233,7 @@ impl<const N: usize> Batch<N> {
 
     /// The exit of a region that its inputs take; 0 in a straight window.
     pub fn exit(&self) -> usize {
-        self.way.as_ref().map_or(0, |w| w.0)
+        self.way.map_or(0, |w| w.0)
     }
 
     /// Takes `ops` as the current program, whatever it was.
@@ -251,10 +251,7 @@ const FAREST: u8 = 64;
 fn private_accesses(w: &Window, exit: Option<&Exit>) -> Vec<bool> {
     let mut state: State = w.before.clone();
     let mut v = Vec::new();
-    for (i, op) in w.old.iter().enumerate() {
-        if exit.is_some_and(|e| !e.on[i]) {
-            continue;
-        }
+    for (i, op) in w.old[..exit.map_or(w.old.len(), |e| e.len)].iter().enumerate() {
         let base = match op.insn {
             _ if op.is_core() => None,
             Insn::Load { base, .. } | Insn::Store { base, .. } => Some((base, 1)),
@@ -285,11 +282,10 @@ fn watch(w: &Window, input: &Input, exit: Option<&Exit>) -> Option<Vec<Access>> 
     let map = std::array::from_fn(|r| r as u16);
     let file = File { old: &[], new: &mut values, fresh: 0, map, next: PLACES };
     let mut m = LaneMachine { regs: file, memory: &mut memory };
-    for (i, op) in w.old.iter().enumerate() {
+    for (i, op) in w.old[..exit.map_or(w.old.len(), |e| e.len)].iter().enumerate() {
         m.regs.at(i);
         match exit {
-            Some(e) if !e.on[i] => continue,
-            Some(e) if is_marker(&op.insn) => {
+            Some(e) if is_jump(&op.insn) => {
                 m.turn(op, i);
                 let went = m.regs.read(TURNS)[0] >> (i % 64) & 1 == 1;
                 if e.turns.iter().any(|(at, truth)| *at == i && *truth != went) {

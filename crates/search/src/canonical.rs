@@ -13,8 +13,9 @@ use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, 
 use bpf_isa::{AtomicOp, Insn, Reg, RegSet, Src};
 use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
 
+use crate::batch::NOP;
 use crate::propose::readable;
-use crate::window::{Window, plain};
+use crate::window::Window;
 
 /// A window problem that stands alone: everything the prover needs to judge a replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +36,8 @@ pub struct Problem {
     pub stack: Vec<(i64, Value)>,
     /// What stands there. A link's `slot` is its number among the links.
     pub old: Vec<Op>,
+    /// Of a region: what is read where each of its jumps leaves it.
+    pub sides: Vec<Live>,
     /// What is read afterwards.
     pub live: Live,
 }
@@ -54,7 +57,8 @@ impl Problem {
     pub fn prove(&self, new: &[Op], options: &bpf_prove::Options) -> bpf_prove::Verdict {
         let maps = self.map_table();
         let env = Env { maps: &maps, ..Env::empty() };
-        bpf_prove::window(self.kind, &env, &self.before(), &self.old, new, &self.live, None, options).0
+        let sides: Vec<Option<Live>> = self.sides.iter().map(|l| Some(*l)).collect();
+        bpf_prove::along(self.kind, &env, &self.before(), &self.old, new, &sides, &self.live, None, options).0
     }
 }
 
@@ -188,9 +192,10 @@ pub(crate) fn with_offset(i: &Insn, to: i16) -> Insn {
     i
 }
 
-/// The canonical form of a window; `None` if it holds a call, a jump or something unknown.
+/// The canonical form of a window; `None` if it holds a call, a jump that is not its region's or something
+/// unknown. A region's room is not part of it.
 pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
-    if !w.old.iter().all(|o| plain(&o.insn)) {
+    if !w.is_plain() {
         return None;
     }
     let look = Look::at(w);
@@ -234,19 +239,24 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
     }
     origins_alike(&mut regs, context);
     regs.retain(|(_, v)| !v.is_unknown());
-    let old: Vec<Op> = w.old.iter().map(|o| r.canonical_op(o)).collect::<Option<_>>()?;
-    let mut live = Live::default();
-    for (i, name) in r.names.iter().enumerate() {
-        if let (Some(name), Some(q)) = (name, Reg::new(i as u8))
-            && w.live.regs.contains(q)
-            && q != Reg::R10
-        {
-            live.regs.insert(*name);
+    let old: Vec<Op> = w.old.iter().filter(|o| o.insn != NOP).map(|o| r.canonical_op(o)).collect::<Option<_>>()?;
+    let live = |l: &Live| {
+        let mut live = Live::default();
+        for (i, name) in r.names.iter().enumerate() {
+            if let (Some(name), Some(q)) = (name, Reg::new(i as u8))
+                && l.regs.contains(q)
+                && q != Reg::R10
+            {
+                live.regs.insert(*name);
+            }
         }
-    }
-    for (off, len) in w.live.stack.intersect(&look.touched).runs() {
-        live.stack.insert_range(off + frame, len);
-    }
+        for (off, len) in l.stack.intersect(&look.touched).runs() {
+            live.stack.insert_range(off + frame, len);
+        }
+        live
+    };
+    let sides = w.region.map_or(vec![], |region| region.sides.iter().map(live).collect());
+    let live = live(w.region.map_or(w.live, |region| &region.end));
     let problem = Problem {
         kind: if context { w.kind } else { ProgKind::Other },
         cpu: w.cpu,
@@ -256,6 +266,7 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
         regs,
         stack,
         old,
+        sides,
         live,
     };
     Some((problem, r))

@@ -16,7 +16,7 @@ use crate::cost;
 use crate::counterexample;
 use crate::inputs::Input;
 use crate::propose::Pool;
-use crate::region::is_marker;
+use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Setting;
 use crate::typed::well_typed;
@@ -419,10 +419,10 @@ fn first_tests(w: &Window, seed: u64) -> Vec<Batch<LANES>> {
 fn spread(old: &[Op], best: &[Op]) -> Option<Vec<Op>> {
     let nop = Op::with_origin(NOP, old.first()?.origin);
     let mut ops: Vec<Op> = Vec::with_capacity(old.len());
-    let mut places = (0..old.len()).filter(|i| is_marker(&old[*i].insn)).chain([old.len()]);
+    let mut places = (0..old.len()).filter(|i| is_jump(&old[*i].insn)).chain([old.len()]);
     let mut at = places.next()?;
     for op in best {
-        if is_marker(&op.insn) {
+        if is_jump(&op.insn) {
             ops.resize(at, nop.clone());
             at = places.next()?;
         } else if ops.len() == at {

@@ -84,7 +84,7 @@ impl Input {
             if !turning.is_empty()
                 && rng.one_in(2)
                 && let Some(k) = rng.pick(&turning)
-                && admits(v, k)
+                && (admits(v, k) || (v.kind == Kind::Unknown && v.num.contains(k)))
             {
                 input.regs[r.index()] = k;
             }

@@ -7,7 +7,7 @@ use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size,
 use bpf_program::{BlockId, Op};
 
 use crate::batch::NOP;
-use crate::region::is_marker;
+use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Rules;
 use crate::window::Window;
@@ -282,7 +282,7 @@ impl Pool {
         if ops[at].insn == insn || ops[at].link.is_some() || (insn != NOP && insn.cpu() > self.cpu) {
             return false;
         }
-        if self.region && is_marker(&ops[at].insn) && !matches!(insn, Insn::Jcc { .. }) {
+        if self.region && is_jump(&ops[at].insn) && !is_jump(&insn) {
             return false;
         }
         self.undo.push((at, ops[at].clone()));
@@ -292,13 +292,13 @@ impl Pool {
 
     /// Another instruction at `at`. What the loader patches changes its place instead, or comes back.
     fn replace(&mut self, ops: &mut [Op], at: usize, rng: &mut Rng) -> bool {
-        if self.region && is_marker(&ops[at].insn) {
+        if self.region && is_jump(&ops[at].insn) {
             return self.other_condition(ops[at].insn, rng).is_some_and(|i| self.set(ops, at, i));
         }
         // Across a jump an operation gets nowhere by steps.
         if ops[at].link.is_some() || (self.region && rng.one_in(4)) {
             let to = rng.below(ops.len());
-            if to == at || (self.region && is_marker(&ops[to].insn)) {
+            if to == at || (self.region && is_jump(&ops[to].insn)) {
                 return false;
             }
             self.undo.push((at, ops[at].clone()));
@@ -355,7 +355,7 @@ impl Pool {
     }
 
     fn drop(&mut self, ops: &mut [Op], at: usize) -> bool {
-        if ops[at].insn == NOP || (self.region && is_marker(&ops[at].insn)) {
+        if ops[at].insn == NOP || (self.region && is_jump(&ops[at].insn)) {
             return false;
         }
         let nop = Op::with_origin(NOP, self.origin);

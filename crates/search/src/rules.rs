@@ -28,6 +28,8 @@ use bpf_program::{Link, Op, ProgKind, Symbol};
 use crate::canonical::{Problem, map_name};
 use crate::general::text::condition;
 use crate::general::{Expr, General};
+use crate::region::is_jump;
+use crate::window::plain;
 
 mod values;
 
@@ -143,17 +145,38 @@ pub(crate) fn header_text(t: &mut String, p: &Problem, general: bool) {
     }
 }
 
-/// The line that says what is live.
+/// The lines that say what is live: where the jumps leave, and afterwards.
 pub(crate) fn live_text(t: &mut String, p: &Problem) {
-    t.push_str("  live");
-    p.live.regs.iter().for_each(|r| {
-        let _ = write!(t, " {r}");
-    });
-    for (off, len) in p.live.stack.runs() {
-        let _ = write!(t, " fp{off}+{len}");
+    let places = p.sides.iter().map(|l| (LEAVING, l)).chain([("live", &p.live)]);
+    for (what, live) in places {
+        let _ = write!(t, "  {what}");
+        live.regs.iter().for_each(|r| {
+            let _ = write!(t, " {r}");
+        });
+        for (off, len) in live.stack.runs() {
+            let _ = write!(t, " fp{off}+{len}");
+        }
+        t.push('\n');
     }
-    t.push('\n');
 }
+
+/// Reads one of these lines after its first word.
+fn live(words: &str) -> Result<bpf_facts::Live, String> {
+    let mut live = bpf_facts::Live::default();
+    for word in words.split_whitespace() {
+        match word.strip_prefix("fp") {
+            Some(w) => {
+                let (off, len) = w.split_once('+').ok_or("expected `fp-N+M`")?;
+                live.stack.insert_range(int(off)?, int(len)?);
+            }
+            None => live.regs.insert(reg(word)?),
+        }
+    }
+    Ok(live)
+}
+
+/// How the line begins that says what is live where a jump leaves.
+const LEAVING: &str = "leaving";
 
 /// The text of what is known about a problem.
 pub fn answer_text(a: &Answered) -> String {
@@ -319,16 +342,12 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
                 Some(e) => return Err(format!("the code has parameters, not `{e}`")),
             });
         }
-        let live = line.strip_prefix("live").ok_or("expected `live`")?;
-        for word in live.split_whitespace() {
-            match word.strip_prefix("fp") {
-                Some(w) => {
-                    let (off, len) = w.split_once('+').ok_or("expected `fp-N+M`")?;
-                    p.live.stack.insert_range(int(off)?, int(len)?);
-                }
-                None => p.live.regs.insert(reg(word)?),
-            }
+        let mut line = line;
+        while let Some(words) = line.strip_prefix(LEAVING) {
+            p.sides.push(live(words)?);
+            line = self.next()?;
         }
+        p.live = live(line.strip_prefix("live").ok_or("expected `live`")?)?;
         let mut conditions = Vec::new();
         let mut line = self.next()?;
         while let Some(c) = line.strip_prefix("where ") {
@@ -360,15 +379,17 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
         if self.next()? != "end" {
             return Err("expected `end`".into());
         }
-        let plain =
-            |o: &Op| !matches!(o.insn, Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. });
-        if !p
-            .old
-            .iter()
-            .chain(with.iter().flatten().map(|(o, _)| o))
-            .all(|o| plain(o) && o.insn.jump_offset().is_none())
-        {
-            return Err("a rule has no calls and no jumps".into());
+        let jumps = |ops: &mut dyn Iterator<Item = &Op>| -> Vec<Option<i32>> {
+            ops.filter(|o| is_jump(&o.insn)).map(|o| o.insn.jump_offset()).collect()
+        };
+        let ways = jumps(&mut p.old.iter());
+        let replaced = with.as_ref().map(|with| jumps(&mut with.iter().map(|(o, _)| o)));
+        let fit = ways.len() == p.sides.len()
+            && ways.iter().all(|way| matches!(way, Some(0 | 1)))
+            && replaced.is_none_or(|r| r == ways);
+        let inside = |o: &Op| plain(&o.insn) || is_jump(&o.insn);
+        if !fit || !p.old.iter().chain(with.iter().flatten().map(|(o, _)| o)).all(inside) {
+            return Err("a rule has no calls, and no jumps but those of its region".into());
         }
         if general {
             let with = with.ok_or("a general rule has a replacement")?;
@@ -393,7 +414,8 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             if line == "nothing" {
                 continue;
             }
-            if line == "live" || line.starts_with("live ") || line.starts_with("by ") {
+            let ends = ["live", LEAVING, "by"];
+            if line.split_whitespace().next().is_some_and(|word| ends.contains(&word)) {
                 return Ok((ops, line));
             }
             ops.push(crate::general::text::line(line, op)?);
@@ -416,6 +438,7 @@ fn header(line: &str) -> Result<(Problem, bool), String> {
         regs: Vec::new(),
         stack: Vec::new(),
         old: Vec::new(),
+        sides: Vec::new(),
         live: bpf_facts::Live::default(),
     };
     while let Some(key) = words.next() {

@@ -131,7 +131,8 @@ impl Store {
             self.hits += 1;
             return found;
         }
-        let Some(with) = self.general.apply(p) else {
+        // Of regions there are only rules for exactly them.
+        let Some(with) = self.general.apply(p).filter(|_| p.sides.is_empty()) else {
             self.misses += 1;
             return None;
         };
@@ -183,7 +184,7 @@ impl Store {
     /// Makes general rules of what is known about a problem, unless those that there are give as much.
     fn learn(&mut self, p: &Problem) {
         let Some(answer) = self.exact(&problem_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
-        let Some(with) = &answer.with else { return };
+        let Some(with) = answer.with.as_ref().filter(|_| p.sides.is_empty()) else { return };
         let cost = |ops: &[Op]| cost::of(ops, p.size, cost::latency);
         // A replacement may change several places: each gives a rule, applied before the next is looked for.
         for _ in 0..PLACES {

@@ -9,24 +9,13 @@ use bpf_program::{BlockId, Op};
 
 use crate::batch::NOP;
 use crate::propose::{access, readable};
-use crate::region::SEPARATOR;
 use crate::window::Window;
 
 /// Whether a candidate reads only what is set, and treats pointers as pointers.
 pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
     let mut set = readable(w);
     let mut state = w.before.clone();
-    // Where the arms of a fork part.
-    let mut parting = None;
     for (i, op) in ops.iter().enumerate() {
-        if w.region.is_some() && matches!(op.insn, Insn::Jcc { .. }) {
-            parting = Some((set.union(op.insn.uses()), state.clone()));
-        } else if w.region.is_some() && op.insn == SEPARATOR {
-            if let Some(then) = parting.take() {
-                (set, state) = then;
-            }
-            continue;
-        }
         if op.insn == NOP {
             continue;
         }

@@ -7,7 +7,7 @@ use bpf_isa::Insn;
 use bpf_program::{Op, ProgKind};
 
 use crate::batch::NOP;
-use crate::region::{Region, is_marker};
+use crate::region::{Region, is_jump};
 
 /// A straight stretch of one block with what is known around it, or a region of several. It has no
 /// calls, and no jumps but those of its region.
@@ -37,8 +37,8 @@ pub struct Window<'a> {
 impl Window<'_> {
     /// Whether it holds nothing but what windows may hold.
     pub fn is_plain(&self) -> bool {
-        let marker = |i: &Insn| self.region.is_some() && (is_marker(i) || *i == NOP);
-        self.old.iter().all(|o| plain(&o.insn) || marker(&o.insn))
+        let of_region = |i: &Insn| self.region.is_some() && (is_jump(i) || *i == NOP);
+        self.old.iter().all(|o| plain(&o.insn) || of_region(&o.insn))
     }
 }
 

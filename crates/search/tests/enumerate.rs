@@ -162,6 +162,7 @@ fn nothing_is_excluded_beyond_a_candidate_that_was_not_decided() {
         cpu: 3,
         size: true,
         deadline,
+        region: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
     let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort::default());
@@ -184,6 +185,7 @@ fn a_deadline_is_respected() {
         cpu: 3,
         size: true,
         deadline,
+        region: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
     let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort { slots: 5, steps: u64::MAX });

@@ -12,6 +12,68 @@ use crate::common::{Rng, mix, rounds};
 use crate::functions::function;
 use crate::functions::{About, paths, program, run};
 
+/// What the rewrite would make of the function, proven or not.
+fn carried_out(f: &Function, r: &Rewrite) -> Option<Function> {
+    let mut g = f.clone();
+    let mut ops = path::operations(f, r.block, &r.path)?;
+    ops.splice(r.start..r.end, r.with.iter().cloned());
+    let blocks: Vec<_> = std::iter::once(r.block).chain(r.path.iter().copied()).collect();
+    let parts: Vec<&[Op]> = ops.split(path::is_jump).collect();
+    if parts.len() != blocks.len() {
+        return None;
+    }
+    for (b, part) in blocks.iter().zip(&parts) {
+        g.block_mut(*b).ops = part.to_vec();
+    }
+    for (b, jump) in blocks.iter().zip(ops.iter().filter(|o| path::is_jump(o))) {
+        let Terminator::Branch { cond: c, width: w, dst: d, src: s, .. } = &mut g.block_mut(*b).term else {
+            return None;
+        };
+        let Insn::Jcc { cond, width, dst, src, .. } = jump.insn else { return None };
+        (*c, *w, *d, *s) = (cond, width, dst, src);
+    }
+    if let Some(t) = &r.term {
+        g.block_mut(*blocks.last()?).term = t.clone();
+    }
+    Some(g)
+}
+
+/// What is proven of whole functions, which goes through jumps, too, runs the same.
+#[test]
+fn functions_that_are_proven_equal_across_branches_run_the_same() {
+    let env = Env::empty();
+    let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let (mut proven, mut across, mut refused, mut runs) = (0, 0, 0, 0);
+    for seed in 0..rounds(30) {
+        let mut rng = Rng(mix(seed ^ 0x0077_686f_6c65));
+        let text = program(&mut rng);
+        let f = function(&text).unwrap_or_else(|| panic!("seed {seed}: no function:\n{text}"));
+        for _ in 0..4 {
+            let Some((rewrite, old)) = proposal(&mut rng, &f) else { continue };
+            let Some(g) = carried_out(&f, &rewrite) else { continue };
+            if !bpf_prove::functions(&f, &g, &env, &options).0.is_equal() {
+                refused += 1;
+                continue;
+            }
+            proven += 1;
+            let new: Vec<Insn> = rewrite.with.iter().map(|o| o.insn).collect();
+            across += u64::from(moved(&old, &new));
+            for k in 0..24 {
+                let at = mix(seed << 8 ^ k);
+                let Ok(x) = run(&f, at) else { continue };
+                runs += 1;
+                match run(&g, at) {
+                    Err(Fault::Uninitialised(_)) => {}
+                    y => assert_eq!(Ok(x), y, "seed {seed}: {rewrite:?}\nin\n{text}\nbecame\n{g}"),
+                }
+            }
+        }
+    }
+    println!("{proven} proven, {across} across a jump, {refused} not, {runs} runs");
+    assert!(proven > 40 && across > 2 && refused > 10 && runs > 500, "{proven} {across} {refused} {runs}");
+}
+
 #[derive(Default, Debug)]
 struct Tally {
     proven: u64,
@@ -79,7 +141,7 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
     let mut cache = Cache::new();
     let mut tally = Tally::default();
     for seed in 0..rounds(400) {
-        let mut rng = Rng(mix(seed ^ 0x6672_6f6e_74));
+        let mut rng = Rng(mix(seed ^ 0x0066_726f_6e74));
         let text = program(&mut rng);
         let f = function(&text).unwrap_or_else(|| panic!("seed {seed}: no function:\n{text}"));
         for _ in 0..12 {

@@ -63,7 +63,7 @@ impl Prover {
 
 /// The general rule behind a rule, if there is one and it can be proven with little effort.
 pub fn generalize(problem: &Problem, answer: &Answered) -> Option<General> {
-    let limits = Limits { conflicts: 300, work: 300_000, ..Limits::default() };
+    let limits = Limits { conflicts: 300, work: 30_000, ..Limits::default() };
     let mut prover = Prover { left: PROOFS, cases: CASES, options: Options { limits, ..Options::default() } };
     let mut g = core(problem, answer.with.as_ref()?, &answer.by, &mut prover)?;
     let new: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();

@@ -1,0 +1,299 @@
+//! What a function has computed and would compute again: which registers still hold the result of a
+//! few operations, were these carried out here.
+//!
+//! ```text
+//! r2 = *(u16 *)(r3 + 64)
+//! if r1 > 9 goto …            both ways: `r2 = *(u16 *)(r3 + 64)` would change nothing
+//! ```
+//!
+//! An optimizer makes use of that across blocks, so a proof that goes block by block needs it at their
+//! borders. A computation is a piece of code, so it means the same wherever it stands, and what it gives is
+//! asked of the one symbolic machine: nothing here knows about aliases, calls or widths. It stands at
+//! a block's end if, carried out there, it gives the very term that its register holds, and at a
+//! block's start if it does at the ends of all blocks that lead there (a greatest fixpoint, so loops are covered).
+
+use std::collections::BTreeSet;
+
+use bpf_facts::{Env, Facts, Kind};
+use bpf_isa::{Insn, Reg, RegSet, Src};
+use bpf_program::{BlockId, Function, Op, ProgKind, predecessors, reverse_postorder};
+use bpf_semantics::exec;
+use rustc_hash::FxHashMap;
+
+use crate::context::Context;
+use crate::entry::{Entry, register_regions};
+use crate::equiv::{Options, frame_stays_private};
+use crate::symex::{Side, State, Stop, Sym};
+use crate::term::TermId;
+
+/// Operations that one computation consists of at most.
+const LENGTH: usize = 4;
+/// Computations that are remembered of one register.
+const PER_REGISTER: usize = 4;
+/// Visits of a block after which nothing is said about its end.
+const VISITS: u32 = 12;
+
+/// Operations that give one register a value made from others and from memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Computation {
+    /// The register.
+    pub dst: Reg,
+    ops: Vec<Op>,
+}
+
+impl Computation {
+    /// The registers it starts from.
+    fn inputs(&self) -> RegSet {
+        self.ops.iter().fold(RegSet::EMPTY, |s, op| s.union(op.insn.uses())).without(self.dst)
+    }
+
+    /// Its operations.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// What it would give in `state`; `None` where the machine cannot tell.
+    pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &State) -> Option<TermId> {
+        let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
+        let i = self.dst.index();
+        for op in &self.ops {
+            exec(&mut sym, op).ok()?;
+            sym.state.regs[i] = sym.cx.better(sym.state.regs[i]);
+        }
+        Some(sym.state.regs[i])
+    }
+
+    /// One that a computation may begin with: it does not read what it writes.
+    fn begun_by(insn: Insn) -> Option<Computation> {
+        let (dst, insn) = match insn {
+            Insn::Mov { dst, src: Src::Reg(src), .. } | Insn::MovSx { dst, src, .. } if dst != src => (dst, insn),
+            Insn::Load { dst, base, .. } if dst != base => (dst, insn),
+            // What was stored can be loaded. Where the value was wider that gives something else, which will be seen.
+            Insn::Store { size, base, off, src: Src::Reg(dst) } if dst != base => {
+                (dst, Insn::Load { size, sext: false, dst, base, off })
+            }
+            _ => return None,
+        };
+        (dst != Reg::R10).then(|| Computation { dst, ops: vec![Op::new(insn)] })
+    }
+
+    /// The same with one more operation on its register.
+    fn followed_by(&self, insn: Insn) -> Option<Computation> {
+        let fits = match insn {
+            Insn::Alu { dst, src, .. } => dst == self.dst && src.reg() != Some(dst),
+            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => dst == self.dst,
+            _ => false,
+        };
+        if !fits || self.ops.len() == LENGTH {
+            return None;
+        }
+        let ops = self.ops.iter().cloned().chain([Op::new(insn)]).collect();
+        Some(Computation { dst: self.dst, ops })
+    }
+
+    /// The same with `to` in the place of `from`, which is another register's copy.
+    fn renamed(&self, from: Reg, to: Reg) -> Option<Computation> {
+        let all = self.inputs().with(self.dst);
+        if !all.contains(from) || all.contains(to) || to == Reg::R10 {
+            return None;
+        }
+        let name = |r: Reg| if r == from { to } else { r };
+        let ops = self.ops.iter().map(|op| Op::new(op.insn.map_regs(name))).collect();
+        Some(Computation { dst: name(self.dst), ops })
+    }
+}
+
+/// Name of a computation.
+pub type ComputationId = u32;
+
+/// All computations in question, of both sides.
+#[derive(Default)]
+pub struct Pool {
+    all: Vec<Computation>,
+    ids: FxHashMap<Computation, ComputationId>,
+}
+
+impl Pool {
+    /// The computation of this name.
+    pub fn get(&self, id: ComputationId) -> &Computation {
+        &self.all[id as usize]
+    }
+
+    fn id(&mut self, c: Computation) -> ComputationId {
+        if let Some(&id) = self.ids.get(&c) {
+            return id;
+        }
+        let id = self.all.len() as ComputationId;
+        self.all.push(c.clone());
+        self.ids.insert(c, id);
+        id
+    }
+
+    /// Those that may stand behind `ops`, if `before` stand in front of them. Of stores and calls in between
+    /// nothing is known here.
+    fn candidates(&mut self, ops: &[Op], before: &BTreeSet<ComputationId>) -> BTreeSet<ComputationId> {
+        let mut now: Vec<Computation> = before.iter().map(|id| self.get(*id).clone()).collect();
+        for op in ops {
+            let defs = op.insn.defs();
+            let mut more: Vec<Computation> = Vec::new();
+            if op.link.is_none() {
+                more.extend(now.iter().filter_map(|c| c.followed_by(op.insn)));
+                if let Insn::Mov { width: bpf_isa::Width::W64, dst, src: Src::Reg(src) } = op.insn {
+                    more.extend(now.iter().filter_map(|c| c.renamed(src, dst)));
+                }
+                more.extend(Computation::begun_by(op.insn));
+            }
+            now.retain(|c| !defs.contains(c.dst) && c.inputs().iter().all(|r| !defs.contains(r)));
+            for c in more {
+                if !now.contains(&c) {
+                    now.push(c);
+                }
+            }
+        }
+        let mut count = [0; 11];
+        // The latest first.
+        now.reverse();
+        now.retain(|c| {
+            count[c.dst.index()] += 1;
+            count[c.dst.index()] <= PER_REGISTER
+        });
+        now.into_iter().map(|c| self.id(c)).collect()
+    }
+}
+
+/// Which computations stand where in a function.
+pub struct Standing {
+    start: Vec<Vec<ComputationId>>,
+    end: Vec<Vec<ComputationId>>,
+}
+
+impl Standing {
+    /// Finds them.
+    pub fn of(f: &Function, env: &Env, facts: &Facts, pool: &mut Pool, options: &Options) -> Standing {
+        let n = f.blocks.len();
+        let mut starts = vec![BTreeSet::new(); n];
+        let mut ends: Vec<Option<BTreeSet<ComputationId>>> = vec![None; n];
+        let (order, _) = reverse_postorder(f);
+        let preds = predecessors(f);
+        let mut rank = vec![usize::MAX; n];
+        order.iter().enumerate().for_each(|(i, b)| rank[b.index()] = i);
+        let mut visits = vec![0u32; n];
+        let mut todo: BTreeSet<usize> = (0..order.len()).collect();
+        while let Some(at) = todo.pop_first() {
+            let b = order[at];
+            let i = b.index();
+            // Where no execution gets, nothing is to be said, and nothing comes from there.
+            let Some(before) = facts.entry(b) else { continue };
+            let start = if b == f.entry() { BTreeSet::new() } else { meet(&ends, &preds[i]) };
+            visits[i] += 1;
+            let late = visits[i] > VISITS || options.limits.deadline.is_some_and(|d| std::time::Instant::now() >= d);
+            let mut end = BTreeSet::new();
+            if !late {
+                if ends[i].is_some() && start == starts[i] {
+                    continue;
+                }
+                let wanted = pool.candidates(&f.block(b).ops, &start);
+                end = stand(f, env, before, b, pool, &start, wanted, options);
+                // Only ever less: so it ends.
+                if let Some(earlier) = &ends[i] {
+                    end = end.intersection(earlier).copied().collect();
+                }
+            }
+            starts[i] = start;
+            if ends[i].as_ref() != Some(&end) {
+                ends[i] = Some(end);
+                todo.extend(f.block(b).term.successors().map(|t| rank[t.index()]));
+            }
+        }
+        let end = ends.into_iter().map(|e| e.into_iter().flatten().collect()).collect();
+        Standing { start: starts.into_iter().map(|s| s.into_iter().collect()).collect(), end }
+    }
+
+    /// Those that stand at the start of a block.
+    pub fn start(&self, b: BlockId) -> &[ComputationId] {
+        &self.start[b.index()]
+    }
+
+    /// Those that stand at its end.
+    pub fn end(&self, b: BlockId) -> &[ComputationId] {
+        &self.end[b.index()]
+    }
+}
+
+/// What stands at the ends of all these blocks, as far as they have been visited.
+fn meet(ends: &[Option<BTreeSet<ComputationId>>], blocks: &[BlockId]) -> BTreeSet<ComputationId> {
+    let mut ends = blocks.iter().filter_map(|p| ends[p.index()].as_ref());
+    let Some(first) = ends.next() else { return BTreeSet::new() };
+    ends.fold(first.clone(), |s, t| s.intersection(t).copied().collect())
+}
+
+/// Which of `wanted` stand at the end of a block, if `start` stand at its start.
+#[allow(clippy::too_many_arguments)]
+fn stand(
+    f: &Function,
+    env: &Env,
+    before: &bpf_facts::State,
+    b: BlockId,
+    pool: &Pool,
+    start: &BTreeSet<ComputationId>,
+    wanted: BTreeSet<ComputationId>,
+    options: &Options,
+) -> BTreeSet<ComputationId> {
+    if wanted.is_empty() {
+        return wanted;
+    }
+    let ops = &f.block(b).ops;
+    let start: Vec<&Computation> = start.iter().map(|id| pool.get(*id)).collect();
+    for one_memory in [false, true] {
+        let mut cx = Context::new(options.limits).with(options.switches);
+        cx.one_memory |= one_memory;
+        cx.frame_private = cx.one_memory && frame_stays_private(before, ops, f.kind, env);
+        let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
+        register_regions(&mut cx, env.maps, ops.iter().chain(named));
+        let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
+        assume(&mut cx, env, f.kind, before, &mut state, &start);
+        match crate::equiv::run(&mut cx, env, f.kind, state, ops, before) {
+            Ok(state) => {
+                let stands = |id: &ComputationId| {
+                    let c = pool.get(*id);
+                    let held = cx.better(state.regs[c.dst.index()]);
+                    c.value(&mut cx, env, f.kind, &state) == Some(held)
+                };
+                return wanted.into_iter().filter(stands).collect();
+            }
+            Err(Stop::Provenance) => {}
+            Err(_) => break,
+        }
+    }
+    BTreeSet::new()
+}
+
+/// Takes for granted that these computations would change nothing in `state`, of which the facts are `before`.
+pub fn assume(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    before: &bpf_facts::State,
+    state: &mut State,
+    standing: &[&Computation],
+) {
+    let mut left: Vec<&Computation> = standing.to_vec();
+    while !left.is_empty() {
+        // What others start from comes first.
+        let ready = |c: &&Computation| left.iter().all(|o| !c.inputs().contains(o.dst));
+        let c = left.remove(left.iter().position(ready).unwrap_or(0));
+        let Some(value) = c.value(cx, env, kind, state) else { continue };
+        let held = state.regs[c.dst.index()];
+        if value == held || cx.terms.width(value) != 64 {
+            continue;
+        }
+        let fact = before.reg(c.dst);
+        // A pointer that the facts know says more than the bytes it was loaded from.
+        if matches!(fact.kind, Kind::Pointer { .. }) || cx.terms.as_const(held).is_some() {
+            cx.equate(value, held);
+        } else {
+            cx.equate(held, value);
+            state.regs[c.dst.index()] = cx.learn(value, &fact.bits());
+        }
+    }
+}
