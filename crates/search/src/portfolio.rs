@@ -131,3 +131,76 @@ impl<'a> Portfolio<'a> {
         p
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Plays so many slices in a world where each arm pays this often.
+    fn play(payoff: &mut Payoff, pays: impl Fn(usize) -> f64, slices: usize, seed: u64) -> Vec<usize> {
+        let mut rng = Rng::new(seed);
+        let mut taken = vec![0; SETTINGS.len()];
+        for _ in 0..slices {
+            let arm = payoff.choose(0..SETTINGS.len()).expect("an arm");
+            taken[arm] += 1;
+            payoff.note(arm, f64::from(u8::from(rng.unit() < pays(arm))));
+        }
+        taken
+    }
+
+    #[test]
+    fn every_setting_is_tried_and_those_that_pay_get_the_time() {
+        let mut payoff = Payoff::default();
+        let first = play(&mut payoff, |_| 0.0, SETTINGS.len(), 1);
+        assert_eq!(first, vec![1; SETTINGS.len()], "nobody is left out");
+        let pays = |arm| if arm == 6 { 0.3 } else { 0.01 };
+        let taken = play(&mut payoff, pays, 4_000, 2);
+        assert!(taken[6] > 4_000 / 4, "{taken:?}");
+        assert!(taken.iter().all(|n| *n >= 3), "none is given up for good: {taken:?}");
+        // The world changes, and so do the shares.
+        let pays = |arm| if arm == 2 { 0.3 } else { 0.01 };
+        let later = play(&mut payoff, pays, 12_000, 3);
+        assert!(later[2] > later[6], "{later:?}");
+    }
+
+    #[test]
+    fn where_nothing_pays_all_get_the_same() {
+        let taken = play(&mut Payoff::default(), |_| 0.0, 1_600, 1);
+        let (low, high) = (taken.iter().min().copied(), taken.iter().max().copied());
+        assert!(high <= low.map(|n| n + 2), "{taken:?}");
+    }
+
+    #[test]
+    fn experience_from_several_windows_adds_up_in_any_order() {
+        let mut base = Payoff::default();
+        play(&mut base, |arm| arm as f64 / 32.0, 100, 5);
+        let [one, two] = [(3, 6), (9, 7)].map(|(best, seed)| {
+            let mut p = base.clone();
+            play(&mut p, |arm| if arm == best { 0.9 } else { 0.0 }, 200, seed);
+            p
+        });
+        let [mut ab, mut ba] = [base.clone(), base.clone()];
+        ab.learn(&one, &base);
+        ab.learn(&two, &base);
+        ba.learn(&two, &base);
+        ba.learn(&one, &base);
+        for ((x, y), b) in ab.arms.iter().zip(&ba.arms).zip(&base.arms) {
+            assert!((x.0 - y.0).abs() < 1e-9 && (x.1 - y.1).abs() < 1e-9);
+            assert!(x.0 >= 0.0 && x.1 >= 0.0 && b.1 >= 0.0);
+        }
+        let rate = |p: &Payoff, arm: usize| p.arms[arm].0 / p.arms[arm].1;
+        assert!(rate(&ab, 3) > rate(&base, 3) && rate(&ab, 9) > rate(&base, 9));
+    }
+
+    #[test]
+    fn the_setting_that_found_something_is_run_again() {
+        // The same through the front door: what a portfolio learns of one window counts in the next.
+        let mut payoff = Payoff::default();
+        payoff.arms.iter_mut().for_each(|a| a.1 = 10.0);
+        payoff.arms[4].0 = 8.0;
+        assert_eq!(payoff.choose(0..SETTINGS.len()), Some(4));
+        assert_eq!(payoff.choose((0..SETTINGS.len()).filter(|i| *i != 4)), Some(0), "the first of equals");
+        assert_eq!(payoff.choose(std::iter::empty()), None);
+    }
+}

@@ -1,0 +1,127 @@
+//! Windows of every kind: context fields, what the loader patches, the goal of speed.
+
+use bpf_facts::{Env, Live, MapInfo, State, Value};
+use bpf_isa::{Insn, Reg, parse_listing};
+use bpf_program::{Link, Op, ProgKind, Symbol};
+use bpf_prove::{Options, Verdict, window};
+use bpf_search::{Answer, Budget, Payoff, Portfolio, SETTINGS, Window};
+
+fn r(n: usize) -> Reg {
+    Reg::new(n as u8).expect("a register")
+}
+
+fn live(regs: &[usize]) -> Live {
+    let mut l = Live::default();
+    regs.iter().for_each(|n| l.regs.insert(r(*n)));
+    l
+}
+
+fn ops(listing: &str) -> Vec<Op> {
+    parse_listing(listing).expect("a listing").into_iter().map(Op::new).collect()
+}
+
+struct Case {
+    kind: ProgKind,
+    maps: Vec<MapInfo>,
+    before: State,
+    old: Vec<Op>,
+    live: Live,
+    size: bool,
+}
+
+impl Case {
+    fn new(kind: ProgKind, listing: &str, live: Live) -> Case {
+        let maps = vec![MapInfo { name: "counters".into(), ..MapInfo::default() }];
+        Case { kind, maps, before: State::entry(kind), old: ops(listing), live, size: true }
+    }
+
+    /// The best within so many proposals of the whole portfolio.
+    fn best(&self, proposals: u64) -> Option<Vec<Op>> {
+        let env = Env { maps: &self.maps, ..Env::empty() };
+        let w = Window {
+            kind: self.kind,
+            env: &env,
+            before: &self.before,
+            old: &self.old,
+            live: &self.live,
+            region: None,
+            cpu: 3,
+            size: self.size,
+            deadline: None,
+        };
+        let mut judge = |new: &[Op]| {
+            let options = Options::default();
+            match window(self.kind, &env, &self.before, &self.old, new, &self.live, None, &options).0 {
+                Verdict::Equal => Answer::Equal,
+                Verdict::Different(d) => Answer::Different(Some(d)),
+                Verdict::Unknown(_) => Answer::Unknown,
+            }
+        };
+        let mut portfolio = Portfolio::new(w, &SETTINGS, 1).expect("a window that can be tested");
+        portfolio.run(Budget::proposals(proposals), &mut Payoff::default(), &mut judge).map(|f| f.with.clone())
+    }
+}
+
+fn listing(ops: &Option<Vec<Op>>) -> Vec<String> {
+    ops.iter().flatten().map(|o| o.insn.to_string()).collect()
+}
+
+#[test]
+fn a_context_field_is_read_once() {
+    // Twice the same field of a packet's descriptor, the second time only to be compared.
+    let case =
+        Case::new(ProgKind::Skb, "r2 = *(u32 *)(r1 + 16)\nr3 = *(u32 *)(r1 + 16)\nr2 += r3\nr4 = r2", live(&[4]));
+    let found = case.best(1_000_000);
+    let reads = found.iter().flatten().filter(|o| matches!(o.insn, Insn::Load { .. })).count();
+    assert_eq!((found.as_ref().map(Vec::len), reads), (Some(2), 1), "{:?}", listing(&found));
+    // The mark may be read narrowly, but not at a place that is no field.
+    let case = Case::new(ProgKind::Skb, "r2 = *(u32 *)(r1 + 8)\nr2 &= 65535", live(&[2]));
+    assert_eq!(listing(&case.best(200_000)), ["r2 = *(u16 *)(r1 + 0x8)"]);
+}
+
+#[test]
+fn a_store_to_the_context_stays_as_it_is() {
+    let case = Case::new(
+        ProgKind::Skb,
+        "r2 = 7\n*(u32 *)(r1 + 8) = r2\nr2 = 9\n*(u32 *)(r1 + 8) = r2\nr3 = r2\nr3 += 0",
+        live(&[3]),
+    );
+    let found = case.best(200_000);
+    let stores = found.iter().flatten().filter(|o| matches!(o.insn, Insn::Store { .. })).count();
+    assert!(found.is_some() && stores == 2, "{:?}", listing(&found));
+}
+
+#[test]
+fn what_the_loader_patches_is_moved_or_dropped_as_a_whole() {
+    // The address of a map is made in two steps that are one; the first address is never used.
+    let mut case = Case::new(ProgKind::Xdp, "r2 = 0x0 ll\nr3 = r2\nr2 = 0x0 ll\nr4 = r3\nr4 = r3", live(&[2, 4]));
+    let map = |slot| Link { slot, symbol: Symbol::Map { name: "counters".into(), index: 0 } };
+    for (slot, i) in [(0, 0), (3, 2)] {
+        case.old[i].insn = Insn::LoadImm64 { dst: r(2), kind: bpf_isa::Imm64Kind::MapFd, imm: 0 };
+        case.old[i].link = Some(map(slot));
+    }
+    let found = case.best(300_000).expect("one address is enough");
+    let linked = found.iter().filter(|o| o.link.is_some()).count();
+    assert_eq!((linked, found.len()), (1, 2), "{:?}", listing(&Some(found)));
+    // An offset that is only known when the program is loaded: what depends on it alone may go.
+    let mut case = Case::new(ProgKind::Tracing, "r2 = r1\nr2 += 8\nr3 = r2\nr3 <<= 32\nr3 >>= 32\nr4 = r3", live(&[4]));
+    case.before.set_reg(r(1), Value::unknown());
+    let symbol = Symbol::Core { kind: 0, type_id: 5, access: "0:1".into() };
+    case.old[1].link = Some(Link { slot: 1, symbol: symbol.clone() });
+    let found = case.best(300_000).expect("the copies are idle");
+    let patched: Vec<&Op> = found.iter().filter(|o| o.is_core()).collect();
+    assert!(patched.len() == 1 && patched[0].insn == case.old[1].insn, "{:?}", listing(&Some(found.clone())));
+    assert_eq!(patched[0].link.as_ref().map(|l| &l.symbol), Some(&symbol));
+    assert!(found.len() < case.old.len());
+}
+
+#[test]
+fn for_speed_time_counts_and_not_slots() {
+    let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 *= 9\nr2 += 0", live(&[2]));
+    assert_eq!(listing(&case.best(300_000)), ["r2 = r1", "r2 *= 0x9"]);
+    case.size = false;
+    assert_eq!(listing(&case.best(300_000)), ["r2 = r1", "r2 <<= 0x3", "r2 += r1"]);
+    let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 /= 16\nr2 += 0", live(&[2]));
+    case.size = false;
+    assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 >>= 0x4"]);
+}
