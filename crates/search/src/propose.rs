@@ -393,12 +393,6 @@ fn constants(w: &Window) -> (Vec<i32>, Vec<i32>, Vec<u64>) {
                 Insn::Alu { op: AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, src: Src::Imm(k), .. } => {
                     amounts.extend([k, 32 - k, 64 - k]);
                 }
-                // A product may be a shift and a sum.
-                Insn::Alu { op: AluOp::Mul, src: Src::Imm(k), .. } => {
-                    seen.push(k.into());
-                    let near = [k.wrapping_sub(1), k.wrapping_add(1)].into_iter().filter(|n| n.count_ones() == 1);
-                    amounts.extend(near.map(|n| n.trailing_zeros() as i32));
-                }
                 Insn::Alu { src: Src::Imm(k), .. } | Insn::Mov { src: Src::Imm(k), .. } => seen.push(k.into()),
                 Insn::Store { size, base, off, src } => {
                     if let Some(k) = constant(src) {
