@@ -314,7 +314,7 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
             }
             let mut seen = FxHashSet::default();
             for (block, path) in paths_of(&a.function) {
-                let view = View::of_path(&a.function, block, &path, &a.facts, &a.live, env, settings);
+                let view = View::of_path(&a.function, block, &path, false, &a.facts, &a.live, env, settings);
                 let Some(view) = view else { continue };
                 // Paths that fork have their beginning in common.
                 for (start, end) in regions(&view.ops) {
@@ -523,7 +523,7 @@ fn search_one(
 ) -> Option<Outcome> {
     let view = match item.path.is_empty() {
         true => View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?,
-        false => View::of_path(&a.function, item.block, &item.path, &a.facts, &a.live, env, settings)?,
+        false => View::of_path(&a.function, item.block, &item.path, false, &a.facts, &a.live, env, settings)?,
     };
     let text = Text::new(&view, item.start, item.end);
     let window = text.window(&view, item.start, settings);

@@ -88,7 +88,8 @@ fn asked(host: &str, old: &str, new: &str, strict: bool) -> Result<(), String> {
         let facts = Facts::of(&f, env);
         let live = Liveness::of(&f, env, &facts);
         let settings = Settings::default();
-        let view = View::of_path(&f, r.block, &r.path, &facts, &live, env, &settings).expect("it can be reached");
+        let view =
+            View::of_path(&f, r.block, &r.path, false, &facts, &live, env, &settings).expect("it can be reached");
         let options = Options { strict_shared_memory: strict, ..Options::default() };
         let mut cache = Cache::new();
         let one = prove(&f, env, &view.known(), r.clone(), &options);

@@ -141,6 +141,8 @@ pub struct Engine<'a> {
     fresh: bool,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashMap<u64, ()>,
+    /// Paths on which nothing was found, and nothing has changed since.
+    quiet: FxHashSet<(BlockId, Vec<BlockId>)>,
     /// Verdicts, by the canonical form of the question.
     cache: Cache,
     /// What was done, in order.
@@ -161,6 +163,7 @@ impl<'a> Engine<'a> {
             banned,
             fresh: false,
             refused: FxHashMap::default(),
+            quiet: FxHashSet::default(),
             cache: Cache::new(),
             log: Vec::new(),
             tally: Tally::default(),
@@ -205,30 +208,53 @@ impl<'a> Engine<'a> {
             if std::iter::once(&block).chain(&path).any(|b| touched.contains(b)) {
                 continue;
             }
-            let mut winner = None;
-            if let Some(view) = View::of_path(f, block, &path, facts, live, self.env, self.settings) {
-                let across = |r: &Rewrite| path::jumps(&view.ops[r.start..r.end]) > 0;
-                let proposals: Vec<Rewrite> =
-                    self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
-                winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(block).regs));
+            let place = (block, path);
+            if self.quiet.contains(&place) {
+                continue;
             }
-            if self.carry_out(f, winner) {
-                touched.insert(block);
+            let (block, path) = &place;
+            while self.improve_path(f, *block, path, touched.contains(block), facts, live) {
+                touched.insert(*block);
                 touched.extend(path);
+                if self.spent() {
+                    break;
+                }
+            }
+            if !touched.contains(block) {
+                self.quiet.insert(place);
             }
         }
         !touched.is_empty()
+    }
+
+    /// Applies the first proposal across a jump of this path that is cheaper and proven.
+    fn improve_path(
+        &mut self,
+        f: &mut Function,
+        block: BlockId,
+        path: &[BlockId],
+        changed: bool,
+        facts: &Facts,
+        live: &Liveness,
+    ) -> bool {
+        let view = View::of_path(f, block, path, changed, facts, live, self.env, self.settings);
+        let Some(view) = view else { return false };
+        let across = |r: &Rewrite| path::jumps(&view.ops[r.start..r.end]) > 0;
+        let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
+        let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(block).regs));
+        self.carry_out(f, winner)
     }
 
     /// One rewrite that may read what was dead: a register that still holds the number needed. It is
     /// sound only right after an analysis, before anything else changes, and calls for a new one.
     fn revive(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
         self.fresh = true;
-        let found = f
-            .layout
-            .clone()
-            .into_iter()
-            .any(|b| (0..self.passes.len()).any(|p| !self.spent() && self.improve(f, b, facts, live, p)));
+        let found = f.layout.clone().into_iter().any(|b| {
+            !self.spent() && {
+                let winner = self.winner(f, b, facts, live, &mut 0);
+                self.carry_out(f, winner)
+            }
+        });
         self.fresh = false;
         found
     }
@@ -246,8 +272,10 @@ impl<'a> Engine<'a> {
         let mut again = true;
         while again && !self.spent() {
             again = false;
-            for p in 0..self.passes.len() {
-                while self.improve(f, b, facts, live, p) {
+            let mut p = 0;
+            while p < self.passes.len() {
+                let winner = self.winner(f, b, facts, live, &mut p);
+                if self.carry_out(f, winner) {
                     again = true;
                     changed = true;
                     if self.spent() {
@@ -259,12 +287,28 @@ impl<'a> Engine<'a> {
         changed
     }
 
-    /// Applies the first proposal of pass `p` that is cheaper and proven.
-    fn improve(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness, p: usize) -> bool {
-        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, self.fresh) else { return false };
-        let proposals = self.passes[p].propose(&view);
-        let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(b).regs));
-        self.carry_out(f, winner)
+    /// The first proposal of pass `p` or one after it that is cheaper and proven; `p` becomes that pass.
+    fn winner(
+        &mut self,
+        f: &Function,
+        b: BlockId,
+        facts: &Facts,
+        live: &Liveness,
+        p: &mut usize,
+    ) -> Option<(Proven, u64)> {
+        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, self.fresh) else {
+            *p = self.passes.len();
+            return None;
+        };
+        while *p < self.passes.len() {
+            let proposals = self.passes[*p].propose(&view);
+            let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(b).regs));
+            if winner.is_some() {
+                return winner;
+            }
+            *p += 1;
+        }
+        None
     }
 
     /// Applies a rewrite that somebody else proposes, if it is cheaper and proven. `facts` and `live` are
@@ -273,7 +317,7 @@ impl<'a> Engine<'a> {
         let b = rewrite.block;
         let view = match rewrite.path.is_empty() {
             true => View::new(f, b, facts, live, self.env, self.settings, false),
-            false => View::of_path(f, b, &rewrite.path, facts, live, self.env, self.settings),
+            false => View::of_path(f, b, &rewrite.path, false, facts, live, self.env, self.settings),
         };
         let Some(view) = view else { return false };
         if rewrite.start > rewrite.end || rewrite.end > view.ops.len() {
@@ -322,6 +366,9 @@ impl<'a> Engine<'a> {
 
     fn carry_out(&mut self, f: &mut Function, winner: Option<(Proven, u64)>) -> bool {
         let Some((proven, fingerprint)) = winner else { return false };
+        let Rewrite { block, path, .. } = proven.rewrite();
+        let meets = |b: &BlockId| b == block || path.contains(b);
+        self.quiet.retain(|(first, others)| !meets(first) && !others.iter().any(meets));
         proven.clone().apply(f);
         self.log.push(Change::Rewrite { proven, fingerprint });
         true

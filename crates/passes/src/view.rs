@@ -49,7 +49,17 @@ impl<'a> View<'a> {
         fresh: bool,
     ) -> Option<View<'a>> {
         let b = f.block(block);
-        let (states, points) = along(f, block, facts, live, env, fresh)?;
+        let mut state = facts.entry(block)?.clone();
+        if !fresh {
+            state.retain(live.entry(block));
+        }
+        let mut states = Vec::with_capacity(b.ops.len() + 1);
+        for (i, op) in b.ops.iter().enumerate() {
+            states.push(state.clone());
+            state.step(op, (block, i), f.kind, env);
+        }
+        states.push(state);
+        let points = backwards(&b.ops, &states, &[], &b.term, live.end(block), env);
         Some(View {
             f,
             block,
@@ -65,30 +75,50 @@ impl<'a> View<'a> {
         })
     }
 
-    /// The view of a path that starts in `block`. `None` if it is none.
+    /// The view of a path that starts in `block`. `None` if it is none. With `changed`, the path itself has
+    /// been rewritten since the analysis: then only what held at its start, and what was live where it is
+    /// left, is used.
     #[allow(clippy::too_many_arguments)]
     pub fn of_path(
         f: &'a Function,
         block: BlockId,
         path: &[BlockId],
+        changed: bool,
         facts: &Facts,
         live: &Liveness,
         env: &'a Env<'a>,
         settings: &'a Settings,
     ) -> Option<View<'a>> {
-        let mut view = View::new(f, block, facts, live, env, settings, false)?;
-        view.ops = Cow::Owned(path::operations(f, block, path)?);
-        for &next in path {
-            view.sides.push(*live.entry(path::side(view.term, next)?));
-            let (states, points) = along(f, next, facts, live, env, false)?;
-            // What is live before the terminator is so before the jump.
-            view.live.pop();
-            view.live.extend(points);
-            view.states.extend(states);
-            view.term = &f.block(next).term;
+        let ops = path::operations(f, block, path)?;
+        let entry = |b: BlockId| -> Option<State> {
+            let mut state = facts.entry(b)?.clone();
+            state.retain(live.entry(b));
+            Some(state)
+        };
+        let mut states = Vec::with_capacity(ops.len() + 1);
+        let mut sides = Vec::with_capacity(path.len());
+        let mut state = entry(block)?;
+        let (mut at, mut i) = (block, 0);
+        let mut rest = path.iter();
+        for op in &ops {
+            states.push(state.clone());
+            if !path::is_jump(op) {
+                state.step(op, (at, i), f.kind, env);
+                i += 1;
+                continue;
+            }
+            let next = *rest.next()?;
+            sides.push(*live.entry(path::side(&f.block(at).term, next)?));
+            if !changed {
+                state = entry(next)?;
+            }
+            (at, i) = (next, 0);
         }
-        view.path = path.to_vec();
-        Some(view)
+        states.push(state);
+        let (term, end) = (&f.block(at).term, live.end(at));
+        let points = backwards(&ops, &states, &sides, term, end, env);
+        let (ops, path) = (Cow::Owned(ops), path.to_vec());
+        Some(View { f, block, path, ops, term, states, live: points, sides, env, settings, fresh: false })
     }
 
     /// What the prover may know.
@@ -164,36 +194,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// Facts before each operation of a block and before its terminator; liveness before each, before the
-/// terminator, and at the end.
-fn along(
-    f: &Function,
-    block: BlockId,
-    facts: &Facts,
-    live: &Liveness,
-    env: &Env,
-    fresh: bool,
-) -> Option<(Vec<State>, Vec<Live>)> {
-    let b = f.block(block);
-    let mut state = facts.entry(block)?.clone();
-    if !fresh {
-        state.retain(live.entry(block));
-    }
-    let mut states = Vec::with_capacity(b.ops.len() + 1);
-    for (i, op) in b.ops.iter().enumerate() {
-        states.push(state.clone());
-        state.step(op, (block, i), f.kind, env);
-    }
-    states.push(state);
-    let end = live.end(block);
-    let mut point = Live { regs: end.regs.union(b.term.uses()), ..*end };
+/// Liveness before each operation, before the terminator, and at the end.
+fn backwards(ops: &[Op], states: &[State], sides: &[Live], term: &Terminator, end: &Live, env: &Env) -> Vec<Live> {
+    let mut point = Live { regs: end.regs.union(term.uses()), ..*end };
     let mut points = vec![*end, point];
-    for (op, s) in b.ops.iter().zip(&states).rev() {
+    let mut sides = sides.iter().rev().peekable();
+    for (op, s) in ops.iter().zip(states).rev() {
+        let side = sides.next_if(|_| path::is_jump(op)).copied().unwrap_or_default();
         point = Effect::of(s, op, env).before(&point);
+        point = Live { regs: point.regs.union(side.regs), stack: point.stack.union(&side.stack) };
         points.push(point);
     }
     points.reverse();
-    Some((states, points))
+    points
 }
 
 /// Whether an operation has no effect but its register result (loads included).

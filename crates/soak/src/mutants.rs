@@ -115,7 +115,7 @@ fn unchanged(f: &Function, env: &Env, rng: &mut Rng) -> Vec<Window> {
     let settings = Settings::default();
     let mut out = vec![];
     for (block, path) in paths_of(f) {
-        let Some(view) = View::of_path(f, block, &path, &facts, &live, env, &settings) else { continue };
+        let Some(view) = View::of_path(f, block, &path, false, &facts, &live, env, &settings) else { continue };
         let jumps: Vec<usize> = (0..view.ops.len()).filter(|j| is_jump(&view.ops[*j])).collect();
         for &j in &jumps {
             if out.len() >= KEPT {
