@@ -69,47 +69,72 @@ impl Payoff {
     }
 }
 
-/// Chains of several settings over one window.
+/// Chains of several settings over one window. Each is made when its turn comes: its tests take a while.
 pub struct Portfolio<'a> {
-    chains: Vec<(usize, Chain<'a>)>,
+    window: Window<'a>,
+    seed: u64,
+    arms: Vec<Arm<'a>>,
     best: Option<Found>,
+}
+
+/// A setting with its number among all.
+struct Arm<'a> {
+    number: usize,
+    setting: Setting,
+    chain: Option<Chain<'a>>,
 }
 
 impl<'a> Portfolio<'a> {
     /// A chain for each of these settings. `None` if the window cannot be tested.
     pub fn new(window: Window<'a>, settings: &[Setting], seed: u64) -> Option<Portfolio<'a>> {
-        let chains: Vec<(usize, Chain)> = settings
-            .iter()
-            .filter_map(|s| {
-                let arm = SETTINGS.iter().position(|t| t.id == s.id)?;
-                Some((arm, Chain::new(window, *s, seed.wrapping_add(arm as u64))?))
-            })
-            .collect();
-        if chains.is_empty() { None } else { Some(Portfolio { chains, best: None }) }
+        let arm = |s: &Setting| {
+            let number = SETTINGS.iter().position(|t| t.id == s.id)?;
+            Some(Arm { number, setting: *s, chain: None })
+        };
+        let mut portfolio = Portfolio { window, seed, arms: settings.iter().filter_map(arm).collect(), best: None };
+        // If one can be made, others can.
+        portfolio.chain(0)?;
+        Some(portfolio)
+    }
+
+    /// The chain of an arm.
+    fn chain(&mut self, at: usize) -> Option<&mut Chain<'a>> {
+        let arm = self.arms.get_mut(at)?;
+        if arm.chain.is_none() {
+            let mut chain = Chain::new(self.window, arm.setting, self.seed.wrapping_add(arm.number as u64))?;
+            self.best.iter().for_each(|best| chain.adopt(best));
+            arm.chain = Some(chain);
+        }
+        arm.chain.as_mut()
     }
 
     /// Runs slices until the budget is spent, and learns what pays.
     pub fn run(&mut self, budget: Budget, payoff: &mut Payoff, judge: &mut dyn Judge) -> Option<&Found> {
         let mut left = budget.proposals;
         while left > 0 {
-            let Some(arm) = payoff.choose(self.chains.iter().map(|c| c.0)) else { break };
-            let Some((_, chain)) = self.chains.iter_mut().find(|c| c.0 == arm) else { break };
+            let Some(number) = payoff.choose(self.arms.iter().map(|a| a.number)) else { break };
+            let Some(at) = self.arms.iter().position(|a| a.number == number) else { break };
+            let Some(chain) = self.chain(at) else {
+                // Its seed gives no tests.
+                self.arms.remove(at);
+                continue;
+            };
             let before = chain.progress.proposals;
-            let old = self.best.as_ref().map(|b| b.cost);
             let slice = Budget { proposals: left.min(SLICE), deadline: budget.deadline };
             let found = chain.run(slice, judge).cloned();
             let done = chain.progress.proposals - before;
+            let old = self.best.as_ref().map(|b| b.cost);
             let mut reward = 0.0;
             if let Some(f) = found
                 && old.is_none_or(|c| f.cost < c)
             {
                 reward = old.map_or(1.0, |c| f64::from(c.first.saturating_sub(f.cost.first)) + 0.1);
-                for (_, c) in self.chains.iter_mut().filter(|c| c.0 != arm) {
-                    c.adopt(&f);
+                for chain in self.arms.iter_mut().filter(|a| a.number != number).filter_map(|a| a.chain.as_mut()) {
+                    chain.adopt(&f);
                 }
                 self.best = Some(f);
             }
-            payoff.note(arm, reward);
+            payoff.note(number, reward);
             // The deadline has come.
             if done == 0 || done < slice.proposals {
                 break;
@@ -127,7 +152,7 @@ impl<'a> Portfolio<'a> {
     /// What all chains did together.
     pub fn progress(&self) -> Progress {
         let mut p = Progress::default();
-        self.chains.iter().for_each(|(_, c)| p.add(&c.progress));
+        self.arms.iter().filter_map(|a| a.chain.as_ref()).for_each(|c| p.add(&c.progress));
         p
     }
 }

@@ -142,7 +142,7 @@ fn a_batch_has_one_exit_and_tells_what_is_wrong_there() {
     let mut wrong = |listing: &str| {
         let new = Case::new(listing, &[live(&[3], &[])], live(&[3], &[])).old;
         assert_eq!(new.len(), case.old.len());
-        let mut one = |b: &mut Batch<2>| {
+        let one = |b: &mut Batch<2>| {
             b.run(&new, 0);
             let wrong = !b.score(Distance::Pop).perfect();
             b.reject();
