@@ -696,7 +696,9 @@ impl Context {
 
     /// Remembers that `t`, made later than `better`, always equals it. The caller has a proof.
     pub fn replace(&mut self, t: TermId, better: TermId) {
-        if t != better && self.better(better) != t {
+        // Never in a circle.
+        let (t, better) = (self.better(t), self.better(better));
+        if t != better {
             self.learned.insert(t, better);
         }
     }
@@ -733,7 +735,7 @@ impl Context {
                 return t;
             }
             self.lemmas.push((t, e));
-            self.learned.insert(t, r);
+            self.replace(t, r);
         }
         let (zeros, ones) = self.terms.known(r);
         let bound = |s: &mut Self, k: u64, below: bool, signed: bool| {

@@ -15,7 +15,7 @@ use crate::blast::Model;
 use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches, VarKey};
 use crate::discipline;
 use crate::entry::{Entry, register_regions};
-use crate::lockstep::Guide;
+use crate::guide::Guide;
 use crate::path::{Turns, is_jump, jumps, operations, put_back};
 use crate::region::{Outcome, execute};
 use crate::standing::{Computation, ComputationId, Pool, assume};

@@ -11,6 +11,7 @@ pub mod context;
 mod discipline;
 mod entry;
 pub mod equiv;
+mod guide;
 mod lockstep;
 pub mod naive;
 pub mod path;

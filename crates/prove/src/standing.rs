@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use bpf_facts::{Env, Facts, Kind};
-use bpf_isa::{Insn, Reg, RegSet, Src};
+use bpf_isa::{AluOp, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{BlockId, Function, Op, ProgKind, predecessors, reverse_postorder};
 use bpf_semantics::exec;
 use rustc_hash::FxHashMap;
@@ -24,12 +24,14 @@ use crate::context::Context;
 use crate::entry::{Entry, register_regions};
 use crate::equiv::{Options, frame_stays_private};
 use crate::symex::{Side, State, Stop, Sym};
-use crate::term::TermId;
+use crate::term::{Node, TermId};
 
 /// Operations that one computation consists of at most.
 const LENGTH: usize = 4;
 /// Computations that are remembered of one register.
 const PER_REGISTER: usize = 4;
+/// Computations that are followed through a block at a time.
+const MOST: usize = 64;
 /// Visits of a block after which nothing is said about its end.
 const VISITS: u32 = 12;
 
@@ -75,6 +77,17 @@ impl Computation {
             _ => return None,
         };
         (dst != Reg::R10).then(|| Computation { dst, ops: vec![Op::new(insn)] })
+    }
+
+    /// `dst = src + k`.
+    fn offset(dst: Reg, src: Reg, k: i64) -> Option<Computation> {
+        let width = Width::W64;
+        let mut ops = vec![Op::new(Insn::Mov { width, dst, src: Src::Reg(src) })];
+        let imm = i32::try_from(k).ok()?;
+        if k != 0 {
+            ops.push(Op::new(Insn::Alu { op: AluOp::Add, width, dst, src: Src::Imm(imm) }));
+        }
+        Some(Computation { dst, ops })
     }
 
     /// The same with one more operation on its register.
@@ -138,14 +151,14 @@ impl Pool {
             let mut more: Vec<Computation> = Vec::new();
             if op.link.is_none() {
                 more.extend(now.iter().filter_map(|c| c.followed_by(op.insn)));
-                if let Insn::Mov { width: bpf_isa::Width::W64, dst, src: Src::Reg(src) } = op.insn {
+                if let Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } = op.insn {
                     more.extend(now.iter().filter_map(|c| c.renamed(src, dst)));
                 }
                 more.extend(Computation::begun_by(op.insn));
             }
             now.retain(|c| !defs.contains(c.dst) && c.inputs().iter().all(|r| !defs.contains(r)));
             for c in more {
-                if !now.contains(&c) {
+                if now.len() < MOST && !now.contains(&c) {
                     now.push(c);
                 }
             }
@@ -234,16 +247,14 @@ fn stand(
     env: &Env,
     before: &bpf_facts::State,
     b: BlockId,
-    pool: &Pool,
+    pool: &mut Pool,
     start: &BTreeSet<ComputationId>,
     wanted: BTreeSet<ComputationId>,
     options: &Options,
 ) -> BTreeSet<ComputationId> {
-    if wanted.is_empty() {
-        return wanted;
-    }
     let ops = &f.block(b).ops;
-    let start: Vec<&Computation> = start.iter().map(|id| pool.get(*id)).collect();
+    let start: Vec<Computation> = start.iter().map(|id| pool.get(*id).clone()).collect();
+    let start: Vec<&Computation> = start.iter().collect();
     for one_memory in [false, true] {
         let mut cx = Context::new(options.limits).with(options.switches);
         cx.one_memory |= one_memory;
@@ -254,6 +265,8 @@ fn stand(
         assume(&mut cx, env, f.kind, before, &mut state, &start);
         match crate::equiv::run(&mut cx, env, f.kind, state, ops, before) {
             Ok(state) => {
+                let mut wanted = wanted;
+                wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
                 let stands = |id: &ComputationId| {
                     let c = pool.get(*id);
                     let held = cx.better(state.regs[c.dst.index()]);
@@ -266,6 +279,19 @@ fn stand(
         }
     }
     BTreeSet::new()
+}
+
+/// Registers that are some way off from others.
+fn neighbours(cx: &mut Context, state: &State) -> Vec<Computation> {
+    let places: Vec<(TermId, i64)> = state.regs[..10].iter().map(|t| cx.terms.split_address(*t)).collect();
+    let mut found = Vec::new();
+    for (i, (base, k)) in places.iter().enumerate().filter(|(_, (base, _))| cx.terms.as_const(*base).is_none()) {
+        // Those with higher numbers outlive calls.
+        let others = places.iter().enumerate().skip(i + 1).filter(|(_, (b, _))| b == base);
+        let regs = |n: usize| Reg::all().nth(n);
+        found.extend(others.filter_map(|(j, (_, l))| Computation::offset(regs(i)?, regs(j)?, k.wrapping_sub(*l))));
+    }
+    found
 }
 
 /// Takes for granted that these computations would change nothing in `state`, of which the facts are `before`.
@@ -288,12 +314,19 @@ pub fn assume(
             continue;
         }
         let fact = before.reg(c.dst);
-        // A pointer that the facts know says more than the bytes it was loaded from.
-        if matches!(fact.kind, Kind::Pointer { .. }) || cx.terms.as_const(held).is_some() {
-            cx.equate(value, held);
-        } else {
+        // Of what may be an address, a name of its own says more than the bytes it was loaded from.
+        let (base, _) = cx.terms.split_address(value);
+        let named = matches!(cx.terms.node(base), Node::Var(_));
+        let told = match fact.kind {
+            Kind::Scalar => cx.terms.as_const(held).is_none(),
+            Kind::Unknown => named,
+            Kind::Pointer { .. } => cx.region_of(value).is_some() && cx.region_of(value) == cx.region_of(held),
+        };
+        if told {
             cx.equate(held, value);
             state.regs[c.dst.index()] = cx.learn(value, &fact.bits());
+        } else {
+            cx.equate(value, held);
         }
     }
 }

@@ -338,6 +338,9 @@ impl Look {
             }
         };
         look.facts = first;
+        // What the window sets to the value it holds already need not be set.
+        let same = |q: &Reg| !w.before.reg(*q).is_unknown() && w.before.reg(*q) == state.reg(*q);
+        written.minus(first).iter().filter(same).for_each(|q| look.facts.insert(q));
         readable(w).minus(first).without(Reg::R10).iter().filter(useful).for_each(|q| look.facts.insert(q));
         look
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Tnum, Value};
 use bpf_isa::{Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
+use bpf_prove::Options;
 use bpf_search::Window;
 use bpf_search::canonical::{Problem, Renaming, canonical};
 use bpf_search::rules::{Answered, Rule, parse};
@@ -283,4 +284,18 @@ fn runs_at_the_same_time_all_leave_what_they_learnt() {
         }
     });
     assert_eq!(Store::open(&path).len(), 40);
+}
+
+#[test]
+fn what_a_register_holds_already_is_part_of_the_problem() {
+    // The window sets r8 to what it holds; the replacement leaves that out, which is only right because it does.
+    let mut before = numbers(&[]);
+    before.set_reg(r(8), Value::pointer(Region::Stack, BaseId::Fixed, -16));
+    let (problem, back) = form(&before, "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
+    let with = back.to_canonical(&ops("r1 = r8")).expect("it fits the form");
+    assert!(problem.prove(&with, &Options::default()).is_equal(), "{}", rule(problem.clone(), Some("r0 = 1")).text());
+    // Of a register of which nothing is known it is not.
+    let (problem, back) = form(&numbers(&[]), "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
+    let with = back.to_canonical(&ops("r1 = r8")).expect("it fits the form");
+    assert!(!problem.prove(&with, &Options::default()).is_equal());
 }
