@@ -41,7 +41,7 @@ const JUMPS: usize = 3;
 /// Distance of overlapping windows.
 const STRIDE: usize = 5;
 /// Candidates for each open window, round by round. Windows that change start over.
-const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 1_048_576];
+const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
 /// The same for regions, whose tests take longer.
 const REGIONAL: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
 /// Slots up to which the enumerator tries, at each of these.

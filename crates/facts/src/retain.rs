@@ -1,7 +1,7 @@
 //! Keeping only what is live: the part of a state that survives rewriting elsewhere.
 
 use crate::frame::FRAME;
-use crate::{Live, Liveness, StackSet, State, Value};
+use crate::{Kind, Live, Liveness, StackSet, State, Value};
 use bpf_isa::Reg;
 use bpf_program::BlockId;
 
@@ -24,6 +24,33 @@ impl State {
             self.leak();
         }
         let _ = self.frame.forget(&dead);
+    }
+
+    /// Takes over what `other` knows of numbers in the places `live`, which hold the same in both states.
+    pub fn learn_numbers(&mut self, other: &State, live: &Live) {
+        let met = |mine: &Value, theirs: &Value| -> Option<Value> {
+            let number = theirs.kind == Kind::Scalar && matches!(mine.kind, Kind::Scalar | Kind::Unknown);
+            Some(Value::scalar(mine.num.meet(&theirs.num)?)).filter(|_| number)
+        };
+        for r in live.regs.iter() {
+            if let Some(v) = met(self.reg(r), other.reg(r)) {
+                self.set_reg(r, v);
+            }
+        }
+        for (off, theirs) in other.stack_values() {
+            let len = theirs.num.bits / 8;
+            let bytes = StackSet::range(off, len);
+            let pointer = |(o, v): (i64, &Value)| {
+                v.kind != Kind::Scalar && !StackSet::range(o, v.num.bits / 8).intersect(&bytes).is_empty()
+            };
+            if !bytes.minus(&live.stack).is_empty() || self.stack_values().any(pointer) {
+                continue;
+            }
+            if let Some(v) = met(&self.stack_bytes(off, len), theirs) {
+                // Nothing but numbers goes, so nothing leaks.
+                let _ = self.frame.store(off, v);
+            }
+        }
     }
 
     /// What is known of the frame, as (offset, value) pairs that do not overlap, ascending.

@@ -195,17 +195,33 @@ impl Stats {
     }
 }
 
+/// Rounds in which a random assignment is made one that fits.
+const REPAIRS: usize = 8;
+
 /// A made-up assignment: variables and bytes get values that look random when somebody asks.
 pub struct Sample {
     seed: u64,
     model: Model,
+    /// Whether bytes that the model says nothing of are zero.
+    zero: bool,
     memo: FxHashMap<TermId, u64>,
 }
 
 impl Sample {
     /// The assignment with this number; every third has small numbers only.
     pub fn new(seed: u64) -> Sample {
-        Sample { seed, model: Model::default(), memo: FxHashMap::default() }
+        Sample { seed, model: Model::default(), zero: false, memo: FxHashMap::default() }
+    }
+
+    /// The same with these variables, or all memory, as in `model`: zero where that says nothing.
+    fn with(seed: u64, model: &Model, vars: &FxHashSet<VarId>, bytes: bool) -> Sample {
+        let mut sample = Sample::new(seed);
+        sample.model.vars = vars.iter().map(|v| (*v, model.vars.get(v).copied().unwrap_or(0))).collect();
+        if bytes {
+            sample.model.bytes.clone_from(&model.bytes);
+            sample.zero = true;
+        }
+        sample
     }
 
     /// The value of a term.
@@ -227,11 +243,13 @@ impl Sample {
             }
             match *terms.node(t) {
                 Node::Var(v) => {
-                    self.model.vars.insert(v, self.noise(v.index() as u64));
+                    let noise = self.noise(v.index() as u64);
+                    self.model.vars.entry(v).or_insert(noise);
                 }
                 Node::Select(m, a) => {
                     let a = self.memo[&a];
-                    let byte = self.noise(a.rotate_left(32) ^ m.index() as u64) as u8;
+                    let noise = self.noise(a.rotate_left(32) ^ m.index() as u64) as u8;
+                    let byte = if self.zero { 0 } else { noise };
                     self.model.bytes.entry((m, a)).or_insert(byte);
                 }
                 _ => {}
@@ -718,6 +736,48 @@ impl Context {
     /// All that is assumed.
     pub fn assumed(&self) -> impl Iterator<Item = TermId> {
         self.assumptions.iter().copied().chain(self.lemmas.iter().map(|l| l.1))
+    }
+
+    /// Up to `n` assignments in which all that is assumed holds. Random ones, if there are; else such as are random
+    /// where nothing is assumed, and the solver's elsewhere.
+    pub fn samples(&mut self, n: usize) -> Vec<Sample> {
+        let assumed: Vec<TermId> = self.assumed().collect();
+        let mut samples: Vec<Sample> = (0..4 * n as u64)
+            .map(Sample::new)
+            .filter_map(|mut s| assumed.iter().all(|a| s.value(&self.terms, *a) != 0).then_some(s))
+            .take(n)
+            .collect();
+        let tru = self.terms.tru();
+        if samples.len() >= n.min(2) {
+            return samples;
+        }
+        let Possible::Sometimes(model) = self.possible(tru, &[tru]) else { return samples };
+        for seed in 0..n as u64 {
+            let mut vars: FxHashSet<VarId> = FxHashSet::default();
+            let mut bytes = false;
+            // Each round takes over more of the model; it ends with all of it at the latest.
+            for _ in 0..REPAIRS {
+                let mut s = Sample::with(seed, &model, &vars, bytes);
+                let failing: Vec<TermId> = assumed.iter().copied().filter(|a| s.value(&self.terms, *a) == 0).collect();
+                if failing.is_empty() {
+                    samples.push(s);
+                    break;
+                }
+                let mut seen: FxHashSet<TermId> = FxHashSet::default();
+                let mut todo = failing;
+                while let Some(t) = todo.pop() {
+                    if seen.insert(t) {
+                        match *self.terms.node(t) {
+                            Node::Var(v) => drop(vars.insert(v)),
+                            Node::Select(..) => bytes = true,
+                            _ => {}
+                        }
+                        crate::blast::children(self.terms.node(t), &mut |c| todo.push(c));
+                    }
+                }
+            }
+        }
+        samples
     }
 
     /// What the facts of the old side know of its value `t`, as a term that shows it. The rest, ranges,

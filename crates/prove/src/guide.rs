@@ -76,15 +76,7 @@ impl Guide {
 
     /// Chooses samples that satisfy what is assumed, and runs the old side's values on them.
     fn prepare(&mut self, cx: &mut Context) {
-        for seed in 0..4 * SAMPLES as u64 {
-            if self.samples.len() == SAMPLES {
-                break;
-            }
-            let mut sample = Sample::new(seed);
-            if cx.assumed().all(|a| sample.value(&cx.terms, a) != 0) {
-                self.samples.push(sample);
-            }
-        }
+        self.samples = cx.samples(SAMPLES);
         for t in std::mem::take(&mut self.olds) {
             if cx.terms.width(t) == 64 && cx.terms.as_const(t).is_none() {
                 let values = self.values(cx, t);

@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bpf_facts::{Env, Facts, Live, Liveness, State};
+use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
@@ -148,7 +148,7 @@ fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<
     let sa = Standing::of(old, env, &fa, &mut pool, options);
     let sb = Standing::of(new, env, &fb, &mut pool, options);
     let (played, lost) = (FxHashMap::default(), BTreeSet::new());
-    let mut game = Game { old, new, env, options, fa, lb, pa, pb, sa, sb, pool, played, lost };
+    let mut game = Game { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, pool, played, lost };
     let start = Pair::met(old.entry(), new.entry());
     // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
     // begins anew, remembering what was compared.
@@ -225,7 +225,10 @@ enum Step {
     /// Both, each following this many jumps to shared blocks.
     Together(u32, u32),
     /// Both, through blocks that only they lead to: what is known before a jump counts behind it.
-    Through,
+    Through {
+        /// With the solver's full effort and a guide.
+        guided: bool,
+    },
     /// Only the old side.
     Old,
     /// Only the new side.
@@ -253,6 +256,9 @@ struct Game<'f> {
     options: &'f Options,
     /// Facts of the old side.
     fa: Facts,
+    /// Facts of the new side: of a place that holds the same on both they are as good, and the new side's code may
+    /// let more be known.
+    fb: Facts,
     /// Liveness of the new side.
     lb: Liveness,
     pa: Vec<Vec<BlockId>>,
@@ -299,7 +305,7 @@ impl Game<'_> {
         }
         let mut left = played.left.take().unwrap_or_else(|| {
             let mut steps: Vec<Step> = EXTENSIONS.iter().map(|(x, y)| Step::Together(*x, *y)).collect();
-            steps.push(Step::Through);
+            steps.push(Step::Through { guided: false });
             if pair.alone < MAX_ALONE {
                 steps.extend([Step::Old, Step::New]);
             }
@@ -322,27 +328,44 @@ impl Game<'_> {
                         break;
                     }
                 }
-                Err(Some(why)) => {
-                    if let Step::Together(x, y) = step
-                        && effort.undecided > 0
-                    {
-                        left.insert(0, Step::Guided(x, y));
+                Err(why) => {
+                    // What the solver could not decide is tried with a guide at once: that the blocks belong
+                    // together is likelier than that they do not.
+                    if effort.undecided > 0 {
+                        match step {
+                            Step::Together(x, y) => left.push(Step::Guided(x, y)),
+                            Step::Through { guided: false } => left.push(Step::Through { guided: true }),
+                            _ => {}
+                        }
                     }
-                    played.reason.get_or_insert(why);
+                    if let Some(why) = why {
+                        played.reason.get_or_insert(why);
+                    }
                 }
-                Err(None) => {}
             }
         }
         played.left = Some(left);
         won.ok_or_else(|| played.reason.clone().unwrap_or_else(|| "the blocks end differently".into()))
     }
 
-    /// What the old side's facts say at a pair; `None` if it never gets there.
+    /// What the old side's facts say at a pair, and those of the new one about what holds the same; `None` if the
+    /// old side never gets there.
     fn facts(&self, pair: &Pair) -> Option<State> {
-        match pair.via {
+        let mut facts = match pair.via {
             Some((from, taken)) => self.fa.edge(self.old, from, taken),
             None => self.fa.entry(pair.old).cloned(),
+        }?;
+        if let Some(new) = self.fb.entry(pair.new) {
+            let mut same = *self.lb.entry(pair.new);
+            for (place, _) in &pair.moved {
+                match place {
+                    Place::Reg(r) => same.regs = same.regs.without(*r),
+                    Place::Byte(off) => same.stack = same.stack.minus(&StackSet::range(*off, 1)),
+                }
+            }
+            facts.learn_numbers(new, &same);
         }
+        Some(facts)
     }
 
     /// What the old side has computed at a pair.
@@ -366,7 +389,7 @@ impl Game<'_> {
     fn play(&self, pair: &Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
         let Pair { old: a, new: b, alone, .. } = *pair;
         let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
-        let guided = matches!(step, Step::Guided(..));
+        let guided = matches!(step, Step::Guided(..) | Step::Through { guided: true });
         let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
         let standing = self.standing(pair);
@@ -413,7 +436,7 @@ impl Game<'_> {
                     })
                     .ok_or_else(|| Some("the conditions differ at a block's end".to_string()))
             }
-            Step::Through => {
+            Step::Through { .. } => {
                 let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
                 let mut next = Vec::new();
                 self.through(&ca, &cb, 0, &mut compare, &mut |moved, taken, old, new| {
@@ -524,6 +547,8 @@ impl Game<'_> {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
             eprintln!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
+            let stack: Vec<String> = s.stack_values().map(|(o, v)| format!("fp{o}: {:?}", v.num)).collect();
+            eprintln!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
         }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
             ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));

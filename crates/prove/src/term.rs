@@ -668,6 +668,11 @@ impl Terms {
         if w == 1 {
             return self.xor(a, b);
         }
+        // Without a carry a sum is an assembly of bits.
+        let apart = !(self.known(a).0 | self.known(b).0) & mask(w) == 0;
+        if apart && self.as_const(a).is_none() && self.as_const(b).is_none() {
+            return self.or(a, b);
+        }
         self.sum(w, vec![(a, 1), (b, 1)], 0)
     }
 
