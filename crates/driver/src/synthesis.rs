@@ -231,8 +231,10 @@ fn note(item: &Item, outcome: &Outcome, base: &Payoff, memory: &mut Memory, repo
     }
     let Some((problem, renaming)) = &item.canonical else { return };
     let with = outcome.found.as_ref().map(|f| renaming.to_canonical(&f.with));
-    // What does not fit the form cannot be remembered, and that nothing was found would be wrong.
+    // What does not fit the form cannot be remembered, and that nothing was found would be wrong. A later run is to
+    // search again, as this one did.
     if matches!(with, Some(None)) {
+        memory.store.record_only(problem, Answered::default());
         return;
     }
     let by = outcome.found.as_ref().map_or("", |f| f.by).to_owned();

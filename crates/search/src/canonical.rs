@@ -80,6 +80,8 @@ pub struct Renaming {
     maps: Vec<usize>,
     /// Line information for new operations.
     origin: Option<usize>,
+    /// Registers that the problem does not mention: a replacement may use them for values of its own.
+    spare: RegSet,
 }
 
 impl Renaming {
@@ -90,6 +92,14 @@ impl Renaming {
 
     /// A replacement of the window as one of the problem; `None` if it uses what the form leaves out.
     pub fn to_canonical(&self, ops: &[Op]) -> Option<Vec<Op>> {
+        // What such a register holds before is no part of the problem.
+        let mut unset = self.spare;
+        for o in ops {
+            if !o.insn.uses().intersect(unset).is_empty() {
+                return None;
+            }
+            unset = unset.minus(o.insn.defs());
+        }
         let canonical: Vec<Op> = ops.iter().map(|o| self.canonical_op(o)).collect::<Option<_>>()?;
         // Only what finds its way back may be kept.
         let back = self.to_window(&canonical)?;
@@ -205,6 +215,7 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
         links: w.old.iter().filter(|o| o.link.is_some()).cloned().collect(),
         maps: Vec::new(),
         origin: w.old.iter().find_map(|o| o.origin),
+        spare: RegSet::EMPTY,
     };
     name_registers(w, &look, &mut r.names);
     let known: Vec<Reg> = Reg::all().filter(|q| *q != Reg::R10 && look.facts.contains(*q)).collect();
@@ -269,7 +280,22 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
         sides,
         live,
     };
+    r.spare = name_the_rest(w, &mut r.names);
     Some((problem, r))
+}
+
+/// Names for registers that the window does not mention, so that a replacement may use them: those first that
+/// are free. Which they are.
+fn name_the_rest(w: &Window, names: &mut [Option<Reg>; 11]) -> RegSet {
+    let busy = |q: &Reg| w.live.regs.contains(*q) || readable(w).contains(*q);
+    let (taken, free): (Vec<Reg>, Vec<Reg>) = Reg::all().filter(|q| names[q.index()].is_none()).partition(busy);
+    let mut spare = RegSet::EMPTY;
+    for q in free.into_iter().chain(taken) {
+        let unused = Reg::all().find(|n| !names.contains(&Some(*n)));
+        names[q.index()] = unused;
+        spare.insert(q);
+    }
+    spare
 }
 
 /// What the window does with registers and memory.

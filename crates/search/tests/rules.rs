@@ -299,3 +299,14 @@ fn what_a_register_holds_already_is_part_of_the_problem() {
     let with = back.to_canonical(&ops("r1 = r8")).expect("it fits the form");
     assert!(!problem.prove(&with, &Options::default()).is_equal());
 }
+
+#[test]
+fn a_replacement_may_use_registers_that_the_window_does_not_mention() {
+    let (problem, back) = form(&numbers(&[3, 4]), "r3 <<= 32\nr3 >>= 32\nr4 += r3", &[3, 4], StackSet::EMPTY);
+    // As room for a value of its own, but not for what it happens to hold.
+    let with = back.to_canonical(&ops("w5 = w3\nr3 = r5\nr4 += r5")).expect("it fits the form");
+    assert!(problem.prove(&with, &Options::default()).is_equal());
+    let instance = back.to_window(&with).expect("an instance");
+    assert_eq!(instance[0].insn.to_string(), "w5 = w3");
+    assert!(back.to_canonical(&ops("w3 |= w5\nr4 += r3")).is_none());
+}
