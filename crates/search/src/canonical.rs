@@ -82,6 +82,8 @@ pub struct Renaming {
     origin: Option<usize>,
     /// Registers that the problem does not mention: a replacement may use them for values of its own.
     spare: RegSet,
+    /// Bytes of the frame that the window touches: of others the problem says nothing.
+    touched: StackSet,
 }
 
 impl Renaming {
@@ -96,6 +98,11 @@ impl Renaming {
         let mut unset = self.spare;
         for o in ops {
             if !o.insn.uses().intersect(unset).is_empty() {
+                return None;
+            }
+            let frame = memory(&o.insn).filter(|(base, _)| *base == Reg::R10);
+            let bytes = frame.map(|(_, off)| StackSet::range(off.into(), access_size(&o.insn)));
+            if bytes.is_some_and(|b| !b.minus(&self.touched).is_empty()) {
                 return None;
             }
             unset = unset.minus(o.insn.defs());
@@ -216,6 +223,7 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
         maps: Vec::new(),
         origin: w.old.iter().find_map(|o| o.origin),
         spare: RegSet::EMPTY,
+        touched: look.touched,
     };
     name_registers(w, &look, &mut r.names);
     let known: Vec<Reg> = Reg::all().filter(|q| *q != Reg::R10 && look.facts.contains(*q)).collect();

@@ -309,4 +309,8 @@ fn a_replacement_may_use_registers_that_the_window_does_not_mention() {
     let instance = back.to_window(&with).expect("an instance");
     assert_eq!(instance[0].insn.to_string(), "w5 = w3");
     assert!(back.to_canonical(&ops("w3 |= w5\nr4 += r3")).is_none());
+    // Nor what the frame holds where the window does not look.
+    let (_, back) = form(&numbers(&[]), "r3 = *(u8 *)(r10 - 8)\nr4 = r3", &[4], StackSet::EMPTY);
+    assert!(back.to_canonical(&ops("r4 = *(u8 *)(r10 - 8)")).is_some());
+    assert!(back.to_canonical(&ops("r4 = *(u32 *)(r10 - 8)")).is_none());
 }
