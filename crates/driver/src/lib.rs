@@ -7,6 +7,7 @@ mod candidate;
 pub mod difftest;
 mod gate;
 mod optimize;
+mod places;
 mod pool;
 mod queries;
 mod replay;
