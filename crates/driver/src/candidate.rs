@@ -131,13 +131,14 @@ impl Candidate {
         self.report.untouched = Some(why.into());
     }
 
-    /// Has the whole function proven once more, independently of the facts the single rewrites relied on.
-    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings) {
+    /// Has the whole function proven once more, independently of the facts the single rewrites relied on; until
+    /// `end` at the latest.
+    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, end: Instant) {
         let (Some(f), Ok(original), true) = (&self.function, &unit.graphs[self.id], self.body.is_some()) else {
             return;
         };
         // Every rewrite is proven already: this may not cost more than the work itself did.
-        let deadline = Instant::now().checked_add(Duration::from_secs(1));
+        let deadline = Instant::now().checked_add(Duration::from_secs(1)).map(|d| d.min(end));
         let limits = Limits { deadline, recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
         let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };

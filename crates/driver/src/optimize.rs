@@ -14,6 +14,9 @@ use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::unit::Unit;
 use crate::{DriverError, pool, synthesis};
 
+/// Time for the second opinions of all functions together.
+const OPINIONS: Duration = Duration::from_secs(2);
+
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
     let started = Instant::now();
     let object = Object::parse(input.to_vec())?;
@@ -58,7 +61,8 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         report.search = Some(found);
     }
-    each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| c.second_opinion(&unit, &settings));
+    let end = Instant::now() + OPINIONS;
+    each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| c.second_opinion(&unit, &settings, end));
 
     let written = object.write(&write)?;
     report.notes.extend(written.notes);
