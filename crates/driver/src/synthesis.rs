@@ -32,8 +32,6 @@ use crate::unit::Unit;
 
 /// Candidates for each open window, round by round. Windows that change start over.
 const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
-/// The same for regions, whose tests take longer.
-const REGIONAL: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
 /// Slots up to which the enumerator tries, at each of these.
 const SHORT: [usize; 4] = [2, 3, 3, 4];
 /// Steps of the enumerator for each candidate of the chain's budget, at most.
@@ -275,8 +273,7 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                 let key = key(&window, candidate);
                 let spent = memory.spent.get(&key).copied().unwrap_or(0);
                 let mut total = 0;
-                let efforts = if window.region.is_some() { &REGIONAL } else { &EFFORT };
-                let next = efforts.iter().enumerate().find_map(|(level, effort)| {
+                let next = EFFORT.iter().enumerate().find_map(|(level, effort)| {
                     total += effort;
                     (total > spent).then_some((level, *effort))
                 });
