@@ -87,12 +87,12 @@ impl Question<'_> {
         let writes = |ops: &[Op]| ops.iter().fold(RegSet::EMPTY, |w, o| w.union(o.insn.defs()));
         let written = writes(&self.old).union(writes(&self.new));
         self.live.regs = self.live.regs.intersect(written);
-        for side in self.sides.iter_mut().flatten() {
+        for side in &mut self.sides {
             side.regs = side.regs.intersect(written);
         }
         let sides = self.sides.clone();
         // Jumps are counted from the end.
-        let leaving = |n: usize| sides.iter().rev().nth(n).copied().flatten().map_or(RegSet::EMPTY, |l| l.regs);
+        let leaving = |n: usize| sides.iter().rev().nth(n).map_or(RegSet::EMPTY, |l| l.regs);
         let reads = |ops: &[Op], tail: RegSet| {
             let mut jumps = 0;
             ops.iter().rev().fold(tail, |live, o| {
@@ -110,7 +110,7 @@ impl Question<'_> {
         let looks = self.old.iter().chain(self.new.iter()).any(|o| !pure(&o.insn) || o.link.is_some());
         let stack = if looks { StackSet::ALL } else { StackSet::EMPTY };
         self.live.stack = self.live.stack.intersect(&stack);
-        for side in self.sides.iter_mut().flatten() {
+        for side in &mut self.sides {
             side.stack = side.stack.intersect(&stack);
         }
         self.before.to_mut().retain(&Live { regs: regs.with(Reg::R10), stack });
@@ -160,7 +160,7 @@ struct Form {
     frame: (bool, BaseId, u32),
     code: [Vec<(Insn, Option<Symbol>)>; 2],
     live: (RegSet, StackSet),
-    sides: Vec<Option<(RegSet, StackSet)>>,
+    sides: Vec<(RegSet, StackSet)>,
     tail: Option<[(Cond, Width, Reg, Src); 2]>,
     effort: (bool, u32, u64),
 }
@@ -189,7 +189,7 @@ impl Form {
         let code = [q.old.iter().map(insn).collect(), q.new.iter().map(insn).collect()];
         let renamed = |l: &Live| (l.regs.iter().fold(RegSet::EMPTY, |s, r| s.with(names.name(r))), l.stack);
         let live = renamed(&q.live);
-        let sides = q.sides.iter().map(|s| s.as_ref().map(renamed)).collect();
+        let sides = q.sides.iter().map(renamed).collect();
         let jump = |t: &Terminator| match *t {
             Terminator::Branch { cond, width, dst, src, .. } => {
                 let src = src.reg().map_or(src, |r| Src::Reg(names.name(r)));

@@ -86,8 +86,7 @@ pub fn window(
 }
 
 /// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::path`]) in them: a path through
-/// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump; `None`: that
-/// way is part of another path which is proven, too, and only the conditions are compared.
+/// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump.
 #[allow(clippy::too_many_arguments)]
 pub fn along(
     kind: ProgKind,
@@ -95,7 +94,7 @@ pub fn along(
     before: &bpf_facts::State,
     old: &[Op],
     new: &[Op],
-    sides: &[Option<Live>],
+    sides: &[Live],
     live: &Live,
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
@@ -105,7 +104,26 @@ pub fn along(
     }
     let (result, cx) = attempt(options, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
-        window_in(cx, kind, env, before, old, new, sides, live, tail, options)
+        register_regions(cx, env.maps, old.iter().chain(new));
+        let entry = Entry::new(env.maps, kind).state(cx, before);
+        let turns = (!sides.is_empty()).then(Turns::default);
+        let mut help = Help { before, learn: false, guide: None, turns };
+        let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
+        let mut extra = Vec::new();
+        if let (Some(x), Some(y)) = (ca, cb) {
+            let e = cx.terms.eq(x, y);
+            extra.push(cx.terms.not(e));
+        }
+        let mut end = cx.terms.tru();
+        if let Some(turns) = &help.turns {
+            if let Some(found) = turns.compare(cx, sides, options) {
+                return Ok(found);
+            }
+            end = turns.end().unwrap_or(end);
+        }
+        let judged = judge(cx, end, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
+        Ok((judged, a, b))
     });
     verdict(result, cx)
 }
@@ -473,41 +491,6 @@ pub(crate) enum Judged {
     Equal,
     Different(Model),
     Unknown(String),
-}
-
-#[allow(clippy::too_many_arguments)]
-fn window_in(
-    cx: &mut Context,
-    kind: ProgKind,
-    env: &Env,
-    before: &bpf_facts::State,
-    old: &[Op],
-    new: &[Op],
-    sides: &[Option<Live>],
-    live: &Live,
-    tail: Option<(&Terminator, &Terminator)>,
-    options: &Options,
-) -> Result<(Judged, Outcome, Outcome), Stop> {
-    register_regions(cx, env.maps, old.iter().chain(new));
-    let entry = Entry::new(env.maps, kind).state(cx, before);
-    let turns = (!sides.is_empty()).then(Turns::default);
-    let mut help = Help { before, learn: false, guide: None, turns };
-    let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
-    let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
-    let mut extra = Vec::new();
-    if let (Some(x), Some(y)) = (ca, cb) {
-        let e = cx.terms.eq(x, y);
-        extra.push(cx.terms.not(e));
-    }
-    let mut end = cx.terms.tru();
-    if let Some(turns) = &help.turns {
-        if let Some(found) = turns.compare(cx, sides, options) {
-            return Ok(found);
-        }
-        end = turns.end().unwrap_or(end);
-    }
-    let judged = judge(cx, end, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
-    Ok((judged, a, b))
 }
 
 /// What helps to see that values are equal, beyond their terms.
@@ -1021,7 +1004,7 @@ pub(crate) struct Question<'a> {
     /// What is live after it.
     pub live: Live,
     /// What is live where its jumps leave it, if it runs through several blocks.
-    pub sides: Vec<Option<Live>>,
+    pub sides: Vec<Live>,
     /// Conditional jumps of both sides, of which the truth must agree.
     pub tail: Option<(Terminator, Terminator)>,
 }
@@ -1036,7 +1019,7 @@ impl<'a> Question<'a> {
             return Err("nothing is known about where a jump leads");
         }
         let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
-        let sides = known.sides[first..first + n].iter().map(|l| Some(*l)).collect();
+        let sides = known.sides[first..first + n].to_vec();
         let block = f.block(path.last().copied().unwrap_or(*block));
         let (live, tail) = match &rewrite.term {
             None => (*known.live.get(*end).ok_or(unknown)?, None),

@@ -49,8 +49,8 @@ pub struct Window {
     pub new: Vec<Op>,
     /// What is live at the end.
     pub live: Live,
-    /// What is live where their jumps leave them; `None`: only the condition matters.
-    pub sides: Vec<Option<Live>>,
+    /// What is live where their jumps leave them.
+    pub sides: Vec<Live>,
     /// The two branches at the end, if the new sequence brings one, turned so that both jump to the
     /// same place when their conditions hold.
     pub tail: Option<(Terminator, Terminator)>,
@@ -73,7 +73,7 @@ impl Window {
             kind: f.kind,
             before: known.states.get(*start)?.clone(),
             live: *known.live.get(point)?,
-            sides: known.sides.get(first..first + jumps(&old))?.iter().copied().map(Some).collect(),
+            sides: known.sides.get(first..first + jumps(&old))?.to_vec(),
             old,
             new: rewrite.with.clone(),
             tail,
@@ -151,11 +151,9 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     let mut differ: Vec<String> = Vec::new();
     for ((x, y), live) in a.turns.iter().zip(&b.turns).zip(&w.sides) {
         differ.push(format!("(and {} (xor {} {}))", x.guard, x.condition, y.condition));
-        if let Some(live) = live {
-            let out = if x.leaves_if { x.condition.to_string() } else { format!("(not {})", x.condition) };
-            let differ_there = differences(&mut text, &x.state, &y.state, live)?;
-            differ.push(format!("(and {} {out} (or {} false))", x.guard, differ_there.join(" ")));
-        }
+        let out = if x.leaves_if { x.condition.to_string() } else { format!("(not {})", x.condition) };
+        let differ_there = differences(&mut text, &x.state, &y.state, live)?;
+        differ.push(format!("(and {} {out} (or {} false))", x.guard, differ_there.join(" ")));
     }
     let mut at_end = differences(&mut text, &a.end, &b.end, &w.live)?;
     if let (Some(x), Some(y)) = (ca, cb) {

@@ -154,23 +154,14 @@ impl Turns {
 
     /// Whether both sides leave at the same jumps under the same conditions, having done the same as far
     /// as `sides` say that it matters. `None` if so; else what was found, with both sides' outcome.
-    pub fn compare(
-        &self,
-        cx: &mut Context,
-        sides: &[Option<Live>],
-        options: &Options,
-    ) -> Option<(Judged, Outcome, Outcome)> {
+    pub fn compare(&self, cx: &mut Context, sides: &[Live], options: &Options) -> Option<(Judged, Outcome, Outcome)> {
         for ((a, b), live) in self.old.iter().zip(&self.new).zip(sides) {
             let same = cx.terms.eq(a.cond, b.cond);
             let differ = cx.terms.not(same);
             let judged = match cx.possible(a.guard, &[differ]) {
-                Possible::Never => match live {
-                    None => continue,
-                    Some(live) => {
-                        let live = LiveOut::Window(live);
-                        judge(cx, a.leaves, &a.outcome, &b.outcome, &live, &vec![], vec![], options)
-                    }
-                },
+                Possible::Never => {
+                    judge(cx, a.leaves, &a.outcome, &b.outcome, &LiveOut::Window(live), &vec![], vec![], options)
+                }
                 Possible::Sometimes(m) => {
                     cx.difference = Some(cx.terms.all(&[a.guard, differ]));
                     Judged::Different(m)

@@ -57,8 +57,7 @@ impl Problem {
     pub fn prove(&self, new: &[Op], options: &bpf_prove::Options) -> bpf_prove::Verdict {
         let maps = self.map_table();
         let env = Env { maps: &maps, ..Env::empty() };
-        let sides: Vec<Option<Live>> = self.sides.iter().map(|l| Some(*l)).collect();
-        bpf_prove::along(self.kind, &env, &self.before(), &self.old, new, &sides, &self.live, None, options).0
+        bpf_prove::along(self.kind, &env, &self.before(), &self.old, new, &self.sides, &self.live, None, options).0
     }
 }
 

@@ -68,9 +68,8 @@ impl Case {
 
     fn judge(&self, new: &[Op]) -> Answer {
         let old: Vec<Op> = self.old.iter().filter(|o| !matches!(o.insn, Insn::Ja { .. })).cloned().collect();
-        let sides: Vec<Option<Live>> = self.region.sides.iter().map(|l| Some(*l)).collect();
         let (kind, options) = (ProgKind::Subprogram, Options::default());
-        match along(kind, &self.env, &self.before, &old, new, &sides, &self.region.end, None, &options).0 {
+        match along(kind, &self.env, &self.before, &old, new, &self.region.sides, &self.region.end, None, &options).0 {
             Verdict::Equal => Answer::Equal,
             Verdict::Different(d) => Answer::Different(Some(d)),
             Verdict::Unknown(_) => Answer::Unknown,

@@ -396,9 +396,7 @@ pub fn both(w: &Window, entry: &Entry, world: &mut dyn World) -> Both {
     let live = match a.left {
         None => &w.live,
         Some(i) => match w.sides.get(i) {
-            Some(Some(live)) => live,
-            // That way is another window's business.
-            Some(None) => return Both::Same,
+            Some(live) => live,
             None => return Both::Useless,
         },
     };

@@ -181,7 +181,7 @@ impl Queries {
                 let limits =
                     Limits { conflicts: 1_000, work: 400_000, recorder: Some(self.recorder), ..Limits::default() };
                 let options = Options { limits, ..Options::default() };
-                let sides: Vec<Option<Live>> = (0..jumps).map(|_| Some(some_live(&mut rng))).collect();
+                let sides: Vec<Live> = (0..jumps).map(|_| some_live(&mut rng)).collect();
                 let (kind, state, live) = (scene.kind, &scene.state, &scene.live);
                 let _ = bpf_prove::along(kind, &env, state, &old, &new, &sides, live, None, &options);
                 tally.count(if jumps > 0 { "paths" } else { "windows" }, 1);

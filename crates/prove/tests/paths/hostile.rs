@@ -299,14 +299,14 @@ fn strictness_leaves_load_and_store_alone() {
     }
     let maps = crate::common::scenes::maps();
     let env = Env { maps: &maps, callee_args: &|_| None };
-    let ask = |old: &[Op], new: &[Op], sides: &[Option<Live>], strict: bool| {
+    let ask = |old: &[Op], new: &[Op], sides: &[Live], strict: bool| {
         let options = Options { strict_shared_memory: strict, ..Options::default() };
         let live = Live::default();
         bpf_prove::along(ProgKind::Xdp, &env, &before, old, new, sides, &live, None, &options).0.is_equal()
     };
     let straight = [load.clone(), add.clone(), store.clone()];
     let path = [load, add, out.clone(), store];
-    let none = [Some(Live::default())];
+    let none = [Live::default()];
     let one = std::slice::from_ref(&atomic);
     for strict in [false, true] {
         assert_eq!(ask(&straight, one, &[], strict), !strict);

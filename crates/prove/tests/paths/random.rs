@@ -122,7 +122,7 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
         let (old, new) = (of(a), of(b));
         let jumps: Vec<Insn> = a.iter().chain(b).copied().filter(crate::changes::is_jump).collect();
         let n = a.iter().filter(|i| crate::changes::is_jump(i)).count();
-        let sides: Vec<Option<Live>> = (0..n).map(|_| (!rng.chance(6)).then(|| some_live(rng))).collect();
+        let sides: Vec<Live> = (0..n).map(|_| some_live(rng)).collect();
         let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
         let strict = rng.chance(4);
         let options = Options { limits, strict_shared_memory: strict, ..Options::default() };
@@ -160,8 +160,8 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
                 None => Some("the new side faults".to_string()),
                 Some((_, e)) if e != ends => Some(format!("left at jump {ends} and at jump {e}")),
                 Some((y, _)) => {
-                    let live = if ends == n { Some(scene.live) } else { sides[ends] };
-                    live.and_then(|l| difference(&x, &y, &l).or_else(|| misbehaviour(&x.books, &y.books)))
+                    let live = if ends == n { scene.live } else { sides[ends] };
+                    difference(&x, &y, &live).or_else(|| misbehaviour(&x.books, &y.books))
                 }
             };
             if let Some(what) = what {
