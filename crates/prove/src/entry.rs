@@ -20,7 +20,7 @@ pub fn register_regions<'a>(
     maps: &[bpf_facts::MapInfo],
     ops: impl Iterator<Item = &'a bpf_program::Op>,
 ) {
-    for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything] {
+    for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything, Region::Unknown] {
         cx.region_id(&r);
     }
     for m in maps {
@@ -59,7 +59,7 @@ impl<'a> Entry<'a> {
         }
         let zero = cx.entry_world();
         let mut state =
-            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero, lookups: Vec::new() };
+            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero, lookups: Vec::new(), recent: None };
         self.stack(cx, facts, &mut state);
         state
     }

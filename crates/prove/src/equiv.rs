@@ -13,7 +13,7 @@ use bpf_semantics::{branch, exec};
 
 use crate::blast::Model;
 use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches, VarKey};
-use crate::discipline;
+use crate::access::{self, OldAccesses};
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump, jumps, operations, put_back};
@@ -102,13 +102,14 @@ pub fn along(
     if let Err(why) = jumps_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env.maps, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
         let turns = (!sides.is_empty()).then(Turns::default);
         let mut help = Help { before, learn: false, guide: None, turns };
         let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
         let mut extra = Vec::new();
         if let (Some(x), Some(y)) = (ca, cb) {
@@ -139,46 +140,93 @@ fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Tries a proof: with a memory per region first; with one memory if provenance is unknown somewhere; and if
-/// that does not show the two equal, with repeated lookups of the old side taken for one.
+/// Tries a proof. Others write shared memory while it is made; if that does not show the two equal, once more with
+/// repeated lookups of the old side taken for one. Only then, and only where `refute` asks for it, is a difference looked
+/// for that shows where a program runs alone, as in the interpreter: with a memory per region first; with one memory if
+/// provenance is unknown somewhere.
 fn attempt<T: Settled>(
     options: &Options,
+    refute: bool,
     mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
 ) -> (Result<T, Stop>, Context) {
-    let mut one_memory = false;
-    let mut first = None;
-    loop {
+    let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool| {
         let mut cx = Context::new(options.limits).with(options.switches);
+        cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
-        cx.merge_lookups = first.is_some();
-        let result = f(&mut cx);
-        if matches!(result, Err(Stop::Provenance)) && !cx.one_memory {
-            one_memory = true;
-            continue;
+        cx.merge_lookups = merge_lookups;
+        (f(&mut cx), cx)
+    };
+    let equal = |result: &Result<T, Stop>| result.as_ref().is_ok_and(T::equal);
+    let (result, cx) = ask(true, false, false);
+    if equal(&result) {
+        return (result, cx);
+    }
+    if cx.lookups_repeated {
+        let (merged, cx) = ask(true, false, true);
+        if equal(&merged) {
+            return (merged, cx);
         }
-        let equal = result.as_ref().is_ok_and(T::equal);
-        match first {
-            None if !equal && cx.lookups_repeated => first = Some((result, cx)),
-            Some(first) if !equal => return first,
-            _ => return (result, cx),
+    }
+    if !refute || !cx.touched_shared || cx.exhausted() {
+        return (result, cx);
+    }
+    let (mut alone, mut context) = ask(false, false, false);
+    if matches!(alone, Err(Stop::Provenance)) {
+        (alone, context) = ask(false, true, false);
+    }
+    context.stats.add(cx.stats);
+    match &alone {
+        Ok(found) if found.different() => (alone, context),
+        _ => {
+            // Equal to one that runs alone is not enough.
+            let why = match result {
+                Err(stop) => stop,
+                Ok(found) => Stop::Unmodelled(found.reason()),
+            };
+            (Err(why), context)
         }
     }
 }
 
-/// Results that may say "equal".
+/// Results that may say "equal" or "different".
 trait Settled {
     fn equal(&self) -> bool;
+    fn different(&self) -> bool;
+    /// Why it is not "equal", where that is not for a difference.
+    fn reason(&self) -> String;
 }
+
+/// Why a difference that needs others to write is none that a run would show.
+const OTHERS_WRITE: &str = "what others may write meanwhile makes a difference";
 
 impl Settled for (Judged, Outcome, Outcome) {
     fn equal(&self) -> bool {
         matches!(self.0, Judged::Equal)
+    }
+
+    fn different(&self) -> bool {
+        matches!(self.0, Judged::Different(_))
+    }
+
+    fn reason(&self) -> String {
+        match &self.0 {
+            Judged::Unknown(why) => why.clone(),
+            _ => OTHERS_WRITE.into(),
+        }
     }
 }
 
 impl Settled for Result<(Relation, Moved), String> {
     fn equal(&self) -> bool {
         self.is_ok()
+    }
+
+    fn different(&self) -> bool {
+        false
+    }
+
+    fn reason(&self) -> String {
+        self.as_ref().err().cloned().unwrap_or_else(|| OTHERS_WRITE.into())
     }
 }
 
@@ -286,7 +334,7 @@ pub fn compare(
     guided: bool,
     options: &Options,
 ) -> (Result<(Relation, Moved), String>, Stats) {
-    let (result, cx) = attempt(options, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
 
@@ -359,9 +407,6 @@ fn compare_in(
         _ => (None, None),
     };
     let before_new = displaced_facts(kind, env, stretch);
-    cx.frame_private = cx.one_memory
-        && frame_stays_private(before, old, kind, env)
-        && frame_stays_private(&before_new, new, kind, env);
     let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
     let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
     register_regions(cx, env.maps, old.iter().chain(new).chain(named));
@@ -372,6 +417,7 @@ fn compare_in(
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
     // On a path: where both go its way. That they turn alike has been shown before.
@@ -528,9 +574,8 @@ fn straight(
     help: &mut Help,
 ) -> Result<(Outcome, Option<TermId>), Stop> {
     let learn = help.learn && side == Side::Old;
-    // Calls need to know whether the frame's address is still a secret.
-    let calls = ops.iter().any(is_call);
-    let mut facts = (learn || calls).then(|| help.before.clone());
+    // Calls and pointers of unknown origin need to know whether the frame's address is still a secret.
+    let mut facts = Tracked { state: help.before.clone(), at: 0, ops, kind, env };
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
         if let (Some(turns), true) = (&mut help.turns, is_jump(op)) {
@@ -540,20 +585,24 @@ fn straight(
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
-        if let Some(facts) = &facts
-            && is_call(op)
-        {
-            sym.cx.frame_secret = !facts.frame_leaked();
-            sym.cx.frame_spilled = facts.frame_pointer_spilled();
+        let may_see_frame = match frame_operand(&op.insn) {
+            Some((base, _)) => {
+                let base = sym.state.regs[base.index()];
+                matches!(sym.cx.region_of(base), None | Some(Region::Kernel))
+            }
+            None => is_call(op),
+        };
+        if may_see_frame {
+            let before = facts.before(i);
+            sym.cx.frame_secret = !before.frame_leaked();
+            sym.cx.frame_spilled = before.frame_pointer_spilled();
         }
         exec(&mut sym, op)?;
-        if let Some(facts) = &mut facts {
-            facts.step(op, (BlockId(0), i), kind, env);
-        }
+        let facts = learn.then(|| facts.before(i + 1));
         for r in op.insn.defs().iter() {
             let t = &mut sym.state.regs[r.index()];
-            *t = match &facts {
-                Some(facts) if learn => sym.cx.learn(*t, &facts.reg(r).bits()),
+            *t = match facts {
+                Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
                 _ => sym.cx.better(*t),
             };
             match (&mut help.guide, side) {
@@ -575,6 +624,29 @@ fn straight(
         out_of_frame: sym.out_of_frame,
     };
     Ok((outcome, cond))
+}
+
+/// The facts along a sequence, stepped as far as somebody asks.
+struct Tracked<'a, 'e> {
+    state: bpf_facts::State,
+    at: usize,
+    ops: &'a [Op],
+    kind: ProgKind,
+    env: &'a Env<'e>,
+}
+
+impl Tracked<'_, '_> {
+    /// Those before operation `i`, which is none that has been passed.
+    fn before(&mut self, i: usize) -> &bpf_facts::State {
+        while self.at < i {
+            let op = &self.ops[self.at];
+            if !is_jump(op) {
+                self.state.step(op, (BlockId(0), self.at), self.kind, self.env);
+            }
+            self.at += 1;
+        }
+        &self.state
+    }
 }
 
 /// The state behind `ops`, from `entry`, where the facts are `before`.
@@ -655,6 +727,10 @@ pub(crate) fn judge(
         if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit(_)) {
             continue;
         }
+        // What was done to shared memory while others write shows in the accesses, not in its contents.
+        if cx.concurrent && cx.is_shared(r) {
+            continue;
+        }
         cx.memory_differences(x, y, &relevant, &mut differ);
     }
     match cx.possible(guard, &differ) {
@@ -692,7 +768,10 @@ pub(crate) fn judge(
         }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
     }
-    match discipline::check(cx, &a.log, &b.log, options.strict_shared_memory) {
+    if !cx.concurrent {
+        return Judged::Equal;
+    }
+    match access::check(cx, &a.log, &b.log, options.strict_shared_memory) {
         Ok(()) => Judged::Equal,
         Err(why) => Judged::Unknown(why),
     }
@@ -777,12 +856,13 @@ fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdi
     let Some(before) = fa.entry(old.entry()) else {
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
         cx.frame_private = cx.one_memory && cx.frame_secret;
         register_regions(cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
         let tru = cx.terms.tru();
         let judged = judge(cx, tru, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
