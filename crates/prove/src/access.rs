@@ -268,7 +268,12 @@ fn framed(
 
 /// A byte nobody else sees: some old access touches it whenever the new one does. Fresh memory ends at some call, so
 /// there it must be in the same stretch.
-fn covered(cx: &mut Context, old: &[Access], b: &Access, by_place: &FxHashMap<Place, Vec<usize>>) -> Result<(), String> {
+fn covered(
+    cx: &mut Context,
+    old: &[Access],
+    b: &Access,
+    by_place: &FxHashMap<Place, Vec<usize>>,
+) -> Result<(), String> {
     let places = by_place.get(&(b.region, b.base, b.off)).cloned().unwrap_or_default();
     let fresh = matches!(cx.region(b.region), Region::Fresh | Region::Anything);
     let mut guards: Vec<TermId> = Vec::new();

@@ -12,8 +12,9 @@ use bpf_program::{Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use crate::context::Stats;
-use crate::equiv::{Known, Options, Proven, Question, Rewrite, Verdict};
+use crate::equiv::{Options, Verdict};
 use crate::path::is_jump;
+use crate::rewrite::{Known, Proven, Question, Rewrite};
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.
@@ -48,7 +49,7 @@ impl Cache {
         options: &Options,
     ) -> Result<(Proven, Stats), (Verdict, Stats)> {
         if !options.switches.cache || !options.switches.windows {
-            return crate::equiv::prove(f, env, known, rewrite, options);
+            return crate::rewrite::prove(f, env, known, rewrite, options);
         }
         let question = match Question::new(f, known, &rewrite) {
             Ok(q) => q.without_the_irrelevant(),

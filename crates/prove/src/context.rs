@@ -13,8 +13,8 @@ use bpf_isa::Insn;
 use bpf_program::Symbol;
 
 use crate::blast::{Answer, Blaster, Model};
-use crate::symex::WORLD_BITS;
 use crate::smt::{Query, Recorder, Status};
+use crate::symex::WORLD_BITS;
 use crate::term::{MemId, Node, TermId, Terms, VarId};
 
 /// A region of memory. Different regions never overlap.

@@ -20,7 +20,15 @@ pub fn register_regions<'a>(
     maps: &[bpf_facts::MapInfo],
     ops: impl Iterator<Item = &'a bpf_program::Op>,
 ) {
-    for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything, Region::Unknown] {
+    for r in [
+        Region::Stack,
+        Region::CtxBytes,
+        Region::Packet,
+        Region::Fresh,
+        Region::Kernel,
+        Region::Anything,
+        Region::Unknown,
+    ] {
         cx.region_id(&r);
     }
     for m in maps {
@@ -58,8 +66,15 @@ impl<'a> Entry<'a> {
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
         let zero = cx.entry_world();
-        let mut state =
-            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero, lookups: Vec::new(), recent: None };
+        let mut state = State {
+            regs,
+            mems: Vec::new(),
+            world: zero,
+            ctx_version: zero,
+            packet_version: zero,
+            lookups: Vec::new(),
+            recent: None,
+        };
         self.stack(cx, facts, &mut state);
         state
     }

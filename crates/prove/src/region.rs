@@ -12,9 +12,9 @@ use bpf_isa::RegSet;
 use bpf_program::{BlockId, Dominators, Function, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
+use crate::access::Access;
 use crate::context::{Context, Meaning, VarKey};
 use crate::equiv::has_meaning;
-use crate::access::Access;
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
 
