@@ -203,6 +203,8 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
             }
             // Found while the new side ran.
             let found: Option<Vec<usize>> = bytes.iter().map(|b| b.consumes).collect();
+            // One that comes later, perhaps only behind a jump, is none that has happened here.
+            let found = found.filter(|f| f.iter().all(|i| *i < old.len()));
             let Some(found) = found else { return Err(missing(bytes, &region)) };
             let mut accesses: Vec<u32> = found.iter().map(|i| old[*i].access).collect();
             accesses.dedup();
