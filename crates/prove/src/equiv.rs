@@ -912,7 +912,7 @@ pub fn same_graph(a: &Function, b: &Function) -> bool {
     })
 }
 
-fn same_op(a: &Op, b: &Op) -> bool {
+pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
     let links = match (&a.link, &b.link) {
         (None, None) => true,
         (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),

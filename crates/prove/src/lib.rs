@@ -18,6 +18,7 @@ pub mod path;
 mod region;
 mod replay;
 pub mod rewrite;
+pub mod shape;
 pub mod smt;
 mod standing;
 mod symex;
