@@ -5,8 +5,8 @@
 //! The verdict "equal" on a rewrite's question is what [`crate::rewrite`] makes a proven rewrite of.
 
 use bpf_facts::{Env, Facts, Live, Liveness};
-use bpf_isa::{Insn, Reg, RegSet};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_isa::{Insn, Reg, RegSet, Size};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, access_matters, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
 use crate::access::{self, OldAccesses};
@@ -97,6 +97,9 @@ pub fn along(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
+    if has_arena(env) {
+        return (Verdict::Unknown(ARENA.into()), Stats::default());
+    }
     if let Err(why) = jumps_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
@@ -247,8 +250,9 @@ fn verdict(result: Result<(Judged, Outcome, Outcome), Stop>, cx: Context) -> (Ve
 pub enum End<'t> {
     /// In the middle of things.
     Open,
-    /// At `exit`: of r0 only this many low bits count.
-    Exit(u32),
+    /// At `exit`: all 64 bits of r0 count, of a program, too. One that is tail-called from a subprogram gives them
+    /// back to that one's caller.
+    Exit,
     /// At these terminators, of which at least one is a conditional jump.
     Branches(&'t Terminator, &'t Terminator),
 }
@@ -423,7 +427,7 @@ fn compare_in(
     let guard = along.unwrap_or_else(|| cx.terms.tru());
     let mut moved = Moved::new();
     let live_out = match end {
-        End::Exit(bits) => LiveOut::Exit(bits),
+        End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
     };
     let judged = loop {
@@ -665,8 +669,8 @@ pub(crate) enum LiveOut<'a> {
     Window(&'a Live),
     /// The same after a part of two functions that are compared as wholes.
     Block(&'a Live),
-    /// A function's exit: the low bits of r0.
-    Exit(u32),
+    /// A function's exit: r0.
+    Exit,
 }
 
 /// Compares what the two sides did where they come under the condition `guard`.
@@ -699,11 +703,7 @@ pub(crate) fn judge(
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
         }
-        LiveOut::Exit(bits) => {
-            let (x, y) = (a.exit.regs[0], b.exit.regs[0]);
-            let (x, y) = (cx.terms.extract(x, 0, *bits), cx.terms.extract(y, 0, *bits));
-            push_difference(cx, x, y, &mut differ);
-        }
+        LiveOut::Exit => push_difference(cx, a.exit.regs[0], b.exit.regs[0], &mut differ),
     }
     push_difference(cx, a.exit.world, b.exit.world, &mut differ);
     push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
@@ -718,11 +718,11 @@ pub(crate) fn judge(
             }
             match live {
                 LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
-                LiveOut::Exit(_) => false,
+                LiveOut::Exit => false,
             }
         };
         // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
-        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit(_)) {
+        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit) {
             continue;
         }
         // What was done to shared memory while others write shows in the accesses, not in its contents.
@@ -795,6 +795,12 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if !all(old) || !all(new) {
         return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
     }
+    if has_arena(env) {
+        return (Verdict::Unknown(ARENA.into()), Stats::default());
+    }
+    if !keeps_context_reads(old, new, env) {
+        return (Verdict::Unknown(OTHER_CONTEXT_READS.into()), Stats::default());
+    }
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
     }
@@ -812,6 +818,45 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
+}
+
+/// Why nothing is said of a program with an arena.
+const ARENA: &str = "pointers may be to an arena";
+
+/// Why a function without some read of the context is not the same.
+const OTHER_CONTEXT_READS: &str = "a read of the context by which the kernel translates others is not in both";
+
+/// Whether both functions, or neither, have a read of the context that changes the meaning of other accesses by being
+/// there ([`access_matters`]), wherever it stands and whether or not it is reached.
+pub fn keeps_context_reads(old: &Function, new: &Function, env: &Env) -> bool {
+    has_context_read(old, env) == has_context_read(new, env)
+}
+
+fn has_context_read(f: &Function, env: &Env) -> bool {
+    let loads = |op: &Op| matches!(op.insn, Insn::Load { size: Size::B, .. });
+    if !f.layout.iter().flat_map(|b| &f.block(*b).ops).any(loads) {
+        return false;
+    }
+    let facts = Facts::of(f, env);
+    f.layout.iter().any(|b| {
+        f.block(*b).ops.iter().zip(facts.states(f, *b)).any(|(op, s)| {
+            let Insn::Load { size: size @ Size::B, base, off, .. } = op.insn else { return false };
+            let v = s.reg(base);
+            match (v.region(), v.num.as_signed_const()) {
+                (Some(bpf_facts::Region::Ctx), Some(at)) => {
+                    access_matters(f.kind, at.wrapping_add(off.into()), size.bytes())
+                }
+                // A context that came as an argument.
+                (None, _) => ProgKind::ALL.iter().any(|k| access_matters(*k, off.into(), size.bytes())),
+                _ => false,
+            }
+        })
+    })
+}
+
+/// Whether pointers may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
+fn has_arena(env: &Env) -> bool {
+    env.maps.iter().any(|m| m.map_type == Some(bpf_platform::maps::ARENA))
 }
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.
@@ -863,7 +908,7 @@ pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options
         cx.old_accesses = Some(OldAccesses::new(&a.log));
         let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
         let tru = cx.terms.tru();
-        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
+        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit, &vec![], vec![], options);
         Ok((judged, a, b))
     });
     verdict(result, cx)

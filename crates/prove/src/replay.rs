@@ -82,12 +82,11 @@ fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &F
     let a = run(cx, &model, env, old, &mut recording, None);
     let mut replayed = Recording::default();
     let b = run(cx, &model, env, new, &mut replayed, Some(&recording));
-    let bits = old.kind.return_bits();
-    let found = compare(&a, &b, &recording, &replayed, bits, &places)?;
+    let found = compare(&a, &b, &recording, &replayed, &places)?;
     let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| match r {
         Ok(r0) => {
             let state = state.as_ref().map_or_else(String::new, |s| format!(", {s}"));
-            format!("returns {:#x} after {} call(s){state}", low(*r0, bits), rec.calls.len())
+            format!("returns {r0:#x} after {} call(s){state}", rec.calls.len())
         }
         Err(f) if rec.diverged.is_some() => format!("takes another way ({f})"),
         Err(f) => format!("fails: {f}"),
@@ -734,7 +733,6 @@ fn compare(
     b: &Result<u64, Fault>,
     old: &Recording,
     new: &Recording,
-    bits: u32,
     places: &Places,
 ) -> Option<Found> {
     // The old program runs to its end on every input, or the world was not good enough for it.
@@ -778,8 +776,7 @@ fn compare(
             });
         }
     }
-    let (p, q) = (low(*x, bits), low(*y, bits));
-    (p != q).then(|| Found::new(format!("the result is {p:#x}, and {q:#x} in the new one")))
+    (x != y).then(|| Found::new(format!("the result is {x:#x}, and {y:#x} in the new one")))
 }
 
 /// The input in words, as far as the old function looked at it.
