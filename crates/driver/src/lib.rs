@@ -3,6 +3,7 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod arguments;
 mod candidate;
 pub mod difftest;
 mod gate;

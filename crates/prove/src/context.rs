@@ -22,6 +22,8 @@ use crate::term::{MemId, Node, TermId, Terms, VarId};
 pub enum Region {
     /// The frame of the function itself.
     Stack,
+    /// The frames of callers.
+    CallerFrame,
     /// The program's context, as fields.
     Ctx,
     /// Bytes of the context that behave as memory.
@@ -319,6 +321,8 @@ pub struct Context {
     pub concurrent: bool,
     /// While others write: the old side's accesses, for the new side to consume.
     pub old_accesses: Option<crate::access::OldAccesses>,
+    /// Registers where the old side starts.
+    pub entry: Option<[TermId; 11]>,
     /// Some access was to memory that others may write.
     pub touched_shared: bool,
     /// Numbers given to reads and writes of the old side.
@@ -370,6 +374,7 @@ impl Context {
             samples: [0, 1, 2].map(Sample::new),
             concurrent: true,
             old_accesses: None,
+            entry: None,
             touched_shared: false,
             reads: 0,
             one_memory: false,

@@ -25,6 +25,7 @@ pub fn register_regions<'a>(
         Region::CtxBytes,
         Region::Packet,
         Region::Fresh,
+        Region::CallerFrame,
         Region::Kernel,
         Region::Anything,
         Region::Unknown,
@@ -65,6 +66,7 @@ impl<'a> Entry<'a> {
             let key = VarKey::EntryReg(r.index() as u8);
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
+        cx.entry = Some(regs);
         let zero = cx.entry_world();
         let mut state = State {
             regs,
@@ -198,6 +200,7 @@ impl<'a> Entry<'a> {
             FactRegion::MapPtr { map } => Region::Map(name(map)?),
             FactRegion::Data { section } => Region::Data(section.clone()),
             FactRegion::Mem => Region::Fresh,
+            FactRegion::CallerFrame => Region::CallerFrame,
             // Kernel objects and values of maps that have no name here: they may be anything but the frame.
             FactRegion::Kernel | FactRegion::Func => return None,
         })

@@ -9,7 +9,7 @@
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_platform::helpers::Helper;
-use bpf_program::{FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
@@ -347,12 +347,13 @@ fn run(
             }
         }
     }
-    let value = |k: &VarKey| cx.lookup(k).map(|t| model.eval(&cx.terms, t));
-    if f.kind == ProgKind::Subprogram {
-        for n in 1..=5u8 {
-            if let Some(r) = Reg::new(n) {
-                cpu.set(r, value(&VarKey::EntryReg(n)).unwrap_or(0));
-            }
+    if f.kind == ProgKind::Subprogram || f.arguments.is_some() {
+        for r in (1..=5u8).filter_map(Reg::new) {
+            let known = cx.entry.map(|entry| model.eval(&cx.terms, entry[r.index()]));
+            cpu.set(r, known.unwrap_or(0));
+        }
+        if f.arguments.as_ref().is_some_and(|a| a[0] == Argument::Context) {
+            cpu.set(Reg::R1, CTX);
         }
     } else {
         cpu.set(Reg::R1, CTX);

@@ -559,6 +559,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => true,
                 Region::Kernel => true,
                 Region::Fresh => false,
+                Region::CallerFrame => true,
                 Region::Anything | Region::Unknown => true,
                 Region::Stack => lose_stack,
                 Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
