@@ -1,14 +1,15 @@
 //! One function on its way: what it was, what was done to it, what it is now.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, lower, slot_count};
-use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, Verdict};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step};
 use rustc_hash::FxHashSet;
 
 use crate::DriverError;
+use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
 use crate::report::FunctionReport;
 use crate::unit::Unit;
 
@@ -24,6 +25,8 @@ pub(crate) struct Candidate {
     pub(crate) body: Option<Vec<NewInsn>>,
     pub(crate) report: FunctionReport,
     pub(crate) timed_out: bool,
+    /// Whether what it is now has been proven, or tried to, as a whole.
+    judged: bool,
 }
 
 impl Candidate {
@@ -44,13 +47,14 @@ impl Candidate {
             kernel_before: None,
             kernel_after: None,
             untouched: None,
+            refuted: None,
             seconds: 0.0,
             listing_before: listing.clone(),
             listing_after: listing,
         };
         let banned = FxHashSet::default();
         let derivation = unit.graphs[id].as_ref().ok().cloned().map(Derivation::new);
-        Candidate { id, derivation, banned, body: None, report, timed_out: false }
+        Candidate { id, derivation, banned, body: None, report, timed_out: false, judged: false }
     }
 
     /// The graph as it is now.
@@ -75,7 +79,7 @@ impl Candidate {
             let mut engine = Engine::new(settings, &self.banned);
             engine.run(&mut session);
             self.report.proofs += engine.tally.proofs;
-            self.report.refused += engine.tally.refused;
+            self.report.refused += engine.tally.refused + engine.tally.shapes_refused;
             self.report.sat_calls += engine.tally.sat_calls;
             self.timed_out |= engine.tally.timed_out;
             self.derivation = Some(session.finish());
@@ -87,6 +91,7 @@ impl Candidate {
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
     pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
         self.unchanged();
+        self.judged = false;
         self.report.rewrites.clear();
         let (Some(f), Ok(original)) = (self.function(), &unit.graphs[self.id]) else { return };
         let before = self.report.slots_before;
@@ -136,22 +141,43 @@ impl Candidate {
         self.report.untouched = Some(why.into());
     }
 
-    /// Has the whole function proven once more, independently of the facts the single rewrites relied on; until
-    /// `end` at the latest.
-    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, end: Instant) {
+    /// Has what is to be written proven as a whole function, independently of the facts the single rewrites relied on.
+    /// If it is wrong, the function is what it was. Not asked again until something changes.
+    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, budget: &Budget, seed: u64) {
+        if std::mem::replace(&mut self.judged, true) {
+            return;
+        }
         let (Some(f), Ok(original), true) = (self.function(), &unit.graphs[self.id], self.body.is_some()) else {
+            self.report.whole = "equal".into();
             return;
         };
-        // Every rewrite is proven already: this may not cost more than the work itself did.
-        let deadline = Instant::now().checked_add(Duration::from_secs(1)).map(|d| d.min(end));
-        let limits = Limits { deadline, recorder: settings.limits.recorder, ..Limits::default() };
+        let limits =
+            Limits { deadline: Some(budget.deadline()), recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
         let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
-        self.report.whole = match unit.with_env(|env| bpf_prove::functions(original, f, env, &options).0) {
-            Verdict::Equal => "equal".into(),
-            Verdict::Unknown(why) => format!("unknown: {why}"),
-            Verdict::Different(_) => "unknown: the whole-function formula has a candidate difference".into(),
-        };
+        match unit.with_env(|env| opinion(original, f, env, &options)) {
+            Opinion::Equal => self.report.whole = "equal".into(),
+            // The steps lead from the original to this: a derivation has no others.
+            Opinion::Unknown(why) => self.report.whole = format!("unknown: {why}; every step proven"),
+            Opinion::Different(explanation) => {
+                let refutation = Refutation {
+                    explanation,
+                    steps: self.steps().iter().map(|s| s.rewrite().map_or("shape", |r| r.by).to_owned()).collect(),
+                    seed,
+                    listing_original: self.report.listing_before.clone(),
+                    listing_refused: listing_of(f),
+                };
+                self.refuse(unit, settings, refutation);
+            }
+        }
+    }
+
+    /// The function stays as it was: what was made of it is wrong.
+    fn refuse(&mut self, unit: &Unit, settings: &Settings, refutation: Refutation) {
+        self.revert(unit, settings, "what was made of it is wrong, please report it");
+        self.judged = true;
+        self.report.whole = "equal".into();
+        self.report.refuted = Some(refutation);
     }
 
     /// Puts the body (or the original) into the object.
