@@ -7,6 +7,7 @@ mod arguments;
 mod candidate;
 pub mod difftest;
 mod gate;
+mod opinion;
 mod optimize;
 mod places;
 mod pool;
@@ -19,6 +20,7 @@ mod unit;
 mod variants;
 mod verify;
 
+pub use opinion::Refutation;
 pub use queries::QueryFolder;
 pub use report::{
     FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,

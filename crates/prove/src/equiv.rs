@@ -97,9 +97,6 @@ pub fn along(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
-    if has_arena(env) {
-        return (Verdict::Unknown(ARENA.into()), Stats::default());
-    }
     if let Err(why) = jumps_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
@@ -795,7 +792,7 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if !all(old) || !all(new) {
         return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
     }
-    if has_arena(env) {
+    if may_use_arena(old, env) || may_use_arena(new, env) {
         return (Verdict::Unknown(ARENA.into()), Stats::default());
     }
     if !keeps_context_reads(old, new, env) {
@@ -820,23 +817,26 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     (verdict, stats)
 }
 
-/// Why nothing is said of a program with an arena.
-const ARENA: &str = "pointers may be to an arena";
-
 /// Why a function without some read of the context is not the same.
 const OTHER_CONTEXT_READS: &str = "a read of the context by which the kernel translates others is not in both";
 
 /// Whether both functions, or neither, have a read of the context that changes the meaning of other accesses by being
 /// there ([`access_matters`]), wherever it stands and whether or not it is reached.
 pub fn keeps_context_reads(old: &Function, new: &Function, env: &Env) -> bool {
-    has_context_read(old, env) == has_context_read(new, env)
+    let (a, b) = (narrow_loads(old), narrow_loads(new));
+    a == b || has_context_read(old, env) == has_context_read(new, env)
+}
+
+/// The loads of a function that could be such reads, where its context has any.
+fn narrow_loads(f: &Function) -> Vec<Insn> {
+    let context = matches!(f.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
+    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops).map(|op| op.insn);
+    let mut loads: Vec<Insn> = ops.filter(|i| context && matches!(i, Insn::Load { size: Size::B, .. })).collect();
+    loads.sort_unstable_by_key(|i| i.to_string());
+    loads
 }
 
 fn has_context_read(f: &Function, env: &Env) -> bool {
-    let loads = |op: &Op| matches!(op.insn, Insn::Load { size: Size::B, .. });
-    if !f.layout.iter().flat_map(|b| &f.block(*b).ops).any(loads) {
-        return false;
-    }
     let facts = Facts::of(f, env);
     f.layout.iter().any(|b| {
         f.block(*b).ops.iter().zip(facts.states(f, *b)).any(|(op, s)| {
@@ -854,9 +854,29 @@ fn has_context_read(f: &Function, env: &Env) -> bool {
     })
 }
 
-/// Whether pointers may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
-fn has_arena(env: &Env) -> bool {
-    env.maps.iter().any(|m| m.map_type == Some(bpf_platform::maps::ARENA))
+/// Why nothing is said of what may work on an arena.
+pub(crate) const ARENA: &str = "pointers may be to an arena";
+
+/// Whether pointers of `f` may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
+/// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
+/// a subprogram, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
+pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
+    let arena = Some(bpf_platform::maps::ARENA);
+    // By name: the map table may be the other object's.
+    let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
+    let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    let handed_in = f.kind == ProgKind::Subprogram
+        && f.arguments.as_ref().is_none_or(|a| a.contains(&bpf_program::Argument::Unknown));
+    let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::AddrSpaceCast { .. }, _) => true,
+        (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
+        // Where LLVM puts variables of that address space.
+        (_, Some(bpf_program::Symbol::Data { section, .. })) => section.starts_with(".addr_space"),
+        (Insn::Call(bpf_isa::Call::Helper(_)), None) => false,
+        (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
+        _ => false,
+    };
+    (any_map && handed_in) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.

@@ -1,7 +1,7 @@
-//! Proposed changes, and proven ones.
+//! Proposed changes, and the questions they ask.
 //!
-//! A [`Rewrite`] is a plain value that anybody may make. Only this module makes a [`Proven`] one of it, after the
-//! judge ([`crate::equiv`]) has said "equal" to the question that the rewrite asks; and only a proven one can be applied.
+//! A [`Rewrite`] is a plain value that anybody may make; under what is [`Known`] it asks a question of the judge
+//! ([`crate::equiv`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
 
 use std::borrow::Cow;
 
@@ -33,37 +33,22 @@ pub struct Rewrite {
     pub by: &'static str,
 }
 
-/// A rewrite the prover has shown equal: nothing but [`prove`] and [`crate::Cache::prove`] makes one.
-#[derive(Clone, Debug)]
-pub struct Proven(Rewrite);
-
-impl Proven {
-    /// A rewrite whose question has been answered with "equal".
-    pub(crate) fn of(rewrite: Rewrite) -> Proven {
-        Proven(rewrite)
+/// Makes the change. It must be one of this function ([`subject`]).
+pub(crate) fn carry_out(rewrite: &Rewrite, f: &mut Function) {
+    let Rewrite { block, path, start, end, with, term, .. } = rewrite;
+    if path.is_empty() {
+        f.block_mut(*block).ops.splice(*start..*end, with.iter().cloned());
+    } else if let Some(mut ops) = operations(f, *block, path) {
+        ops.splice(*start..*end, with.iter().cloned());
+        put_back(f, *block, path, ops);
     }
-
-    /// The rewrite.
-    pub fn rewrite(&self) -> &Rewrite {
-        &self.0
-    }
-
-    /// Carries it out in the function it was proven for, which must not have changed since.
-    pub fn apply(self, f: &mut Function) {
-        let Rewrite { block, path, start, end, with, term, .. } = self.0;
-        if path.is_empty() {
-            f.block_mut(block).ops.splice(start..end, with);
-        } else if let Some(mut ops) = operations(f, block, &path) {
-            ops.splice(start..end, with);
-            put_back(f, block, &path, ops);
-        }
-        if let Some(t) = term {
-            f.block_mut(path.last().copied().unwrap_or(block)).term = t;
-        }
+    if let Some(t) = term {
+        f.block_mut(path.last().copied().unwrap_or(*block)).term = t.clone();
     }
 }
 
-/// What is known about the block being rewritten. Sound for the block as it is now.
+/// What the judge is to assume about the block being rewritten. Anybody may fill it, so what follows from it is a
+/// verdict, and nothing that could be applied: that needs [`crate::Points`] of a session.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// States before each operation and before the terminator.
@@ -74,49 +59,37 @@ pub struct Known<'a> {
     pub sides: &'a [Live],
 }
 
-/// Tries to prove `rewrite` in `f`.
+/// Asks the judge about `rewrite` in `f`, should `known` be true.
 ///
 /// # Errors
 /// The verdict that is not [`Verdict::Equal`].
-pub fn prove(
+pub fn ask(
     f: &Function,
     env: &Env,
     known: &Known,
-    rewrite: Rewrite,
+    rewrite: &Rewrite,
     options: &Options,
-) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    if !options.switches.windows {
-        return prove_whole(f, env, rewrite, options);
-    }
-    let question = match Question::new(f, known, &rewrite) {
-        Ok(q) => q,
-        Err(why) => return Err((Verdict::Unknown(why.into()), Stats::default())),
+) -> Result<Stats, (Verdict, Stats)> {
+    let (verdict, stats) = match options.switches.windows {
+        false => ask_whole(f, env, rewrite, options),
+        true => match Question::new(f, known, rewrite) {
+            Ok(question) => question.ask(f.kind, env, options),
+            Err(why) => (Verdict::Unknown(why.into()), Stats::default()),
+        },
     };
-    match question.ask(f.kind, env, options) {
-        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
-        other => Err(other),
-    }
+    if verdict.is_equal() { Ok(stats) } else { Err((verdict, stats)) }
 }
 
-/// Proves a change as one of the whole function.
-fn prove_whole(
-    f: &Function,
-    env: &Env,
-    rewrite: Rewrite,
-    options: &Options,
-) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    if let Err(why) = subject(f, &rewrite) {
-        return Err((Verdict::Unknown(why.into()), Stats::default()));
+/// Asks about a change as one of the whole function.
+fn ask_whole(f: &Function, env: &Env, rewrite: &Rewrite, options: &Options) -> (Verdict, Stats) {
+    if let Err(why) = subject(f, rewrite) {
+        return (Verdict::Unknown(why.into()), Stats::default());
     }
     let mut changed = f.clone();
-    Proven(rewrite.clone()).apply(&mut changed);
+    carry_out(rewrite, &mut changed);
     let ops: usize = f.blocks.iter().map(|b| b.ops.len()).sum();
     let small = ops <= WHOLE_LIMIT && !reverse_postorder(f).1;
-    let asked = if small { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) };
-    match asked {
-        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
-        other => Err(other),
-    }
+    if small { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) }
 }
 
 /// The operations of the block or the path that a rewrite is about; or why it is about none.
