@@ -307,6 +307,11 @@ impl Btf {
         Some(FuncProto { returns: self.value(proto.size_or_type), params })
     }
 
+    /// Whether a FUNC type has global linkage (`BTF_FUNC_GLOBAL`).
+    pub fn is_global(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|t| t.kind == FUNC && t.vlen == 1)
+    }
+
     /// The number of the FUNC type of this name, if there is exactly one.
     pub fn func_named(&self, name: &str) -> Option<u32> {
         let mut found = (1..self.types.len() as u32)

@@ -163,6 +163,15 @@ impl Object {
         btf.func_proto(by_record.or_else(|| btf.func_named(&function.name))?)
     }
 
+    /// The signature against which the kernel verifies `f` alone, if it does: its func_info names a FUNC type with global
+    /// linkage (`btf_prepare_func_args` in kernel/bpf/btf.c).
+    pub fn global_signature(&self, f: FuncId) -> Option<FuncProto> {
+        let function = self.functions().get(f.0).filter(|f| f.kind == crate::FuncKind::Global)?;
+        let btf = self.btf.as_ref()?;
+        let record = self.records(FUNC_INFO, function).find(|r| r.slot() == function.start)?;
+        btf.is_global(record.word(1)).then(|| btf.func_proto(record.word(1)))?
+    }
+
     /// Source file, line and column of an instruction of the input, if BTF.ext has them.
     #[must_use]
     pub fn line_of(&self, f: FuncId, slot: usize) -> Option<(String, u32, u32)> {

@@ -865,8 +865,9 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     // By name: the map table may be the other object's.
     let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
     let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    let read = (env.callee_args)(&f.name).unwrap_or(5);
     let handed_in = f.kind == ProgKind::Subprogram
-        && f.arguments.as_ref().is_none_or(|a| a.contains(&bpf_program::Argument::Unknown));
+        && f.arguments.as_ref().is_none_or(|a| a.iter().take(read).any(|a| *a == bpf_program::Argument::Unknown));
     let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::AddrSpaceCast { .. }, _) => true,
         (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),

@@ -1063,7 +1063,8 @@ impl Machine for Sym<'_, '_> {
                 return Ok(self.cx.terms.add_const(base, *offset));
             }
             Symbol::Func { .. } => Meaning::Scalar,
-            Symbol::Extern { .. } => Meaning::Unknown,
+            // A kernel variable, a function or a kconfig value; never the context.
+            Symbol::Extern { .. } => Meaning::Pointer(Region::Kernel),
             Symbol::Core { .. } => Meaning::Scalar,
         };
         // The name decides, not the place in the map table, which two objects need not share.
