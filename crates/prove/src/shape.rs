@@ -10,7 +10,7 @@
 //! loader patches into it; the condition of a jump; `exit`; running on forever without doing anything) and successors
 //! in the same classes, found by Hopcroft's algorithm in O(n log n). A conditional jump whose two successors are
 //! in one class asks about nothing; it is then taken for a `goto`, and the partition is computed anew, until there is
-//! no such jump. A cycle without an operation or a question is divergence, a label of its own: it may be neither made
+//! no such jump. (Jumps about nothing that can only be seen to be so all at once, around a loop, are not found.) A cycle without an operation or a question is divergence, a label of its own: it may be neither made
 //! nor removed.
 //!
 //! It promises that every run of one graph is a run of the other, in the same order, forever if need be. It knows
@@ -250,21 +250,34 @@ impl<'f> Automaton<'f> {
     /// Whether two points are.
     fn bisimilar(mut self, mut entries: [Point; 2]) -> bool {
         loop {
+            // Questions with one and the same successor first: where those go that lead to different copies, a graph
+            // whose copies have been shared already may no longer be like the one whose copies have not.
+            let gotos = self.idle_questions(|a, b| a == b);
+            if !gotos.is_empty() {
+                entries = entries.map(|e| destination(&gotos, e));
+                self.skip(&gotos);
+                continue;
+            }
             let class = self.coarsest_partition();
             if class[entries[0]] == class[entries[1]] {
                 return true;
             }
-            let asks_nothing = |p: &Point| {
-                matches!(self.labels[*p], Label::Branch(..)) && class[self.next[*p][0]] == class[self.next[*p][1]]
-            };
-            let gotos: FxHashMap<Point, Point> =
-                (0..self.labels.len()).filter(asks_nothing).map(|p| (p, self.next[p][0])).collect();
+            let gotos = self.idle_questions(|a, b| class[a] == class[b]);
             if gotos.is_empty() {
                 return false;
             }
             entries = entries.map(|e| destination(&gotos, e));
             self.skip(&gotos);
         }
+    }
+
+    /// The conditional jumps whose successors are the same, with one of them.
+    fn idle_questions(&self, same: impl Fn(Point, Point) -> bool) -> FxHashMap<Point, Point> {
+        let idle = |p: &Point| {
+            let [taken, fall] = self.next[*p];
+            matches!(self.labels[*p], Label::Branch(..)) && same(taken, fall)
+        };
+        (0..self.labels.len()).filter(idle).map(|p| (p, self.next[p][0])).collect()
     }
 
     /// The class of each point in the coarsest partition in which points of a class have the same label and their

@@ -313,3 +313,15 @@ fn operations_keep_their_order_and_their_operands() {
     other.kind = ProgKind::Skb;
     assert_eq!(same_behaviour(&one("r0 = 1"), &other), Err(ShapeDifference::Kind));
 }
+
+#[test]
+fn a_question_about_nothing_behind_another() {
+    let old = graph(vec![
+        ("r2 = 1", goto(3)),
+        ("", branch(1, 3, 3)),
+        ("r2 = 0", branch(0, 1, 3)),
+        ("r2 = 0", branch(0, 2, 3)),
+    ]);
+    let new = graph(vec![("r2 = 1", goto(2)), ("r2 = 0", goto(2)), ("r2 = 0", branch(0, 1, 2))]);
+    same(&old, &new);
+}
