@@ -46,11 +46,12 @@ fn sort(o: &Object, index: usize, s: &Section) -> Sort {
 
 /// Compares all sections.
 pub(super) fn compare(a: &Object, b: &Object, m: &Matching, out: &mut Findings) {
+    let (mut only_first, mut only_second) = (Vec::new(), Vec::new());
     for (i, s) in a.elf.sections.iter().enumerate() {
         let partner = m.sections.get(i).copied().flatten();
         let here = sort(a, i, s);
         let Some((j, t)) = partner.and_then(|j| Some((j, b.elf.sections.get(j)?))) else {
-            alone(s, &here, "first", out);
+            alone(s, &here, "first", &mut only_first, out);
             continue;
         };
         let place = in_section(s);
@@ -77,19 +78,23 @@ pub(super) fn compare(a: &Object, b: &Object, m: &Matching, out: &mut Findings) 
     }
     for (j, t) in b.elf.sections.iter().enumerate() {
         if m.sections_back.get(j).copied().flatten().is_none() {
-            alone(t, &sort(b, j, t), "second", out);
+            alone(t, &sort(b, j, t), "second", &mut only_second, out);
+        }
+    }
+    for (names, which) in [(only_first, "first"), (only_second, "second")] {
+        if !names.is_empty() {
+            out.note(format!("sections {}", names.join(", ")), format!("only the {which} object has them"));
         }
     }
     maps(a, b, m, out);
 }
 
-fn alone(s: &Section, sort: &Sort, which: &str, out: &mut Findings) {
-    let what = format!("only the {which} object has it");
+fn alone<'a>(s: &'a Section, sort: &Sort, which: &str, ignored: &mut Vec<&'a str>, out: &mut Findings) {
     match sort {
         // Missing functions, symbols and types are said where those are compared.
         Sort::Meaning | Sort::Code => {}
-        Sort::Ignored => out.note(in_section(s), what),
-        Sort::Data | Sort::Maps => out.different(in_section(s), what),
+        Sort::Ignored => ignored.push(&s.identity),
+        Sort::Data | Sort::Maps => out.different(in_section(s), format!("only the {which} object has it")),
     }
 }
 

@@ -6,7 +6,7 @@
 //! compared structurally. Promise: two records with the same question get the same answer on every kernel.
 
 use super::types::{Types, enumerator, kind_name, member_place};
-use crate::btf::{ARRAY, ENUM, ENUM64, FLOAT, INT, STRUCT, UNION};
+use crate::btf::{ARRAY, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION};
 use crate::functions::CoreReloc;
 use std::fmt::Write;
 
@@ -50,7 +50,17 @@ pub(super) fn question(types: &Types, record: &CoreReloc) -> Result<Question, St
             if path()? != [0] {
                 return Err(format!("access string `{}` on a record about a whole type", record.access));
             }
-            Ok(Question { text: format!("{} of {root_text}", what_is_asked(record.kind)), whole: Some(record.type_id) })
+            let mut text = format!("{} of {root_text}", what_is_asked(record.kind));
+            let (_, plain) = types.btf.and_then(|b| b.plain(record.type_id)).ok_or("the root type leads nowhere")?;
+            let _ = write!(text, " ({})", kind_name(plain.kind));
+            if record.kind == TYPE_SIZE {
+                let _ = write!(text, ", {} bytes here", plain.size_or_type);
+            }
+            // Kind and name are all that libbpf compares of these (`__bpf_core_types_are_compat`), unless asked to
+            // match them; pointers, arrays and signatures it follows. What the own number is asked for, is unknown.
+            let by_name = matches!(plain.kind, INT | STRUCT | UNION | ENUM | ENUM64 | FWD)
+                && !matches!(record.kind, TYPE_ID_LOCAL | TYPE_MATCHES);
+            Ok(Question { text, whole: (!by_name).then_some(record.type_id) })
         }
         ENUMVAL_EXISTS | ENUMVAL_VALUE => {
             let (plain, btf) = types.btf.and_then(|b| Some((b.plain(record.type_id)?.1, b))).ok_or("no enum")?;
