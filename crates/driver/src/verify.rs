@@ -111,6 +111,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options) -> FunctionVerdi
             };
         }
     };
+    if let Some(reason) = names.comparison.unreadable_records(i, j) {
+        return FunctionVerdict::Unknown { reason: format!("a CO-RE record cannot be read: {reason}") };
+    }
     let deadline = Instant::now().checked_add(options.time_limit);
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };

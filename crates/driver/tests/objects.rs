@@ -144,13 +144,13 @@ fn finding_11_root_type_kind_and_enumerator_of_a_record() {
         core_record(ext, "kprobe/f", 0)[1] = Word::Type(other);
     });
     other_btf(&["reads_task", "CO-RE"], |_, ext| core_record(ext, "kprobe/f", 0)[3] = Word::Number(2));
-    other_btf(&["value `BUSY`"], |btf, _| {
+    other_btf(&["value of enum state", "value `BUS"], |btf, _| {
         let state = btf.find(6, "state");
         let at = btf.member(state, "BUSY");
         btf.types[state].body[at] = Word::Text("BUSIER".into());
     });
     // Existence of a whole type.
-    other_btf(&["existence of struct value"], |btf, _| {
+    other_btf(&["existence of struct val"], |btf, _| {
         let value = btf.find(STRUCT, "value");
         btf.types[value].name = "valeur".into();
     });
@@ -477,8 +477,15 @@ fn types_of_a_kind_nobody_knows_are_not_equal() {
 
 #[test]
 fn a_type_that_is_not_there_is_unknown() {
-    unknown(DECLARATIONS, "cannot be read", |elf| {
-        // An entry of `.maps` gets a number past the last type.
+    for name in ["total", "kernel_variable", "mine", "flows"] {
+        unknown(DECLARATIONS, name, |elf| {
+            elf.change_btf(|btf, _| {
+                let var = btf.find(VAR, name);
+                btf.types[var].size_or_type = Word::Number(0xffff);
+            });
+        });
+    }
+    different(DECLARATIONS, &["inner_a"], |elf| {
         let entry = elf.relocs(".rel.BTF").iter().find(|r| r.symbol == elf.symbol("inner_a")).unwrap().offset as usize;
         elf.section(".BTF").data[entry - 4..entry].copy_from_slice(&0xffff_u32.to_le_bytes());
     });

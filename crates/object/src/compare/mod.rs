@@ -178,6 +178,18 @@ impl<'a> Comparison<'a> {
         code::same(self.a, i, self.b, j, m) && records(Side::First, self.a, i) == records(Side::Second, self.b, j)
     }
 
+    /// What cannot be read of the CO-RE records of a pair of functions, if that is anything that is not the same on both
+    /// sides. No verdict about such functions can be trusted.
+    #[must_use]
+    pub fn unreadable_records(&self, i: FuncId, j: FuncId) -> Option<String> {
+        let numbers = |side: Side, o: &Object, f: FuncId| -> BTreeSet<Option<usize>> {
+            let number = |r: &CoreReloc| self.core_question(side, r.kind, r.type_id, &r.access);
+            o.core_relocs(f).iter().map(number).collect()
+        };
+        let (first, second) = (numbers(Side::First, self.a, i), numbers(Side::Second, self.b, j));
+        first.symmetric_difference(&second).find_map(|n| self.asked.get((*n)?)?.question.as_ref().err().cloned())
+    }
+
     /// Compares everything but the bodies of functions; what is said of single functions only for those `wanted`.
     #[must_use]
     pub fn findings(&mut self, m: &Matching, wanted: &dyn Fn(&str) -> bool) -> Findings {
@@ -221,6 +233,10 @@ impl<'a> Comparison<'a> {
 
     /// The second function may ask less than the first (instructions go), never something else.
     fn core_records(&self, i: FuncId, j: FuncId, place: &str, out: &mut Findings) {
+        if let Some(why) = self.unreadable_records(i, j) {
+            out.unknown(format!("{place}, CO-RE records"), why);
+            return;
+        }
         let first: BTreeSet<usize> = self
             .a
             .core_relocs(i)
@@ -232,24 +248,16 @@ impl<'a> Comparison<'a> {
             if number.is_some_and(|n| first.contains(&n)) {
                 continue;
             }
-            let asked = number.and_then(|n| self.asked.get(n)).map(|asked| &asked.question);
-            let place = format!("{place}, CO-RE record of slot {}", r.slot);
-            match asked {
-                Some(Ok(q)) => {
-                    let mut what =
-                        format!("it asks for the {}, which nothing in the first object's function does", q.text);
-                    // What stood there before, if it is that simple.
-                    if let [was] = self.a.core_relocs(i)
-                        && let Some(n) = self.core_question(Side::First, was.kind, was.type_id, &was.access)
-                        && let Some(Asked { question: Ok(q), .. }) = self.asked.get(n)
-                    {
-                        what = format!("{what}: that asks for the {}", q.text);
-                    }
-                    out.different(place, what);
-                }
-                Some(Err(why)) => out.unknown(place, why.clone()),
-                None => out.unknown(place, "it was not read".into()),
+            let Some(Asked { question: Ok(q), .. }) = number.and_then(|n| self.asked.get(n)) else { continue };
+            let mut what = format!("it asks for the {}, which nothing in the first object's function does", q.text);
+            // What stood there before, if it is that simple.
+            if let [was] = self.a.core_relocs(i)
+                && let Some(n) = self.core_question(Side::First, was.kind, was.type_id, &was.access)
+                && let Some(Asked { question: Ok(q), .. }) = self.asked.get(n)
+            {
+                what = format!("{what}: that asks for the {}", q.text);
             }
+            out.different(format!("{place}, CO-RE record of slot {}", r.slot), what);
         }
     }
 
