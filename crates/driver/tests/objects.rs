@@ -491,6 +491,31 @@ fn a_type_that_is_not_there_is_unknown() {
     });
 }
 
+#[test]
+fn a_broken_type_that_nothing_uses_is_unknown_because_the_kernel_reads_all() {
+    let (a, b) = changed(DECLARATIONS, |elf| {
+        elf.change_btf(|btf, _| {
+            let body = vec![];
+            btf.add(Type { name: String::new(), info: 2 << 24, size_or_type: Word::Number(0xffff), body });
+        });
+    });
+    let report = verify(&a, &b);
+    assert!(!report.is_equal() && !report.is_different(), "{report:#?}");
+}
+
+#[test]
+fn a_second_declaration_that_libbpf_would_take_for_an_external_is_seen() {
+    for name in ["kernel_variable", "CONFIG_HZ", "kernel_function"] {
+        different(DECLARATIONS, &["BTF of external", name], |elf| {
+            elf.change_btf(|btf, _| {
+                let size_or_type = Word::Type(btf.find(1, "int"));
+                btf.add(Type { name: name.into(), info: VAR << 24, size_or_type, body: vec![Word::Number(0)] });
+                btf.order.rotate_right(1);
+            });
+        });
+    }
+}
+
 // What no loader sees.
 
 #[test]

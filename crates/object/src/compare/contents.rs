@@ -7,7 +7,7 @@
 use super::matching::Matching;
 use super::reference::{describe, follow, place, same, same_place};
 use super::{Findings, in_section};
-use crate::elf::{SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, Section};
+use crate::elf::{SHF_EXECINSTR, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, Section};
 use crate::object::Object;
 use crate::symbols::{Reloc, STT_SECTION};
 use std::ops::Range;
@@ -36,9 +36,11 @@ fn sort(o: &Object, index: usize, s: &Section) -> Sort {
     match s.name.as_str() {
         _ if s.size == 0 || s.is_reloc() => Sort::Meaning,
         ".BTF" | ".BTF.ext" => Sort::Meaning,
+        _ if s.is_code() => Sort::Code,
+        // Executable under such a name: nobody's idea of a section without effect.
+        _ if s.flags & SHF_EXECINSTR != 0 => Sort::Data,
         ".llvm_addrsig" | ".comment" => Sort::Ignored,
         _ if s.is_debug() => Sort::Ignored,
-        _ if s.is_code() => Sort::Code,
         _ if o.maps.is_map_section(index) => Sort::Maps,
         _ => Sort::Data,
     }

@@ -75,6 +75,18 @@ pub(super) fn variables(a: &Object, b: &Object, m: &Matching, types: &mut TypeCo
     }
 }
 
+/// Compares what libbpf takes for the types of external symbols, wherever they are declared.
+pub(super) fn externals(a: &Object, types: &mut TypeComparison, out: &mut Findings) {
+    for name in a.symbols.all.iter().filter(|s| s.is_undefined() && !s.name.is_empty()).map(|s| &s.name) {
+        let place = format!("BTF of external {name}");
+        match (types.a.external(name), types.b.external(name)) {
+            (Some(x), Some(y)) => said(types.compare(x, y, Names::Count), &place, out),
+            (None, None) => {}
+            _ => out.different(place, "only one of the two declares it".into()),
+        }
+    }
+}
+
 /// The variables of the data sections of one name, by variable name and place.
 fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<String, Vec<Variable>> {
     let mut found: BTreeMap<String, Vec<Variable>> = BTreeMap::new();

@@ -92,13 +92,14 @@ pub struct Comparison<'a> {
     /// CO-RE records by side, kind, root type and access string: the number of their question.
     questions: HashMap<(Side, u32, u32, String), usize>,
     asked: Vec<Asked>,
+    /// Numbers of questions by kind and words.
+    worded: HashMap<(u32, String), Vec<usize>>,
 }
 
 /// A question that CO-RE records ask.
 struct Asked {
     question: Result<Question, String>,
     side: Side,
-    kind: u32,
     type_id: u32,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Comparison<'a> {
     #[must_use]
     pub fn of(a: &'a Object, b: &'a Object) -> Self {
         let types = TypeComparison::of(a.btf.as_ref(), b.btf.as_ref());
-        let mut this = Comparison { a, b, types, questions: HashMap::new(), asked: Vec::new() };
+        let mut this = Comparison { a, b, types, questions: HashMap::new(), asked: Vec::new(), worded: HashMap::new() };
         for (side, o) in [(Side::First, a), (Side::Second, b)] {
             for f in (0..o.functions().len()).map(FuncId) {
                 for record in o.core_relocs(f) {
@@ -142,7 +143,10 @@ impl<'a> Comparison<'a> {
         let literally = (Side::First, r.kind, r.type_id, r.access.clone());
         let known = self.questions.get(&literally).filter(|_| self.types.identical()).copied();
         let number = known.or_else(|| self.same_question(side, r, &question)).unwrap_or_else(|| {
-            self.asked.push(Asked { question, side, kind: r.kind, type_id: r.type_id });
+            if let Ok(question) = &question {
+                self.worded.entry((r.kind, question.text.clone())).or_default().push(self.asked.len());
+            }
+            self.asked.push(Asked { question, side, type_id: r.type_id });
             self.asked.len() - 1
         });
         self.questions.insert(key, number);
@@ -150,11 +154,9 @@ impl<'a> Comparison<'a> {
 
     fn same_question(&mut self, side: Side, r: &CoreReloc, question: &Result<Question, String>) -> Option<usize> {
         let question = question.as_ref().ok()?;
-        for (number, asked) in self.asked.iter().enumerate() {
+        for &number in self.worded.get(&(r.kind, question.text.clone()))? {
+            let Some(asked) = self.asked.get(number) else { continue };
             let Ok(other) = &asked.question else { continue };
-            if asked.kind != r.kind || other.text != question.text {
-                continue;
-            }
             let same = match (other.whole, question.whole) {
                 (None, None) => true,
                 (Some(x), Some(y)) if asked.side == side => x == y,
@@ -199,6 +201,7 @@ impl<'a> Comparison<'a> {
         contents::compare(a, b, m, &mut out);
         symbols::compare(a, b, m, &mut out);
         declarations::variables(a, b, m, &mut self.types, &mut out);
+        declarations::externals(a, &mut self.types, &mut out);
         self.readable(&mut out);
         self.ignored(m, &mut out);
         for list in [&mut out.differences, &mut out.unknowns, &mut out.notes] {
@@ -263,6 +266,9 @@ impl<'a> Comparison<'a> {
 
     /// Parts that this crate does not understand have to be the same bytes.
     fn readable(&self, out: &mut Findings) {
+        if let Some(why) = self.types.b.broken().filter(|_| !self.types.identical()) {
+            out.unknown("section .BTF".into(), format!("{why} (second object)"));
+        }
         for (o, which) in [(self.a, "first"), (self.b, "second")] {
             if let Some(why) = o.btf.as_ref().and_then(|b| b.unknown_kind.as_ref())
                 && !self.types.identical()

@@ -38,6 +38,8 @@ pub(super) struct Types<'a> {
     /// Tags by the type they are on: (component, or -1 for the whole; whether it is an attribute; text).
     tags: HashMap<u32, BTreeSet<(i32, bool, String)>>,
     structs: HashMap<String, Vec<u32>>,
+    /// The first VAR or FUNC of each name.
+    declared: HashMap<String, u32>,
 }
 
 /// One type, apart from the types it refers to.
@@ -53,7 +55,7 @@ struct Node {
 
 impl<'a> Types<'a> {
     pub fn of(btf: Option<&'a Btf>) -> Self {
-        let mut this = Types { btf, tags: HashMap::new(), structs: HashMap::new() };
+        let mut this = Types { btf, tags: HashMap::new(), structs: HashMap::new(), declared: HashMap::new() };
         let Some(btf) = btf else { return this };
         for id in btf.ids() {
             let Some(t) = btf.get(id) else { continue };
@@ -63,6 +65,8 @@ impl<'a> Types<'a> {
                 this.tags.entry(t.size_or_type).or_default().insert((component, t.kflag, name));
             } else if t.kind == STRUCT {
                 this.structs.entry(name).or_default().push(id);
+            } else if t.kind == VAR || t.kind == FUNC {
+                this.declared.entry(name).or_insert(id);
             }
         }
         this
@@ -89,6 +93,28 @@ impl<'a> Types<'a> {
     /// The tags on a type: (component, or -1 for the whole; whether it is an attribute; text).
     pub fn tags_of(&self, id: u32) -> BTreeSet<(i32, bool, String)> {
         self.tags.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// The type that libbpf takes for an external symbol: the first variable or function of its name
+    /// (`find_extern_btf_id` in `tools/lib/bpf/libbpf.c`).
+    pub fn external(&self, name: &str) -> Option<u32> {
+        self.declared.get(name).copied()
+    }
+
+    /// A type that cannot be read or refers to one that is not there, used or not: the kernel refuses them all
+    /// (`btf_check_all_metas` and `btf_resolve` in `kernel/bpf/btf.c`).
+    pub fn broken(&self) -> Option<String> {
+        let btf = self.btf?;
+        let exists = |id: u32| id == 0 || btf.get(id).is_some();
+        let sound = |id: u32| {
+            let t = btf.get(id)?;
+            match t.kind {
+                DATASEC => btf.section_variables(t).iter().all(|v| exists(v.id)).then_some(()),
+                DECL_TAG => exists(t.size_or_type).then_some(()),
+                _ => self.node(id)?.children.iter().all(|(_, id)| exists(*id)).then_some(()),
+            }
+        };
+        btf.ids().find(|id| sound(*id).is_none()).map(|id| format!("type {id} is broken"))
     }
 
     /// A type in a few words, for messages.
@@ -231,14 +257,17 @@ pub(super) struct TypeComparison<'a> {
     pub b: Types<'a>,
     /// Whether both sections are the same bytes: then equal numbers mean equal types.
     identical: bool,
-    same: HashSet<(u32, u32, Names)>,
+    same: HashSet<Pair>,
     /// Types that have another name in the second object, where nobody asks for it.
     pub renamed: BTreeSet<(String, String)>,
 }
 
+/// A type of the first object, one of the second, and how they are to be compared.
+type Pair = (u32, u32, Names);
+
 /// A pair to look at, and the step that led to it.
 struct Step {
-    pair: (u32, u32, Names),
+    pair: Pair,
     from: Option<usize>,
     label: String,
 }
@@ -287,11 +316,7 @@ impl<'a> TypeComparison<'a> {
     }
 
     /// Compares what two types say themselves; the pairs that must be the same, too.
-    fn step(
-        &self,
-        (a, b, names): (u32, u32, Names),
-        renamed: &mut Vec<(String, String)>,
-    ) -> Result<Vec<(String, (u32, u32, Names))>, Outcome> {
+    fn step(&self, (a, b, names): Pair, renamed: &mut Vec<(String, String)>) -> Result<Vec<(String, Pair)>, Outcome> {
         let unreadable = |which: &str, id: u32| Outcome::Unreadable(format!("type {id} of the {which} object"));
         let x = self.a.node(a).ok_or_else(|| unreadable("first", a))?;
         let y = self.b.node(b).ok_or_else(|| unreadable("second", b))?;
