@@ -12,9 +12,9 @@ mod optimize;
 mod places;
 mod pool;
 mod queries;
+mod rename;
 mod replay;
 mod report;
-mod sections;
 mod synthesis;
 mod unit;
 mod variants;
@@ -67,7 +67,7 @@ pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
     optimize::run(input, options, observer)
 }
 
-/// Compares two objects function by function.
+/// Compares two objects: their functions by proof, all else by what it means to loaders.
 ///
 /// # Errors
 /// [`DriverError`] if one cannot be read.
