@@ -9,8 +9,8 @@
 use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_platform::helpers::Ret;
 use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::Ret;
 use bpf_semantics::{Domain, Machine, alu};
 
 use crate::calls::{self, CallEffects};

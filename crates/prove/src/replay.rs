@@ -8,8 +8,8 @@
 
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
+use bpf_platform::helpers::Helper;
 use bpf_program::{FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::Helper;
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 

@@ -8,21 +8,13 @@ use std::sync::Arc;
 
 use bpf_facts::Env;
 use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
+use bpf_platform::helpers::{Arg, Helper, Len, MAP_LOOKUP, Ret};
+use bpf_platform::maps::{self, Element};
 use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey};
 use crate::term::{MemId, TermId};
-
-/// `bpf_map_lookup_elem` (`enum bpf_func_id`).
-const MAP_LOOKUP: i32 = 1;
-/// `enum bpf_map_type`.
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
-const PERCPU_HASH: u32 = 5;
-const PERCPU_ARRAY: u32 = 6;
-const LPM_TRIE: u32 = 11;
 
 /// Why a proof cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -453,11 +445,9 @@ impl<'c, 'e> Sym<'c, 'e> {
             _ => return None,
         };
         let Some(Region::Map(name)) = self.cx.region_of(map) else { return None };
-        match self.map_type(&name)? {
-            ARRAY | PERCPU_ARRAY => Some(Lookup { map, key, id: 0, array: true }),
-            HASH | PERCPU_HASH | LPM_TRIE => Some(Lookup { map, key, id: 0, array: false }),
-            _ => None,
-        }
+        let map_type = self.map_type(&name)?;
+        let plain = maps::holds_bytes(map_type) && !maps::evicts(map_type);
+        plain.then(|| Lookup { map, key, id: 0, array: maps::is_array(map_type) })
     }
 
     /// An earlier lookup that surely gave what this one of the old side may give. Only where merging is
@@ -487,11 +477,10 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn lookup_result(&mut self, map: Option<TermId>) -> Meaning {
         match map.and_then(|m| self.cx.region_of(m)) {
             // An element of a map in map is a map, and maps of maps may share inner maps.
-            Some(Region::Map(name)) => match self.map_type(&name) {
-                Some(12 | 13) | None => Meaning::Unknown,
-                // Values of sock and xsk maps are kernel objects.
-                Some(15 | 17 | 18) => Meaning::Pointer(Region::Kernel),
-                Some(_) => Meaning::Pointer(Region::MapValue(name)),
+            Some(Region::Map(name)) => match self.map_type(&name).map(maps::element) {
+                Some(Element::Map | Element::Nothing) | None => Meaning::Unknown,
+                Some(Element::KernelObject) => Meaning::Pointer(Region::Kernel),
+                Some(Element::Value) => Meaning::Pointer(Region::MapValue(name)),
             },
             _ => Meaning::Unknown,
         }
