@@ -140,6 +140,7 @@ const PLAIN: &[(&str, u32, u32, u32, u32, u32)] = &[
     ("hash", 1, 4, 8, 4, 0),
     ("array", 2, 4, 64, 4, 0),
     ("bystander", 2, 4, 64, 1, 0),
+    ("data", 2, 4, 64, 1, 0),
     ("strings", 2, 4, 256, 1, 1 << 7),
     ("progs", 3, 4, 4, 4, 0),
     ("perf", 4, 4, 4, 2, 0),
@@ -214,9 +215,9 @@ impl TypeSet {
 
 /// Maps with types: name, type, key, value, elements, flags. The value's type follows from the name.
 const TYPED: &[(&str, u32, u32, u32, u32, u32)] = &[
-    ("locks", 2, 4, 16, 2, 0),
-    ("timers", 2, 4, 24, 2, 0),
-    ("kptrs", 2, 4, 16, 2, 0),
+    ("locks", 2, 4, 16, 1, 0),
+    ("timers", 2, 4, 24, 1, 0),
+    ("kptrs", 2, 4, 16, 1, 0),
     ("sk_storage", 24, 4, 8, 0, 1),
     ("inode_storage", 28, 4, 8, 0, 1),
     ("task_storage", 29, 4, 8, 0, 1),
@@ -271,8 +272,8 @@ impl Maps {
         let zero = 0u32.to_le_bytes();
         let pattern = |n: usize| -> Vec<u8> { (0..n).map(|i| (i as u8).wrapping_mul(5) ^ 0xa5).collect() };
         match name {
-            "hash" | "percpu_hash" | "lru" | "lru_percpu" | "percpu_array" | "array" | "bystander" => {
-                let key = if name == "bystander" { zero } else { one };
+            "hash" | "percpu_hash" | "lru" | "lru_percpu" | "percpu_array" | "array" | "bystander" | "data" => {
+                let key = if name == "bystander" || name == "data" { zero } else { one };
                 map.update(&key, &pattern(map.value_len()))
             }
             "strings" => {

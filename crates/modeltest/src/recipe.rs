@@ -329,23 +329,24 @@ fn arguments(text: &str, frame: u32) -> Result<Vec<Argument>, String> {
         .collect()
 }
 
-/// `"text"` with `\0` and `\n`, or hexadecimal digits, `_` between them meaning nothing; `*N` behind repeats.
+/// `"text"` with `\0` and `\n`, or groups of hexadecimal digits with `_` between them; `*N` behind a group repeats it.
 fn contents(text: &str) -> Result<Vec<u8>, String> {
     if let Some(quoted) = text.strip_prefix('"') {
         let inside = quoted.strip_suffix('"').ok_or("a quote is not closed")?;
         return Ok(inside.replace("\\0", "\0").replace("\\n", "\n").into_bytes());
     }
-    let (digits, times) = text.split_once('*').unwrap_or((text, "1"));
-    let digits: Vec<u32> = digits
-        .chars()
-        .filter(|c| *c != '_')
-        .map(|c| c.to_digit(16).ok_or("hexadecimal digits"))
-        .collect::<Result<_, _>>()?;
-    if digits.len() % 2 != 0 {
-        return Err("an odd number of hexadecimal digits".into());
+    let mut bytes = Vec::new();
+    for group in text.split('_') {
+        let (digits, times) = group.split_once('*').unwrap_or((group, "1"));
+        let digit = |c: char| c.to_digit(16).ok_or("hexadecimal digits");
+        let digits: Vec<u32> = digits.chars().map(digit).collect::<Result<_, _>>()?;
+        if digits.len() % 2 != 0 {
+            return Err("an odd number of hexadecimal digits".into());
+        }
+        let group: Vec<u8> = digits.chunks(2).map(|d| (d[0] << 4 | d[1]) as u8).collect();
+        bytes.extend(group.repeat(integer(times)? as usize));
     }
-    let bytes: Vec<u8> = digits.chunks(2).map(|d| (d[0] << 4 | d[1]) as u8).collect();
-    Ok(bytes.repeat(integer(times)? as usize))
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(recipes.calls[1].arguments[1], Argument::Number(-1));
         let content = Some(b"ab\0".to_vec());
         assert_eq!(recipes.calls[1].arguments[2], Argument::Buffer { offset: -496, length: 3, content });
-        assert_eq!(contents("00ff*2").unwrap(), [0, 255, 0, 255]);
+        assert_eq!(contents("00ff*2_07").unwrap(), [0, 255, 0, 255, 7]);
     }
 
     #[test]
