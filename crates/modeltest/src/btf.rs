@@ -52,11 +52,6 @@ impl Types {
         self.add(name, 4, members.len() as u32, bytes, &words)
     }
 
-    /// A structure that the kernel completes by name.
-    pub fn forward(&mut self, name: &str) -> u32 {
-        self.add(name, 7, 0, 0, &[])
-    }
-
     /// A type tag, such as `kptr`.
     pub fn tag(&mut self, name: &str, to: u32) -> u32 {
         self.add(name, 18, 0, to, &[])

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::compare;
 use crate::kinds::{KINDS, Kind};
-use crate::observe::{Bench, Filling, Observation, Refusal};
-use crate::recipe::{Argument, Call, Recipes};
+use crate::observe::{Baseline, Bench, Filling, Observation, Refusal};
+use crate::recipe::{Argument, Call, Failure, Recipes};
 
 /// What was seen of one helper.
 #[derive(Debug, Default)]
@@ -47,6 +47,8 @@ pub struct Report {
     pub broken: BTreeSet<String>,
     /// Runs made.
     pub runs: u64,
+    /// Helpers and program types whose packet pointers the verifier was asked about.
+    asked: BTreeSet<(i32, &'static str)>,
 }
 
 /// A small generator of numbers: splitmix64.
@@ -101,10 +103,18 @@ impl Report {
     pub fn call(&mut self, bench: &Bench, call: &Call, kind: &Kind) {
         let seen = self.helpers.entry(call.helper).or_default();
         seen.name.clone_from(&call.name);
-        seen.can_fail |= !matches!(call.failure, crate::recipe::Failure::Never | crate::recipe::Failure::Void);
-        let one = match bench.observe(call, kind, Filling::One, None) {
+        seen.can_fail |= !matches!(call.failure, Failure::Never | Failure::Void);
+        let baseline = bench.without(call, kind);
+        let baseline = baseline.as_ref();
+        let one = match bench.observe(call, kind, Filling::One, None, baseline) {
             Ok(one) => one,
             Err(Refusal::NotOffered) => return,
+            Err(Refusal::Gone) if call.failure == Failure::Returning => {
+                seen.offered = true;
+                seen.calls += 1;
+                seen.succeeded += 1;
+                return;
+            }
             Err(why) => {
                 seen.offered = true;
                 seen.refused.insert(format!("{}: {}", kind.name, tell(&why)));
@@ -113,13 +123,13 @@ impl Report {
         };
         seen.offered = true;
         self.runs += 1;
-        let Ok(other) = bench.observe(call, kind, Filling::Other, None) else { return };
+        let Ok(other) = bench.observe(call, kind, Filling::Other, None, baseline) else { return };
         self.runs += 1;
         let fields = &bench.fields[kind.name];
         let mut j = compare::judge(call, kind, fields, &one, &other);
-        let seen_reads = self.reads(bench, call, kind, &one, &mut j);
+        let seen_reads = self.reads(bench, call, kind, (&one, baseline), &mut j);
         j.seen.extend(seen_reads);
-        if bench.keeps_packet_pointers(call, kind) == Some(false) {
+        if self.asked.insert((call.helper, kind.name)) && bench.keeps_packet_pointers(call, kind) == Some(false) {
             if compare::moves_packet(call) {
                 j.seen.insert("moves the packet".to_owned());
             } else {
@@ -154,7 +164,7 @@ impl Report {
         bench: &Bench,
         call: &Call,
         kind: &Kind,
-        one: &Observation,
+        one: (&Observation, Option<&Baseline>),
         j: &mut compare::Judgement,
     ) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
@@ -201,10 +211,16 @@ impl Report {
     }
 }
 
-fn matters(bench: &Bench, call: &Call, kind: &Kind, one: &Observation, at: usize) -> bool {
-    let Ok(flipped) = bench.observe(call, kind, Filling::One, Some(at)) else { return false };
+fn matters(
+    bench: &Bench,
+    call: &Call,
+    kind: &Kind,
+    (one, baseline): (&Observation, Option<&Baseline>),
+    at: usize,
+) -> bool {
+    let Ok(flipped) = bench.observe(call, kind, Filling::One, Some(at), baseline) else { return false };
     // The flipped byte itself is no effect.
-    let (mut a, mut b) = (one.visible(), flipped.visible());
+    let (mut a, mut b) = (one.visible(&call.failure), flipped.visible(&call.failure));
     a.written.retain(|(i, _)| *i != at);
     b.written.retain(|(i, _)| *i != at);
     a != b
@@ -214,6 +230,7 @@ fn tell(why: &Refusal) -> String {
     match why {
         Refusal::NotOffered => "not offered".to_owned(),
         Refusal::Rejected(reason) => format!("rejected: {reason}"),
+        Refusal::Gone => "the call did not come back".to_owned(),
         Refusal::NotReached => "the call was not reached".to_owned(),
         Refusal::Broken(reason) => reason.clone(),
     }

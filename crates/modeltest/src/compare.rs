@@ -36,7 +36,7 @@ pub fn declared(call: &Call) -> Option<Declared> {
         context: takes_context && !row.pure_read,
         packet: row.writes_packet,
         moves: row.moves_packet,
-        maps: row.map_write,
+        maps: row.map_write || row.calls_back,
         ..Declared::default()
     };
     for (i, class) in row.args.iter().enumerate() {
@@ -287,7 +287,7 @@ fn dependence(
         return;
     }
     let mut differ = Vec::new();
-    if one.result != other.result {
+    if one.steady_result(&call.failure) != other.steady_result(&call.failure) {
         differ.push(format!("r0 ({:#x}, {:#x})", one.result, other.result));
     }
     let written: BTreeSet<usize> = one.changed_frame().into_iter().chain(other.changed_frame()).collect();

@@ -76,7 +76,7 @@ const fn bare(name: &'static str, number: u32, flags: u32, context_bytes: usize,
 }
 
 /// All of them. Flag 16 is `BPF_F_SLEEPABLE`.
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 14] = [
     skb("tc", 3, 0, SKB, false),
     skb("act", 4, 0, SKB, false),
     skb("socket", 1, 0, Packet::No, true),
@@ -85,7 +85,6 @@ pub const KINDS: [Kind; 15] = [
     skb("lwt_in", 10, 0, SKB, true),
     skb("lwt_out", 11, 0, SKB, true),
     skb("lwt_xmit", 12, 0, SKB, true),
-    skb("lwt_seg6local", 19, 0, SKB, true),
     Kind {
         name: "xdp",
         program: ProgramType::XDP,

@@ -203,7 +203,7 @@ impl TypeSet {
         let lock = t.structure("locked", 16, &[("lock", spin, 0), ("a", int, 32), ("b", long, 64)]);
         let opaque = t.structure("bpf_timer", 16, &[("x", long, 0), ("y", long, 64)]);
         let timer = t.structure("timed", 24, &[("timer", opaque, 0), ("a", long, 128)]);
-        let task = t.forward("task_struct");
+        let task = t.structure("task_struct", 8, &[]);
         let tagged = t.tag("kptr", task);
         let pointer = t.pointer(tagged);
         let kptr = t.structure("holder", 16, &[("task", pointer, 0), ("a", long, 64)]);
@@ -348,5 +348,11 @@ fn contents(map: &Map) -> Snapshot {
     if map.key_size() == 0 {
         return map.lookup(&[]).ok().map(|v| v.map(|v| (Vec::new(), v)).into_iter().collect());
     }
-    map.entries().ok()
+    let mut entries = map.entries().ok()?;
+    if [12, 13].contains(&map.kind()) {
+        // The values of maps of maps are numbers that the kernel gives out.
+        entries.iter_mut().for_each(|(_, value)| value.clear());
+    }
+    entries.sort();
+    Some(entries)
 }

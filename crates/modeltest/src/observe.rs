@@ -45,6 +45,14 @@ pub struct Observation {
     pub context_out: [Vec<u8>; 2],
 }
 
+/// See [`Bench::without`].
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    packet: Vec<u8>,
+    maps: BTreeMap<String, Snapshot>,
+    context_out: Vec<u8>,
+}
+
 /// Why there is no observation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -52,8 +60,10 @@ pub enum Refusal {
     NotOffered,
     /// The verifier refuses the program for another reason.
     Rejected(String),
-    /// The run did not come to the call, or not back from it.
+    /// The run did not come to the call.
     NotReached,
+    /// The call did not come back: another program has taken over.
+    Gone,
     /// The run itself was refused, or the recipe cannot be built.
     Broken(String),
 }
@@ -132,7 +142,14 @@ impl Bench {
         Ok(Loaded { program, maps: namer.maps, input, output, _bench: self })
     }
 
-    /// Runs a call once, and once without the call.
+    /// What a run changes without the call; `None` if that does not load (a reference nobody releases).
+    pub fn without(&self, call: &Call, kind: &Kind) -> Option<Baseline> {
+        let loaded = self.load(call, kind, Variant::Without).ok()?;
+        let run = loaded.run(call, kind, Filling::One, None).ok()?;
+        Some(Baseline { packet: run.data_out, maps: loaded.maps.snapshot(), context_out: run.ctx_out })
+    }
+
+    /// Runs a call once; `baseline` says what the run changes without it.
     ///
     /// # Errors
     /// Why there is nothing to see.
@@ -142,28 +159,27 @@ impl Bench {
         kind: &Kind,
         filling: Filling,
         flip: Option<usize>,
+        baseline: Option<&Baseline>,
     ) -> Result<Observation, Refusal> {
         let with = self.load(call, kind, Variant::Call)?;
         let before = with.maps.snapshot();
         let run = with.run(call, kind, filling, flip)?;
         let out = with.output.lookup(&[0; 4]).ok().flatten().unwrap_or_default();
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| out.get(at + i).copied().unwrap_or(0)));
-        if word(program::REACHED) != 2 {
-            return Err(Refusal::NotReached);
+        match word(program::REACHED) {
+            2 => {}
+            1 => return Err(Refusal::Gone),
+            _ => return Err(Refusal::NotReached),
         }
-        // Without the call the rest may not load (a reference nobody releases): then nothing but the call changes things.
-        let (packet, maps, context_out) = match self.load(call, kind, Variant::Without) {
-            Ok(without) => match without.run(call, kind, filling, flip) {
-                Ok(r) => (r.data_out, without.maps.snapshot(), r.ctx_out),
-                Err(_) => (run.data_out.clone(), before, run.ctx_out.clone()),
-            },
-            Err(_) => (run.data_out.clone(), before, run.ctx_out.clone()),
+        let (packet, maps, context_out) = match baseline {
+            Some(b) => (b.packet.clone(), b.maps.clone(), b.context_out.clone()),
+            None => (run.data_out.clone(), before, run.ctx_out.clone()),
         };
         let frame = |at: usize| out[at..at + call.frame as usize].to_vec();
         let words = |at: usize, n: usize| (0..n).map(|i| word(at + 8 * i)).collect::<Vec<u64>>();
         let n = self.fields[kind.name].len().min(program::FIELDS);
         Ok(Observation {
-            result: if call.failure == Failure::Void { 0 } else { word(program::RESULT) },
+            result: word(program::RESULT),
             registers: [program::REGISTERS_BEFORE, program::REGISTERS_AFTER]
                 .map(|at| std::array::from_fn(|i| word(at + 8 * i))),
             frame: [frame(program::FRAME_BEFORE), frame(program::FRAME_AFTER)],
@@ -187,7 +203,13 @@ impl Bench {
 
 fn refusal(rejection: &bpf_kernel::Rejection) -> Refusal {
     let log = &rejection.log;
-    let not_offered = ["cannot use helper", "unknown func", "program of this type cannot use helper", "invalid func"];
+    let not_offered = [
+        "cannot use helper",
+        "unknown func",
+        "program of this type cannot use helper",
+        "invalid func",
+        "not supported for program type",
+    ];
     if not_offered.iter().any(|t| log.contains(t)) {
         return Refusal::NotOffered;
     }
@@ -230,6 +252,7 @@ impl Observation {
             Failure::Negative => (self.result as i64) < 0 || (self.result as i32) < 0 && self.result >> 32 == 0,
             Failure::Null => self.result == 0,
             Failure::Never | Failure::Void => false,
+            Failure::Returning => true,
             Failure::Is(numbers) => numbers.contains(&i64::from(self.result as i32)),
         }
     }
@@ -239,11 +262,16 @@ impl Observation {
         (0..self.frame[0].len()).filter(|i| self.frame[0][*i] != self.frame[1][*i]).collect()
     }
 
+    /// The result as far as it is the same every time: an address is only null or not.
+    pub fn steady_result(&self, failure: &Failure) -> u64 {
+        if *failure == Failure::Null { u64::from(self.result != 0) } else { self.result }
+    }
+
     /// What a client could tell apart: everything but the bytes that were there before.
-    pub fn visible(&self) -> Visible {
+    pub fn visible(&self, failure: &Failure) -> Visible {
         let changed = self.changed_frame();
         Visible {
-            result: self.result,
+            result: self.steady_result(failure),
             written: changed.iter().map(|i| (*i, self.frame[1][*i])).collect(),
             packet: self.packet[1].clone(),
             maps: self.maps[1].clone(),

@@ -5,11 +5,11 @@
 
 use std::fmt::Write;
 
-use bpf_isa::{Imm64Kind, Insn, encode_all, parse_listing};
+use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src, Width, encode_all, parse_listing};
 
 use crate::fields::Field;
 use crate::kinds::Packet;
-use crate::recipe::{Argument, Call};
+use crate::recipe::{Argument, Call, Failure};
 
 /// Bytes of the map the program reads: a frame, then r7, r8, r9.
 pub const IN_BYTES: u32 = 512 + 24;
@@ -75,8 +75,7 @@ pub fn assemble(
     maps: (i32, i32),
     names: &mut dyn Names,
 ) -> Result<Assembled, String> {
-    let text = listing(call, variant, fields, maps, names)?;
-    let mut insns = parse(&text)?;
+    let mut insns = main_program(call, variant, fields, maps, names)?;
     let mut functions = vec![0];
     for body in call.callbacks.values() {
         functions.push(slots(&insns));
@@ -108,54 +107,80 @@ fn point_to_callbacks(insns: &mut [Insn], functions: &[u32]) {
     }
 }
 
-fn listing(
+fn main_program(
     call: &Call,
     variant: Variant,
     fields: &[Field],
     (input, output): (i32, i32),
     names: &mut dyn Names,
-) -> Result<String, String> {
-    let mut t = String::new();
-    let frame = call.frame as i32;
+) -> Result<Vec<Insn>, String> {
+    let mut code = vec![Insn::Mov { width: Width::W64, dst: Reg::R6, src: Src::Reg(Reg::R1) }];
+    fill(&mut code, call, input);
+    let mut before = expand(&call.setup, call, names)?;
     let packet_pointer = match variant {
         Variant::OldPacketPointer(Packet::Direct { data, end })
         | Variant::NewPacketPointer(Packet::Direct { data, end }) => Some((data, end)),
         _ => None,
     };
-    let _ = writeln!(t, "r6 = r1\nr1 = map_value[{}] ll", input as u32);
-    for at in (0..frame).step_by(8) {
-        let _ = writeln!(t, "r2 = *(u64 *)(r1 + {at})\n*(u64 *)(r10 - {}) = r2", frame - at);
-    }
-    t += "r7 = *(u64 *)(r1 + 512)\nr8 = *(u64 *)(r1 + 520)\nr9 = *(u64 *)(r1 + 528)\n";
-    t += &expand(&call.setup, call, names)?;
     if let Some((data, end)) = packet_pointer {
-        let _ =
-            writeln!(t, "r7 = *(u32 *)(r6 + {data})\nr1 = *(u32 *)(r6 + {end})\nr2 = r7\nr2 += 8\nif r2 > r1 goto out");
-    } else {
-        look(&mut t, call, fields, output, Look::Before);
+        let _ = writeln!(
+            before,
+            "r7 = *(u32 *)(r6 + {data})\nr1 = *(u32 *)(r6 + {end})\nr2 = r7\nr2 += 8\nif r2 > r1 goto out"
+        );
     }
+    if before.contains("goto out") {
+        before += "goto inside\nout:\nr0 = 0\nexit\ninside:\n";
+    }
+    code.extend(parse(&before)?);
+    if packet_pointer.is_none() {
+        look(&mut code, call, fields, output, Look::Before);
+    }
+    let mut text = String::new();
     for (i, argument) in call.arguments.iter().enumerate() {
-        let _ = writeln!(t, "{}", put(i + 1, argument, call, names)?);
+        let _ = writeln!(text, "{}", put(i + 1, argument, call, names)?);
     }
     match variant {
-        Variant::Without => t += "r0 = 0\n",
+        Variant::Without => text += "r0 = 0\n",
         _ => {
-            let _ = writeln!(t, "call {}", call.helper);
+            let _ = writeln!(text, "call {}", call.helper);
         }
     }
-    if packet_pointer.is_some() {
-        if matches!(variant, Variant::OldPacketPointer(_)) {
-            t += "r2 = *(u64 *)(r7 + 0)\n";
-        }
-    } else {
-        look(&mut t, call, fields, output, Look::After);
+    if matches!(variant, Variant::OldPacketPointer(_)) {
+        text += "r2 = *(u64 *)(r7 + 0)\n";
     }
-    if call.failure != crate::recipe::Failure::Void {
-        t += "r7 = r0\n";
+    code.extend(parse(&text)?);
+    if packet_pointer.is_none() {
+        look(&mut code, call, fields, output, Look::After);
     }
-    t += &expand(&call.after, call, names)?;
-    t += "out:\nr0 = 0\nexit\n";
-    Ok(t)
+    let result = if has_result(call) { "r7 = r0\n" } else { "" };
+    let after = expand(&call.after, call, names)?;
+    code.extend(parse(&format!("{result}{after}out:\nr0 = 0\nexit\n"))?);
+    Ok(code)
+}
+
+/// May r0 be read after the call?
+fn has_result(call: &Call) -> bool {
+    !matches!(call.failure, Failure::Void | Failure::Returning)
+}
+
+fn load(dst: Reg, base: Reg, off: i32, width: u32) -> Insn {
+    let size = Size::from_bytes(width).unwrap_or(Size::DW);
+    Insn::Load { size, sext: false, dst, base, off: off as i16 }
+}
+
+fn store(base: Reg, off: i32, src: Src) -> Insn {
+    Insn::Store { size: Size::DW, base, off: off as i16, src }
+}
+
+/// Frame, r7, r8, r9 from the input map; leaves r1 and r2 changed.
+fn fill(code: &mut Vec<Insn>, call: &Call, input: i32) {
+    let frame = call.frame as i32;
+    code.push(Insn::LoadImm64 { dst: Reg::R1, kind: Imm64Kind::MapValue, imm: u64::from(input as u32) });
+    for at in (0..frame).step_by(8) {
+        code.push(load(Reg::R2, Reg::R1, at, 8));
+        code.push(store(Reg::R10, at - frame, Src::Reg(Reg::R2)));
+    }
+    code.extend([(Reg::R7, 512), (Reg::R8, 520), (Reg::R9, 528)].map(|(r, at)| load(r, Reg::R1, at, 8)));
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -165,28 +190,28 @@ enum Look {
 }
 
 /// Copies what can be seen to the output map. Changes r1 and r2 only.
-fn look(t: &mut String, call: &Call, fields: &[Field], output: i32, when: Look) {
-    let (registers, frame_at, context) = match when {
-        Look::Before => (REGISTERS_BEFORE, FRAME_BEFORE, CONTEXT_BEFORE),
-        Look::After => (REGISTERS_AFTER, FRAME_AFTER, CONTEXT_AFTER),
+fn look(code: &mut Vec<Insn>, call: &Call, fields: &[Field], output: i32, when: Look) {
+    let (registers, frame_at, context, state) = match when {
+        Look::Before => (REGISTERS_BEFORE, FRAME_BEFORE, CONTEXT_BEFORE, 1),
+        Look::After => (REGISTERS_AFTER, FRAME_AFTER, CONTEXT_AFTER, 2),
     };
-    let _ = writeln!(t, "r1 = map_value[{}] ll", output as u32);
-    if when == Look::After && call.failure != crate::recipe::Failure::Void {
-        let _ = writeln!(t, "*(u64 *)(r1 + {RESULT}) = r0");
+    code.push(Insn::LoadImm64 { dst: Reg::R1, kind: Imm64Kind::MapValue, imm: u64::from(output as u32) });
+    if when == Look::After && has_result(call) {
+        code.push(store(Reg::R1, RESULT as i32, Src::Reg(Reg::R0)));
     }
-    for r in (6..=10u8).filter(|r| !call.taken.contains(r)) {
-        let _ = writeln!(t, "*(u64 *)(r1 + {}) = r{r}", registers + 8 * (r as usize - 6));
+    for r in (6..=10u8).filter(|r| !call.taken.contains(r)).filter_map(Reg::new) {
+        code.push(store(Reg::R1, (registers + 8 * (r.index() - 6)) as i32, Src::Reg(r)));
     }
     let frame = call.frame as i32;
     for at in (0..frame).step_by(8).filter(|at| !in_hole(call, at - frame)) {
-        let _ = writeln!(t, "r2 = *(u64 *)(r10 - {})\n*(u64 *)(r1 + {}) = r2", frame - at, frame_at as i32 + at);
+        code.push(load(Reg::R2, Reg::R10, at - frame, 8));
+        code.push(store(Reg::R1, frame_at as i32 + at, Src::Reg(Reg::R2)));
     }
     for (i, f) in fields.iter().take(FIELDS).enumerate() {
-        let bits = f.width * 8;
-        let _ = writeln!(t, "r2 = *(u{bits} *)(r6 + {})\n*(u64 *)(r1 + {}) = r2", f.offset, context + 8 * i);
+        code.push(load(Reg::R2, Reg::R6, f.offset as i32, f.width));
+        code.push(store(Reg::R1, (context + 8 * i) as i32, Src::Reg(Reg::R2)));
     }
-    let state = if when == Look::Before { 1 } else { 2 };
-    let _ = writeln!(t, "*(u64 *)(r1 + {REACHED}) = {state}");
+    code.push(store(Reg::R1, REACHED as i32, Src::Imm(state)));
 }
 
 /// Is any of the eight frame bytes at `offset` one that cannot be read?

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `helper 26 skb_load_bytes` | the calls that follow are of this helper; everything else is reset |
 //! | `on tc act` | program types to try; all of them where this is missing |
-//! | `ret neg` | how failure looks: `neg`ative, `null`, `never`, `void`, or `is:N,M` (one of these numbers) |
+//! | `ret neg` | how failure looks: `neg`ative, `null`, `never`, `void`, `returning` (it comes back only then), or `is:N,M` (one of these numbers) |
 //! | `call ctx 4 out:16 16` | one call with these arguments |
 //! | `setup`, `after` | indented lines of assembly follow: before the call (r6 is the context), or after everything was looked at (r7 is the result). `goto out` leaves |
 //! | `callback NAME` | indented lines of assembly follow: a function of its own |
@@ -49,6 +49,8 @@ pub enum Failure {
     Never,
     /// It returns nothing.
     Void,
+    /// It returns only when it fails.
+    Returning,
     /// One of these numbers (low 32 bits).
     Is(Vec<i64>),
 }
@@ -249,8 +251,9 @@ fn failure(text: &str) -> Result<Failure, String> {
         "null" => Failure::Null,
         "never" => Failure::Never,
         "void" => Failure::Void,
+        "returning" => Failure::Returning,
         _ => {
-            let numbers = text.strip_prefix("is:").ok_or("ret neg, null, never, void or is:N,M")?;
+            let numbers = text.strip_prefix("is:").ok_or("ret neg, null, never, void, returning or is:N,M")?;
             Failure::Is(numbers.split(',').map(integer).collect::<Result<_, _>>()?)
         }
     })
