@@ -209,7 +209,7 @@ impl Walk<'_> {
         if rules::releases(id) {
             self.release(meta.reference)?;
         }
-        if helper.moves_packet {
+        if helper.effects.moves_packet() {
             self.forget_packet();
         }
         self.clobber();
@@ -566,7 +566,9 @@ impl Walk<'_> {
             }
             // `tail_call` is declared void: nothing may be read when it fails.
             (_, Ret::Void) | (rules::TAIL_CALL, _) => RegState::NOT_INIT,
-            (_, Ret::Ptr | Ret::MemOrNull) => RegState { or_null: false, ..or_null(Kind::Opaque) },
+            (_, Ret::Ptr | Ret::Slice | Ret::MemOrNull | Ret::Unknown) => {
+                RegState { or_null: false, ..or_null(Kind::Opaque) }
+            }
             (helper_id, Ret::Scalar | Ret::NoReturnOnSuccess) => {
                 let num = if rules::returns_length(helper_id) {
                     Scalar::of_wide(bpf_facts::Num::signed(64, -MAX_ERRNO, meta.longest as i64))

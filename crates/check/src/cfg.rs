@@ -190,7 +190,7 @@ fn packet_movers(program: &Program) -> Vec<bool> {
         let mut changed = false;
         for (index, sub) in program.subs.iter().enumerate() {
             let does = program.slots[sub.start..sub.end].iter().any(|slot| match (slot.insn, &slot.target) {
-                (Some(Insn::Call(Call::Helper(id))), _) => Helper::get(id).is_some_and(|h| h.moves_packet),
+                (Some(Insn::Call(Call::Helper(id))), _) => Helper::get(id).is_some_and(|h| h.effects.moves_packet()),
                 (Some(Insn::Call(Call::Local(_))), Target::Func(f)) => program.sub_at(*f).is_some_and(|s| moves[s]),
                 _ => false,
             });

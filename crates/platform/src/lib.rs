@@ -7,7 +7,9 @@
 //! What has no row is unknown, and clients must assume that it touches everything it could reach.
 
 pub mod context;
+pub mod effects;
 pub mod helpers;
 pub mod maps;
 
 pub use context::{CtxField, FieldKind, ProgKind, ctx_field, packet_pointer_offset};
+pub use effects::Effects;
