@@ -127,6 +127,14 @@ impl Report {
         self.runs += 1;
         let fields = &bench.fields[kind.name];
         let mut j = compare::judge(call, kind, fields, &one, &other);
+        if call.unsteady && !compare::volatile(call) {
+            self.runs += 1;
+            if let Ok(again) = bench.observe(call, kind, Filling::One, None, baseline)
+                && again.visible(&call.failure) != one.visible(&call.failure)
+            {
+                j.contradictions.push("undeclared: another run of the same gave another result".to_owned());
+            }
+        }
         let seen_reads = self.reads(bench, call, kind, (&one, baseline), &mut j);
         j.seen.extend(seen_reads);
         if self.asked.insert((call.helper, kind.name)) && bench.keeps_packet_pointers(call, kind) == Some(false) {
@@ -178,15 +186,19 @@ impl Report {
                 j.contradictions.push(format!("undeclared read: frame byte {place} matters"));
             }
         }
-        for (argument, bytes) in compare::declared_read(call) {
-            let effect = format!("reads argument {argument}");
-            if self.helpers.get(&call.helper).is_some_and(|s| s.observed.contains(&effect)) {
+        for (argument, bytes, copies) in compare::declared_read(call) {
+            let effect = format!("copies argument {argument}");
+            if copies && self.helpers.get(&call.helper).is_some_and(|s| s.observed.contains(&effect)) {
                 continue;
             }
             self.runs += 1;
-            if bytes.iter().take(12).any(|at| matters(bench, call, kind, one, *at)) {
-                seen.insert(effect);
+            if !bytes.iter().take(12).any(|at| matters(bench, call, kind, one, *at)) {
+                continue;
             }
+            if !copies {
+                j.contradictions.push(format!("undeclared: what is read from argument {argument} can be told"));
+            }
+            seen.insert(effect);
         }
         seen
     }

@@ -3,21 +3,31 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use bpf_platform::helpers::{Arg, Helper, Len};
+use bpf_platform::effects::{Access, Extent, OnFailure, Writes};
+use bpf_platform::helpers::Helper;
 
 use crate::kinds::{Kind, Packet};
 use crate::observe::Observation;
 use crate::recipe::{Argument, Call};
 
-/// What a call may and must do to what a run can see. Ranges are frame bytes, from the lowest.
+/// One argument that points into the frame.
+#[derive(Clone, Debug)]
+pub struct Pointed {
+    /// Which argument, from 1.
+    pub argument: usize,
+    /// Frame bytes, from the lowest.
+    pub bytes: Range<usize>,
+    /// What the table says happens to them.
+    pub access: Access,
+}
+
+/// What a call may and must do to what a run can see.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
-    /// Argument (from 1) and the bytes it may write.
-    pub writes: Vec<(usize, Range<usize>)>,
-    /// Argument and bytes that it writes whatever happens.
-    pub certain: Vec<(usize, Range<usize>)>,
-    /// Argument and bytes that the result may depend on.
-    pub reads: Vec<(usize, Range<usize>)>,
+    /// Arguments that point into the frame.
+    pub pointed: Vec<Pointed>,
+    /// Everything may happen.
+    pub everything: bool,
     /// Context fields may change.
     pub context: bool,
     /// Packet bytes may change.
@@ -26,49 +36,49 @@ pub struct Declared {
     pub moves: bool,
     /// Map contents may change.
     pub maps: bool,
+    /// The result may differ from run to run.
+    pub volatile: bool,
 }
 
 /// Reads the table; `None` if the helper has no row.
 pub fn declared(call: &Call) -> Option<Declared> {
-    let row = Helper::get(call.helper)?;
-    let takes_context = row.args.contains(&Arg::Ctx);
-    let mut d = Declared {
-        context: takes_context && !row.pure_read,
-        packet: row.writes_packet,
-        moves: row.moves_packet,
-        maps: row.map_write || row.calls_back,
-        ..Declared::default()
-    };
-    for (i, class) in row.args.iter().enumerate() {
-        let Some(start) = call.arguments.get(i).and_then(|a| frame_index(a, call)) else { continue };
-        let frame = call.frame as usize;
-        let (length, read, write) = match *class {
-            Arg::Mem { len, read, write } => (length(len, call), read, write),
-            Arg::Probe { len } => (length(len, call), true, false),
-            Arg::Key | Arg::Value => (buffer_length(&call.arguments[i]), true, false),
-            // Bloom filters read what other maps write.
-            Arg::OutValue => (buffer_length(&call.arguments[i]), true, true),
-            Arg::Vararg => (frame - start, true, false),
-            // The kernel object behind an opaque argument may hold the frame's address: it may do everything to the frame.
-            Arg::Opaque | Arg::CallbackCtx => {
-                d.reads.push((i + 1, 0..frame));
-                d.writes.push((i + 1, 0..frame));
-                continue;
-            }
-            Arg::Map | Arg::Ctx | Arg::Size | Arg::Scalar | Arg::Func => continue,
+    let e = &Helper::get(call.helper)?.effects;
+    let frame = call.frame as usize;
+    let pointed = e.arguments.iter().zip(&call.arguments).enumerate().filter_map(|(i, (row, argument))| {
+        let start = frame_index(argument, call)?;
+        let length = match row.extent {
+            Extent::Nothing => 0,
+            Extent::Key | Extent::Value => buffer_length(argument),
+            Extent::Bytes(n) => n as usize,
+            Extent::Register(r) => match call.arguments.get(r.index() - 1) {
+                Some(Argument::Number(n)) => usize::try_from(*n).unwrap_or(frame),
+                // A length in a register: whatever the frame has.
+                _ => frame,
+            },
+            Extent::Unknown => frame,
         };
-        let range = start..(start + length).min(frame);
-        if read {
-            d.reads.push((i + 1, range.clone()));
-        }
-        if write {
-            d.writes.push((i + 1, range.clone()));
-            if row.overwrites {
-                d.certain.push((i + 1, range));
-            }
-        }
+        let bytes = start..start.saturating_add(length).min(frame);
+        Some(Pointed { argument: i + 1, bytes, access: row.access })
+    });
+    Some(Declared {
+        pointed: pointed.collect(),
+        everything: e.touches_everything,
+        context: e.changes_context || e.touches_everything,
+        packet: e.writes_packet() || e.touches_everything,
+        moves: e.moves_packet() || e.touches_everything,
+        maps: e.changes_maps || e.touches_everything,
+        volatile: e.volatile,
+    })
+}
+
+impl Declared {
+    fn written(&self, at: usize) -> Option<usize> {
+        self.pointed.iter().find(|p| p.access.writes() && p.bytes.contains(&at)).map(|p| p.argument)
     }
-    Some(d)
+
+    fn read(&self, at: usize) -> bool {
+        self.everything || self.pointed.iter().any(|p| p.access.reads && p.bytes.contains(&at))
+    }
 }
 
 fn frame_index(argument: &Argument, call: &Call) -> Option<usize> {
@@ -85,22 +95,12 @@ fn buffer_length(argument: &Argument) -> usize {
     }
 }
 
-fn length(len: Len, call: &Call) -> usize {
-    match len {
-        Len::Bytes(n) => n as usize,
-        Len::Arg(n) => match call.arguments.get(n as usize - 1) {
-            Some(Argument::Number(n)) => usize::try_from(*n).unwrap_or(usize::MAX / 2),
-            // A length in a register: whatever the frame has.
-            _ => call.frame as usize,
-        },
-    }
-}
-
 /// The effects that a table row declares, as words: what ought to be observed sooner or later.
 pub fn effects(d: &Declared) -> BTreeSet<String> {
-    let arguments = |what: &str, list: &[(usize, Range<usize>)]| -> Vec<String> {
-        list.iter().filter(|(_, r)| !r.is_empty()).map(|(i, _)| format!("{what} argument {i}")).collect()
-    };
+    if d.everything {
+        // A row that promises nothing has nothing to be seen.
+        return BTreeSet::new();
+    }
     let flags = [
         (d.context, "changes the context"),
         (d.packet, "writes the packet"),
@@ -108,8 +108,10 @@ pub fn effects(d: &Declared) -> BTreeSet<String> {
         (d.maps, "changes maps"),
     ];
     let mut all: BTreeSet<String> = flags.iter().filter(|f| f.0).map(|f| f.1.to_owned()).collect();
-    all.extend(arguments("writes", &d.writes));
-    all.extend(arguments("reads", &d.reads));
+    for p in d.pointed.iter().filter(|p| !p.bytes.is_empty()) {
+        let words = [(p.access.writes(), "writes"), (p.access.copies, "copies")];
+        all.extend(words.iter().filter(|w| w.0).map(|w| format!("{} argument {}", w.1, p.argument)));
+    }
     all
 }
 
@@ -135,21 +137,18 @@ pub fn judge(
     registers(call, one, &mut j);
     for o in [one, other] {
         frame(call, &d, o, &mut j);
+        failed(call, &d, o, &mut j);
         context(&d, kind, fields, o, &mut j);
         packet(&d, kind, o, &mut j);
         maps(&d, o, &mut j);
     }
-    certain(&d, one, other, &mut j);
+    certain(call, &d, one, other, &mut j);
     if !call.unsteady {
         dependence(call, &d, fields, one, other, &mut j);
     }
     j.contradictions.sort();
     j.contradictions.dedup();
     j
-}
-
-fn within(ranges: &[(usize, Range<usize>)], at: usize) -> Option<usize> {
-    ranges.iter().find(|(_, r)| r.contains(&at)).map(|(i, _)| *i)
 }
 
 fn registers(call: &Call, o: &Observation, j: &mut Judgement) {
@@ -163,10 +162,11 @@ fn registers(call: &Call, o: &Observation, j: &mut Judgement) {
 
 fn frame(call: &Call, d: &Declared, o: &Observation, j: &mut Judgement) {
     for at in o.changed_frame() {
-        match within(&d.writes, at) {
+        match d.written(at) {
             Some(i) => {
                 j.seen.insert(format!("writes argument {i}"));
             }
+            None if d.everything => {}
             None => {
                 let place = at as i32 - call.frame as i32;
                 j.contradictions.push(format!("undeclared: frame byte {place} changed{}", owner(call, place)));
@@ -209,7 +209,7 @@ fn context(d: &Declared, kind: &Kind, fields: &[crate::fields::Field], o: &Obser
             } else {
                 j.contradictions.push(format!("undeclared: the packet pointer at {at} of the context changed"));
             }
-        } else if d.context || d.moves {
+        } else if d.context {
             j.seen.insert("changes the context".to_owned());
         } else {
             let [before, after] = [o.context[0][i], o.context[1][i]];
@@ -217,7 +217,7 @@ fn context(d: &Declared, kind: &Kind, fields: &[crate::fields::Field], o: &Obser
         }
     }
     if o.context_out[0] != o.context_out[1] {
-        if d.context || d.moves {
+        if d.context {
             j.seen.insert("changes the context".to_owned());
         } else {
             j.contradictions.push("undeclared: the context the run gives back changed".to_owned());
@@ -253,15 +253,43 @@ fn maps(d: &Declared, o: &Observation, j: &mut Judgement) {
     }
 }
 
-fn certain(d: &Declared, one: &Observation, other: &Observation, j: &mut Judgement) {
-    let changed: BTreeSet<usize> = one.changed_frame().into_iter().chain(other.changed_frame()).collect();
-    for (argument, range) in &d.certain {
-        let untouched: Vec<usize> =
-            range.clone().filter(|at| !changed.contains(at)).map(|at| at - range.start).collect();
-        if let Some(first) = untouched.first() {
-            let (n, all, r) = (untouched.len(), range.len(), one.result as i64);
+/// What a failed call leaves in its buffers.
+fn failed(call: &Call, d: &Declared, o: &Observation, j: &mut Judgement) {
+    if !o.failed(&call.failure) || d.everything {
+        return;
+    }
+    for p in d.pointed.iter().filter(|p| p.access.writes()) {
+        let n = match p.access.on_failure {
+            OnFailure::Partly => 0,
+            OnFailure::Untouched => p.bytes.clone().filter(|i| o.frame[0][*i] != o.frame[1][*i]).count(),
+            OnFailure::Zeroed => p.bytes.clone().filter(|i| o.frame[1][*i] != 0).count(),
+        };
+        if n > 0 {
             j.contradictions.push(format!(
-                "declared certain, not seen: argument {argument}: {n} of {all} bytes not written, the first is {first} (r0 {r})"
+                "declared {:?} on failure: {n} of {} bytes of argument {} are not (r0 {})",
+                p.access.on_failure,
+                p.bytes.len(),
+                p.argument,
+                o.result as i64
+            ));
+        }
+    }
+}
+
+/// What a call that succeeds has certainly written: seen by the two fillings, of which no byte is the same.
+fn certain(call: &Call, d: &Declared, one: &Observation, other: &Observation, j: &mut Judgement) {
+    if [one, other].iter().any(|o| o.failed(&call.failure)) {
+        return;
+    }
+    let changed: BTreeSet<usize> = one.changed_frame().into_iter().chain(other.changed_frame()).collect();
+    for p in d.pointed.iter().filter(|p| p.access.writes == Writes::All) {
+        let untouched: Vec<usize> =
+            p.bytes.clone().filter(|at| !changed.contains(at)).map(|at| at - p.bytes.start).collect();
+        if let Some(first) = untouched.first() {
+            let (n, all, r) = (untouched.len(), p.bytes.len(), one.result as i64);
+            j.contradictions.push(format!(
+                "declared certain, not seen: argument {}: {n} of {all} bytes not written, the first is {first} (r0 {r})",
+                p.argument
             ));
         }
     }
@@ -277,13 +305,8 @@ fn dependence(
     j: &mut Judgement,
 ) {
     let arbitrary =
-        |argument: &Argument| matches!(argument, Argument::Buffer { content: None, .. } | Argument::Frame(_));
-    let reads_arbitrary = call
-        .arguments
-        .iter()
-        .enumerate()
-        .any(|(i, a)| arbitrary(a) && d.reads.iter().any(|(n, r)| *n == i + 1 && !r.is_empty()));
-    if reads_arbitrary {
+        |i: usize| matches!(call.arguments[i - 1], Argument::Buffer { content: None, .. } | Argument::Frame(_));
+    if d.everything || d.pointed.iter().any(|p| p.access.reads && !p.bytes.is_empty() && arbitrary(p.argument)) {
         return;
     }
     let mut differ = Vec::new();
@@ -312,24 +335,33 @@ fn dependence(
     }
 }
 
-/// Prescribed bytes (frame index, with their argument) that the table does not say are read.
+/// Prescribed frame bytes that the table does not say are read.
 pub fn not_declared_read(call: &Call) -> Vec<usize> {
     let Some(d) = declared(call) else { return Vec::new() };
-    crate::observe::inputs(call).into_iter().map(|(at, _)| at).filter(|at| within(&d.reads, *at).is_none()).collect()
+    crate::observe::inputs(call).into_iter().map(|(at, _)| at).filter(|at| !d.read(*at)).collect()
 }
 
-/// A few prescribed bytes of each argument that the table says is read.
-pub fn declared_read(call: &Call) -> Vec<(usize, Vec<usize>)> {
+/// The prescribed bytes of each argument that the table says is read, and whether it says that they may come back.
+pub fn declared_read(call: &Call) -> Vec<(usize, Vec<usize>, bool)> {
     let Some(d) = declared(call) else { return Vec::new() };
     let inputs: Vec<usize> = crate::observe::inputs(call).into_iter().map(|(at, _)| at).collect();
-    d.reads
+    d.pointed
         .iter()
-        .map(|(i, r)| (*i, inputs.iter().copied().filter(|at| r.contains(at)).collect::<Vec<_>>()))
-        .filter(|(_, bytes)| !bytes.is_empty())
+        .filter(|p| p.access.reads)
+        .map(|p| {
+            let bytes = inputs.iter().copied().filter(|at| p.bytes.contains(at)).collect::<Vec<_>>();
+            (p.argument, bytes, p.access.copies || d.everything)
+        })
+        .filter(|(_, bytes, _)| !bytes.is_empty())
         .collect()
 }
 
 /// Must packet pointers be taken for void after this call?
 pub fn moves_packet(call: &Call) -> bool {
     declared(call).is_none_or(|d| d.moves)
+}
+
+/// May the same call give another result in another run?
+pub fn volatile(call: &Call) -> bool {
+    declared(call).is_none_or(|d| d.volatile || d.everything)
 }

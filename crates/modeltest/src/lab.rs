@@ -5,6 +5,7 @@
 //! recipes that need a route only see failures.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::File;
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -105,8 +106,9 @@ impl Lab {
         for (name, of, kind) in
             [("RUNQUEUES", "runqueues", 14), ("CPUNUMBER", "cpu_number", 14), ("TASK", "task_struct", 4)]
         {
-            if let Ok(id) = bpf_kernel::kernel_type_id(of, kind) {
-                self.numbers.insert(name, i64::from(id));
+            match bpf_kernel::kernel_type_id(of, kind) {
+                Ok(id) => drop(self.numbers.insert(name, i64::from(id))),
+                Err(e) => self.missing.push(format!("{e}: {}", e.source().map_or(String::new(), |s| s.to_string()))),
             }
         }
     }
@@ -349,8 +351,8 @@ fn contents(map: &Map) -> Snapshot {
         return map.lookup(&[]).ok().map(|v| v.map(|v| (Vec::new(), v)).into_iter().collect());
     }
     let mut entries = map.entries().ok()?;
-    if [12, 13].contains(&map.kind()) {
-        // The values of maps of maps are numbers that the kernel gives out.
+    if [3, 12, 13].contains(&map.kind()) {
+        // Maps and programs in maps are numbers that the kernel gives out.
         entries.iter_mut().for_each(|(_, value)| value.clear());
     }
     entries.sort();
