@@ -282,9 +282,16 @@ fn certain(call: &Call, d: &Declared, one: &Observation, other: &Observation, j:
         return;
     }
     let changed: BTreeSet<usize> = one.changed_frame().into_iter().chain(other.changed_frame()).collect();
-    for p in d.pointed.iter().filter(|p| p.access.writes == Writes::All) {
-        let untouched: Vec<usize> =
-            p.bytes.clone().filter(|at| !changed.contains(at)).map(|at| at - p.bytes.start).collect();
+    // What a recipe prescribes may happen to be what is written; `setup` prescribes what a frame address leads to.
+    let prescribed: BTreeSet<usize> = crate::observe::inputs(call).into_iter().map(|(at, _)| at).collect();
+    let ours = |p: &&Pointed| !matches!(call.arguments[p.argument - 1], Argument::Frame(_));
+    for p in d.pointed.iter().filter(|p| p.access.writes == Writes::All).filter(ours) {
+        let untouched: Vec<usize> = p
+            .bytes
+            .clone()
+            .filter(|at| !prescribed.contains(at) && !changed.contains(at))
+            .map(|at| at - p.bytes.start)
+            .collect();
         if let Some(first) = untouched.first() {
             let (n, all, r) = (untouched.len(), p.bytes.len(), one.result as i64);
             j.contradictions.push(format!(

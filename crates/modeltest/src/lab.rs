@@ -103,9 +103,13 @@ impl Lab {
             self.numbers.insert("NSDEV", ns.st_dev() as i64);
             self.numbers.insert("NSINO", ns.st_ino() as i64);
         }
-        for (name, of, kind) in
-            [("RUNQUEUES", "runqueues", 14), ("CPUNUMBER", "cpu_number", 14), ("TASK", "task_struct", 4)]
-        {
+        for (name, of, kind) in [
+            ("TASK", "task_struct", 4),
+            ("TASKACQUIRE", "bpf_task_acquire", 12),
+            ("TASKRELEASE", "bpf_task_release", 12),
+            ("CGROUPFROMID", "bpf_cgroup_from_id", 12),
+            ("CGROUPRELEASE", "bpf_cgroup_release", 12),
+        ] {
             match bpf_kernel::kernel_type_id(of, kind) {
                 Ok(id) => drop(self.numbers.insert(name, i64::from(id))),
                 Err(e) => self.missing.push(format!("{e}: {}", e.source().map_or(String::new(), |s| s.to_string()))),

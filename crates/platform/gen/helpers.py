@@ -266,7 +266,7 @@ FLAGS = {
         tcp_raw_gen_syncookie_ipv4 tcp_raw_gen_syncookie_ipv6 tcp_raw_check_syncookie_ipv4
         tcp_raw_check_syncookie_ipv6 probe_read probe_read_str probe_read_user probe_read_user_str probe_read_kernel
         probe_read_kernel_str copy_from_user copy_from_user_task get_current_comm sk_lookup_tcp sk_lookup_udp
-        skc_lookup_tcp timer_start timer_cancel timer_init timer_set_callback ringbuf_query""",
+        skc_lookup_tcp timer_start timer_cancel timer_init timer_set_callback ringbuf_query snprintf_btf""",
     # Calling it in BPF_PROG_TEST_RUN, in a network namespace of its own and with maps of its own, changes nothing
     # else on the machine. A redirect only gives a code there (bpf_test_run, net/bpf/test_run.c). Not: clone_redirect
     # and tcp_send_ack send; trace_printk and trace_vprintk write to the trace pipe everybody reads; storage of
@@ -362,6 +362,7 @@ ACCESS = {
     "d_path": {2: _OUTPUT},
     "snprintf": {1: _OUTPUT, 3: "read copy"},
     "snprintf_btf": {1: _OUTPUT},
+    "map_peek_elem": {2: "read copy write-some fail-partly"},  # a bloom filter leaves the value alone
     "strncmp": {3: "read copy"},
     "read_branch_records": {2: _OUTPUT},
     "sysctl_get_name": {2: _OUTPUT},
