@@ -10,7 +10,7 @@ use std::fmt;
 
 use bpf_isa::{Call, Cond, Imm64Kind, Insn, Reg, Size, Src, Width, encode_all};
 use bpf_kernel::{Map, RawProgram};
-use bpf_platform::{CtxField, FieldKind, ctx_field};
+use bpf_platform::{CtxField, FieldKind, access_matters, ctx_field};
 
 use crate::fields::{self, Field, LONGEST};
 use crate::kinds::{KINDS, Kind};
@@ -40,7 +40,7 @@ pub struct KindReport {
     /// Accesses whose presence changes another: description.
     pub presence: BTreeSet<String>,
     /// Loads of which the table says nothing.
-    pub unknown: usize,
+    pub unknown: BTreeSet<Field>,
 }
 
 /// What was found.
@@ -77,7 +77,7 @@ struct Access {
 }
 
 /// Values that are stored.
-const STORED: [u64; 5] = [0, 0x0102_0304_0506_0708, 0xffff_ffff_ffff_ffff, 0x1_2345, 0xffff];
+const STORED: [u64; 6] = [0, 0x0102_0304_0506_0708, 0xffff_ffff_ffff_ffff, 0x1_2345, 0xffff, 0x4321];
 
 struct Subject {
     kind: &'static Kind,
@@ -118,7 +118,11 @@ impl Subject {
         let mut found = KindReport { loads: self.loads.len(), stores: self.stores.len(), ..KindReport::default() };
         let base = self.run(&[], None, false)?;
         self.compare_loads(&base, contradictions, &mut found);
+        if let Ok(staged) = self.run(&[], None, true) {
+            self.compare_loads(&staged, contradictions, &mut found);
+        }
         self.stores(&base, contradictions, &mut found)?;
+        self.translations(contradictions, &mut found)?;
         for staged in [false, true] {
             self.presence(staged, contradictions, &mut found)?;
         }
@@ -136,11 +140,12 @@ impl Subject {
             Insn::LoadImm64 { dst: Reg::R8, kind: Imm64Kind::MapValue, imm: map(self.guard.fd()) },
             load(Reg::R8, Reg::R8, 0, 8),
         ];
-        if staged {
-            let arguments = [(Reg::R2, 12_345), (Reg::R3, 1)].map(|(r, n)| mov(r, Src::Imm(n)));
+        // bpf_skb_set_tstamp(skb, 12345, 1) and bpf_skb_vlan_push(skb, 0x8100, 0x4321).
+        let staging = [(192, 12_345, 1), (18, 0x0081, 0x4321)];
+        for (helper, second, third) in staging.into_iter().filter(|_| staged) {
             code.push(mov(Reg::R1, Src::Reg(Reg::R6)));
-            code.extend(arguments);
-            code.push(Insn::Call(Call::Helper(192)));
+            code.extend([(Reg::R2, second), (Reg::R3, third)].map(|(r, n)| mov(r, Src::Imm(n))));
+            code.push(Insn::Call(Call::Helper(helper)));
         }
         if !present.is_empty() {
             let slots = present.len() as i16 + 1;
@@ -179,7 +184,7 @@ impl Subject {
         let name = self.kind.name;
         for (f, value) in self.loads.iter().zip(base) {
             let Some(row) = ctx_field(self.kind.model, i64::from(f.offset)) else {
-                found.unknown += 1;
+                found.unknown.insert(*f);
                 continue;
             };
             let mut say = |what: String| {
@@ -196,7 +201,9 @@ impl Subject {
                     if f.width < 8 && *value >> (8 * f.width) != 0 {
                         say(format!("gives more than its bytes: {value:#x}"));
                     }
-                    if let Some(all) = self.value_of(row, base).filter(|_| !whole) {
+                    // Where the table does not promise the field's bytes, they need not come.
+                    let promised = row.kind == FieldKind::Scalar { narrow: true } && !whole;
+                    if let Some(all) = self.value_of(row, base).filter(|_| promised) {
                         let part = all >> (8 * (f.offset - row.offset)) & ones(f.width);
                         if part != *value {
                             say(format!("gives {value:#x}, those bytes of the field are {part:#x}"));
@@ -233,6 +240,7 @@ impl Subject {
             let mut kept = ones(width);
             for value in STORED {
                 let after = self.run(&[], Some((offset, width, value)), false)?;
+                self.compare_loads(&after, contradictions, found);
                 for ((f, before), after) in self.loads.iter().zip(base).zip(&after) {
                     let overlaps = f.offset < offset + width && offset < f.offset + f.width;
                     if (f.offset, f.width) == (offset, width) {
@@ -276,60 +284,111 @@ impl Subject {
         }
     }
 
-    /// Which access changes others by being there?
+    /// Which access, never made, changes what others give by being there?
     fn presence(
         &self,
         staged: bool,
         contradictions: &mut BTreeSet<String>,
         found: &mut KindReport,
     ) -> Result<(), String> {
-        let Ok(plain) = self.run(&[], None, staged) else { return Ok(()) };
-        let mut stored = Vec::new();
-        for &(offset, width) in self.stores.iter().filter(|(o, w)| self.is_widest(*o, *w)) {
-            let store = (offset, width, STORED[1]);
-            stored.push((store, self.run(&[], Some(store), staged)?));
+        if self.run(&[], None, staged).is_err() {
+            // The helpers of the stage are not offered.
+            return Ok(());
         }
-        // Only what is not read anyway can change anything by being there: so these programs read less.
-        let reads = self.loads.iter().map(|f| Access { offset: f.offset, width: f.width, store: false });
-        let writes = self.stores.iter().map(|(o, w)| Access { offset: *o, width: *w, store: true });
-        for present in reads.chain(writes).filter(|a| a.store || self.is_widest(a.offset, a.width)) {
+        let all = self.translated_accesses();
+        for present in &all {
+            // What is read anyway cannot change anything by being there once more.
             let lean = self.without(present.offset)?;
-            let before = lean.run(&[], None, staged)?;
-            let after = lean.run(&[present], None, staged)?;
-            found.pairs += lean.loads.len();
-            lean.note(present, "a load", &before, &after, staged, found);
-            for (store, _) in &stored {
-                let before = lean.run(&[], Some(*store), staged)?;
-                let after = lean.run(&[present], Some(*store), staged)?;
+            let stores = all.iter().filter(|a| a.store).map(|a| Some((a.offset, a.width, STORED[1])));
+            for store in [None].into_iter().chain(stores) {
+                let before = lean.run(&[], store, staged)?;
+                let after = lean.run(&[*present], store, staged)?;
                 found.pairs += 1;
-                lean.note(present, &format!("a store at {}, then a load", store.0), &before, &after, staged, found);
+                lean.note(*present, store, [&before, &after], staged, contradictions, found);
             }
         }
-        for what in &found.presence {
-            contradictions.insert(format!("{}: {what}", self.kind.name));
-        }
-        let _ = plain;
         Ok(())
     }
 
-    fn note(&self, present: Access, doing: &str, before: &[u64], after: &[u64], staged: bool, found: &mut KindReport) {
-        for ((f, a), b) in self.loads.iter().zip(before).zip(after) {
-            if a != b && !f.pointer {
-                let what = if present.store { "store" } else { "load" };
-                let stage = if staged { " once a delivery time is set" } else { "" };
-                found.presence.insert(format!(
-                    "the presence of a {what} of {} bytes at {} changes {doing} of {} bytes at {}{stage} ({a:#x}, {b:#x})",
-                    present.width, present.offset, f.width, f.offset
-                ));
+    /// The widest accesses of all fields that the kernel translates; plain memory is left alone.
+    fn translated_accesses(&self) -> Vec<Access> {
+        if self.kind.context_is_memory() {
+            return Vec::new();
+        }
+        let reads = self.loads.iter().map(|f| Access { offset: f.offset, width: f.width, store: false });
+        let writes = self.stores.iter().map(|(o, w)| Access { offset: *o, width: *w, store: true });
+        let memory = |at| ctx_field(self.kind.model, i64::from(at)).is_some_and(|r| r.kind == FieldKind::Memory);
+        reads.chain(writes).filter(|a| self.is_widest(a.offset, a.width) && !memory(a.offset)).collect()
+    }
+
+    /// Is the translation of two accesses that of each alone, one after the other? If not, the presence of one changes the
+    /// other, or the other way round. This is seen whatever the state of the packet: test runs reach few.
+    fn translations(&self, contradictions: &mut BTreeSet<String>, found: &mut KindReport) -> Result<(), String> {
+        let all = self.translated_accesses();
+        let empty = self.translated(&[])?;
+        let alone = all.iter().map(|a| self.translated(&[*a])).collect::<Result<Vec<_>, _>>()?;
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate().skip(i) {
+                found.pairs += 1;
+                let both = self.translated(&[*a, *b])?;
+                if both + empty == alone[i] + alone[j] {
+                    continue;
+                }
+                found.presence.insert(format!("{a} and {b} are translated together"));
+                let kept = |x: &Access| access_matters(self.kind.model, i64::from(x.offset), x.width);
+                if !kept(a) && !kept(b) {
+                    contradictions
+                        .insert(format!("{}: {a} and {b} are translated together: {both} bytes", self.kind.name));
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the kernel's translation of a program with these accesses.
+    fn translated(&self, accesses: &[Access]) -> Result<u32, String> {
+        let zero = |dst| Insn::Mov { width: Width::W64, dst, src: Src::Imm(0) };
+        let mut code = vec![Insn::Mov { width: Width::W64, dst: Reg::R6, src: Src::Reg(Reg::R1) }];
+        for a in accesses {
+            code.extend([zero(Reg::R2), a.insn(Reg::R2)]);
+        }
+        code.extend([zero(Reg::R0), Insn::Exit]);
+        let code = encode_all(&code).map_err(|e| e.to_string())?;
+        let program = RawProgram::load(self.kind.program, &code, &fields::options(self.kind))
+            .map_err(|r| format!("{}: {}", self.kind.name, r.reason()))?;
+        program.info().map(|i| i.xlated_bytes).map_err(|e| e.to_string())
+    }
+
+    fn note(
+        &self,
+        present: Access,
+        store: Option<(u32, u32, u64)>,
+        [before, after]: [&[u64]; 2],
+        staged: bool,
+        contradictions: &mut BTreeSet<String>,
+        found: &mut KindReport,
+    ) {
+        for ((f, a), b) in self.loads.iter().zip(before).zip(after) {
+            if a == b || f.pointer {
+                continue;
+            }
+            let stage = if staged { " (delivery time and VLAN tag set)" } else { "" };
+            let behind = store.map_or(String::new(), |(at, ..)| format!(" after a store at {at}"));
+            let text = format!(
+                "the presence of {present} changes the load of {} bytes at {}{behind}{stage}: {a:#x}, {b:#x}",
+                f.width, f.offset
+            );
+            if !access_matters(self.kind.model, i64::from(present.offset), present.width) {
+                contradictions.insert(format!("{}: {text}", self.kind.name));
+            }
+            found.presence.insert(text);
         }
     }
 
-    /// The widest accepted access that begins there.
+    /// No wider access that is allowed covers this one.
     fn is_widest(&self, offset: u32, width: u32) -> bool {
-        !self.loads.iter().any(|f| f.offset == offset && f.width > width)
-            && !self.stores.iter().any(|(o, w)| *o == offset && *w > width)
-            && width >= 4
+        let wider = |o: u32, w: u32| w > width && o <= offset && offset + width <= o + w;
+        !self.loads.iter().any(|f| wider(f.offset, f.width)) && !self.stores.iter().any(|(o, w)| wider(*o, *w))
     }
 
     /// The same program type with the widest loads of all fields but the one at `offset`.
@@ -343,6 +402,13 @@ impl Subject {
             guard: map(8)?,
             out: map(OUT)?,
         })
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.store { "a store" } else { "a load" };
+        write!(f, "{what} of {} bytes at {}", self.width, self.offset)
     }
 }
 
@@ -390,10 +456,16 @@ impl fmt::Display for FieldReport {
             writeln!(
                 f,
                 "{name}: {} loads and {} stores allowed, {} pairs, {} loads without a row",
-                k.loads, k.stores, k.pairs, k.unknown
+                k.loads,
+                k.stores,
+                k.pairs,
+                k.unknown.len()
             )?;
             for ((offset, width), bits) in k.reads_back.iter().filter(|((_, w), bits)| **bits != 8 * w) {
                 writeln!(f, "  a store of {width} bytes at {offset}: the low {bits} bits read back")?;
+            }
+            for what in &k.presence {
+                writeln!(f, "  {what}")?;
             }
             for (store, field) in &k.changes_others {
                 writeln!(f, "  a store at {store} changes the field at {field}")?;

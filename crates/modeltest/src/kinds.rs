@@ -121,6 +121,11 @@ impl Kind {
         self.model == ProgKind::Skb
     }
 
+    /// Is its context plain memory that nobody translates?
+    pub fn context_is_memory(&self) -> bool {
+        self.program == ProgramType::RAW_TRACEPOINT || self.program == ProgramType::SYSCALL
+    }
+
     /// The packet a run is given: Ethernet, IPv4 with a TCP segment or UDP datagram, 100 bytes.
     pub fn packet_in(&self) -> Vec<u8> {
         if !self.takes_packet {

@@ -11,5 +11,5 @@ pub mod effects;
 pub mod helpers;
 pub mod maps;
 
-pub use context::{CtxField, FieldKind, ProgKind, ctx_field, packet_pointer_offset};
+pub use context::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
 pub use effects::Effects;
