@@ -41,6 +41,8 @@ pub struct Report {
     pub helpers: BTreeMap<i32, Seen>,
     /// Helpers without calls: number, name, reason.
     pub skipped: Vec<(i32, String, String)>,
+    /// Declared effects that no run can show, with the reason.
+    pub explained: BTreeMap<(i32, String), String>,
     /// What table and kernel disagree on.
     pub contradictions: BTreeMap<String, u64>,
     /// Recipes that could not be run at all, with the reason.
@@ -74,7 +76,7 @@ impl Random {
 impl Report {
     /// Makes every call of the recipes, as written, in every program type that takes it.
     pub fn as_written(&mut self, bench: &Bench, recipes: &Recipes) {
-        self.skipped.clone_from(&recipes.skipped);
+        self.begin(recipes);
         for call in &recipes.calls {
             for kind in kinds(call) {
                 self.call(bench, call, kind);
@@ -86,6 +88,29 @@ impl Report {
                 self.broken.insert(format!("{} {}: {:?}", call.place, call.text, seen.refused));
             }
         }
+    }
+
+    /// Makes every call in the first few program types that take it, beginning with another one for each call.
+    pub fn slice(&mut self, bench: &Bench, recipes: &Recipes, types: u64) {
+        self.begin(recipes);
+        for (i, call) in recipes.calls.iter().enumerate() {
+            let mut kinds: Vec<&Kind> = kinds(call).collect();
+            let first = i % kinds.len();
+            kinds.rotate_left(first);
+            let made = |report: &Report| report.helpers.get(&call.helper).map_or(0, |s| s.calls);
+            let before = made(self);
+            for kind in kinds {
+                if made(self) - before >= 2 * types {
+                    break;
+                }
+                self.call(bench, call, kind);
+            }
+        }
+    }
+
+    fn begin(&mut self, recipes: &Recipes) {
+        self.skipped.clone_from(&recipes.skipped);
+        self.explained.clone_from(&recipes.explained);
     }
 
     /// Makes varied calls until `until`.
@@ -192,7 +217,8 @@ impl Report {
                 continue;
             }
             self.runs += 1;
-            if !bytes.iter().take(12).any(|at| matters(bench, call, kind, one, *at)) {
+            let mut samples = (0..bytes.len().min(12)).map(|i| bytes[i * bytes.len() / bytes.len().min(12)]);
+            if !samples.any(|at| matters(bench, call, kind, one, at)) {
                 continue;
             }
             if !copies {
@@ -213,13 +239,27 @@ impl Report {
         self.helpers.values().filter(|s| s.succeeded > 0 && s.failed > 0).count()
     }
 
-    /// Declared effects that were not seen, of helpers that were called: number, name, effect.
-    pub fn unobserved(&self) -> Vec<(i32, &str, &str)> {
+    /// Declared effects that were not seen, of helpers that were called: number, name, effect, and why.
+    pub fn unobserved(&self) -> Vec<(i32, &str, &str, Option<&str>)> {
+        let why = |id: i32, effect: &str| self.explained.get(&(id, effect.to_owned())).map(String::as_str);
         self.helpers
             .iter()
             .filter(|(_, s)| s.calls > 0)
-            .flat_map(|(id, s)| s.declared.difference(&s.observed).map(|e| (*id, s.name.as_str(), e.as_str())))
+            .flat_map(|(id, s)| {
+                s.declared.difference(&s.observed).map(move |e| (*id, s.name.as_str(), e.as_str(), why(*id, e)))
+            })
             .collect()
+    }
+
+    /// Those of them that nothing explains.
+    pub fn unexplained(&self) -> Vec<String> {
+        let all = self.unobserved().into_iter().filter(|(.., why)| why.is_none());
+        all.map(|(id, name, effect, _)| format!("{id} {name}: {effect}")).collect()
+    }
+
+    /// Helpers with recipes that some program type here may call.
+    pub fn offered(&self) -> usize {
+        self.helpers.values().filter(|s| s.offered).count()
     }
 }
 
@@ -317,8 +357,8 @@ impl fmt::Display for Report {
             writeln!(f, "{id:4} {name:32} {why}")?;
         }
         writeln!(f, "\ndeclared, not seen:")?;
-        for (id, name, effect) in self.unobserved() {
-            writeln!(f, "{id:4} {name:32} {effect}")?;
+        for (id, name, effect, why) in self.unobserved() {
+            writeln!(f, "{id:4} {name:32} {effect}: {}", why.unwrap_or("NOT EXPLAINED"))?;
         }
         writeln!(f, "\ncontradictions: {}", self.contradictions.len())?;
         for (what, n) in &self.contradictions {
@@ -328,7 +368,17 @@ impl fmt::Display for Report {
             writeln!(f, "no call came back: {b}")?;
         }
         let (called, both) = (self.called(), self.both_ways());
-        writeln!(f, "\n{called} helpers called, {both} seen both to succeed and to fail, {} runs", self.runs)
+        let declared: usize = self.helpers.values().filter(|s| s.calls > 0).map(|s| s.declared.len()).sum();
+        let (unseen, unexplained) = (self.unobserved().len(), self.unexplained().len());
+        writeln!(
+            f,
+            "\n{called} of {} offered helpers called, {both} seen both to succeed and to fail, {} runs; of {declared} \
+             declared effects {} seen, {} explained, {unexplained} not",
+            self.offered(),
+            self.runs,
+            declared - unseen,
+            unseen - unexplained
+        )
     }
 }
 

@@ -205,7 +205,7 @@ fn context(d: &Declared, kind: &Kind, fields: &[crate::fields::Field], o: &Obser
         let at = field.offset;
         if is_packet_pointer(kind, field) {
             if d.moves {
-                j.seen.insert("moves the packet".to_owned());
+                j.seen.extend(["moves the packet".to_owned(), "changes the context".to_owned()]);
             } else {
                 j.contradictions.push(format!("undeclared: the packet pointer at {at} of the context changed"));
             }

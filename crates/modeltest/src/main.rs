@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(args.seconds);
     report.varied(&bench, &recipes, &mut Random(args.seed), until);
     print!("{report}");
-    let mut good = report.contradictions.is_empty();
+    let mut good = report.contradictions.is_empty() && report.unexplained().is_empty();
     if !args.no_fields {
         let fields = context::all(context::Extent::Everything);
         print!("{fields}");

@@ -14,6 +14,7 @@
 //! | `hole -64 16` | frame bytes that cannot be read (dynptrs, iterators): offset and length |
 //! | `frame 256` | bytes of frame, where callbacks need some, too |
 //! | `unsteady` | the result need not be the same twice: time, random numbers, addresses |
+//! | `unseen changes the context: why` | an effect the table declares for this helper, and why no run can show it |
 //! | `skip 109 send_signal: why` | not called, and the reason |
 //!
 //! Arguments: `ctx`, a number, `$NAME` (a number of the [`Lab`](crate::lab::Lab)), `null`, `out:N` (a buffer of N bytes with
@@ -125,6 +126,8 @@ pub struct Recipes {
     pub calls: Vec<Call>,
     /// Helpers that are not called: number, name, reason.
     pub skipped: Vec<(i32, String, String)>,
+    /// Effects that no run can show: helper, effect, reason.
+    pub explained: BTreeMap<(i32, String), String>,
 }
 
 /// The most frame a program has.
@@ -142,6 +145,7 @@ pub fn all() -> Result<Recipes, RecipeError> {
         ("skb.txt", include_str!("../recipes/skb.txt")),
         ("sockets.txt", include_str!("../recipes/sockets.txt")),
         ("objects.txt", include_str!("../recipes/objects.txt")),
+        ("unseen.txt", include_str!("../recipes/unseen.txt")),
     ];
     let mut recipes = Recipes::default();
     for (file, text) in files {
@@ -231,6 +235,10 @@ impl<'a> Reader<'a> {
                 let (what, why) = rest.split_once(':').ok_or("skip NUMBER NAME: reason")?;
                 let (number, name) = what.split_once(' ').ok_or("skip NUMBER NAME: reason")?;
                 into.skipped.push((integer(number)? as i32, name.trim().to_owned(), why.trim().to_owned()));
+            }
+            "unseen" => {
+                let (effect, why) = rest.split_once(':').ok_or("unseen EFFECT: reason")?;
+                into.explained.insert((self.now.helper, effect.trim().to_owned()), why.trim().to_owned());
             }
             "call" => {
                 let mut call = self.now.clone();
