@@ -38,7 +38,7 @@ impl Types {
 
     /// A signed integer of `bytes` bytes.
     pub fn int(&mut self, name: &str, bytes: u32) -> u32 {
-        self.add(name, 1, 0, bytes, &[1 << 24 | bytes * 8])
+        self.add(name, 1, 0, bytes, &[(1 << 24) | (bytes * 8)])
     }
 
     /// A pointer.

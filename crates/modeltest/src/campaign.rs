@@ -59,17 +59,17 @@ pub struct Random(pub u64);
 
 impl Random {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 
     /// A number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        (self.word() % n as u64) as usize
     }
 }
 
@@ -330,11 +330,11 @@ pub fn vary(call: &Call, random: &mut Random) -> Call {
         let which = random.below(varied.arguments.len());
         match &mut varied.arguments[which] {
             Argument::Number(n) => {
-                *n = if random.below(4) == 0 { random.next() as i32 as i64 } else { EDGES[random.below(EDGES.len())] };
+                *n = if random.below(4) == 0 { random.word() as i32 as i64 } else { EDGES[random.below(EDGES.len())] };
             }
             Argument::Buffer { content: Some(bytes), .. } if !bytes.is_empty() => {
                 let at = random.below(bytes.len());
-                bytes[at] = random.next() as u8;
+                bytes[at] = random.word() as u8;
             }
             _ => {}
         }

@@ -121,7 +121,7 @@ impl Subject {
         if let Ok(staged) = self.run(&[], None, true) {
             self.compare_loads(&staged, contradictions, &mut found);
         }
-        self.stores(&base, contradictions, &mut found)?;
+        self.stores(extent, &base, contradictions, &mut found)?;
         self.translations(contradictions, &mut found)?;
         // Translations show the same sooner; a slice leaves it at that.
         for staged in [false, true].into_iter().filter(|_| extent == Extent::Everything) {
@@ -233,13 +233,18 @@ impl Subject {
     /// What reads back, and what else changes.
     fn stores(
         &self,
+        extent: Extent,
         base: &[u64],
         contradictions: &mut BTreeSet<String>,
         found: &mut KindReport,
     ) -> Result<(), String> {
-        for &(offset, width) in &self.stores {
+        // Plain memory has no surprises: a slice tries some of it.
+        let step = if extent == Extent::Slice && self.kind.context_is_memory() { 23 } else { 1 };
+        for &(offset, width) in self.stores.iter().step_by(step) {
+            let memory = ctx_field(self.kind.model, i64::from(offset)).is_some_and(|r| r.kind == FieldKind::Memory);
+            let values = if extent == Extent::Slice && memory { &STORED[1..2] } else { &STORED[..] };
             let mut kept = ones(width);
-            for value in STORED {
+            for &value in values {
                 let after = self.run(&[], Some((offset, width, value)), false)?;
                 self.compare_loads(&after, contradictions, found);
                 for ((f, before), after) in self.loads.iter().zip(base).zip(&after) {
@@ -251,8 +256,6 @@ impl Subject {
                     if !overlaps && !f.pointer && before != after {
                         found.changes_others.insert((offset, f.offset));
                     }
-                    let memory =
-                        ctx_field(self.kind.model, i64::from(offset)).is_some_and(|r| r.kind == FieldKind::Memory);
                     if memory && overlaps {
                         self.memory_reads_back((offset, width, value), *f, *before, *after, contradictions);
                     }

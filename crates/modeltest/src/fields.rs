@@ -64,7 +64,7 @@ pub fn loads(kind: &Kind, offset: u32, width: u32) -> Option<Field> {
     if !accepts(kind, &[load(offset, width), ZERO, EXIT]) {
         return None;
     }
-    let pointer = !accepts(kind, &[load(offset, width), TRIPLE, ZERO, EXIT]);
+    let pointer = width >= 4 && !accepts(kind, &[load(offset, width), TRIPLE, ZERO, EXIT]);
     Some(Field { offset, width, pointer })
 }
 

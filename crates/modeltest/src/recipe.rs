@@ -351,7 +351,7 @@ fn contents(text: &str) -> Result<Vec<u8>, String> {
         let (digits, times) = group.split_once('*').unwrap_or((group, "1"));
         let digit = |c: char| c.to_digit(16).ok_or("hexadecimal digits");
         let digits: Vec<u32> = digits.chars().map(digit).collect::<Result<_, _>>()?;
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return Err("an odd number of hexadecimal digits".into());
         }
         let group: Vec<u8> = digits.chunks(2).map(|d| (d[0] << 4 | d[1]) as u8).collect();
