@@ -28,6 +28,8 @@ pub struct Seen {
     pub declared: BTreeSet<String>,
     /// Those of them that were seen.
     pub observed: BTreeSet<String>,
+    /// Error numbers that came back, a few.
+    pub errors: BTreeSet<i32>,
     /// Reasons why calls were not made.
     pub refused: BTreeSet<String>,
     /// At least one program type is offered the helper.
@@ -49,6 +51,10 @@ pub struct Report {
     pub broken: BTreeSet<String>,
     /// Runs made.
     pub runs: u64,
+    /// Why program types that are offered the helper did not make the present call.
+    refused: BTreeSet<String>,
+    /// The present call was made.
+    made: bool,
     /// Helpers and program types whose packet pointers the verifier was asked about.
     asked: BTreeSet<(i32, &'static str)>,
 }
@@ -81,13 +87,17 @@ impl Report {
             for kind in kinds(call) {
                 self.call(bench, call, kind);
             }
+            self.note_refusals(call);
         }
-        for call in &recipes.calls {
-            let seen = &self.helpers[&call.helper];
-            if seen.calls == 0 && seen.offered {
-                self.broken.insert(format!("{} {}: {:?}", call.place, call.text, seen.refused));
-            }
+    }
+
+    /// A call that no program type makes, though it is offered the helper, is a recipe that does not work here.
+    fn note_refusals(&mut self, call: &Call) {
+        let refused = std::mem::take(&mut self.refused);
+        if !self.made && !refused.is_empty() {
+            self.broken.insert(format!("{} {}: {}", call.place, call.text, list(&refused)));
         }
+        self.made = false;
     }
 
     /// Makes every call in the first few program types that take it, beginning with another one for each call.
@@ -138,16 +148,20 @@ impl Report {
                 seen.offered = true;
                 seen.calls += 1;
                 seen.succeeded += 1;
+                self.made = true;
                 return;
             }
             Err(why) => {
                 seen.offered = true;
-                seen.refused.insert(format!("{}: {}", kind.name, tell(&why)));
+                let text = format!("{}: {}", kind.name, tell(&why));
+                self.refused.insert(text.clone());
+                seen.refused.insert(text);
                 return;
             }
         };
         seen.offered = true;
         self.runs += 1;
+        self.made = true;
         let Ok(other) = bench.observe(call, kind, Filling::Other, None, baseline) else { return };
         self.runs += 1;
         let fields = &bench.fields[kind.name];
@@ -175,6 +189,9 @@ impl Report {
             seen.calls += 1;
             if o.failed(&call.failure) {
                 seen.failed += 1;
+                if (o.result as i32) < 0 && seen.errors.len() < 8 {
+                    seen.errors.insert(o.result as i32);
+                }
             } else {
                 seen.succeeded += 1;
             }
@@ -346,7 +363,9 @@ pub fn vary(call: &Call, random: &mut Random) -> Call {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (id, s) in self.helpers.iter().filter(|(_, s)| s.calls > 0) {
-            writeln!(f, "{id:4} {:32} {:6} ok {:6} failed  {}", s.name, s.succeeded, s.failed, list(&s.kinds))?;
+            let errors: Vec<String> = s.errors.iter().rev().map(i32::to_string).collect();
+            let (name, kinds, errors) = (&s.name, list(&s.kinds), errors.join(" "));
+            writeln!(f, "{id:4} {name:32} {:6} ok {:6} failed ({errors}) {kinds}", s.succeeded, s.failed)?;
         }
         writeln!(f, "\nnot reached:")?;
         for (id, s) in self.helpers.iter().filter(|(_, s)| s.calls == 0) {
