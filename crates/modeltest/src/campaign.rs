@@ -340,7 +340,7 @@ const EDGES: [i64; 24] = [
 /// Changes a number, or prescribed bytes, of a call.
 pub fn vary(call: &Call, random: &mut Random) -> Call {
     let mut varied = call.clone();
-    if varied.arguments.is_empty() {
+    if varied.arguments.is_empty() || varied.fixed {
         return varied;
     }
     for _ in 0..1 + random.below(2) {

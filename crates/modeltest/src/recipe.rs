@@ -15,6 +15,7 @@
 //! | `frame 256` | bytes of frame, where callbacks need some, too |
 //! | `unsteady` | the result need not be the same twice: time, random numbers, addresses |
 //! | `unseen changes the context: why` | an effect the table declares for this helper, and why no run can show it |
+//! | `fixed` | arguments are not varied, because others would harm this process |
 //! | `skip 109 send_signal: why` | not called, and the reason |
 //!
 //! Arguments: `ctx`, a number, `$NAME` (a number of the [`Lab`](crate::lab::Lab)), `null`, `out:N` (a buffer of N bytes with
@@ -115,6 +116,8 @@ pub struct Call {
     pub frame: u32,
     /// The result may differ from run to run.
     pub unsteady: bool,
+    /// Other arguments than these must not be tried.
+    pub fixed: bool,
     /// The call as written.
     pub text: String,
 }
@@ -230,6 +233,7 @@ impl<'a> Reader<'a> {
                 self.now.holes.push((integer(at)? as i32, integer(length)? as u32));
             }
             "frame" => self.now.frame = integer(rest)? as u32,
+            "fixed" => self.now.fixed = true,
             "unsteady" => self.now.unsteady = true,
             "skip" => {
                 let (what, why) = rest.split_once(':').ok_or("skip NUMBER NAME: reason")?;
