@@ -345,6 +345,8 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut mems = if e.no_effect { self.shared_memories() } else { self.outside() };
         // Addresses of the frame in what it reads are spilled there, or have leaked.
         let mut whole_stack = e.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        // The program called runs in the same frame: whoever knows its address can read what is left there.
+        whole_stack |= e.is_tail_call() && !self.cx.frame_secret;
         let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
         let mut lost = Lost::default();
         for a in &e.arguments {

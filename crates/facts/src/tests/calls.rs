@@ -175,6 +175,19 @@ fn a_callback_with_a_stack_context_may_change_the_frame() {
 }
 
 #[test]
+fn a_tail_call_may_read_a_frame_whose_address_is_known_elsewhere() {
+    let row = |leak: &str| {
+        let f = function(ProgKind::Skb, &format!("{leak}\nr2 = map_fd[0] ll\nr3 = 1\ncall 12\nexit"));
+        let maps = maps();
+        let env = Env { maps: &maps, callee_args: &super::no_arity };
+        let live = crate::Liveness::of(&f, &env, &Facts::of(&f, &env));
+        live.entry(BlockId(0)).stack.len()
+    };
+    assert_eq!(row("r6 = r10\nr6 *= 2"), 512);
+    assert_eq!(row("r6 = r10"), 0);
+}
+
+#[test]
 fn a_tail_call_that_returns_gives_a_number() {
     let s = end("r2 = map_fd[0] ll\nr3 = 1\n*(u64 *)(r10 - 8) = 1\ncall 12\nexit");
     assert_eq!(s.reg(r(0)).kind, Kind::Scalar);
