@@ -341,7 +341,12 @@ impl Machine for AbstractMachine<'_, '_, '_> {
             Some(Region::Ctx) => self.load_ctx(at, size),
             Some(Region::Packet | Region::PacketMeta) => Abs::Plain(Value::scalar(Num::top(size.bits()))),
             Some(
-                Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. } | Region::Mem | Region::Kernel,
+                Region::MapValue { .. }
+                | Region::AnyMapValue
+                | Region::Data { .. }
+                | Region::Mem
+                | Region::CallerFrame
+                | Region::Kernel,
             ) => Abs::Plain(unknown_bytes(size)),
             // The pointer may be the context, whose 32-bit fields may be 64-bit pointers.
             _ if size == Size::W => Abs::Widened(Value::unknown()),

@@ -26,6 +26,12 @@ pub enum ProgKind {
 }
 
 impl ProgKind {
+    /// All of them.
+    pub const ALL: [ProgKind; 6] = {
+        use ProgKind::{Other, Skb, SockAddr, Subprogram, Tracing, Xdp};
+        [Xdp, Skb, SockAddr, Tracing, Subprogram, Other]
+    };
+
     /// The kind that libbpf derives from an ELF section name (libbpf `section_defs`).
     pub fn from_section(section: &str) -> ProgKind {
         let s = section.trim_start_matches('?');
@@ -61,9 +67,9 @@ impl ProgKind {
         }
     }
 
-    /// How many low bits of r0 the hook reads at `exit` (64 for subprograms). The kernel's test-run
-    /// and every hook of these types take an `int`/`u32`; where we are not sure we demand all 64.
-    pub fn return_bits(self) -> u32 {
+    /// How many low bits of r0 the hook reads at `exit`: the kernel's test-run and every hook of these types take an
+    /// `int`/`u32`. Others may see all 64: a program that is tail-called from a subprogram returns to that one's caller.
+    pub fn hook_bits(self) -> u32 {
         match self {
             ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing | ProgKind::SockAddr => 32,
             ProgKind::Subprogram | ProgKind::Other => 64,

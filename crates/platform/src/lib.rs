@@ -10,6 +10,7 @@ pub mod context;
 pub mod effects;
 pub mod helpers;
 pub mod maps;
+pub mod verifier;
 
 pub use context::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
 pub use effects::Effects;
