@@ -18,6 +18,7 @@ mod synthesis;
 mod unit;
 mod variants;
 mod verify;
+mod written;
 
 pub use opinion::Refutation;
 pub use queries::QueryFolder;
