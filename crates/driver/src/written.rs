@@ -98,6 +98,8 @@ mod tests {
         (unit, all)
     }
 
+    type Damage = dyn Fn(&mut Vec<NewInsn>);
+
     /// What is wrong after these bodies were written.
     fn written(unit: &Unit, candidates: &[Candidate], bodies: &[Option<Vec<NewInsn>>]) -> Option<usize> {
         let mut object = unit.object.clone();
@@ -125,7 +127,7 @@ mod tests {
         for (i, body) in bodies.iter().enumerate() {
             let Some(body) = body else { continue };
             for k in 0..body.len() {
-                let damage: [&dyn Fn(&mut Vec<NewInsn>); 5] = [
+                let damage: [&Damage; 5] = [
                     &|b| b[k].bytes[4] ^= 1,
                     &|b| b[k].bytes[1] ^= 1,
                     &|b| b[k].bytes[2] ^= 1,
