@@ -19,6 +19,7 @@ mod synthesis;
 mod unit;
 mod variants;
 mod verify;
+mod written;
 
 pub use opinion::Refutation;
 pub use queries::QueryFolder;
