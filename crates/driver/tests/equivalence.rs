@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use bpf_driver::difftest::{Pair, Random};
 use bpf_driver::{FunctionVerdict, Options, Report, Silent, optimize, verify};
 use bpf_isa::Insn;
+use bpf_kernel::{LoadOptions, load_object};
 use bpf_object::{FuncId, Object};
 use bpf_testgen::case::{Case, Expect, Run, with_expect, with_result, without_fails};
 use similar::TextDiff;
@@ -142,17 +143,30 @@ fn judge(path: &Path, kernel: bool, notes: &mut Vec<String>) -> Outcome {
     if let Err(why) = checked {
         return Outcome::Failed(why);
     }
+    if kernel && case.run.is_none() {
+        // A case may be about what this kernel cannot load; its writer should know.
+        let why = case.old_object().map(|old| refusal(&case, &old)).unwrap_or_default();
+        if !why.is_empty() {
+            notes.push(format!("`before` does not load: {why}"));
+        }
+    }
     match (&case.fails, problems.is_empty()) {
         (None, true) => Outcome::Passed,
         (Some(_), false) => {
             notes.push(format!("fails for now ({})", case.fails.as_deref().unwrap_or_default()));
             Outcome::FailsForNow
         }
-        (Some(_), true) if bless => write(path, &without_fails(&text)),
+        (Some(_), true) if bless => {
+            notes.push("blessed: it passes now".into());
+            write(path, &without_fails(&text))
+        }
         (Some(why), true) => {
             Outcome::Failed(format!("it passes: the line `; fails: {why}` has to go (BLESS=1 removes it)"))
         }
-        (None, false) if bless && better != text => write(path, &better),
+        (None, false) if bless && better != text => {
+            notes.push(format!("blessed: {}", problems.join("\n")));
+            write(path, &better)
+        }
         (None, false) => Outcome::Failed(problems.join("\n")),
     }
 }
@@ -172,8 +186,8 @@ fn pair(
     problems: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
-    let old = case.old().map_err(|e| format!("before: {e}"))?;
-    let new = case.new().map_err(|e| format!("after: {e}"))?.unwrap_or_default();
+    let old = case.old_object().map_err(|e| format!("before: {e}"))?;
+    let new = case.new_object().map_err(|e| format!("after: {e}"))?.unwrap_or_default();
     let options = Options { time_limit: PROOF, strict_shared_memory: case.strict, ..Options::default() };
     let report = verify(&old, &new, &options).map_err(|e| e.to_string())?;
     let refuted = report.functions.iter().find_map(|(name, v)| match v {
@@ -226,7 +240,7 @@ fn optimized(
     problems: &mut Vec<String>,
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
-    let old = case.old().map_err(|e| format!("before: {e}"))?;
+    let old = case.old_object().map_err(|e| format!("before: {e}"))?;
     for search in [false, true] {
         let options = Options {
             time_limit: SEARCH,
@@ -274,11 +288,13 @@ fn run(case: &Case, kernel: bool, old: &[u8], new: &[u8], problems: &mut Vec<Str
     let Some(expected) = case.run.filter(|_| kernel) else { return };
     let mut pair = match Pair::load(old, new, case.program_type.as_deref()) {
         Ok(pair) => pair,
-        Err(e) if e.second => return problems.push(format!("the kernel refuses the new version: {e}")),
-        Err(e) if std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_some() => {
-            return problems.push(format!("the kernel refuses the old version: {e}"));
+        Err(e) if e.second => {
+            return problems.push(format!("the kernel refuses the new version: {}", refusal(case, new)));
         }
-        Err(e) => return notes.push(format!("not run: {e}")),
+        Err(_) if std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_some() => {
+            return problems.push(format!("the kernel refuses the old version: {}", refusal(case, old)));
+        }
+        Err(_) => return notes.push(format!("not run: {}", refusal(case, old))),
     };
     let packets = case.packet.clone().map(|p| vec![p]);
     let names: Vec<String> = pair.programs().map(str::to_owned).collect();
@@ -299,6 +315,18 @@ fn run(case: &Case, kernel: bool, old: &[u8], new: &[u8], problems: &mut Vec<Str
         (Run::Differs, None) => problems.push(format!("{runs} runs in the kernel show no difference")),
         _ => {}
     }
+}
+
+/// Why the kernel does not load an object.
+fn refusal(case: &Case, bytes: &[u8]) -> String {
+    let options = LoadOptions { program_type: case.program_type.clone() };
+    let verdict = match load_object(bytes, &options) {
+        Ok(verdict) => verdict,
+        Err(e) => return e.to_string(),
+    };
+    let refused = verdict.programs.iter().filter(|p| !p.verdict.is_accepted());
+    let refused = refused.map(|p| format!("{}: {}", p.name, p.verdict.reason()));
+    refused.chain(verdict.not_loadable.clone()).collect::<Vec<_>>().join("; ")
 }
 
 /// The functions of an object with their instructions.

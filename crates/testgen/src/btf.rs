@@ -88,7 +88,7 @@ impl Btf {
             (_, false) => "unsigned long long",
             (_, true) => "long long",
         };
-        self.add(name, INT, 0, bytes, &[u32::from(signed) << 24 | bytes * 8])
+        self.add(name, INT, 0, bytes, &[(u32::from(signed) << 24) | (bytes * 8)])
     }
 
     /// A pointer.
@@ -160,12 +160,10 @@ pub fn function_records(sections: &[(u32, Vec<(u32, TypeId)>)]) -> Vec<u8> {
         records.extend([*name, functions.len() as u32].map(u32::to_le_bytes).concat());
         records.extend(functions.iter().flat_map(|(at, ty)| [*at, *ty].map(u32::to_le_bytes).concat()));
     }
-    // An empty table of lines, which is its record size alone.
-    let lines = 16u32.to_le_bytes();
     let mut out = header();
     let size = records.len() as u32;
-    out.extend([0, size, size, lines.len() as u32].map(u32::to_le_bytes).concat());
+    // No table of lines: libbpf takes one without records for damaged.
+    out.extend([0, size, size, 0].map(u32::to_le_bytes).concat());
     out.extend(records);
-    out.extend(lines);
     out
 }

@@ -197,7 +197,7 @@ impl Case {
     ///
     /// # Errors
     /// [`AssemblyError`].
-    pub fn old(&self) -> Result<Vec<u8>, AssemblyError> {
+    pub fn old_object(&self) -> Result<Vec<u8>, AssemblyError> {
         assembly::object(&self.around, &self.before)
     }
 
@@ -205,7 +205,7 @@ impl Case {
     ///
     /// # Errors
     /// [`AssemblyError`].
-    pub fn new(&self) -> Result<Option<Vec<u8>>, AssemblyError> {
+    pub fn new_object(&self) -> Result<Option<Vec<u8>>, AssemblyError> {
         self.after.as_ref().map(|after| assembly::object(&self.around, after)).transpose()
     }
 }
