@@ -5,10 +5,16 @@
 //!
 //! - [`assembly`]: maps, data, functions and their listings → the bytes of an ELF object with BTF.
 //! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
+//! - [`c`]: random programs in C, and clang.
+//! - [`random`]: random numbers that are the same in every run.
+//! - [`shrink`]: making what fails smaller.
 //!
 //! Nothing of the product depends on this crate, and it depends on nothing above `bpf-semantics`.
 
 pub mod assembly;
 mod btf;
+pub mod c;
 pub mod case;
 mod elf;
+pub mod random;
+pub mod shrink;
