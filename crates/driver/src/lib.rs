@@ -10,6 +10,7 @@ mod optimize;
 mod places;
 mod pool;
 mod queries;
+mod reduce;
 mod replay;
 mod report;
 mod sections;
@@ -25,6 +26,7 @@ pub use report::{
 };
 
 pub use pool::on_deep_stack;
+pub use reduce::{Reduced, reduce};
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};

@@ -13,8 +13,8 @@ use bpf_driver::difftest::{Difference, Pair, Random as Traffic};
 use bpf_driver::{Options, Silent, optimize};
 use bpf_testgen::c::{Clang, Program, Settings};
 use bpf_testgen::random::Random;
-use bpf_testgen::shrink::shrink;
-use rustix::thread::{UnshareFlags, unshare};
+use bpf_testgen::shrink;
+use rustix::thread::UnshareFlags;
 
 use crate::{Lane, Tally};
 
@@ -203,7 +203,7 @@ fn words(round: u64, d: &Difference) -> String {
 fn own_network() -> Result<(), String> {
     // Unsafe, and so deprecated, for the sake of file descriptor tables, which stay shared here.
     #[allow(deprecated)]
-    unshare(UnshareFlags::NEWNET).map_err(|e| format!("no network namespace: {e}"))
+    rustix::thread::unshare(UnshareFlags::NEWNET).map_err(|e| format!("no network namespace: {e}"))
 }
 
 impl Lane for ClangLane {

@@ -2,7 +2,7 @@
 //!
 //! One idea: a program is a tree of statements, each of which is right wherever the others are left out: all variables
 //! are there from the beginning, and no statement leaves a state that another one needs. So a program that shows a
-//! difference is shrunk by leaving statements out ([`shrink`](crate::shrink::shrink) over their numbers).
+//! difference is shrunk by leaving statements out ([`shrink`](crate::shrink()) over their numbers).
 //!
 //! At the end everything a program computed is mixed into its result and into an array map. Nothing depends on clocks,
 //! random numbers or addresses; where an address has to stand in memory that others see, it is overwritten again.

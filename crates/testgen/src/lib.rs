@@ -17,4 +17,5 @@ pub mod c;
 pub mod case;
 mod elf;
 pub mod random;
-pub mod shrink;
+
+pub use bpf_shrink::shrink;

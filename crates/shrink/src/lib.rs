@@ -7,6 +7,13 @@
 /// not fail any more, unless `still_fails` said so only because its time was up.
 ///
 /// `list` itself is taken to fail. `still_fails` may say no for any reason, such as a deadline.
+///
+/// # Examples
+///
+/// ```
+/// let left = bpf_shrink::shrink((0..100).collect(), |list| list.contains(&7) && list.contains(&42));
+/// assert_eq!(left, [7, 42]);
+/// ```
 pub fn shrink<T: Clone>(list: Vec<T>, mut still_fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut list = list;
     let mut part = list.len().div_ceil(2).max(1);
