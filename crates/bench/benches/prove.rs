@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bpf_bench::{deep, harvest, objects};
-use bpf_prove::{Options, functions, prove};
+use bpf_prove::{Options, ask, functions};
 use criterion::{Criterion, Throughput};
 
 fn paths() -> Vec<PathBuf> {
@@ -30,7 +30,7 @@ fn bench(c: &mut Criterion) {
             group.bench_function(format!("windows/{}", h.name), |b| {
                 b.iter(|| {
                     for q in h.functions.iter().flat_map(|(_, _, q)| q) {
-                        let _ = black_box(prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options));
+                        let _ = black_box(ask(&q.function, env, &q.known(), &q.rewrite, &q.options));
                     }
                 });
             });

@@ -10,10 +10,9 @@ use bpf_driver::Unit;
 pub use bpf_driver::on_deep_stack as deep;
 use bpf_facts::{Live, State};
 use bpf_object::Object;
-use bpf_passes::{Engine, Recorder, Settings};
+use bpf_passes::{Recorder, Settings, optimize};
 use bpf_program::Function;
 use bpf_prove::{Known, Options, Rewrite};
-use rustc_hash::FxHashSet;
 
 /// A proposal that the optimizer took to the prover, kept to be asked again.
 pub struct Query {
@@ -73,9 +72,7 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
             v.push(Query { function, states, live, sides, rewrite: p.rewrite.clone(), options });
         });
         let settings = Settings { cpu: unit.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
-        let banned = FxHashSet::default();
-        let mut after = before.clone();
-        unit.with_env(|env| Engine::new(env, &settings, &banned).run(&mut after));
+        let after = unit.with_env(|env| optimize(before.clone(), env, &settings).into_current());
         let queries = seen.lock().map(|mut v| std::mem::take(&mut *v)).unwrap_or_default();
         functions.push((before.clone(), after, queries));
     }

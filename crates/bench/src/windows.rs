@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bpf_driver::Unit;
-use bpf_facts::{Env, Facts, Live, Liveness, State};
+use bpf_facts::{Analysis, Env, Live, State};
 use bpf_passes::View;
 use bpf_program::{BlockId, Function, Op};
-use bpf_prove::{Cache, Known, Limits, Options, Rewrite, Verdict};
+use bpf_prove::{Cache, Known, Limits, Options, Points, Rewrite, Verdict};
 use bpf_search::window::plain;
 use bpf_search::{Answer, Window};
 
@@ -65,10 +65,10 @@ impl Optimized {
         let settings = bpf_passes::Settings::default();
         let mut out = Vec::new();
         for (i, f) in self.functions.iter().enumerate() {
-            let facts = Facts::of(f, env);
-            let live = Liveness::of(f, env, &facts);
+            let analysis = Analysis::of(f, env);
             for &block in &f.layout {
-                let Some(view) = View::new(f, block, &facts, &live, env, &settings, false) else { continue };
+                let Some(points) = Points::of_block(f, block, &analysis, env) else { continue };
+                let view = View::new(f, &points, env, &settings);
                 let stretches = view.ops.split(|o| !plain(&o.insn));
                 let mut at = 0;
                 for s in stretches {
@@ -78,7 +78,7 @@ impl Optimized {
                     while n >= least + start {
                         let len = most.min(n - start);
                         let (start_at, end) = (first + start, first + start + len);
-                        let (states, live) = (view.states.clone(), view.live.clone());
+                        let (states, live) = (view.states.to_vec(), view.live.to_vec());
                         out.push(Place { function: i, block, start: start_at, end, states, live });
                         if start + len == n {
                             break;
@@ -114,7 +114,7 @@ impl Optimized {
         let rewrite = Rewrite { block, path, start, end, with: new.to_vec(), term: None, by: "search" };
         let limits = Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
-        match cache.prove(&self.functions[p.function], env, &known, rewrite, &options) {
+        match cache.ask(&self.functions[p.function], env, &known, &rewrite, &options) {
             Ok(_) => Answer::Equal,
             Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
             Err(_) => Answer::Unknown,

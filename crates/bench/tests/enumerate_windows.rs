@@ -87,7 +87,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                     if left == 0 || r.term.is_some() || calls || !short {
                         continue;
                     }
-                    let proven = bpf_prove::prove(&q.function, env, &q.known(), r.clone(), &q.options);
+                    let proven = bpf_prove::ask(&q.function, env, &q.known(), r, &q.options);
                     if proven.is_err() {
                         continue;
                     }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use bpf_bench::{deep, harvest, objects};
-use bpf_prove::{Verdict, prove};
+use bpf_prove::{Verdict, ask};
 use bpf_search::Window;
 use bpf_search::batch::{Batch, NOP};
 use bpf_search::counterexample;
@@ -43,7 +43,7 @@ fn count(path: &std::path::Path, c: &mut Count) {
                 if old.is_empty() || q.rewrite.with.len() > old.len() || old.iter().any(|o| o.insn.defs().len() > 1) {
                     continue;
                 }
-                let verdict = prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options);
+                let verdict = ask(&q.function, env, &q.known(), &q.rewrite, &q.options);
                 let mut new = q.rewrite.with.clone();
                 new.resize(old.len(), bpf_program::Op::new(NOP));
                 let what = || {

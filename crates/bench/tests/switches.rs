@@ -6,7 +6,7 @@ use bpf_bench::{Harvest, Query, deep, harvest, objects};
 use bpf_facts::Env;
 use bpf_isa::{Reg, RegSet};
 use bpf_program::{Op, Terminator};
-use bpf_prove::{Cache, Known, Options, Rewrite, Switches, prove};
+use bpf_prove::{Cache, Known, Options, Rewrite, Switches, ask};
 
 fn paths() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -26,7 +26,7 @@ fn each(mut f: impl FnMut(&Harvest, &Env, &Query) + Send) {
 }
 
 fn equal(env: &Env, q: &Query, options: &Options) -> bool {
-    prove(&q.function, env, &q.known(), q.rewrite.clone(), options).is_ok()
+    ask(&q.function, env, &q.known(), &q.rewrite, options).is_ok()
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn memory_answers_as_the_prover_does() {
             hits += cache.hits;
             (cache, name) = (Cache::new(), h.name.clone());
         }
-        let remembered = cache.prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options).is_ok();
+        let remembered = cache.ask(&q.function, env, &q.known(), &q.rewrite, &q.options).is_ok();
         assert_eq!(remembered, equal(env, q, &q.options), "{}: {:?}", h.name, q.rewrite);
         asked += 1;
     });
@@ -51,8 +51,8 @@ fn registers_have_no_names_in_memory() {
     each(|_, env, q| {
         let Some(other) = turned(q) else { return };
         let mut cache = Cache::new();
-        let first = cache.prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options).is_ok();
-        let second = cache.prove(&other.function, env, &other.known(), other.rewrite.clone(), &other.options).is_ok();
+        let first = cache.ask(&q.function, env, &q.known(), &q.rewrite, &q.options).is_ok();
+        let second = cache.ask(&other.function, env, &other.known(), &other.rewrite, &other.options).is_ok();
         assert_eq!(first, second);
         assert_eq!(second, equal(env, &other, &other.options), "{:?}", other.rewrite);
         renamed += 1;
@@ -113,9 +113,9 @@ fn what_is_live_is_part_of_the_question() {
         let (live, sides) = (vec![all; q.live.len()], vec![all; q.sides.len()]);
         let known = Known { states: &q.states, live: &live, sides: &sides };
         let mut cache = Cache::new();
-        let narrow = cache.prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options).is_ok();
-        let wide = cache.prove(&q.function, env, &known, q.rewrite.clone(), &q.options).is_ok();
-        let fresh = prove(&q.function, env, &known, q.rewrite.clone(), &q.options).is_ok();
+        let narrow = cache.ask(&q.function, env, &q.known(), &q.rewrite, &q.options).is_ok();
+        let wide = cache.ask(&q.function, env, &known, &q.rewrite, &q.options).is_ok();
+        let fresh = ask(&q.function, env, &known, &q.rewrite, &q.options).is_ok();
         assert_eq!(wide, fresh, "{}: {:?}", h.name, q.rewrite);
         checked += 1;
         with += usize::from(narrow != wide);

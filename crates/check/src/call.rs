@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use bpf_isa::{Call, Reg};
 use bpf_object::ValueType;
-use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
+use bpf_platform::helpers::{Arg, Helper, Len, Ret};
+use bpf_platform::maps;
 
 use crate::Stop;
 use crate::memory::Use;
@@ -196,11 +197,8 @@ impl Walk<'_> {
                 self.argument(helper, i, arg, &mut meta)?;
             }
         }
-        if let Some((map, _)) = meta.map
-            && let Err(why) = rules::map_and_helper(self.map_of(&meta).kind, id)
-        {
-            let _ = map;
-            return bad(format!("{why} bpf_{name}#{id}"));
+        if meta.map.is_some() && !maps::goes_with(self.map_of(&meta).kind, helper) {
+            return bad(format!("cannot pass map_type {} into func bpf_{name}#{id}", self.map_of(&meta).kind));
         }
         if id == rules::TAIL_CALL && !self.state.held.is_empty() {
             return bad("tail_call would lead to reference leak");
@@ -531,14 +529,14 @@ impl Walk<'_> {
             (_, Ret::MapValueOrNull) => {
                 let Some((map, inner)) = meta.map else { return unsure("a lookup without a map") };
                 let mut result = or_null(Kind::MapValue { map, inner });
-                if matches!(self.map_of(meta).kind, 15 | 18) && helper.id == 1 {
+                if maps::lookup_acquires(self.map_of(meta).kind) && helper.id == 1 {
                     result.reference = id;
                     self.state.held.push(Held { id, slot: self.at });
                 }
                 // Every element of an array is there.
                 let info = self.map_of(meta);
                 if helper.id == 1
-                    && matches!(info.kind, 2 | 6)
+                    && maps::is_array(info.kind)
                     && meta.key.is_some_and(|k| k < u64::from(info.max_entries))
                 {
                     result.or_null = false;

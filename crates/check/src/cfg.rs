@@ -2,7 +2,7 @@
 //! what the path walk needs to know beforehand: where to compare states, and which registers are live.
 
 use bpf_isa::{AluOp, Call, Insn, Reg, RegSet, Size, Src, Width};
-use bpf_semantics::helpers::Helper;
+use bpf_platform::helpers::Helper;
 
 use crate::Stop;
 use crate::program::{Program, Target};

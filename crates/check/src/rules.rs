@@ -111,60 +111,6 @@ pub(crate) fn object(id: i32, n: usize) -> Object {
     }
 }
 
-/// Maps that only certain helpers take, and these helpers.
-const MAP_TAKES: [(&[u32], &[i32]); 15] = [
-    (&[3], &[12]),
-    (&[4], &[22, 25, 55, 111, 121]),
-    (&[27], &[130, 131, 134, 198]),
-    (&[31], &[209]),
-    (&[7], &[27]),
-    (&[8], &[33, 37]),
-    (&[19, 21], &[81]),
-    (&[14, 25], &[51, 1]),
-    (&[16], &[51]),
-    (&[17], &[51, 1]),
-    (&[12, 13], &[1]),
-    (&[15], &[1, 2, 3, 52, 53, 60, 82]),
-    (&[18], &[1, 2, 3, 70, 71, 72, 82]),
-    (&[20], &[82]),
-    (&[22, 23], &[87, 88, 89]),
-];
-
-/// Helpers that only take certain maps, and these maps.
-const HELPER_TAKES: [(&[i32], &[u32]); 13] = [
-    (&[12], &[3]),
-    (&[22, 25, 55, 111, 121], &[4]),
-    (&[130, 131, 134, 198], &[27]),
-    (&[27], &[7]),
-    (&[33, 37], &[8]),
-    (&[51], &[14, 25, 16, 17]),
-    (&[52, 53, 60], &[15]),
-    (&[70, 71, 72], &[18]),
-    (&[81], &[19, 21]),
-    (&[82], &[15, 18, 20]),
-    (&[88], &[22, 23]),
-    (&[107, 108], &[24]),
-    (&[195], &[5, 6, 10]),
-];
-
-/// Does a map of this type go with a helper?
-pub(crate) fn map_and_helper(map: u32, id: i32) -> Result<(), String> {
-    let refused = || Err(format!("cannot pass map_type {map} into func"));
-    if MAP_TAKES.iter().any(|(maps, ids)| maps.contains(&map) && !ids.contains(&id)) {
-        return refused();
-    }
-    let local_storage = matches!(map, 24 | 28 | 29 | 32);
-    let bloom = map == 30 && !matches!(id, 87 | 89);
-    let queue = matches!(id, 87 | 89) && !matches!(map, 22 | 23 | 30);
-    if bloom || queue || (local_storage && !matches!(id, 107 | 108 | 145 | 146 | 156 | 157 | 210 | 211)) {
-        return refused();
-    }
-    if HELPER_TAKES.iter().any(|(ids, maps)| ids.contains(&id) && !maps.contains(&map)) {
-        return refused();
-    }
-    Ok(())
-}
-
 /// What a parameter of a global function takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Parameter {

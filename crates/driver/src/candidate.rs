@@ -1,14 +1,15 @@
 //! One function on its way: what it was, what was done to it, what it is now.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bpf_object::{FuncId, NewInsn, Object};
-use bpf_passes::{Change, Engine, Settings};
+use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, lower, slot_count};
-use bpf_prove::{Limits, Options as ProofOptions, Verdict};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step};
 use rustc_hash::FxHashSet;
 
 use crate::DriverError;
+use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
 use crate::report::FunctionReport;
 use crate::unit::Unit;
 
@@ -16,16 +17,16 @@ use crate::unit::Unit;
 #[derive(Clone)]
 pub(crate) struct Candidate {
     pub(crate) id: usize,
-    /// The graph as it is now; `None` if there is none.
-    pub(crate) function: Option<Function>,
-    /// What was done to it, in order.
-    pub(crate) log: Vec<Change>,
+    /// The graph as it was, as it is now, and the proven steps between the two; `None` if there is none.
+    pub(crate) derivation: Option<Derivation>,
     /// Rewrites the kernel has refused.
     pub(crate) banned: FxHashSet<u64>,
     /// The new body; `None`: as it was.
     pub(crate) body: Option<Vec<NewInsn>>,
     pub(crate) report: FunctionReport,
     pub(crate) timed_out: bool,
+    /// Whether what it is now has been proven, or tried to, as a whole.
+    judged: bool,
 }
 
 impl Candidate {
@@ -46,30 +47,42 @@ impl Candidate {
             kernel_before: None,
             kernel_after: None,
             untouched: None,
+            refuted: None,
             seconds: 0.0,
             listing_before: listing.clone(),
             listing_after: listing,
         };
         let banned = FxHashSet::default();
-        let function = unit.graphs[id].as_ref().ok().cloned();
-        Candidate { id, function, log: vec![], banned, body: None, report, timed_out: false }
+        let derivation = unit.graphs[id].as_ref().ok().cloned().map(Derivation::new);
+        Candidate { id, derivation, banned, body: None, report, timed_out: false, judged: false }
+    }
+
+    /// The graph as it is now.
+    pub(crate) fn function(&self) -> Option<&Function> {
+        self.derivation.as_ref().map(Derivation::current)
+    }
+
+    /// What was done to it, in order.
+    pub(crate) fn steps(&self) -> &[Step] {
+        self.derivation.as_ref().map_or(&[], Derivation::steps)
     }
 
     /// Runs the passes on it, from what it is now.
     pub(crate) fn run_passes(&mut self, unit: &Unit, settings: &Settings) {
         let started = Instant::now();
-        let Some(f) = &mut self.function else {
+        let Some(derivation) = self.derivation.take() else {
             self.report.untouched = unit.graphs[self.id].as_ref().err().cloned();
             return;
         };
         unit.with_env(|env| {
-            let mut engine = Engine::new(env, settings, &self.banned);
-            engine.run(f);
+            let mut session = Session::new(derivation, env);
+            let mut engine = Engine::new(settings, &self.banned);
+            engine.run(&mut session);
             self.report.proofs += engine.tally.proofs;
-            self.report.refused += engine.tally.refused;
+            self.report.refused += engine.tally.refused + engine.tally.shapes_refused;
             self.report.sat_calls += engine.tally.sat_calls;
             self.timed_out |= engine.tally.timed_out;
-            self.log.append(&mut engine.log);
+            self.derivation = Some(session.finish());
         });
         self.lower(unit, settings);
         self.report.seconds += started.elapsed().as_secs_f64();
@@ -78,10 +91,11 @@ impl Candidate {
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
     pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
         self.unchanged();
+        self.judged = false;
         self.report.rewrites.clear();
-        let (Some(f), Ok(original)) = (&self.function, &unit.graphs[self.id]) else { return };
+        let (Some(f), Ok(original)) = (self.function(), &unit.graphs[self.id]) else { return };
         let before = self.report.slots_before;
-        let rewritten = self.log.iter().any(|c| matches!(c, Change::Rewrite { .. }));
+        let rewritten = self.steps().iter().any(|s| s.rewrite().is_some());
         if slot_count(f) >= before && !rewritten {
             return;
         }
@@ -97,9 +111,7 @@ impl Candidate {
         };
         self.report.slots_after = lowered.slots();
         self.report.listing_after = lowered.listing.iter().map(|(s, i)| format!("{s:4}: {i}")).collect();
-        for change in &self.log {
-            let Change::Rewrite { proven, .. } = change else { continue };
-            let by = proven.rewrite().by;
+        for by in self.derivation.iter().flat_map(Derivation::steps).filter_map(|s| s.rewrite().map(|r| r.by)) {
             match self.report.rewrites.iter_mut().find(|(n, _)| n == by) {
                 Some((_, n)) => *n += 1,
                 None => self.report.rewrites.push((by.to_string(), 1)),
@@ -117,10 +129,8 @@ impl Candidate {
 
     /// Goes back to the first `n` changes.
     pub(crate) fn rewind(&mut self, unit: &Unit, settings: &Settings, n: usize) {
-        self.log.truncate(n);
-        let Ok(mut f) = unit.graphs[self.id].clone() else { return };
-        self.log.iter().for_each(|c| c.apply(&mut f));
-        self.function = Some(f);
+        let Some(derivation) = &mut self.derivation else { return };
+        derivation.rewind(n);
         self.lower(unit, settings);
     }
 
@@ -131,22 +141,43 @@ impl Candidate {
         self.report.untouched = Some(why.into());
     }
 
-    /// Has the whole function proven once more, independently of the facts the single rewrites relied on; until
-    /// `end` at the latest.
-    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, end: Instant) {
-        let (Some(f), Ok(original), true) = (&self.function, &unit.graphs[self.id], self.body.is_some()) else {
+    /// Has what is to be written proven as a whole function, independently of the facts the single rewrites relied on.
+    /// If it is wrong, the function is what it was. Not asked again until something changes.
+    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, budget: &Budget, seed: u64) {
+        if std::mem::replace(&mut self.judged, true) {
+            return;
+        }
+        let (Some(f), Ok(original), true) = (self.function(), &unit.graphs[self.id], self.body.is_some()) else {
+            self.report.whole = "equal".into();
             return;
         };
-        // Every rewrite is proven already: this may not cost more than the work itself did.
-        let deadline = Instant::now().checked_add(Duration::from_secs(1)).map(|d| d.min(end));
-        let limits = Limits { deadline, recorder: settings.limits.recorder, ..Limits::default() };
+        let limits =
+            Limits { deadline: Some(budget.deadline()), recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
         let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
-        self.report.whole = match unit.with_env(|env| bpf_prove::functions(original, f, env, &options).0) {
-            Verdict::Equal => "equal".into(),
-            Verdict::Unknown(why) => format!("unknown: {why}"),
-            Verdict::Different(_) => "unknown: the whole-function formula has a candidate difference".into(),
-        };
+        match unit.with_env(|env| opinion(original, f, env, &options)) {
+            Opinion::Equal => self.report.whole = "equal".into(),
+            // The steps lead from the original to this: a derivation has no others.
+            Opinion::Unknown(why) => self.report.whole = format!("unknown: {why}; every step proven"),
+            Opinion::Different(explanation) => {
+                let refutation = Refutation {
+                    explanation,
+                    steps: self.steps().iter().map(|s| s.rewrite().map_or("shape", |r| r.by).to_owned()).collect(),
+                    seed,
+                    listing_original: self.report.listing_before.clone(),
+                    listing_refused: listing_of(f),
+                };
+                self.refuse(unit, settings, refutation);
+            }
+        }
+    }
+
+    /// The function stays as it was: what was made of it is wrong.
+    fn refuse(&mut self, unit: &Unit, settings: &Settings, refutation: Refutation) {
+        self.revert(unit, settings, "what was made of it is wrong, please report it");
+        self.judged = true;
+        self.report.whole = "equal".into();
+        self.report.refuted = Some(refutation);
     }
 
     /// Puts the body (or the original) into the object.

@@ -7,7 +7,7 @@
 
 use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object, RefKind, WriteOptions};
-use bpf_passes::{Change, Settings};
+use bpf_passes::Settings;
 
 use crate::DriverError;
 use crate::candidate::Candidate;
@@ -221,7 +221,7 @@ fn mend(
     write: &WriteOptions,
     name: &str,
 ) -> Result<(), DriverError> {
-    let (mut good, mut bad) = (0usize, c.log.len());
+    let (mut good, mut bad) = (0usize, c.steps().len());
     while bad - good > 1 {
         let mid = good + (bad - good) / 2;
         let mut trial = c.clone();
@@ -234,14 +234,15 @@ fn mend(
             bad = mid;
         }
     }
-    match c.log.get(bad.wrapping_sub(1)) {
-        Some(Change::Rewrite { fingerprint, .. }) => {
-            c.banned.insert(*fingerprint);
+    match c.steps().get(bad.wrapping_sub(1)) {
+        Some(step) if step.rewrite().is_some() => {
+            let fingerprint = step.mark();
+            c.banned.insert(fingerprint);
             c.rewind(unit, settings, good);
             on_deep_stack(|| c.run_passes(unit, settings));
         }
         // How blocks are cut and ordered cannot be banned; what came before it stays.
-        Some(Change::Shape) if good > 0 => c.rewind(unit, settings, good),
+        Some(_) if good > 0 => c.rewind(unit, settings, good),
         _ => return give_up(unit, settings, object, c),
     }
     c.place(object)

@@ -3,9 +3,11 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod arguments;
 mod candidate;
 pub mod difftest;
 mod gate;
+mod opinion;
 mod optimize;
 mod places;
 mod pool;
@@ -19,6 +21,7 @@ mod unit;
 mod variants;
 mod verify;
 
+pub use opinion::Refutation;
 pub use queries::QueryFolder;
 pub use report::{
     FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,

@@ -10,12 +10,10 @@ use bpf_prove::Limits;
 
 use crate::candidate::Candidate;
 use crate::gate::{self, Gate};
+use crate::opinion::Budget;
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::unit::Unit;
 use crate::{DriverError, pool, synthesis};
-
-/// Time for the second opinions of all functions together.
-const OPINIONS: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
     let started = Instant::now();
@@ -61,20 +59,45 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         report.search = Some(found);
     }
-    let end = Instant::now() + OPINIONS;
-    each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| c.second_opinion(&unit, &settings, end));
+    observer.phase("proving whole functions");
+    let budget = Budget::new(options, started);
+    while judge(&mut candidates, &unit, &settings, options, &budget) {
+        // The kernel has not seen these originals beside the other results; it may drop more of those.
+        for c in &candidates {
+            c.place(&mut object)?;
+        }
+        gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+    }
 
     let written = object.write(&write)?;
     report.notes.extend(written.notes);
     report.timed_out = candidates.iter().any(|c| c.timed_out);
     for c in &candidates {
-        if let Some(why) = &c.report.untouched {
+        if let Some(refutation) = &c.report.refuted {
+            report.warnings.push(refutation.text(&c.report.name));
+        } else if let Some(why) = &c.report.untouched {
             report.warnings.push(format!("{}: left as it was: {why}", c.report.name));
         }
     }
     report.functions = candidates.into_iter().map(|c| c.report).collect();
     report.seconds = started.elapsed().as_secs_f64();
     Ok((written.bytes, report))
+}
+
+/// Has all functions proven as wholes; whether any turned out to be wrong and was put back.
+pub(crate) fn judge(
+    candidates: &mut Vec<Candidate>,
+    unit: &Unit,
+    settings: &Settings,
+    options: &Options,
+    budget: &Budget,
+) -> bool {
+    let refuted = |cs: &[Candidate]| cs.iter().filter(|c| c.report.refuted.is_some()).count();
+    let before = refuted(candidates);
+    each_candidate(candidates, unit, settings, options.jobs, |c| {
+        c.second_opinion(unit, settings, budget, options.seed);
+    });
+    refuted(candidates) > before
 }
 
 fn check_names(object: &Object, options: &Options) -> Result<(), DriverError> {

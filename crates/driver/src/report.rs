@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::opinion::Refutation;
+
 /// What to optimize for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -113,7 +115,7 @@ pub struct FunctionReport {
     pub refused: usize,
     /// Proposals that needed the SAT solver.
     pub sat_calls: u64,
-    /// The whole function old against new: `equal`, or `unknown: …`.
+    /// What is written against the original, as a whole function: `equal`, or `unknown: …; every step proven`.
     pub whole: String,
     /// Kernel verdict on the original, for programs.
     pub kernel_before: Option<KernelVerdict>,
@@ -121,6 +123,8 @@ pub struct FunctionReport {
     pub kernel_after: Option<KernelVerdict>,
     /// Why the function was left as it was, if it was.
     pub untouched: Option<String>,
+    /// What was made of it, step by step proven, was wrong as a whole and was not written: an error of this program.
+    pub refuted: Option<Refutation>,
     /// Wall-clock seconds spent.
     pub seconds: f64,
     /// Listing before, a line per instruction: `slot: text`.

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use bpf_facts::{Env, Facts, Liveness};
+use bpf_facts::{Analysis, Env};
 use bpf_passes::{Engine, Settings, View, paths_of};
 use bpf_program::{BlockId, Function, Op};
 use bpf_prove::path;
-use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
+use bpf_prove::{Cache, Limits, Options as ProofOptions, Points, Rewrite, Session, Verdict};
 use bpf_search::canonical::{Problem, Renaming, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rules::{Answered, problem_text};
@@ -143,7 +143,7 @@ pub(crate) fn run(
         if over(settings) {
             break;
         }
-        let analyses: Vec<Option<Analysis>> = analyze(candidates, unit, wanted, options.jobs);
+        let analyses: Vec<Option<Analysed>> = analyze(candidates, unit, wanted, options.jobs);
         let mut items = open_windows(&analyses, unit, settings, &memory);
         if items.is_empty() {
             break;
@@ -236,33 +236,39 @@ fn over(settings: &Settings) -> bool {
         || settings.deadline.is_some_and(|d| Instant::now() >= d)
 }
 
-/// A function with its facts.
-struct Analysis {
+/// A function with its facts. What is judged by them is proven again where it is applied.
+struct Analysed {
     function: Function,
-    facts: Facts,
-    live: Liveness,
+    analysis: Analysis,
 }
 
-fn analyze(candidates: &[Candidate], unit: &Unit, wanted: &[bool], jobs: usize) -> Vec<Option<Analysis>> {
-    let slots: Vec<Mutex<Option<Analysis>>> = candidates.iter().map(|_| Mutex::new(None)).collect();
+impl Analysed {
+    /// What is known where an item stands.
+    fn points(&self, block: BlockId, path: &[BlockId], env: &Env) -> Option<Points> {
+        match path.is_empty() {
+            true => Points::of_block(&self.function, block, &self.analysis, env),
+            false => Points::of_path(&self.function, block, path, &self.analysis, env),
+        }
+    }
+}
+
+fn analyze(candidates: &[Candidate], unit: &Unit, wanted: &[bool], jobs: usize) -> Vec<Option<Analysed>> {
+    let slots: Vec<Mutex<Option<Analysed>>> = candidates.iter().map(|_| Mutex::new(None)).collect();
     pool::each(jobs, candidates.iter().enumerate(), |(i, c)| {
-        let Some(function) = c.function.clone().filter(|_| wanted[c.id] && c.report.untouched.is_none()) else {
+        let Some(function) = c.function().filter(|_| wanted[c.id] && c.report.untouched.is_none()) else {
             return;
         };
-        let analysis = unit.with_env(|env| {
-            let facts = Facts::of(&function, env);
-            let live = Liveness::of(&function, env, &facts);
-            Analysis { function, facts, live }
-        });
+        let function = function.clone();
+        let analysis = unit.with_env(|env| Analysis::of(&function, env));
         if let Ok(mut slot) = slots[i].lock() {
-            *slot = Some(analysis);
+            *slot = Some(Analysed { function, analysis });
         }
     });
     slots.into_iter().map(|s| s.into_inner().ok().flatten()).collect()
 }
 
 /// The windows on which more effort may be spent.
-fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings, memory: &Memory) -> Vec<Item> {
+fn open_windows(analyses: &[Option<Analysed>], unit: &Unit, settings: &Settings, memory: &Memory) -> Vec<Item> {
     let mut items = Vec::new();
     for (candidate, analysis) in analyses.iter().enumerate() {
         let Some(a) = analysis else { continue };
@@ -280,7 +286,7 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                 let Some((level, effort)) = next else { return };
                 let canonical = canonical(&window);
                 let class = class(window.old);
-                let (block, path) = (view.block, view.path.clone());
+                let (block, path) = (view.block, view.path.to_vec());
                 items.push(Item {
                     candidate,
                     block,
@@ -297,16 +303,16 @@ fn open_windows(analyses: &[Option<Analysis>], unit: &Unit, settings: &Settings,
                 });
             };
             for &block in &a.function.layout {
-                if let Some(view) = View::new(&a.function, block, &a.facts, &a.live, env, settings, false) {
-                    stretches(&view.ops).into_iter().for_each(|s| add(&view, s));
-                }
+                let Some(points) = a.points(block, &[], env) else { continue };
+                let view = View::new(&a.function, &points, env, settings);
+                stretches(view.ops).into_iter().for_each(|s| add(&view, s));
             }
             let mut seen = FxHashSet::default();
             for (block, path) in paths_of(&a.function) {
-                let view = View::of_path(&a.function, block, &path, false, &a.facts, &a.live, env, settings);
-                let Some(view) = view else { continue };
+                let Some(points) = a.points(block, &path, env) else { continue };
+                let view = View::new(&a.function, &points, env, settings);
                 // Paths that fork have their beginning in common.
-                for (start, end) in regions(&view.ops) {
+                for (start, end) in regions(view.ops) {
                     let blocks = path::jumps(&view.ops[..end]);
                     if seen.insert((block, path[..blocks].to_vec(), start, end)) {
                         add(&view, (start, end));
@@ -339,7 +345,7 @@ struct Outcome {
 fn look(
     items: &[Item],
     turn: &[bool],
-    analyses: &[Option<Analysis>],
+    analyses: &[Option<Analysed>],
     unit: &Unit,
     settings: &Settings,
     options: &Options,
@@ -382,16 +388,14 @@ fn look(
 
 fn search_one(
     item: &Item,
-    a: &Analysis,
+    a: &Analysed,
     env: &Env,
     settings: &Settings,
     seed: u64,
     memory: &Memory,
 ) -> Option<Outcome> {
-    let view = match item.path.is_empty() {
-        true => View::new(&a.function, item.block, &a.facts, &a.live, env, settings, false)?,
-        false => View::of_path(&a.function, item.block, &item.path, false, &a.facts, &a.live, env, settings)?,
-    };
+    let points = a.points(item.block, &item.path, env)?;
+    let view = View::new(&a.function, &points, env, settings);
     let text = Text::new(&view, item.start, item.end);
     let window = text.window(&view, item.start, settings);
     let known = view.known();
@@ -399,7 +403,7 @@ fn search_one(
     let proof =
         ProofOptions { limits, strict_shared_memory: settings.strict_shared_memory, switches: settings.switches };
     let mut cache = Cache::new();
-    let mut judge = |new: &[Op]| match cache.prove(&a.function, env, &known, rewrite(item, new.to_vec()), &proof) {
+    let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
         Ok(_) => Answer::Equal,
         Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
         Err(_) => Answer::Unknown,
@@ -494,7 +498,7 @@ fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
 /// Applies what was found, each proven anew, then lets the passes run; the number of windows improved.
 fn apply(
     candidates: &mut Vec<Candidate>,
-    analyses: &[Option<Analysis>],
+    analyses: &[Option<Analysed>],
     found: &[(&Item, Found)],
     unit: &Unit,
     settings: &Settings,
@@ -503,7 +507,7 @@ fn apply(
     let applied = AtomicUsize::new(0);
     each_candidate(candidates, unit, settings, jobs, |c| {
         // Candidates are in the order of their functions.
-        let (Some(a), Some(f)) = (&analyses[c.id], &mut c.function) else { return };
+        let Some(a) = &analyses[c.id] else { return };
         let mine: Vec<&(&Item, Found)> = found.iter().filter(|(i, _)| i.candidate == c.id).collect();
         if mine.is_empty() {
             return;
@@ -513,7 +517,10 @@ fn apply(
         let mut stale: FxHashSet<BlockId> = FxHashSet::default();
         let mut done = 0;
         unit.with_env(|env| {
-            let mut engine = Engine::new(env, settings, &c.banned);
+            let Some(derivation) = c.derivation.take() else { return };
+            let mut session = Session::new(derivation, env);
+            session.analyze();
+            let mut engine = Engine::new(settings, &c.banned);
             for (item, best) in mine {
                 let mut blocks = std::iter::once(&item.block).chain(&item.path);
                 if blocks.any(|b| stale.contains(b)) {
@@ -525,13 +532,13 @@ fn apply(
                     continue;
                 }
                 let all = path::operations(&a.function, item.block, &item.path);
-                let now = path::operations(f, item.block, &item.path);
+                let now = path::operations(session.function(), item.block, &item.path);
                 let (Some(all), Some(now)) = (all, now) else { continue };
                 let old = &all[item.start..item.end];
                 // Earlier changes in this block have moved it.
                 let Some(start) = now.windows(old.len()).position(|w| w == old) else { continue };
                 let moved = Rewrite { start, end: start + old.len(), ..rewrite(item, best.with.clone()) };
-                if engine.adopt(f, &a.facts, &a.live, moved) {
+                if engine.adopt(&mut session, moved) {
                     if straight {
                         taken.push((item.block, item.start, item.end));
                     } else {
@@ -543,7 +550,7 @@ fn apply(
             }
             c.report.proofs += engine.tally.proofs;
             c.report.sat_calls += engine.tally.sat_calls;
-            c.log.append(&mut engine.log);
+            c.derivation = Some(session.finish());
         });
         if done > 0 {
             applied.fetch_add(done, Ordering::Relaxed);

@@ -57,6 +57,9 @@ impl Unit {
                 break;
             }
         }
+        let arity = |name: &str| unit.arities.get(name).copied();
+        let env = Env { maps: &unit.maps, callee_args: &arity };
+        crate::arguments::find(&unit.object, &mut unit.graphs, &env);
         unit
     }
 

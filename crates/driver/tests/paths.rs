@@ -9,11 +9,9 @@
 mod common;
 
 use bpf_driver::{FunctionVerdict, Unit};
-use bpf_facts::{Facts, Liveness};
 use bpf_object::Object;
-use bpf_passes::{Settings, View};
 use bpf_program::{Block, BlockId, Function, Terminator};
-use bpf_prove::{Cache, Options, Rewrite, Verdict, path, prove};
+use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, path};
 
 use common::{Trap, found, judge, object, trap};
 
@@ -85,19 +83,18 @@ fn asked(host: &str, old: &str, new: &str, strict: bool) -> Result<(), String> {
     let (f, g) = (graph(&a), graph(&b));
     let r = rewrite(&f, &g).unwrap_or_else(|| panic!("not the rewrite of one path:\n{f}\n{g}"));
     a.with_env(|env| {
-        let facts = Facts::of(&f, env);
-        let live = Liveness::of(&f, env, &facts);
-        let settings = Settings::default();
-        let view =
-            View::of_path(&f, r.block, &r.path, false, &facts, &live, env, &settings).expect("it can be reached");
+        let mut session = Session::new(Derivation::new(f.clone()), env);
+        session.analyze();
+        let points = session.path(r.block, &r.path).expect("it can be reached");
         let options = Options { strict_shared_memory: strict, ..Options::default() };
         let mut cache = Cache::new();
-        let one = prove(&f, env, &view.known(), r.clone(), &options);
-        let other = cache.prove(&f, env, &view.known(), r.clone(), &options);
+        let one = ask(&f, env, &points.known(), &r, &options);
+        let other = cache.ask(&f, env, &points.known(), &r, &options);
         assert_eq!(one.is_ok(), other.is_ok(), "both doors say the same of {r:?}");
         let Err((verdict, _)) = one else {
-            let mut h = f.clone();
-            one.into_iter().for_each(|(proven, _)| proven.apply(&mut h));
+            let (proven, _) = session.prove(&points, r.clone(), &options).expect("the third door says so, too");
+            session.apply(proven, 0).expect("nothing has changed");
+            let h = session.finish().into_current();
             assert!(h.layout.iter().all(|b| same(h.block(*b), g.block(*b))), "carried out:\n{h}\nnot\n{g}");
             return Ok(());
         };

@@ -6,8 +6,8 @@
 //! ([`State::frame_leaked`]).
 
 use bpf_isa::{Call, Insn, Reg, RegSet};
+use bpf_platform::helpers::{Arg, Helper, Len, TAIL_CALL};
 use bpf_program::{Op, Symbol};
-use bpf_semantics::helpers::{Arg, Helper, Len, TAIL_CALL};
 
 use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
 

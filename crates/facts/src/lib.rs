@@ -1,7 +1,7 @@
 //! Static facts about one function: what registers and stack bytes hold, and what of them is still read.
 //!
 //! Run [`Facts::of`], ask for the [`State`] at a point or on an edge; then [`Liveness::of`] for the
-//! backward half. Everything here is *sound*: it holds in every execution the kernel admits. The prover
+//! backward half; or [`Analysis::of`] for both. Everything here is *sound*: it holds in every execution the kernel admits. The prover
 //! assumes these facts, so they are computed by the one definition of the instructions,
 //! [`bpf_semantics::exec`], run over abstract values.
 //!
@@ -16,10 +16,12 @@
 //! | `refine` | what a conditional jump teaches |
 //! | `fixpoint` | all points of a function |
 //! | `liveness` | registers and stack bytes that may still be read |
+//! | `analysis` | both halves of one function, together |
 //! | `env` | maps and callees around the function |
 //!
 //! Contents of `.rodata` and of kconfig variables are never constants here: a loader may set them.
 
+mod analysis;
 mod calls;
 mod env;
 mod fixpoint;
@@ -35,6 +37,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use analysis::Analysis;
 pub use env::{Env, MapInfo};
 pub use fixpoint::Facts;
 pub use frame::{FRAME, StackSet};

@@ -9,8 +9,8 @@
 use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_platform::helpers::Ret;
 use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::Ret;
 use bpf_semantics::{Domain, Machine, alu};
 
 use crate::calls::{self, CallEffects};
@@ -341,7 +341,12 @@ impl Machine for AbstractMachine<'_, '_, '_> {
             Some(Region::Ctx) => self.load_ctx(at, size),
             Some(Region::Packet | Region::PacketMeta) => Abs::Plain(Value::scalar(Num::top(size.bits()))),
             Some(
-                Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. } | Region::Mem | Region::Kernel,
+                Region::MapValue { .. }
+                | Region::AnyMapValue
+                | Region::Data { .. }
+                | Region::Mem
+                | Region::CallerFrame
+                | Region::Kernel,
             ) => Abs::Plain(unknown_bytes(size)),
             // The pointer may be the context, whose 32-bit fields may be 64-bit pointers.
             _ if size == Size::W => Abs::Widened(Value::unknown()),

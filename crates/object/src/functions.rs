@@ -49,6 +49,8 @@ pub struct Function {
     pub section_index: usize,
     /// Program or subprogram.
     pub kind: FuncKind,
+    /// Its symbol is local (`STB_LOCAL`): no other object that is linked to this one can call it.
+    pub local: bool,
     /// First slot, counted from the start of the section.
     pub start: usize,
     /// Number of slots (8 bytes each).
@@ -340,6 +342,7 @@ impl Layout {
                         (false, _) => FuncKind::Program,
                     }
                 }),
+                local: symbol.is_some_and(|s| s.bind == STB_LOCAL),
                 start,
                 slots: size,
             });

@@ -1,24 +1,21 @@
 //! The loop: analyze, propose, prove, apply, until nothing improves.
 //!
-//! A function is analyzed once a round; inside a round each block is rewritten until no proposal
-//! lowers its cost, with its own facts replayed after every change. That the analysis of *other*
-//! blocks is then stale does no harm: a proven rewrite keeps every value that was live out of its
-//! block, and [`View`] uses nothing else. The one thing that could break this, reading a register at
-//! a block's start that was not live there, is refused, except as the first thing after an analysis
-//! ([`Engine::revive`]).
+//! The function lives in a [`Session`], which alone can say what is known of it, prove a proposal and carry it out.
+//! It is analyzed once a round; inside a round each block is rewritten until no proposal lowers its cost, with its own
+//! facts replayed after every change; why the facts of the other blocks may be used all the same, the session says. It
+//! refuses what would read dead registers, except as the first thing after an analysis ([`Engine::revive`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use bpf_facts::{Env, Facts, Liveness};
-use bpf_isa::RegSet;
+use bpf_facts::Env;
 use bpf_program::{BlockId, Function, Terminator, predecessors};
-use bpf_prove::{Cache, Known, Limits, Options, Proven, Rewrite, Switches, path};
+use bpf_prove::{Derivation, Known, Limits, Options, Points, Proven, Rewrite, Session, Switches, path};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::{Hash, Hasher};
 
-use crate::view::{Cost, View, cost, reads_first};
+use crate::view::{Cost, View, cost};
 use crate::{Pass, all_passes, cfg};
 
 /// What the engine may do.
@@ -91,32 +88,6 @@ impl Default for Settings {
     }
 }
 
-/// One step of a run; the steps in their order make the same function again.
-#[derive(Clone, Debug)]
-pub enum Change {
-    /// A rewrite.
-    Rewrite {
-        /// What was done.
-        proven: Proven,
-        /// Identity of the rewrite, for refusing it in a later run.
-        fingerprint: u64,
-    },
-    /// The graph was tidied.
-    Shape,
-}
-
-impl Change {
-    /// Does it to the function it was done to.
-    pub fn apply(&self, f: &mut Function) {
-        match self {
-            Change::Rewrite { proven, .. } => proven.clone().apply(f),
-            Change::Shape => {
-                cfg::simplify(f);
-            }
-        }
-    }
-}
-
 /// Counters of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
@@ -124,6 +95,8 @@ pub struct Tally {
     pub proofs: usize,
     /// Proposals refused or not decided.
     pub refused: usize,
+    /// Changes of the graph's shape that were refused; none, unless [`cfg`] is wrong.
+    pub shapes_refused: usize,
     /// Solver calls.
     pub sat_calls: u64,
     /// Whether the deadline cut the run short.
@@ -132,76 +105,70 @@ pub struct Tally {
 
 /// One run over one function.
 pub struct Engine<'a> {
-    env: &'a Env<'a>,
     settings: &'a Settings,
     passes: Vec<Box<dyn Pass>>,
     /// Rewrites not to make again: the kernel refused what they led to.
     banned: &'a FxHashSet<u64>,
-    /// Whether the analysis is that of the function as it stands.
-    fresh: bool,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashMap<u64, ()>,
     /// Paths on which nothing was found, and nothing has changed since.
     quiet: FxHashSet<(BlockId, Vec<BlockId>)>,
-    /// Verdicts, by the canonical form of the question.
-    cache: Cache,
-    /// What was done, in order.
-    pub log: Vec<Change>,
     /// Counters.
     pub tally: Tally,
 }
 
 impl<'a> Engine<'a> {
     /// An engine that applies none of the rewrites `banned`.
-    pub fn new(env: &'a Env<'a>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
+    pub fn new(settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
         let chosen = |p: &dyn Pass| settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == p.name()));
         let passes = all_passes().into_iter().filter(|p| chosen(p.as_ref())).collect();
-        Engine {
-            env,
-            settings,
-            passes,
-            banned,
-            fresh: false,
-            refused: FxHashMap::default(),
-            quiet: FxHashSet::default(),
-            cache: Cache::new(),
-            log: Vec::new(),
-            tally: Tally::default(),
-        }
+        Engine::with_passes(passes, settings, banned)
     }
 
-    /// Rewrites `f` until nothing improves.
-    pub fn run(&mut self, f: &mut Function) {
+    /// One with other passes.
+    pub fn with_passes(passes: Vec<Box<dyn Pass>>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
+        let (refused, quiet) = Default::default();
+        Engine { settings, passes, banned, refused, quiet, tally: Tally::default() }
+    }
+
+    /// Rewrites the function until nothing improves.
+    pub fn run(&mut self, session: &mut Session) {
         let shape = self.settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == cfg::NAME));
         for _round in 0..MAX_ROUNDS {
             if self.spent() {
                 return;
             }
-            let mut changed = false;
-            if shape && cfg::simplify(f) {
-                self.log.push(Change::Shape);
-                changed = true;
-            }
-            let facts = Facts::of(f, self.env);
-            let live = Liveness::of(f, self.env, &facts);
-            for b in f.layout.clone() {
-                changed |= self.block(f, b, &facts, &live);
+            let mut changed = shape && self.tidy(session);
+            session.analyze();
+            for b in session.function().layout.clone() {
+                changed |= self.block(session, b);
                 if self.spent() {
                     return;
                 }
             }
-            if !changed && !self.paths(f, &facts, &live) && !self.revive(f, &facts, &live) {
+            if !changed && !self.paths(session) && !self.revive(session) {
                 return;
             }
         }
     }
 
+    /// Simplifies the graph, if that changes anything and is proven to change nothing else.
+    fn tidy(&mut self, session: &mut Session) -> bool {
+        let mut new = session.function().clone();
+        if !cfg::simplify(&mut new) {
+            return false;
+        }
+        let done = session.reshape(new);
+        self.tally.shapes_refused += usize::from(done.is_err());
+        done.is_ok()
+    }
+
     /// Rewrites of paths through several blocks: what is known before a jump is known behind it. Only those
     /// proposals are looked at that need it, because a jump stands between their operations. The analysis is
     /// that of the function as it stands; a path that was changed makes it stale for its own blocks.
-    fn paths(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
+    fn paths(&mut self, session: &mut Session) -> bool {
         let mut touched: FxHashSet<BlockId> = FxHashSet::default();
-        for (block, path) in paths_of(f) {
+        for (block, path) in paths_of(session.function()) {
             if self.spent() {
                 break;
             }
@@ -213,7 +180,7 @@ impl<'a> Engine<'a> {
                 continue;
             }
             let (block, path) = &place;
-            while self.improve_path(f, *block, path, touched.contains(block), facts, live) {
+            while self.improve_path(session, *block, path) {
                 touched.insert(*block);
                 touched.extend(path);
                 if self.spent() {
@@ -228,35 +195,24 @@ impl<'a> Engine<'a> {
     }
 
     /// Applies the first proposal across a jump of this path that is cheaper and proven.
-    fn improve_path(
-        &mut self,
-        f: &mut Function,
-        block: BlockId,
-        path: &[BlockId],
-        changed: bool,
-        facts: &Facts,
-        live: &Liveness,
-    ) -> bool {
-        let view = View::of_path(f, block, path, changed, facts, live, self.env, self.settings);
-        let Some(view) = view else { return false };
-        let across = |r: &Rewrite| path::jumps(&view.ops[r.start..r.end]) > 0;
+    fn improve_path(&mut self, session: &mut Session, block: BlockId, path: &[BlockId]) -> bool {
+        let Some(points) = session.path(block, path) else { return false };
+        let view = View::new(session.function(), &points, session.env(), self.settings);
+        let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| path::jumps(ops) > 0);
         let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
-        let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(block).regs));
-        self.carry_out(f, winner)
+        let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
+        self.carry_out(session, winner)
     }
 
     /// One rewrite that may read what was dead: a register that still holds the number needed. It is
     /// sound only right after an analysis, before anything else changes, and calls for a new one.
-    fn revive(&mut self, f: &mut Function, facts: &Facts, live: &Liveness) -> bool {
-        self.fresh = true;
-        let found = f.layout.clone().into_iter().any(|b| {
+    fn revive(&mut self, session: &mut Session) -> bool {
+        session.function().layout.clone().into_iter().any(|b| {
             !self.spent() && {
-                let winner = self.winner(f, b, facts, live, &mut 0);
-                self.carry_out(f, winner)
+                let winner = session.block_with_dead(b).and_then(|points| self.winner(session, &points, &mut 0));
+                self.carry_out(session, winner)
             }
-        });
-        self.fresh = false;
-        found
+        })
     }
 
     fn spent(&mut self) -> bool {
@@ -267,15 +223,16 @@ impl<'a> Engine<'a> {
         self.tally.timed_out
     }
 
-    fn block(&mut self, f: &mut Function, b: BlockId, facts: &Facts, live: &Liveness) -> bool {
+    fn block(&mut self, session: &mut Session, b: BlockId) -> bool {
         let mut changed = false;
         let mut again = true;
         while again && !self.spent() {
             again = false;
             let mut p = 0;
             while p < self.passes.len() {
-                let winner = self.winner(f, b, facts, live, &mut p);
-                if self.carry_out(f, winner) {
+                let Some(points) = session.block(b) else { break };
+                let winner = self.winner(session, &points, &mut p);
+                if self.carry_out(session, winner) {
                     again = true;
                     changed = true;
                     if self.spent() {
@@ -288,21 +245,11 @@ impl<'a> Engine<'a> {
     }
 
     /// The first proposal of pass `p` or one after it that is cheaper and proven; `p` becomes that pass.
-    fn winner(
-        &mut self,
-        f: &Function,
-        b: BlockId,
-        facts: &Facts,
-        live: &Liveness,
-        p: &mut usize,
-    ) -> Option<(Proven, u64)> {
-        let Some(view) = View::new(f, b, facts, live, self.env, self.settings, self.fresh) else {
-            *p = self.passes.len();
-            return None;
-        };
+    fn winner(&mut self, session: &Session, points: &Points, p: &mut usize) -> Option<(Proven, u64)> {
+        let view = View::new(session.function(), points, session.env(), self.settings);
         while *p < self.passes.len() {
             let proposals = self.passes[*p].propose(&view);
-            let winner = proposals.into_iter().find_map(|r| self.consider(&view, r, live.entry(b).regs));
+            let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
             if winner.is_some() {
                 return winner;
             }
@@ -311,25 +258,25 @@ impl<'a> Engine<'a> {
         None
     }
 
-    /// Applies a rewrite that somebody else proposes, if it is cheaper and proven. `facts` and `live` are
-    /// those of the function at the last analysis; what was applied since came from this engine.
-    pub fn adopt(&mut self, f: &mut Function, facts: &Facts, live: &Liveness, rewrite: Rewrite) -> bool {
-        let b = rewrite.block;
-        let view = match rewrite.path.is_empty() {
-            true => View::new(f, b, facts, live, self.env, self.settings, false),
-            false => View::of_path(f, b, &rewrite.path, false, facts, live, self.env, self.settings),
+    /// Applies a rewrite that somebody else proposes, if it is cheaper and proven from the last analysis.
+    pub fn adopt(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
+        let points = match rewrite.path.is_empty() {
+            true => session.block(rewrite.block),
+            false => session.path(rewrite.block, &rewrite.path),
         };
-        let Some(view) = view else { return false };
-        if rewrite.start > rewrite.end || rewrite.end > view.ops.len() {
-            return false;
-        }
-        let winner = self.consider(&view, rewrite, live.entry(b).regs);
-        self.carry_out(f, winner)
+        let Some(points) = points else { return false };
+        let view = View::new(session.function(), &points, session.env(), self.settings);
+        let winner = self.consider(session, &view, rewrite);
+        self.carry_out(session, winner)
     }
 
     /// Has a rewrite proven, if it is worth it.
-    fn consider(&mut self, view: &View, rewrite: Rewrite, live_in: RegSet) -> Option<(Proven, u64)> {
-        if self.tally.timed_out || !self.cheaper(view, &rewrite) || !self.keeps_liveness(view, &rewrite, live_in) {
+    fn consider(&mut self, session: &Session, view: &View, rewrite: Rewrite) -> Option<(Proven, u64)> {
+        if self.tally.timed_out || !self.cheaper(view, &rewrite) {
+            return None;
+        }
+        // The session would refuse it; this is no answer of the prover that is worth remembering.
+        if !view.fresh && !session.reads_what_is_live(view.points, &rewrite) {
             return None;
         }
         let fingerprint = fingerprint(view, &rewrite);
@@ -347,9 +294,9 @@ impl<'a> Engine<'a> {
         };
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {
-            see(&Proposal { function: view.f, env: self.env, known: &known, rewrite: &rewrite, options: &options });
+            see(&Proposal { function: view.f, env: view.env, known: &known, rewrite: &rewrite, options: &options });
         }
-        match self.cache.prove(view.f, self.env, &known, rewrite, &options) {
+        match session.prove(view.points, rewrite, &options) {
             Ok((proven, stats)) => {
                 self.tally.proofs += 1;
                 self.tally.sat_calls += stats.sat_calls;
@@ -364,14 +311,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn carry_out(&mut self, f: &mut Function, winner: Option<(Proven, u64)>) -> bool {
+    fn carry_out(&mut self, session: &mut Session, winner: Option<(Proven, u64)>) -> bool {
         let Some((proven, fingerprint)) = winner else { return false };
         let Rewrite { block, path, .. } = proven.rewrite();
         let meets = |b: &BlockId| b == block || path.contains(b);
         self.quiet.retain(|(first, others)| !meets(first) && !others.iter().any(meets));
-        proven.clone().apply(f);
-        self.log.push(Change::Rewrite { proven, fingerprint });
-        true
+        session.apply(proven, fingerprint).is_ok()
     }
 
     fn cheaper(&self, view: &View, r: &Rewrite) -> bool {
@@ -383,28 +328,22 @@ impl<'a> Engine<'a> {
         if too_new || r.term.as_ref().is_some_and(|t| level(t) > self.settings.cpu.max(level(view.term))) {
             return false;
         }
-        let old = cost(&view.ops[r.start..r.end], r.term.as_ref().map(|_| view.term));
+        let Some(replaced) = view.ops.get(r.start..r.end) else { return false };
+        let old = cost(replaced, r.term.as_ref().map(|_| view.term));
         let new = cost(&r.with, r.term.as_ref());
         let rank = |c: Cost| {
             if self.settings.size { (c.slots as u32, c.latency, c.reads) } else { (c.latency, c.slots as u32, c.reads) }
         };
         rank(new) < rank(old)
     }
+}
 
-    /// The rewritten block reads at its start only what was live there.
-    fn keeps_liveness(&self, view: &View, r: &Rewrite, live_in: RegSet) -> bool {
-        if view.fresh {
-            return true;
-        }
-        let mut ops = view.ops[..r.start].to_vec();
-        ops.extend(r.with.iter().cloned());
-        ops.extend(view.ops[r.end..].iter().cloned());
-        let term: &Terminator = r.term.as_ref().unwrap_or(view.term);
-        // Calls are taken to read all arguments; those they read before are live or equally unread.
-        let before = reads_first(&view.ops, Some(view.term));
-        let after = reads_first(&ops, Some(term));
-        after.minus(live_in.union(before)).minus(RegSet::of(bpf_isa::Reg::R10)).is_empty()
-    }
+/// What all passes make of a function, and how.
+pub fn optimize(f: Function, env: &Env, settings: &Settings) -> Derivation {
+    let banned = FxHashSet::default();
+    let mut session = Session::new(Derivation::new(f), env);
+    Engine::new(settings, &banned).run(&mut session);
+    session.finish()
 }
 
 /// Operations of a path at most.

@@ -11,7 +11,7 @@ pub mod engine;
 mod local;
 mod view;
 
-pub use engine::{Change, Engine, Proposal, Recorder, Settings, Tally, paths_of};
+pub use engine::{Engine, Proposal, Recorder, Settings, Tally, optimize, paths_of};
 pub use local::{Pass, all as all_passes};
 pub use view::{Cost, View};
 

@@ -1,129 +1,64 @@
 //! One block, or a path through several, as a pass sees it.
 
-use std::borrow::Cow;
-
-use bpf_facts::{Effect, Env, Facts, Live, Liveness, State, Value};
-use bpf_isa::{AtomicOp, Insn, Reg, RegSet};
+use bpf_facts::{Env, Live, State, Value};
+use bpf_isa::{AtomicOp, Insn, Reg};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::{Known, Rewrite, path};
+use bpf_prove::{Known, Points, Rewrite};
 
 use crate::engine::Settings;
 
-/// A block with the facts before each operation and the liveness around each.
+/// A block, or a path, with the facts before each operation and the liveness around each.
 pub struct View<'a> {
     /// The function.
     pub f: &'a Function,
     /// The block, or the first one of a path.
     pub block: BlockId,
     /// The others of a path.
-    pub path: Vec<BlockId>,
+    pub path: &'a [BlockId],
     /// Its operations; on a path with the jumps between its blocks ([`bpf_prove::path`]).
-    pub ops: Cow<'a, [Op]>,
+    pub ops: &'a [Op],
     /// Its terminator.
     pub term: &'a Terminator,
     /// Facts before each operation, and before the terminator.
-    pub states: Vec<State>,
+    pub states: &'a [State],
     /// Liveness before each operation, before the terminator, and at the end.
-    pub live: Vec<Live>,
+    pub live: &'a [Live],
     /// What is live where each jump leaves the path.
-    pub sides: Vec<Live>,
+    pub sides: &'a [Live],
     /// Maps and callees.
     pub env: &'a Env<'a>,
     /// What is allowed.
     pub settings: &'a Settings,
     /// Whether the facts are those of the function as it stands, so that dead values count, too.
     pub fresh: bool,
+    /// Where all this comes from.
+    pub points: &'a Points,
 }
 
 impl<'a> View<'a> {
-    /// The view of `block` as it is now. `facts` and `live` are those of the last analysis of the
-    /// whole function; other blocks may have been rewritten since. Then what was live into this block
-    /// has kept its values, and nothing else is used, unless the analysis is `fresh`.
-    pub fn new(
-        f: &'a Function,
-        block: BlockId,
-        facts: &Facts,
-        live: &Liveness,
-        env: &'a Env<'a>,
-        settings: &'a Settings,
-        fresh: bool,
-    ) -> Option<View<'a>> {
-        let b = f.block(block);
-        let mut state = facts.entry(block)?.clone();
-        if !fresh {
-            state.retain(live.entry(block));
-        }
-        let mut states = Vec::with_capacity(b.ops.len() + 1);
-        for (i, op) in b.ops.iter().enumerate() {
-            states.push(state.clone());
-            state.step(op, (block, i), f.kind, env);
-        }
-        states.push(state);
-        let points = backwards(&b.ops, &states, &[], &b.term, live.end(block), env);
-        Some(View {
+    /// The view of the block or path that `points` are about, in the function they are about.
+    pub fn new(f: &'a Function, points: &'a Points, env: &'a Env<'a>, settings: &'a Settings) -> View<'a> {
+        let path = points.path();
+        let last = path.last().copied().unwrap_or(points.block());
+        View {
             f,
-            block,
-            path: Vec::new(),
-            ops: Cow::Borrowed(&b.ops),
-            term: &b.term,
-            states,
-            live: points,
-            sides: Vec::new(),
+            block: points.block(),
+            path,
+            ops: points.ops(f),
+            term: &f.block(last).term,
+            states: points.states(),
+            live: points.live(),
+            sides: points.sides(),
             env,
             settings,
-            fresh,
-        })
-    }
-
-    /// The view of a path that starts in `block`. `None` if it is none. With `changed`, the path itself has
-    /// been rewritten since the analysis: then only what held at its start, and what was live where it is
-    /// left, is used.
-    #[allow(clippy::too_many_arguments)]
-    pub fn of_path(
-        f: &'a Function,
-        block: BlockId,
-        path: &[BlockId],
-        changed: bool,
-        facts: &Facts,
-        live: &Liveness,
-        env: &'a Env<'a>,
-        settings: &'a Settings,
-    ) -> Option<View<'a>> {
-        let ops = path::operations(f, block, path)?;
-        let entry = |b: BlockId| -> Option<State> {
-            let mut state = facts.entry(b)?.clone();
-            state.retain(live.entry(b));
-            Some(state)
-        };
-        let mut states = Vec::with_capacity(ops.len() + 1);
-        let mut sides = Vec::with_capacity(path.len());
-        let mut state = entry(block)?;
-        let (mut at, mut i) = (block, 0);
-        let mut rest = path.iter();
-        for op in &ops {
-            states.push(state.clone());
-            if !path::is_jump(op) {
-                state.step(op, (at, i), f.kind, env);
-                i += 1;
-                continue;
-            }
-            let next = *rest.next()?;
-            sides.push(*live.entry(path::side(&f.block(at).term, next)?));
-            if !changed {
-                state = entry(next)?;
-            }
-            (at, i) = (next, 0);
+            fresh: points.with_dead(),
+            points,
         }
-        states.push(state);
-        let (term, end) = (&f.block(at).term, live.end(at));
-        let points = backwards(&ops, &states, &sides, term, end, env);
-        let (ops, path) = (Cow::Owned(ops), path.to_vec());
-        Some(View { f, block, path, ops, term, states, live: points, sides, env, settings, fresh: false })
     }
 
-    /// What the prover may know.
+    /// What the judge may assume.
     pub fn known(&self) -> Known<'_> {
-        Known { states: &self.states, live: &self.live, sides: &self.sides }
+        self.points.known()
     }
 
     /// What is live after operation `i`.
@@ -161,12 +96,12 @@ impl<'a> View<'a> {
 
     /// A proposal to replace operations `start..end`.
     pub fn replace(&self, start: usize, end: usize, with: Vec<Op>, by: &'static str) -> Rewrite {
-        Rewrite { block: self.block, path: self.path.clone(), start, end, with, term: None, by }
+        Rewrite { block: self.block, path: self.path.to_vec(), start, end, with, term: None, by }
     }
 
     /// A proposal to replace everything from `start` on, terminator included.
     pub fn replace_tail(&self, start: usize, with: Vec<Op>, term: Terminator, by: &'static str) -> Rewrite {
-        let path = self.path.clone();
+        let path = self.path.to_vec();
         Rewrite { block: self.block, path, start, end: self.ops.len(), with, term: Some(term), by }
     }
 
@@ -192,21 +127,6 @@ impl<'a> View<'a> {
     pub fn kind(&self) -> ProgKind {
         self.f.kind
     }
-}
-
-/// Liveness before each operation, before the terminator, and at the end.
-fn backwards(ops: &[Op], states: &[State], sides: &[Live], term: &Terminator, end: &Live, env: &Env) -> Vec<Live> {
-    let mut point = Live { regs: end.regs.union(term.uses()), ..*end };
-    let mut points = vec![*end, point];
-    let mut sides = sides.iter().rev().peekable();
-    for (op, s) in ops.iter().zip(states).rev() {
-        let side = sides.next_if(|_| path::is_jump(op)).copied().unwrap_or_default();
-        point = Effect::of(s, op, env).before(&point);
-        point = Live { regs: point.regs.union(side.regs), stack: point.stack.union(&side.stack) };
-        points.push(point);
-    }
-    points.reverse();
-    points
 }
 
 /// Whether an operation has no effect but its register result (loads included).
@@ -272,17 +192,6 @@ pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
         i if !i.uses().union(i.defs()).contains(from) => i,
         _ => return None,
     })
-}
-
-/// Registers a sequence reads before it writes them.
-pub fn reads_first(ops: &[Op], term: Option<&Terminator>) -> RegSet {
-    let mut defined = RegSet::EMPTY;
-    let mut read = RegSet::EMPTY;
-    for op in ops {
-        read = read.union(op.insn.uses().minus(defined));
-        defined = defined.union(op.insn.defs());
-    }
-    term.map_or(read, |t| read.union(t.uses().minus(defined)))
 }
 
 /// What a rewrite must lower: slots first, then what makes later rewrites possible.

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 
 use bpf_facts::{Env, MapInfo};
 use bpf_isa::{Insn, parse_listing};
-use bpf_passes::{Engine, Settings};
+use bpf_passes::{Settings, optimize as optimize_all};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
-use rustc_hash::FxHashSet;
 
 /// The graph of a listing. `counter` names a map with 4-byte keys and 8-byte values: any
 /// `r1 = 0 ll` refers to it.
@@ -34,10 +33,8 @@ fn optimize(listing: &str, settings: &Settings) -> String {
         max_entries: Some(16),
     }];
     let env = Env { maps: &maps, callee_args: &|_| None };
-    let banned = FxHashSet::default();
-    let mut f = function(listing, ProgKind::Xdp);
-    Engine::new(&env, settings, &banned).run(&mut f);
-    let lowered = lower(&f).expect("it lowers");
+    let f = optimize_all(function(listing, ProgKind::Xdp), &env, settings);
+    let lowered = lower(f.current()).expect("it lowers");
     lowered.listing.iter().map(|(_, i)| format!("{i}\n")).collect()
 }
 

@@ -197,7 +197,7 @@ pub fn build_from_insns(
         }
     }
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Ok(Function { name: name.to_string(), kind, blocks, layout })
+    Ok(Function { name: name.to_string(), kind, arguments: None, blocks, layout })
 }
 
 /// Whether the loader patches this instruction for this kind of reference. CO-RE records sit on

@@ -12,8 +12,9 @@ use bpf_program::{Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use crate::context::Stats;
-use crate::equiv::{Known, Options, Proven, Question, Rewrite, Verdict};
+use crate::equiv::{Options, Verdict};
 use crate::path::is_jump;
+use crate::rewrite::{Known, Question, Rewrite};
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.
@@ -35,22 +36,22 @@ impl Cache {
         Cache::default()
     }
 
-    /// [`crate::prove`], remembering.
+    /// [`crate::ask`], remembering.
     ///
     /// # Errors
     /// The verdict that is not [`Verdict::Equal`]; one from memory is [`Verdict::Unknown`].
-    pub fn prove(
+    pub fn ask(
         &mut self,
         f: &Function,
         env: &Env,
         known: &Known,
-        rewrite: Rewrite,
+        rewrite: &Rewrite,
         options: &Options,
-    ) -> Result<(Proven, Stats), (Verdict, Stats)> {
+    ) -> Result<Stats, (Verdict, Stats)> {
         if !options.switches.cache || !options.switches.windows {
-            return crate::equiv::prove(f, env, known, rewrite, options);
+            return crate::rewrite::ask(f, env, known, rewrite, options);
         }
-        let question = match Question::new(f, known, &rewrite) {
+        let question = match Question::new(f, known, rewrite) {
             Ok(q) => q.without_the_irrelevant(),
             Err(why) => return Err((Verdict::Unknown(why.into()), Stats::default())),
         };
@@ -58,11 +59,7 @@ impl Cache {
         if let Some(equal) = self.answers.get(&form) {
             self.hits += 1;
             let stats = Stats { cached: 1, ..Stats::default() };
-            return if *equal {
-                Ok((Proven::of(rewrite), stats))
-            } else {
-                Err((Verdict::Unknown("refused before".into()), stats))
-            };
+            return if *equal { Ok(stats) } else { Err((Verdict::Unknown("refused before".into()), stats)) };
         }
         self.misses += 1;
         let (verdict, stats) = question.ask(f.kind, env, options);
@@ -74,7 +71,7 @@ impl Cache {
             }
             self.answers.insert(form, verdict.is_equal());
         }
-        if verdict.is_equal() { Ok((Proven::of(rewrite), stats)) } else { Err((verdict, stats)) }
+        if verdict.is_equal() { Ok(stats) } else { Err((verdict, stats)) }
     }
 }
 

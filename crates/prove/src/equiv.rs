@@ -2,21 +2,19 @@
 //!
 //! Three questions, one answer. [`window`] compares two straight-line sequences from the facts at
 //! their start to what is live after them; [`functions`] compares two whole functions without loops.
-//! Only this module makes a [`Proven`] rewrite, and only a proven one can be applied.
-
-use std::borrow::Cow;
+//! The verdict "equal" on a rewrite's question is what [`crate::rewrite`] makes a proven rewrite of.
 
 use bpf_facts::{Env, Facts, Live, Liveness};
-use bpf_isa::{Insn, Reg, RegSet};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_isa::{Insn, Reg, RegSet, Size};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, access_matters, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
+use crate::access::{self, OldAccesses};
 use crate::blast::Model;
 use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches, VarKey};
-use crate::discipline;
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
-use crate::path::{Turns, is_jump, jumps, operations, put_back};
+use crate::path::{Turns, is_jump};
 use crate::region::{Outcome, execute};
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
@@ -102,13 +100,14 @@ pub fn along(
     if let Err(why) = jumps_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env.maps, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
         let turns = (!sides.is_empty()).then(Turns::default);
         let mut help = Help { before, learn: false, guide: None, turns };
         let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
         let mut extra = Vec::new();
         if let (Some(x), Some(y)) = (ca, cb) {
@@ -129,7 +128,7 @@ pub fn along(
 }
 
 /// Both sequences have so many jumps, which leave the same ways.
-fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
+pub(crate) fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
     let ways =
         |ops: &[Op]| -> Vec<Option<i32>> { ops.iter().filter(|o| is_jump(o)).map(|o| o.insn.jump_offset()).collect() };
     let (a, b) = (ways(old), ways(new));
@@ -139,46 +138,93 @@ fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Tries a proof: with a memory per region first; with one memory if provenance is unknown somewhere; and if
-/// that does not show the two equal, with repeated lookups of the old side taken for one.
+/// Tries a proof. Others write shared memory while it is made; if that does not show the two equal, once more with
+/// repeated lookups of the old side taken for one. Only then, and only where `refute` asks for it, is a difference looked
+/// for that shows where a program runs alone, as in the interpreter: with a memory per region first; with one memory if
+/// provenance is unknown somewhere.
 fn attempt<T: Settled>(
     options: &Options,
+    refute: bool,
     mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
 ) -> (Result<T, Stop>, Context) {
-    let mut one_memory = false;
-    let mut first = None;
-    loop {
+    let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool| {
         let mut cx = Context::new(options.limits).with(options.switches);
+        cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
-        cx.merge_lookups = first.is_some();
-        let result = f(&mut cx);
-        if matches!(result, Err(Stop::Provenance)) && !cx.one_memory {
-            one_memory = true;
-            continue;
+        cx.merge_lookups = merge_lookups;
+        (f(&mut cx), cx)
+    };
+    let equal = |result: &Result<T, Stop>| result.as_ref().is_ok_and(T::equal);
+    let (result, cx) = ask(true, false, false);
+    if equal(&result) {
+        return (result, cx);
+    }
+    if cx.lookups_repeated {
+        let (merged, cx) = ask(true, false, true);
+        if equal(&merged) {
+            return (merged, cx);
         }
-        let equal = result.as_ref().is_ok_and(T::equal);
-        match first {
-            None if !equal && cx.lookups_repeated => first = Some((result, cx)),
-            Some(first) if !equal => return first,
-            _ => return (result, cx),
+    }
+    if !refute || !cx.touched_shared || cx.exhausted() {
+        return (result, cx);
+    }
+    let (mut alone, mut context) = ask(false, false, false);
+    if matches!(alone, Err(Stop::Provenance)) {
+        (alone, context) = ask(false, true, false);
+    }
+    context.stats.add(cx.stats);
+    match &alone {
+        Ok(found) if found.different() => (alone, context),
+        _ => {
+            // Equal to one that runs alone is not enough.
+            let why = match result {
+                Err(stop) => stop,
+                Ok(found) => Stop::Unmodelled(found.reason()),
+            };
+            (Err(why), context)
         }
     }
 }
 
-/// Results that may say "equal".
+/// Results that may say "equal" or "different".
 trait Settled {
     fn equal(&self) -> bool;
+    fn different(&self) -> bool;
+    /// Why it is not "equal", where that is not for a difference.
+    fn reason(&self) -> String;
 }
+
+/// Why a difference that needs others to write is none that a run would show.
+const OTHERS_WRITE: &str = "what others may write meanwhile makes a difference";
 
 impl Settled for (Judged, Outcome, Outcome) {
     fn equal(&self) -> bool {
         matches!(self.0, Judged::Equal)
+    }
+
+    fn different(&self) -> bool {
+        matches!(self.0, Judged::Different(_))
+    }
+
+    fn reason(&self) -> String {
+        match &self.0 {
+            Judged::Unknown(why) => why.clone(),
+            _ => OTHERS_WRITE.into(),
+        }
     }
 }
 
 impl Settled for Result<(Relation, Moved), String> {
     fn equal(&self) -> bool {
         self.is_ok()
+    }
+
+    fn different(&self) -> bool {
+        false
+    }
+
+    fn reason(&self) -> String {
+        self.as_ref().err().cloned().unwrap_or_else(|| OTHERS_WRITE.into())
     }
 }
 
@@ -201,8 +247,9 @@ fn verdict(result: Result<(Judged, Outcome, Outcome), Stop>, cx: Context) -> (Ve
 pub enum End<'t> {
     /// In the middle of things.
     Open,
-    /// At `exit`: of r0 only this many low bits count.
-    Exit(u32),
+    /// At `exit`: all 64 bits of r0 count, of a program, too. One that is tail-called from a subprogram gives them
+    /// back to that one's caller.
+    Exit,
     /// At these terminators, of which at least one is a conditional jump.
     Branches(&'t Terminator, &'t Terminator),
 }
@@ -286,7 +333,7 @@ pub fn compare(
     guided: bool,
     options: &Options,
 ) -> (Result<(Relation, Moved), String>, Stats) {
-    let (result, cx) = attempt(options, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
 
@@ -359,9 +406,6 @@ fn compare_in(
         _ => (None, None),
     };
     let before_new = displaced_facts(kind, env, stretch);
-    cx.frame_private = cx.one_memory
-        && frame_stays_private(before, old, kind, env)
-        && frame_stays_private(&before_new, new, kind, env);
     let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
     let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
     register_regions(cx, env.maps, old.iter().chain(new).chain(named));
@@ -372,6 +416,7 @@ fn compare_in(
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
     // On a path: where both go its way. That they turn alike has been shown before.
@@ -379,7 +424,7 @@ fn compare_in(
     let guard = along.unwrap_or_else(|| cx.terms.tru());
     let mut moved = Moved::new();
     let live_out = match end {
-        End::Exit(bits) => LiveOut::Exit(bits),
+        End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
     };
     let judged = loop {
@@ -528,9 +573,8 @@ fn straight(
     help: &mut Help,
 ) -> Result<(Outcome, Option<TermId>), Stop> {
     let learn = help.learn && side == Side::Old;
-    // Calls need to know whether the frame's address is still a secret.
-    let calls = ops.iter().any(is_call);
-    let mut facts = (learn || calls).then(|| help.before.clone());
+    // Calls and pointers of unknown origin need to know whether the frame's address is still a secret.
+    let mut facts = Tracked { state: help.before.clone(), at: 0, ops, kind, env };
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
         if let (Some(turns), true) = (&mut help.turns, is_jump(op)) {
@@ -540,20 +584,24 @@ fn straight(
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
-        if let Some(facts) = &facts
-            && is_call(op)
-        {
-            sym.cx.frame_secret = !facts.frame_leaked();
-            sym.cx.frame_spilled = facts.frame_pointer_spilled();
+        let may_see_frame = match frame_operand(&op.insn) {
+            Some((base, _)) => {
+                let base = sym.state.regs[base.index()];
+                matches!(sym.cx.region_of(base), None | Some(Region::Kernel))
+            }
+            None => is_call(op),
+        };
+        if may_see_frame {
+            let before = facts.before(i);
+            sym.cx.frame_secret = !before.frame_leaked();
+            sym.cx.frame_spilled = before.frame_pointer_spilled();
         }
         exec(&mut sym, op)?;
-        if let Some(facts) = &mut facts {
-            facts.step(op, (BlockId(0), i), kind, env);
-        }
+        let facts = learn.then(|| facts.before(i + 1));
         for r in op.insn.defs().iter() {
             let t = &mut sym.state.regs[r.index()];
-            *t = match &facts {
-                Some(facts) if learn => sym.cx.learn(*t, &facts.reg(r).bits()),
+            *t = match facts {
+                Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
                 _ => sym.cx.better(*t),
             };
             match (&mut help.guide, side) {
@@ -577,6 +625,29 @@ fn straight(
     Ok((outcome, cond))
 }
 
+/// The facts along a sequence, stepped as far as somebody asks.
+struct Tracked<'a, 'e> {
+    state: bpf_facts::State,
+    at: usize,
+    ops: &'a [Op],
+    kind: ProgKind,
+    env: &'a Env<'e>,
+}
+
+impl Tracked<'_, '_> {
+    /// Those before operation `i`, which is none that has been passed.
+    fn before(&mut self, i: usize) -> &bpf_facts::State {
+        while self.at < i {
+            let op = &self.ops[self.at];
+            if !is_jump(op) {
+                self.state.step(op, (BlockId(0), self.at), self.kind, self.env);
+            }
+            self.at += 1;
+        }
+        &self.state
+    }
+}
+
 /// The state behind `ops`, from `entry`, where the facts are `before`.
 pub(crate) fn run(
     cx: &mut Context,
@@ -595,8 +666,8 @@ pub(crate) enum LiveOut<'a> {
     Window(&'a Live),
     /// The same after a part of two functions that are compared as wholes.
     Block(&'a Live),
-    /// A function's exit: the low bits of r0.
-    Exit(u32),
+    /// A function's exit: r0.
+    Exit,
 }
 
 /// Compares what the two sides did where they come under the condition `guard`.
@@ -629,11 +700,7 @@ pub(crate) fn judge(
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
         }
-        LiveOut::Exit(bits) => {
-            let (x, y) = (a.exit.regs[0], b.exit.regs[0]);
-            let (x, y) = (cx.terms.extract(x, 0, *bits), cx.terms.extract(y, 0, *bits));
-            push_difference(cx, x, y, &mut differ);
-        }
+        LiveOut::Exit => push_difference(cx, a.exit.regs[0], b.exit.regs[0], &mut differ),
     }
     push_difference(cx, a.exit.world, b.exit.world, &mut differ);
     push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
@@ -648,11 +715,15 @@ pub(crate) fn judge(
             }
             match live {
                 LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
-                LiveOut::Exit(_) => false,
+                LiveOut::Exit => false,
             }
         };
         // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
-        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit(_)) {
+        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit) {
+            continue;
+        }
+        // What was done to shared memory while others write shows in the accesses, not in its contents.
+        if cx.concurrent && cx.is_shared(r) {
             continue;
         }
         cx.memory_differences(x, y, &relevant, &mut differ);
@@ -692,7 +763,10 @@ pub(crate) fn judge(
         }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
     }
-    match discipline::check(cx, &a.log, &b.log, options.strict_shared_memory) {
+    if !cx.concurrent {
+        return Judged::Equal;
+    }
+    match access::check(cx, &a.log, &b.log, options.strict_shared_memory) {
         Ok(()) => Judged::Equal,
         Err(why) => Judged::Unknown(why),
     }
@@ -718,6 +792,12 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if !all(old) || !all(new) {
         return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
     }
+    if may_use_arena(old, env) || may_use_arena(new, env) {
+        return (Verdict::Unknown(ARENA.into()), Stats::default());
+    }
+    if !keeps_context_reads(old, new, env) {
+        return (Verdict::Unknown(OTHER_CONTEXT_READS.into()), Stats::default());
+    }
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
     }
@@ -735,6 +815,68 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
+}
+
+/// Why a function without some read of the context is not the same.
+const OTHER_CONTEXT_READS: &str = "a read of the context by which the kernel translates others is not in both";
+
+/// Whether both functions, or neither, have a read of the context that changes the meaning of other accesses by being
+/// there ([`access_matters`]), wherever it stands and whether or not it is reached.
+pub fn keeps_context_reads(old: &Function, new: &Function, env: &Env) -> bool {
+    let (a, b) = (narrow_loads(old), narrow_loads(new));
+    a == b || has_context_read(old, env) == has_context_read(new, env)
+}
+
+/// The loads of a function that could be such reads, where its context has any.
+fn narrow_loads(f: &Function) -> Vec<Insn> {
+    let context = matches!(f.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
+    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops).map(|op| op.insn);
+    let mut loads: Vec<Insn> = ops.filter(|i| context && matches!(i, Insn::Load { size: Size::B, .. })).collect();
+    loads.sort_unstable_by_key(|i| i.to_string());
+    loads
+}
+
+fn has_context_read(f: &Function, env: &Env) -> bool {
+    let facts = Facts::of(f, env);
+    f.layout.iter().any(|b| {
+        f.block(*b).ops.iter().zip(facts.states(f, *b)).any(|(op, s)| {
+            let Insn::Load { size: size @ Size::B, base, off, .. } = op.insn else { return false };
+            let v = s.reg(base);
+            match (v.region(), v.num.as_signed_const()) {
+                (Some(bpf_facts::Region::Ctx), Some(at)) => {
+                    access_matters(f.kind, at.wrapping_add(off.into()), size.bytes())
+                }
+                // A context that came as an argument.
+                (None, _) => ProgKind::ALL.iter().any(|k| access_matters(*k, off.into(), size.bytes())),
+                _ => false,
+            }
+        })
+    })
+}
+
+/// Why nothing is said of what may work on an arena.
+pub(crate) const ARENA: &str = "pointers may be to an arena";
+
+/// Whether pointers of `f` may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
+/// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
+/// a subprogram, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
+pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
+    let arena = Some(bpf_platform::maps::ARENA);
+    // By name: the map table may be the other object's.
+    let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
+    let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    let handed_in = f.kind == ProgKind::Subprogram
+        && f.arguments.as_ref().is_none_or(|a| a.contains(&bpf_program::Argument::Unknown));
+    let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::AddrSpaceCast { .. }, _) => true,
+        (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
+        // Where LLVM puts variables of that address space.
+        (_, Some(bpf_program::Symbol::Data { section, .. })) => section.starts_with(".addr_space"),
+        (Insn::Call(bpf_isa::Call::Helper(_)), None) => false,
+        (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
+        _ => false,
+    };
+    (any_map && handed_in) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.
@@ -769,23 +911,24 @@ fn frame_operand(insn: &Insn) -> Option<(Reg, i16)> {
 }
 
 /// Operations above which a function is not put into one formula.
-const WHOLE_LIMIT: usize = 600;
+pub(crate) const WHOLE_LIMIT: usize = 600;
 
-fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
+pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let (la, lb) = (Liveness::of(old, env, &fa), Liveness::of(new, env, &fb));
     let Some(before) = fa.entry(old.entry()) else {
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
         cx.frame_private = cx.one_memory && cx.frame_secret;
         register_regions(cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
         let tru = cx.terms.tru();
-        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
+        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit, &vec![], vec![], options);
         Ok((judged, a, b))
     });
     verdict(result, cx)
@@ -834,7 +977,7 @@ pub fn same_graph(a: &Function, b: &Function) -> bool {
     })
 }
 
-fn same_op(a: &Op, b: &Op) -> bool {
+pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
     let links = match (&a.link, &b.link) {
         (None, None) => true,
         (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),
@@ -866,225 +1009,4 @@ fn same_terminator(a: &Terminator, b: &Terminator) -> bool {
         ) => c == e && w == x && d == f && s == t,
         _ => false,
     }
-}
-
-/// A proposed change of one block, or of a path through several. It proves nothing by itself.
-#[derive(Clone, Debug)]
-pub struct Rewrite {
-    /// Block.
-    pub block: BlockId,
-    /// The blocks that the path goes through after it, if it goes on. Operations are then counted through all of
-    /// them, the jump between one and the next being one, and a terminator is that of the last.
-    pub path: Vec<BlockId>,
-    /// First operation replaced.
-    pub start: usize,
-    /// One past the last operation replaced.
-    pub end: usize,
-    /// What takes their place.
-    pub with: Vec<Op>,
-    /// New terminator, if that changes, too; then `end` is the block's end.
-    pub term: Option<Terminator>,
-    /// Who proposed it.
-    pub by: &'static str,
-}
-
-/// A rewrite the prover has shown equal: nothing but [`prove`] and [`crate::Cache::prove`] makes one.
-#[derive(Clone, Debug)]
-pub struct Proven(Rewrite);
-
-impl Proven {
-    /// A rewrite whose question has been answered with "equal".
-    pub(crate) fn of(rewrite: Rewrite) -> Proven {
-        Proven(rewrite)
-    }
-
-    /// The rewrite.
-    pub fn rewrite(&self) -> &Rewrite {
-        &self.0
-    }
-
-    /// Carries it out in the function it was proven for, which must not have changed since.
-    pub fn apply(self, f: &mut Function) {
-        let Rewrite { block, path, start, end, with, term, .. } = self.0;
-        if path.is_empty() {
-            f.block_mut(block).ops.splice(start..end, with);
-        } else if let Some(mut ops) = operations(f, block, &path) {
-            ops.splice(start..end, with);
-            put_back(f, block, &path, ops);
-        }
-        if let Some(t) = term {
-            f.block_mut(path.last().copied().unwrap_or(block)).term = t;
-        }
-    }
-}
-
-/// What is known about the block being rewritten. Sound for the block as it is now.
-#[derive(Clone, Copy)]
-pub struct Known<'a> {
-    /// States before each operation and before the terminator.
-    pub states: &'a [bpf_facts::State],
-    /// What is live before each operation, before the terminator, and at the block's end.
-    pub live: &'a [Live],
-    /// On a path: what is live where each of its jumps leaves it.
-    pub sides: &'a [Live],
-}
-
-/// Tries to prove `rewrite` in `f`.
-///
-/// # Errors
-/// The verdict that is not [`Verdict::Equal`].
-pub fn prove(
-    f: &Function,
-    env: &Env,
-    known: &Known,
-    rewrite: Rewrite,
-    options: &Options,
-) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    if !options.switches.windows {
-        return prove_whole(f, env, rewrite, options);
-    }
-    let question = match Question::new(f, known, &rewrite) {
-        Ok(q) => q,
-        Err(why) => return Err((Verdict::Unknown(why.into()), Stats::default())),
-    };
-    match question.ask(f.kind, env, options) {
-        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
-        other => Err(other),
-    }
-}
-
-/// Proves a change as one of the whole function.
-fn prove_whole(
-    f: &Function,
-    env: &Env,
-    rewrite: Rewrite,
-    options: &Options,
-) -> Result<(Proven, Stats), (Verdict, Stats)> {
-    if let Err(why) = subject(f, &rewrite) {
-        return Err((Verdict::Unknown(why.into()), Stats::default()));
-    }
-    let mut changed = f.clone();
-    Proven(rewrite.clone()).apply(&mut changed);
-    let ops: usize = f.blocks.iter().map(|b| b.ops.len()).sum();
-    let small = ops <= WHOLE_LIMIT && !reverse_postorder(f).1;
-    let asked = if small { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) };
-    match asked {
-        (Verdict::Equal, stats) => Ok((Proven(rewrite), stats)),
-        other => Err(other),
-    }
-}
-
-/// The operations of the block or the path that a rewrite is about; or why it is about none.
-fn subject<'f>(f: &'f Function, rewrite: &Rewrite) -> Result<Cow<'f, [Op]>, &'static str> {
-    let Rewrite { block, path, start, end, with, term, .. } = rewrite;
-    let exists = |b: BlockId| b.index() < f.blocks.len();
-    if !exists(*block) || !term.iter().flat_map(Terminator::successors).all(exists) {
-        return Err("a block that is not there");
-    }
-    let all = match path.is_empty() {
-        true => Cow::Borrowed(&f.block(*block).ops[..]),
-        false => Cow::Owned(operations(f, *block, path).ok_or("blocks that are no path")?),
-    };
-    let Some(old) = all.get(*start..*end) else { return Err("operations that are not there") };
-    if term.is_some() && *end != all.len() {
-        return Err("a new end that leaves out what stands before it");
-    }
-    jumps_fit(old, with, jumps(old))?;
-    Ok(all)
-}
-
-/// What a rewrite of one block asks of the prover.
-pub(crate) struct Question<'a> {
-    /// Facts at its start.
-    pub before: Cow<'a, bpf_facts::State>,
-    /// What is replaced.
-    pub old: Cow<'a, [Op]>,
-    /// What takes its place.
-    pub new: Cow<'a, [Op]>,
-    /// What is live after it.
-    pub live: Live,
-    /// What is live where its jumps leave it, if it runs through several blocks.
-    pub sides: Vec<Live>,
-    /// Conditional jumps of both sides, of which the truth must agree.
-    pub tail: Option<(Terminator, Terminator)>,
-}
-
-impl<'a> Question<'a> {
-    /// The question that `rewrite` asks in `f`; or why there is none.
-    pub fn new(f: &'a Function, known: &Known<'a>, rewrite: &'a Rewrite) -> Result<Question<'a>, &'static str> {
-        let Rewrite { block, path, start, end, .. } = rewrite;
-        let all = subject(f, rewrite)?;
-        let unknown = "nothing is known there";
-        if jumps(&all) > known.sides.len() {
-            return Err("nothing is known about where a jump leads");
-        }
-        let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
-        let sides = known.sides[first..first + n].to_vec();
-        let block = f.block(path.last().copied().unwrap_or(*block));
-        let (live, tail) = match &rewrite.term {
-            None => (*known.live.get(*end).ok_or(unknown)?, None),
-            Some(new) => {
-                let tail = match terminators(&block.term, new) {
-                    Some(tail) => tail,
-                    None => (block.term.clone(), constant_branch(&block.term, new)?),
-                };
-                (*known.live.get(*end + 1).ok_or(unknown)?, Some(tail))
-            }
-        };
-        let before = Cow::Borrowed(known.states.get(*start).ok_or(unknown)?);
-        let old = match all {
-            Cow::Borrowed(all) => Cow::Borrowed(&all[*start..*end]),
-            Cow::Owned(all) => Cow::Owned(all[*start..*end].to_vec()),
-        };
-        Ok(Question { before, old, new: Cow::Borrowed(&rewrite.with), live, sides, tail })
-    }
-
-    /// The answer.
-    pub fn ask(&self, kind: ProgKind, env: &Env, options: &Options) -> (Verdict, Stats) {
-        let tail = self.tail.as_ref().map(|(a, b)| (a, b));
-        along(kind, env, &self.before, &self.old, &self.new, &self.sides, &self.live, tail, options)
-    }
-}
-
-/// Two branches to the same places, the new one turned so that its condition must equal the old.
-fn terminators(old: &Terminator, new: &Terminator) -> Option<(Terminator, Terminator)> {
-    let (
-        Terminator::Branch { taken, fall, .. },
-        Terminator::Branch { taken: t, fall: g, cond, width, dst, src, origin },
-    ) = (old, new)
-    else {
-        return None;
-    };
-    if (taken, fall) == (t, g) {
-        return Some((old.clone(), new.clone()));
-    }
-    if (taken, fall) == (g, t) {
-        let cond = cond.negate()?;
-        let turned =
-            Terminator::Branch { cond, width: *width, dst: *dst, src: *src, taken: *g, fall: *t, origin: *origin };
-        return Some((old.clone(), turned));
-    }
-    None
-}
-
-/// A branch replaced by a `goto`: the branch with a constant condition that the old one must equal.
-fn constant_branch(old: &Terminator, new: &Terminator) -> Result<Terminator, &'static str> {
-    let (Terminator::Branch { taken, fall, origin, .. }, Terminator::Goto(to)) = (old, new) else {
-        return Err("a change of control flow that has no local proof");
-    };
-    // The constant as a branch on the frame pointer, which equals itself.
-    let cond = match to {
-        t if t == taken => bpf_isa::Cond::Eq,
-        t if t == fall => bpf_isa::Cond::Ne,
-        _ => return Err("a jump to a new place"),
-    };
-    Ok(Terminator::Branch {
-        cond,
-        width: bpf_isa::Width::W64,
-        dst: Reg::R10,
-        src: bpf_isa::Src::Reg(Reg::R10),
-        taken: *taken,
-        fall: *fall,
-        origin: *origin,
-    })
 }

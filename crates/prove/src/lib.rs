@@ -2,21 +2,26 @@
 //!
 //! Read in this order: [`term`] (the graph and its canonical forms), [`context`] (what variables and
 //! events mean), `symex` (the machine), `region` (control flow of a
-//! loop-free function), `lockstep` (functions of any shape), `discipline` (the rules on shared
-//! memory), [`equiv`] (the judge and the only maker of proven rewrites), [`blast`] (SAT).
+//! loop-free function), `lockstep` (functions of any shape), `access` (the rules on shared
+//! memory), [`equiv`] (the judge), [`rewrite`] (what a change asks of it), [`points`] (from which facts), [`session`]
+//! (the only maker of proven rewrites), [`shape`] (proof of changes that only cut and order blocks anew), [`blast`] (SAT).
 
+mod access;
 pub mod blast;
 mod cache;
 pub mod context;
-mod discipline;
 mod entry;
 pub mod equiv;
 mod guide;
 mod lockstep;
 pub mod naive;
 pub mod path;
+pub mod points;
 mod region;
 mod replay;
+pub mod rewrite;
+pub mod session;
+pub mod shape;
 pub mod smt;
 mod standing;
 mod symex;
@@ -24,6 +29,10 @@ pub mod term;
 
 pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
-pub use equiv::{Difference, Known, Options, Proven, Rewrite, Verdict, along, functions, prove, same_graph, window};
+pub use equiv::{Difference, Options, Verdict, along, functions, same_graph, window};
+pub use points::Points;
 pub use replay::{Witness, replay};
+pub use rewrite::{Known, Rewrite, ask};
+pub use session::{Derivation, Proven, Session, Stale, Step};
+pub use shape::ShapeDifference;
 pub use smt::Recorder;

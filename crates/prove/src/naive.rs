@@ -32,8 +32,8 @@ use rustc_hash::FxHashMap;
 
 use machine::Naive;
 
-use crate::equiv::{Known, Rewrite};
 use crate::path::{jumps, operations};
+use crate::rewrite::{Known, Rewrite};
 use crate::smt::number;
 
 /// Two sequences, from where, and what matters afterwards.

@@ -3,7 +3,7 @@
 use bpf_facts::{Env, Live, Num, Region, StackSet, State, Tnum, Value};
 use bpf_isa::{AluOp, Cond, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::{Known, Options, Rewrite, Verdict, prove, window};
+use bpf_prove::{Known, Options, Rewrite, Verdict, ask, window};
 
 fn mov(dst: Reg, imm: i32) -> Op {
     Op::new(Insn::Mov { width: Width::W64, dst, src: Src::Imm(imm) })
@@ -120,6 +120,7 @@ fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
     let f = Function {
         name: "f".into(),
         kind: ProgKind::Xdp,
+        arguments: None,
         blocks: vec![block(ops, branch(Reg::R0, 0)), exit(), exit()],
         layout: vec![BlockId(0), BlockId(1), BlockId(2)],
     };
@@ -142,7 +143,7 @@ fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
         term: Some(branch(Reg::R1, 0)),
         by: "a liar",
     };
-    assert!(prove(&f, &env, &known, rewrite, &Options::default()).is_err());
+    assert!(ask(&f, &env, &known, &rewrite, &Options::default()).is_err());
 }
 
 /// By the book `w0 = w0` after a 32-bit compare-and-exchange does nothing; on real kernels it may.

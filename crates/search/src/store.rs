@@ -6,7 +6,8 @@
 //! cannot be read or written ends as a line in [`Store::notes`].
 //!
 //! Nothing read is trusted. The key is the whole text of the problem, so there are no collisions; the
-//! answer is text, and an instance of it goes through the judge like any other candidate.
+//! answer is text, and an instance of it goes through the judge like any other candidate. What a search found is only
+//! remembered if its text alone proves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
@@ -22,6 +23,7 @@ use crate::cost;
 use crate::general::{General, Index, generalize};
 use crate::rules::{Answered, BY_GENERAL, Rule, answer_text, parse_entry, parse_general, problem_text};
 use bpf_program::Op;
+use bpf_prove::{Limits, Options};
 
 /// Problem text to answer text. The name carries the version of the format.
 const RULES: TableDefinition<&str, &str> = TableDefinition::new("rules-1");
@@ -132,7 +134,7 @@ impl Store {
             return found;
         }
         // Of regions there are only rules for exactly them.
-        let Some(with) = self.general.apply(p).filter(|_| p.sides.is_empty()) else {
+        let Some(with) = self.general.apply(p).filter(|with| p.sides.is_empty() && stands_alone(p, with)) else {
             self.misses += 1;
             return None;
         };
@@ -156,9 +158,16 @@ impl Store {
         renaming.to_window(&self.look_up(p)?.with?)
     }
 
-    /// Remembers an answer if it is better than what is known, and the general rule behind it if there is
+    /// Remembers what a search gave if it is better than what is known, and the general rule behind it if there is
     /// one. Whether it was kept.
+    ///
+    /// The form leaves out facts that the code does not read, but a replacement may read what they are about. One that
+    /// is not proven by what the form says is no rule; then all that is remembered is that a search is worth its time.
     pub fn record(&mut self, p: &Problem, answer: Answered) -> bool {
+        if !answer.with.as_ref().is_none_or(|with| stands_alone(p, with)) {
+            self.record_only(p, Answered::default());
+            return false;
+        }
         let kept = self.record_only(p, answer);
         if kept {
             self.learn(p);
@@ -166,7 +175,7 @@ impl Store {
         kept
     }
 
-    /// Remembers an answer if it is better than what is known. Whether it was kept.
+    /// Remembers an answer, proven or not, if it is better than what is known. Whether it was kept.
     pub fn record_only(&mut self, p: &Problem, answer: Answered) -> bool {
         let key = problem_text(p);
         // What does not come back from its text as it was is not worth a bad entry.
@@ -261,6 +270,15 @@ impl Store {
             }
         }
     }
+}
+
+/// Whether a replacement is proven by what the problem says, as `bpf-opt rules verify` does it, with less effort. The
+/// problem is what comes back from its text ([`Store::record_only`]).
+fn stands_alone(p: &Problem, with: &[Op]) -> bool {
+    let limits = Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    // A panic in the prover must not end the run that has the result.
+    catch_unwind(AssertUnwindSafe(|| p.prove(with, &options).is_equal())).unwrap_or(false)
 }
 
 /// Why the file could not be used.

@@ -303,7 +303,7 @@ fn a_rule_that_a_general_one_covers_makes_no_other() {
 }
 
 #[test]
-fn wrong_general_rules_only_give_wrong_proposals() {
+fn wrong_general_rules_propose_nothing() {
     let text = "rule general cpu v3 goal size\n code\n r0 &= {k0}\n r0 &= {k1}\n live r0\n \
                 where k0 in 0..=255\n where k1 in 0..=255\n becomes\n r0 &= {k1}\n by malice\nend\n";
     let Some(Entry::General(wrong)) = parse_all(text).expect("it reads well").pop() else { panic!("it is general") };
@@ -311,8 +311,12 @@ fn wrong_general_rules_only_give_wrong_proposals() {
     let mut store = Store::in_memory();
     assert!(store.record_general(wrong.clone()));
     let q = plain("r0 &= 0xf0\nr0 &= 0x0f", &[0]);
+    assert!(store.look_up(&q).is_none(), "nor is it remembered for this window");
+    assert!(store.rules().is_empty());
+    // Where it happens to be right, it serves.
+    let q = plain("r0 &= 0xff\nr0 &= 0x0f", &[0]);
     let new = store.look_up(&q).and_then(|a| a.with).expect("it is proposed");
-    assert!(!proven(&q, &new), "the judge must see it");
+    assert!(proven(&q, &new));
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use bpf_facts::{BaseId, Env, Kind, Region, Value};
 use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
+use bpf_platform::helpers::{Arg, Helper, Len, MAP_LOOKUP, Ret};
+use bpf_platform::maps;
 use bpf_program::{FieldKind, Link, Op, ProgKind, Terminator, ctx_field};
 use bpf_prove::naive::{Window, symbol};
 use bpf_semantics::branch;
-use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next, Stop};
 
 use crate::windows::{Rng, member, mix};
@@ -27,9 +28,6 @@ const OBJECT_BYTES: u64 = 0x10_0000;
 const MIDDLE: u64 = OBJECT_BYTES / 2;
 /// Longest buffer a helper is taken to write.
 const LONGEST: u64 = 1 << 12;
-
-/// `bpf_map_lookup_elem` (`enum bpf_func_id`).
-const MAP_LOOKUP: i32 = 1;
 
 /// A state to start from.
 #[derive(Clone, Debug)]
@@ -102,7 +100,7 @@ impl<'a> Random<'a> {
                 self.area(&name)
             }
             Region::Data { section } => self.area(&format!("section {section}")),
-            Region::Func | Region::Mem | Region::Kernel => self.area(&format!("{r:?}")),
+            Region::Func | Region::Mem | Region::CallerFrame | Region::Kernel => self.area(&format!("{r:?}")),
         })
     }
 
@@ -210,8 +208,8 @@ impl World for Random<'_> {
         let i = usize::try_from(map.checked_sub(OBJECTS)? / OBJECT_BYTES).ok()?;
         let name = self.names.get(i)?.strip_prefix("map ")?;
         let m = self.env.maps.iter().find(|m| m.name == name)?;
-        let of_bytes = matches!(m.map_type, Some(1 | 2 | 5 | 6 | 9 | 10 | 11));
-        let array = matches!(m.map_type, Some(2 | 6));
+        let of_bytes = m.map_type.is_some_and(maps::holds_bytes);
+        let array = m.map_type.is_some_and(maps::is_array);
         let size = u64::from(m.value_size?).next_multiple_of(8).min(0x1000);
         let values = format!("values of {name}");
         let h = key.iter().fold(self.seed, |h, b| mix(h ^ u64::from(*b)));

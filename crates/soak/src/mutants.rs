@@ -10,15 +10,14 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bpf_facts::{Env, Facts, Liveness};
+use bpf_facts::{Analysis, Env};
 use bpf_isa::{Cond, Insn, Reg, Size, Src, Width};
-use bpf_passes::engine::paths_of;
-use bpf_passes::{Engine, Proposal, Recorder, Settings, View};
+use bpf_passes::{Proposal, Recorder, Settings, View, optimize, paths_of};
 use bpf_program::{Function, Op, Terminator};
 use bpf_prove::naive::{Encoding, Window, encode};
 use bpf_prove::path::is_jump;
 use bpf_prove::smt::Status;
-use bpf_prove::{Limits, Options, Verdict};
+use bpf_prove::{Limits, Options, Points, Verdict};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::concrete::{Both, Entry, Random, World, both};
@@ -91,8 +90,7 @@ impl Mutants {
                     deadline: Instant::now().checked_add(HARVEST),
                     ..Settings::default()
                 };
-                let none = FxHashSet::default();
-                Engine::new(env, &settings, &none).run(&mut original.clone());
+                optimize(original.clone(), env, &settings);
                 paths = unchanged(original, env, &mut Rng(i as u64));
                 let all = proposed.lock().map(|mut p| std::mem::take(&mut *p)).unwrap_or_default();
                 // Spread over the whole function.
@@ -110,12 +108,12 @@ impl Mutants {
 
 /// Parts of a function's paths, each of which is its own replacement.
 fn unchanged(f: &Function, env: &Env, rng: &mut Rng) -> Vec<Window> {
-    let facts = Facts::of(f, env);
-    let live = Liveness::of(f, env, &facts);
+    let analysis = Analysis::of(f, env);
     let settings = Settings::default();
     let mut out = vec![];
     for (block, path) in paths_of(f) {
-        let Some(view) = View::of_path(f, block, &path, false, &facts, &live, env, &settings) else { continue };
+        let Some(points) = Points::of_path(f, block, &path, &analysis, env) else { continue };
+        let view = View::new(f, &points, env, &settings);
         let jumps: Vec<usize> = (0..view.ops.len()).filter(|j| is_jump(&view.ops[*j])).collect();
         for &j in &jumps {
             if out.len() >= KEPT {

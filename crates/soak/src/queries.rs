@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bpf_facts::{Env, Live};
 use bpf_isa::Insn;
-use bpf_passes::{Engine, Settings};
+use bpf_passes::{Settings, optimize};
 use bpf_program::Op;
 use bpf_prove::context::Context;
 use bpf_prove::smt::{Query, Recorder, Status};
@@ -134,9 +134,7 @@ impl Queries {
                 deadline: Instant::now().checked_add(HARVEST),
                 ..usual
             };
-            let none = FxHashSet::default();
-            let mut optimized = original.clone();
-            Engine::new(env, &settings, &none).run(&mut optimized);
+            let optimized = optimize(original.clone(), env, &settings).into_current();
             let options = Options { limits: limits(HARVEST, Limits::default()), ..Options::default() };
             let _ = bpf_prove::functions(original, &optimized, env, &options);
         });

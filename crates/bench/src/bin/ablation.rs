@@ -103,7 +103,7 @@ fn ask(h: &Harvest, switches: Switches, args: &Args) -> Cell {
                 }
                 let mut options = Options { switches, ..q.options };
                 options.limits.deadline = Instant::now().checked_add(Duration::from_secs_f64(args.query_limit));
-                equal += usize::from(cache.prove(&q.function, env, &q.known(), q.rewrite.clone(), &options).is_ok());
+                equal += usize::from(cache.ask(&q.function, env, &q.known(), &q.rewrite, &options).is_ok());
                 asked += 1;
             }
             hits += cache.hits;

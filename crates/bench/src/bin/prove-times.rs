@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bpf_bench::{finish, harvest, objects, quantile};
-use bpf_prove::{Options, functions, prove};
+use bpf_prove::{Options, ask, functions};
 use clap::Parser;
 
 /// Times the prover over the queries of real optimizer runs.
@@ -33,10 +33,10 @@ fn run(args: &Args) -> Result<(), String> {
             for (before, after, queries) in &h.functions {
                 for q in queries {
                     let started = Instant::now();
-                    let answer = prove(&q.function, env, &q.known(), q.rewrite.clone(), &q.options);
+                    let answer = ask(&q.function, env, &q.known(), &q.rewrite, &q.options);
                     times.push(started.elapsed().as_secs_f64() * 1e6);
                     let stats = match answer {
-                        Ok((_, stats)) => {
+                        Ok(stats) => {
                             equal += 1;
                             stats
                         }

@@ -3,7 +3,7 @@
 use bpf_facts::Env;
 use bpf_isa::{Cond, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::{Cache, Known, Options, Rewrite, Switches, path, prove};
+use bpf_prove::{Cache, Derivation, Known, Options, Rewrite, Session, Switches, ask, path};
 
 use crate::functions::{About, function};
 
@@ -53,12 +53,12 @@ fn taken(f: &Function, b: BlockId) -> BlockId {
 /// function is carried out first: if it is let in, then because nothing changes.
 fn refused(why: &str, f: &Function, known: &Known, rewrite: &Rewrite) {
     let env = Env::empty();
-    let one = prove(f, &env, known, rewrite.clone(), &Options::default());
-    let other = Cache::new().prove(f, &env, known, rewrite.clone(), &Options::default());
+    let one = ask(f, &env, known, rewrite, &Options::default());
+    let other = Cache::new().ask(f, &env, known, rewrite, &Options::default());
     assert!(one.is_err(), "{why}: {rewrite:?}");
     assert!(other.is_err(), "{why}, with memory: {rewrite:?}");
     let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..Options::default() };
-    assert!(prove(f, &env, known, rewrite.clone(), &whole).is_err(), "{why}, as a whole: {rewrite:?}");
+    assert!(ask(f, &env, known, rewrite, &whole).is_err(), "{why}, as a whole: {rewrite:?}");
 }
 
 fn rewrite(block: BlockId, path: Vec<BlockId>, range: std::ops::Range<usize>, with: Vec<Op>) -> Rewrite {
@@ -154,10 +154,14 @@ fn jumps_stay_as_many_and_leave_the_same_way() {
     let n = ops.len();
     let at: Vec<usize> = (0..n).filter(|i| path::is_jump(&ops[*i])).collect();
     let whole = |with: Vec<Op>| rewrite(a, p.clone(), 0..n, with);
-    let (ok, _) = prove(&f, &Env::empty(), &about.known(), whole(ops.clone()), &Options::default()).expect("itself");
-    let mut same = f.clone();
-    ok.apply(&mut same);
-    assert!(bpf_prove::same_graph(&f, &same), "{f}\nbecame\n{same}");
+    let env = Env::empty();
+    let mut session = Session::new(Derivation::new(f.clone()), &env);
+    session.analyze();
+    let points = session.path(a, &p).expect("a path");
+    let (ok, _) = session.prove(&points, whole(ops.clone()), &Options::default()).expect("itself");
+    session.apply(ok, 0).expect("nothing has changed");
+    let same = session.function();
+    assert!(bpf_prove::same_graph(&f, same), "{f}\nbecame\n{same}");
     let edited = |edit: &dyn Fn(&mut Vec<Op>)| {
         let mut with = ops.clone();
         edit(&mut with);
@@ -182,7 +186,7 @@ fn jumps_stay_as_many_and_leave_the_same_way() {
     // Where a jump leads is the graph's business; that it says something else is still not to be had.
     for k in [1, 2, -1, 30_000] {
         let other = edited(&|w| off(k)(&mut w[at[0]]));
-        assert!(prove(&f, &Env::empty(), &about.known(), other.clone(), &Options::default()).is_err());
+        assert!(ask(&f, &Env::empty(), &about.known(), &other, &Options::default()).is_err());
         refused("a jump that leaves another way", &f, &about.known(), &other);
     }
     let negated = edited(&|w| {
@@ -211,7 +215,7 @@ fn ranges_and_ends() {
         term: Some(term),
         ..rewrite(a, p.clone(), 0..end, ops[..end].to_vec())
     };
-    assert!(prove(&f, &Env::empty(), &known, ended(n, term.clone()), &Options::default()).is_ok(), "itself");
+    assert!(ask(&f, &Env::empty(), &known, &ended(n, term.clone()), &Options::default()).is_ok(), "itself");
     refused("an end in the middle", &f, &known, &ended(n - 1, term.clone()));
     refused("the end of another block", &f, &known, &ended(n, f.block(a).term.clone()));
     refused("an exit", &f, &known, &ended(n, Terminator::Exit { origin: None }));
@@ -235,15 +239,15 @@ fn nothing_known_nothing_proven() {
     let same = rewrite(a, p, 0..ops.len(), ops);
     let full = about.known();
     let env = Env::empty();
-    assert!(prove(&f, &env, &full, same.clone(), &Options::default()).is_ok());
+    assert!(ask(&f, &env, &full, &same, &Options::default()).is_ok());
     for poor in [
         Known { sides: &[], ..full },
         Known { sides: &about.sides[..1], ..full },
         Known { states: &[], ..full },
         Known { live: &about.live[..2], ..full },
     ] {
-        assert!(prove(&f, &env, &poor, same.clone(), &Options::default()).is_err());
-        assert!(Cache::new().prove(&f, &env, &poor, same.clone(), &Options::default()).is_err());
+        assert!(ask(&f, &env, &poor, &same, &Options::default()).is_err());
+        assert!(Cache::new().ask(&f, &env, &poor, &same, &Options::default()).is_err());
     }
 }
 

@@ -4,7 +4,7 @@
 use bpf_facts::Env;
 use bpf_isa::Insn;
 use bpf_program::{Function, Op, Terminator};
-use bpf_prove::{Cache, Limits, Options, Rewrite, Switches, path, prove};
+use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask, path};
 use bpf_semantics::interp::Fault;
 
 use crate::changes::{change, is_jump, moved};
@@ -149,11 +149,19 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
             let Some(about) = About::of(&f, &env, rewrite.block, &rewrite.path) else { continue };
             let as_whole = rng.chance(12);
             let asked = if as_whole { &whole } else { &options };
-            let verdict = prove(&f, &env, &about.known(), rewrite.clone(), asked);
-            let remembered = cache.prove(&f, &env, &about.known(), rewrite.clone(), asked);
+            let verdict = ask(&f, &env, &about.known(), &rewrite, asked);
+            let remembered = cache.ask(&f, &env, &about.known(), &rewrite, asked);
             let told = || format!("seed {seed}: {rewrite:?}\nin\n{text}");
             assert_eq!(verdict.is_ok(), remembered.is_ok(), "{verdict:?}\n{remembered:?}\n{}", told());
-            let Ok((proven, _)) = verdict else {
+            let mut session = Session::new(Derivation::new(f.clone()), &env);
+            session.analyze();
+            let points = match rewrite.path.is_empty() {
+                true => session.block(rewrite.block),
+                false => session.path(rewrite.block, &rewrite.path),
+            };
+            let proven = points.and_then(|points| session.prove(&points, rewrite.clone(), asked).ok());
+            assert!(verdict.is_ok() || proven.is_none(), "a session knows as much: {}", told());
+            let Some((proven, _)) = proven else {
                 tally.refused += 1;
                 continue;
             };
@@ -162,8 +170,8 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
             tally.with_term += u64::from(rewrite.term.is_some());
             let new: Vec<Insn> = rewrite.with.iter().map(|o| o.insn).collect();
             tally.across += u64::from(moved(&old, &new) && old.iter().any(is_jump));
-            let mut g = f.clone();
-            proven.apply(&mut g);
+            session.apply(proven, 0).expect("nothing has changed");
+            let g = session.finish().into_current();
             for k in 0..24 {
                 let at = mix(seed << 8 ^ k);
                 let Ok(x) = run(&f, at) else { continue };

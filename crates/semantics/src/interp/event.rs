@@ -4,7 +4,7 @@ use bpf_isa::{Call, Insn, Reg};
 use bpf_program::{Op, Symbol};
 
 use super::{Cpu, Host};
-use crate::helpers::{Arg, Helper, Len};
+use bpf_platform::helpers::{Arg, Helper, Len};
 
 /// Longest memory argument whose bytes are recorded.
 const LONGEST: u64 = 1 << 16;

@@ -26,6 +26,12 @@ pub enum ProgKind {
 }
 
 impl ProgKind {
+    /// All of them.
+    pub const ALL: [ProgKind; 6] = {
+        use ProgKind::{Other, Skb, SockAddr, Subprogram, Tracing, Xdp};
+        [Xdp, Skb, SockAddr, Tracing, Subprogram, Other]
+    };
+
     /// The kind that libbpf derives from an ELF section name (libbpf `section_defs`).
     pub fn from_section(section: &str) -> ProgKind {
         let s = section.trim_start_matches('?');
@@ -61,9 +67,9 @@ impl ProgKind {
         }
     }
 
-    /// How many low bits of r0 the hook reads at `exit` (64 for subprograms). The kernel's test-run
-    /// and every hook of these types take an `int`/`u32`; where we are not sure we demand all 64.
-    pub fn return_bits(self) -> u32 {
+    /// How many low bits of r0 the hook reads at `exit`: the kernel's test-run and every hook of these types take an
+    /// `int`/`u32`. Others may see all 64: a program that is tail-called from a subprogram returns to that one's caller.
+    pub fn hook_bits(self) -> u32 {
         match self {
             ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing | ProgKind::SockAddr => 32,
             ProgKind::Subprogram | ProgKind::Other => 64,
@@ -143,6 +149,16 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
         ProgKind::Tracing => Some(CtxField { offset: off, size: 1, kind: FieldKind::Memory }),
         ProgKind::Subprogram | ProgKind::Other => None,
     }
+}
+
+/// Whether an access of these bytes, by being there, changes what other accesses of the context mean.
+///
+/// A read of `__sk_buff::tstamp_type` tells the verifier that the program distinguishes the kinds of time stamps; without
+/// one, accesses to `tstamp` are translated differently (`tstamp_type_access` in `bpf_skb_is_valid_access`,
+/// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c).
+pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
+    const SKB_TSTAMP_TYPE: i64 = 180;
+    kind == ProgKind::Skb && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
 }
 
 /// Offset of the field that holds this packet pointer: the inverse of [`ctx_field`] for them.

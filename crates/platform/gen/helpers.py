@@ -11,7 +11,7 @@ conservative one: `mem_rw` (read and written), `opaque` (escapes).
 
 Rerun after a change of this script or of the header (only python3 is needed):
 
-    python3 crates/semantics/gen/helpers.py [HEADER]        # HEADER defaults to /usr/include/linux/bpf.h
+    python3 crates/platform/gen/helpers.py [HEADER]        # HEADER defaults to /usr/include/linux/bpf.h
 
 Helper numbers are frozen uapi and no more helpers will come (kfuncs took over). A header older than 6.2 lacks
 helpers 210 and 211; their prototypes are in LATER below. With another header only the last column may differ: checked

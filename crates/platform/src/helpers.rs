@@ -109,6 +109,11 @@ impl Helper {
         TABLE.get(&id)
     }
 
+    /// The helper of that name, without the `bpf_` prefix.
+    pub fn named(name: &str) -> Option<&'static Helper> {
+        TABLE.values().find(|h| h.name == name)
+    }
+
     /// Whether nothing outside the program's registers changes: no memory of any kind is written
     /// except the arguments the table says are.
     pub fn is_map_lookup(&self) -> bool {

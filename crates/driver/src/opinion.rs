@@ -1,0 +1,233 @@
+//! What is written is proven as a whole function, however it came about.
+//!
+//! Every step from the original to the result has a proof of its own (see [`bpf_prove::session`]). The whole is asked
+//! about once more, by a proof that relies on none of the facts the steps relied on. *Equal* is what is hoped for.
+//! *Unknown* is the answer where time or the method does not suffice; then the steps stand alone, and the report says
+//! so. *Different*, shown by a run of both, means that this program is wrong: the function stays as it was, and the
+//! user is told loudly, with what is needed to report it.
+
+use std::time::{Duration, Instant};
+
+use bpf_facts::Env;
+use bpf_program::{Function, lower};
+use bpf_prove::{Options as ProofOptions, Verdict};
+use serde::Serialize;
+
+use crate::report::{FunctionVerdict, Options};
+
+/// Time for the whole-function proofs of an object, on top of a tenth of the time limit: at most this, and at most
+/// what the work before has left.
+const SPARE: Duration = Duration::from_secs(2);
+
+/// Until when the whole-function proofs of an object may run.
+#[derive(Clone, Copy)]
+pub(crate) struct Budget {
+    end: Instant,
+    /// For one function.
+    each: Duration,
+}
+
+impl Budget {
+    /// That of a run which began at `started`. Short limits get short proofs: a tenth of the limit, and what was not
+    /// used of it.
+    pub(crate) fn new(options: &Options, started: Instant) -> Budget {
+        let left = options.time_limit.saturating_sub(started.elapsed());
+        let all = options.time_limit / 10 + left.min(SPARE);
+        let now = Instant::now();
+        Budget { end: now.checked_add(all).unwrap_or(now), each: all / 2 }
+    }
+
+    /// When a proof that begins now has to stop.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now().checked_add(self.each).map_or(self.end, |d| d.min(self.end))
+    }
+}
+
+/// The verdict on a whole function.
+pub(crate) enum Opinion {
+    /// Proven equal.
+    Equal,
+    /// Not decided, with the reason.
+    Unknown(String),
+    /// Seen to differ, on this input.
+    Different(Vec<String>),
+}
+
+/// Compares a function with what was made of it.
+pub(crate) fn opinion(original: &Function, result: &Function, env: &Env, options: &ProofOptions) -> Opinion {
+    match bpf_prove::functions(original, result, env, options).0 {
+        Verdict::Equal => Opinion::Equal,
+        Verdict::Unknown(why) => Opinion::Unknown(why),
+        Verdict::Different(d) => match crate::replay::explain(d, original, result, env) {
+            FunctionVerdict::Different { explanation } => Opinion::Different(explanation),
+            FunctionVerdict::Unknown { reason } => Opinion::Unknown(reason),
+            FunctionVerdict::Equal => {
+                Opinion::Unknown("the formula has a difference, and a run of both has none".into())
+            }
+        },
+    }
+}
+
+/// A result that was proven step by step and is wrong as a whole: an error of this program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refutation {
+    /// The input and both outcomes, one line each.
+    pub explanation: Vec<String>,
+    /// The steps that led there: the pass that proposed it, or `shape`.
+    pub steps: Vec<String>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// The original, a line per instruction.
+    pub listing_original: Vec<String>,
+    /// The result that was not written.
+    pub listing_refused: Vec<String>,
+}
+
+impl Refutation {
+    /// What the user is told, line by line.
+    pub fn text(&self, function: &str) -> String {
+        let head = format!(
+            "{function}: THE OPTIMIZED FUNCTION IS WRONG and was not written; it stays as it was. This is an error of \
+             bpf-opt: please report it with the input file and the following."
+        );
+        let listing = |name: &str, lines: &[String]| -> Vec<String> {
+            std::iter::once(format!("  {name}:")).chain(lines.iter().map(|l| format!("    {l}"))).collect()
+        };
+        let mut lines = vec![head];
+        lines.extend(self.explanation.iter().map(|l| format!("  {l}")));
+        lines.push(format!("  seed {}, steps: {}", self.seed, self.steps.join(", ")));
+        lines.extend(listing("original", &self.listing_original));
+        lines.extend(listing("result", &self.listing_refused));
+        lines.join("\n")
+    }
+}
+
+/// The instructions of a graph, a line each: as slots, if it can be lowered, else as blocks.
+pub(crate) fn listing_of(f: &Function) -> Vec<String> {
+    match lower(f) {
+        Ok(l) => l.listing.iter().map(|(s, i)| format!("{s:4}: {i}")).collect(),
+        Err(_) => f.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bpf_object::Object;
+    use bpf_passes::Settings;
+    use bpf_prove::Derivation;
+
+    use super::*;
+    use crate::candidate::Candidate;
+    use crate::optimize::judge;
+    use crate::unit::Unit;
+
+    const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
+
+    fn unit() -> Unit {
+        Unit::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"))
+    }
+
+    /// What a wrong prover would have led to: each function with one operation left out. The
+    /// steps are missing, as a derivation cannot hold a wrong one.
+    fn wrong(unit: &Unit) -> Vec<(usize, Function)> {
+        let mut out = vec![];
+        for (id, f) in unit.graphs.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref().ok()?))) {
+            for &b in &f.layout {
+                for i in 0..f.block(b).ops.len() {
+                    let mut g = f.clone();
+                    g.block_mut(b).ops.remove(i);
+                    out.push((id, g));
+                }
+            }
+        }
+        out
+    }
+
+    fn candidate(unit: &Unit, id: usize, result: Function, settings: &Settings) -> Candidate {
+        let mut c = Candidate::new(unit, id);
+        c.derivation = Some(Derivation::new(result));
+        c.lower(unit, settings);
+        assert!(c.body.is_some(), "one operation less is a gain");
+        c
+    }
+
+    fn budget(options: &Options) -> Budget {
+        Budget::new(options, Instant::now())
+    }
+
+    #[test]
+    fn what_is_wrong_as_a_whole_is_not_written_and_reported() {
+        let (unit, settings) = (unit(), Settings::default());
+        let mut seen = [0; 3];
+        for (id, result) in wrong(&unit) {
+            let mut c = candidate(&unit, id, result, &settings);
+            c.second_opinion(&unit, &settings, &budget(&Options::default()), 7);
+            let Some(refuted) = &c.report.refuted else {
+                seen[usize::from(c.report.whole != "equal")] += 1;
+                assert!(c.report.whole == "equal" || c.report.whole.starts_with("unknown: "), "{}", c.report.whole);
+                assert!(c.body.is_some());
+                continue;
+            };
+            seen[2] += 1;
+            assert!(c.body.is_none() && c.report.slots_after == c.report.slots_before);
+            assert_eq!(c.report.whole, "equal", "what is written is the original");
+            assert!(c.report.untouched.is_some());
+            assert!(!refuted.explanation.is_empty() && refuted.seed == 7);
+            assert_ne!(refuted.listing_original, refuted.listing_refused);
+            assert_eq!(c.report.listing_after, c.report.listing_before);
+            let text = refuted.text(&c.report.name);
+            assert!(text.contains("please report") && text.contains("seed 7") && text.contains("first difference"));
+        }
+        assert!(seen[2] >= 5, "equal, unknown, refuted: {seen:?}");
+    }
+
+    #[test]
+    fn the_object_then_holds_the_original_again() {
+        let (unit, settings) = (unit(), Settings::default());
+        let options = Options::default();
+        let write = bpf_object::WriteOptions { keep_debug: false };
+        let original = unit.object.clone().write(&write).expect("it is written").bytes;
+        let mut refused = 0;
+        for (id, result) in wrong(&unit) {
+            let mut all: Vec<Candidate> = (0..unit.graphs.len()).map(|i| Candidate::new(&unit, i)).collect();
+            all[id] = candidate(&unit, id, result, &settings);
+            if !judge(&mut all, &unit, &settings, &options, &budget(&options)) {
+                continue;
+            }
+            refused += 1;
+            assert!(!judge(&mut all, &unit, &settings, &options, &budget(&options)), "asked once");
+            let mut object = unit.object.clone();
+            all.iter().for_each(|c| c.place(&mut object).expect("it fits"));
+            assert!(object.write(&write).expect("it is written").bytes == original);
+        }
+        assert!(refused >= 5, "{refused}");
+    }
+
+    #[test]
+    fn without_time_the_steps_stand_alone_and_the_report_says_so() {
+        let (unit, settings) = (unit(), Settings::default());
+        let mut c = Candidate::new(&unit, 0);
+        c.run_passes(&unit, &settings);
+        assert!(c.body.is_some(), "the example no longer gains");
+        let none = Budget { end: Instant::now(), each: Duration::ZERO };
+        c.second_opinion(&unit, &settings, &none, 1);
+        let whole = &c.report.whole;
+        assert!(
+            whole == "equal" || (whole.starts_with("unknown: ") && whole.ends_with("; every step proven")),
+            "{whole}"
+        );
+        assert!(c.body.is_some() && c.report.refuted.is_none());
+    }
+
+    #[test]
+    fn short_limits_get_short_proofs() {
+        let with = |ms| Options { time_limit: Duration::from_millis(ms), ..Options::default() };
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).expect("the machine is up that long");
+        let spent = |ms| Budget::new(&with(ms), long_ago).each * 2;
+        assert_eq!(spent(1_000), Duration::from_millis(100));
+        assert_eq!(spent(60_000), Duration::from_secs(6));
+        let fresh = Budget::new(&with(60_000), Instant::now()).each * 2;
+        assert!(fresh >= Duration::from_secs(7) && fresh <= Duration::from_secs(8), "{fresh:?}");
+        assert!(Budget::new(&with(500), Instant::now()).each * 2 <= Duration::from_millis(550));
+    }
+}
