@@ -8,7 +8,8 @@
 //! declared kernel function, or a helper by its name (`bpf_map_lookup_elem`; `call 1` still works).
 
 use bpf_isa::{Call, Imm64Kind, Insn, ParseError};
-use bpf_semantics::helpers::Helper;
+use bpf_platform::helpers::Helper;
+use bpf_platform::maps;
 use thiserror::Error;
 
 use crate::btf::{Btf, Linkage, TypeId, VOID, function_records};
@@ -160,42 +161,41 @@ pub struct Function {
     pub listing: String,
 }
 
-/// Names of `enum bpf_map_type` (`include/uapi/linux/bpf.h`), by number.
-const MAP_TYPES: [&str; 34] = [
-    "unspec",
-    "hash",
-    "array",
-    "prog_array",
-    "perf_event_array",
-    "percpu_hash",
-    "percpu_array",
-    "stack_trace",
-    "cgroup_array",
-    "lru_hash",
-    "lru_percpu_hash",
-    "lpm_trie",
-    "array_of_maps",
-    "hash_of_maps",
-    "devmap",
-    "sockmap",
-    "cpumap",
-    "xskmap",
-    "sockhash",
-    "cgroup_storage",
-    "reuseport_sockarray",
-    "percpu_cgroup_storage",
-    "queue",
-    "stack",
-    "sk_storage",
-    "devmap_hash",
-    "struct_ops",
-    "ringbuf",
-    "inode_storage",
-    "task_storage",
-    "bloom_filter",
-    "user_ringbuf",
-    "cgrp_storage",
-    "arena",
+/// What map types are called.
+const MAP_TYPES: [(&str, u32); 33] = [
+    ("hash", maps::HASH),
+    ("array", maps::ARRAY),
+    ("prog_array", maps::PROG_ARRAY),
+    ("perf_event_array", maps::PERF_EVENT_ARRAY),
+    ("percpu_hash", maps::PERCPU_HASH),
+    ("percpu_array", maps::PERCPU_ARRAY),
+    ("stack_trace", maps::STACK_TRACE),
+    ("cgroup_array", maps::CGROUP_ARRAY),
+    ("lru_hash", maps::LRU_HASH),
+    ("lru_percpu_hash", maps::LRU_PERCPU_HASH),
+    ("lpm_trie", maps::LPM_TRIE),
+    ("array_of_maps", maps::ARRAY_OF_MAPS),
+    ("hash_of_maps", maps::HASH_OF_MAPS),
+    ("devmap", maps::DEVMAP),
+    ("sockmap", maps::SOCKMAP),
+    ("cpumap", maps::CPUMAP),
+    ("xskmap", maps::XSKMAP),
+    ("sockhash", maps::SOCKHASH),
+    ("cgroup_storage", maps::CGROUP_STORAGE),
+    ("reuseport_sockarray", maps::REUSEPORT_SOCKARRAY),
+    ("percpu_cgroup_storage", maps::PERCPU_CGROUP_STORAGE),
+    ("queue", maps::QUEUE),
+    ("stack", maps::STACK),
+    ("sk_storage", maps::SK_STORAGE),
+    ("devmap_hash", maps::DEVMAP_HASH),
+    ("struct_ops", maps::STRUCT_OPS),
+    ("ringbuf", maps::RINGBUF),
+    ("inode_storage", maps::INODE_STORAGE),
+    ("task_storage", maps::TASK_STORAGE),
+    ("bloom_filter", maps::BLOOM_FILTER),
+    ("user_ringbuf", maps::USER_RINGBUF),
+    ("cgrp_storage", maps::CGRP_STORAGE),
+    ("arena", maps::ARENA),
 ];
 
 /// The C structure of the context, by how a section's name begins (libbpf's `section_defs` with the program types'
@@ -239,7 +239,7 @@ impl Map {
         let mut words = text.split_whitespace();
         let name = words.next().ok_or_else(|| syntax(text, "map"))?.to_string();
         let kind = words.next().unwrap_or_default();
-        let map_type = MAP_TYPES.iter().position(|t| *t == kind).ok_or_else(|| syntax(kind, "map type"))? as u32;
+        let map_type = MAP_TYPES.iter().find(|t| t.0 == kind).ok_or_else(|| syntax(kind, "map type"))?.1;
         let mut sizes = [0; 3];
         for size in &mut sizes {
             *size = number(words.next().unwrap_or_default())?;
