@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bpf_driver::difftest::{Difference, Pair, Random as Traffic};
 use bpf_driver::{Options, Silent, optimize};
 use bpf_testgen::c::{Clang, Program, Settings};
-use bpf_testgen::random::Random;
+use bpf_testgen::random::Rng;
 use bpf_testgen::shrink;
 use rustix::thread::UnshareFlags;
 
@@ -126,10 +126,10 @@ impl ClangLane {
 
     /// One program.
     fn program(&self, seed: u64, index: u64, tally: &mut Tally) {
-        let mut r = Random::of(seed ^ 0xc1a9, index);
+        let mut r = Rng::of(seed ^ 0xc1a9, index);
         let program = Program::random(&mut r);
         let settings = Settings::random(&mut r);
-        let subject = Subject { program, settings, search: r.one_in(4), traffic: r.bits() };
+        let subject = Subject { program, settings, search: r.chance(4), traffic: r.next() };
         let all: Vec<usize> = (0..subject.program.statements()).collect();
         match self.check(&subject, &all, tally) {
             Outcome::Same => tally.count("programs", 1),

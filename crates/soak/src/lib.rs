@@ -16,7 +16,6 @@ pub mod mutants;
 pub mod packets;
 pub mod queries;
 pub mod report;
-pub mod windows;
 pub mod z3;
 
 use std::collections::BTreeMap;

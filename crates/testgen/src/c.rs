@@ -10,7 +10,7 @@
 mod clang;
 mod statements;
 
-use crate::random::Random;
+use crate::random::Rng;
 
 pub use clang::{Clang, Settings};
 
@@ -105,8 +105,8 @@ const GLOBALS: [(&str, &str); 6] = [
 
 impl Program {
     /// A random program.
-    pub fn random(r: &mut Random) -> Program {
-        let hook = r.pick(&Hook::ALL);
+    pub fn random(r: &mut Rng) -> Program {
+        let hook = r.one_of(&Hook::ALL);
         let mut writer = statements::Writer::new(r, hook);
         let functions = writer.functions();
         let statements = writer.count;
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn equal_seeds_give_equal_programs_and_statements_can_be_left_out() {
         for n in 0..50 {
-            let [a, b] = [0, 1].map(|_| Program::random(&mut Random::of(1, n)));
+            let [a, b] = [0, 1].map(|_| Program::random(&mut Rng::of(1, n)));
             assert_eq!(a.whole(), b.whole());
             assert!(a.statements() > 0);
             assert!(a.source(&[]).len() < a.whole().len());

@@ -7,6 +7,7 @@
 //! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
 //! - [`c`]: random programs in C, and clang.
 //! - [`random`]: random numbers that are the same in every run.
+//! - [`windows`]: random states, straight-line code over them, and changes of it that are right or nearly.
 //! - [`shrink`]: making what fails smaller.
 //!
 //! Nothing of the product depends on this crate, and it depends on nothing above `bpf-semantics`.
@@ -17,5 +18,6 @@ pub mod c;
 pub mod case;
 mod elf;
 pub mod random;
+pub mod windows;
 
 pub use bpf_shrink::shrink;

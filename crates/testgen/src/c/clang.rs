@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::random::Random;
+use crate::random::Rng;
 
 /// The newest version that is looked for as `clang-N`.
 const NEWEST: u32 = 24;
@@ -26,8 +26,8 @@ pub struct Settings {
 
 impl Settings {
     /// Random ones.
-    pub fn random(r: &mut Random) -> Settings {
-        Settings { level: r.pick(&["-O1", "-O2", "-O2", "-O3", "-Os"]), cpu: r.pick(&["v1", "v2", "v3", "v3"]) }
+    pub fn random(r: &mut Rng) -> Settings {
+        Settings { level: r.one_of(&["-O1", "-O2", "-O2", "-O3", "-Os"]), cpu: r.one_of(&["v1", "v2", "v3", "v3"]) }
     }
 }
 

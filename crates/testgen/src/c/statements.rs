@@ -1,7 +1,7 @@
 //! The statements that random programs are made of.
 
 use super::{Function, Hook, Statement};
-use crate::random::Random;
+use crate::random::Rng;
 
 /// Numbers that every function has.
 const LOCALS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -13,7 +13,7 @@ const PLACES: [&str; 17] = [
 
 /// Writes one program.
 pub(super) struct Writer<'r> {
-    r: &'r mut Random,
+    r: &'r mut Rng,
     hook: Hook,
     pub(super) count: usize,
     scope: Scope,
@@ -31,7 +31,7 @@ enum Scope {
 }
 
 impl<'r> Writer<'r> {
-    pub(super) fn new(r: &'r mut Random, hook: Hook) -> Writer<'r> {
+    pub(super) fn new(r: &'r mut Rng, hook: Hook) -> Writer<'r> {
         Writer { r, hook, count: 0, scope: Scope::Main }
     }
 
@@ -166,56 +166,57 @@ impl<'r> Writer<'r> {
     // ---- expressions -----------------------------------------------------------------------------------------------
 
     fn constant(&mut self) -> String {
-        let n = self.r.edge();
-        if self.r.one_in(2) { format!("{}", n % 64) } else { format!("{n:#x}ULL") }
+        let n = self.r.number(64);
+        if self.r.chance(2) { format!("{}", n % 64) } else { format!("{n:#x}ULL") }
     }
 
     fn value(&mut self) -> String {
         match self.r.below(8) {
-            0..=3 => self.r.pick(&LOCALS).into(),
-            4 | 5 => self.r.pick(&PLACES).into(),
-            6 => format!("arr[{} & 3]", self.r.pick(&LOCALS)),
+            0..=3 => self.r.one_of(&LOCALS).into(),
+            4 | 5 => self.r.one_of(&PLACES).into(),
+            6 => format!("arr[{} & 3]", self.r.one_of(&LOCALS)),
             _ => self.constant(),
         }
     }
 
     fn expr(&mut self, depth: u32) -> String {
-        if depth == 0 || self.r.one_in(4) {
+        if depth == 0 || self.r.chance(4) {
             return self.value();
         }
         let (x, y) = (self.expr(depth - 1), self.expr(depth - 1));
         match self.r.below(16) {
-            0..=5 => format!("({x} {} {y})", self.r.pick(&["+", "-", "*", "&", "|", "^"])),
-            6 => format!("((u64)({x}) {} ({y} & 63))", self.r.pick(&["<<", ">>"])),
-            7 => format!("((u32)({x}) {} ({y} & 31))", self.r.pick(&["<<", ">>"])),
+            0..=5 => format!("({x} {} {y})", self.r.one_of(&["+", "-", "*", "&", "|", "^"])),
+            6 => format!("((u64)({x}) {} ({y} & 63))", self.r.one_of(&["<<", ">>"])),
+            7 => format!("((u32)({x}) {} ({y} & 31))", self.r.one_of(&["<<", ">>"])),
             8 => format!("((s64)({x}) >> ({y} & 63))"),
-            9 => format!("((u64)({x}) {} (u64)({y}))", self.r.pick(&["/", "%"])),
-            10 => format!("((u32)({x}) {} ((u32)({y}) | 1))", self.r.pick(&["/", "%"])),
-            11 => format!("({})({x})", self.r.pick(&["u8", "s8", "u16", "s16", "u32", "s32", "s64"])),
+            9 => format!("((u64)({x}) {} (u64)({y}))", self.r.one_of(&["/", "%"])),
+            10 => format!("((u32)({x}) {} ((u32)({y}) | 1))", self.r.one_of(&["/", "%"])),
+            11 => format!("({})({x})", self.r.one_of(&["u8", "s8", "u16", "s16", "u32", "s32", "s64"])),
             12 => format!("({} ? {x} : {y})", self.test()),
-            13 => format!("{}({x})", self.r.pick(&["__builtin_bswap16", "__builtin_bswap32", "__builtin_bswap64"])),
-            14 => format!("(u64)({}{x})", self.r.pick(&["-", "~", "!"])),
+            13 => format!("{}({x})", self.r.one_of(&["__builtin_bswap16", "__builtin_bswap32", "__builtin_bswap64"])),
+            14 => format!("(u64)({}{x})", self.r.one_of(&["-", "~", "!"])),
             _ => self.test(),
         }
     }
 
     fn test(&mut self) -> String {
         let (x, y) = (self.value(), self.value());
-        let cast = self.r.pick(&["(u64)", "(s64)", "(u32)", "(s32)", "(u8)"]);
-        format!("({cast}({x}) {} {cast}({y}))", self.r.pick(&["==", "!=", "<", "<=", ">", ">="]))
+        let cast = self.r.one_of(&["(u64)", "(s64)", "(u32)", "(s32)", "(u8)"]);
+        format!("({cast}({x}) {} {cast}({y}))", self.r.one_of(&["==", "!=", "<", "<=", ">", ">="]))
     }
 
     // ---- statements ------------------------------------------------------------------------------------------------
 
     fn assign(&mut self) -> Statement {
-        let (to, op, value) = (self.r.pick(&PLACES), self.r.pick(&["=", "=", "+=", "^=", "-=", "|="]), self.expr(2));
+        let (to, op, value) =
+            (self.r.one_of(&PLACES), self.r.one_of(&["=", "=", "+=", "^=", "-=", "|="]), self.expr(2));
         self.line(format!("{to} {op} {value};"))
     }
 
     fn condition(&mut self, depth: u32) -> Statement {
         let test = self.test();
         let mut body = self.block(3, depth - 1);
-        if self.r.one_in(2) {
+        if self.r.chance(2) {
             let other = self.block(2, depth - 1);
             let otherwise = self.nested("} else {", other, "");
             body.push(otherwise);
@@ -225,12 +226,12 @@ impl<'r> Writer<'r> {
 
     fn repeat(&mut self, depth: u32) -> Statement {
         let n = 1 + self.r.below(9);
-        let unroll = self.r.pick(&["", "#pragma unroll\n", "#pragma clang loop unroll(disable)\n"]);
+        let unroll = self.r.one_of(&["", "#pragma unroll\n", "#pragma clang loop unroll(disable)\n"]);
         let mut body = self.block(2, depth - 1);
         let value = self.expr(1);
         let step = self.line(format!("arr[i & 3] += {value} + i;"));
         body.push(step);
-        if self.r.one_in(3) {
+        if self.r.chance(3) {
             let test = self.test();
             let stop = self.line(format!("if ({test}) break;"));
             body.push(stop);
@@ -240,12 +241,12 @@ impl<'r> Writer<'r> {
 
     fn switch(&mut self, depth: u32) -> Statement {
         let on = self.expr(1);
-        let mask = self.r.pick(&[3, 7]);
+        let mask = self.r.one_of(&[3, 7]);
         let cases = (0..=mask).step_by(1 + self.r.below(2) as usize);
         let body = cases
             .map(|n| {
                 let body = self.block(1, depth - 1);
-                let end = self.r.pick(&["break;", "break;", ""]);
+                let end = self.r.one_of(&["break;", "break;", ""]);
                 self.nested(format!("case {n}:"), body, end)
             })
             .collect();
@@ -253,7 +254,7 @@ impl<'r> Writer<'r> {
     }
 
     fn assembly(&mut self) -> Statement {
-        let x = self.r.pick(&["a", "b"]);
+        let x = self.r.one_of(&["a", "b"]);
         let text = match self.r.below(6) {
             0 => format!("asm volatile(\"\" : \"+r\"({x}));"),
             1 => "asm volatile(\"\" ::: \"memory\");".into(),
@@ -268,7 +269,7 @@ impl<'r> Writer<'r> {
     }
 
     fn map(&mut self) -> Statement {
-        let map = self.r.pick(&["m_array", "m_hash", "m_percpu", "m_array", "m_hash"]);
+        let map = self.r.one_of(&["m_array", "m_hash", "m_percpu", "m_array", "m_hash"]);
         let (key, value, other) = (self.expr(1), self.expr(1), self.value());
         let inner = match self.r.below(6) {
             0 => format!("v->x = {value};\na ^= v->y;"),
@@ -297,8 +298,8 @@ impl<'r> Writer<'r> {
     }
 
     fn queue(&mut self) -> Statement {
-        let (map, value) = (self.r.pick(&["m_queue", "m_stack"]), self.expr(1));
-        let take = self.r.pick(&["pop", "peek", "pop"]);
+        let (map, value) = (self.r.one_of(&["m_queue", "m_stack"]), self.expr(1));
+        let take = self.r.one_of(&["pop", "peek", "pop"]);
         self.line(format!(
             "{{ u64 v = {value}, w = 1;\na += bpf_map_push_elem(&{map}, &v, 2);\n\
              b += bpf_map_{take}_elem(&{map}, &w);\na ^= w; }}"
@@ -313,10 +314,10 @@ impl<'r> Writer<'r> {
             2 => format!("v->y = {value};\nbpf_probe_read_kernel(v, sizeof(*v), arr);\nb ^= v->y;"),
             _ => format!("*v = (struct V){{}};\nv->bytes[{} & 15] = {value};\nb += v->bytes[1];", self.value()),
         };
-        if self.r.one_in(4) {
+        if self.r.chance(4) {
             return self.line(format!("a += bpf_ringbuf_output(&m_ring, arr, 8 * (({len}) & 3) + 8, 0);"));
         }
-        let end = self.r.pick(&["submit", "discard", "discard"]);
+        let end = self.r.one_of(&["submit", "discard", "discard"]);
         self.line(format!(
             "{{ struct V *v = bpf_ringbuf_reserve(&m_ring, sizeof(*v), 0);\nif (v) {{\n{fill}\nbpf_ringbuf_{end}(v, 0);\n}} }}"
         ))
@@ -449,14 +450,14 @@ impl<'r> Writer<'r> {
         let value = self.expr(1);
         let text = match self.hook {
             Hook::Xdp => {
-                let field = self.r.pick(&["rx_queue_index", "ingress_ifindex"]);
+                let field = self.r.one_of(&["rx_queue_index", "ingress_ifindex"]);
                 format!("a += ctx->{field} & 255;\nb ^= ctx->data_end - ctx->data;")
             }
             Hook::Tc => {
                 let field =
-                    self.r.pick(&["mark", "priority", "tc_index", "cb[1]", "cb[3]", "queue_mapping", "tc_classid"]);
+                    self.r.one_of(&["mark", "priority", "tc_index", "cb[1]", "cb[3]", "queue_mapping", "tc_classid"]);
                 let read =
-                    self.r.pick(&["len", "protocol", "pkt_type", "vlan_tci", "ifindex", "hash", "mark", "cb[0]"]);
+                    self.r.one_of(&["len", "protocol", "pkt_type", "vlan_tci", "ifindex", "hash", "mark", "cb[0]"]);
                 match self.r.below(5) {
                     0 => format!("ctx->{field} = {value};\na += ctx->{field};"),
                     1 => format!("a ^= ctx->{read};\nctx->{field} = {value};"),
@@ -481,7 +482,7 @@ impl<'r> Writer<'r> {
             4 => "for (u32 j = 0; j < 8; j++) a = a * 31 + at[j];".into(),
             _ => "b += (at[0] << 8) | at[1];\n*(u8 *)at = a;".into(),
         };
-        let checksum = self.r.one_in(4);
+        let checksum = self.r.chance(4);
         match self.hook {
             Hook::RawTracepoint => self.assign(),
             _ if checksum => self.line("a += bpf_csum_diff(0, 0, arr, 16, b & 0xffff);"),
@@ -518,7 +519,7 @@ impl<'r> Writer<'r> {
             4 if self.hook != Hook::RawTracepoint => format!("b += glob_ctx(ctx, {value});"),
             5 => format!("a += bpf_loop({n}, cb_loop, p, 0);"),
             6 => format!("{{ struct H h = {{ ({context} *)ctx, p }};\na += bpf_loop({n}, cb_ctx, &h, 0); }}"),
-            7 => format!("a += bpf_for_each_map_elem(&{}, cb_map, p, 0);", self.r.pick(&["m_array", "m_hash"])),
+            7 => format!("a += bpf_for_each_map_elem(&{}, cb_map, p, 0);", self.r.one_of(&["m_array", "m_hash"])),
             _ => "bpf_tail_call(ctx, &m_calls, a & 1);".into(),
         };
         self.line(text)
