@@ -17,6 +17,7 @@ Examples:
   bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
+  bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
 
 Exit codes:
@@ -138,6 +139,26 @@ No difference is no proof: `bpf-opt verify` proves.
 Exit codes: 0 no difference seen; 1 a difference (with the packet that shows it); 2 bad input or usage, or an
 object that does not load; 3 no right to load programs here, or nothing that could be run.";
 
+const REDUCE_HELP: &str = "\
+Leaves out of an object what a command can do without. The command is run by `sh -c` with `{}` replaced by the
+path of a candidate (at the end, if there is no `{}`); a candidate is kept if the command exits with 0. So the
+command says yes to what is interesting: `grep` for the message, or the tool with `!` before it. What it prints
+is not shown. A candidate can always be read as an object; whether the kernel takes it is for the command to say.
+
+Functions become `exit` alone, branches lose a side, blocks end early, instructions go or become `r = 0`,
+as long as anything of this is possible. Maps, data and the symbols of functions stay. The same command gives
+the same result, if it always says the same.
+
+Examples:
+  bpf-opt reduce bug.o -o small.o --test 'bpf-opt verify {} {} 2>&1 | grep -q panicked'
+  bpf-opt reduce prog.o -o small.o --test 'bpf-opt load {} --log | grep -q \"invalid mem access\"'
+  bpf-opt reduce prog.o -o small.o --test './still-differs.sh {}' --time-limit 3600
+
+Ctrl-C writes the smallest object so far; a second Ctrl-C gives up at once.
+
+Exit codes: 0 written; 2 bad input or usage, or the command does not succeed on IN.o itself: nothing written;
+130 interrupted, smallest so far written.";
+
 const RULES_HELP: &str = "\
 What a search has found for a window of code, or that it found nothing, is kept from run to run. A rule
 is never trusted: where it is applied, it is proven again.
@@ -187,6 +208,9 @@ pub enum Command {
     /// Run two objects in this kernel on the same packets and compare what they do
     #[command(after_help = DIFFTEST_HELP)]
     Difftest(DifftestArgs),
+    /// Make an object smaller while a command still succeeds on it
+    #[command(after_help = REDUCE_HELP)]
+    Reduce(ReduceArgs),
     /// What searches have learnt: list, prove again, share
     #[command(after_help = RULES_HELP)]
     Rules(RulesArgs),
@@ -388,6 +412,29 @@ pub struct DifftestArgs {
     /// Take the packets from this pcap or pcapng file, over and over
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// Of `reduce`.
+#[derive(Debug, Args)]
+pub struct ReduceArgs {
+    /// The object to make smaller
+    #[arg(value_name = "IN.o")]
+    pub input: PathBuf,
+    /// Where to write the result; may be the input itself
+    #[arg(short, long, value_name = "OUT.o")]
+    pub output: PathBuf,
+    /// The command that exits with 0 on what is interesting; `{}` stands for the object
+    #[arg(long, value_name = "CMD")]
+    pub test: String,
+    /// Time in all; the smallest object so far is then written
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Time for the command on one candidate; later it is ended and counts as failed
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub test_limit: Duration,
+    /// Print nothing but warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Of `rules`.

@@ -12,6 +12,7 @@ mod optimize;
 mod places;
 mod pool;
 mod queries;
+mod reduce;
 mod rename;
 mod replay;
 mod report;
@@ -29,6 +30,7 @@ pub use report::{
 };
 
 pub use pool::on_deep_stack;
+pub use reduce::{Reduced, reduce};
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};
