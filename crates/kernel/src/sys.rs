@@ -28,6 +28,7 @@ thread_local! {
 
 unsafe extern "C" {
     fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, args: *mut bpf::__va_list_tag) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
 }
 
 /// Keeps a warning for [`capture`]; information and debugging output is dropped.
@@ -52,6 +53,18 @@ unsafe extern "C" fn keep_message(
         }
     });
     0
+}
+
+/// Gives the calling thread, and no other, a new network namespace.
+pub(crate) fn leave_network() -> io::Result<()> {
+    /// `CLONE_NEWNET` in `linux/sched.h`.
+    const CLONE_NEWNET: c_int = 0x4000_0000;
+    // SAFETY: takes a number; with this flag alone it changes which network the calling thread sees, and no memory,
+    // descriptor or signal state that Rust relies on.
+    match unsafe { unshare(CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.
@@ -310,7 +323,8 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 pub(crate) struct TestRun<'a> {
     pub(crate) data_in: &'a [u8],
     pub(crate) data_out: &'a mut [u8],
-    pub(crate) ctx_in: &'a [u8],
+    /// The kernel writes the context of a syscall program back here (`bpf_prog_test_run_syscall`).
+    pub(crate) ctx_in: &'a mut [u8],
     pub(crate) ctx_out: &'a mut [u8],
     pub(crate) repeat: u32,
 }
@@ -331,14 +345,15 @@ pub(crate) fn test_run(fd: BorrowedFd<'_>, run: TestRun<'_>) -> io::Result<TestO
             data_size_in: run.data_in.len() as u32,
             data_out: pointer_mut(run.data_out),
             data_size_out: run.data_out.len() as u32,
-            ctx_in: pointer(run.ctx_in),
+            ctx_in: pointer_mut(run.ctx_in),
             ctx_size_in: run.ctx_in.len() as u32,
             ctx_out: pointer_mut(run.ctx_out),
             ctx_size_out: run.ctx_out.len() as u32,
             repeat: run.repeat as c_int,
             ..Default::default()
         };
-        // SAFETY: every buffer is as long as said and lives through the call; the two outputs are borrowed mutably.
+        // SAFETY: every buffer is as long as said and lives through the call; what the kernel may write is borrowed
+        // mutably.
         match checked(unsafe { bpf::bpf_prog_test_run_opts(fd.as_raw_fd(), &mut request) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,

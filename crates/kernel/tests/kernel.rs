@@ -8,7 +8,8 @@ use std::{
 
 use bpf_kernel::{
     Feature, KernelError, LoadOptions, LoadedObject, Map, Permission, ProgramType, RawOptions, RawProgram, Verdict,
-    load_object, load_object_file, permitted, release, supports, supports_helper, supports_program_type,
+    in_private_network, load_object, load_object_file, permitted, release, supports, supports_helper,
+    supports_program_type,
 };
 use object::{Object, ObjectSection};
 
@@ -323,4 +324,40 @@ fn nothing_is_left_under_sys_fs_bpf() {
     let loaded = LoadedObject::load_file(&object, &LoadOptions::default()).unwrap();
     assert_eq!(loaded.map("kprobe_map").unwrap().name(), "kprobe_map");
     assert!(!pin.exists());
+}
+
+/// Network namespace of the calling thread.
+fn network() -> PathBuf {
+    fs::read_link("/proc/thread-self/ns/net").unwrap()
+}
+
+#[test]
+fn a_private_network_is_that_of_one_thread_and_has_no_device_but_its_own() {
+    let host = network();
+    match in_private_network(|| (network(), fs::read_to_string("/proc/thread-self/net/dev").unwrap())) {
+        Ok((private, devices)) => {
+            assert_ne!(private, host);
+            assert!(devices.lines().skip(2).all(|line| line.split_whitespace().nth(2) == Some("0")), "{devices}");
+        }
+        Err(error) => {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{error}");
+            eprintln!("skipped: no network namespace here: {error}");
+        }
+    }
+    assert_eq!(network(), host);
+}
+
+#[test]
+fn a_syscall_program_gives_its_context_back() {
+    if !kernel_answers() {
+        return;
+    }
+    // r0 = 5; *(u64 *)(r1 + 0) = r0; exit
+    let code = [[0xb7, 0, 0, 0, 5, 0, 0, 0], [0x7b, 0x01, 0, 0, 0, 0, 0, 0], RETURN_TWO[1]];
+    let sleepable = RawOptions { flags: 1 << 4, ..RawOptions::default() };
+    let program = RawProgram::load(ProgramType::SYSCALL, code.as_flattened(), &sleepable).unwrap();
+    let context = [9; 8];
+    let result = program.test_run(&[], Some(&context), 1).unwrap();
+    assert_eq!((result.retval, result.ctx_out), (5, 5u64.to_ne_bytes().to_vec()));
+    assert_eq!(context, [9; 8], "the caller's bytes stay as they were");
 }
