@@ -119,10 +119,12 @@ something that the interpreter has no model of.";
 
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
-socket filters, cgroup/skb, lwt, flow dissectors, raw tracepoints. Packets are made up, of all protocols and
+socket filters, cgroup/skb, lwt, flow dissectors, netfilter, raw tracepoints, syscall programs; provided that all the
+helpers and kernel functions it may call are known to leave nothing behind (`--allow-effects` runs the others, too). All
+this happens in a network namespace of its own, and no map is pinned. Packets are made up, of all protocols and
 broken ones too, or come from a capture. Every 100 packets the maps of both are filled alike; return value,
 packet and context are compared after every packet, all maps after every 100. What differs from run to run
-of the first object already (time, random numbers) is not a difference.
+of the first object already (time, random numbers, stack bytes nobody wrote) is not a difference.
 
 Examples:
   sudo bpf-opt difftest prog.o prog.opt.o
@@ -379,6 +381,10 @@ pub struct DifftestArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE")]
     pub program_type: Option<String>,
+    /// Run programs, too, that call what is not known to be harmless in a test run. They act on this machine, though
+    /// not on its network
+    #[arg(long)]
+    pub allow_effects: bool,
     /// Write the results as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

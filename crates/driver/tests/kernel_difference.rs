@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bpf_driver::difftest::{Pair, Random};
+use bpf_driver::difftest::{Pair, Random, Setup};
 use bpf_driver::{Options, Silent, optimize};
 use bpf_kernel::permitted;
 
@@ -37,12 +37,12 @@ fn optimized_programs_do_the_same_in_the_kernel() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let input = std::fs::read(&path).expect("it is there");
         // What does not load as a whole is not compared; what does must still load afterwards.
-        if input.len() >= 1 << 20 || Pair::load(&input, &input, None).is_err() {
+        if input.len() >= 1 << 20 || Pair::load(&input, &input, Setup::default()).is_err() {
             continue;
         }
         let options = Options { time_limit: Duration::from_secs(5), jobs: 2, ..Options::default() };
         let (output, _) = optimize(&input, &options, &Silent).expect("it is optimized");
-        let mut pair = Pair::load(&input, &output, None).expect("what loaded still loads");
+        let mut pair = Pair::load(&input, &output, Setup::default()).expect("what loaded still loads");
         let names: Vec<String> = pair.programs().map(str::to_owned).collect();
         for program in names {
             let mut ran = 0;
