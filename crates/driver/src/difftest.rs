@@ -33,6 +33,7 @@ use scenario::{Aspect, Loaded, OneCpu, Runnable, Seen};
 
 pub use harmless::{Callee, harmless_in_test_run};
 pub use inputs::Input;
+pub(crate) use maps::hex;
 pub use scenario::Scenario;
 pub use traffic::{Random, packet};
 

@@ -3,6 +3,7 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod blame;
 mod candidate;
 pub mod difftest;
 mod gate;
@@ -12,6 +13,7 @@ mod pool;
 mod queries;
 mod replay;
 mod report;
+mod runcheck;
 mod sections;
 mod synthesis;
 mod unit;
@@ -25,6 +27,7 @@ pub use report::{
 };
 
 pub use pool::on_deep_stack;
+pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};

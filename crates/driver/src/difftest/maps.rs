@@ -157,7 +157,8 @@ pub(super) fn compare(name: &str, a: &[Entry], b: &[Entry]) -> Option<String> {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
