@@ -42,6 +42,8 @@ pub use traffic::{Random, packet};
 pub struct Setup {
     /// Load every program as this type instead of what its section name says.
     pub program_type: Option<String>,
+    /// Load and run only this program.
+    pub only: Option<String>,
     /// Run programs, too, that may call what is not known to be harmless in a test run.
     pub allow_effects: bool,
     /// No input is tried after this.
@@ -118,7 +120,7 @@ impl Pair {
         let calls = [Calls::of(a).ok_or_else(unreadable(false))?, Calls::of(b).ok_or_else(unreadable(true))?];
         let mut skipped = Vec::new();
         let mut programs = Vec::new();
-        for p in loaded.programs(0) {
+        for p in loaded.programs(0).iter().filter(|p| setup.only.as_ref().is_none_or(|only| *only == p.name)) {
             let other = loaded.programs(1).iter().find(|q| q.name == p.name);
             let harmful = || calls.iter().find_map(|c| c.harmful(&p.name));
             let why = match other {
@@ -231,7 +233,7 @@ impl Pair {
 impl Setup {
     /// How the kernel is to load the objects.
     pub(crate) fn load_options(&self) -> LoadOptions {
-        LoadOptions { program_type: self.program_type.clone() }
+        LoadOptions { program_type: self.program_type.clone(), only: self.only.clone() }
     }
 }
 

@@ -33,7 +33,7 @@ type Judge = Box<dyn Fn(&[u8]) -> Result<ObjectVerdict, String>>;
 impl Gate {
     /// Loads the original.
     pub(crate) fn new(input: &[u8], options: &Options) -> Gate {
-        let load = LoadOptions { program_type: options.program_type.clone() };
+        let load = LoadOptions { program_type: options.program_type.clone(), only: None };
         if !options.kernel {
             return Gate { before: Err("switched off".into()), took: Duration::ZERO, judge: kernel(load) };
         }
@@ -42,11 +42,17 @@ impl Gate {
         Gate { before, took: started.elapsed(), judge: kernel(load) }
     }
 
+    /// The programs of the original that the kernel accepts.
+    pub(crate) fn accepted(&self) -> Vec<&str> {
+        let accepted = |p: &&ProgramVerdict| p.verdict.is_accepted();
+        self.before.iter().flat_map(|v| v.programs.iter().filter(accepted)).map(|p| p.name.as_str()).collect()
+    }
+
     /// Why the original and a result cannot be run within `time`, if that is clear already.
     pub(crate) fn not_for_runs(&self, time: Duration) -> Option<String> {
         match &self.before {
             Err(why) => Some(format!("the kernel could not be asked: {why}")),
-            Ok(v) if !v.is_accepted() => Some("the original does not load as a whole".to_owned()),
+            Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
             Ok(_) if self.took * 2 > time => {
                 let (load, time) = (2.0 * self.took.as_secs_f64(), time.as_secs_f64());
                 Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))

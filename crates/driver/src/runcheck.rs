@@ -9,16 +9,15 @@
 //! namespace of their own, with maps of their own; no input is tried when the time is up (a tenth of the whole), except
 //! that a difference once seen is followed to its end; the result does not change unless a difference is found.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bpf_kernel::in_private_network;
+use bpf_kernel::{LoadOptions, in_private_network};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 use serde::Serialize;
 
 use crate::DriverError;
-use crate::blame::{self, Blamed, Context};
+use crate::blame::{self, Context};
 use crate::candidate::Candidate;
 use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex};
 use crate::gate::{self, Gate};
@@ -156,24 +155,27 @@ impl RunJudge {
         RunJudge { original: original.to_vec(), setup, seed: options.seed, time, given: Box::new(<[u8]>::to_vec) }
     }
 
-    /// Runs the programs that `wanted` names, until the time is up or something differs.
-    ///
-    /// # Errors
-    /// Why nothing could be run, in words.
-    fn compare(&self, result: &[u8], wanted: &BTreeSet<&str>) -> Result<Compared, String> {
+    /// Runs these programs until the time is up or something differs.
+    fn compare(&self, result: &[u8], programs: &[String]) -> Compared {
         let setup = Setup { deadline: Instant::now().checked_add(self.time), ..self.setup.clone() };
         let (old, new) = (&self.original, (self.given)(result));
-        isolated(|| compare(old, &new, setup, self.seed, &|name| wanted.contains(name)))?
+        isolated(|| compare(old, &new, &setup, self.seed, programs))
+            .unwrap_or_else(|why| Compared::none(programs, &why))
     }
 
     /// Whether `scenario` shows no difference between the original and `result`.
     fn passes(&self, result: &[u8], scenario: &Scenario) -> bool {
-        let (old, new, options) = (&self.original, (self.given)(result), self.setup.load_options());
+        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(scenario));
         isolated(|| !scenario.shows(old, &new, &options)).unwrap_or(true)
     }
 
+    /// One program is enough, and quicker to load.
+    fn options_for(&self, scenario: &Scenario) -> LoadOptions {
+        Setup { only: Some(scenario.program().to_owned()), ..self.setup.clone() }.load_options()
+    }
+
     fn reduced(&self, result: &[u8], scenario: Scenario) -> Scenario {
-        let (old, new, options) = (&self.original, (self.given)(result), self.setup.load_options());
+        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(&scenario));
         let kept = scenario.clone();
         isolated(|| scenario.reduced(old, &new, &options)).unwrap_or(kept)
     }
@@ -184,41 +186,72 @@ pub(crate) fn isolated<T: Send>(action: impl FnOnce() -> T + Send) -> Result<T, 
     in_private_network(action).map_err(|e| format!("there is no network namespace for the runs: {e}"))
 }
 
-/// Loads two objects and runs the programs that are wanted, in turns, until the setup's deadline, or until enough inputs
-/// have been tried, or something differs. To be called in a private network.
-pub(crate) fn compare(
-    old: &[u8],
-    new: &[u8],
-    setup: Setup,
-    seed: u64,
-    wanted: &dyn Fn(&str) -> bool,
-) -> Result<Compared, String> {
-    let deadline = setup.deadline;
-    let mut pair = Pair::load(old, new, setup).map_err(|e| e.to_string())?;
-    let skipped = pair.skipped.iter().filter(|(name, _)| wanted(name));
+impl Compared {
+    /// Nothing was run, for this reason.
+    fn none(programs: &[String], why: &str) -> Compared {
+        let not_run = |name: &String| NotRun { name: name.clone(), reason: why.to_owned() };
+        Compared { skipped: programs.iter().map(not_run).collect(), ..Compared::default() }
+    }
+}
+
+/// Loads two objects and runs these programs, in turns, until the setup's deadline, or until enough inputs have been
+/// tried, or something differs. To be called in a private network.
+pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs: &[String]) -> Compared {
+    match Pair::load(old, new, setup.clone()) {
+        Ok(pair) => run(pair, setup.deadline, seed, programs),
+        Err(e) if programs.len() == 1 && setup.only.is_some() => Compared::none(programs, &e.to_string()),
+        // Perhaps each of them loads.
+        Err(_) => {
+            let mut all = Compared::default();
+            for (i, name) in programs.iter().enumerate() {
+                let setup = Setup { only: Some(name.clone()), ..setup.clone() };
+                let name = std::slice::from_ref(name);
+                let one = match is_over(setup.deadline, Duration::ZERO) {
+                    true => Compared::none(name, "the time is up"),
+                    false => compare(old, new, &setup, seed.wrapping_add(i as u64), name),
+                };
+                all.programs.extend(one.programs);
+                all.skipped.extend(one.skipped);
+                all.difference = one.difference;
+                if all.difference.is_some() {
+                    break;
+                }
+            }
+            all
+        }
+    }
+}
+
+fn run(mut pair: Pair, deadline: Option<Instant>, seed: u64, programs: &[String]) -> Compared {
+    let skipped = pair.skipped.iter().filter(|(name, _)| programs.contains(name));
     let skipped = skipped.map(|(name, reason)| NotRun { name: name.clone(), reason: reason.clone() }).collect();
-    let names = pair.programs().filter(|name| wanted(name)).map(str::to_owned);
+    let names = pair.programs().map(str::to_owned).filter(|name| programs.contains(name));
     let programs = names.map(|name| ProgramRuns { name, ..ProgramRuns::default() }).collect();
     let mut all = Compared { programs, skipped, difference: None };
+    let mut longest = Duration::ZERO;
     for round in 0..INPUTS.div_ceil(ROUND) {
-        for (i, p) in all.programs.iter_mut().enumerate() {
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                return Ok(all);
+        for (i, p) in all.programs.iter_mut().enumerate().filter(|(_, p)| p.unsteady_rounds < UNSTEADY) {
+            if is_over(deadline, longest) {
+                return all;
             }
-            if p.unsteady_rounds >= UNSTEADY {
-                continue;
-            }
+            let started = Instant::now();
             let mut random = Random::of(seed, (i * INPUTS + round) as u64);
             let found = pair.round(&p.name, &mut random, ROUND, None);
+            longest = longest.max(started.elapsed());
             p.inputs += found.runs;
             p.refused += found.refused;
             p.unsteady_rounds += found.unsteady;
             if found.difference.is_some() {
-                return Ok(Compared { difference: found.difference, ..all });
+                return Compared { difference: found.difference, ..all };
             }
         }
     }
-    Ok(all)
+    all
+}
+
+/// Whether there is no time for something that takes so long.
+fn is_over(deadline: Option<Instant>, takes: Duration) -> bool {
+    deadline.is_some_and(|d| Instant::now() + takes >= d)
 }
 
 /// Runs original and result, and takes back changes until they do the same.
@@ -235,30 +268,38 @@ pub(crate) fn settle(
         check.status = format!("skipped: {why}");
         return Ok(check);
     }
+    let accepted = job.gate.accepted();
+    let mut known: Option<Difference> = None;
     loop {
         let programs: Vec<String> = candidates
             .iter()
             .filter(|c| is_program(&job.unit.object, c.id))
+            .filter(|c| accepted.contains(&c.report.name.as_str()))
             .filter(|c| !blame::suspects(job.unit, candidates, &c.report.name).is_empty())
             .map(|c| c.report.name.clone())
             .collect();
-        if programs.is_empty() && check.differences.is_empty() {
+        if programs.is_empty() {
+            // Nothing of it is left to blame, or there never was.
             check.status = "skipped: no program was changed".to_owned();
             break;
         }
         let bytes = object.write(job.write)?.bytes;
-        let compared = match judge.compare(&bytes, &programs.iter().map(String::as_str).collect()) {
-            Ok(compared) => compared,
-            Err(why) => {
-                check.status = format!("skipped: {why}");
-                break;
+        // The passes may have found the same again in another place.
+        let again = known.take().filter(|d: &Difference| !judge.passes(&bytes, &d.scenario));
+        let difference = match again {
+            Some(difference) => difference,
+            None => {
+                let compared = judge.compare(&bytes, &programs);
+                check.take(compared.programs, compared.skipped);
+                let Some(found) = compared.difference else { break };
+                Difference { scenario: judge.reduced(&bytes, found.scenario.clone()), ..found }
             }
         };
-        check.take(compared.programs, compared.skipped);
-        let Some(difference) = compared.difference else { break };
-        let known = check.differences.len();
-        take_back(judge, job, object, candidates, difference, &mut check)?;
-        report.warnings.extend(check.differences[known..].iter().map(RunDifference::warning));
+        let patient = check.differences.len() < PATIENCE;
+        let wrong = take_back(judge, job, object, candidates, &difference, patient)?;
+        report.warn(wrong.warning());
+        check.differences.push(wrong);
+        known = Some(difference);
         // What took the place of the change may be refused.
         gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
     }
@@ -273,60 +314,54 @@ pub(crate) fn settle(
     Ok(check)
 }
 
-/// Finds what makes the program differ, and takes it back.
+/// Finds what makes the program differ, and takes it back: one change if one may be patient, else whole functions.
 fn take_back(
     judge: &RunJudge,
     job: Job,
     object: &mut Object,
     candidates: &mut [Candidate],
-    difference: Difference,
-    check: &mut RunCheck,
-) -> Result<(), DriverError> {
+    difference: &Difference,
+    patient: bool,
+) -> Result<RunDifference, DriverError> {
     let Job { unit, write, .. } = job;
     let settings = &Settings { deadline: Instant::now().checked_add(AFTERMATH), ..job.settings.clone() };
     let cx = Context { unit, settings, write, why: "it did something else in this kernel after optimization" };
-    let bytes = object.write(write)?.bytes;
     let Difference { program, what, scenario, .. } = difference;
-    let scenario = judge.reduced(&bytes, scenario);
-    let passes = |bytes: &[u8]| judge.passes(bytes, &scenario);
-    let suspects = blame::suspects(unit, candidates, &program);
+    let passes = |bytes: &[u8]| judge.passes(bytes, scenario);
+    let suspects = blame::suspects(unit, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
-    let patient = check.differences.len() < PATIENCE;
-    let blamed = match guilty {
+    let mut change = None;
+    let mut listings = [vec![], vec![]];
+    match guilty {
+        Some(i) if patient => {
+            let blamed = blame::mend(&passes, cx, object, &mut candidates[i])?;
+            (change, listings) = (blamed.by, blamed.listings);
+        }
         Some(i) => {
-            let c = &mut candidates[i];
-            let original = c.report.listing_before.clone();
-            let mut blamed = Blamed { by: None, listings: [original, c.report.listing_after.clone()] };
-            if patient {
-                blamed = blame::mend(&passes, cx, object, c)?;
-            }
-            if !patient || !passes(&object.write(write)?.bytes) {
-                blame::give_up(cx, object, c)?;
-            }
-            Some(blamed)
+            let report = &candidates[i].report;
+            listings = [report.listing_before.clone(), report.listing_after.clone()];
+            blame::give_up(cx, object, &mut candidates[i])?;
         }
         None => {
             for i in suspects {
                 blame::give_up(cx, object, &mut candidates[i])?;
             }
-            None
         }
-    };
+    }
     let report = guilty.map(|i| &candidates[i].report);
-    let [listing_good, listing_bad] = blamed.as_ref().map(|b| b.listings.clone()).unwrap_or_default();
-    check.differences.push(RunDifference {
-        program,
+    let [listing_good, listing_bad] = listings;
+    Ok(RunDifference {
+        program: program.clone(),
         function: report.map(|r| r.name.clone()),
-        change: blamed.and_then(|b| b.by).map(str::to_owned),
-        what,
+        change: change.map(str::to_owned),
+        what: what.clone(),
         inputs_before: scenario.inputs.split_last().map_or(vec![], |(_, rest)| rest.iter().map(HexInput::of).collect()),
         input: scenario.inputs.last().map(HexInput::of).unwrap_or_default(),
         maps: scenario.maps.iter().map(MapContents::of).collect(),
         listing_original: report.map(|r| r.listing_before.clone()).unwrap_or_default(),
         listing_good,
         listing_bad,
-    });
-    Ok(())
+    })
 }
 
 impl RunCheck {
@@ -384,5 +419,108 @@ impl HexInput {
 impl MapContents {
     fn of((name, entries): &(String, Vec<bpf_kernel::Entry>)) -> MapContents {
         MapContents { name: name.clone(), entries: entries.iter().map(|(k, v)| (hex(k), hex(v))).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!("../../../examples/xdp_count.o");
+    /// `r2 = *(u16 *)(r7 + 12)`, which merging two loads of bytes makes.
+    const MERGED: [u8; 8] = [0x69, 0x72, 12, 0, 0, 0, 0, 0];
+    /// The same from two bytes before.
+    const WRONG: [u8; 8] = [0x69, 0x72, 10, 0, 0, 0, 0, 0];
+
+    /// Whether programs may be loaded and run here; says so if not.
+    fn kernel() -> bool {
+        let can = bpf_kernel::permitted().require().map_err(|e| e.to_string()).and_then(|()| isolated(|| ()));
+        if let Err(e) = &can {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{e}");
+            eprintln!("skipped: {e}");
+        }
+        can.is_ok()
+    }
+
+    fn has(bytes: &[u8], insn: [u8; 8]) -> bool {
+        bytes.chunks_exact(8).any(|slot| slot == insn)
+    }
+
+    /// Every `from` in the object becomes `to`.
+    fn replaced(bytes: &[u8], from: [u8; 8], to: [u8; 8]) -> Vec<u8> {
+        bytes.chunks(8).flat_map(|slot| if *slot == from { to.to_vec() } else { slot.to_vec() }).collect()
+    }
+
+    /// Optimizes the example and compares it by a judge that is given `given` for a result.
+    fn settled(given: impl Fn(&[u8]) -> Vec<u8> + Sync + 'static) -> (Object, Vec<Candidate>, RunCheck, Report) {
+        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let settings = Settings::default();
+        let mut candidates: Vec<Candidate> =
+            (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
+        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+        let mut object = unit.object.clone();
+        for c in &candidates {
+            c.place(&mut object).expect("it fits");
+        }
+        let write = WriteOptions { keep_debug: false };
+        let options = Options::default();
+        let gate = Gate::new(OBJECT, &options);
+        let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        let mut report = Report::default();
+        let check = settle(&judge, job, &mut object, &mut candidates, &mut report).expect("it settles");
+        (object, candidates, check, report)
+    }
+
+    fn written(object: &Object) -> Vec<u8> {
+        object.write(&WriteOptions::default()).expect("it is written").bytes
+    }
+
+    #[test]
+    fn a_right_result_is_run_and_kept() {
+        if !kernel() {
+            return;
+        }
+        let (object, candidates, check, report) = settled(<[u8]>::to_vec);
+        assert_eq!((check.status.as_str(), check.inputs), ("no difference", INPUTS as u64), "{check:?}");
+        assert!(has(&written(&object), MERGED), "the example no longer tempts the optimizer");
+        assert!(candidates[0].banned.is_empty() && report.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_rewrite_is_found_by_running_taken_back_and_reported() {
+        if !kernel() {
+            return;
+        }
+        let (object, candidates, check, report) = settled(|bytes| replaced(bytes, MERGED, WRONG));
+        let first = &check.differences[0];
+        assert_eq!((first.program.as_str(), first.change.as_deref()), ("xdp_count", Some("loads")), "{check:?}");
+        assert!(!has(&written(&object), MERGED));
+        let c = &candidates[0];
+        assert!(
+            c.report.untouched.is_none() && c.report.slots_after < c.report.slots_before,
+            "all was given up: {check:#?}"
+        );
+        assert_eq!(c.banned.len(), check.differences.len());
+        // What a bug report needs: an input, the change, all listings.
+        assert!(first.input.packet.len() >= 28 && first.inputs_before.is_empty(), "{first:?}");
+        assert_ne!(first.listing_good, first.listing_bad);
+        assert_eq!(first.listing_original.len(), 66);
+        assert!(report.warnings[0].starts_with("WRONG OPTIMIZATION of program xdp_count"), "{:?}", report.warnings);
+        assert!(report.warnings[0].contains(&first.input.packet));
+        assert!(check.status.starts_with("different"), "{}", check.status);
+    }
+
+    #[test]
+    fn a_function_that_no_ban_mends_stays_as_it_was() {
+        if !kernel() {
+            return;
+        }
+        // `w0 = 2` becomes `w0 = 1`, whatever the optimizer does.
+        let (object, candidates, check, _) =
+            settled(|bytes| replaced(bytes, [0xb4, 0, 0, 0, 2, 0, 0, 0], [0xb4, 0, 0, 0, 1, 0, 0, 0]));
+        assert!(!check.differences.is_empty());
+        assert!(candidates[0].report.untouched.is_some());
+        assert_eq!(written(&object), OBJECT);
     }
 }
