@@ -64,6 +64,9 @@ const VERIFY_HELP: &str = "\
 Compares the functions of the same name: the same calls with the same arguments and memory, the same
 stores where anyone may look, the same return value, and no access the first could not make.
 
+Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
+this kernel: a difference that a run shows is told at once. What no run shows is for the proofs to decide.
+
 Examples:
   bpf-opt verify prog.o prog.opt.o
   bpf-opt verify old.o new.o --program xdp_main --time-limit 300 --json verdict.json
@@ -286,6 +289,15 @@ pub struct VerifyArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
+    /// Prove only: do not run the programs on some inputs first
+    #[arg(long)]
+    pub no_run_check: bool,
+    /// Run nothing in this kernel (the interpreter needs none)
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
     pub dump_queries: Option<PathBuf>,
@@ -512,7 +524,9 @@ impl VerifyArgs {
             time_limit: self.time_limit,
             jobs: cpus(),
             programs: self.program.clone(),
-            kernel: false,
+            kernel: !self.no_kernel,
+            run_check: !self.no_run_check,
+            program_type: self.program_type.clone(),
             ..Options::default()
         }
     }

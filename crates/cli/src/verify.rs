@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{DriverError, FunctionVerdict, Options, VerifyReport};
+use bpf_driver::{DriverError, FunctionVerdict, Options, RunsFirst, VerifyReport};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -22,6 +22,7 @@ struct Document<'a> {
     error: Option<&'a str>,
     functions: Vec<Function<'a>>,
     differences: &'a [String],
+    runs: &'a RunsFirst,
     seconds: f64,
 }
 
@@ -53,6 +54,7 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
             error: outcome.as_ref().err().map(|e| e.message.as_str()),
             functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
             differences: &report.differences,
+            runs: &report.runs,
             seconds: report.seconds,
         };
         files::write_json(json, &document)?;

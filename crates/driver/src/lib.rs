@@ -7,6 +7,7 @@ mod blame;
 mod candidate;
 pub mod difftest;
 mod gate;
+pub mod interpret;
 mod optimize;
 mod places;
 mod pool;
@@ -14,6 +15,7 @@ mod queries;
 mod replay;
 mod report;
 mod runcheck;
+mod runs_first;
 mod sections;
 mod synthesis;
 mod unit;
@@ -28,6 +30,7 @@ pub use report::{
 
 pub use pool::on_deep_stack;
 pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
+pub use runs_first::RunsFirst;
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};

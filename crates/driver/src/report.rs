@@ -196,6 +196,8 @@ pub struct VerifyReport {
     pub functions: Vec<(String, FunctionVerdict)>,
     /// Differences outside the code: functions or maps that only one object has, changed sections.
     pub differences: Vec<String>,
+    /// What running both gave, before anything was proven.
+    pub runs: crate::runs_first::RunsFirst,
     /// Wall-clock seconds.
     pub seconds: f64,
 }

@@ -1,21 +1,29 @@
 //! Comparing two objects, whoever made them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf_object::{FuncId, Object};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
-use crate::optimize::check_programs;
+use crate::optimize::{check_programs, is_program};
 use crate::pool::on_deep_stack;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
+use crate::runs_first;
 use crate::unit::Unit;
+
+/// Time for each function when it is clear already that the objects differ.
+const AFTER_A_DIFFERENCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
     let started = Instant::now();
     let (ua, ub) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
     let mut report = VerifyReport::default();
     check_programs(&ua.object, options)?;
+    report.runs = runs_first::try_runs(a, b, &ua, &ub, options);
+    // Once a run has shown a difference, the rest is told only as far as that is quick.
+    let hurried = Options { time_limit: options.time_limit.min(AFTER_A_DIFFERENCE), ..options.clone() };
+    let options = if report.runs.different.is_empty() { options } else { &hurried };
     let mut matched = vec![false; ub.object.functions().len()];
     for i in 0..ua.object.functions().len() {
         let key = ua.key(i);
@@ -28,6 +36,11 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
             continue;
         };
         matched[j] = true;
+        let shown = report.runs.different.iter().find(|(name, _)| *name == key.1 && is_program(&ua.object, i));
+        if let Some((_, lines)) = shown {
+            report.functions.push((key.1, FunctionVerdict::Different { explanation: lines.clone() }));
+            continue;
+        }
         let verdict = on_deep_stack(|| pair(&ua, i, &ub, j, options))
             .unwrap_or_else(|| FunctionVerdict::Unknown { reason: "the proof ran out of stack".into() });
         report.functions.push((key.1, verdict));

@@ -81,6 +81,12 @@ impl Calls {
         })
     }
 
+    /// Whether instructions of it change when they are loaded.
+    pub(crate) fn has_core_relocations(&self, program: &str) -> bool {
+        let any = |i: usize| !self.unit.object.core_relocs(FuncId(i)).is_empty();
+        self.program(program).is_none_or(|id| self.reach(id).into_iter().any(any))
+    }
+
     /// Whether it asks for the clock, a random number or the like.
     pub(crate) fn volatile(&self, program: &str) -> bool {
         let helpers = |i: usize| self.functions[i].helpers.iter().any(|h| VOLATILE.contains(h));
