@@ -132,6 +132,10 @@ pub(crate) fn settle(
         ));
     }
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) {
+        if !untyped.is_empty() && untyped.len() == before.programs.len() {
+            report.gate = "skipped: no program type goes with the section name".to_owned();
+            return Ok(());
+        }
         let why =
             before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
         report.gate = format!("skipped: the original does not load: {}", why.unwrap_or_default());
@@ -190,7 +194,9 @@ fn record(
 ) -> Result<(), DriverError> {
     let after = gate.ask(&object.write(write)?.bytes).ok();
     for c in candidates {
-        let mine = |p: &&ProgramVerdict| p.name == c.report.name && p.section == c.report.section;
+        let mine = |p: &&ProgramVerdict| {
+            p.name == c.report.name && p.section == c.report.section && p.kind != ProgramType::UNSPEC
+        };
         c.report.kernel_before = before.programs.iter().find(mine).map(words);
         c.report.kernel_after = after.as_ref().and_then(|v| v.programs.iter().find(mine)).map(words);
     }
