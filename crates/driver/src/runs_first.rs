@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use bpf_facts::MapInfo;
 use bpf_object::FuncId;
 use bpf_program::ProgKind;
 use bpf_semantics::interp::{KernelHost, MapSpec, Output};
@@ -33,6 +34,8 @@ const TIME: Duration = Duration::from_millis(700);
 const SHARE: f64 = 0.05;
 /// Inputs for each program in the interpreter.
 const INTERPRETED: u64 = 200;
+/// Inputs through which maps and global data are kept.
+const ROUND: u64 = 20;
 /// Steps of one of these runs.
 const FUEL: u64 = 1 << 18;
 /// Bytes by which addresses are moved to see whether a result depends on them.
@@ -80,6 +83,11 @@ pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Unit, ub: &Unit, options: &Optio
             Program::of(&unit.object, FuncId(id), bytes).ok()
         };
         let (Some(p), Some(q)) = (program(ua, a), program(ub, b)) else { continue };
+        // Of other contexts nothing is known here, and which element of an LRU map goes depends on who looked.
+        let lru = |m: &MapInfo| matches!(m.map_type, Some(LRU_HASH | LRU_PERCPU_HASH));
+        if !matches!(p.kind(), ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing) || ua.maps.iter().any(lru) {
+            continue;
+        }
         let words = calls.iter().flatten().flat_map(Calls::words).collect::<Vec<_>>();
         let both = Both { sides: [p, q], seed: options.seed, words };
         let (runs, difference) = both.compare(deadline);
@@ -161,51 +169,71 @@ struct View {
     sections: Vec<(String, Vec<u8>)>,
 }
 
+/// A packet, and a context where the program takes none of packets.
+type Given = (Vec<u8>, Option<Vec<u8>>);
+
 impl Both {
     /// Runs both until `deadline`; on how many inputs, and the first difference in words.
     fn compare(mut self, deadline: Option<Instant>) -> (u64, Option<Vec<String>>) {
-        let starts = self.sides.each_ref().map(Program::start);
         let mut runs = 0;
-        for n in 0..INTERPRETED {
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                break;
-            }
-            let mut r = Random::of(self.seed, n);
-            let packet = packet(&mut r, &self.words);
-            let context = match self.sides[0].kind() {
-                ProgKind::Xdp | ProgKind::Skb => None,
-                _ => Some(r.bytes(256)),
-            };
-            let Some([x, y]) = self.views(&packet, context.as_deref(), &starts) else { continue };
-            runs += 1;
-            if x == y {
-                continue;
-            }
-            // What changes with the addresses is not the program's doing.
-            let steady = SHIFTS.iter().all(|shift| {
-                self.sides.iter_mut().for_each(|p| p.address_shift = *shift);
-                self.views(&packet, context.as_deref(), &starts).is_some_and(|[u, v]| u == x && v == y)
-            });
-            self.sides.iter_mut().for_each(|p| p.address_shift = 0);
-            if steady {
-                return (runs, Some(x.against(&y, &packet, context.as_deref())));
+        for round in 0..INTERPRETED / ROUND {
+            let mut r = Random::of(self.seed, round);
+            let inputs: Vec<Given> = (0..ROUND).map(|_| self.input(&mut r)).collect();
+            let mut states = self.starts();
+            for (i, input) in inputs.iter().enumerate() {
+                if deadline.is_some_and(|d| Instant::now() >= d) {
+                    return (runs, None);
+                }
+                let Some([x, y]) = self.step(input, &mut states) else { continue };
+                runs += 1;
+                if x == y {
+                    continue;
+                }
+                // What changes with the addresses is not the program's doing.
+                let steady = SHIFTS.iter().all(|shift| {
+                    self.sides.iter_mut().for_each(|p| p.address_shift = *shift);
+                    let mut states = self.starts();
+                    let last = inputs[..=i].iter().map(|input| self.step(input, &mut states)).last();
+                    last.flatten().is_some_and(|[u, v]| u == x && v == y)
+                });
+                if steady {
+                    return (runs, Some(x.against(&y, input, i)));
+                }
+                // Nor is anything that comes after.
+                return (runs, None);
             }
         }
         (runs, None)
     }
 
-    fn views(&self, packet: &[u8], context: Option<&[u8]>, starts: &[State; 2]) -> Option<[View; 2]> {
+    fn input(&self, r: &mut Random) -> Given {
+        let packet = packet(r, &self.words);
+        match self.sides[0].kind() {
+            ProgKind::Xdp | ProgKind::Skb => (packet, None),
+            _ => (packet, Some(r.bytes(256))),
+        }
+    }
+
+    fn starts(&self) -> [State; 2] {
+        self.sides.each_ref().map(Program::start)
+    }
+
+    /// One run of each from where the last one ended. A run that does not count changes nothing.
+    fn step(&self, input: &Given, states: &mut [State; 2]) -> Option<[View; 2]> {
         let [p, q] = &self.sides;
-        Some([view(p, packet, context, &starts[0])?, view(q, packet, context, &starts[1])?])
+        let (x, after_x) = view(p, input, &states[0])?;
+        let (y, after_y) = view(q, input, &states[1])?;
+        *states = [after_x, after_y];
+        Some([x, y])
     }
 }
 
 /// `None` unless the run ends as it should and leaves the context alone, of which the interpreter knows too little.
-fn view(program: &Program, packet: &[u8], context: Option<&[u8]>, start: &State) -> Option<View> {
-    let (world, outcome) = program.run(packet, context, start, FUEL);
+fn view(program: &Program, (packet, context): &Given, before: &State) -> Option<(View, State)> {
+    let (world, outcome) = program.run(packet, context.as_deref(), before, FUEL);
     let outcome = outcome.ok()?;
     let untouched = match context {
-        Some(bytes) => bytes.to_vec(),
+        Some(bytes) => bytes.clone(),
         None => KernelHost::new(program.kind(), packet).context().to_vec(),
     };
     if world.host.context() != untouched {
@@ -214,28 +242,30 @@ fn view(program: &Program, packet: &[u8], context: Option<&[u8]>, start: &State)
     let state = program.state(&world.host);
     // An element of an array is there whether anybody looked at it or not.
     let zero = |value: &[u8]| value.iter().all(|b| *b == 0);
-    let seen = |(map, spec): (MapState, &MapSpec)| {
+    let seen = |(map, spec): (&MapState, &MapSpec)| {
         let array = matches!(spec.map_type, ARRAY | PERCPU_ARRAY);
-        map.entries.into_iter().filter(|(_, v)| !array || !zero(v)).collect()
+        map.entries.iter().filter(|(_, v)| !array || !zero(v)).cloned().collect()
     };
-    let maps = state.maps.into_iter().zip(world.host.maps()).map(seen).collect();
-    let writable = |(name, _): &(String, Vec<u8>)| !name.starts_with(".rodata");
-    Some(View {
+    let writable = |(name, _): &&(String, Vec<u8>)| !name.starts_with(".rodata");
+    let view = View {
         r0: outcome.r0 as u32,
         packet: world.host.packet().to_vec(),
         metadata: world.host.metadata().to_vec(),
         outputs: world.host.outputs.clone(),
-        maps,
-        sections: state.sections.into_iter().filter(writable).collect(),
-    })
+        maps: state.maps.iter().zip(world.host.maps()).map(seen).collect(),
+        sections: state.sections.iter().filter(writable).cloned().collect(),
+    };
+    Some((view, state))
 }
 
 /// `enum bpf_map_type`.
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
+const LRU_PERCPU_HASH: u32 = 10;
 
 impl View {
-    fn against(&self, other: &View, packet: &[u8], context: Option<&[u8]>) -> Vec<String> {
+    fn against(&self, other: &View, (packet, context): &Given, earlier: usize) -> Vec<String> {
         let mut lines = vec!["interpreted, with everything it calls, on the same input:".to_owned()];
         if self.r0 != other.r0 {
             lines.push(format!("first and second: the return value: {:#x} and {:#x}", self.r0, other.r0));
@@ -249,7 +279,13 @@ impl View {
         let differing = parts.iter().filter(|(_, differs)| *differs);
         lines.extend(differing.map(|(what, _)| format!("first and second: {what}; see `bpf-opt run`")));
         lines.push(format!("packet {}", hex(packet)));
-        lines.extend(context.map(|c| format!("context {}", hex(c))));
+        lines.extend(context.as_ref().map(|c| format!("context {}", hex(c))));
+        if earlier > 0 {
+            lines.push(format!(
+                "as input {} of a round; maps and global data are kept from one to the next",
+                earlier + 1
+            ));
+        }
         lines
     }
 }
