@@ -230,3 +230,21 @@ fn runs_call_no_equal_objects_different() {
         }
     }
 }
+
+#[test]
+fn what_the_stack_happens_to_hold_is_no_difference() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let original = object("unwritten.o");
+    // `r0 = *(u64 *)(r10 - 16)` reads other bytes that nobody wrote, 8 bytes below.
+    let elsewhere =
+        changed(&folder, &original, [0x79, 0xa0, 0xf0, 0xff, 0, 0, 0, 0], [0x79, 0xa0, 0xe8, 0xff, 0, 0, 0, 0]);
+    let ran = bpf_opt(["difftest", path(&original), path(&elsewhere), "--packets", "300"]).expect(0);
+    assert!(!ran.out.contains("different,") && ran.out.contains("padded: no difference"), "{}", ran.out);
+    // A difference that has nothing to do with it is one.
+    let wrong = changed(&folder, &original, [0xb7, 0, 0, 0, 2, 0, 0, 0], [0xb7, 0, 0, 0, 1, 0, 0, 0]);
+    let ran = bpf_opt(["difftest", path(&original), path(&wrong), "--packets", "300"]).expect(1);
+    assert!(ran.out.contains("padded: different") && !ran.out.contains("unwritten: different"), "{}", ran.out);
+}
