@@ -26,7 +26,7 @@ mod traffic;
 
 use std::time::Instant;
 
-use bpf_kernel::{KernelError, LoadOptions};
+use bpf_kernel::{KernelError, LoadOptions, ProgramVerdict};
 
 use calls::Calls;
 use scenario::{Aspect, Loaded, OneCpu, Runnable, Seen};
@@ -122,13 +122,10 @@ impl Pair {
         let mut programs = Vec::new();
         for p in loaded.programs(0).iter().filter(|p| setup.only.as_ref().is_none_or(|only| *only == p.name)) {
             let other = loaded.programs(1).iter().find(|q| q.name == p.name);
-            let harmful = || calls.iter().find_map(|c| c.harmful(&p.name));
             let why = match other {
                 None => Some("the second object has no such program".to_owned()),
                 Some(q) if q.kind != p.kind => Some(format!("it is {} here and {} there", p.kind, q.kind)),
-                _ if !inputs::runs_on_demand(p.kind) => Some(format!("{} programs cannot be run on demand", p.kind)),
-                _ if setup.allow_effects => None,
-                _ => harmful(),
+                _ => calls.iter().find_map(|c| why_not_run(p, c, setup.allow_effects)),
             };
             match why {
                 Some(why) => skipped.push((p.name.clone(), why)),
@@ -227,6 +224,15 @@ impl Pair {
             let beginning = || Scenario { inputs: whole.inputs[..=i].to_vec(), ..whole.clone() };
             (!what.is_empty()).then(|| (beginning(), what))
         })
+    }
+}
+
+/// Why a program is not to be run, if so.
+pub(crate) fn why_not_run(p: &ProgramVerdict, calls: &Calls, allow_effects: bool) -> Option<String> {
+    match inputs::runs_on_demand(p.kind) {
+        false => Some(format!("{} programs cannot be run on demand", p.kind)),
+        true if allow_effects => None,
+        true => calls.harmful(&p.name),
     }
 }
 

@@ -43,9 +43,8 @@ impl Gate {
     }
 
     /// The programs of the original that the kernel accepts.
-    pub(crate) fn accepted(&self) -> Vec<&str> {
-        let accepted = |p: &&ProgramVerdict| p.verdict.is_accepted();
-        self.before.iter().flat_map(|v| v.programs.iter().filter(accepted)).map(|p| p.name.as_str()).collect()
+    pub(crate) fn accepted(&self) -> Vec<&ProgramVerdict> {
+        self.before.iter().flat_map(|v| v.programs.iter().filter(|p| p.verdict.is_accepted())).collect()
     }
 
     /// Why the original and a result cannot be run within `time`, if that is clear already.

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{LoadOptions, in_private_network};
+use bpf_kernel::{LoadOptions, ProgramVerdict, in_private_network};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 use serde::Serialize;
@@ -19,7 +19,8 @@ use serde::Serialize;
 use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
-use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex};
+use crate::difftest::calls::Calls;
+use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, why_not_run};
 use crate::gate::{self, Gate};
 use crate::optimize::is_program;
 use crate::report::{Options, Report};
@@ -127,8 +128,11 @@ pub(crate) struct RunJudge {
     seed: u64,
     time: Duration,
     /// What is given to the kernel for a result: the result itself, or in tests something worse.
-    given: Box<dyn Fn(&[u8]) -> Vec<u8> + Sync>,
+    given: Given,
 }
+
+/// From the bytes of a result to those that the kernel gets.
+type Given = Box<dyn Fn(&[u8]) -> Vec<u8> + Sync>;
 
 /// What comparing gave.
 #[derive(Default)]
@@ -153,6 +157,23 @@ impl RunJudge {
         let setup = Setup { program_type: options.program_type.clone(), ..Setup::default() };
         let time = options.time_limit.mul_f64(SHARE);
         RunJudge { original: original.to_vec(), setup, seed: options.seed, time, given: Box::new(<[u8]>::to_vec) }
+    }
+
+    /// The programs that may be run, and the others: known before anything is loaded.
+    fn sorted_out(&self, programs: &[String], accepted: &[&ProgramVerdict]) -> (Vec<String>, Vec<NotRun>) {
+        let (mut may, mut may_not) = (vec![], vec![]);
+        let calls = Calls::of(&self.original);
+        for name in programs {
+            let why = match (accepted.iter().find(|p| p.name == *name), &calls) {
+                (Some(p), Some(calls)) => why_not_run(p, calls, self.setup.allow_effects),
+                _ => Some("its functions cannot be read".to_owned()),
+            };
+            match why {
+                None => may.push(name.clone()),
+                Some(reason) => may_not.push(NotRun { name: name.clone(), reason }),
+            }
+        }
+        (may, may_not)
     }
 
     /// Runs these programs until the time is up or something differs.
@@ -197,8 +218,10 @@ impl Compared {
 /// Loads two objects and runs these programs, in turns, until the setup's deadline, or until enough inputs have been
 /// tried, or something differs. To be called in a private network.
 pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs: &[String]) -> Compared {
+    let started = Instant::now();
     match Pair::load(old, new, setup.clone()) {
-        Ok(pair) => run(pair, setup.deadline, seed, programs),
+        // With large maps, a round takes about as long as loading.
+        Ok(pair) => run(pair, setup.deadline, started.elapsed() / 2, seed, programs),
         Err(e) if programs.len() == 1 && setup.only.is_some() => Compared::none(programs, &e.to_string()),
         // Perhaps each of them loads.
         Err(_) => {
@@ -222,13 +245,12 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
     }
 }
 
-fn run(mut pair: Pair, deadline: Option<Instant>, seed: u64, programs: &[String]) -> Compared {
+fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u64, programs: &[String]) -> Compared {
     let skipped = pair.skipped.iter().filter(|(name, _)| programs.contains(name));
     let skipped = skipped.map(|(name, reason)| NotRun { name: name.clone(), reason: reason.clone() }).collect();
     let names = pair.programs().map(str::to_owned).filter(|name| programs.contains(name));
     let programs = names.map(|name| ProgramRuns { name, ..ProgramRuns::default() }).collect();
     let mut all = Compared { programs, skipped, difference: None };
-    let mut longest = Duration::ZERO;
     for round in 0..INPUTS.div_ceil(ROUND) {
         for (i, p) in all.programs.iter_mut().enumerate().filter(|(_, p)| p.unsteady_rounds < UNSTEADY) {
             if is_over(deadline, longest) {
@@ -274,7 +296,7 @@ pub(crate) fn settle(
         let programs: Vec<String> = candidates
             .iter()
             .filter(|c| is_program(&job.unit.object, c.id))
-            .filter(|c| accepted.contains(&c.report.name.as_str()))
+            .filter(|c| accepted.iter().any(|p| p.name == c.report.name))
             .filter(|c| !blame::suspects(job.unit, candidates, &c.report.name).is_empty())
             .map(|c| c.report.name.clone())
             .collect();
@@ -284,6 +306,11 @@ pub(crate) fn settle(
             break;
         }
         let bytes = object.write(job.write)?.bytes;
+        let (programs, skipped) = judge.sorted_out(&programs, &accepted);
+        check.skipped = skipped;
+        if programs.is_empty() {
+            break;
+        }
         // The passes may have found the same again in another place.
         let again = known.take().filter(|d: &Difference| !judge.passes(&bytes, &d.scenario));
         let difference = match again {
@@ -305,7 +332,7 @@ pub(crate) fn settle(
     }
     if check.status.is_empty() || !check.differences.is_empty() {
         check.status = match check.differences.len() {
-            0 if check.inputs == 0 => "skipped: no program could be run".to_owned(),
+            0 if check.inputs == 0 => check.why_nothing().to_owned(),
             0 => "no difference".to_owned(),
             n => format!("different: {n} wrong change(s) found and taken back"),
         };
@@ -365,6 +392,16 @@ fn take_back(
 }
 
 impl RunCheck {
+    /// Why no run could be compared.
+    fn why_nothing(&self) -> &'static str {
+        let tried = |p: &ProgramRuns| p.refused + p.unsteady_rounds > 0;
+        match (self.programs.is_empty(), self.programs.iter().any(tried)) {
+            (true, _) => "skipped: no program could be run",
+            (false, true) => "skipped: no run could be compared",
+            (false, false) => "skipped: the time was up before anything ran",
+        }
+    }
+
     /// Adds what a further comparison has seen.
     fn take(&mut self, programs: Vec<ProgramRuns>, skipped: Vec<NotRun>) {
         self.inputs += programs.iter().map(|p| p.inputs).sum::<u64>();
@@ -378,7 +415,7 @@ impl RunCheck {
                 None => self.programs.push(p),
             }
         }
-        self.skipped = skipped;
+        self.skipped.extend(skipped);
     }
 }
 

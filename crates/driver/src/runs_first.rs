@@ -193,8 +193,11 @@ impl Both {
                 let steady = SHIFTS.iter().all(|shift| {
                     self.sides.iter_mut().for_each(|p| p.address_shift = *shift);
                     let mut states = self.starts();
-                    let last = inputs[..=i].iter().map(|input| self.step(input, &mut states)).last();
-                    last.flatten().is_some_and(|[u, v]| u == x && v == y)
+                    let mut last = None;
+                    for input in &inputs[..=i] {
+                        last = self.step(input, &mut states);
+                    }
+                    last.is_some_and(|[u, v]| u == x && v == y)
                 });
                 if steady {
                     return (runs, Some(x.against(&y, input, i)));

@@ -156,7 +156,11 @@ impl Scenario {
     }
 
     fn play(&self, loaded: &Loaded, side: usize) -> Seen {
-        self.inputs.iter().fold(Err(None), |_, input| loaded.run(side, &self.program.name, input))
+        let mut last = Err(None);
+        for input in &self.inputs {
+            last = loaded.run(side, &self.program.name, input);
+        }
+        last
     }
 
     /// The smallest part of it that still shows the difference, of a few that are tried: the last input alone, with the
