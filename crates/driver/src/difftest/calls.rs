@@ -163,3 +163,41 @@ fn fills_program_arrays(bytes: &[u8]) -> bool {
         elf.sections().any(|s| s.name().is_ok_and(|n| n == ".maps") && s.relocations().next().is_some())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!("../../../../examples/subprogs.o");
+    const CLONE_REDIRECT: [u8; 8] = [0x85, 0, 0, 0, 13, 0, 0, 0];
+
+    /// The object with one instruction of a function replaced.
+    fn with(function: &str, slot: usize, insn: [u8; 8]) -> Calls {
+        let object = Object::parse(OBJECT.to_vec()).expect("a committed object");
+        let code = object.code(object.function_named(function).expect("it is there")).to_vec();
+        let mut bytes = OBJECT.to_vec();
+        let at = bytes.windows(code.len()).position(|w| w == code).expect("the code is in the file") + slot * 8;
+        bytes[at..at + 8].copy_from_slice(&insn);
+        Calls::of(&bytes).expect("it can be read")
+    }
+
+    #[test]
+    fn subprograms_and_callbacks_are_looked_into() {
+        let calls = Calls::of(OBJECT).expect("a committed object");
+        assert_eq!((calls.harmful("entry"), calls.harmful("pass")), (None, None));
+        // Both call `account`; `add_one` is a callback that `entry` gives to bpf_loop.
+        let calls = with("account", 6, CLONE_REDIRECT);
+        assert!(calls.harmful("entry").is_some_and(|why| why.contains("bpf_clone_redirect")));
+        assert!(calls.harmful("pass").is_some());
+        let calls = with("add_one", 0, CLONE_REDIRECT);
+        assert!(calls.harmful("entry").is_some_and(|why| why.contains("bpf_clone_redirect")));
+        assert_eq!(calls.harmful("pass"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_harmful() {
+        let calls = with("account", 6, [0xff; 8]);
+        assert!(calls.harmful("entry").is_some() && calls.harmful("pass").is_some());
+        assert!(calls.harmful("nobody").is_some());
+    }
+}
