@@ -105,7 +105,14 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
     }
     let deadline = Instant::now().checked_add(time);
     let setup = Setup { program_type: options.program_type.clone(), deadline, ..Setup::default() };
-    match isolated(|| compare(a, b, &setup, options.seed, programs)) {
+    let compared = isolated(|| {
+        let mut compared = compare(a, b, &setup, options.seed, programs);
+        if let Some(d) = &mut compared.difference {
+            d.scenario = std::mem::take(&mut d.scenario).reduced(a, b, &setup.load_options());
+        }
+        compared
+    });
+    match compared {
         Err(why) => all.not_in_kernel = none(why),
         Ok(compared) => {
             all.kernel_inputs = compared.programs.iter().map(|p| p.inputs).sum();
@@ -115,9 +122,9 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
                 lines.extend(d.what.iter().map(|what| format!("first and second: {what}")));
                 lines.push(format!("packet {}", d.packet));
                 lines.extend(d.context.iter().map(|context| format!("context {context}")));
-                if d.number > 0 || !d.scenario.maps.is_empty() {
-                    lines
-                        .push(format!("as input {} of a round with filled maps; see `bpf-opt difftest`", d.number + 1));
+                if d.scenario.inputs.len() > 1 || !d.scenario.maps.is_empty() {
+                    let nth = d.scenario.inputs.len();
+                    lines.push(format!("as input {nth} of a round with filled maps; see `bpf-opt difftest`"));
                 }
                 (d.program, lines)
             }));
