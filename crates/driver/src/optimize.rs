@@ -12,6 +12,7 @@ use crate::candidate::Candidate;
 use crate::gate::{self, Gate};
 use crate::opinion::Budget;
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
+use crate::runcheck::{self, Job, RunJudge};
 use crate::unit::Unit;
 use crate::written::misplaced;
 use crate::{DriverError, pool, synthesis};
@@ -59,6 +60,12 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
         }
         report.search = Some(found);
+    }
+    if options.run_check && options.kernel && !observer.stop() {
+        observer.phase("running both");
+        let judge = RunJudge::new(input, options);
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        report.run_check = Some(runcheck::settle(&judge, job, &mut object, &mut candidates, &mut report)?);
     }
     observer.phase("proving whole functions");
     let budget = Budget::new(options, started);

@@ -987,9 +987,10 @@ pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
         (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),
         _ => false,
     };
-    // The distance of a linked call follows the layout.
+    // The distance of a linked call follows the layout; of one without a link nobody knows where it leads.
     let insns = match (a.insn, b.insn) {
-        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) if a.link.is_some() => true,
+        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) => a.link.is_some(),
+        (Insn::LoadImm64 { kind: bpf_isa::Imm64Kind::Func, .. }, _) if a.link.is_none() => false,
         (x, y) => x == y,
     };
     links && insns
