@@ -98,6 +98,9 @@ mod tests {
         (unit, all)
     }
 
+    /// Does something to an instruction.
+    type Damage = fn(&mut Vec<NewInsn>, usize);
+
     /// What is wrong after these bodies were written.
     fn written(unit: &Unit, candidates: &[Candidate], bodies: &[Option<Vec<NewInsn>>]) -> Option<usize> {
         let mut object = unit.object.clone();
@@ -125,12 +128,12 @@ mod tests {
         for (i, body) in bodies.iter().enumerate() {
             let Some(body) = body else { continue };
             for k in 0..body.len() {
-                let damage: [&dyn Fn(&mut Vec<NewInsn>); 5] = [
-                    &|b| b[k].bytes[4] ^= 1,
-                    &|b| b[k].bytes[1] ^= 1,
-                    &|b| b[k].bytes[2] ^= 1,
-                    &|b| b[k].refs_from = None,
-                    &|b| {
+                let damage: [Damage; 5] = [
+                    |b, k| b[k].bytes[4] ^= 1,
+                    |b, k| b[k].bytes[1] ^= 1,
+                    |b, k| b[k].bytes[2] ^= 1,
+                    |b, k| b[k].refs_from = None,
+                    |b, k| {
                         if k + 1 < b.len() {
                             b.swap(k, k + 1);
                         }
@@ -139,7 +142,7 @@ mod tests {
                 for (n, d) in damage.iter().enumerate() {
                     let mut other = bodies.clone();
                     let mut broken = body.clone();
-                    d(&mut broken);
+                    d(&mut broken, k);
                     if broken == *body {
                         continue;
                     }
