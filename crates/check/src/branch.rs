@@ -1,6 +1,7 @@
 //! Conditional jumps: which ways are possible, and what each way teaches.
 
 use bpf_isa::{Cond, Reg, Src, Width};
+use bpf_platform::maps;
 
 use crate::Stop;
 use crate::scalar::Scalar;
@@ -184,11 +185,11 @@ fn null_check(state: &mut State, id: u32, is_null: bool, version: u32, maps: &[c
 }
 
 /// What a lookup in a map gives: an inner map, a socket, or a value.
-fn found(map: u32, maps: &[crate::program::MapInfo]) -> Kind {
-    match maps.get(map as usize).map_or(0, |m| m.kind) {
-        12 | 13 => Kind::InnerMap(map),
-        17 => Kind::Sock(crate::state::Sock::Xdp),
-        15 | 18 => Kind::Sock(crate::state::Sock::Full),
+fn found(map: u32, table: &[crate::program::MapInfo]) -> Kind {
+    match table.get(map as usize).map_or(0, |m| m.kind) {
+        maps::ARRAY_OF_MAPS | maps::HASH_OF_MAPS => Kind::InnerMap(map),
+        maps::XSKMAP => Kind::Sock(crate::state::Sock::Xdp),
+        maps::SOCKMAP | maps::SOCKHASH => Kind::Sock(crate::state::Sock::Full),
         _ => Kind::MapValue { map, inner: false },
     }
 }

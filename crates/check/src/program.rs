@@ -5,6 +5,7 @@
 
 use bpf_isa::{Call, Imm64Kind, Insn};
 use bpf_object::{FuncId, FuncKind, FuncProto, MapDef, Object, RefKind};
+use bpf_platform::maps;
 use rustc_hash::FxHashMap;
 
 /// What the operand of an instruction stands for.
@@ -89,8 +90,8 @@ impl MapInfo {
             name: def.name.clone(),
             kind: def.map_type.unwrap_or(0),
             // libbpf's defaults for the keys and values of these are four bytes.
-            key_size: def.key_size.unwrap_or(if def.map_type == Some(4) { 4 } else { 0 }),
-            value_size: def.value_size.unwrap_or(if def.map_type == Some(4) { 4 } else { 0 }),
+            key_size: def.key_size.unwrap_or(if def.map_type == Some(maps::PERF_EVENT_ARRAY) { 4 } else { 0 }),
+            value_size: def.value_size.unwrap_or(if def.map_type == Some(maps::PERF_EVENT_ARRAY) { 4 } else { 0 }),
             max_entries: def.max_entries.unwrap_or(0),
             flags: def.map_flags.unwrap_or(0),
             frozen: None,

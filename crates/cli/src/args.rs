@@ -56,8 +56,11 @@ Exit codes: 0 written; 2 bad input or usage, nothing written; 70 internal error,
 130 interrupted, best result so far written.";
 
 const VERIFY_HELP: &str = "\
-Compares the functions of the same name: the same calls with the same arguments and memory, the same
-stores where anyone may look, the same return value, and no access the first could not make.
+Compares functions of the same section and name: the same calls with the same arguments and memory, the
+same stores where anyone may look, the same return value, and no access the first could not make. Beside
+them all that loader and kernel see: contents of sections with their relocations followed, symbols, and the
+BTF types of maps, variables, externals, functions and CO-RE records. What differs without effect, such as
+order and numbers of types, source lines and DWARF, is listed as ignored.
 
 Examples:
   bpf-opt verify prog.o prog.opt.o

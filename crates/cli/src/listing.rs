@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_isa::{Call, Insn};
 use bpf_object::{FuncId, FuncKind, Object, RefKind};
-use bpf_semantics::helpers::Helper;
+use bpf_platform::helpers::Helper;
 
 /// One instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]

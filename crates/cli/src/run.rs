@@ -281,7 +281,7 @@ fn told(program: &Program, packet: &[u8], world: &Interp<KernelHost>, outcome: &
     let mut text = String::new();
     let _ = match outcome {
         Ok(Outcome { r0, steps }) => {
-            let r0 = if program.main.kind.return_bits() == 32 { u64::from(*r0 as u32) } else { *r0 };
+            let r0 = if program.main.kind.hook_bits() == 32 { u64::from(*r0 as u32) } else { *r0 };
             let meaning = program.meaning(r0);
             let meaning = if meaning.is_empty() { String::new() } else { format!(" ({meaning})") };
             writeln!(text, "r0 = {r0:#x}{meaning}, {steps} instructions")

@@ -407,7 +407,13 @@ impl Calls {
                         _ => None,
                     }
                 });
-            calls.functions.push((f.name.clone(), helpers.collect(), callees.collect()));
+            let (helpers, callees): (BTreeSet<i32>, BTreeSet<String>) = (helpers.collect(), callees.collect());
+            // Callees are named by identity, programs by name.
+            let identity = unit.object.function_identity(FuncId(i));
+            if identity != f.name {
+                calls.functions.push((identity.to_owned(), helpers.clone(), callees.clone()));
+            }
+            calls.functions.push((f.name.clone(), helpers, callees));
             for (_, insn) in &code {
                 if let Insn::Jcc { src: Src::Imm(v), .. } = insn
                     && *v != 0

@@ -3,6 +3,7 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod arguments;
 mod candidate;
 pub mod difftest;
 mod gate;
@@ -11,9 +12,9 @@ mod optimize;
 mod places;
 mod pool;
 mod queries;
+mod rename;
 mod replay;
 mod report;
-mod sections;
 mod synthesis;
 mod unit;
 mod variants;
@@ -67,7 +68,7 @@ pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
     optimize::run(input, options, observer)
 }
 
-/// Compares two objects function by function.
+/// Compares two objects: their functions by proof, all else by what it means to loaders.
 ///
 /// # Errors
 /// [`DriverError`] if one cannot be read.

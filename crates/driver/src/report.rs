@@ -186,10 +186,42 @@ pub enum FunctionVerdict {
 pub struct VerifyReport {
     /// Functions by name, in the first object's order.
     pub functions: Vec<(String, FunctionVerdict)>,
-    /// Differences outside the code: functions or maps that only one object has, changed sections.
+    /// Differences outside the code: functions or maps that only one object has, contents, types, symbols.
     pub differences: Vec<String>,
+    /// What could not be compared outside the code.
+    pub unknowns: Vec<String>,
+    /// What differs and was ignored, because no loader sees it.
+    pub notes: Vec<String>,
     /// Wall-clock seconds.
     pub seconds: f64,
+}
+
+impl VerifyReport {
+    /// Whether everything is equal.
+    pub fn is_equal(&self) -> bool {
+        let proven = self.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal);
+        proven && self.differences.is_empty() && self.unknowns.is_empty()
+    }
+
+    /// Whether something is known to differ.
+    pub fn is_different(&self) -> bool {
+        let different = |v: &FunctionVerdict| matches!(v, FunctionVerdict::Different { .. });
+        !self.differences.is_empty() || self.functions.iter().any(|(_, v)| different(v))
+    }
+
+    /// Takes differences back to unknowns: they hold for one way to pair functions of one name, and others, of which
+    /// `tried` were looked at, may do better.
+    pub(crate) fn doubt(&mut self, tried: usize) {
+        let why = format!("of {tried} ways to pair static functions of one name, none was proven right or all wrong");
+        self.unknowns.push(why);
+        self.unknowns.append(&mut self.differences);
+        for (_, verdict) in &mut self.functions {
+            if let FunctionVerdict::Different { explanation } = verdict {
+                let reason = format!("differs if paired like this: {}", explanation.join("; "));
+                *verdict = FunctionVerdict::Unknown { reason };
+            }
+        }
+    }
 }
 
 /// Tells the outside how far the work is; called often, must be quick.

@@ -1,5 +1,7 @@
 //! What the function's surroundings tell about it.
 
+use bpf_platform::maps;
+
 /// Sizes of a map, as far as the object states them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MapInfo {
@@ -15,19 +17,15 @@ pub struct MapInfo {
     pub max_entries: Option<u32>,
 }
 
-/// Bloom filters are *read* through the value argument of `map_peek_elem`.
-const BLOOM_FILTER: u32 = 30;
-
 impl MapInfo {
-    /// Whether a lookup gives the address of a value, rather than an inner map or a socket:
-    /// not for `PROG_ARRAY`…, `ARRAY_OF_MAPS`, `HASH_OF_MAPS`, `SOCKMAP`, `XSKMAP`, `SOCKHASH`.
+    /// Whether a lookup surely gives the address of a value, rather than an inner map or a socket.
     pub fn lookup_gives_value(&self) -> bool {
-        self.map_type.is_some_and(|t| !matches!(t, 3 | 12 | 13 | 15 | 17 | 18))
+        self.map_type.is_some_and(|t| maps::element(t) == maps::Element::Value)
     }
 
     /// Whether an output-value argument may be read.
     pub(crate) fn may_be_bloom_filter(&self) -> bool {
-        self.map_type.is_none_or(|t| t == BLOOM_FILTER)
+        self.map_type.is_none_or(maps::peek_reads_value)
     }
 }
 

@@ -124,7 +124,7 @@ impl<'a> Solver<'a> {
     /// Iterates to a fixpoint; `false` if that takes too long.
     fn ascend(&mut self) -> bool {
         let Some(&first) = self.order.first() else { return true };
-        self.entry[first.index()] = Some(State::entry(self.f.kind));
+        self.entry[first.index()] = Some(State::entry_of(self.f));
         let mut visits = vec![0u32; self.f.blocks.len()];
         let mut budget = self.order.len() * MAX_VISITS_PER_BLOCK;
         let mut todo = BTreeSet::from([0usize]);
@@ -174,7 +174,7 @@ impl<'a> Solver<'a> {
         for _ in 0..2 {
             for i in 0..self.order.len() {
                 let b = self.order[i];
-                let mut state = (i == 0).then(|| State::entry(self.f.kind));
+                let mut state = (i == 0).then(|| State::entry_of(self.f));
                 for &p in &preds[b.index()] {
                     for (side, to) in self.targets(p) {
                         let Some(s) = edges[p.index()][side].as_ref().filter(|_| to == b) else { continue };

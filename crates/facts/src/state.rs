@@ -11,7 +11,7 @@
 //! number computed from such an address as an address, because a helper may probe it.
 
 use bpf_isa::{Insn, Reg, RegSet, Size};
-use bpf_program::{BlockId, Op, ProgKind};
+use bpf_program::{Argument, BlockId, Function, Op, Pointee, ProgKind};
 
 use crate::frame::Frame;
 use crate::machine::AbstractMachine;
@@ -42,6 +42,17 @@ impl State {
         s.regs[10] = Value::pointer(Region::Stack, BaseId::Fixed, 0);
         if kind != ProgKind::Subprogram {
             s.regs[1] = Value::pointer(Region::Ctx, BaseId::Fixed, 0);
+        }
+        s
+    }
+
+    /// The state at the entry of `f`.
+    pub fn entry_of(f: &Function) -> State {
+        let Some(arguments) = &f.arguments else { return State::entry(f.kind) };
+        let mut s = State::entry(ProgKind::Subprogram);
+        for (n, argument) in (1u8..).zip(arguments) {
+            let Some(r) = Reg::new(n) else { continue };
+            s.set_reg(r, passed(argument, BaseId::argument(n.into())));
         }
         s
     }
@@ -110,6 +121,11 @@ impl State {
         self.frame.holds_frame_pointer(-crate::FRAME, 0)
     }
 
+    /// Whether a pointer to the frame may be spilled, whole or in part, in these bytes of the frame.
+    pub(crate) fn frame_pointer_spilled_in(&self, bytes: &StackSet) -> bool {
+        bytes.runs().iter().any(|(off, n)| self.frame.holds_frame_pointer(*off, *off + i64::from(*n)))
+    }
+
     /// Whether the value, not marked as a stack pointer, may all the same be an address of the frame.
     pub fn may_be_frame_address(&self, v: &Value) -> bool {
         self.frame_leaked && matches!(v.kind, Kind::Unknown | Kind::Scalar) && v.num.as_const() != Some(0)
@@ -146,6 +162,19 @@ impl State {
                     *base = to;
                 }
             },
+        );
+    }
+
+    /// Memory that a helper handed out, and to which `v` points, ends: so do the pointers to it.
+    pub(crate) fn end_memory(&mut self, v: &Value) {
+        let ended = match v.kind {
+            Kind::Pointer { region: Region::Mem, base, .. } => base,
+            _ => return,
+        };
+        let same = |b: BaseId| ended.same(b) || ended == BaseId::Unknown || b == BaseId::Unknown;
+        self.update(
+            |v| matches!(v.kind, Kind::Pointer { region: Region::Mem, base, .. } if same(base)),
+            |v| *v = Value::unknown(),
         );
     }
 
@@ -212,6 +241,30 @@ impl State {
         let frame_leaked = next.frame_leaked || lost;
         State { regs, frame, frame_leaked, packet: next.packet, readable: next.readable }
     }
+}
+
+/// What a function may take an argument for.
+fn passed(argument: &Argument, base: BaseId) -> Value {
+    let (pointee, nullable) = match argument {
+        Argument::Unknown => return Value::unknown(),
+        Argument::Number => return Value::scalar(Num::top(64)),
+        Argument::Context => return Value::pointer(Region::Ctx, BaseId::Fixed, 0),
+        Argument::Pointer(pointee, nullable) => (pointee, *nullable),
+    };
+    let region = match pointee {
+        Pointee::CallerFrame => Region::CallerFrame,
+        Pointee::MapValue(map) => Region::MapValue { map: *map },
+        Pointee::AnyMapValue => Region::AnyMapValue,
+        Pointee::Packet => Region::Packet,
+        Pointee::PacketEnd => Region::PacketEnd,
+        Pointee::Map(map) => return Value::pointer(Region::MapPtr { map: *map }, BaseId::Fixed, 0),
+        // Somewhere in it, which has one start.
+        Pointee::Data(section) => {
+            let region = Region::Data { section: section.clone() };
+            return Value { kind: Kind::Pointer { region, base: BaseId::Unknown, nullable }, num: Num::top(64) };
+        }
+    };
+    Value { kind: Kind::Pointer { region, base, nullable }, num: Num::constant(64, 0) }
 }
 
 /// Where an access at `base + off` goes: region, base and offset, if `base` is a known pointer that is

@@ -40,6 +40,8 @@ pub enum Region {
         /// Section name.
         section: Arc<str>,
     },
+    /// The frame of a caller: private, like the own one, but apart from it.
+    CallerFrame,
     /// A function of the program.
     Func,
     /// Memory a helper made for this program (a ring buffer reservation).
@@ -92,7 +94,15 @@ pub enum BaseId {
     Unknown,
 }
 
+/// The block that stands for the callers, in [`BaseId::argument`].
+const CALLERS: BlockId = BlockId(u32::MAX - 1);
+
 impl BaseId {
+    /// What the caller has passed in argument register `n`.
+    pub fn argument(n: u32) -> BaseId {
+        BaseId::Site(CALLERS, n)
+    }
+
     /// Whether the two are surely the same address, in the same region and state.
     pub fn same(self, o: BaseId) -> bool {
         self == o && self != BaseId::Unknown

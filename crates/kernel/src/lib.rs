@@ -12,6 +12,7 @@
 //! | a handful of instructions without an ELF file | [`RawProgram`], [`Map`] |
 //! | what this kernel can do | [`supports`], [`supports_program_type`], [`supports_helper`] |
 
+mod btf;
 mod error;
 mod feature;
 mod map;
@@ -21,9 +22,11 @@ mod program_type;
 mod raw;
 mod run;
 mod stats;
+mod surroundings;
 mod sys;
 mod verdict;
 
+pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
 pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
 pub use map::{Entry, Map};
@@ -33,4 +36,5 @@ pub use program_type::ProgramType;
 pub use raw::{RawOptions, RawProgram};
 pub use run::{RunResult, Timing};
 pub use stats::{ProgramInfo, VerifierStats};
+pub use surroundings::{own_network, software_event};
 pub use verdict::{ObjectVerdict, ProgramVerdict, Verdict};

@@ -49,6 +49,8 @@ pub struct Function {
     pub section_index: usize,
     /// Program or subprogram.
     pub kind: FuncKind,
+    /// Its symbol is local (`STB_LOCAL`): no other object that is linked to this one can call it.
+    pub local: bool,
     /// First slot, counted from the start of the section.
     pub start: usize,
     /// Number of slots (8 bytes each).
@@ -68,7 +70,8 @@ pub enum RefKind {
     },
     /// The address of global data.
     Data {
-        /// The data section, such as `.rodata`.
+        /// The data section, such as `.rodata`; a later one of the same name carries its number, as in
+        /// `.rodata#9`, so that the text names one section ([`crate::Object::section`] takes it).
         section: String,
         /// The symbol; the section's own name for section-relative references.
         symbol: String,
@@ -340,6 +343,7 @@ impl Layout {
                         (false, _) => FuncKind::Program,
                     }
                 }),
+                local: symbol.is_some_and(|s| s.bind == STB_LOCAL),
                 start,
                 slots: size,
             });
@@ -531,7 +535,7 @@ impl Layout {
         let data =
             [".data", ".rodata", ".bss", ".arena", ".addr_space.1", ".kconfig"].iter().any(|p| to.name.starts_with(p));
         if op == LD_IMM64 && data && (to.kind == SHT_PROGBITS || to.kind == SHT_NOBITS) {
-            return (RefKind::Data { section: to.name.clone(), symbol: symbol.name.clone(), offset, addend }, None);
+            return (RefKind::Data { section: to.identity.clone(), symbol: symbol.name.clone(), offset, addend }, None);
         }
         (other(format!("{} in section `{}`", what(), to.name)), None)
     }

@@ -69,7 +69,7 @@ fn graph(rng: &mut Rng) -> Function {
         }
     }
     let layout = (0..n as u32).map(BlockId).collect();
-    Function { name: "f".into(), kind: ProgKind::Xdp, blocks, layout }
+    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, blocks, layout }
 }
 
 /// What a run does, if questions are answered by `seed`: the same question after the same history alike.

@@ -24,26 +24,27 @@ impl fmt::Display for BlockId {
     }
 }
 
-/// What a relocated instruction refers to, named so that two versions of an object agree on it.
+/// What a relocated instruction refers to. Names are unique within one object; to compare two objects, the names of
+/// one are replaced by those of their partners in the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Symbol {
-    /// The map with this name; `index` is its place in the object's map table.
+    /// The map of this identity; `index` is its place in the object's map table.
     Map {
-        /// Symbol name.
+        /// Unique name.
         name: Arc<str>,
         /// Index into the object's map table.
         index: usize,
     },
     /// A byte of a global data section (`.data`, `.rodata`, `.bss`).
     Data {
-        /// Section name.
+        /// Unique section name.
         section: Arc<str>,
         /// Byte offset inside the section.
         offset: i64,
     },
     /// A function of this object: callee of a bpf-to-bpf call, or a callback whose address is taken.
     Func {
-        /// Symbol name.
+        /// Unique name, which its graph has too.
         name: Arc<str>,
     },
     /// An undefined symbol: kernel variable, kfunc, kconfig value.
@@ -194,13 +195,67 @@ pub struct Block {
     pub term: Terminator,
 }
 
+/// What all callers of a subprogram pass in one argument register.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Argument {
+    /// Anything: a number, a pointer to memory, or to the context.
+    #[default]
+    Unknown,
+    /// A number.
+    Number,
+    /// The context of the program, which [`Function::kind`] describes.
+    Context,
+    /// A pointer into memory of this kind, or null if it may be.
+    Pointer(Pointee, bool),
+}
+
+/// What memory an argument points into.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Pointee {
+    /// The frame of a caller.
+    CallerFrame,
+    /// A value of the map with this index.
+    MapValue(usize),
+    /// A value of some map.
+    AnyMapValue,
+    /// The map with this index itself.
+    Map(usize),
+    /// A data section.
+    Data(Arc<str>),
+    /// Packet data or metadata.
+    Packet,
+    /// The packet's end.
+    PacketEnd,
+}
+
+impl Argument {
+    /// What holds of an argument that is one of the two.
+    #[must_use]
+    pub fn join(&self, o: &Argument) -> Argument {
+        match (self, o) {
+            (a, b) if a == b => a.clone(),
+            (Argument::Pointer(p, m), Argument::Pointer(q, n)) if p == q => Argument::Pointer(p.clone(), *m || *n),
+            (Argument::Pointer(p, m), Argument::Pointer(q, n)) => match (p, q) {
+                (Pointee::MapValue(_) | Pointee::AnyMapValue, Pointee::MapValue(_) | Pointee::AnyMapValue) => {
+                    Argument::Pointer(Pointee::AnyMapValue, *m || *n)
+                }
+                _ => Argument::Unknown,
+            },
+            _ => Argument::Unknown,
+        }
+    }
+}
+
 /// One function as a graph. Block 0 is the entry. [`Function::layout`] is the order in memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
     /// Symbol name, for messages.
     pub name: String,
-    /// What the kernel runs it as.
+    /// What the kernel runs it as; of a subprogram that is only called by programs of one kind, with their context in
+    /// r1, that kind.
     pub kind: ProgKind,
+    /// What all callers pass in r1 to r5, if it is a subprogram whose callers are known.
+    pub arguments: Option<[Argument; 5]>,
     /// Blocks, indexed by [`BlockId`]. A block absent from `layout` is dead.
     pub blocks: Vec<Block>,
     /// Order of the live blocks in memory; the first is the entry.

@@ -9,12 +9,11 @@
 
 mod build;
 mod cfg;
-mod context;
 mod graph;
 mod lower;
 
+pub use bpf_platform::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
 pub use build::{BuildError, build, build_from_insns};
-pub use cfg::{Block, BlockId, Function, Link, Op, Symbol, Terminator};
-pub use context::{CtxField, FieldKind, ProgKind, ctx_field, packet_pointer_offset};
+pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};
 pub use graph::{Dominators, predecessors, reverse_postorder, successors};
 pub use lower::{LowerError, Lowered, lower, slot_count};

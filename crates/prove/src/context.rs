@@ -14,6 +14,7 @@ use bpf_program::Symbol;
 
 use crate::blast::{Answer, Blaster, Model};
 use crate::smt::{Query, Recorder, Status};
+use crate::symex::WORLD_BITS;
 use crate::term::{MemId, Node, TermId, Terms, VarId};
 
 /// A region of memory. Different regions never overlap.
@@ -21,6 +22,8 @@ use crate::term::{MemId, Node, TermId, Terms, VarId};
 pub enum Region {
     /// The frame of the function itself.
     Stack,
+    /// The frames of callers.
+    CallerFrame,
     /// The program's context, as fields.
     Ctx,
     /// Bytes of the context that behave as memory.
@@ -43,14 +46,27 @@ pub enum Region {
     Kernel,
     /// Everything at once: used when the provenance of some access is unknown.
     Anything,
+    /// Where a pointer of unknown origin leads, while others write, too: perhaps the context, perhaps a kernel object.
+    Unknown,
 }
 
 impl Region {
     /// Whether others may access it at the same time, so that the order, number and granularity of
-    /// accesses matter.
+    /// accesses matter. What the loader freezes is read-only.
     pub fn shared(&self) -> bool {
-        matches!(self, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) | Region::Kernel | Region::Anything)
+        match self {
+            Region::Data(section) => !read_only(section),
+            Region::MapValue(_) | Region::AnyMapValue | Region::Kernel | Region::Anything | Region::Unknown => true,
+            _ => false,
+        }
     }
+}
+
+/// Whether nobody writes a data section while a program runs: libbpf freezes the maps of these before it loads programs
+/// (`bpf_object__populate_internal_map` in libbpf.c), and the verifier itself relies on that (`bpf_map_is_rdonly` in
+/// kernel/bpf/verifier.c).
+fn read_only(section: &str) -> bool {
+    section.starts_with(".rodata") || section == ".kconfig"
 }
 
 /// Where the value of a variable comes from.
@@ -82,8 +98,11 @@ pub enum VarKey {
     Pseudo(u8, u64),
     /// Result of an instruction patched by CO-RE.
     Core(Symbol, Insn, Vec<TermId>, Vec<MemId>),
-    /// Result of an address-space cast.
-    Cast(u32, TermId),
+    /// Byte `i` (or all, of an access that stays whole) that a read of shared memory found: the old side's read of this
+    /// number.
+    Read(u32, u32),
+    /// The upper half of a 32-bit load that may have been translated into a load of a pointer.
+    ReadUpper(u32),
     /// Anything: used where a value is dead.
     Dead,
 }
@@ -123,6 +142,8 @@ pub enum EventKind {
     CtxStore(i64, u32),
     /// An atomic read-modify-write.
     Atomic(Insn),
+    /// A read of a context field that changes how the kernel translates accesses to others: offset and width.
+    CtxRead(i64, u32),
     /// A legacy packet load.
     LegacyLoad(u32, i32),
     /// The ordering that a load-acquire or a store-release brings: bytes of the access, and whether it releases.
@@ -296,6 +317,16 @@ pub struct Context {
     never: FxHashSet<(TermId, TermId)>,
     /// Assignments tried before the solver is asked.
     samples: [Sample; 3],
+    /// Others write shared memory while the program runs ([`crate::access`]). Off: it runs alone, as in the interpreter.
+    pub concurrent: bool,
+    /// While others write: the old side's accesses, for the new side to consume.
+    pub old_accesses: Option<crate::access::OldAccesses>,
+    /// Registers where the old side starts.
+    pub entry: Option<[TermId; 11]>,
+    /// Some access was to memory that others may write.
+    pub touched_shared: bool,
+    /// Numbers given to reads and writes of the old side.
+    pub reads: u32,
     /// Whether provenance is given up: all memory is one region.
     pub one_memory: bool,
     /// Whether the values of all maps are one region.
@@ -321,9 +352,6 @@ pub struct Context {
     pointer_memo: FxHashMap<TermId, bool>,
 }
 
-/// Width of the numbers that name worlds.
-const WORLD_BITS: u32 = 32;
-
 impl Context {
     /// An empty context.
     pub fn new(limits: Limits) -> Context {
@@ -344,6 +372,11 @@ impl Context {
             learned: FxHashMap::default(),
             never: FxHashSet::default(),
             samples: [0, 1, 2].map(Sample::new),
+            concurrent: true,
+            old_accesses: None,
+            entry: None,
+            touched_shared: false,
+            reads: 0,
             one_memory: false,
             one_map: false,
             frame_private: false,
@@ -431,6 +464,14 @@ impl Context {
         &self.regions[i as usize]
     }
 
+    /// Whether others may access a region at the same time.
+    pub fn is_shared(&self, r: u32) -> bool {
+        match &self.regions[r as usize] {
+            Region::Anything => !self.concurrent,
+            r => r.shared(),
+        }
+    }
+
     /// Whether a region has a number.
     pub fn is_registered(&self, r: &Region) -> bool {
         self.region_ids.contains_key(self.effective(r)) || *r == Region::Ctx
@@ -440,7 +481,7 @@ impl Context {
     fn effective<'r>(&self, r: &'r Region) -> &'r Region {
         let apart = *r == Region::Ctx || (self.frame_private && *r == Region::Stack);
         match r {
-            _ if self.one_memory && !apart => &Region::Anything,
+            _ if self.one_memory && !apart && !(self.concurrent && r.shared()) => &Region::Anything,
             Region::MapValue(_) if self.one_map => &Region::AnyMapValue,
             r => r,
         }

@@ -20,7 +20,16 @@ pub fn register_regions<'a>(
     maps: &[bpf_facts::MapInfo],
     ops: impl Iterator<Item = &'a bpf_program::Op>,
 ) {
-    for r in [Region::Stack, Region::CtxBytes, Region::Packet, Region::Fresh, Region::Kernel, Region::Anything] {
+    for r in [
+        Region::Stack,
+        Region::CtxBytes,
+        Region::Packet,
+        Region::Fresh,
+        Region::CallerFrame,
+        Region::Kernel,
+        Region::Anything,
+        Region::Unknown,
+    ] {
         cx.region_id(&r);
     }
     for m in maps {
@@ -57,9 +66,17 @@ impl<'a> Entry<'a> {
             let key = VarKey::EntryReg(r.index() as u8);
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
+        cx.entry = Some(regs);
         let zero = cx.entry_world();
-        let mut state =
-            State { regs, mems: Vec::new(), world: zero, ctx_version: zero, packet_version: zero, lookups: Vec::new() };
+        let mut state = State {
+            regs,
+            mems: Vec::new(),
+            world: zero,
+            ctx_version: zero,
+            packet_version: zero,
+            lookups: Vec::new(),
+            recent: None,
+        };
         self.stack(cx, facts, &mut state);
         state
     }
@@ -183,6 +200,7 @@ impl<'a> Entry<'a> {
             FactRegion::MapPtr { map } => Region::Map(name(map)?),
             FactRegion::Data { section } => Region::Data(section.clone()),
             FactRegion::Mem => Region::Fresh,
+            FactRegion::CallerFrame => Region::CallerFrame,
             // Kernel objects and values of maps that have no name here: they may be anything but the frame.
             FactRegion::Kernel | FactRegion::Func => return None,
         })

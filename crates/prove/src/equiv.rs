@@ -5,13 +5,13 @@
 //! The verdict "equal" on a rewrite's question is what [`crate::rewrite`] makes a proven rewrite of.
 
 use bpf_facts::{Env, Facts, Live, Liveness};
-use bpf_isa::{Insn, Reg, RegSet};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_isa::{Insn, Reg, RegSet, Size};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, access_matters, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
+use crate::access::{self, OldAccesses};
 use crate::blast::Model;
 use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches, VarKey};
-use crate::discipline;
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
@@ -100,13 +100,14 @@ pub fn along(
     if let Err(why) = jumps_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env.maps, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
         let turns = (!sides.is_empty()).then(Turns::default);
         let mut help = Help { before, learn: false, guide: None, turns };
         let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
         let mut extra = Vec::new();
         if let (Some(x), Some(y)) = (ca, cb) {
@@ -137,46 +138,93 @@ pub(crate) fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static
     Ok(())
 }
 
-/// Tries a proof: with a memory per region first; with one memory if provenance is unknown somewhere; and if
-/// that does not show the two equal, with repeated lookups of the old side taken for one.
+/// Tries a proof. Others write shared memory while it is made; if that does not show the two equal, once more with
+/// repeated lookups of the old side taken for one. Only then, and only where `refute` asks for it, is a difference looked
+/// for that shows where a program runs alone, as in the interpreter: with a memory per region first; with one memory if
+/// provenance is unknown somewhere.
 fn attempt<T: Settled>(
     options: &Options,
+    refute: bool,
     mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
 ) -> (Result<T, Stop>, Context) {
-    let mut one_memory = false;
-    let mut first = None;
-    loop {
+    let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool| {
         let mut cx = Context::new(options.limits).with(options.switches);
+        cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
-        cx.merge_lookups = first.is_some();
-        let result = f(&mut cx);
-        if matches!(result, Err(Stop::Provenance)) && !cx.one_memory {
-            one_memory = true;
-            continue;
+        cx.merge_lookups = merge_lookups;
+        (f(&mut cx), cx)
+    };
+    let equal = |result: &Result<T, Stop>| result.as_ref().is_ok_and(T::equal);
+    let (result, cx) = ask(true, false, false);
+    if equal(&result) {
+        return (result, cx);
+    }
+    if cx.lookups_repeated {
+        let (merged, cx) = ask(true, false, true);
+        if equal(&merged) {
+            return (merged, cx);
         }
-        let equal = result.as_ref().is_ok_and(T::equal);
-        match first {
-            None if !equal && cx.lookups_repeated => first = Some((result, cx)),
-            Some(first) if !equal => return first,
-            _ => return (result, cx),
+    }
+    if !refute || !cx.touched_shared || cx.exhausted() {
+        return (result, cx);
+    }
+    let (mut alone, mut context) = ask(false, false, false);
+    if matches!(alone, Err(Stop::Provenance)) {
+        (alone, context) = ask(false, true, false);
+    }
+    context.stats.add(cx.stats);
+    match &alone {
+        Ok(found) if found.different() => (alone, context),
+        _ => {
+            // Equal to one that runs alone is not enough.
+            let why = match result {
+                Err(stop) => stop,
+                Ok(found) => Stop::Unmodelled(found.reason()),
+            };
+            (Err(why), context)
         }
     }
 }
 
-/// Results that may say "equal".
+/// Results that may say "equal" or "different".
 trait Settled {
     fn equal(&self) -> bool;
+    fn different(&self) -> bool;
+    /// Why it is not "equal", where that is not for a difference.
+    fn reason(&self) -> String;
 }
+
+/// Why a difference that needs others to write is none that a run would show.
+const OTHERS_WRITE: &str = "what others may write meanwhile makes a difference";
 
 impl Settled for (Judged, Outcome, Outcome) {
     fn equal(&self) -> bool {
         matches!(self.0, Judged::Equal)
+    }
+
+    fn different(&self) -> bool {
+        matches!(self.0, Judged::Different(_))
+    }
+
+    fn reason(&self) -> String {
+        match &self.0 {
+            Judged::Unknown(why) => why.clone(),
+            _ => OTHERS_WRITE.into(),
+        }
     }
 }
 
 impl Settled for Result<(Relation, Moved), String> {
     fn equal(&self) -> bool {
         self.is_ok()
+    }
+
+    fn different(&self) -> bool {
+        false
+    }
+
+    fn reason(&self) -> String {
+        self.as_ref().err().cloned().unwrap_or_else(|| OTHERS_WRITE.into())
     }
 }
 
@@ -199,8 +247,9 @@ fn verdict(result: Result<(Judged, Outcome, Outcome), Stop>, cx: Context) -> (Ve
 pub enum End<'t> {
     /// In the middle of things.
     Open,
-    /// At `exit`: of r0 only this many low bits count.
-    Exit(u32),
+    /// At `exit`: all 64 bits of r0 count, of a program, too. One that is tail-called from a subprogram gives them
+    /// back to that one's caller.
+    Exit,
     /// At these terminators, of which at least one is a conditional jump.
     Branches(&'t Terminator, &'t Terminator),
 }
@@ -284,7 +333,7 @@ pub fn compare(
     guided: bool,
     options: &Options,
 ) -> (Result<(Relation, Moved), String>, Stats) {
-    let (result, cx) = attempt(options, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
 
@@ -357,9 +406,6 @@ fn compare_in(
         _ => (None, None),
     };
     let before_new = displaced_facts(kind, env, stretch);
-    cx.frame_private = cx.one_memory
-        && frame_stays_private(before, old, kind, env)
-        && frame_stays_private(&before_new, new, kind, env);
     let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
     let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
     register_regions(cx, env.maps, old.iter().chain(new).chain(named));
@@ -370,6 +416,7 @@ fn compare_in(
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
     // On a path: where both go its way. That they turn alike has been shown before.
@@ -377,7 +424,7 @@ fn compare_in(
     let guard = along.unwrap_or_else(|| cx.terms.tru());
     let mut moved = Moved::new();
     let live_out = match end {
-        End::Exit(bits) => LiveOut::Exit(bits),
+        End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
     };
     let judged = loop {
@@ -526,9 +573,8 @@ fn straight(
     help: &mut Help,
 ) -> Result<(Outcome, Option<TermId>), Stop> {
     let learn = help.learn && side == Side::Old;
-    // Calls need to know whether the frame's address is still a secret.
-    let calls = ops.iter().any(is_call);
-    let mut facts = (learn || calls).then(|| help.before.clone());
+    // Calls and pointers of unknown origin need to know whether the frame's address is still a secret.
+    let mut facts = Tracked { state: help.before.clone(), at: 0, ops, kind, env };
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
         if let (Some(turns), true) = (&mut help.turns, is_jump(op)) {
@@ -538,20 +584,24 @@ fn straight(
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
-        if let Some(facts) = &facts
-            && is_call(op)
-        {
-            sym.cx.frame_secret = !facts.frame_leaked();
-            sym.cx.frame_spilled = facts.frame_pointer_spilled();
+        let may_see_frame = match frame_operand(&op.insn) {
+            Some((base, _)) => {
+                let base = sym.state.regs[base.index()];
+                matches!(sym.cx.region_of(base), None | Some(Region::Kernel))
+            }
+            None => is_call(op),
+        };
+        if may_see_frame {
+            let before = facts.before(i);
+            sym.cx.frame_secret = !before.frame_leaked();
+            sym.cx.frame_spilled = before.frame_pointer_spilled();
         }
         exec(&mut sym, op)?;
-        if let Some(facts) = &mut facts {
-            facts.step(op, (BlockId(0), i), kind, env);
-        }
+        let facts = learn.then(|| facts.before(i + 1));
         for r in op.insn.defs().iter() {
             let t = &mut sym.state.regs[r.index()];
-            *t = match &facts {
-                Some(facts) if learn => sym.cx.learn(*t, &facts.reg(r).bits()),
+            *t = match facts {
+                Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
                 _ => sym.cx.better(*t),
             };
             match (&mut help.guide, side) {
@@ -575,6 +625,29 @@ fn straight(
     Ok((outcome, cond))
 }
 
+/// The facts along a sequence, stepped as far as somebody asks.
+struct Tracked<'a, 'e> {
+    state: bpf_facts::State,
+    at: usize,
+    ops: &'a [Op],
+    kind: ProgKind,
+    env: &'a Env<'e>,
+}
+
+impl Tracked<'_, '_> {
+    /// Those before operation `i`, which is none that has been passed.
+    fn before(&mut self, i: usize) -> &bpf_facts::State {
+        while self.at < i {
+            let op = &self.ops[self.at];
+            if !is_jump(op) {
+                self.state.step(op, (BlockId(0), self.at), self.kind, self.env);
+            }
+            self.at += 1;
+        }
+        &self.state
+    }
+}
+
 /// The state behind `ops`, from `entry`, where the facts are `before`.
 pub(crate) fn run(
     cx: &mut Context,
@@ -593,8 +666,8 @@ pub(crate) enum LiveOut<'a> {
     Window(&'a Live),
     /// The same after a part of two functions that are compared as wholes.
     Block(&'a Live),
-    /// A function's exit: the low bits of r0.
-    Exit(u32),
+    /// A function's exit: r0.
+    Exit,
 }
 
 /// Compares what the two sides did where they come under the condition `guard`.
@@ -627,11 +700,7 @@ pub(crate) fn judge(
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
         }
-        LiveOut::Exit(bits) => {
-            let (x, y) = (a.exit.regs[0], b.exit.regs[0]);
-            let (x, y) = (cx.terms.extract(x, 0, *bits), cx.terms.extract(y, 0, *bits));
-            push_difference(cx, x, y, &mut differ);
-        }
+        LiveOut::Exit => push_difference(cx, a.exit.regs[0], b.exit.regs[0], &mut differ),
     }
     push_difference(cx, a.exit.world, b.exit.world, &mut differ);
     push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
@@ -646,11 +715,15 @@ pub(crate) fn judge(
             }
             match live {
                 LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
-                LiveOut::Exit(_) => false,
+                LiveOut::Exit => false,
             }
         };
         // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
-        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit(_)) {
+        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit) {
+            continue;
+        }
+        // What was done to shared memory while others write shows in the accesses, not in its contents.
+        if cx.concurrent && cx.is_shared(r) {
             continue;
         }
         cx.memory_differences(x, y, &relevant, &mut differ);
@@ -690,7 +763,10 @@ pub(crate) fn judge(
         }
         Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
     }
-    match discipline::check(cx, &a.log, &b.log, options.strict_shared_memory) {
+    if !cx.concurrent {
+        return Judged::Equal;
+    }
+    match access::check(cx, &a.log, &b.log, options.strict_shared_memory) {
         Ok(()) => Judged::Equal,
         Err(why) => Judged::Unknown(why),
     }
@@ -716,6 +792,12 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if !all(old) || !all(new) {
         return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
     }
+    if may_use_arena(old, env) || may_use_arena(new, env) {
+        return (Verdict::Unknown(ARENA.into()), Stats::default());
+    }
+    if !keeps_context_reads(old, new, env) {
+        return (Verdict::Unknown(OTHER_CONTEXT_READS.into()), Stats::default());
+    }
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
     }
@@ -733,6 +815,72 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
+}
+
+/// Why a function without some read of the context is not the same.
+const OTHER_CONTEXT_READS: &str = "a read of the context by which the kernel translates others is not in both";
+
+/// Whether both functions, or neither, have a read of the context that changes the meaning of other accesses by being
+/// there ([`access_matters`]), wherever it stands and whether or not it is reached.
+pub fn keeps_context_reads(old: &Function, new: &Function, env: &Env) -> bool {
+    let (a, b) = (narrow_loads(old), narrow_loads(new));
+    a == b || has_context_read(old, env) == has_context_read(new, env)
+}
+
+/// The loads of a function that could be such reads, where its context has any.
+fn narrow_loads(f: &Function) -> Vec<Insn> {
+    let context = matches!(f.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
+    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops).map(|op| op.insn);
+    let mut loads: Vec<Insn> = ops.filter(|i| context && matches!(i, Insn::Load { size: Size::B, .. })).collect();
+    loads.sort_unstable_by_key(|i| i.to_string());
+    loads
+}
+
+fn has_context_read(f: &Function, env: &Env) -> bool {
+    let facts = Facts::of(f, env);
+    f.layout.iter().any(|b| {
+        f.block(*b).ops.iter().zip(facts.states(f, *b)).any(|(op, s)| {
+            let Insn::Load { size: size @ Size::B, base, off, .. } = op.insn else { return false };
+            let v = s.reg(base);
+            match (v.region(), v.num.as_signed_const()) {
+                (Some(bpf_facts::Region::Ctx), Some(at)) => {
+                    access_matters(f.kind, at.wrapping_add(off.into()), size.bytes())
+                }
+                // A context that came as an argument.
+                (None, _) => ProgKind::ALL.iter().any(|k| access_matters(*k, off.into(), size.bytes())),
+                _ => false,
+            }
+        })
+    })
+}
+
+/// Why nothing is said of what may work on an arena.
+pub(crate) const ARENA: &str = "pointers may be to an arena";
+
+/// Whether pointers of `f` may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
+/// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
+/// a subprogram, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
+pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
+    let arena = Some(bpf_platform::maps::ARENA);
+    // By name: the map table may be the other object's.
+    let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
+    let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    let handed_in = || {
+        let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;
+        let unknown = |n: usize| f.arguments.as_ref().is_none_or(|a| a[n] == bpf_program::Argument::Unknown);
+        let read = (0..5).filter(|n| Reg::new(*n as u8 + 1).is_some_and(|r| live.contains(r)));
+        (f.kind == ProgKind::Subprogram || f.arguments.is_some()) && read.into_iter().any(unknown)
+    };
+    let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::AddrSpaceCast { .. }, _) => true,
+        (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
+        // Where LLVM puts variables of that address space.
+        (_, Some(bpf_program::Symbol::Data { section, .. })) => section.starts_with(".addr_space"),
+        (Insn::Call(bpf_isa::Call::Helper(_)), None) => false,
+        (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
+        _ => false,
+    };
+    (any_map && handed_in()) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.
@@ -775,15 +923,16 @@ pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options
     let Some(before) = fa.entry(old.entry()) else {
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
-    let (result, cx) = attempt(options, |cx| {
+    let (result, cx) = attempt(options, true, |cx| {
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
         cx.frame_private = cx.one_memory && cx.frame_secret;
         register_regions(cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
         let b = execute(cx, env, new, Side::New, entry, &|b| lb.before(b, 0).regs)?;
         let tru = cx.terms.tru();
-        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit(old.kind.return_bits()), &vec![], vec![], options);
+        let judged = judge(cx, tru, &a, &b, &LiveOut::Exit, &vec![], vec![], options);
         Ok((judged, a, b))
     });
     verdict(result, cx)

@@ -2,14 +2,14 @@
 //!
 //! Read in this order: [`term`] (the graph and its canonical forms), [`context`] (what variables and
 //! events mean), `symex` (the machine), `region` (control flow of a
-//! loop-free function), `lockstep` (functions of any shape), `discipline` (the rules on shared
+//! loop-free function), `lockstep` (functions of any shape), `access` (the rules on shared
 //! memory), [`equiv`] (the judge), [`rewrite`] (what a change asks of it), [`points`] (from which facts), [`session`]
 //! (the only maker of proven rewrites), [`shape`] (proof of changes that only cut and order blocks anew), [`blast`] (SAT).
 
+mod access;
 pub mod blast;
 mod cache;
 pub mod context;
-mod discipline;
 mod entry;
 pub mod equiv;
 mod guide;

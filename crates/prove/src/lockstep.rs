@@ -425,7 +425,7 @@ impl Game<'_> {
                     return Err(None);
                 }
                 let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-                let end = both(ta, tb, self.old).ok_or_else(|| Some("the blocks end differently".to_string()))?;
+                let end = both(ta, tb).ok_or_else(|| Some("the blocks end differently".to_string()))?;
                 let (relation, moved) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)?;
                 pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
                     .map(|next| {
@@ -494,7 +494,7 @@ impl Game<'_> {
         reach: Reach,
     ) -> Result<(), Option<String>> {
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        let end = both(ta, tb, self.old).ok_or(None)?;
+        let end = both(ta, tb).ok_or(None)?;
         let open = |taken: bool| self.fa.edge(self.old, ca.last, taken).is_some();
         // With a path behind, the end may be as any block's.
         if depth > 0
@@ -557,9 +557,9 @@ impl Game<'_> {
 }
 
 /// How to compare two blocks' ends, if both can move at once.
-fn both<'t>(a: &'t Terminator, b: &'t Terminator, old: &Function) -> Option<End<'t>> {
+fn both<'t>(a: &'t Terminator, b: &'t Terminator) -> Option<End<'t>> {
     Some(match (a, b) {
-        (Terminator::Exit { .. }, Terminator::Exit { .. }) => End::Exit(old.kind.return_bits()),
+        (Terminator::Exit { .. }, Terminator::Exit { .. }) => End::Exit,
         (Terminator::Goto(_), Terminator::Goto(_)) | (Terminator::MayGoto { .. }, Terminator::MayGoto { .. }) => {
             End::Open
         }

@@ -12,9 +12,10 @@ use bpf_isa::RegSet;
 use bpf_program::{BlockId, Dominators, Function, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
+use crate::access::Access;
 use crate::context::{Context, Meaning, VarKey};
 use crate::equiv::has_meaning;
-use crate::symex::{ByteAccess, Side, State, Stop, Sym, memory_of};
+use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
 
 /// What one side did.
@@ -23,7 +24,7 @@ pub struct Outcome {
     /// Joined state at `exit`.
     pub exit: State,
     /// Accesses outside the stack.
-    pub log: Vec<ByteAccess>,
+    pub log: Vec<Access>,
     /// Lowest frame offset accessed.
     pub stack_low: i64,
     /// Some frame access was misaligned.
@@ -249,5 +250,6 @@ pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) ->
         ctx_version: cx.terms.ite(c, a.ctx_version, b.ctx_version),
         packet_version: cx.terms.ite(c, a.packet_version, b.packet_version),
         lookups: a.lookups.into_iter().filter(|l| b.lookups.contains(l)).collect(),
+        recent: a.recent.filter(|r| b.recent.as_ref() == Some(r)),
     }
 }

@@ -8,8 +8,8 @@
 
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
-use bpf_program::{FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::Helper;
+use bpf_platform::Effects;
+use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
@@ -82,12 +82,11 @@ fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &F
     let a = run(cx, &model, env, old, &mut recording, None);
     let mut replayed = Recording::default();
     let b = run(cx, &model, env, new, &mut replayed, Some(&recording));
-    let bits = old.kind.return_bits();
-    let found = compare(&a, &b, &recording, &replayed, bits, &places)?;
+    let found = compare(&a, &b, &recording, &replayed, &places)?;
     let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| match r {
         Ok(r0) => {
             let state = state.as_ref().map_or_else(String::new, |s| format!(", {s}"));
-            format!("returns {:#x} after {} call(s){state}", low(*r0, bits), rec.calls.len())
+            format!("returns {r0:#x} after {} call(s){state}", rec.calls.len())
         }
         Err(f) if rec.diverged.is_some() => format!("takes another way ({f})"),
         Err(f) => format!("fails: {f}"),
@@ -348,12 +347,13 @@ fn run(
             }
         }
     }
-    let value = |k: &VarKey| cx.lookup(k).map(|t| model.eval(&cx.terms, t));
-    if f.kind == ProgKind::Subprogram {
-        for n in 1..=5u8 {
-            if let Some(r) = Reg::new(n) {
-                cpu.set(r, value(&VarKey::EntryReg(n)).unwrap_or(0));
-            }
+    if f.kind == ProgKind::Subprogram || f.arguments.is_some() {
+        for r in (1..=5u8).filter_map(Reg::new) {
+            let known = cx.entry.map(|entry| model.eval(&cx.terms, entry[r.index()]));
+            cpu.set(r, known.unwrap_or(0));
+        }
+        if f.arguments.as_ref().is_some_and(|a| a[0] == Argument::Context) {
+            cpu.set(Reg::R1, CTX);
         }
     } else {
         cpu.set(Reg::R1, CTX);
@@ -678,10 +678,7 @@ fn arity(op: &Op, env: &Env) -> usize {
 /// Whether the callee sees the same frame from the lowest address on that it is given. What helpers with
 /// known buffers read is in the trace.
 fn same_frame(cpu: &Cpu, op: &Op, old: &[u8]) -> bool {
-    let known = match op.insn {
-        Insn::Call(bpf_isa::Call::Helper(id)) => Helper::get(id).is_some_and(|h| !h.calls_back),
-        _ => false,
-    };
+    let known = !Effects::of(&op.insn, op.link.is_some()).touches_everything;
     let top = cpu.register(Reg::R10).unwrap_or(0);
     let below = |v: u64| top.wrapping_sub(v) as usize;
     let given = cpu.trace.last().into_iter().flat_map(|e| &e.args).filter_map(|a| match a {
@@ -734,7 +731,6 @@ fn compare(
     b: &Result<u64, Fault>,
     old: &Recording,
     new: &Recording,
-    bits: u32,
     places: &Places,
 ) -> Option<Found> {
     // The old program runs to its end on every input, or the world was not good enough for it.
@@ -778,8 +774,7 @@ fn compare(
             });
         }
     }
-    let (p, q) = (low(*x, bits), low(*y, bits));
-    (p != q).then(|| Found::new(format!("the result is {p:#x}, and {q:#x} in the new one")))
+    (x != y).then(|| Found::new(format!("the result is {x:#x}, and {y:#x} in the new one")))
 }
 
 /// The input in words, as far as the old function looked at it.

@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use crate::cache::Cache;
 use crate::context::Stats;
-use crate::equiv::{Options, Verdict};
+use crate::equiv::{ARENA, Options, Verdict, keeps_context_reads, may_use_arena};
 use crate::points::{Points, Stamp};
 use crate::rewrite::{Rewrite, carry_out};
 use crate::shape::{ShapeDifference, same_behaviour};
@@ -159,6 +159,8 @@ pub struct Session<'e> {
     /// Paths that were rewritten since.
     rewritten: Vec<(BlockId, Vec<BlockId>)>,
     cache: RefCell<Cache>,
+    /// Pointers may be to an arena, of which nothing is proven.
+    arena: bool,
 }
 
 /// Number of the next session.
@@ -169,7 +171,8 @@ impl<'e> Session<'e> {
     pub fn new(derivation: Derivation, env: &'e Env<'e>) -> Session<'e> {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let cache = RefCell::new(Cache::new());
-        Session { derivation, env, id, version: 0, analysis: None, rewritten: Vec::new(), cache }
+        let arena = may_use_arena(derivation.current(), env);
+        Session { derivation, env, id, version: 0, analysis: None, rewritten: Vec::new(), cache, arena }
     }
 
     /// The function as it stands.
@@ -280,6 +283,9 @@ impl<'e> Session<'e> {
     ) -> Result<(Proven, Stats), (Verdict, Stats)> {
         let no = |why: &str| Err((Verdict::Unknown(why.into()), Stats::default()));
         let stamp = self.stamp();
+        if self.arena {
+            return no(ARENA);
+        }
         if points.stamp != Some(stamp) {
             return no("facts of another function, or of this one before it was changed");
         }
@@ -322,6 +328,9 @@ impl<'e> Session<'e> {
     /// Why it is not the same; then nothing changes.
     pub fn reshape(&mut self, new: Function) -> Result<(), ShapeDifference> {
         same_behaviour(self.function(), &new)?;
+        if !keeps_context_reads(self.function(), &new, self.env) {
+            return Err(ShapeDifference::ContextRead);
+        }
         let name = std::mem::take(&mut self.derivation.current.name);
         let new = Function { name, ..new };
         self.derivation.steps.push(Step { change: Change::Shape(Arc::new(new.clone())), mark: 0 });

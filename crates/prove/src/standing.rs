@@ -22,8 +22,8 @@ use rustc_hash::FxHashMap;
 
 use crate::context::Context;
 use crate::entry::{Entry, register_regions};
-use crate::equiv::{Options, frame_stays_private};
-use crate::symex::{Side, State, Stop, Sym};
+use crate::equiv::Options;
+use crate::symex::{Side, State, Sym};
 use crate::term::{Node, TermId};
 
 /// Operations that one computation consists of at most.
@@ -57,6 +57,7 @@ impl Computation {
     /// What it would give in `state`; `None` where the machine cannot tell.
     pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &State) -> Option<TermId> {
         let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
+        sym.asks_only = true;
         let i = self.dst.index();
         for op in &self.ops {
             exec(&mut sym, op).ok()?;
@@ -255,30 +256,20 @@ fn stand(
     let ops = &f.block(b).ops;
     let start: Vec<Computation> = start.iter().map(|id| pool.get(*id).clone()).collect();
     let start: Vec<&Computation> = start.iter().collect();
-    for one_memory in [false, true] {
-        let mut cx = Context::new(options.limits).with(options.switches);
-        cx.one_memory |= one_memory;
-        cx.frame_private = cx.one_memory && frame_stays_private(before, ops, f.kind, env);
-        let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
-        register_regions(&mut cx, env.maps, ops.iter().chain(named));
-        let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
-        assume(&mut cx, env, f.kind, before, &mut state, &start);
-        match crate::equiv::run(&mut cx, env, f.kind, state, ops, before) {
-            Ok(state) => {
-                let mut wanted = wanted;
-                wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
-                let stands = |id: &ComputationId| {
-                    let c = pool.get(*id);
-                    let held = cx.better(state.regs[c.dst.index()]);
-                    c.value(&mut cx, env, f.kind, &state) == Some(held)
-                };
-                return wanted.into_iter().filter(stands).collect();
-            }
-            Err(Stop::Provenance) => {}
-            Err(_) => break,
-        }
-    }
-    BTreeSet::new()
+    let mut cx = Context::new(options.limits).with(options.switches);
+    let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
+    register_regions(&mut cx, env.maps, ops.iter().chain(named));
+    let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
+    assume(&mut cx, env, f.kind, before, &mut state, &start);
+    let Ok(state) = crate::equiv::run(&mut cx, env, f.kind, state, ops, before) else { return BTreeSet::new() };
+    let mut wanted = wanted;
+    wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
+    let stands = |id: &ComputationId| {
+        let c = pool.get(*id);
+        let held = cx.better(state.regs[c.dst.index()]);
+        c.value(&mut cx, env, f.kind, &state) == Some(held)
+    };
+    wanted.into_iter().filter(stands).collect()
 }
 
 /// Registers that are some way off from others.

@@ -8,21 +8,20 @@ use std::sync::Arc;
 
 use bpf_facts::Env;
 use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
-use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::helpers::{Arg, Helper, Len, Ret};
+use bpf_platform::effects::{Argument, Effects, Extent};
+use bpf_platform::helpers::Ret;
+use bpf_platform::maps::{self, Element};
+use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
+use crate::access::{Access, Exact, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey};
 use crate::term::{MemId, TermId};
 
-/// `bpf_map_lookup_elem` (`enum bpf_func_id`).
-const MAP_LOOKUP: i32 = 1;
-/// `enum bpf_map_type`.
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
-const PERCPU_HASH: u32 = 5;
-const PERCPU_ARRAY: u32 = 6;
-const LPM_TRIE: u32 = 11;
+/// Width of the numbers that name worlds, and versions of memory.
+pub const WORLD_BITS: u32 = 32;
+/// Versions of memory that writes through pointers of unknown origin make have numbers from here on.
+const WRITES: u32 = 1 << 31;
 
 /// Why a proof cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +52,17 @@ pub struct State {
     pub packet_version: TermId,
     /// Lookups whose answer still stands: nothing since then may have changed it.
     pub lookups: Vec<Lookup>,
+    /// The bytes of the latest access to shared memory, if there was one since the last event: nothing stands between
+    /// it and the next one.
+    pub recent: Option<Recent>,
+}
+
+/// What an access to shared memory has left known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recent {
+    region: u32,
+    base: TermId,
+    bytes: Vec<(i64, TermId)>,
 }
 
 /// A map lookup that was made on every path to here.
@@ -66,27 +76,6 @@ pub struct Lookup {
     pub id: u32,
     /// Elements of arrays never move and never vanish.
     pub array: bool,
-}
-
-/// One byte accessed in memory that is not the function's stack.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ByteAccess {
-    /// Condition under which it happens.
-    pub guard: TermId,
-    /// History at that moment.
-    pub world: TermId,
-    /// Region number.
-    pub region: u32,
-    /// Symbolic part of the address.
-    pub base: TermId,
-    /// Constant part.
-    pub off: i64,
-    /// The byte written, or `None` for a read.
-    pub written: Option<TermId>,
-    /// Number of the access within its side, in program order.
-    pub access: u32,
-    /// Part of an atomic that stands for a plain load and store.
-    pub atomic: bool,
 }
 
 /// Which program is being executed.
@@ -113,14 +102,24 @@ pub struct Sym<'c, 'e> {
     /// Current state.
     pub state: State,
     /// Accesses so far.
-    pub log: Vec<ByteAccess>,
+    pub log: Vec<Access>,
     /// Lowest constant frame offset accessed.
     pub stack_low: i64,
     /// Some frame access was not aligned to its width.
     pub misaligned: bool,
     /// Some frame access was outside the 512 bytes.
     pub out_of_frame: bool,
+    /// Only asks what would be found: an access that others could notice has no answer then.
+    pub asks_only: bool,
     accesses: u32,
+}
+
+/// Where an access goes.
+enum Place {
+    /// To this region, at a symbolic base plus a constant.
+    Known(Region, TermId, i64),
+    /// Somewhere the address does not tell; it stays as it is.
+    Unknown(Region, TermId, i64),
 }
 
 impl<'c, 'e> Sym<'c, 'e> {
@@ -138,6 +137,7 @@ impl<'c, 'e> Sym<'c, 'e> {
             stack_low: 0,
             misaligned: false,
             out_of_frame: false,
+            asks_only: false,
             accesses: 0,
         }
     }
@@ -156,30 +156,162 @@ impl<'c, 'e> Sym<'c, 'e> {
         self.state.mems[i] = Some(m);
     }
 
-    fn locate(&mut self, base: TermId, off: i16, align: u32) -> Result<(Region, TermId, i64), Stop> {
+    fn locate(&mut self, base: TermId, off: i16, align: u32) -> Result<Place, Stop> {
         let addr = self.cx.terms.add_const(base, i64::from(off));
+        let (sym, k) = self.cx.terms.split_address(addr);
         let region = match self.cx.region_of(addr) {
-            Some(Region::Map(_) | Region::PacketEnd) | None if self.cx.one_memory => {
-                if self.cx.frame_private && self.cx.holds_frame(addr) {
+            Some(Region::Map(_) | Region::PacketEnd) | None => {
+                let to_frame = if self.cx.concurrent { self.cx.frame_secret } else { self.cx.frame_private };
+                if to_frame && self.cx.holds_frame(addr) {
                     return Err(Stop::Unmodelled("an access that may or may not be to the stack".into()));
                 }
-                Region::Anything
+                match (self.cx.concurrent, self.cx.one_memory) {
+                    (true, _) => return Ok(Place::Unknown(Region::Unknown, sym, k)),
+                    (false, true) => Region::Anything,
+                    (false, false) => return Err(Stop::Provenance),
+                }
             }
+            // Fields of kernel objects are translated, too.
+            Some(Region::Kernel) if self.cx.concurrent => return Ok(Place::Unknown(Region::Kernel, sym, k)),
             Some(r) => r,
-            None => return Err(Stop::Provenance),
         };
         // Every region got its number before execution began: forgetting must reach them all.
         if !self.cx.is_registered(&region) {
             return Err(Stop::Unmodelled(format!("an access to {region:?}")));
         }
-        let (sym, k) = self.cx.terms.split_address(addr);
         if region == Region::Stack {
             self.check_frame(sym, k, align);
         }
-        Ok((region, sym, k))
+        Ok(Place::Known(region, sym, k))
+    }
+
+    /// Memories nobody else sees, but which a pointer of unknown origin may lead to.
+    fn private_memories(&mut self, kernel_object: bool) -> Vec<(u32, MemId)> {
+        let mut found = Vec::new();
+        for r in 0..self.cx.region_count() {
+            let hidden = match self.cx.region(r) {
+                Region::Stack => self.cx.frame_secret,
+                _ => kernel_object || self.cx.is_shared(r),
+            };
+            if !hidden {
+                found.push((r, memory_of(self.cx, &mut self.state, r)));
+            }
+        }
+        found
+    }
+
+    /// An access that must stay as it is. Gives the value read and the number of the old side's access.
+    fn exact_access(
+        &mut self,
+        (region, base, off): (&Region, TermId, i64),
+        size: Size,
+        written: Option<TermId>,
+    ) -> Result<(TermId, u32), Stop> {
+        let droppable = *region == Region::Kernel || size != Size::B;
+        let sees = self.private_memories(*region == Region::Kernel);
+        let exact = Some(Exact { size: size.bytes(), sees, droppable });
+        self.shared_access(region, base, off, &[written], exact)?;
+        let old = match (self.side, &self.log.last().and_then(|a| a.consumes)) {
+            (Side::New, Some(i)) => self.cx.old_accesses.as_ref().map(|o| o.entry(*i).clone()),
+            _ => self.log.last().cloned(),
+        };
+        let old = old.ok_or_else(|| Stop::Unmodelled("a lost access".into()))?;
+        Ok((old.value, old.access))
+    }
+
+    /// An access to shared memory while others write: of these bytes (or of one whole value), which are written or
+    /// read. Gives their values.
+    fn shared_access(
+        &mut self,
+        region: &Region,
+        base: TermId,
+        off: i64,
+        written: &[Option<TermId>],
+        exact: Option<Exact>,
+    ) -> Result<Vec<TermId>, Stop> {
+        if self.asks_only {
+            return Err(Stop::Unmodelled("a value that others may write".into()));
+        }
+        self.cx.touched_shared = true;
+        let r = self.cx.region_id(region);
+        self.accesses += 1;
+        let recent = self.state.recent.take().filter(|l| exact.is_none() && l.region == r && l.base == base);
+        let known = |off: i64| recent.as_ref().and_then(|l| l.bytes.iter().find(|(o, _)| *o == off)).map(|(_, t)| *t);
+        let mut entries: Vec<Access> = Vec::with_capacity(written.len());
+        for (i, w) in written.iter().enumerate() {
+            let at = off.wrapping_add(i as i64);
+            let value = match (w, self.side) {
+                (Some(w), _) => *w,
+                (None, Side::Old) => match known(at) {
+                    Some(t) => t,
+                    None => {
+                        self.cx.reads += 1;
+                        let bits = exact.as_ref().map_or(8, |e| e.size * 8);
+                        let meaning = if bits == 64 { Meaning::Unknown } else { Meaning::Scalar };
+                        let low = self.cx.var(VarKey::Read(self.cx.reads, 0), bits, meaning);
+                        // It may be a field of the context that is a packet pointer.
+                        if bits == 32 && *region == Region::Unknown {
+                            let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 32, Meaning::Scalar);
+                            self.cx.terms.concat(&[low, upper])
+                        } else {
+                            low
+                        }
+                    }
+                },
+                // Filled in below.
+                (None, Side::New) => base,
+            };
+            entries.push(Access {
+                guard: self.guard,
+                world: self.state.world,
+                region: r,
+                base,
+                off: at,
+                value,
+                write: w.is_some(),
+                access: self.accesses,
+                atomic: false,
+                exact: exact.clone(),
+                consumes: None,
+            });
+        }
+        if self.side == Side::New {
+            let mut olds = self.cx.old_accesses.take().unwrap_or_default();
+            let found = olds.consume(self.cx, &entries);
+            let found = found.ok_or_else(|| Stop::Unmodelled(missing(&entries, region)))?;
+            for (e, i) in entries.iter_mut().zip(found) {
+                (e.value, e.consumes) = (olds.entry(i).value, Some(i));
+            }
+            self.cx.old_accesses = Some(olds);
+        }
+        let values: Vec<TermId> = entries.iter().map(|e| e.value).collect();
+        if exact.is_none() {
+            let bytes = entries.iter().map(|e| (e.off, e.value)).collect();
+            self.state.recent = Some(Recent { region: r, base, bytes });
+        }
+        self.log.extend(entries);
+        Ok(values)
+    }
+
+    /// A write through a pointer of unknown origin, the old side's access of this number, may have been anywhere
+    /// that private memories are, and to the context.
+    fn forget_private(&mut self, number: u32) {
+        let version = self.cx.terms.constant(WORLD_BITS, u64::from(WRITES + number));
+        for (r, _) in self.private_memories(false) {
+            let m = self.cx.terms.mem_base(r, version);
+            self.set_memory(r, m);
+        }
+        self.state.ctx_version = version;
+    }
+
+    /// Whether accesses to a region are told one by one rather than by its contents.
+    fn is_told(&mut self, region: &Region) -> bool {
+        let r = self.cx.region_id(region);
+        self.cx.concurrent && self.cx.is_shared(r)
     }
 
     /// A pointer that is one of two, by a condition, as far as that is near the surface of its term.
+    /// A null on one side is never dereferenced in a program that was accepted.
     fn choice(&mut self, addr: TermId) -> Option<(TermId, TermId, TermId)> {
         match self.cx.terms.node(addr).clone() {
             crate::term::Node::Ite(c, x, y) if self.cx.holds_pointer(addr) => Some((c, x, y)),
@@ -215,16 +347,20 @@ impl<'c, 'e> Sym<'c, 'e> {
             return;
         }
         self.accesses += 1;
+        self.cx.touched_shared |= self.cx.is_shared(region);
         for (i, b) in bytes.iter().enumerate() {
-            self.log.push(ByteAccess {
+            self.log.push(Access {
                 guard: self.guard,
                 world: self.state.world,
                 region,
                 base,
                 off: off.wrapping_add(i as i64),
-                written: write.then_some(*b),
+                value: *b,
+                write,
                 access: self.accesses,
                 atomic: false,
+                exact: None,
+                consumes: None,
             });
         }
     }
@@ -244,7 +380,15 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     fn ctx_load(&mut self, off: i64, size: Size) -> Result<TermId, Stop> {
         let n = size.bytes();
-        let Some(field) = ctx_field(self.kind, off) else { return Ok(self.ctx_cell(off, n, Meaning::Unknown)) };
+        if access_matters(self.kind, off, n) {
+            if self.asks_only {
+                return Err(Stop::Unmodelled("a read of the context that changes the meaning of others".into()));
+            }
+            let args = vec![self.state.ctx_version];
+            let id = self.event(EventKind::CtxRead(off, n), args, vec![]);
+            return Ok(self.cx.var(VarKey::Written(id, 0, 0), n * 8, Meaning::Scalar));
+        }
+        let Some(field) = ctx_field(self.kind, off) else { return Ok(self.ctx_unknown(off, n)) };
         let inside = off.saturating_add(i64::from(n)) <= i64::from(field.offset + field.size);
         let whole = off == i64::from(field.offset) && n == field.size;
         let packet = |s: &mut Self, r: Region| {
@@ -262,8 +406,15 @@ impl<'c, 'e> Sym<'c, 'e> {
             }
             FieldKind::Scalar { .. } if whole => Ok(self.ctx_cell(off, n, Meaning::Scalar)),
             FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(Region::Kernel))),
-            _ => Ok(self.ctx_cell(off, n, Meaning::Unknown)),
+            _ => Ok(self.ctx_unknown(off, n)),
         }
+    }
+
+    /// A field of which nothing is known: four bytes of it may be a pointer of eight.
+    fn ctx_unknown(&mut self, off: i64, n: u32) -> TermId {
+        let v = self.state.ctx_version;
+        let bits = if n == 4 { 64 } else { n * 8 };
+        self.cx.var(VarKey::CtxField(off, n, v), bits, Meaning::Unknown)
     }
 
     fn ctx_cell(&mut self, off: i64, bytes: u32, meaning: Meaning) -> TermId {
@@ -281,14 +432,17 @@ impl<'c, 'e> Sym<'c, 'e> {
         let event = Event { before: self.state.world, what, args, mems };
         let id = self.cx.advance(event, self.guard, self.side == Side::New);
         self.state.world = self.cx.world(id);
+        self.state.recent = None;
         id
     }
 
-    /// All memories except the stack, as an observer sees them.
+    /// All memories except the stack, as an observer sees them. While others write, those of shared memory have no
+    /// contents: that what was done to them is the same shows in the accesses.
     fn outside(&mut self) -> Vec<(u32, MemId)> {
         let mut v = Vec::new();
         for r in 0..self.cx.region_count() {
-            if *self.cx.region(r) != Region::Stack {
+            let told = self.cx.concurrent && self.cx.is_shared(r);
+            if !told && *self.cx.region(r) != Region::Stack {
                 v.push((r, memory_of(self.cx, &mut self.state, r)));
             }
         }
@@ -344,44 +498,50 @@ impl<'c, 'e> Sym<'c, 'e> {
         Ok(())
     }
 
-    fn helper_call(&mut self, op: &Op, h: &'static Helper) -> Result<(), Stop> {
-        if h.calls_back {
-            return self.opaque_call(op, h.args.len());
+    fn helper_call(&mut self, op: &Op, e: &'static Effects) -> Result<(), Stop> {
+        if e.touches_everything {
+            return self.opaque_call(op, e.arguments.len());
         }
         let mut args: Vec<TermId> = Vec::new();
-        let mut mems = if h.pure_read { self.shared_memories() } else { self.outside() };
+        let mut mems = if e.no_effect { self.shared_memories() } else { self.outside() };
         // Addresses of the frame in what it reads are spilled there, or have leaked.
-        let mut whole_stack = h.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        let mut whole_stack = e.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        // The program called runs in the same frame: whoever knows its address can read what is left there.
+        whole_stack |= e.is_tail_call() && !self.cx.frame_secret;
         let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
-        let mut lose_stack = whole_stack && h.map_write;
-        for (i, a) in h.args.iter().enumerate() {
-            let value = self.state.regs[i + 1];
-            if *a == Arg::Vararg
-                && matches!(self.cx.terms.node(value), crate::term::Node::Var(v) if matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead)))
-            {
+        let mut lost = Lost::default();
+        for a in &e.arguments {
+            let value = self.state.regs[a.register.index()];
+            if a.is_optional() && self.is_dead(value) {
+                // It keeps its place among the arguments, whatever is in it.
+                args.push(self.cx.var(VarKey::Dead, 64, Meaning::Scalar));
                 continue;
             }
             args.push(value);
-            let Some(touch) = self.touched(a, h, value)? else { continue };
-            match touch {
-                Touch::Bytes { region, base, off, len, read, write } => {
-                    if region == Region::Stack && (read || (write && !h.overwrites)) {
+            match self.touched(a, e, value) {
+                None => {}
+                Some(Touch::Bytes { region, base, off, len, read, write }) => {
+                    if region == Region::Stack && (read || (write && !a.access.overwrites())) {
                         args.extend(self.read_bytes(&region, base, off, len));
                     }
                     if write {
-                        writes.push((i as u8 + 1, region, base, off, len));
+                        writes.push((a.register.index() as u8, region, base, off, len));
                     }
                 }
-                Touch::Anything { write } => {
-                    whole_stack |= self.cx.may_reach_stack(value);
-                    lose_stack |= write && self.cx.may_reach_stack(value);
+                Some(Touch::Anything { region, write }) => {
+                    let stack = self.cx.may_reach_stack(value);
+                    whole_stack |= stack;
+                    lost.stack |= write && stack;
+                    if write && region != Some(Region::Stack) {
+                        lost.add(region);
+                    }
                 }
             }
         }
         if whole_stack {
             mems = self.with_stack(mems);
         }
-        let lookup = self.lookup_of(h, &args);
+        let lookup = self.lookup_of(e, &args);
         if let Some(l) = &lookup
             && let Some(earlier) = self.earlier_lookup(l)
         {
@@ -391,31 +551,13 @@ impl<'c, 'e> Sym<'c, 'e> {
             return Ok(());
         }
         let id = self.event(EventKind::Call(op.insn, None), args, mems);
-        let map = h.args.iter().position(|a| *a == Arg::Map).map(|i| self.state.regs[i + 1]);
-        let quiet = h.pure_read || h.is_map_lookup();
+        let map = e.map_register().map(|r| self.state.regs[r.index()]);
         // Nothing is reordered across a call: what others may write is read again behind it, even if the helper
         // touches no map (contract, 4). A lookup alone neither looks at values nor tells the time.
-        if h.pure_read {
+        if e.no_effect {
             self.forget(|r| matches!(r, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_)));
-        }
-        if !quiet {
-            self.state.lookups.retain(|l| l.array);
-            let packet = h.writes_packet || h.moves_packet;
-            self.forget(|r| match r {
-                Region::Packet | Region::CtxBytes => packet,
-                Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => true,
-                Region::Kernel => true,
-                Region::Fresh => false,
-                Region::Anything => true,
-                Region::Stack => lose_stack,
-                Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
-            });
-            if h.args.contains(&Arg::Ctx) || h.moves_packet {
-                self.state.ctx_version = self.state.world;
-            }
-            if h.moves_packet {
-                self.state.packet_version = self.state.world;
-            }
+        } else if !e.is_map_lookup() {
+            self.forget_after(id, e, &lost);
         }
         for (arg, region, base, off, len) in writes {
             let bytes: Vec<TermId> =
@@ -423,12 +565,11 @@ impl<'c, 'e> Sym<'c, 'e> {
             self.write_bytes(&region, base, off, &bytes);
         }
         self.clobber(id);
-        let meaning = match h.ret {
+        let meaning = match e.result {
             Ret::Scalar | Ret::Void | Ret::NoReturnOnSuccess => Meaning::Scalar,
             Ret::MapValueOrNull => self.lookup_result(map),
             Ret::MemOrNull => Meaning::Pointer(Region::Fresh),
-            // A dynptr may slice a map value.
-            Ret::Ptr if h.id == DYNPTR_DATA => Meaning::Unknown,
+            Ret::Slice | Ret::Unknown => Meaning::Unknown,
             Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(Region::Kernel),
         };
         self.return_value(id, meaning);
@@ -445,19 +586,64 @@ impl<'c, 'e> Sym<'c, 'e> {
         Ok(())
     }
 
+    /// Forgets what event `id`, a call with these effects, may have changed besides the bytes it surely wrote.
+    fn forget_after(&mut self, id: u32, e: &Effects, lost: &Lost) {
+        self.state.lookups.retain(|l| l.array);
+        let context = e.changes_context || lost.context();
+        self.forget(|r| match r {
+            Region::Packet => e.writes_packet() || lost.region(r),
+            Region::CtxBytes => context || lost.region(r),
+            // What ends is somebody else's memory from now on.
+            Region::Fresh => e.writes_fresh || e.ends_fresh || lost.region(r),
+            Region::Stack => lost.stack,
+            Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
+            Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) | Region::Kernel => true,
+            Region::CallerFrame | Region::Anything | Region::Unknown => true,
+        });
+        if context {
+            self.state.ctx_version = self.state.world;
+        }
+        if e.moves_packet() {
+            self.state.packet_version = self.state.world;
+        }
+        if e.ends_fresh {
+            self.end_memory(id);
+        }
+    }
+
+    /// The memory behind r1 ends with event `id`: what points there must not be used any more, so it becomes a value of
+    /// which nothing is known. (An original that the kernel accepts does not look at it.)
+    fn end_memory(&mut self, id: u32) {
+        let ended = self.state.regs[1];
+        if self.cx.region_of(ended) != Some(Region::Fresh) {
+            return;
+        }
+        let (object, _) = self.cx.terms.split_address(ended);
+        for r in 0..10u8 {
+            let held = self.state.regs[usize::from(r)];
+            if self.cx.terms.split_address(held).0 == object {
+                self.state.regs[usize::from(r)] = self.cx.var(VarKey::Clobbered(id, r), 64, Meaning::Unknown);
+            }
+        }
+    }
+
+    /// Whether a register holds what nobody may look at: it was clobbered, or is dead.
+    fn is_dead(&self, value: TermId) -> bool {
+        let crate::term::Node::Var(v) = self.cx.terms.node(value) else { return false };
+        matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead))
+    }
+
     /// The lookup that a helper call with these arguments makes, if it is one by a key in the frame in a map
     /// that a lookup does not change.
-    fn lookup_of(&mut self, h: &Helper, args: &[TermId]) -> Option<Lookup> {
+    fn lookup_of(&mut self, e: &Effects, args: &[TermId]) -> Option<Lookup> {
         let (map, key) = match args {
-            [map, _, key @ ..] if h.id == MAP_LOOKUP && !key.is_empty() => (*map, key.to_vec()),
+            [map, _, key @ ..] if e.is_lookup_by_key() && !key.is_empty() => (*map, key.to_vec()),
             _ => return None,
         };
         let Some(Region::Map(name)) = self.cx.region_of(map) else { return None };
-        match self.map_type(&name)? {
-            ARRAY | PERCPU_ARRAY => Some(Lookup { map, key, id: 0, array: true }),
-            HASH | PERCPU_HASH | LPM_TRIE => Some(Lookup { map, key, id: 0, array: false }),
-            _ => None,
-        }
+        let map_type = self.map_type(&name)?;
+        let plain = maps::holds_bytes(map_type) && !maps::evicts(map_type);
+        plain.then(|| Lookup { map, key, id: 0, array: maps::is_array(map_type) })
     }
 
     /// An earlier lookup that surely gave what this one of the old side may give. Only where merging is
@@ -487,11 +673,10 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn lookup_result(&mut self, map: Option<TermId>) -> Meaning {
         match map.and_then(|m| self.cx.region_of(m)) {
             // An element of a map in map is a map, and maps of maps may share inner maps.
-            Some(Region::Map(name)) => match self.map_type(&name) {
-                Some(12 | 13) | None => Meaning::Unknown,
-                // Values of sock and xsk maps are kernel objects.
-                Some(15 | 17 | 18) => Meaning::Pointer(Region::Kernel),
-                Some(_) => Meaning::Pointer(Region::MapValue(name)),
+            Some(Region::Map(name)) => match self.map_type(&name).map(maps::element) {
+                Some(Element::Map | Element::Nothing) | None => Meaning::Unknown,
+                Some(Element::KernelObject) => Meaning::Pointer(Region::Kernel),
+                Some(Element::Value) => Meaning::Pointer(Region::MapValue(name)),
             },
             _ => Meaning::Unknown,
         }
@@ -507,63 +692,86 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     fn shared_memories(&mut self) -> Vec<(u32, MemId)> {
         let all = self.outside();
-        all.into_iter().filter(|(r, _)| self.cx.region(*r).shared()).collect()
+        all.into_iter().filter(|(r, _)| self.cx.is_shared(*r)).collect()
     }
 
     /// The memory a helper touches through one argument.
-    fn touched(&mut self, a: &Arg, h: &'static Helper, value: TermId) -> Result<Option<Touch>, Stop> {
-        let (len, read, write) = match *a {
-            Arg::Map | Arg::Ctx | Arg::Size | Arg::Scalar | Arg::Func => return Ok(None),
-            Arg::Opaque | Arg::CallbackCtx => return Ok(Some(Touch::Anything { write: true })),
-            Arg::Vararg => return Ok(Some(Touch::Anything { write: false })),
-            Arg::Key => (self.map_bytes(h, |m| m.key_size), true, false),
-            Arg::Value => (self.map_bytes(h, |m| m.value_size), true, false),
-            Arg::OutValue => (self.map_bytes(h, |m| m.value_size), true, true),
-            Arg::Mem { len, read, write } => (self.length(len), read, write),
-            Arg::Probe { len } => (self.length(len), true, false),
-        };
+    fn touched(&mut self, a: &Argument, e: &Effects, value: TermId) -> Option<Touch> {
         if self.cx.terms.as_const(value) == Some(0) {
-            return Ok(None);
+            return None;
         }
-        let region = self.cx.region_of(value);
-        match (region, len) {
-            (Some(Region::Map(_) | Region::PacketEnd), _) | (None, _) | (_, None) => {
-                Ok(Some(Touch::Anything { write }))
-            }
-            (Some(region), Some(len)) => {
-                if len > 4096 {
-                    return Ok(Some(Touch::Anything { write }));
-                }
+        let (read, write) = (a.access.reads, a.access.writes());
+        let len = match a.extent {
+            Extent::Nothing => return None,
+            // Known to the verifier by its type: no memory of the program.
+            Extent::Unknown if a.access.kernel_object && !self.cx.holds_frame(value) => return None,
+            Extent::Unknown if a.access.kernel_object => return Some(Touch::Anything { region: None, write: true }),
+            Extent::Unknown => None,
+            Extent::Key => self.map_bytes(e, |m| m.key_size),
+            Extent::Value => self.map_bytes(e, |m| m.value_size),
+            Extent::Bytes(n) => Some(n),
+            Extent::Register(r) => self.length(r),
+        };
+        match (self.cx.region_of(value), len) {
+            (None | Some(Region::Map(_) | Region::PacketEnd), _) => Some(Touch::Anything { region: None, write }),
+            // The context's fields are no memory of their own.
+            (Some(Region::Ctx), _) => Some(Touch::Anything { region: Some(Region::Ctx), write }),
+            (Some(region), Some(len)) if len <= LONGEST => {
                 let (base, off) = self.cx.terms.split_address(value);
-                Ok(Some(Touch::Bytes { region, base, off, len, read, write }))
+                Some(Touch::Bytes { region, base, off, len, read, write })
             }
+            (region, _) => Some(Touch::Anything { region, write }),
         }
     }
 
-    fn map_bytes(&mut self, h: &'static Helper, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
-        let i = h.args.iter().position(|a| *a == Arg::Map)?;
-        match self.cx.region_of(self.state.regs[i + 1]) {
+    fn map_bytes(&mut self, e: &Effects, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
+        let map = self.state.regs[e.map_register()?.index()];
+        match self.cx.region_of(map) {
             Some(Region::Map(name)) => self.map_info(&name).and_then(f),
             _ => None,
         }
     }
 
-    fn length(&self, len: Len) -> Option<u32> {
-        match len {
-            Len::Bytes(n) => Some(n),
-            Len::Arg(i) => self.cx.terms.as_const(self.state.regs[usize::from(i)]).and_then(|n| u32::try_from(n).ok()),
-        }
+    /// The length that a register holds, if it is a constant.
+    fn length(&self, r: Reg) -> Option<u32> {
+        self.cx.terms.as_const(self.state.regs[r.index()]).and_then(|n| u32::try_from(n).ok())
     }
 }
 
-/// `bpf_dynptr_data`.
-const DYNPTR_DATA: i32 = 203;
+/// Bytes that a helper touches one by one; of more, the whole region is taken.
+const LONGEST: u32 = 4096;
 
 enum Touch {
-    /// Exactly these bytes.
+    /// At most these bytes, which are written as a whole or in part.
     Bytes { region: Region, base: TermId, off: i64, len: u32, read: bool, write: bool },
-    /// Whatever the value leads to.
-    Anything { write: bool },
+    /// Whatever is in the region; `None`: in any of them.
+    Anything { region: Option<Region>, write: bool },
+}
+
+/// What a call may have written without our knowing how much or where.
+#[derive(Default)]
+struct Lost {
+    stack: bool,
+    regions: Vec<Region>,
+    all: bool,
+}
+
+impl Lost {
+    /// The whole of `region`; of all regions but the stack, if it is not known which.
+    fn add(&mut self, region: Option<Region>) {
+        match region {
+            Some(region) => self.regions.push(region),
+            None => self.all = true,
+        }
+    }
+
+    fn region(&self, r: &Region) -> bool {
+        self.all || self.regions.contains(r)
+    }
+
+    fn context(&self) -> bool {
+        self.region(&Region::Ctx)
+    }
 }
 
 /// A subprogram call's immediate is a distance, which layout changes; the symbol names the callee.
@@ -693,7 +901,10 @@ impl Machine for Sym<'_, '_> {
             let (v, w) = (self.zext(&v, n), self.zext(&w, n));
             return Ok(self.cx.terms.ite(c, v, w));
         }
-        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        let (region, sym, k) = match self.locate(*base, off, size.bytes())? {
+            Place::Known(region, sym, k) => (region, sym, k),
+            Place::Unknown(region, sym, k) => return Ok(self.exact_access((&region, sym, k), size, None)?.0),
+        };
         if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
             if self.cx.region_of(sym) != Some(Region::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
@@ -701,6 +912,10 @@ impl Machine for Sym<'_, '_> {
             return self.ctx_load(k, size);
         }
         let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        if self.is_told(&region) {
+            let bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
+            return Ok(self.cx.terms.concat(&bytes));
+        }
         let bytes = self.read_bytes(&region, sym, k, size.bytes());
         let r = self.cx.region_id(&region);
         self.record(r, sym, k, &bytes, false);
@@ -724,7 +939,17 @@ impl Machine for Sym<'_, '_> {
             self.state = crate::region::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
             return Ok(());
         }
-        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        let (region, sym, k) = match self.locate(*base, off, size.bytes())? {
+            Place::Known(region, sym, k) => (region, sym, k),
+            Place::Unknown(region, sym, k) => {
+                let v = self.cx.terms.extract(*v, 0, size.bits());
+                let (_, number) = self.exact_access((&region, sym, k), size, Some(v))?;
+                if region == Region::Unknown {
+                    self.forget_private(number);
+                }
+                return Ok(());
+            }
+        };
         if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
             if self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
@@ -735,6 +960,11 @@ impl Machine for Sym<'_, '_> {
         }
         let region = if region == Region::Ctx { Region::CtxBytes } else { region };
         let bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(*v, i * 8, 8)).collect();
+        if self.is_told(&region) {
+            let bytes: Vec<Option<TermId>> = bytes.into_iter().map(Some).collect();
+            self.shared_access(&region, sym, k, &bytes, None)?;
+            return Ok(());
+        }
         let r = self.cx.region_id(&region);
         self.record(r, sym, k, &bytes, true);
         self.write_bytes(&region, sym, k, &bytes);
@@ -750,28 +980,60 @@ impl Machine for Sym<'_, '_> {
         operand: &TermId,
         compare: Option<&TermId>,
     ) -> Result<TermId, Stop> {
-        let (region, sym, k) = self.locate(*base, off, size.bytes())?;
+        if self.asks_only {
+            return Err(Stop::Unmodelled("an atomic".into()));
+        }
+        let (region, sym, k, known_place) = match self.locate(*base, off, size.bytes())? {
+            Place::Known(region, sym, k) => (region, sym, k, true),
+            Place::Unknown(region, sym, k) => (region, sym, k, false),
+        };
         let r = self.cx.region_id(&region);
         let addr = self.cx.terms.address(sym, k);
         let insn = Insn::Atomic { op, size, base: Reg::R0, off: 0, src: Reg::R0 };
         let mut args = vec![addr, *operand];
         args.extend(compare);
-        let mems = self.shared_memories();
+        let mems = if known_place { self.shared_memories() } else { self.private_memories(region == Region::Kernel) };
         let event = Event { before: self.state.world, what: EventKind::Atomic(insn), args, mems };
-        let private = !region.shared();
+        let shared = self.cx.is_shared(r);
+        self.cx.touched_shared |= shared;
         let plain = op == (AtomicOp::Add { fetch: false });
         // The original's atomics are events. A new one that matches none may still stand for a plain
-        // load, add and store, which the access log then has to justify.
+        // load, add and store, which it then has to consume.
         let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
-        let alone = known.is_none() && self.side == Side::New && plain && !private;
+        let alone = known.is_none() && self.side == Side::New && plain && shared && known_place;
         if !alone {
             let id = match known {
                 Some(id) => id,
                 None => self.cx.advance(event, self.guard, false),
             };
             self.state.world = self.cx.world(id);
+            self.state.recent = None;
             // What others wrote until now: a cmpxchg may fail just behind a load of the same place.
-            self.forget(Region::shared);
+            if self.cx.concurrent && shared {
+                let bits = size.bits();
+                if !known_place && region == Region::Unknown {
+                    let world = self.state.world;
+                    for (r, _) in self.private_memories(false) {
+                        let m = self.cx.terms.mem_base(r, world);
+                        self.set_memory(r, m);
+                    }
+                    self.state.ctx_version = world;
+                }
+                return Ok(self.cx.var(VarKey::Written(id, 0, 0), bits, Meaning::Unknown));
+            }
+            if !self.cx.concurrent {
+                self.forget(Region::shared);
+            }
+        }
+        if alone && self.cx.concurrent {
+            let first = self.log.len();
+            let old_bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
+            let old = self.cx.terms.concat(&old_bytes);
+            let new = atomic_new(self, op, &old, operand, compare);
+            let new_bytes: Vec<_> = (0..size.bytes()).map(|i| Some(self.cx.terms.extract(new, i * 8, 8))).collect();
+            self.shared_access(&region, sym, k, &new_bytes, None)?;
+            self.log[first..].iter_mut().for_each(|a| a.atomic = true);
+            return Ok(old);
         }
         let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
         let old = self.cx.terms.concat(&old_bytes);
@@ -801,7 +1063,9 @@ impl Machine for Sym<'_, '_> {
         args.extend(released);
         self.event(EventKind::Fence(size.bytes(), released.is_some()), args, mems);
         // What others wrote until now.
-        self.forget(Region::shared);
+        if !self.cx.concurrent {
+            self.forget(Region::shared);
+        }
         Ok(())
     }
 
@@ -809,11 +1073,10 @@ impl Machine for Sym<'_, '_> {
         if self.cx.exhausted() {
             return Err(Stop::TooLarge);
         }
+        // No read of shared memory is merged across a call, even if that is an earlier one's repetition.
+        self.state.recent = None;
         match (op.insn, &op.link) {
-            (Insn::Call(Call::Helper(id)), None) => match Helper::get(id) {
-                Some(h) => self.helper_call(op, h),
-                None => self.opaque_call(op, 5),
-            },
+            (Insn::Call(Call::Helper(_)), None) => self.helper_call(op, Effects::of(&op.insn, false)),
             (Insn::Call(_), Some(Link { symbol: Symbol::Func { name }, .. })) => {
                 let n = (self.env.callee_args)(name).unwrap_or(5);
                 self.opaque_call(op, n)
@@ -854,7 +1117,8 @@ impl Machine for Sym<'_, '_> {
                 return Ok(self.cx.terms.add_const(base, *offset));
             }
             Symbol::Func { .. } => Meaning::Scalar,
-            Symbol::Extern { .. } => Meaning::Unknown,
+            // A kernel variable, a function or a kconfig value; never the context.
+            Symbol::Extern { .. } => Meaning::Pointer(Region::Kernel),
             Symbol::Core { .. } => Meaning::Scalar,
         };
         // The name decides, not the place in the map table, which two objects need not share.
@@ -866,7 +1130,9 @@ impl Machine for Sym<'_, '_> {
     }
 
     fn addr_space_cast(&mut self, v: &TermId, imm: u32) -> Result<TermId, Stop> {
-        Ok(self.cx.var(VarKey::Cast(imm, *v), 64, Meaning::Unknown))
+        // Arithmetic on arena pointers has 32 bits, and accesses may fault silently.
+        let _ = (v, imm);
+        Err(Stop::Unmodelled("an arena".into()))
     }
 
     fn core_op(&mut self, op: &Op) -> Result<(), Stop> {
@@ -889,6 +1155,9 @@ impl Machine for Sym<'_, '_> {
             }
             Insn::Load { dst, .. } => {
                 let region = inputs.first().and_then(|t| self.cx.region_of(*t));
+                if self.cx.concurrent && region.as_ref().is_none_or(Region::shared) {
+                    return self.core_read(symbol, shape, inputs, dst);
+                }
                 let mut key_mems = vec![];
                 match region {
                     Some(Region::Ctx) | None => {
@@ -916,6 +1185,18 @@ impl Machine for Sym<'_, '_> {
                 Ok(())
             }
         }
+    }
+}
+
+impl Sym<'_, '_> {
+    /// A CO-RE load from memory that others may write. Where it reads and how much the loader decides; so it stays as it is.
+    fn core_read(&mut self, symbol: Symbol, shape: Insn, inputs: Vec<TermId>, dst: Reg) -> Result<(), Stop> {
+        let place = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, Meaning::Unknown);
+        let sees = self.private_memories(false);
+        let exact = Some(Exact { size: 8, sees, droppable: true });
+        let value = self.shared_access(&Region::Unknown, place, 0, &[None], exact)?;
+        self.state.regs[dst.index()] = value[0];
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ fn graph(blocks: Vec<(&str, Terminator)>) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "f".into(), kind: ProgKind::Xdp, blocks, layout }
+    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, blocks, layout }
 }
 
 fn goto(to: u32) -> Terminator {

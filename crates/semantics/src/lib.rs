@@ -5,11 +5,10 @@
 //! ([`interp`]), over abstract values the static facts, over hash-consed terms the prover. The K2
 //! authors report (paper §7) that two definitions drift apart; here there is nothing to drift.
 //!
-//! What helpers do with their arguments is a table, [`helpers`].
+//! What helpers do with their arguments is a table, `bpf_platform::helpers`.
 
 mod domain;
 mod exec;
-pub mod helpers;
 pub mod interp;
 
 pub use domain::Domain;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bpf_driver::difftest::Random;
 use bpf_facts::MapInfo;
 use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_platform::maps;
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
 
 mod statements;
@@ -19,7 +20,7 @@ mod writer;
 /// Bytes of the packet that a program may touch.
 pub const RANGE: i16 = 96;
 /// The maps: name, `enum bpf_map_type`, bytes of key and value, room.
-pub const MAPS: [(&str, u32, u32, u32, u32); 2] = [("array", 2, 4, 64, 4), ("hash", 1, 4, 32, 6)];
+pub const MAPS: [(&str, u32, u32, u32, u32); 2] = [("array", maps::ARRAY, 4, 64, 4), ("hash", maps::HASH, 4, 32, 6)];
 
 /// A label within a function.
 type Label = usize;

@@ -82,7 +82,7 @@ fn r(n: u8) -> Reg {
 pub fn maps() -> Vec<MapInfo> {
     let map = |name: &str| MapInfo {
         name: name.into(),
-        map_type: Some(1),
+        map_type: Some(bpf_platform::maps::HASH),
         key_size: Some(4),
         value_size: Some(VALUE_SIZE as u32),
         max_entries: Some(16),

@@ -4,17 +4,9 @@
 //! large to read after every round, and maps that user space may not write (`.rodata`).
 
 use bpf_kernel::{Entry, LoadedObject, Map};
+use bpf_platform::maps;
 
 use super::traffic::Random;
-
-/// Hash, array, their per-CPU and LRU forms, and LPM trie (`enum bpf_map_type`).
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
-const PERCPU_HASH: u32 = 5;
-const PERCPU_ARRAY: u32 = 6;
-const LRU_HASH: u32 = 9;
-const LRU_PERCPU_HASH: u32 = 10;
-const LPM_TRIE: u32 = 11;
 
 /// Elements of an array that is read and written in every round.
 const LARGEST_ARRAY: u32 = 4096;
@@ -36,10 +28,6 @@ pub(super) struct MapPair {
 /// Contents for one map before a round.
 pub(super) type Filling = Vec<Entry>;
 
-fn is_array(kind: u32) -> bool {
-    matches!(kind, ARRAY | PERCPU_ARRAY)
-}
-
 /// The maps that both objects have and that can be compared, and the names of the others.
 pub(super) fn pairs(old: &LoadedObject, new: &LoadedObject) -> (Vec<MapPair>, Vec<String>) {
     let (mut found, mut left) = (Vec::new(), Vec::new());
@@ -50,9 +38,9 @@ pub(super) fn pairs(old: &LoadedObject, new: &LoadedObject) -> (Vec<MapPair>, Ve
             continue;
         };
         let (b, name, kind) = (others.swap_remove(at), a.name().to_owned(), a.kind());
-        let plain = matches!(kind, HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH | LPM_TRIE)
-            && (!matches!(kind, LRU_HASH | LRU_PERCPU_HASH) || a.max_entries() >= ROOMY)
-            && (!is_array(kind) || a.max_entries() <= LARGEST_ARRAY)
+        let plain = maps::holds_bytes(kind)
+            && (!maps::evicts(kind) || a.max_entries() >= ROOMY)
+            && (!maps::is_array(kind) || a.max_entries() <= LARGEST_ARRAY)
             && (a.kind(), a.key_size(), a.value_len(), a.max_entries())
                 == (b.kind(), b.key_size(), b.value_len(), b.max_entries());
         let initial = if plain { a.entries().ok() } else { None };
@@ -76,7 +64,7 @@ impl MapPair {
             return self.initial.clone();
         }
         let noise = r.one_in(2);
-        if is_array(self.kind) {
+        if maps::is_array(self.kind) {
             let keep = r.below(3);
             let change = |(k, v): &Entry| {
                 let v = if r.below(3) < keep { v.clone() } else { value(r, lengths.1, noise) };
@@ -96,7 +84,7 @@ impl MapPair {
     /// Gives both maps these contents and nothing else. What one refuses the other must refuse too.
     pub fn fill(&self, contents: &Filling) -> Result<(), String> {
         for side in &self.sides {
-            if !is_array(self.kind) {
+            if !maps::is_array(self.kind) {
                 for key in side.keys().unwrap_or_default() {
                     let _ = side.delete(&key);
                 }
@@ -170,7 +158,7 @@ fn key(r: &mut Random, kind: u32, len: usize, packets: &[Vec<u8>]) -> Vec<u8> {
             key
         }
     };
-    if kind == LPM_TRIE && len > 4 {
+    if kind == maps::LPM_TRIE && len > 4 {
         let bits = r.below(8 * (len as u64 - 4) + 1) as u32;
         key[..4].copy_from_slice(&bits.to_le_bytes());
     }

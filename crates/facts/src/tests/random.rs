@@ -220,7 +220,7 @@ fn random_function(rng: &mut Rng) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "random".into(), kind: ProgKind::Subprogram, blocks, layout }
+    Function { name: "random".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
 }
 
 fn facts_of(f: &Function) -> (Facts, Vec<Vec<State>>) {

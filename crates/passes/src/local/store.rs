@@ -163,8 +163,10 @@ fn copies(v: &View, low: &Part, high: &Part, size: Size, wide: impl Fn(Src) -> I
 /// alignment; packets and map values do not on the machines BPF programs run on.
 pub fn aligned(v: &View, i: usize, base: Reg, off: i16, size: Size) -> bool {
     match v.value(i, base).pointer_at() {
+        // Where in the caller's frame that is, is not known.
+        Some((Region::CallerFrame, ..)) => size == Size::B,
         Some((Region::Stack | Region::Ctx, _, at)) => (at + i64::from(off)) % i64::from(size.bytes()) == 0,
         Some(_) => true,
-        None => !matches!(v.value(i, base).region(), Some(Region::Stack | Region::Ctx) | None),
+        None => !matches!(v.value(i, base).region(), Some(Region::Stack | Region::CallerFrame | Region::Ctx) | None),
     }
 }

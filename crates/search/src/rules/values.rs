@@ -24,6 +24,7 @@ pub(super) fn value_text(v: &Value) -> String {
                 Region::MapPtr { map } => format!("map {map}"),
                 Region::Func => "function".to_owned(),
                 Region::Mem => "memory".to_owned(),
+                Region::CallerFrame => "caller's frame".to_owned(),
                 Region::Kernel => "kernel".to_owned(),
                 Region::Data { section } => format!("data {section}"),
             };
@@ -118,6 +119,7 @@ fn pointer(text: &str) -> Result<Kind, String> {
         "value of some map" => Region::AnyMapValue,
         "function" => Region::Func,
         "memory" => Region::Mem,
+        "caller's frame" => Region::CallerFrame,
         "kernel" => Region::Kernel,
         _ => {
             if let Some(n) = text.strip_prefix("value of map ") {

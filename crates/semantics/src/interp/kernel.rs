@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::maps::{Map, Update, errno};
 use super::packet::{Packet, csum_add, csum_fold_up, csum_partial, csum_replace_by_diff, csum_replace2, csum_replace4};
 use super::{Cpu, Fault, Host, Interp, MapSpec, Next};
-use crate::helpers::Helper;
+use bpf_platform::helpers::Helper;
 
 const CONTEXT: u64 = 0xffff_8880_0000_0000;
 const MAPS: u64 = 0xffff_8881_0000_0000;

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use bpf_platform::maps as kind;
+
 /// Errors as helpers return them.
 pub(super) mod errno {
     pub const ENOENT: i64 = -2;
@@ -19,17 +21,6 @@ pub(super) mod errno {
     pub const ERANGE: i64 = -34;
 }
 use errno::{E2BIG, EEXIST, EINVAL, ENOENT, ENOSPC, EOPNOTSUPP};
-
-/// `enum bpf_map_type`, the types with a model.
-mod kind {
-    pub const HASH: u32 = 1;
-    pub const ARRAY: u32 = 2;
-    pub const PERCPU_HASH: u32 = 5;
-    pub const PERCPU_ARRAY: u32 = 6;
-    pub const LRU_HASH: u32 = 9;
-    pub const LRU_PERCPU_HASH: u32 = 10;
-    pub const LPM_TRIE: u32 = 11;
-}
 
 /// A map's definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +84,7 @@ impl Map {
 
     /// Per-CPU hashes keep an element's memory when they are updated; the others take a new one.
     fn updates_in_place(&self) -> bool {
-        matches!(self.spec.map_type, kind::ARRAY | kind::PERCPU_ARRAY | kind::PERCPU_HASH | kind::LRU_PERCPU_HASH)
+        kind::is_array(self.spec.map_type) || kind::is_per_cpu(self.spec.map_type)
     }
 
     /// Whether the key is one of an array whose element has no memory yet.

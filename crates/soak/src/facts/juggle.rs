@@ -161,5 +161,5 @@ pub(super) fn function(r: &mut Random) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "juggler".into(), kind: ProgKind::Subprogram, blocks, layout }
+    Function { name: "juggler".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
 }

@@ -26,6 +26,12 @@ pub enum ProgKind {
 }
 
 impl ProgKind {
+    /// All of them.
+    pub const ALL: [ProgKind; 6] = {
+        use ProgKind::{Other, Skb, SockAddr, Subprogram, Tracing, Xdp};
+        [Xdp, Skb, SockAddr, Tracing, Subprogram, Other]
+    };
+
     /// The kind that libbpf derives from an ELF section name (libbpf `section_defs`).
     pub fn from_section(section: &str) -> ProgKind {
         let s = section.trim_start_matches('?');
@@ -61,9 +67,9 @@ impl ProgKind {
         }
     }
 
-    /// How many low bits of r0 the hook reads at `exit` (64 for subprograms). The kernel's test-run
-    /// and every hook of these types take an `int`/`u32`; where we are not sure we demand all 64.
-    pub fn return_bits(self) -> u32 {
+    /// How many low bits of r0 the hook reads at `exit`: the kernel's test-run and every hook of these types take an
+    /// `int`/`u32`. Others may see all 64: a program that is tail-called from a subprogram returns to that one's caller.
+    pub fn hook_bits(self) -> u32 {
         match self {
             ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing | ProgKind::SockAddr => 32,
             ProgKind::Subprogram | ProgKind::Other => 64,
@@ -109,6 +115,11 @@ const SKB_CB_END: u32 = 68;
 const SKB_DATA_META: u32 = 140;
 const SKB_FLOW_KEYS: u32 = 144;
 const SKB_SK: u32 = 168;
+/// Fields of `__sk_buff` with four bytes that have one or two in the kernel (`bpf_convert_ctx_access` in
+/// net/core/filter.c): pkt_type, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, tc_index, tc_classid,
+/// family, remote_port, local_port, gso_segs, gso_size, tstamp_type. A narrow load of their upper bytes gives the lower
+/// ones: `convert_ctx_accesses` in kernel/bpf/verifier.c shifts only where the load is narrower than the kernel's field.
+const SKB_SHORT: [u32; 14] = [4, 12, 16, 20, 24, 28, 44, 72, 88, 132, 136, 164, 176, 180];
 
 /// The field of `kind`'s context that holds byte `offset`; `None` if the context is not described here.
 pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
@@ -131,11 +142,12 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
             SKB_SK..176 => Some(CtxField { offset: SKB_SK, size: 8, kind: FieldKind::Pointer }),
             152..160 => Some(CtxField { offset: 152, size: 8, kind: FieldKind::Scalar { narrow: false } }),
             184..192 => Some(CtxField { offset: 184, size: 8, kind: FieldKind::Scalar { narrow: false } }),
-            0..192 => word(FieldKind::Scalar { narrow: true }),
+            0..192 => word(FieldKind::Scalar { narrow: !SKB_SHORT.contains(&(off & !3)) }),
             _ => None,
         },
         ProgKind::SockAddr => match off {
-            28..40 => word(FieldKind::Scalar { narrow: false }),
+            // user_port has 16 bits in the kernel: see SKB_SHORT.
+            24..40 => word(FieldKind::Scalar { narrow: false }),
             0..60 => word(FieldKind::Scalar { narrow: true }),
             64..72 => Some(CtxField { offset: 64, size: 8, kind: FieldKind::Pointer }),
             _ => None,
@@ -143,6 +155,16 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
         ProgKind::Tracing => Some(CtxField { offset: off, size: 1, kind: FieldKind::Memory }),
         ProgKind::Subprogram | ProgKind::Other => None,
     }
+}
+
+/// Whether an access of these bytes, by being there, changes what other accesses of the context mean.
+///
+/// A read of `__sk_buff::tstamp_type` tells the verifier that the program distinguishes the kinds of time stamps; without
+/// one, accesses to `tstamp` are translated differently (`tstamp_type_access` in `bpf_skb_is_valid_access`,
+/// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c).
+pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
+    const SKB_TSTAMP_TYPE: i64 = 180;
+    kind == ProgKind::Skb && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
 }
 
 /// Offset of the field that holds this packet pointer: the inverse of [`ctx_field`] for them.

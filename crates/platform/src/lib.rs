@@ -1,0 +1,16 @@
+//! What the kernel offers to a program, as data with its source.
+//!
+//! One idea: a fact about the kernel (what helper 26 does with its third argument, which bytes of `__sk_buff` are a
+//! packet pointer, which maps give a value's address) is a row of a table here, with the kernel file and function it
+//! was taken from, and stands nowhere else. The rest of the project asks by meaning, never by number.
+//!
+//! What has no row is unknown, and clients must assume that it touches everything it could reach.
+
+pub mod context;
+pub mod effects;
+pub mod helpers;
+pub mod maps;
+pub mod verifier;
+
+pub use context::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
+pub use effects::Effects;

@@ -1,0 +1,241 @@
+//! Map types: their numbers, and what is true of each.
+//!
+//! A map type is kept as the number that objects and the kernel use (`enum bpf_map_type` in
+//! `include/uapi/linux/bpf.h`), because a kernel may know types that this table does not; the predicates answer such
+//! a number with the weaker claim.
+
+use crate::helpers::Helper;
+
+/// `BPF_MAP_TYPE_HASH`.
+pub const HASH: u32 = 1;
+/// `BPF_MAP_TYPE_ARRAY`.
+pub const ARRAY: u32 = 2;
+/// `BPF_MAP_TYPE_PROG_ARRAY`: programs to tail-call.
+pub const PROG_ARRAY: u32 = 3;
+/// `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
+pub const PERF_EVENT_ARRAY: u32 = 4;
+/// `BPF_MAP_TYPE_PERCPU_HASH`.
+pub const PERCPU_HASH: u32 = 5;
+/// `BPF_MAP_TYPE_PERCPU_ARRAY`.
+pub const PERCPU_ARRAY: u32 = 6;
+/// `BPF_MAP_TYPE_STACK_TRACE`.
+pub const STACK_TRACE: u32 = 7;
+/// `BPF_MAP_TYPE_CGROUP_ARRAY`.
+pub const CGROUP_ARRAY: u32 = 8;
+/// `BPF_MAP_TYPE_LRU_HASH`: a lookup changes which element is evicted next.
+pub const LRU_HASH: u32 = 9;
+/// `BPF_MAP_TYPE_LRU_PERCPU_HASH`.
+pub const LRU_PERCPU_HASH: u32 = 10;
+/// `BPF_MAP_TYPE_LPM_TRIE`.
+pub const LPM_TRIE: u32 = 11;
+/// `BPF_MAP_TYPE_ARRAY_OF_MAPS`.
+pub const ARRAY_OF_MAPS: u32 = 12;
+/// `BPF_MAP_TYPE_HASH_OF_MAPS`.
+pub const HASH_OF_MAPS: u32 = 13;
+/// `BPF_MAP_TYPE_DEVMAP`.
+pub const DEVMAP: u32 = 14;
+/// `BPF_MAP_TYPE_SOCKMAP`.
+pub const SOCKMAP: u32 = 15;
+/// `BPF_MAP_TYPE_CPUMAP`.
+pub const CPUMAP: u32 = 16;
+/// `BPF_MAP_TYPE_XSKMAP`.
+pub const XSKMAP: u32 = 17;
+/// `BPF_MAP_TYPE_SOCKHASH`.
+pub const SOCKHASH: u32 = 18;
+/// `BPF_MAP_TYPE_CGROUP_STORAGE_DEPRECATED`.
+pub const CGROUP_STORAGE: u32 = 19;
+/// `BPF_MAP_TYPE_REUSEPORT_SOCKARRAY`.
+pub const REUSEPORT_SOCKARRAY: u32 = 20;
+/// `BPF_MAP_TYPE_PERCPU_CGROUP_STORAGE_DEPRECATED`.
+pub const PERCPU_CGROUP_STORAGE: u32 = 21;
+/// `BPF_MAP_TYPE_QUEUE`.
+pub const QUEUE: u32 = 22;
+/// `BPF_MAP_TYPE_STACK`.
+pub const STACK: u32 = 23;
+/// `BPF_MAP_TYPE_SK_STORAGE`.
+pub const SK_STORAGE: u32 = 24;
+/// `BPF_MAP_TYPE_DEVMAP_HASH`.
+pub const DEVMAP_HASH: u32 = 25;
+/// `BPF_MAP_TYPE_STRUCT_OPS`.
+pub const STRUCT_OPS: u32 = 26;
+/// `BPF_MAP_TYPE_RINGBUF`.
+pub const RINGBUF: u32 = 27;
+/// `BPF_MAP_TYPE_INODE_STORAGE`.
+pub const INODE_STORAGE: u32 = 28;
+/// `BPF_MAP_TYPE_TASK_STORAGE`.
+pub const TASK_STORAGE: u32 = 29;
+/// `BPF_MAP_TYPE_BLOOM_FILTER`.
+pub const BLOOM_FILTER: u32 = 30;
+/// `BPF_MAP_TYPE_USER_RINGBUF`.
+pub const USER_RINGBUF: u32 = 31;
+/// `BPF_MAP_TYPE_CGRP_STORAGE`.
+pub const CGRP_STORAGE: u32 = 32;
+/// `BPF_MAP_TYPE_ARENA`.
+pub const ARENA: u32 = 33;
+
+/// What a successful lookup gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Element {
+    /// The address of the value's bytes.
+    Value,
+    /// An inner map (`array_of_map_lookup_elem`, `htab_of_map_lookup_elem`).
+    Map,
+    /// A kernel object: a socket (`sock_map_lookup`, `xsk_map_lookup_elem`).
+    KernelObject,
+    /// Nothing: the map has no lookup for programs (`prog_array_map_ops`: `fd_array_map_lookup_elem`).
+    Nothing,
+}
+
+/// What a lookup in a map of this type gives, in a program (`check_helper_call` in `kernel/bpf/verifier.c`, and the
+/// `map_lookup_elem` of the map's `bpf_map_ops`).
+pub fn element(map_type: u32) -> Element {
+    match map_type {
+        PROG_ARRAY => Element::Nothing,
+        ARRAY_OF_MAPS | HASH_OF_MAPS => Element::Map,
+        SOCKMAP | SOCKHASH | XSKMAP => Element::KernelObject,
+        _ => Element::Value,
+    }
+}
+
+/// A found element is a socket with a reference to give back (`check_helper_call`: `may_be_acquire_function`,
+/// `is_acquire_function` in `kernel/bpf/verifier.c`).
+pub fn lookup_acquires(map_type: u32) -> bool {
+    matches!(map_type, SOCKMAP | SOCKHASH)
+}
+
+/// Elements are numbered, always there, and never move (`kernel/bpf/arraymap.c`).
+pub fn is_array(map_type: u32) -> bool {
+    matches!(map_type, ARRAY | PERCPU_ARRAY)
+}
+
+/// Each CPU has values of its own.
+pub fn is_per_cpu(map_type: u32) -> bool {
+    matches!(map_type, PERCPU_HASH | PERCPU_ARRAY | LRU_PERCPU_HASH | PERCPU_CGROUP_STORAGE)
+}
+
+/// Full maps drop elements to make room for others (`kernel/bpf/bpf_lru_list.c`); lookups decide which.
+pub fn evicts(map_type: u32) -> bool {
+    matches!(map_type, LRU_HASH | LRU_PERCPU_HASH)
+}
+
+/// Keys and values are plain bytes that programs and user space put there and get back.
+pub fn holds_bytes(map_type: u32) -> bool {
+    matches!(map_type, HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH | LPM_TRIE)
+}
+
+/// `map_peek_elem` *reads* its value argument (`bloom_map_peek_elem` in `kernel/bpf/bloom_filter.c`).
+pub fn peek_reads_value(map_type: u32) -> bool {
+    map_type == BLOOM_FILTER
+}
+
+/// Values belong to a kernel object: socket, inode, task or cgroup (`kernel/bpf/bpf_local_storage.c`).
+pub fn is_local_storage(map_type: u32) -> bool {
+    matches!(map_type, SK_STORAGE | INODE_STORAGE | TASK_STORAGE | CGRP_STORAGE)
+}
+
+/// Maps that only certain helpers take, and these helpers.
+const MAP_TAKES: [(&[u32], &[&str]); 18] = [
+    (&[PROG_ARRAY], &["tail_call"]),
+    (
+        &[PERF_EVENT_ARRAY],
+        &["perf_event_read", "perf_event_output", "perf_event_read_value", "skb_output", "xdp_output"],
+    ),
+    (&[RINGBUF], &["ringbuf_output", "ringbuf_reserve", "ringbuf_query", "ringbuf_reserve_dynptr"]),
+    (&[USER_RINGBUF], &["user_ringbuf_drain"]),
+    (&[STACK_TRACE], &["get_stackid"]),
+    (&[CGROUP_ARRAY], &["skb_under_cgroup", "current_task_under_cgroup"]),
+    (&[CGROUP_STORAGE, PERCPU_CGROUP_STORAGE], &["get_local_storage"]),
+    (&[DEVMAP, DEVMAP_HASH], &["redirect_map", "map_lookup_elem"]),
+    (&[CPUMAP], &["redirect_map"]),
+    (&[XSKMAP], &["redirect_map", "map_lookup_elem"]),
+    (&[ARRAY_OF_MAPS, HASH_OF_MAPS], &["map_lookup_elem"]),
+    (
+        &[SOCKMAP],
+        &[
+            "map_lookup_elem",
+            "map_update_elem",
+            "map_delete_elem",
+            "sk_redirect_map",
+            "sock_map_update",
+            "msg_redirect_map",
+            "sk_select_reuseport",
+        ],
+    ),
+    (
+        &[SOCKHASH],
+        &[
+            "map_lookup_elem",
+            "map_update_elem",
+            "map_delete_elem",
+            "sock_hash_update",
+            "msg_redirect_hash",
+            "sk_redirect_hash",
+            "sk_select_reuseport",
+        ],
+    ),
+    (&[REUSEPORT_SOCKARRAY], &["sk_select_reuseport"]),
+    (&[QUEUE, STACK], &["map_push_elem", "map_pop_elem", "map_peek_elem"]),
+    (&[BLOOM_FILTER], &["map_push_elem", "map_peek_elem"]),
+    (&[SK_STORAGE], LOCAL_STORAGE_HELPERS),
+    (&[INODE_STORAGE, TASK_STORAGE, CGRP_STORAGE], LOCAL_STORAGE_HELPERS),
+];
+
+const LOCAL_STORAGE_HELPERS: &[&str] = &[
+    "sk_storage_get",
+    "sk_storage_delete",
+    "inode_storage_get",
+    "inode_storage_delete",
+    "task_storage_get",
+    "task_storage_delete",
+    "cgrp_storage_get",
+    "cgrp_storage_delete",
+];
+
+/// Helpers that only take certain maps, and these maps.
+const HELPER_TAKES: [(&[&str], &[u32]); 14] = [
+    (&["tail_call"], &[PROG_ARRAY]),
+    (
+        &["perf_event_read", "perf_event_output", "perf_event_read_value", "skb_output", "xdp_output"],
+        &[PERF_EVENT_ARRAY],
+    ),
+    (&["ringbuf_output", "ringbuf_reserve", "ringbuf_query", "ringbuf_reserve_dynptr"], &[RINGBUF]),
+    (&["get_stackid"], &[STACK_TRACE]),
+    (&["skb_under_cgroup", "current_task_under_cgroup"], &[CGROUP_ARRAY]),
+    (&["redirect_map"], &[DEVMAP, DEVMAP_HASH, CPUMAP, XSKMAP]),
+    (&["sk_redirect_map", "sock_map_update", "msg_redirect_map"], &[SOCKMAP]),
+    (&["sock_hash_update", "msg_redirect_hash", "sk_redirect_hash"], &[SOCKHASH]),
+    (&["get_local_storage"], &[CGROUP_STORAGE, PERCPU_CGROUP_STORAGE]),
+    (&["sk_select_reuseport"], &[SOCKMAP, SOCKHASH, REUSEPORT_SOCKARRAY]),
+    (&["map_pop_elem"], &[QUEUE, STACK]),
+    (&["map_push_elem", "map_peek_elem"], &[QUEUE, STACK, BLOOM_FILTER]),
+    (&["sk_storage_get", "sk_storage_delete"], &[SK_STORAGE]),
+    (&["map_lookup_percpu_elem"], &[PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH]),
+];
+
+/// Whether the kernel takes a map of this type as the map argument of this helper
+/// (`check_map_func_compatibility` in `kernel/bpf/verifier.c`).
+pub fn goes_with(map_type: u32, helper: &Helper) -> bool {
+    let only = MAP_TAKES.iter().all(|(maps, names)| !maps.contains(&map_type) || names.contains(&helper.name));
+    only && HELPER_TAKES.iter().all(|(names, maps)| !names.contains(&helper.name) || maps.contains(&map_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_helper_named_here_exists() {
+        let names = MAP_TAKES.iter().flat_map(|r| r.1).chain(HELPER_TAKES.iter().flat_map(|r| r.0));
+        for name in names {
+            assert!(Helper::named(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_prog_array_goes_with_tail_calls_only() {
+        let fits = |map, name| goes_with(map, Helper::named(name).unwrap());
+        assert!(fits(PROG_ARRAY, "tail_call") && !fits(HASH, "tail_call"));
+        assert!(!fits(PROG_ARRAY, "map_lookup_elem") && fits(HASH, "map_lookup_elem"));
+        assert!(fits(TASK_STORAGE, "task_storage_get") && !fits(TASK_STORAGE, "map_update_elem"));
+    }
+}
