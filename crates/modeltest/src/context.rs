@@ -13,7 +13,7 @@ use bpf_kernel::{Map, RawProgram};
 use bpf_platform::{CtxField, FieldKind, access_matters, ctx_field};
 
 use crate::fields::{self, Field, LONGEST};
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{KINDS, Kind, LOADED};
 
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +63,12 @@ pub fn all(extent: Extent) -> FieldReport {
     let mut report = FieldReport::default();
     for kind in KINDS.iter().filter(|k| extent == Extent::Everything || SLICE.contains(&k.name)) {
         match Subject::new(kind).and_then(|s| s.examine(extent, &mut report.contradictions)) {
+            Ok(found) => drop(report.kinds.insert(kind.name, found)),
+            Err(why) => drop(report.broken.insert(kind.name, why)),
+        }
+    }
+    for kind in LOADED.iter().filter(|_| extent == Extent::Everything) {
+        match Subject::new(kind).and_then(|s| s.examine_loaded(&mut report.contradictions)) {
             Ok(found) => drop(report.kinds.insert(kind.name, found)),
             Err(why) => drop(report.broken.insert(kind.name, why)),
         }
@@ -133,6 +139,26 @@ impl Subject {
         for staged in [false, true].into_iter().filter(|_| extent == Extent::Everything) {
             self.presence(staged, contradictions, &mut found)?;
         }
+        Ok(found)
+    }
+
+    /// What can be said of a program type that cannot be run.
+    fn examine_loaded(&self, contradictions: &mut BTreeSet<String>) -> Result<KindReport, String> {
+        let mut found = KindReport { loads: self.loads.len(), stores: self.stores.len(), ..KindReport::default() };
+        for f in &self.loads {
+            let Some(row) = ctx_field(self.kind.model, i64::from(f.offset)) else {
+                found.unknown.insert(*f);
+                continue;
+            };
+            let pointer = !matches!(row.kind, FieldKind::Scalar { .. } | FieldKind::Memory);
+            if f.offset + f.width > row.offset + row.size && !f.pointer && !pointer {
+                // Two neighbours at once (`bpf_ctx_wide_access_ok`): the row is about one of them.
+                found.unknown.insert(*f);
+            } else if pointer != f.pointer {
+                contradictions.insert(format!("{}: {f:?} is allowed, the table says {row:?}", self.kind.name));
+            }
+        }
+        self.translations(contradictions, &mut found)?;
         Ok(found)
     }
 
