@@ -76,11 +76,15 @@ pub struct Program {
     statements: usize,
 }
 
-/// Maps by the name under which statements use them.
+/// Maps by the name under which statements use them. `m_hash` has `BPF_F_ZERO_SEED`: the order in which a callback sees
+/// elements would else be another in each object.
 const MAPS: [(&str, &str); 13] = [
     ("m_out", "__uint(type, 2); __type(key, u32); __type(value, u64); __uint(max_entries, 4);"),
     ("m_array", "__uint(type, 2); __type(key, u32); __type(value, struct V); __uint(max_entries, 4);"),
-    ("m_hash", "__uint(type, 1); __type(key, u32); __type(value, struct V); __uint(max_entries, 8);"),
+    (
+        "m_hash",
+        "__uint(type, 1); __type(key, u32); __type(value, struct V); __uint(max_entries, 8); __uint(map_flags, 64);",
+    ),
     ("m_lru", "__uint(type, 9); __type(key, u32); __type(value, u64); __uint(max_entries, 64);"),
     ("m_percpu", "__uint(type, 6); __type(key, u32); __type(value, struct V); __uint(max_entries, 4);"),
     ("m_queue", "__uint(type, 22); __type(value, u64); __uint(max_entries, 16);"),
