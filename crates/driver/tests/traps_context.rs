@@ -4,6 +4,7 @@
 //! lower half (see `SKB_SHORT` in `bpf-platform`; `bpf-modeltest` shows it in the running kernel). So such a load is
 //! neither zero nor part of the whole field.
 
+#[allow(dead_code)] // The other traps use the rest.
 mod common;
 
 use common::{Trap, none_proven, trap};
