@@ -17,6 +17,7 @@ Examples:
   bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
+  bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
 
 Exit codes:
@@ -32,8 +33,13 @@ Nothing is ever written in parts: an output file is either complete or not touch
 
 const OPT_HELP: &str = "\
 Every change is proven equal before it is applied, and the result is loaded into the running kernel
-(not attached) as the last check; what the kernel rejects is taken back. Without the right to load
-programs that check is skipped, with a warning.
+(not attached) as the last check; what the kernel rejects is taken back. Then original and result are
+run in it on some hundreds of inputs, in a network namespace of their own, if the kernel can run such
+programs on demand and all that they may call is harmless (`--no-run-check` leaves that out; it takes at
+most a tenth of the time limit). A difference means that a proof was wrong: the change to blame is taken
+back, a warning says so, and the JSON report has what a bug report needs; the exit code stays 0, because
+what was written is without it. Without the right to load programs both checks are skipped, with a
+warning.
 
 Examples:
   bpf-opt opt prog.o -o prog.opt.o
@@ -61,6 +67,9 @@ same stores where anyone may look, the same return value, and no access the firs
 them all that loader and kernel see: contents of sections with their relocations followed, symbols, and the
 BTF types of maps, variables, externals, functions and CO-RE records. What differs without effect, such as
 order and numbers of types, source lines and DWARF, is listed as ignored.
+
+Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
+this kernel: a difference that a run shows is told at once. What no run shows is for the proofs to decide.
 
 Examples:
   bpf-opt verify prog.o prog.opt.o
@@ -122,10 +131,12 @@ something that the interpreter has no model of.";
 
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
-socket filters, cgroup/skb, lwt, flow dissectors, raw tracepoints. Packets are made up, of all protocols and
+socket filters, cgroup/skb, lwt, flow dissectors, netfilter, raw tracepoints, syscall programs; provided that all the
+helpers and kernel functions it may call are known to leave nothing behind (`--allow-effects` runs the others, too). All
+this happens in a network namespace of its own, and no map is pinned. Packets are made up, of all protocols and
 broken ones too, or come from a capture. Every 100 packets the maps of both are filled alike; return value,
 packet and context are compared after every packet, all maps after every 100. What differs from run to run
-of the first object already (time, random numbers) is not a difference.
+of the first object already (time, random numbers, stack bytes nobody wrote) is not a difference.
 
 Examples:
   sudo bpf-opt difftest prog.o prog.opt.o
@@ -137,6 +148,26 @@ No difference is no proof: `bpf-opt verify` proves.
 
 Exit codes: 0 no difference seen; 1 a difference (with the packet that shows it); 2 bad input or usage, or an
 object that does not load; 3 no right to load programs here, or nothing that could be run.";
+
+const REDUCE_HELP: &str = "\
+Leaves out of an object what a command can do without. The command is run by `sh -c` with `{}` replaced by the
+path of a candidate (at the end, if there is no `{}`); a candidate is kept if the command exits with 0. So the
+command says yes to what is interesting: `grep` for the message, or the tool with `!` before it. What it prints
+is not shown. A candidate can always be read as an object; whether the kernel takes it is for the command to say.
+
+Functions become `exit` alone, branches lose a side, blocks end early, instructions go or become `r = 0`,
+as long as anything of this is possible. Maps, data and the symbols of functions stay. The same command gives
+the same result, if it always says the same.
+
+Examples:
+  bpf-opt reduce bug.o -o small.o --test 'bpf-opt verify {} {} 2>&1 | grep -q panicked'
+  bpf-opt reduce prog.o -o small.o --test 'bpf-opt load {} --log | grep -q \"invalid mem access\"'
+  bpf-opt reduce prog.o -o small.o --test './still-differs.sh {}' --time-limit 3600
+
+Ctrl-C writes the smallest object so far; a second Ctrl-C gives up at once.
+
+Exit codes: 0 written; 2 bad input or usage, or the command does not succeed on IN.o itself: nothing written;
+130 interrupted, smallest so far written.";
 
 const RULES_HELP: &str = "\
 What a search has found for a window of code, or that it found nothing, is kept from run to run. A rule
@@ -187,6 +218,9 @@ pub enum Command {
     /// Run two objects in this kernel on the same packets and compare what they do
     #[command(after_help = DIFFTEST_HELP)]
     Difftest(DifftestArgs),
+    /// Make an object smaller while a command still succeeds on it
+    #[command(after_help = REDUCE_HELP)]
+    Reduce(ReduceArgs),
     /// What searches have learnt: list, prove again, share
     #[command(after_help = RULES_HELP)]
     Rules(RulesArgs),
@@ -238,9 +272,12 @@ pub struct OptArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
-    /// Do not ask the running kernel's verifier
+    /// Do not ask the running kernel's verifier, nor run anything in it
     #[arg(long)]
     pub no_kernel: bool,
+    /// Do not run original and result in this kernel to compare them
+    #[arg(long)]
+    pub no_run_check: bool,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE")]
     pub program_type: Option<String>,
@@ -279,6 +316,15 @@ pub struct VerifyArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
+    /// Prove only: do not run the programs on some inputs first
+    #[arg(long)]
+    pub no_run_check: bool,
+    /// Run nothing in this kernel (the interpreter needs none)
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
     pub dump_queries: Option<PathBuf>,
@@ -382,12 +428,39 @@ pub struct DifftestArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE")]
     pub program_type: Option<String>,
+    /// Run programs, too, that call what is not known to be harmless in a test run. They act on this machine, though
+    /// not on its network
+    #[arg(long)]
+    pub allow_effects: bool,
     /// Write the results as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Take the packets from this pcap or pcapng file, over and over
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// Of `reduce`.
+#[derive(Debug, Args)]
+pub struct ReduceArgs {
+    /// The object to make smaller
+    #[arg(value_name = "IN.o")]
+    pub input: PathBuf,
+    /// Where to write the result; may be the input itself
+    #[arg(short, long, value_name = "OUT.o")]
+    pub output: PathBuf,
+    /// The command that exits with 0 on what is interesting; `{}` stands for the object
+    #[arg(long, value_name = "CMD")]
+    pub test: String,
+    /// Time in all; the smallest object so far is then written
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Time for the command on one candidate; later it is ended and counts as failed
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub test_limit: Duration,
+    /// Print nothing but warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Of `rules`.
@@ -479,6 +552,7 @@ impl OptArgs {
             passes: self.passes.clone(),
             programs: self.program.clone(),
             kernel: !self.no_kernel,
+            run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
@@ -500,7 +574,9 @@ impl VerifyArgs {
             time_limit: self.time_limit,
             jobs: cpus(),
             programs: self.program.clone(),
-            kernel: false,
+            kernel: !self.no_kernel,
+            run_check: !self.no_run_check,
+            program_type: self.program_type.clone(),
             ..Options::default()
         }
     }

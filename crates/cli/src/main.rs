@@ -21,6 +21,7 @@ mod load;
 mod opt;
 mod packets;
 mod progress;
+mod reduce;
 mod rules;
 mod run;
 mod verify;
@@ -58,6 +59,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Load(args) => load::run(args),
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
+        Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
     };
     outcome.unwrap_or_else(|failure| {

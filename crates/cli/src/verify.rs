@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{DriverError, FunctionVerdict, Options, VerifyReport};
+use bpf_driver::{DriverError, FunctionVerdict, Options, RunsFirst, VerifyReport};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -24,6 +24,7 @@ struct Document<'a> {
     differences: &'a [String],
     unknowns: &'a [String],
     notes: &'a [String],
+    runs: &'a RunsFirst,
     seconds: f64,
 }
 
@@ -57,6 +58,7 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
             differences: &report.differences,
             unknowns: &report.unknowns,
             notes: &report.notes,
+            runs: &report.runs,
             seconds: report.seconds,
         };
         files::write_json(json, &document)?;

@@ -29,7 +29,7 @@ fn json(path: &Path) -> serde_json::Value {
 fn help_shows_examples_and_exit_codes() {
     let top = bpf_opt(["--help"]).expect(0);
     assert!(top.out.contains("Examples:") && top.out.contains("Exit codes:"), "{}", top.out);
-    for command in ["opt", "verify", "dis", "load", "run"] {
+    for command in ["opt", "verify", "dis", "load", "run", "reduce"] {
         let help = bpf_opt([command, "--help"]).expect(0);
         assert!(help.out.contains(&format!("bpf-opt {command} ")) && help.out.contains("Exit codes:"), "{}", help.out);
     }

@@ -4,21 +4,27 @@
 //! do when the kernel says no.
 
 mod arguments;
+mod blame;
 mod candidate;
 pub mod difftest;
 mod gate;
+pub mod interpret;
 mod opinion;
 mod optimize;
 mod places;
 mod pool;
 mod queries;
+mod reduce;
 mod rename;
 mod replay;
 mod report;
+mod runcheck;
+mod runs_first;
 mod synthesis;
 mod unit;
 mod variants;
 mod verify;
+mod written;
 
 pub use opinion::Refutation;
 pub use queries::QueryFolder;
@@ -28,6 +34,9 @@ pub use report::{
 };
 
 pub use pool::on_deep_stack;
+pub use reduce::{Reduced, reduce};
+pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
+pub use runs_first::RunsFirst;
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};

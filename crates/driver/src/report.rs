@@ -50,6 +50,8 @@ pub struct Options {
     pub programs: Vec<String>,
     /// Ask the running kernel's verifier.
     pub kernel: bool,
+    /// Run original and result in the kernel, where that can do no harm.
+    pub run_check: bool,
     /// Program type for the kernel where the section name does not tell (bpftool's names).
     pub program_type: Option<String>,
     /// Forbid merging accesses to shared memory and load-add-store to atomics.
@@ -75,6 +77,7 @@ impl Default for Options {
             passes: PassSelection::All,
             programs: Vec::new(),
             kernel: true,
+            run_check: true,
             program_type: None,
             strict_shared_memory: false,
             keep_debug: false,
@@ -150,6 +153,8 @@ pub struct Report {
     pub dropped: usize,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
+    /// How running original and result in this kernel went.
+    pub run_check: Option<crate::runcheck::RunCheck>,
     /// What the search did, if it ran.
     pub search: Option<crate::synthesis::SearchReport>,
     /// Wall-clock seconds in all.
@@ -157,6 +162,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds a warning, unless it is there already.
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
     /// Slots of all functions before and after.
     pub fn slots(&self) -> (usize, usize) {
         self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
@@ -192,6 +204,8 @@ pub struct VerifyReport {
     pub unknowns: Vec<String>,
     /// What differs and was ignored, because no loader sees it.
     pub notes: Vec<String>,
+    /// What running both gave, before anything was proven.
+    pub runs: crate::runs_first::RunsFirst,
     /// Wall-clock seconds.
     pub seconds: f64,
 }

@@ -6,26 +6,35 @@
 //! and different only if they are under all.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf_object::compare::{Comparison, Finding, Matching};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
-use crate::optimize::check_programs;
+use crate::optimize::{check_programs, is_program};
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
+use crate::runs_first::{self, RunsFirst};
 use crate::unit::Unit;
+
+/// Time for each function when it is clear already that the objects differ.
+const AFTER_A_DIFFERENCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
     let started = Instant::now();
+    let bytes = [a, b];
     let (a, b) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
     check_programs(&a.object, options)?;
+    let runs = runs_first::try_runs(bytes[0], bytes[1], &a, &b, options);
+    // Once a run has shown a difference, the rest is told only as far as that is quick.
+    let hurried = Options { time_limit: options.time_limit.min(AFTER_A_DIFFERENCE), ..options.clone() };
+    let options = if runs.different.is_empty() { options } else { &hurried };
     let mut comparison = Comparison::of(&a.object, &b.object);
     let matchings = comparison.matchings();
-    let mut verdicts = Verdicts { a: &a, b: &b, options, known: HashMap::new() };
+    let mut verdicts = Verdicts { a: &a, b: &b, options, runs: &runs, known: HashMap::new() };
     let mut best: Option<VerifyReport> = None;
     let mut all_different = matchings.complete;
     for matching in &matchings.list {
@@ -47,6 +56,7 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     if report.is_different() && !all_different {
         report.doubt(matchings.list.len());
     }
+    report.runs = runs;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -79,11 +89,18 @@ struct Verdicts<'a> {
     a: &'a Unit,
     b: &'a Unit,
     options: &'a Options,
+    /// What running both has shown.
+    runs: &'a RunsFirst,
     known: HashMap<Question, FunctionVerdict>,
 }
 
 impl Verdicts<'_> {
     fn of(&mut self, i: FuncId, j: FuncId, m: &Matching, comparison: &Comparison) -> FunctionVerdict {
+        let name = &self.a.object.functions()[i.0].name;
+        let shown = self.runs.different.iter().find(|(program, _)| program == name && is_program(&self.a.object, i.0));
+        if let Some((_, lines)) = shown {
+            return FunctionVerdict::Different { explanation: lines.clone() };
+        }
         let partner = |kind: &RefKind| match kind {
             RefKind::Call { target } | RefKind::FuncAddr { target } => Some(m.function_back(*target)),
             _ => None,

@@ -516,6 +516,35 @@ fn a_second_declaration_that_libbpf_would_take_for_an_external_is_seen() {
     }
 }
 
+#[test]
+fn relocations_of_a_wrong_kind_on_code_are_not_equal() {
+    for kind in [2, 3, 4, 10, 0x101] {
+        not_equal(DECLARATIONS, |elf| {
+            let at = elf.relocs(".relxdp")[0].offset;
+            elf.change_reloc(".relxdp", at, |r| r.kind = kind);
+        });
+    }
+}
+
+#[test]
+fn what_an_instruction_holds_under_a_record_is_checked_by_libbpf() {
+    different(DECLARATIONS, &["reads_task", "libbpf checks that"], |elf| {
+        let mut at = None;
+        elf.change_btf(|_, ext| at = Some(core_record(ext, "kprobe/f", 0)[0].clone()));
+        let Some(Word::Number(at)) = at else { unreachable!() };
+        elf.section("kprobe/f").data[at as usize + 7] ^= 1;
+    });
+}
+
+#[test]
+fn source_lines_that_cannot_be_read_are_unknown() {
+    let (a, b) = changed(DECLARATIONS, |elf| {
+        elf.change_btf(|_, ext| ext.tables[1].1[0].1[1][2] = Word::Number(0x00ff_ffff));
+    });
+    let report = verify(&a, &b);
+    assert!(!report.is_equal() && !report.is_different(), "{report:#?}");
+}
+
 // What no loader sees.
 
 #[test]

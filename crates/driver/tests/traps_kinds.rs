@@ -500,12 +500,6 @@ fn ordering() -> Vec<Trap> {
             element(&format!("{plus}; {add}; w0 = 1")),
         ),
         trap(
-            "two atomics made one",
-            XDP,
-            element(&format!("{add}; {add}; w0 = 1")),
-            element(&format!("{}; w0 = 1", add.replace("r3 = 1", "r3 = 2"))),
-        ),
-        trap(
             "a fetch dropped weakens the order",
             XDP,
             element(&format!("{add}; w0 = 1")),
@@ -582,13 +576,6 @@ fn locks() -> Vec<Trap> {
             on(&format!("r8 = *(u64 *)(r6 + 8); {take}; r7 = r8; {bump}; {give}; r0 = r8")),
         ),
         trap(
-            "a read moved before the lock",
-            XDP,
-            on(&format!("{take}; {load}; {bump}; {give}")),
-            on(&format!("{load}; {take}; {bump}; {give}")),
-        )
-        .right(on(&format!("{take}; {load}; r7 -= -1; *(u64 *)(r6 + 8) = r7; {give}"))),
-        trap(
             "a write moved behind the unlock",
             XDP,
             on(&format!("{take}; {load}; {bump}; {give}")),
@@ -606,14 +593,7 @@ fn locks() -> Vec<Trap> {
             on(&format!("{take}; {load}; {give}; r0 = *(u64 *)(r6 + 8); r0 -= r7; *(u64 *)(r6 + 16) = r0")),
             on(&format!("{take}; {load}; {give}; r0 = 0; *(u64 *)(r6 + 16) = r0")),
         ),
-        trap("a lock dropped", XDP, on(&format!("{take}; {load}; {bump}; {give}")), on(&format!("{load}; {bump}"))),
         trap("an empty locked stretch dropped", XDP, on(&format!("{take}; {give}")), on("w0 = 1")),
-        trap(
-            "two locked stretches made one",
-            XDP,
-            on(&format!("{take}; {load}; {bump}; {give}; {take}; {load}; {bump}; {give}")),
-            on(&format!("{take}; {load}; {bump}; {load}; {bump}; {give}")),
-        ),
         trap(
             "the lock of another element",
             XDP,

@@ -45,7 +45,7 @@ impl Runner<'_> {
         let bare = self.kind.runs_on_context_alone();
         let mut data_out = vec![0; if bare || data_in.is_empty() { 0 } else { data_in.len() + GROWTH }];
         let mut ctx_in = ctx.unwrap_or_default().to_vec();
-        let mut ctx_out = vec![0; if bare { 0 } else { ctx.map_or(0, <[u8]>::len) }];
+        let mut ctx_out = vec![0; if bare { 0 } else { ctx_in.len() }];
         let request = sys::TestRun {
             data_in,
             data_out: &mut data_out,

@@ -10,7 +10,7 @@ use crate::{KernelError, sys};
 /// # Errors
 /// The kernel's refusal, usually for lack of CAP_SYS_ADMIN.
 pub fn own_network() -> Result<(), KernelError> {
-    sys::unshare_network().map_err(KernelError::refused("making a network namespace"))
+    sys::leave_network().map_err(KernelError::refused("making a network namespace"))
 }
 
 /// Opens the software perf event `config` (`PERF_COUNT_SW_*`; 10 takes output of BPF programs) on one CPU.

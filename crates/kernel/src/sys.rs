@@ -38,15 +38,6 @@ const SYS_PERF_EVENT_OPEN: c_long = 298;
 #[cfg(not(target_arch = "x86_64"))]
 const SYS_PERF_EVENT_OPEN: c_long = 241;
 
-/// `CLONE_NEWNET` of `include/uapi/linux/sched.h`.
-const CLONE_NEWNET: c_int = 0x4000_0000;
-
-/// Moves the calling thread to a new network namespace.
-pub(crate) fn unshare_network() -> io::Result<()> {
-    // SAFETY: takes no pointer; the flag changes which network this thread sees, and nothing in memory.
-    if unsafe { unshare(CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Keeps a warning for [`capture`]; information and debugging output is dropped.
 unsafe extern "C" fn keep_message(
     level: bpf::libbpf_print_level,
@@ -69,6 +60,18 @@ unsafe extern "C" fn keep_message(
         }
     });
     0
+}
+
+/// Gives the calling thread, and no other, a new network namespace.
+pub(crate) fn leave_network() -> io::Result<()> {
+    /// `CLONE_NEWNET` in `linux/sched.h`.
+    const CLONE_NEWNET: c_int = 0x4000_0000;
+    // SAFETY: takes a number; with this flag alone it changes which network the calling thread sees, and no memory,
+    // descriptor or signal state that Rust relies on.
+    match unsafe { unshare(CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.
@@ -372,8 +375,7 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 pub(crate) struct TestRun<'a> {
     pub(crate) data_in: &'a [u8],
     pub(crate) data_out: &'a mut [u8],
-    /// Mutable, because the kernel writes the context of a syscall program back to where it came from
-    /// (`bpf_prog_test_run_syscall` in `net/bpf/test_run.c`).
+    /// The kernel writes the context of a syscall program back here (`bpf_prog_test_run_syscall`).
     pub(crate) ctx_in: &'a mut [u8],
     pub(crate) ctx_out: &'a mut [u8],
     pub(crate) repeat: u32,
@@ -402,7 +404,8 @@ pub(crate) fn test_run(fd: BorrowedFd<'_>, run: TestRun<'_>) -> io::Result<TestO
             repeat: run.repeat as c_int,
             ..Default::default()
         };
-        // SAFETY: every buffer is as long as said and lives through the call; what may be written is borrowed mutably.
+        // SAFETY: every buffer is as long as said and lives through the call; what the kernel may write is borrowed
+        // mutably.
         match checked(unsafe { bpf::bpf_prog_test_run_opts(fd.as_raw_fd(), &mut request) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,

@@ -107,6 +107,8 @@ pub(crate) struct Btf {
 #[derive(Clone, Copy)]
 pub(crate) struct Type {
     pub name: u32,
+    /// Kind, count, flag, and bits without a meaning yet.
+    pub info: u32,
     pub kind: u32,
     pub vlen: usize,
     pub kflag: bool,
@@ -213,6 +215,7 @@ impl Btf {
         let info = u32_at(&self.bytes, at.checked_add(4)?)?;
         Some(Type {
             name: u32_at(&self.bytes, at)?,
+            info,
             kind: info >> 24 & 0x1f,
             vlen: (info & 0xffff) as usize,
             kflag: info >> 31 != 0,

@@ -281,8 +281,8 @@ FLAGS = {
         get_current_ancestor_cgroup_id current_task_under_cgroup get_ns_current_pid_tgid task_pt_regs
         get_cgroup_classid skb_cgroup_classid skb_cgroup_id skb_ancestor_cgroup_id skb_under_cgroup get_route_realm
         get_socket_cookie get_socket_uid get_netns_cookie skb_load_bytes skb_load_bytes_relative skb_store_bytes
-        l3_csum_replace l4_csum_replace skb_vlan_push skb_vlan_pop skb_get_tunnel_key skb_set_tunnel_key
-        skb_get_tunnel_opt skb_set_tunnel_opt skb_get_xfrm_state csum_diff csum_update csum_level set_hash
+        l3_csum_replace l4_csum_replace skb_vlan_push skb_vlan_pop skb_get_tunnel_key 
+        skb_get_tunnel_opt skb_get_xfrm_state csum_diff csum_update csum_level set_hash
         set_hash_invalid get_hash_recalc skb_change_proto skb_change_type skb_change_tail skb_change_head
         skb_pull_data skb_adjust_room skb_ecn_set_ce skb_set_tstamp fib_lookup check_mtu redirect redirect_map
         redirect_neigh redirect_peer xdp_adjust_head xdp_adjust_meta xdp_adjust_tail xdp_get_buff_len xdp_load_bytes
@@ -295,9 +295,9 @@ FLAGS = {
         sock_from_file skc_to_tcp6_sock skc_to_tcp_sock skc_to_tcp_timewait_sock skc_to_tcp_request_sock
         skc_to_udp6_sock skc_to_unix_sock skc_to_mptcp_sock tcp_check_syncookie tcp_gen_syncookie
         tcp_raw_gen_syncookie_ipv4 tcp_raw_gen_syncookie_ipv6 tcp_raw_check_syncookie_ipv4
-        tcp_raw_check_syncookie_ipv6 per_cpu_ptr this_cpu_ptr btf_find_by_name_kind kallsyms_lookup_name
+        tcp_raw_check_syncookie_ipv6 per_cpu_ptr this_cpu_ptr kallsyms_lookup_name
         get_func_ip get_attach_cookie get_func_arg get_func_ret get_func_arg_cnt get_retval set_retval lwt_push_encap
-        lwt_seg6_store_bytes lwt_seg6_adjust_srh spin_lock spin_unlock timer_init timer_cancel
+        lwt_seg6_store_bytes lwt_seg6_adjust_srh spin_lock spin_unlock 
         loop for_each_map_elem kptr_xchg""",
 }
 

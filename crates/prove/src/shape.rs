@@ -1,6 +1,7 @@
 //! Proof that a change of a graph's shape changes nothing else.
 //!
-//! What a change of shape may do: cut blocks elsewhere, order them anew, lead an edge past an empty block, let two
+//! What a change of shape may do: cut blocks elsewhere, order them anew, turn a jump with its condition, lead an edge
+//! past an empty block, let two
 //! edges share a copy of the same code, drop a conditional jump of which both ways are the same, drop what cannot be
 //! reached. The operations a run carries out, the conditions it asks and the way it ends must stay. That needs no
 //! solver: both graphs are one deterministic automaton whose points are operations and jumps, and the two entries must
@@ -184,7 +185,7 @@ impl<'f> Automaton<'f> {
             let label = match block.term {
                 // No point of its own: what would be one is where it leads, found below.
                 Terminator::Goto(_) => Label::None,
-                Terminator::Branch { cond, width, dst, src, .. } => Label::Branch(cond, width, dst, src),
+                Terminator::Branch { cond, width, dst, src, .. } => Label::Branch(positive(cond).0, width, dst, src),
                 Terminator::MayGoto { origin, .. } => Label::MayGoto(origin),
                 Terminator::Exit { .. } => Label::Exit,
             };
@@ -198,7 +199,11 @@ impl<'f> Automaton<'f> {
                 Terminator::Goto(to) => {
                     gotos.insert(end, first[to.index()]);
                 }
-                Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+                Terminator::Branch { cond, taken, fall, .. } => {
+                    let (yes, no) = if positive(cond).1 { (fall, taken) } else { (taken, fall) };
+                    self.next[end] = [first[yes.index()], first[no.index()]];
+                }
+                Terminator::MayGoto { taken, fall, .. } => {
                     self.next[end] = [first[taken.index()], first[fall.index()]];
                 }
                 Terminator::Exit { .. } => {}
@@ -313,6 +318,14 @@ impl<'f> Automaton<'f> {
             }
         }
         partition.class
+    }
+}
+
+/// The same question for a condition and its opposite; whether the answer is the opposite, too.
+fn positive(cond: Cond) -> (Cond, bool) {
+    match cond.negate() {
+        Some(opposite) if opposite < cond => (opposite, true),
+        _ => (cond, false),
     }
 }
 

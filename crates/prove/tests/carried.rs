@@ -424,7 +424,7 @@ fn carrying(rng: &mut Rng, p: &[String]) -> Option<Vec<String>> {
 
 #[test]
 fn what_is_proven_of_random_functions_runs_alike() {
-    let mut rng = Rng(0xca77_1ed0);
+    let mut rng = Rng::new(0xca77_1ed0);
     let (mut tried, mut equal, mut across) = (0u32, 0u32, 0u32);
     for _ in 0..rounds(60) {
         let p = program(&mut rng);

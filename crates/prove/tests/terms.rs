@@ -130,7 +130,7 @@ fn q_like(p: usize, q: usize, d: &Dag) -> usize {
 /// Two addresses that cannot be equal are told apart; two that can be are not.
 #[test]
 fn addresses_in_one_object_and_in_several() {
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     for _ in 0..rounds(300) {
         let mut d = Dag::new(rng.next(), LANES);
         let pointers = d.pointers();

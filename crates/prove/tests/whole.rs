@@ -138,7 +138,7 @@ fn changed(rng: &mut Rng, p: &[String]) -> Vec<String> {
 
 #[test]
 fn what_is_proven_runs_the_same() {
-    let mut rng = Rng(0x5eed);
+    let mut rng = Rng::new(0x5eed);
     let (mut proven, mut refused) = (0, 0);
     for round in 0..rounds(300) {
         let old = program(&mut rng);

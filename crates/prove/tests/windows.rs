@@ -148,7 +148,7 @@ fn verdicts_hold_in_the_interpreter() {
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
     let seeds = first.map_or(0..rounds(300), |s: u64| s..s + 1);
     for seed in seeds {
-        let mut rng = Rng(mix(seed));
+        let mut rng = Rng::new(mix(seed));
         one_window(seed, &mut rng, &env, &mut tally, &mut failures);
     }
     println!("{tally:?}");

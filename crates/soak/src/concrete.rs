@@ -12,7 +12,8 @@ use bpf_prove::naive::{Window, symbol};
 use bpf_semantics::branch;
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next, Stop};
 
-use crate::windows::{Rng, member, mix};
+use bpf_testgen::random::{Rng, mix};
+use bpf_testgen::windows::member;
 
 const FRAME_POINTER: u64 = 0xffff_c900_0001_0000;
 const FRAME: u64 = 512;

@@ -7,7 +7,7 @@
 use bpf_prove::context::{Context, Meaning, VarKey};
 use bpf_prove::term::{TermId, Terms, mask};
 
-use crate::windows::Rng;
+use bpf_testgen::random::Rng;
 
 /// Asks the prover whether two terms that are equal by construction can differ, or, once in a while, two
 /// that are nearly so.

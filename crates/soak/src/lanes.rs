@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::campaign::{LanePlan, MakeLane};
+use crate::clang::ClangLane;
 use crate::exec::Exec;
 use crate::facts::FactsLane;
 use crate::mutants::Mutants;
@@ -16,6 +17,7 @@ use crate::{Lane, corpus};
 pub fn all(folder: &Path) -> Vec<LanePlan> {
     let plan = |name, counter, per_hour, slice, make: MakeLane| LanePlan { name, counter, per_hour, slice, make };
     let boxed = |lane| -> Box<dyn Lane> { Box::new(lane) };
+    let boxed_clang = |lane| -> Box<dyn Lane> { Box::new(lane) };
     let keep = folder.to_owned();
     // The objects are loaded once, by the first worker that needs them.
     let subjects: OnceLock<Arc<Vec<Subject>>> = OnceLock::new();
@@ -24,9 +26,11 @@ pub fn all(folder: &Path) -> Vec<LanePlan> {
         let subjects = subjects.get_or_init(|| Arc::new(packets::subjects(&packets::folders())));
         Packets::new(Arc::clone(subjects), Some(keep.clone())).map(|l| -> Box<dyn Lane> { Box::new(l) })
     });
+    let finds = folder.to_owned();
     vec![
         plan("exec", "instructions", 10_000_000, 4, Box::new(move || Exec::new().map(boxed))),
         plan("packets", "packets", 400_000, 4, make_packets),
+        plan("clang", "runs", 300_000, 4, Box::new(move || ClangLane::new(&finds).map(boxed_clang))),
         plan("queries", "queries", 100_000, 4, Box::new(|| with_z3(Queries::new()))),
         plan("mutants", "mutants", 40_000, 4, Box::new(|| with_z3(Mutants::new()))),
         plan(

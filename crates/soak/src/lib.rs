@@ -4,6 +4,7 @@
 //! from the seed and the number alone, so that a campaign can stop, resume and repeat any failure.
 
 pub mod campaign;
+pub mod clang;
 pub mod concrete;
 pub mod corpus;
 pub mod exec;
@@ -15,7 +16,6 @@ pub mod mutants;
 pub mod packets;
 pub mod queries;
 pub mod report;
-pub mod windows;
 pub mod z3;
 
 use std::collections::BTreeMap;

@@ -18,11 +18,12 @@ use bpf_prove::naive::{Encoding, Window, encode};
 use bpf_prove::path::is_jump;
 use bpf_prove::smt::Status;
 use bpf_prove::{Limits, Options, Points, Verdict};
+use bpf_testgen::random::Rng;
+use bpf_testgen::windows::{listing, nearly, tweak};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::concrete::{Both, Entry, Random, World, both};
 use crate::corpus::Corpus;
-use crate::windows::{Rng, listing, nearly, tweak};
 use crate::z3::Z3;
 use crate::{Lane, Tally};
 
@@ -91,7 +92,7 @@ impl Mutants {
                     ..Settings::default()
                 };
                 optimize(original.clone(), env, &settings);
-                paths = unchanged(original, env, &mut Rng(i as u64));
+                paths = unchanged(original, env, &mut Rng::new(i as u64));
                 let all = proposed.lock().map(|mut p| std::mem::take(&mut *p)).unwrap_or_default();
                 // Spread over the whole function.
                 let step = (all.len() / (2 * KEPT)).max(1);
@@ -139,7 +140,7 @@ impl Lane for Mutants {
         if within.is_empty() && paths.is_empty() {
             return;
         }
-        let mut rng = Rng::of_unit(seed, index);
+        let mut rng = Rng::of(seed, index);
         let begun = self.z3.spent;
         let name = self.corpus.name(i);
         for _ in 0..BATCH {
@@ -158,7 +159,7 @@ impl Lane for Mutants {
                 tally.count("repeated", 1);
                 continue;
             }
-            let mut own = Rng(rng.next());
+            let mut own = Rng::new(rng.next());
             let Some((unit, _)) = self.corpus.function(i) else { return };
             let outcome = unit.with_env(|env| ask(&mut self.z3, &m, env, &mut own));
             tally.count("mutants", 1);

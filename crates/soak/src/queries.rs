@@ -20,9 +20,10 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::corpus::Corpus;
 use crate::identities;
-use crate::windows::{Rng, jump, maps, mutate, nearly, operation, scene, some_live};
 use crate::z3::Z3;
 use crate::{Lane, Tally};
+use bpf_testgen::random::Rng;
+use bpf_testgen::windows::{jump, maps, mutate, nearly, operation, scene, some_live};
 
 /// What Z3 may take for one query.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -146,7 +147,7 @@ impl Queries {
     fn made_up(&self, seed: u64, index: u64, tally: &mut Tally) -> Vec<Asked> {
         let maps = maps();
         let env = Env { maps: &maps, callee_args: &|_| None };
-        let mut rng = Rng::of_unit(seed, index);
+        let mut rng = Rng::of(seed, index);
         for _ in 0..WINDOWS {
             let scene = scene(&mut rng, &env);
             let mut insns: Vec<Insn> = (0..1 + rng.below(8)).map(|_| operation(&mut rng)).collect();

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use bpf_driver::Options;
+use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_soak::campaign::{self, LanePlan, MakeLane, Settings, State};
+use bpf_soak::clang::{ClangLane, Optimizer};
 use bpf_soak::corpus::Corpus;
 use bpf_soak::exec::Exec;
 use bpf_soak::facts::FactsLane;
@@ -59,6 +62,64 @@ fn facts_describe_what_happens() {
     let mut tally = Tally::default();
     (0..8).for_each(|i| lane.unit(2, i, &mut tally));
     assert_eq!(tally.disagreements, []);
+}
+
+/// The lane, unless there is no kernel or no clang; says so then.
+fn clang(optimizer: Option<Optimizer>, keep: &Path) -> Option<ClangLane> {
+    if !kernel() {
+        return None;
+    }
+    let lane = match optimizer {
+        Some(optimizer) => ClangLane::of(optimizer, keep),
+        None => ClangLane::new(keep),
+    };
+    match lane {
+        Ok(lane) => Some(lane),
+        Err(why) => {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_CLANG").is_none(), "{why}");
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+#[ignore = "finds what findings 1 and 3 of issue 10 are about; to be switched on with their fixes"]
+fn optimized_c_programs_do_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mut lane) = clang(None, folder.path()) else { return };
+    let tally = slice(&mut lane, "runs", 2_000);
+    assert!(tally.counts["programs"] * 10 >= tally.counts["units"] * 8, "most programs must be compared: {tally:?}");
+}
+
+/// An optimizer that takes every 64-bit `xor` for an addition.
+fn wrong_optimizer(object: &[u8], _: &Options) -> Result<Vec<u8>, String> {
+    let mut object = Object::parse(object.to_vec()).map_err(|e| e.to_string())?;
+    for f in (0..object.functions().len()).map(FuncId) {
+        let mut body = object.identity_body(f).map_err(|e| e.to_string())?;
+        // `r ^= r` is 0xaf, `r += r` 0x0f.
+        body.iter_mut().filter(|i| i.bytes[0] == 0xaf).for_each(|i| i.bytes[0] = 0x0f);
+        object.set_body(f, body).map_err(|e| e.to_string())?;
+    }
+    object.write(&WriteOptions::default()).map(|w| w.bytes).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_wrong_optimizer_is_found_and_the_program_shrunk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(mut lane) = clang(Some(wrong_optimizer), folder.path()) else { return };
+    let mut tally = Tally::default();
+    let mut index = 0;
+    while tally.disagreements.is_empty() {
+        lane.unit(1, index, &mut tally);
+        index += 1;
+        assert!(index < 30, "not found: {:?}", tally.counts);
+    }
+    let find = folder.path().join(format!("clang-1-{}", index - 1));
+    let source = std::fs::read_to_string(find.join("find.c")).expect("it is kept");
+    let code = source.split_once("_license").expect("there is code").1;
+    assert!(code.contains('^') && code.lines().count() < 40, "not shrunk:\n{code}");
+    assert!(find.join("before.o").exists() && find.join("after.o").exists());
 }
 
 fn example() -> Vec<u8> {

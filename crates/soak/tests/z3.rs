@@ -12,9 +12,9 @@ use bpf_soak::concrete::{Both, Random, both};
 use bpf_soak::corpus::Corpus;
 use bpf_soak::mutants::Mutants;
 use bpf_soak::queries::Queries;
-use bpf_soak::windows::Rng;
 use bpf_soak::z3::Z3;
 use bpf_soak::{Lane, Tally};
+use bpf_testgen::random::Rng;
 
 /// `None`, with a message, where there is no Z3.
 fn with_z3<T>(made: std::io::Result<T>) -> Option<T> {
@@ -139,7 +139,7 @@ fn the_plain_encoding_says_what_is_true() {
     for (what, w, expected) in cases {
         let formula = encode(&w, &env).expect("it can be encoded").formula();
         assert_eq!(z3.ask(&formula), Ok(expected), "{what}\n{formula}");
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         let differs = (0..200).any(|_| {
             let mut world = Random::new(&env, w.kind, rng.next());
             world.entry(&w, &mut rng).is_some_and(|e| matches!(both(&w, &e, &mut world), Both::Differ(_)))

@@ -6,7 +6,8 @@
 
 use super::contents::same_as_it_stands;
 use super::matching::Matching;
-use crate::functions::{FuncId, RefKind};
+use crate::elf::{u16_at, u32_at};
+use crate::functions::{FuncId, LD_IMM64, RefKind};
 use crate::object::Object;
 use std::collections::HashMap;
 
@@ -36,7 +37,7 @@ pub(super) fn same(a: &Object, i: FuncId, b: &Object, j: FuncId, m: &Matching) -
         if p.get(..kept) != q.get(..kept) {
             return false;
         }
-        second_half = patched && p.first() == Some(&crate::functions::LD_IMM64);
+        second_half = patched && p.first() == Some(&LD_IMM64);
     }
     true
 }
@@ -54,4 +55,17 @@ fn same_target(a: &Object, x: &RefKind, b: &Object, y: &RefKind, m: &Matching) -
         (RefKind::Extern { name: x }, RefKind::Extern { name: y }) => x == y,
         _ => false,
     }
+}
+
+/// What the instruction at a slot holds where a CO-RE record would patch it: the offset of a load or store, else the
+/// immediate (`bpf_core_patch_insn` in `tools/lib/bpf/relo_core.c`).
+pub(super) fn patched_field(code: &[u8], slot: usize) -> Option<u64> {
+    let at = slot.checked_mul(8)?;
+    let op = *code.get(at)?;
+    let low = u32_at(code, at + 4)?;
+    Some(match op & 7 {
+        _ if op == LD_IMM64 => u64::from(u32_at(code, at + 12)?) << 32 | u64::from(low),
+        1..=3 => u64::from(u16_at(code, at + 2)?),
+        _ => u64::from(low),
+    })
 }

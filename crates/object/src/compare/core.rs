@@ -14,6 +14,7 @@ use std::fmt::Write;
 const FIELD_BYTE_OFFSET: u32 = 0;
 const FIELD_RSHIFT_U64: u32 = 5;
 pub(super) const TYPE_ID_LOCAL: u32 = 6;
+pub(super) const TYPE_ID_TARGET: u32 = 7;
 const TYPE_SIZE: u32 = 9;
 const ENUMVAL_EXISTS: u32 = 10;
 const ENUMVAL_VALUE: u32 = 11;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 /// How the variables of a data section are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
-    /// Map definitions, by what they say; places mean nothing.
+    /// Map definitions, by what they say.
     Maps,
     /// Kernel symbols and configuration values: by name; libbpf chooses the places.
     Externals,
@@ -154,7 +154,7 @@ fn variable(
     types: &mut TypeComparison,
     out: &mut Findings,
 ) {
-    if matches!(sort, Sort::Variables | Sort::StructOps) {
+    if sort != Sort::Externals {
         let there = match (&v.place, &w.place) {
             (Some(p), Some(q)) => same_place(m, p, q),
             (p, q) => p.is_none() && q.is_none() && v.entry.offset == w.entry.offset,

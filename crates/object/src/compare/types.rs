@@ -107,7 +107,7 @@ impl<'a> Types<'a> {
         let btf = self.btf?;
         let exists = |id: u32| id == 0 || btf.get(id).is_some();
         let sound = |id: u32| {
-            let t = btf.get(id)?;
+            let t = btf.get(id).filter(|t| reserved(*t) == 0)?;
             match t.kind {
                 DATASEC => btf.section_variables(t).iter().all(|v| exists(v.id)).then_some(()),
                 DECL_TAG => exists(t.size_or_type).then_some(()),
@@ -141,6 +141,7 @@ impl<'a> Types<'a> {
         let (btf, t) = (self.btf?, self.get(id)?);
         let mut node = Node { kind: t.kind, name: self.name(t)?, facts: vec![], children: vec![] };
         let number = |what: &str, value: u32| (what.to_owned(), i64::from(value));
+        node.facts.push(number("reserved bits", reserved(t)));
         let to = |what: &str, id: u32| (what.to_owned(), id);
         match t.kind {
             INT => {
@@ -207,6 +208,13 @@ impl<'a> Types<'a> {
             _ => None,
         }
     }
+}
+
+/// The bits of a type's header that have no meaning for its kind; the kernel refuses a type that has any.
+fn reserved(t: Type) -> u32 {
+    // Bits 16 to 23, 29 and 30 are unused by all kinds (`struct btf_type`).
+    let counts = matches!(t.kind, STRUCT | UNION | ENUM | ENUM64 | FUNC | FUNC_PROTO | DATASEC);
+    t.info & if counts { 0x60ff_0000 } else { 0x60ff_ffff }
 }
 
 /// Bit offset and bit-field width of a member (`struct btf_member` in `include/uapi/linux/btf.h`).

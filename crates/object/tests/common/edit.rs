@@ -448,16 +448,22 @@ impl Btf {
     }
 }
 
-/// Records by section name, as words; the first is the instruction's offset.
+/// A record as words; the first is the instruction's offset.
+pub type Record = Vec<Word>;
+
+/// Size of a record in bytes, and the records by section name.
+pub type Table = (u32, Vec<(String, Vec<Record>)>);
+
+/// Function, line and CO-RE records.
 pub struct Ext {
     header: usize,
-    pub tables: [(u32, Vec<(String, Vec<Vec<Word>>)>); 3],
+    pub tables: [Table; 3],
 }
 
 impl Ext {
     fn parse(b: &[u8], strings: &[u8]) -> Ext {
         let header = u32_at(b, 4) as usize;
-        let mut tables = <[(u32, Vec<(String, Vec<Vec<Word>>)>); 3]>::default();
+        let mut tables = <[Table; 3]>::default();
         for (i, table) in tables.iter_mut().enumerate() {
             let (at, len) = (header + u32_at(b, 8 + i * 8) as usize, u32_at(b, 12 + i * 8) as usize);
             if len == 0 {
@@ -469,7 +475,7 @@ impl Ext {
             while rest < len {
                 let count = u32_at(data, rest + 4) as usize;
                 let name = text_at(strings, u32_at(data, rest) as usize);
-                let record = |r: &[u8]| -> Vec<Word> {
+                let record = |r: &[u8]| -> Record {
                     let words = r.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap()));
                     let text = |w: u32| Word::Text(text_at(strings, w as usize));
                     words

@@ -8,53 +8,7 @@ use std::rc::Rc;
 use bpf_prove::blast::Model;
 use bpf_prove::term::{MemId, TermId, Terms, mask};
 
-/// SplitMix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    pub fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-    pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-    /// A number of `w` bits, mostly an interesting one.
-    pub fn number(&mut self, w: u32) -> u64 {
-        let sign = 1u64 << (w - 1);
-        let bit = 1u64 << self.below(w.into());
-        mask(w)
-            & match self.below(14) {
-                0 => 0,
-                1 => 1,
-                2 => u64::MAX,
-                3 => sign,
-                4 => sign - 1,
-                5 => bit,
-                6 => bit - 1,
-                7 => bit.wrapping_neg(),
-                8 => !bit,
-                9 => self.below(16),
-                10 => bit | self.below(256),
-                11 => sign | self.below(16),
-                // A run of ones.
-                12 => (u64::MAX << self.below(w.into())) & mask(1 + self.below(w.into()) as u32),
-                _ => self.next(),
-            }
-    }
-}
-
-pub fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+pub use bpf_testgen::random::{Rng, mix};
 
 /// Scale of the campaign: `BPF_OPT_FUZZ_ROUNDS` multiplies the number of rounds.
 pub fn rounds(usual: u64) -> u64 {
@@ -113,7 +67,7 @@ impl Dag {
             bases: vec![],
             models: vec![Model::default(); lanes],
             seed,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             checked: 0,
             work_limit: 60_000,
         }
@@ -588,7 +542,8 @@ impl Dag {
             16 | 17 => {
                 // Truth values that meet again.
                 let (x, y) = (self.truth(), self.truth());
-                let both = self.all(&[x, y], self.rng.0 & 1 == 0);
+                let either = self.rng.chance(2);
+                let both = self.all(&[x, y], either);
                 let n = if self.rng.chance(2) { self.not(both) } else { both };
                 let z = self.rng.one_of(&[x, y, both]);
                 let nz = self.not(z);

@@ -95,7 +95,7 @@ pub type Effects = (u64, Vec<(u64, u8)>, u64);
 /// Runs a function; `seed` chooses its input.
 pub fn run(f: &Function, seed: u64) -> Result<Effects, Fault> {
     let some = |n: u64| {
-        let mut rng = Rng(mix(seed ^ n));
+        let mut rng = Rng::new(mix(seed ^ n));
         match rng.below(3) {
             0 => rng.number(32),
             _ => rng.one_of(&[0, 1, 2, 7, 8, 9, 30, 31, 32, 254, 255, 256, u64::MAX]),

@@ -93,7 +93,7 @@ fn proven_paths_go_the_same_way_and_do_the_same() {
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
     let seeds = first.map_or(0..rounds(2_500), |s: u64| s..s + 1);
     for seed in seeds {
-        one_path(seed, &mut Rng(mix(seed ^ 0x7061_7468)), &env, &mut tally, &mut failures);
+        one_path(seed, &mut Rng::new(mix(seed ^ 0x7061_7468)), &env, &mut tally, &mut failures);
     }
     println!("{tally:?}");
     assert!(failures.is_empty(), "{} failures, the first:\n{}", failures.len(), failures[0]);

@@ -46,7 +46,7 @@ fn functions_that_are_proven_equal_across_branches_run_the_same() {
     let options = Options { limits, ..Options::default() };
     let (mut proven, mut across, mut refused, mut runs) = (0, 0, 0, 0);
     for seed in 0..rounds(30) {
-        let mut rng = Rng(mix(seed ^ 0x0077_686f_6c65));
+        let mut rng = Rng::new(mix(seed ^ 0x0077_686f_6c65));
         let text = program(&mut rng);
         let f = function(&text).unwrap_or_else(|| panic!("seed {seed}: no function:\n{text}"));
         for _ in 0..4 {
@@ -141,7 +141,7 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
     let mut cache = Cache::new();
     let mut tally = Tally::default();
     for seed in 0..rounds(400) {
-        let mut rng = Rng(mix(seed ^ 0x0066_726f_6e74));
+        let mut rng = Rng::new(mix(seed ^ 0x0066_726f_6e74));
         let text = program(&mut rng);
         let f = function(&text).unwrap_or_else(|| panic!("seed {seed}: no function:\n{text}"));
         for _ in 0..12 {

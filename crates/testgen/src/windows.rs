@@ -6,75 +6,14 @@
 use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, Tnum, Value};
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
-use bpf_prove::term::mask;
 
-const VALUE_SIZE: u64 = 32;
+use crate::random::Rng;
 
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub struct Rng(pub u64);
+/// Bytes of a value of the maps.
+pub const VALUE_SIZE: u64 = 32;
 
-impl Rng {
-    /// The generator of unit `index` of the campaign with this seed.
-    pub fn of_unit(seed: u64, index: u64) -> Rng {
-        Rng(mix(mix(seed).wrapping_add(index)))
-    }
-
-    /// The next number.
-    #[allow(clippy::should_implement_trait, reason = "it never ends")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// True once in so many times.
-    pub fn chance(&mut self, one_in: u64) -> bool {
-        self.below(one_in) == 0
-    }
-
-    /// One of these.
-    pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-
-    /// A number of `w` bits, mostly an interesting one.
-    pub fn number(&mut self, w: u32) -> u64 {
-        let sign = 1u64 << (w - 1);
-        let bit = 1u64 << self.below(w.into());
-        mask(w)
-            & match self.below(14) {
-                0 => 0,
-                1 => 1,
-                2 => u64::MAX,
-                3 => sign,
-                4 => sign - 1,
-                5 => bit,
-                6 => bit - 1,
-                7 => bit.wrapping_neg(),
-                8 => !bit,
-                9 => self.below(16),
-                10 => bit | self.below(256),
-                11 => sign | self.below(16),
-                // A run of ones.
-                12 => (u64::MAX << self.below(w.into())) & mask(1 + self.below(w.into()) as u32),
-                _ => self.next(),
-            }
-    }
-}
-
-/// Scrambles a number.
-pub fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-fn r(n: u8) -> Reg {
+/// The register of this number; r0 for a number that none has.
+pub fn r(n: u8) -> Reg {
     Reg::new(n).unwrap_or(Reg::R0)
 }
 
@@ -91,7 +30,7 @@ pub fn maps() -> Vec<MapInfo> {
 }
 
 /// A fact about a register.
-fn number(rng: &mut Rng) -> Num {
+pub fn number(rng: &mut Rng) -> Num {
     match rng.below(8) {
         0..=2 => Num::top(64),
         3 => {
@@ -136,6 +75,12 @@ pub struct Scene {
     pub live: Live,
     /// Kind of the program.
     pub kind: ProgKind,
+    /// Stores to the frame that lead from `first` to `state`.
+    pub prologue: Vec<Op>,
+    /// Facts before them.
+    pub first: State,
+    /// Whether pointers may be of any origin.
+    pub wild: bool,
 }
 
 /// A random one.
@@ -171,6 +116,8 @@ pub fn scene(rng: &mut Rng, env: &Env) -> Scene {
     let nine = if rng.chance(4) { Value { kind: nine.kind, num: varying } } else { nine };
     s.set_reg(r(9), nine);
     s.set_reg(r(4), Value::scalar(index));
+    let first = s.clone();
+    let mut prologue = vec![];
     for i in 0..rng.below(4) {
         let size = rng.one_of(&Size::ALL);
         let off = -(size.bytes() as i16) * (1 + rng.below(40 / u64::from(size.bytes())) as i16);
@@ -179,9 +126,10 @@ pub fn scene(rng: &mut Rng, env: &Env) -> Scene {
         let off = if size == Size::DW { off & !7 } else { off };
         let op = Op::new(Insn::Store { size, base: Reg::R10, off, src: Src::Reg(src) });
         s.step(&op, (BlockId(0), 10 + i as usize), kind, env);
+        prologue.push(op);
     }
     let live = some_live(rng);
-    Scene { state: s, live, kind }
+    Scene { state: s, live, kind, prologue, first, wild }
 }
 
 /// Random places that matter.
@@ -206,20 +154,23 @@ pub fn jump(rng: &mut Rng) -> Insn {
     Insn::Jcc { cond: rng.one_of(&Cond::ALL), width, dst: scalar(rng), src: source(rng), off: rng.below(2) as i16 }
 }
 
-fn immediate(rng: &mut Rng) -> i32 {
+/// An immediate, mostly an interesting one.
+pub fn immediate(rng: &mut Rng) -> i32 {
     rng.number(32) as i32
 }
 
-fn scalar(rng: &mut Rng) -> Reg {
+/// A register that holds a number.
+pub fn scalar(rng: &mut Rng) -> Reg {
     r(rng.below(5) as u8)
 }
 
-fn source(rng: &mut Rng) -> Src {
+/// A register with a number, or an immediate.
+pub fn source(rng: &mut Rng) -> Src {
     if rng.chance(2) { Src::Reg(scalar(rng)) } else { Src::Imm(immediate(rng)) }
 }
 
 /// Base register and offset of an access.
-fn place(rng: &mut Rng, size: Size) -> (Reg, i16) {
+pub fn place(rng: &mut Rng, size: Size) -> (Reg, i16) {
     let n = size.bytes() as i16;
     match rng.below(10) {
         0..=3 => (Reg::R10, -n * (1 + rng.below(40 / n as u64) as i16)),

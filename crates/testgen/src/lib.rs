@@ -1,0 +1,23 @@
+//! What tests are made of: objects from assembly, cases in files, random programs, shrinking.
+//!
+//! One idea: a test says what it is about and nothing else. This crate turns a few lines of assembly into an object
+//! that libbpf loads, so a case needs neither clang nor a host object to borrow from.
+//!
+//! - [`assembly`]: maps, data, functions and their listings → the bytes of an ELF object with BTF.
+//! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
+//! - [`c`]: random programs in C, and clang.
+//! - [`random`]: random numbers that are the same in every run.
+//! - [`windows`]: random states, straight-line code over them, and changes of it that are right or nearly.
+//! - [`shrink`]: making what fails smaller.
+//!
+//! Nothing of the product depends on this crate, and it depends on nothing above `bpf-semantics`.
+
+pub mod assembly;
+mod btf;
+pub mod c;
+pub mod case;
+mod elf;
+pub mod random;
+pub mod windows;
+
+pub use bpf_shrink::shrink;
