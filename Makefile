@@ -1,7 +1,8 @@
 # make demo    optimize, verify and load an example, and show what changed
 # make test    everything that must hold; the kernel is asked where that is permitted
 # make bench   judge the optimizer from outside on the benchmark objects
-# make soak    the long version of the robustness tests, then the campaign (SOAK_MINUTES=60; goes on where it stopped)
+# make soak    the long version of the robustness tests, the tables of helpers and contexts against the kernel
+#              (MODEL_SECONDS=300, MODEL_SEED=1), then the campaign (SOAK_MINUTES=60; goes on where it stopped)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make lint    formatting and lints, as in CI
@@ -16,6 +17,8 @@ BENCH_DIRS ?= $(BENCH)/k2 $(BENCH)/public
 TIME_LIMIT ?= 10
 MUTATIONS ?= 20000
 SOAK_FLAGS ?=
+MODEL_SEED ?= 1
+MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
@@ -54,6 +57,7 @@ proposals: setup
 
 soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --profile checks -p bpf-opt --test mutations -- --nocapture
+	$(CARGO) run --release -p bpf-modeltest -- --seed $(MODEL_SEED) --seconds $(MODEL_SECONDS)
 	$(CARGO) run --release -p bpf-soak -- --report $(TARGET)/soak/report.txt $(SOAK_FLAGS)
 
 # BPF_OPT_OBJECTS=DIR adds objects, BPF_OPT_MUTANTS and BPF_OPT_SEED choose the mutants.

@@ -43,7 +43,7 @@ impl Comparison {
 /// If the kernel cannot be asked.
 pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Vec<Comparison>, KernelError> {
     let all = programs(object);
-    let plain = load_object(bytes, &LoadOptions { program_type: forced.map(str::to_owned) })?;
+    let plain = load_object(bytes, &LoadOptions { program_type: forced.map(str::to_owned), only: None })?;
     let known = |f: &FuncId| object.functions().get(f.0);
     // Where the section name says nothing, the first of the usual types with which the kernel takes the object.
     let nameless = forced.is_none() && all.iter().filter_map(known).all(|f| types_of(&f.section).len() > 1);
@@ -51,7 +51,7 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
     if nameless {
         let mut refused = None;
         for name in ["classifier", "xdp", "socket", "kprobe"] {
-            let verdict = load_object(bytes, &LoadOptions { program_type: Some(name.to_owned()) })?;
+            let verdict = load_object(bytes, &LoadOptions { program_type: Some(name.to_owned()), only: None })?;
             if verdict.is_accepted() && !verdict.programs.is_empty() {
                 chosen = Some((name.to_owned(), verdict));
                 break;

@@ -6,6 +6,7 @@ use bpf_isa::{Call, Reg};
 use bpf_object::ValueType;
 use bpf_platform::helpers::{Arg, Helper, Len, Ret};
 use bpf_platform::maps;
+use bpf_platform::verifier::{Callback, Object};
 
 use crate::Stop;
 use crate::memory::Use;
@@ -188,7 +189,7 @@ impl Walk<'_> {
                 return bad("cannot call GPL-restricted function from non-GPL compatible program");
             }
         }
-        if self.state.lock.is_some() && id != rules::SPIN_UNLOCK {
+        if self.state.lock.is_some() && !helper.unlocks() {
             return bad("function calls are not allowed while holding a lock");
         }
         let mut meta = Meta::default();
@@ -200,16 +201,16 @@ impl Walk<'_> {
         if meta.map.is_some() && !maps::goes_with(self.map_of(&meta).kind, helper) {
             return bad(format!("cannot pass map_type {} into func bpf_{name}#{id}", self.map_of(&meta).kind));
         }
-        if id == rules::TAIL_CALL && !self.state.held.is_empty() {
+        if helper.effects.is_tail_call() && !self.state.held.is_empty() {
             return bad("tail_call would lead to reference leak");
         }
-        if let (Some(kind), Some(start)) = (rules::callback(id), meta.function) {
+        if let (Some(kind), Some(start)) = (helper.callback(), meta.function) {
             self.call_back(kind, start, &meta)?;
         }
-        if rules::releases(id) {
+        if helper.releases() {
             self.release(meta.reference)?;
         }
-        if helper.moves_packet {
+        if helper.effects.moves_packet() {
             self.forget_packet();
         }
         self.clobber();
@@ -219,7 +220,7 @@ impl Walk<'_> {
     }
 
     /// Puts aside the path on which the helper calls the function once more; this one goes on behind the helper.
-    fn call_back(&mut self, kind: rules::Callback, start: usize, meta: &Meta) -> Result<(), Stop> {
+    fn call_back(&mut self, kind: Callback, start: usize, meta: &Meta) -> Result<(), Stop> {
         let Some(sub) = self.p.sub_at(start) else { return bad("callback where no function starts") };
         let depth = self.state.frames.len();
         if depth >= MAX_FRAMES {
@@ -229,7 +230,7 @@ impl Walk<'_> {
         let passed = meta.passed.unwrap_or(RegState::NOT_INIT);
         let mut frame = Frame { callback: true, ..Frame::new(sub, self.at, depth as u8) };
         match kind {
-            rules::Callback::Loop => {
+            Callback::Loop => {
                 // The count decides whether there is another round.
                 let count = self.read(Reg::R1)?;
                 self.values.need(count.version);
@@ -239,7 +240,7 @@ impl Walk<'_> {
                 frame.regs[1] = self.number(Scalar::TOP);
                 frame.regs[2] = passed;
             }
-            rules::Callback::Elements => {
+            Callback::Elements => {
                 let (map, inner) = meta.map.unwrap_or_default();
                 let key_size = self.map(map, inner).key_size;
                 frame.regs[1] = RegState::pointer(if inner { Kind::InnerMap(map) } else { Kind::Map(map) });
@@ -289,21 +290,21 @@ impl Walk<'_> {
                     return bad("invalid map_ptr to access map->key");
                 }
                 let size = i64::from(self.map_of(meta).key_size);
-                self.helper_memory(r, &reg, size, Use::HelperRead, false, rules::reads_packet(helper.id))?;
+                self.helper_memory(r, &reg, size, Use::HelperRead, false, helper.takes_packet())?;
                 meta.key = self.constant_key(&reg, size);
             }
             Arg::Value | Arg::OutValue => {
                 if meta.map.is_none() {
                     return bad("invalid map_ptr to access map->value");
                 }
-                if reg.is_null() && rules::value_may_be_null(helper.id) {
+                if reg.is_null() && helper.value_may_be_null() {
                     return Ok(());
                 }
                 let size = i64::from(self.map_of(meta).value_size);
                 let why = if *arg == Arg::Value { Use::HelperRead } else { Use::HelperWrite };
-                self.helper_memory(r, &reg, size, why, false, rules::reads_packet(helper.id))?;
+                self.helper_memory(r, &reg, size, why, false, helper.takes_packet())?;
             }
-            Arg::Ctx if reg.is_null() && rules::context_may_be_null(helper.id) => {}
+            Arg::Ctx if reg.is_null() && helper.context_may_be_null() => {}
             Arg::Ctx => {
                 if reg.kind != Kind::Ctx {
                     return wrong("ctx");
@@ -316,16 +317,16 @@ impl Walk<'_> {
             Arg::Mem { len: Len::Arg(at), read, write } => {
                 let size_arg = argument(usize::from(at.saturating_sub(1)).min(4));
                 let size = self.read(size_arg)?;
-                if reg.is_null() && rules::memory_may_be_null(helper.id) {
+                if reg.is_null() && helper.memory_may_be_null() {
                     // Then its length must be zero, which is seen there.
-                    if size.num.w.umax != 0 && !size.is_pointer() && !rules::null_with_size(helper.id) {
+                    if size.num.w.umax != 0 && !size.is_pointer() && !helper.null_with_size() {
                         return bad(format!("R{n} type=scalar expected=fp, pkt, map_value, mem"));
                     }
                     return Ok(());
                 }
-                let longest = self.size(size_arg, &size, rules::size_may_be_zero(helper.id))?;
+                let longest = self.size(size_arg, &size, helper.size_may_be_zero())?;
                 meta.longest = longest;
-                let zero = rules::size_may_be_zero(helper.id);
+                let zero = helper.size_may_be_zero();
                 self.sized(helper, r, &reg, longest as i64, *read, *write, zero)?;
                 self.values.need(size.version);
             }
@@ -335,7 +336,7 @@ impl Walk<'_> {
                 }
             }
             Arg::Scalar => {
-                if rules::constant_argument(helper.id) == Some(n) {
+                if helper.constant_argument() == Some(n) {
                     let Some(size) = reg.num.as_const().filter(|_| reg.is_scalar()) else {
                         return bad(format!("R{n} is not a known constant"));
                     };
@@ -344,8 +345,8 @@ impl Walk<'_> {
                 }
             }
             Arg::Probe { .. } => {}
-            Arg::Opaque => self.object_argument(helper.id, r, &reg, meta)?,
-            Arg::Func | Arg::CallbackCtx if rules::callback(helper.id).is_none() => {
+            Arg::Opaque => self.object_argument(helper, r, &reg, meta)?,
+            Arg::Func | Arg::CallbackCtx if helper.callback().is_none() => {
                 return unsure("callbacks of this helper are not followed");
             }
             Arg::Func => match reg.kind {
@@ -422,7 +423,7 @@ impl Walk<'_> {
         write: bool,
         zero: bool,
     ) -> Result<(), Stop> {
-        let packet = rules::reads_packet(helper.id);
+        let packet = helper.takes_packet();
         if read {
             self.helper_memory(r, reg, size, Use::HelperRead, zero, packet)?;
         }
@@ -461,10 +462,10 @@ impl Walk<'_> {
         }
     }
 
-    fn object_argument(&mut self, id: i32, r: Reg, reg: &RegState, meta: &mut Meta) -> Result<(), Stop> {
+    fn object_argument(&mut self, helper: &Helper, r: Reg, reg: &RegState, meta: &mut Meta) -> Result<(), Stop> {
         let n = r.index();
-        match rules::object(id, n) {
-            rules::Object::Socket => {
+        match helper.object(n) {
+            Object::Socket => {
                 if reg.kind == Kind::Opaque {
                     return unsure("kernel objects are not described here (BTF of the kernel needed)");
                 }
@@ -474,13 +475,13 @@ impl Walk<'_> {
                         reg.describe()
                     ));
                 }
-                if reg.reference == 0 && rules::releases(id) {
+                if reg.reference == 0 && helper.releases() {
                     return bad(format!("R{n} must be referenced when passed to release function"));
                 }
                 meta.reference = reg.reference;
                 Ok(())
             }
-            rules::Object::Reservation => {
+            Object::Reservation => {
                 if !matches!(reg.kind, Kind::Mem { ringbuf: true, .. }) || reg.or_null {
                     return bad(format!("R{n} type={} expected=ringbuf_mem", reg.describe()));
                 }
@@ -492,19 +493,19 @@ impl Walk<'_> {
                 meta.reference = reg.reference;
                 Ok(())
             }
-            rules::Object::Lock => self.lock(id, n, reg),
-            rules::Object::Unknown => unsure(format!("what helper {id} wants in R{n} is not described here")),
+            Object::Lock => self.lock(helper, n, reg),
+            Object::Unknown => unsure(format!("what {} wants in R{n} is not described here", helper.name)),
         }
     }
 
-    fn lock(&mut self, id: i32, n: usize, reg: &RegState) -> Result<(), Stop> {
+    fn lock(&mut self, helper: &Helper, n: usize, reg: &RegState) -> Result<(), Stop> {
         if !matches!(reg.kind, Kind::MapValue { .. }) || reg.or_null {
             return bad(format!("R{n} type={} expected=map_value, ptr_", reg.describe()));
         }
         if reg.num.as_const().is_none() {
             return bad(format!("R{n} doesn't have constant offset. bpf_spin_lock has to be at the constant offset"));
         }
-        if id == rules::SPIN_LOCK {
+        if helper.locks() {
             if self.state.lock.is_some() {
                 return bad("Locking two bpf_spin_locks are not allowed");
             }
@@ -521,21 +522,21 @@ impl Walk<'_> {
     fn result(&mut self, helper: &Helper, meta: &Meta) -> Result<RegState, Stop> {
         let id = self.fresh();
         let or_null = |kind| RegState { or_null: true, id, ..RegState::pointer(kind) };
-        Ok(match (helper.id, helper.ret) {
-            (rules::GET_LOCAL_STORAGE, _) => {
+        Ok(match helper.ret {
+            _ if helper.is_local_storage() => {
                 let (map, inner) = meta.map.unwrap_or_default();
                 RegState { id, ..RegState::pointer(Kind::MapValue { map, inner }) }
             }
-            (_, Ret::MapValueOrNull) => {
+            Ret::MapValueOrNull => {
                 let Some((map, inner)) = meta.map else { return unsure("a lookup without a map") };
                 let mut result = or_null(Kind::MapValue { map, inner });
-                if maps::lookup_acquires(self.map_of(meta).kind) && helper.id == 1 {
+                if maps::lookup_acquires(self.map_of(meta).kind) && helper.effects.is_lookup_by_key() {
                     result.reference = id;
                     self.state.held.push(Held { id, slot: self.at });
                 }
                 // Every element of an array is there.
                 let info = self.map_of(meta);
-                if helper.id == 1
+                if helper.effects.is_lookup_by_key()
                     && maps::is_array(info.kind)
                     && meta.key.is_some_and(|k| k < u64::from(info.max_entries))
                 {
@@ -543,34 +544,36 @@ impl Walk<'_> {
                 }
                 result
             }
-            (rules::RINGBUF_RESERVE, _) => {
+            _ if helper.reserves() => {
                 let size = u32::try_from(meta.size.unwrap_or(0)).unwrap_or(u32::MAX);
                 self.state.held.push(Held { id, slot: self.at });
                 RegState { reference: id, ..or_null(Kind::Mem { size, write: true, ringbuf: true }) }
             }
-            (helper_id, Ret::SockOrNull) => {
-                let kind = match helper_id {
-                    96 => Sock::Tcp,
-                    99 => Sock::Common,
-                    _ => Sock::Full,
+            Ret::SockOrNull => {
+                let kind = match () {
+                    () if helper.gives_tcp_socket() => Sock::Tcp,
+                    () if helper.gives_common_socket() => Sock::Common,
+                    () => Sock::Full,
                 };
                 let mut result = or_null(Kind::Sock(kind));
-                if rules::acquires(helper_id) {
+                if helper.acquires() {
                     self.state.held.push(Held { id, slot: self.at });
                     result.reference = id;
-                } else if matches!(helper_id, 95 | 96) {
+                } else if helper.casts_socket() {
                     // The same socket, seen as another: the same reference.
                     result.reference = meta.reference;
                 }
                 result
             }
             // `tail_call` is declared void: nothing may be read when it fails.
-            (_, Ret::Void) | (rules::TAIL_CALL, _) => RegState::NOT_INIT,
-            (_, Ret::Ptr | Ret::MemOrNull) => RegState { or_null: false, ..or_null(Kind::Opaque) },
-            (helper_id, Ret::Scalar | Ret::NoReturnOnSuccess) => {
-                let num = if rules::returns_length(helper_id) {
+            Ret::Void | Ret::NoReturnOnSuccess => RegState::NOT_INIT,
+            Ret::Ptr | Ret::Slice | Ret::MemOrNull | Ret::Unknown => {
+                RegState { or_null: false, ..or_null(Kind::Opaque) }
+            }
+            Ret::Scalar => {
+                let num = if helper.returns_length() {
                     Scalar::of_wide(bpf_facts::Num::signed(64, -MAX_ERRNO, meta.longest as i64))
-                } else if helper_id == rules::SMP_PROCESSOR_ID {
+                } else if helper.is_processor_id() {
                     // The kernel knows how many processors this machine has; this is the most there can be.
                     Scalar::of_wide(bpf_facts::Num::unsigned(64, 0, MOST_CPUS))
                 } else {

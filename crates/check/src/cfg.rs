@@ -2,6 +2,7 @@
 //! what the path walk needs to know beforehand: where to compare states, and which registers are live.
 
 use bpf_isa::{AluOp, Call, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_platform::Effects;
 use bpf_platform::helpers::Helper;
 
 use crate::Stop;
@@ -132,8 +133,9 @@ fn reach(program: &Program) -> Result<Shape, (usize, Stop)> {
                 }
             }
         }
-        shape.locks |= insn == Insn::Call(Call::Helper(crate::rules::SPIN_LOCK));
-        if matches!(insn, Insn::Call(Call::Helper(id)) if crate::rules::callback(id).is_some()) {
+        let helper = Effects::helper(&insn, false);
+        shape.locks |= helper.is_some_and(Helper::locks);
+        if helper.is_some_and(|h| h.callback().is_some()) {
             (shape.calls_back[at], shape.prune[at]) = (true, true);
         }
         if matches!(insn, Insn::Jcc { .. } | Insn::MayGoto { .. }) {
@@ -190,7 +192,7 @@ fn packet_movers(program: &Program) -> Vec<bool> {
         let mut changed = false;
         for (index, sub) in program.subs.iter().enumerate() {
             let does = program.slots[sub.start..sub.end].iter().any(|slot| match (slot.insn, &slot.target) {
-                (Some(Insn::Call(Call::Helper(id))), _) => Helper::get(id).is_some_and(|h| h.moves_packet),
+                (Some(Insn::Call(Call::Helper(id))), _) => Helper::get(id).is_some_and(|h| h.effects.moves_packet()),
                 (Some(Insn::Call(Call::Local(_))), Target::Func(f)) => program.sub_at(*f).is_some_and(|s| moves[s]),
                 _ => false,
             });

@@ -33,8 +33,13 @@ Nothing is ever written in parts: an output file is either complete or not touch
 
 const OPT_HELP: &str = "\
 Every change is proven equal before it is applied, and the result is loaded into the running kernel
-(not attached) as the last check; what the kernel rejects is taken back. Without the right to load
-programs that check is skipped, with a warning.
+(not attached) as the last check; what the kernel rejects is taken back. Then original and result are
+run in it on some hundreds of inputs, in a network namespace of their own, if the kernel can run such
+programs on demand and all that they may call is harmless (`--no-run-check` leaves that out; it takes at
+most a tenth of the time limit). A difference means that a proof was wrong: the change to blame is taken
+back, a warning says so, and the JSON report has what a bug report needs; the exit code stays 0, because
+what was written is without it. Without the right to load programs both checks are skipped, with a
+warning.
 
 Examples:
   bpf-opt opt prog.o -o prog.opt.o
@@ -57,8 +62,14 @@ Exit codes: 0 written; 2 bad input or usage, nothing written; 70 internal error,
 130 interrupted, best result so far written.";
 
 const VERIFY_HELP: &str = "\
-Compares the functions of the same name: the same calls with the same arguments and memory, the same
-stores where anyone may look, the same return value, and no access the first could not make.
+Compares functions of the same section and name: the same calls with the same arguments and memory, the
+same stores where anyone may look, the same return value, and no access the first could not make. Beside
+them all that loader and kernel see: contents of sections with their relocations followed, symbols, and the
+BTF types of maps, variables, externals, functions and CO-RE records. What differs without effect, such as
+order and numbers of types, source lines and DWARF, is listed as ignored.
+
+Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
+this kernel: a difference that a run shows is told at once. What no run shows is for the proofs to decide.
 
 Examples:
   bpf-opt verify prog.o prog.opt.o
@@ -120,10 +131,12 @@ something that the interpreter has no model of.";
 
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
-socket filters, cgroup/skb, lwt, flow dissectors, raw tracepoints. Packets are made up, of all protocols and
+socket filters, cgroup/skb, lwt, flow dissectors, netfilter, raw tracepoints, syscall programs; provided that all the
+helpers and kernel functions it may call are known to leave nothing behind (`--allow-effects` runs the others, too). All
+this happens in a network namespace of its own, and no map is pinned. Packets are made up, of all protocols and
 broken ones too, or come from a capture. Every 100 packets the maps of both are filled alike; return value,
 packet and context are compared after every packet, all maps after every 100. What differs from run to run
-of the first object already (time, random numbers) is not a difference.
+of the first object already (time, random numbers, stack bytes nobody wrote) is not a difference.
 
 Examples:
   sudo bpf-opt difftest prog.o prog.opt.o
@@ -259,9 +272,12 @@ pub struct OptArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
-    /// Do not ask the running kernel's verifier
+    /// Do not ask the running kernel's verifier, nor run anything in it
     #[arg(long)]
     pub no_kernel: bool,
+    /// Do not run original and result in this kernel to compare them
+    #[arg(long)]
+    pub no_run_check: bool,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE")]
     pub program_type: Option<String>,
@@ -300,6 +316,15 @@ pub struct VerifyArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
+    /// Prove only: do not run the programs on some inputs first
+    #[arg(long)]
+    pub no_run_check: bool,
+    /// Run nothing in this kernel (the interpreter needs none)
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE")]
+    pub program_type: Option<String>,
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
     pub dump_queries: Option<PathBuf>,
@@ -403,6 +428,10 @@ pub struct DifftestArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE")]
     pub program_type: Option<String>,
+    /// Run programs, too, that call what is not known to be harmless in a test run. They act on this machine, though
+    /// not on its network
+    #[arg(long)]
+    pub allow_effects: bool,
     /// Write the results as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -523,6 +552,7 @@ impl OptArgs {
             passes: self.passes.clone(),
             programs: self.program.clone(),
             kernel: !self.no_kernel,
+            run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
@@ -544,7 +574,9 @@ impl VerifyArgs {
             time_limit: self.time_limit,
             jobs: cpus(),
             programs: self.program.clone(),
-            kernel: false,
+            kernel: !self.no_kernel,
+            run_check: !self.no_run_check,
+            program_type: self.program_type.clone(),
             ..Options::default()
         }
     }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use bpf_driver::difftest::{Difference, Pair, Random, Round};
+use bpf_driver::difftest::{Difference, Pair, Random, Round, Setup};
+use bpf_kernel::{KernelError, in_private_network, permitted};
 use bpf_object::FuncKind;
 use serde::Serialize;
 
@@ -107,8 +108,22 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
             return Err(Failure::no_such_program(path, name, programs.into_iter()));
         }
     }
-    let mut pair = Pair::load(&bytes[0], &bytes[1], args.program_type.as_deref())
-        .map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))?;
+    permitted().require().map_err(|e| Failure::kernel(&args.a, &e))?;
+    // Loaded there, too: maps of devices belong to the network they are made in.
+    in_private_network(|| compare(args, [&bytes[0], &bytes[1]], source.as_deref()))
+        .unwrap_or_else(|e| {
+            let reason = format!("no network namespace for the runs: {e}");
+            Err(Failure::kernel(&args.a, &KernelError::NotPermitted { reason }))
+        })
+        .map(|outcome| Outcome { seconds: started.elapsed().as_secs_f64(), ..outcome })
+}
+
+/// Runs all programs that may be run.
+fn compare(args: &DifftestArgs, [a, b]: [&[u8]; 2], source: Option<&[Vec<u8>]>) -> Result<Outcome, Failure> {
+    let setup =
+        Setup { program_type: args.program_type.clone(), allow_effects: args.allow_effects, ..Setup::default() };
+    let mut pair =
+        Pair::load(a, b, setup).map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))?;
     let wanted = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
     let names: Vec<String> = pair.programs().filter(|n| wanted(n)).map(str::to_owned).collect();
     let mut outcome = Outcome {
@@ -117,9 +132,8 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
         ..Outcome::default()
     };
     for name in names {
-        outcome.programs.push(rounds(&mut pair, &name, args, source.as_deref()));
+        outcome.programs.push(rounds(&mut pair, &name, args, source));
     }
-    outcome.seconds = started.elapsed().as_secs_f64();
     Ok(outcome)
 }
 
@@ -204,6 +218,7 @@ fn text(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bpf_driver::difftest::Scenario;
 
     #[test]
     fn nothing_run_is_no_yes() {
@@ -218,6 +233,7 @@ mod tests {
                 packet: String::new(),
                 context: None,
                 what: vec![],
+                scenario: Scenario::default(),
             }),
         };
         assert_eq!(exit_code(&[]), 3);

@@ -112,7 +112,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
 fn ask(args: &LoadArgs) -> Result<ObjectVerdict, Failure> {
     let bytes = files::read(&args.file)?;
     bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
-    let options = LoadOptions { program_type: args.program_type.clone() };
+    let options = LoadOptions { program_type: args.program_type.clone(), only: None };
     bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(&args.file, &e))
 }
 

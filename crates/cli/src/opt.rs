@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, Variant};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, RunCheck, Variant};
 use serde::Serialize;
 
 use crate::args::{GoalArg, OptArgs};
@@ -208,6 +208,9 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
     if !report.gate.is_empty() {
         lines.push(format!("kernel: {}", report.gate));
     }
+    if let Some(check) = &report.run_check {
+        lines.push(runs_line(check));
+    }
     if report.timed_out {
         lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit.as_secs_f64()));
     }
@@ -221,6 +224,17 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
         args.output.display()
     ));
     lines
+}
+
+/// How running both went.
+fn runs_line(check: &RunCheck) -> String {
+    if check.inputs == 0 {
+        let reasons: Vec<String> = check.skipped.iter().map(|s| format!("{}: {}", s.name, s.reason)).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+        return format!("runs: {}{reasons}", check.status);
+    }
+    let programs = check.programs.iter().filter(|p| p.inputs > 0).count();
+    format!("runs: {}; {programs} program(s), {} inputs, {} ms", check.status, check.inputs, check.milliseconds)
 }
 
 fn function_line(f: &FunctionReport) -> String {

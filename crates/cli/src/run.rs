@@ -5,10 +5,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use bpf_driver::interpret::{Program, State};
 use bpf_object::{FuncId, FuncKind, Object};
-use bpf_program::{Function, ProgKind};
-use bpf_semantics::interp::{ArgValue, Event, Fault, Interp, KernelHost, MapSpec, Outcome};
-use object::{Object as _, ObjectSection as _};
+use bpf_program::ProgKind;
+use bpf_semantics::interp::{ArgValue, Event, Fault, Interp, KernelHost, Outcome};
 
 use crate::args::RunArgs;
 use crate::failure::{Failure, exit};
@@ -16,8 +16,6 @@ use crate::{files, packets};
 
 /// Steps before a run counts as endless: more than any program that the kernel accepts needs on a packet.
 const FUEL: u64 = 1 << 26;
-/// Largest map value or data section; the kernel's own limits are lower.
-const LARGEST: u64 = 64 << 20;
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -26,7 +24,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let chosen = choose(&args.file, &object, args.program.as_deref())?;
     let context = args.context.as_deref().map(packets::hex).transpose();
     let context = context.map_err(|e| Failure::bad_input(format!("--context: {e}")))?;
-    let program = Program::of(&args.file, &object, chosen, &bytes)?;
+    let program = program(&args.file, &object, chosen, &bytes)?;
     if !object.core_relocs(chosen).is_empty() {
         files::complain("note: CO-RE accesses run as compiled; this kernel's structures may be laid out differently");
     }
@@ -38,7 +36,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
         if packets.len() > 1 {
             files::print(&format!("packet {} of {}, {} bytes\n", n + 1, packets.len(), packet.len()));
         }
-        let (world, outcome) = program.run_on(packet, context.as_deref(), &state);
+        let (world, outcome) = program.run(packet, context.as_deref(), &state, FUEL);
         files::print(&told(&program, packet, &world, &outcome));
         state = program.state(&world.host);
         if let Err(fault) = outcome {
@@ -46,7 +44,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
             break;
         }
     }
-    files::print(&state.changes_since(&before));
+    files::print(&changes(&state, &before));
     Ok(code)
 }
 
@@ -58,7 +56,7 @@ const TRY_FUEL: u64 = 1 << 20;
 
 /// A packet, in hexadecimal, on which a program faults in the interpreter, and the fault.
 pub fn faulting_packet(path: &Path, object: &Object, f: FuncId, bytes: &[u8]) -> Option<(String, String)> {
-    let program = Program::of(path, object, f, bytes).ok()?;
+    let program = program(path, object, f, bytes).ok()?;
     let state = program.start();
     let fill = |n: usize, kind: usize| -> Vec<u8> {
         (0..n)
@@ -72,7 +70,7 @@ pub fn faulting_packet(path: &Path, object: &Object, f: FuncId, bytes: &[u8]) ->
     };
     for (n, kind) in TRIES.iter().flat_map(|n| (0..3).map(move |k| (*n, k))) {
         let packet = fill(n, kind);
-        let (_, outcome) = program.run_limited(&packet, None, &state, TRY_FUEL);
+        let (_, outcome) = program.run(&packet, None, &state, TRY_FUEL);
         if let Err(fault) = outcome
             && !is_limit(&fault)
         {
@@ -110,170 +108,36 @@ fn choose(path: &Path, object: &Object, name: Option<&str>) -> Result<FuncId, Fa
     }
 }
 
-/// All that the interpreter needs of an object.
-struct Program {
-    main: Function,
-    others: Vec<Function>,
-    maps: Vec<MapSpec>,
-    sections: Vec<Section>,
+/// A program, as the user sees it.
+fn program(path: &Path, object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, Failure> {
+    let program = Program::of(object, chosen, bytes);
+    let mut program = program.map_err(|e| Failure::bad_input(format!("{}: {e}", path.display())))?;
+    program.core_as_compiled = true;
+    Ok(program)
 }
 
-struct Section {
-    name: String,
-    bytes: Vec<u8>,
-    writable: bool,
-}
-
-impl Program {
-    fn of(path: &Path, object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, Failure> {
-        let main = bpf_program::build(object, chosen).map_err(|e| {
-            let name = object.functions().get(chosen.0).map_or("?", |f| f.name.as_str());
-            Failure::bad_input(format!("{}: function {name}, {e}", path.display()))
-        })?;
-        let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
-        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).collect();
-        Ok(Program { main, others, maps: maps(path, object)?, sections: sections(path, bytes)? })
-    }
-
-    /// The state before the first packet.
-    fn start(&self) -> State {
-        let mut host = KernelHost::new(self.main.kind, &[]);
-        self.furnish(&mut host, None);
-        self.state(&host)
-    }
-
-    /// What a world's maps and global data hold now.
-    fn state(&self, host: &KernelHost) -> State {
-        let map = |(i, spec): (usize, &MapSpec)| MapState { name: spec.name.clone(), entries: host.map_entries(i) };
-        let section = |s: &Section| (s.name.clone(), host.section(&s.name).unwrap_or_default().to_vec());
-        State {
-            maps: host.maps().enumerate().map(map).collect(),
-            sections: self.sections.iter().map(section).collect(),
-        }
-    }
-
-    /// Gives a world its maps and global data, with the contents they had.
-    fn furnish(&self, host: &mut KernelHost, state: Option<&State>) {
-        for (i, spec) in self.maps.iter().enumerate() {
-            let map = host.add_map(spec.clone());
-            for (key, value) in state.and_then(|s| s.maps.get(i)).map_or(&[][..], |m| &m.entries) {
-                // It was in the map, so it fits.
-                let _ = host.map_update(map, key, value);
-            }
-        }
-        for (i, section) in self.sections.iter().enumerate() {
-            let bytes = state.and_then(|s| s.sections.get(i)).map_or(&section.bytes, |(_, bytes)| bytes);
-            host.add_section(&section.name, bytes, section.writable);
-        }
-    }
-
-    fn run_on(
-        &self,
-        packet: &[u8],
-        context: Option<&[u8]>,
-        state: &State,
-    ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
-        self.run_limited(packet, context, state, FUEL)
-    }
-
-    fn run_limited(
-        &self,
-        packet: &[u8],
-        context: Option<&[u8]>,
-        state: &State,
-        fuel: u64,
-    ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
-        let mut host = KernelHost::new(self.main.kind, packet);
-        host.core_as_compiled = true;
-        self.furnish(&mut host, Some(state));
-        if let Some(bytes) = context {
-            host.set_context(bytes);
-        }
-        let mut interp = host.start();
-        for f in &self.others {
-            interp.add_function(f.clone());
-        }
-        let outcome = interp.run(&self.main, fuel);
-        (interp, outcome)
-    }
-
-    /// What a return value means to the hook, where that is one of a few words.
-    fn meaning(&self, r0: u64) -> &'static str {
-        const XDP: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
-        match (self.main.kind, usize::try_from(r0)) {
-            (ProgKind::Xdp, Ok(n)) => XDP.get(n).copied().unwrap_or(""),
-            _ => "",
-        }
+/// What a return value means to the hook, where that is one of a few words.
+fn meaning(kind: ProgKind, r0: u64) -> &'static str {
+    const XDP: [&str; 5] = ["XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"];
+    match (kind, usize::try_from(r0)) {
+        (ProgKind::Xdp, Ok(n)) => XDP.get(n).copied().unwrap_or(""),
+        _ => "",
     }
 }
 
-fn maps(path: &Path, object: &Object) -> Result<Vec<MapSpec>, Failure> {
-    let spec = |m: &bpf_object::MapDef| {
-        let spec = MapSpec {
-            name: m.name.clone(),
-            map_type: m.map_type.unwrap_or(0),
-            key_size: m.key_size.unwrap_or(0),
-            value_size: m.value_size.unwrap_or(0),
-            max_entries: m.max_entries.unwrap_or(0),
-        };
-        if u64::from(spec.key_size.max(spec.value_size)) > LARGEST {
-            let message = format!("{}: map {}: its elements are too large", path.display(), spec.name);
-            return Err(Failure::bad_input(message));
+/// What is in every map and section that is not as it was.
+fn changes(now: &State, before: &State) -> String {
+    let mut text = String::new();
+    for (now, _) in now.maps.iter().zip(&before.maps).filter(|(now, old)| now != old) {
+        let _ = writeln!(text, "map {}, {} elements:", now.name, now.entries.len());
+        for (key, value) in &now.entries {
+            let _ = writeln!(text, "  key {}  value {}", spaced(key), spaced(value));
         }
-        Ok(spec)
-    };
-    object.maps().iter().map(spec).collect()
-}
-
-/// The sections that libbpf makes maps of global data from.
-fn sections(path: &Path, bytes: &[u8]) -> Result<Vec<Section>, Failure> {
-    let bad = |e: object::Error| Failure::bad_input(format!("{}: {e}", path.display()));
-    let file = object::File::parse(bytes).map_err(bad)?;
-    let mut found = Vec::new();
-    for section in file.sections() {
-        let Ok(name) = section.name() else { continue };
-        if ![".data", ".rodata", ".bss"].iter().any(|kind| name.starts_with(kind)) {
-            continue;
-        }
-        if section.size() > LARGEST {
-            let message = format!("{}: section {name}: {} bytes are too many", path.display(), section.size());
-            return Err(Failure::bad_input(message));
-        }
-        let mut contents = section.data().map_err(bad)?.to_vec();
-        contents.resize(section.size() as usize, 0);
-        found.push(Section { name: name.to_owned(), bytes: contents, writable: !name.starts_with(".rodata") });
     }
-    Ok(found)
-}
-
-/// What stays from packet to packet.
-#[derive(Clone)]
-struct State {
-    maps: Vec<MapState>,
-    sections: Vec<(String, Vec<u8>)>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct MapState {
-    name: String,
-    entries: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-impl State {
-    /// What is in every map and section that is not as it was.
-    fn changes_since(&self, before: &State) -> String {
-        let mut text = String::new();
-        for (now, _) in self.maps.iter().zip(&before.maps).filter(|(now, old)| now != old) {
-            let _ = writeln!(text, "map {}, {} elements:", now.name, now.entries.len());
-            for (key, value) in &now.entries {
-                let _ = writeln!(text, "  key {}  value {}", spaced(key), spaced(value));
-            }
-        }
-        for ((name, now), _) in self.sections.iter().zip(&before.sections).filter(|(now, old)| now != old) {
-            let _ = writeln!(text, "section {name}:\n{}", hexdump(now).trim_end());
-        }
-        text
+    for ((name, now), _) in now.sections.iter().zip(&before.sections).filter(|(now, old)| now != old) {
+        let _ = writeln!(text, "section {name}:\n{}", hexdump(now).trim_end());
     }
+    text
 }
 
 /// What happened to one packet.
@@ -281,15 +145,15 @@ fn told(program: &Program, packet: &[u8], world: &Interp<KernelHost>, outcome: &
     let mut text = String::new();
     let _ = match outcome {
         Ok(Outcome { r0, steps }) => {
-            let r0 = if program.main.kind.hook_bits() == 32 { u64::from(*r0 as u32) } else { *r0 };
-            let meaning = program.meaning(r0);
+            let r0 = if program.kind().hook_bits() == 32 { u64::from(*r0 as u32) } else { *r0 };
+            let meaning = meaning(program.kind(), r0);
             let meaning = if meaning.is_empty() { String::new() } else { format!(" ({meaning})") };
             writeln!(text, "r0 = {r0:#x}{meaning}, {steps} instructions")
         }
         Err(fault) if is_limit(fault) => writeln!(text, "not finished: {fault}"),
         Err(fault) => writeln!(text, "fault: {fault}"),
     };
-    if matches!(program.main.kind, ProgKind::Xdp | ProgKind::Skb) {
+    if matches!(program.kind(), ProgKind::Xdp | ProgKind::Skb) {
         if !world.host.metadata().is_empty() {
             let _ = writeln!(text, "metadata:\n{}", hexdump(world.host.metadata()).trim_end());
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{DriverError, FunctionVerdict, Options, VerifyReport};
+use bpf_driver::{DriverError, FunctionVerdict, Options, RunsFirst, VerifyReport};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -22,6 +22,9 @@ struct Document<'a> {
     error: Option<&'a str>,
     functions: Vec<Function<'a>>,
     differences: &'a [String],
+    unknowns: &'a [String],
+    notes: &'a [String],
+    runs: &'a RunsFirst,
     seconds: f64,
 }
 
@@ -53,6 +56,9 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
             error: outcome.as_ref().err().map(|e| e.message.as_str()),
             functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
             differences: &report.differences,
+            unknowns: &report.unknowns,
+            notes: &report.notes,
+            runs: &report.runs,
             seconds: report.seconds,
         };
         files::write_json(json, &document)?;
@@ -81,13 +87,12 @@ fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
 }
 
 fn exit_code(report: &VerifyReport) -> u8 {
-    let any = |wanted: fn(&FunctionVerdict) -> bool| report.functions.iter().any(|(_, v)| wanted(v));
-    if !report.differences.is_empty() || any(|v| matches!(v, FunctionVerdict::Different { .. })) {
+    if report.is_different() {
         exit::NO
-    } else if any(|v| matches!(v, FunctionVerdict::Unknown { .. })) {
-        exit::UNKNOWN
-    } else {
+    } else if report.is_equal() {
         exit::YES
+    } else {
+        exit::UNKNOWN
     }
 }
 
@@ -114,6 +119,12 @@ fn text(report: &VerifyReport) -> String {
     for difference in &report.differences {
         let _ = writeln!(text, "outside of the code: {difference}");
     }
+    for unknown in &report.unknowns {
+        let _ = writeln!(text, "outside of the code, unknown: {unknown}");
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "ignored: {note}");
+    }
     let [equal, different, unknown] = counts;
     let _ = writeln!(text, "{equal} equal, {different} different, {unknown} unknown; {:.2} s", report.seconds);
     text
@@ -137,5 +148,9 @@ mod tests {
         assert_eq!(exit_code(&report(vec![unknown(), different()])), 1);
         let outside = VerifyReport { differences: vec!["map m is missing".into()], ..report(vec![unknown()]) };
         assert_eq!(exit_code(&outside), 1);
+        let unread = VerifyReport { unknowns: vec!["section .BTF: kind 31".into()], ..report(vec![]) };
+        assert_eq!(exit_code(&unread), 3);
+        let noted = VerifyReport { notes: vec!["section .comment".into()], ..report(vec![]) };
+        assert_eq!(exit_code(&noted), 0);
     }
 }

@@ -1,4 +1,7 @@
-//! What callers pass to the static subprograms of an object.
+//! What callers pass to the subprograms of an object.
+//!
+//! A global one is verified alone, against its signature: where that says number, callers must pass one
+//! (`btf_check_func_arg_match` in kernel/bpf/verifier.c).
 //!
 //! A static subprogram is verified as part of its callers, so what all of them pass is a fact about its arguments:
 //! which of them is the context, and of what kind of program; which point into a map's values, a caller's frame, the
@@ -8,14 +11,23 @@
 
 use bpf_facts::{Env, Facts, Kind, Region, State, Value};
 use bpf_isa::{Call, Insn, Reg};
-use bpf_object::{FuncId, FuncKind, Object, RefKind};
+use bpf_object::{FuncId, FuncKind, Object, RefKind, ValueType};
 use bpf_program::{Argument, Function, Op, Pointee, ProgKind};
 
 /// Rounds; each goes one call deeper.
 const ROUNDS: usize = 4;
 
-/// Fills in the arguments and context kinds of the static subprograms among `graphs`.
+/// Fills in the arguments and context kinds of the subprograms among `graphs`.
 pub(crate) fn find(object: &Object, graphs: &mut [Result<Function, String>], env: &Env) {
+    for (id, f) in graphs.iter_mut().enumerate() {
+        let (Ok(f), Some(signature)) = (f, object.global_signature(FuncId(id))) else { continue };
+        f.arguments = Some(std::array::from_fn(|i| match signature.params.get(i).map(|p| &p.value) {
+            Some(ValueType::Int { .. }) => Argument::Number,
+            Some(_) => Argument::Unknown,
+            // Not there, so nobody reads it.
+            None => Argument::Number,
+        }));
+    }
     let open = callable_from_outside(object, graphs);
     for _ in 0..ROUNDS {
         let found = one_round(object, graphs, env, &open);

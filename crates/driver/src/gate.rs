@@ -1,18 +1,20 @@
 //! The last gate: the running kernel's verifier.
 //!
-//! The original's verdict is the yardstick. Where a program loaded and its optimized form does not,
-//! the guilty change is found by bisection over the log of changes, whose first n steps can be made
-//! again without proving anything; it is banned, and the passes go on from before it. In the worst
-//! case the function stays as it was.
+//! The original's verdict is the yardstick. Where a program loaded and its optimized form does not, the guilty change
+//! is found and taken back ([`crate::blame`]); in the worst case the function stays as it was.
+//!
+//! A program is loaded as the type that its section name or the user says, never as another: what the kernel accepts
+//! as a classifier says nothing about a program of an unknown type.
 
-use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
-use bpf_object::{FuncId, Object, RefKind, WriteOptions};
+use std::time::{Duration, Instant};
+
+use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict};
+use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
 use crate::DriverError;
+use crate::blame::{self, Context};
 use crate::candidate::Candidate;
-use crate::optimize::is_program;
-use crate::pool::on_deep_stack;
 use crate::report::{KernelVerdict, Options, Report};
 use crate::unit::Unit;
 
@@ -20,6 +22,8 @@ use crate::unit::Unit;
 pub(crate) struct Gate {
     /// Verdict on the original, or why there is none.
     before: Result<ObjectVerdict, String>,
+    /// How long loading the original took.
+    took: Duration,
     judge: Judge,
 }
 
@@ -29,25 +33,31 @@ type Judge = Box<dyn Fn(&[u8]) -> Result<ObjectVerdict, String>>;
 impl Gate {
     /// Loads the original.
     pub(crate) fn new(input: &[u8], options: &Options) -> Gate {
-        let mut load = LoadOptions { program_type: options.program_type.clone() };
+        let load = LoadOptions { program_type: options.program_type.clone(), only: None };
         if !options.kernel {
-            return Gate { before: Err("switched off".into()), judge: kernel(load) };
+            return Gate { before: Err("switched off".into()), took: Duration::ZERO, judge: kernel(load) };
         }
-        let mut before = bpf_kernel::load_object(input, &load).map_err(|e| e.to_string());
-        // A section name that tells libbpf nothing: try the types such objects are made for.
-        if load.program_type.is_none() && before.as_ref().is_ok_and(unnamed) {
-            for guess in ["classifier", "xdp", "socket", "kprobe"] {
-                let with = LoadOptions { program_type: Some(guess.into()) };
-                if let Ok(v) = bpf_kernel::load_object(input, &with)
-                    && v.is_accepted()
-                {
-                    before = Ok(v);
-                    load = with;
-                    break;
-                }
+        let started = Instant::now();
+        let before = bpf_kernel::load_object(input, &load).map_err(|e| e.to_string());
+        Gate { before, took: started.elapsed(), judge: kernel(load) }
+    }
+
+    /// The programs of the original that the kernel accepts.
+    pub(crate) fn accepted(&self) -> Vec<&ProgramVerdict> {
+        self.before.iter().flat_map(|v| v.programs.iter().filter(|p| p.verdict.is_accepted())).collect()
+    }
+
+    /// Why the original and a result cannot be run within `time`, if that is clear already.
+    pub(crate) fn not_for_runs(&self, time: Duration) -> Option<String> {
+        match &self.before {
+            Err(why) => Some(format!("the kernel could not be asked: {why}")),
+            Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
+            Ok(_) if self.took * 2 > time => {
+                let (load, time) = (2.0 * self.took.as_secs_f64(), time.as_secs_f64());
+                Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))
             }
+            Ok(_) => None,
         }
-        Gate { before, judge: kernel(load) }
     }
 
     /// The functions' names whose programs loaded before and do not now.
@@ -71,10 +81,11 @@ fn kernel(load: LoadOptions) -> Judge {
     Box::new(move |bytes| bpf_kernel::load_object(bytes, &load).map_err(|e| e.to_string()))
 }
 
-fn unnamed(v: &ObjectVerdict) -> bool {
-    !v.programs.iter().any(|p| p.verdict.is_accepted())
-        && (v.not_loadable.is_some()
-            || v.programs.iter().any(|p| matches!(p.verdict, Verdict::NotLoadable { .. } | Verdict::Rejected { .. })))
+/// The programs whose section names tell no type, so that the kernel was not asked about them: loaded as some other
+/// type, a program may well be accepted, but its context means something else then.
+fn untyped(v: &ObjectVerdict) -> Vec<&str> {
+    let untyped = |p: &&ProgramVerdict| p.kind == ProgramType::UNSPEC && !p.verdict.is_accepted();
+    v.programs.iter().filter(untyped).map(|p| p.name.as_str()).collect()
 }
 
 fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {
@@ -107,18 +118,30 @@ pub(crate) fn settle(
         Err(why) => {
             report.gate = format!("skipped: {why}");
             if why != "switched off" {
-                report.warnings.push(format!("the kernel could not be asked: {why}"));
+                report.warn(format!("the kernel could not be asked: {why}"));
             }
             return Ok(());
         }
     };
+    let untyped = untyped(before);
+    if !untyped.is_empty() {
+        report.warn(format!(
+            "the kernel could not be asked about {}: no program type goes with the section name; say it with --type",
+            untyped.join(", ")
+        ));
+    }
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) {
+        if !untyped.is_empty() && untyped.len() == before.programs.len() {
+            report.gate = "skipped: no program type goes with the section name".to_owned();
+            return Ok(());
+        }
         let why =
             before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
         report.gate = format!("skipped: the original does not load: {}", why.unwrap_or_default());
         record(gate, before, object, candidates, write)?;
         return Ok(());
     }
+    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization" };
     let mut patience = PATIENCE;
     loop {
         let bytes = object.write(write)?.bytes;
@@ -131,126 +154,33 @@ pub(crate) fn settle(
         };
         let Some(name) = bad.first() else { break };
         report.dropped += 1;
-        let suspects = suspects(unit, candidates, name);
-        let guilty = convict(gate, before, object, candidates, &suspects, write, name)?;
+        let loads = |bytes: &[u8]| gate.regressions(before, bytes).is_ok_and(|bad| !bad.contains(name));
+        let suspects = blame::suspects(unit, candidates, name);
+        if suspects.is_empty() {
+            report.gate = format!("skipped: the kernel refuses {name}, which is as it was, for now");
+            return Ok(());
+        }
+        let guilty = blame::convict(&loads, object, candidates, &suspects, write)?;
         let Some(i) = guilty else {
             // No single function is to blame: give all of them up.
             for i in suspects {
-                give_up(unit, settings, object, &mut candidates[i])?;
+                blame::give_up(cx, object, &mut candidates[i])?;
             }
             continue;
         };
         if patience == 0 {
-            give_up(unit, settings, object, &mut candidates[i])?;
+            blame::give_up(cx, object, &mut candidates[i])?;
             patience = PATIENCE;
             continue;
         }
         patience -= 1;
-        mend(gate, before, unit, settings, object, &mut candidates[i], write, name)?;
+        blame::mend(&loads, cx, object, &mut candidates[i])?;
     }
     report.gate = match report.dropped {
         0 => "accepted".into(),
         n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
     };
     record(gate, before, object, candidates, write)
-}
-
-/// The changed functions a program consists of.
-fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
-    let mut reach: Vec<usize> =
-        (0..candidates.len()).filter(|i| is_program(&unit.object, *i) && candidates[*i].report.name == name).collect();
-    let mut at = 0;
-    while at < reach.len() {
-        for r in unit.object.refs(FuncId(reach[at])) {
-            if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind
-                && !reach.contains(&target.0)
-            {
-                reach.push(target.0);
-            }
-        }
-        at += 1;
-    }
-    reach.retain(|i| candidates[*i].body.is_some());
-    reach
-}
-
-/// The function whose original body alone makes the program load again.
-fn convict(
-    gate: &Gate,
-    before: &ObjectVerdict,
-    object: &Object,
-    candidates: &[Candidate],
-    suspects: &[usize],
-    write: &WriteOptions,
-    name: &str,
-) -> Result<Option<usize>, DriverError> {
-    if let [only] = suspects {
-        return Ok(Some(*only));
-    }
-    for &i in suspects {
-        let mut trial = object.clone();
-        trial.reset_body(FuncId(candidates[i].id));
-        if loads(gate, before, &trial, write, name)? {
-            return Ok(Some(i));
-        }
-    }
-    Ok(None)
-}
-
-fn loads(
-    gate: &Gate,
-    before: &ObjectVerdict,
-    object: &Object,
-    write: &WriteOptions,
-    name: &str,
-) -> Result<bool, DriverError> {
-    let bytes = object.write(write)?.bytes;
-    Ok(gate.regressions(before, &bytes).is_ok_and(|bad| !bad.iter().any(|n| n == name)))
-}
-
-/// Finds the first change after which the program no longer loads, bans it, and lets the passes go on from
-/// before it.
-#[allow(clippy::too_many_arguments)]
-fn mend(
-    gate: &Gate,
-    before: &ObjectVerdict,
-    unit: &Unit,
-    settings: &Settings,
-    object: &mut Object,
-    c: &mut Candidate,
-    write: &WriteOptions,
-    name: &str,
-) -> Result<(), DriverError> {
-    let (mut good, mut bad) = (0usize, c.steps().len());
-    while bad - good > 1 {
-        let mid = good + (bad - good) / 2;
-        let mut trial = c.clone();
-        trial.rewind(unit, settings, mid);
-        let mut o = object.clone();
-        trial.place(&mut o)?;
-        if loads(gate, before, &o, write, name)? {
-            good = mid;
-        } else {
-            bad = mid;
-        }
-    }
-    match c.steps().get(bad.wrapping_sub(1)) {
-        Some(step) if step.rewrite().is_some() => {
-            let fingerprint = step.mark();
-            c.banned.insert(fingerprint);
-            c.rewind(unit, settings, good);
-            on_deep_stack(|| c.run_passes(unit, settings));
-        }
-        // How blocks are cut and ordered cannot be banned; what came before it stays.
-        Some(_) if good > 0 => c.rewind(unit, settings, good),
-        _ => return give_up(unit, settings, object, c),
-    }
-    c.place(object)
-}
-
-fn give_up(unit: &Unit, settings: &Settings, object: &mut Object, c: &mut Candidate) -> Result<(), DriverError> {
-    c.revert(unit, settings, "the kernel refuses it after optimization");
-    c.place(object)
 }
 
 /// Writes both verdicts into the reports.
@@ -263,7 +193,9 @@ fn record(
 ) -> Result<(), DriverError> {
     let after = gate.ask(&object.write(write)?.bytes).ok();
     for c in candidates {
-        let mine = |p: &&ProgramVerdict| p.name == c.report.name && p.section == c.report.section;
+        let mine = |p: &&ProgramVerdict| {
+            p.name == c.report.name && p.section == c.report.section && p.kind != ProgramType::UNSPEC
+        };
         c.report.kernel_before = before.programs.iter().find(mine).map(words);
         c.report.kernel_after = after.as_ref().and_then(|v| v.programs.iter().find(mine)).map(words);
     }
@@ -273,8 +205,10 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimize::is_program;
     use bpf_isa::Insn;
-    use bpf_kernel::ProgramType;
+    use bpf_kernel::Verdict;
+    use bpf_object::FuncId;
 
     const OBJECT: &[u8] = include_bytes!("../../../examples/globals.o");
 
@@ -321,7 +255,7 @@ mod tests {
             without_atomics(&o.write(&write).expect("it is written").bytes).expect("it parses").is_accepted()
         };
         assert!(accepted(&unit.object) && !accepted(&object), "the example no longer tempts the optimizer");
-        let gate = Gate { before: without_atomics(OBJECT), judge: Box::new(without_atomics) };
+        let gate = Gate { before: without_atomics(OBJECT), took: Duration::ZERO, judge: Box::new(without_atomics) };
         let mut report = Report::default();
         settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report).expect("it settles");
         assert!(accepted(&object), "{}", report.gate);

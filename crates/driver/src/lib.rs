@@ -4,22 +4,27 @@
 //! do when the kernel says no.
 
 mod arguments;
+mod blame;
 mod candidate;
 pub mod difftest;
 mod gate;
+pub mod interpret;
 mod opinion;
 mod optimize;
 mod places;
 mod pool;
 mod queries;
 mod reduce;
+mod rename;
 mod replay;
 mod report;
-mod sections;
+mod runcheck;
+mod runs_first;
 mod synthesis;
 mod unit;
 mod variants;
 mod verify;
+mod written;
 
 pub use opinion::Refutation;
 pub use queries::QueryFolder;
@@ -30,6 +35,8 @@ pub use report::{
 
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
+pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
+pub use runs_first::RunsFirst;
 pub use synthesis::SearchReport;
 pub use unit::Unit;
 pub use variants::{Variant, variants};
@@ -69,7 +76,7 @@ pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
     optimize::run(input, options, observer)
 }
 
-/// Compares two objects function by function.
+/// Compares two objects: their functions by proof, all else by what it means to loaders.
 ///
 /// # Errors
 /// [`DriverError`] if one cannot be read.

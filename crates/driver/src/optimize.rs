@@ -12,7 +12,9 @@ use crate::candidate::Candidate;
 use crate::gate::{self, Gate};
 use crate::opinion::Budget;
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
+use crate::runcheck::{self, Job, RunJudge};
 use crate::unit::Unit;
+use crate::written::misplaced;
 use crate::{DriverError, pool, synthesis};
 
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
@@ -59,17 +61,32 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         report.search = Some(found);
     }
+    if options.run_check && options.kernel && !observer.stop() {
+        observer.phase("running both");
+        let judge = RunJudge::new(input, options);
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        report.run_check = Some(runcheck::settle(&judge, job, &mut object, &mut candidates, &mut report)?);
+    }
     observer.phase("proving whole functions");
     let budget = Budget::new(options, started);
-    while judge(&mut candidates, &unit, &settings, options, &budget) {
+    let written = loop {
+        if !judge(&mut candidates, &unit, &settings, options, &budget) {
+            let written = object.write(&write)?;
+            let wrong = misplaced(&written.bytes, &candidates);
+            if wrong.is_empty() {
+                break written;
+            }
+            for (id, why) in wrong {
+                let why = format!("what would be written is not what was proven, please report it: {why}");
+                candidates[id].revert(&unit, &settings, &why);
+            }
+        }
         // The kernel has not seen these originals beside the other results; it may drop more of those.
         for c in &candidates {
             c.place(&mut object)?;
         }
         gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
-    }
-
-    let written = object.write(&write)?;
+    };
     report.notes.extend(written.notes);
     report.timed_out = candidates.iter().any(|c| c.timed_out);
     for c in &candidates {

@@ -50,6 +50,8 @@ pub struct Options {
     pub programs: Vec<String>,
     /// Ask the running kernel's verifier.
     pub kernel: bool,
+    /// Run original and result in the kernel, where that can do no harm.
+    pub run_check: bool,
     /// Program type for the kernel where the section name does not tell (bpftool's names).
     pub program_type: Option<String>,
     /// Forbid merging accesses to shared memory and load-add-store to atomics.
@@ -75,6 +77,7 @@ impl Default for Options {
             passes: PassSelection::All,
             programs: Vec::new(),
             kernel: true,
+            run_check: true,
             program_type: None,
             strict_shared_memory: false,
             keep_debug: false,
@@ -150,6 +153,8 @@ pub struct Report {
     pub dropped: usize,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
+    /// How running original and result in this kernel went.
+    pub run_check: Option<crate::runcheck::RunCheck>,
     /// What the search did, if it ran.
     pub search: Option<crate::synthesis::SearchReport>,
     /// Wall-clock seconds in all.
@@ -157,6 +162,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds a warning, unless it is there already.
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
     /// Slots of all functions before and after.
     pub fn slots(&self) -> (usize, usize) {
         self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
@@ -186,10 +198,44 @@ pub enum FunctionVerdict {
 pub struct VerifyReport {
     /// Functions by name, in the first object's order.
     pub functions: Vec<(String, FunctionVerdict)>,
-    /// Differences outside the code: functions or maps that only one object has, changed sections.
+    /// Differences outside the code: functions or maps that only one object has, contents, types, symbols.
     pub differences: Vec<String>,
+    /// What could not be compared outside the code.
+    pub unknowns: Vec<String>,
+    /// What differs and was ignored, because no loader sees it.
+    pub notes: Vec<String>,
+    /// What running both gave, before anything was proven.
+    pub runs: crate::runs_first::RunsFirst,
     /// Wall-clock seconds.
     pub seconds: f64,
+}
+
+impl VerifyReport {
+    /// Whether everything is equal.
+    pub fn is_equal(&self) -> bool {
+        let proven = self.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal);
+        proven && self.differences.is_empty() && self.unknowns.is_empty()
+    }
+
+    /// Whether something is known to differ.
+    pub fn is_different(&self) -> bool {
+        let different = |v: &FunctionVerdict| matches!(v, FunctionVerdict::Different { .. });
+        !self.differences.is_empty() || self.functions.iter().any(|(_, v)| different(v))
+    }
+
+    /// Takes differences back to unknowns: they hold for one way to pair functions of one name, and others, of which
+    /// `tried` were looked at, may do better.
+    pub(crate) fn doubt(&mut self, tried: usize) {
+        let why = format!("of {tried} ways to pair static functions of one name, none was proven right or all wrong");
+        self.unknowns.push(why);
+        self.unknowns.append(&mut self.differences);
+        for (_, verdict) in &mut self.functions {
+            if let FunctionVerdict::Different { explanation } = verdict {
+                let reason = format!("differs if paired like this: {}", explanation.join("; "));
+                *verdict = FunctionVerdict::Unknown { reason };
+            }
+        }
+    }
 }
 
 /// Tells the outside how far the work is; called often, must be quick.

@@ -18,7 +18,7 @@ pub struct Unit {
     pub maps: Vec<MapInfo>,
     /// The graph of each function, or why there is none.
     pub graphs: Vec<Result<Function, String>>,
-    /// How many argument registers each subprogram may read, by name.
+    /// How many argument registers each subprogram may read, by the name of its graph, which is unique.
     arities: HashMap<String, usize>,
     /// Highest cpu level in use.
     pub cpu: u8,
@@ -27,7 +27,8 @@ pub struct Unit {
 impl Unit {
     /// Reads everything there is to know about `object`.
     pub fn new(object: Object) -> Unit {
-        let maps: Vec<MapInfo> = object.maps().iter().map(map_info).collect();
+        let maps: Vec<MapInfo> =
+            object.maps().iter().enumerate().map(|(i, m)| map_info(object.map_identity(i), m)).collect();
         let ids = (0..object.functions().len()).map(FuncId);
         let graphs: Vec<Result<Function, String>> = ids
             .map(|id| match object.locked(id) {
@@ -77,28 +78,26 @@ impl Unit {
             let read = (1..=5).filter(|n| Reg::new(*n).is_some_and(|r| entry.contains(r))).max().unwrap_or(0);
             let declared = self.object.func_proto(FuncId(i)).map_or(0, |p| p.params.len());
             let n = usize::from(read).max(declared).min(5);
-            // Two functions of one name: the larger need.
-            arities.entry(f.name.clone()).and_modify(|m: &mut usize| *m = n.max(*m)).or_insert(n);
+            arities.insert(f.name.clone(), n);
         }
         arities
     }
 
     /// Calls `f` with the environment of this unit's functions.
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
-        let arity = |name: &str| self.arities.get(name).copied();
+        let arity = |name: &str| self.arity(name);
         f(&Env { maps: &self.maps, callee_args: &arity })
     }
 
-    /// `section/name`, which identifies a function in an object.
-    pub fn key(&self, id: usize) -> (String, String) {
-        let f = &self.object.functions()[id];
-        (f.section.clone(), f.name.clone())
+    /// How many argument registers the subprogram of this identity may read, if that is known.
+    pub(crate) fn arity(&self, identity: &str) -> Option<usize> {
+        self.arities.get(identity).copied()
     }
 }
 
-fn map_info(m: &MapDef) -> MapInfo {
+fn map_info(identity: &str, m: &MapDef) -> MapInfo {
     MapInfo {
-        name: m.name.clone(),
+        name: identity.to_owned(),
         map_type: m.map_type,
         key_size: m.key_size,
         value_size: m.value_size,

@@ -72,7 +72,7 @@ pub fn variants(
 /// The time of each object but the first relative to the first.
 fn measure(objects: &[&[u8]], options: &Options) -> Option<Vec<f64>> {
     permitted().require().ok()?;
-    let load = LoadOptions { program_type: options.program_type.clone() };
+    let load = LoadOptions { program_type: options.program_type.clone(), only: None };
     let loaded: Vec<LoadedObject> = objects.iter().map(|b| LoadedObject::load(b, &load).ok()).collect::<Option<_>>()?;
     let mut random = Random::new(options.seed);
     let mut logs = vec![0.0; objects.len()];

@@ -1,70 +1,142 @@
 //! Comparing two objects, whoever made them.
+//!
+//! The one idea: what the objects declare and hold is compared by meaning ([`bpf_object::compare`]), and every pair of
+//! functions of one matching is proven equal, with the second one's names put in terms of the first. Where static
+//! functions share a name, matchings are tried one after the other: objects are equal if they are under one of them,
+//! and different only if they are under all.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use bpf_object::{FuncId, Object};
+use bpf_object::compare::{Comparison, Finding, Matching};
+use bpf_object::{FuncId, Object, RefKind};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
-use crate::optimize::check_programs;
+use crate::optimize::{check_programs, is_program};
 use crate::pool::on_deep_stack;
+use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
+use crate::runs_first::{self, RunsFirst};
 use crate::unit::Unit;
+
+/// Time for each function when it is clear already that the objects differ.
+const AFTER_A_DIFFERENCE: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
     let started = Instant::now();
-    let (ua, ub) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
-    let mut report = VerifyReport::default();
-    check_programs(&ua.object, options)?;
-    let mut matched = vec![false; ub.object.functions().len()];
-    for i in 0..ua.object.functions().len() {
-        let key = ua.key(i);
-        if !options.programs.is_empty() && !options.programs.contains(&key.1) {
-            continue;
-        }
-        let partner = (0..matched.len()).find(|j| !matched[*j] && ub.key(*j) == key);
-        let Some(j) = partner else {
-            report.differences.push(format!("function {} of section {} is missing in the second object", key.1, key.0));
-            continue;
+    let bytes = [a, b];
+    let (a, b) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
+    check_programs(&a.object, options)?;
+    let runs = runs_first::try_runs(bytes[0], bytes[1], &a, &b, options);
+    // Once a run has shown a difference, the rest is told only as far as that is quick.
+    let hurried = Options { time_limit: options.time_limit.min(AFTER_A_DIFFERENCE), ..options.clone() };
+    let options = if runs.different.is_empty() { options } else { &hurried };
+    let mut comparison = Comparison::of(&a.object, &b.object);
+    let matchings = comparison.matchings();
+    let mut verdicts = Verdicts { a: &a, b: &b, options, runs: &runs, known: HashMap::new() };
+    let mut best: Option<VerifyReport> = None;
+    let mut all_different = matchings.complete;
+    for matching in &matchings.list {
+        let report = under(matching, &mut comparison, &mut verdicts);
+        let (equal, different) = (report.is_equal(), report.is_different());
+        all_different &= different;
+        let better = match &best {
+            None => true,
+            Some(best) => equal || (best.is_different() && !different),
         };
-        matched[j] = true;
-        let verdict = on_deep_stack(|| pair(&ua, i, &ub, j, options))
-            .unwrap_or_else(|| FunctionVerdict::Unknown { reason: "the proof ran out of stack".into() });
-        report.functions.push((key.1, verdict));
-    }
-    if options.programs.is_empty() {
-        for (j, _) in matched.iter().enumerate().filter(|(_, m)| !**m) {
-            let key = ub.key(j);
-            report.differences.push(format!("function {} of section {} is only in the second object", key.1, key.0));
+        if better {
+            best = Some(report);
+        }
+        if equal {
+            break;
         }
     }
-    if ua.maps != ub.maps {
-        report.differences.push("the maps differ".into());
+    let mut report = best.unwrap_or_default();
+    if report.is_different() && !all_different {
+        report.doubt(matchings.list.len());
     }
-    report.differences.extend(crate::sections::differences(a, b));
+    report.runs = runs;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
-fn pair(ua: &Unit, i: usize, ub: &Unit, j: usize, options: &Options) -> FunctionVerdict {
-    let (f, g) = match (&ua.graphs[i], &ub.graphs[j]) {
-        (Ok(f), Ok(g)) => (f, g),
+/// The comparison under one matching.
+fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> VerifyReport {
+    let programs = &verdicts.options.programs;
+    let wanted = |name: &str| programs.is_empty() || programs.iter().any(|p| p == name);
+    let findings = comparison.findings(m, &wanted);
+    let said = |list: Vec<Finding>| list.iter().map(Finding::to_string).collect();
+    let mut report = VerifyReport {
+        differences: said(findings.differences),
+        unknowns: said(findings.unknowns),
+        notes: said(findings.notes),
+        ..VerifyReport::default()
+    };
+    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
+        if let Some(j) = m.function(FuncId(i)) {
+            report.functions.push((f.name.clone(), verdicts.of(FuncId(i), j, m, comparison)));
+        }
+    }
+    report
+}
+
+/// A pair of functions, and the partners of all that the second one refers to: what a verdict depends on.
+type Question = (FuncId, FuncId, Vec<Option<FuncId>>);
+
+/// What has been proven of pairs of functions.
+struct Verdicts<'a> {
+    a: &'a Unit,
+    b: &'a Unit,
+    options: &'a Options,
+    /// What running both has shown.
+    runs: &'a RunsFirst,
+    known: HashMap<Question, FunctionVerdict>,
+}
+
+impl Verdicts<'_> {
+    fn of(&mut self, i: FuncId, j: FuncId, m: &Matching, comparison: &Comparison) -> FunctionVerdict {
+        let name = &self.a.object.functions()[i.0].name;
+        let shown = self.runs.different.iter().find(|(program, _)| program == name && is_program(&self.a.object, i.0));
+        if let Some((_, lines)) = shown {
+            return FunctionVerdict::Different { explanation: lines.clone() };
+        }
+        let partner = |kind: &RefKind| match kind {
+            RefKind::Call { target } | RefKind::FuncAddr { target } => Some(m.function_back(*target)),
+            _ => None,
+        };
+        let callees = self.b.object.refs(j).iter().filter_map(|r| partner(&r.kind)).collect();
+        let question = (i, j, callees);
+        if let Some(verdict) = self.known.get(&question) {
+            return verdict.clone();
+        }
+        let names = Names { a: self.a, b: self.b, matching: m, comparison };
+        let verdict = on_deep_stack(|| pair(&names, i, j, self.options))
+            .unwrap_or_else(|| FunctionVerdict::Unknown { reason: "the proof ran out of stack".into() });
+        self.known.insert(question, verdict.clone());
+        verdict
+    }
+}
+
+fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options) -> FunctionVerdict {
+    let (f, g) = match (&names.a.graphs[i.0], &names.b.graphs[j.0]) {
+        (Ok(f), Ok(g)) => (names.first(f), names.second(g)),
         (Err(why), _) | (_, Err(why)) => {
-            let same = ua.object.code(FuncId(i)) == ub.object.code(FuncId(j))
-                && ua.object.refs(FuncId(i)) == ub.object.refs(FuncId(j))
-                && ua.object.core_relocs(FuncId(i)) == ub.object.core_relocs(FuncId(j));
-            return match same {
+            return match names.comparison.same_code(names.matching, i, j) {
                 true => FunctionVerdict::Equal,
                 false => FunctionVerdict::Unknown { reason: why.clone() },
             };
         }
     };
+    if let Some(reason) = names.comparison.unreadable_records(i, j) {
+        return FunctionVerdict::Unknown { reason: format!("a CO-RE record cannot be read: {reason}") };
+    }
     let deadline = Instant::now().checked_add(options.time_limit);
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
-    ua.with_env(|env| match bpf_prove::functions(f, g, env, &proof).0 {
+    names.with_env(|env| match bpf_prove::functions(&f, &g, env, &proof).0 {
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },
-        Verdict::Different(d) => crate::replay::explain(d, f, g, env),
+        Verdict::Different(d) => crate::replay::explain(d, &f, &g, env),
     })
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bpf_driver::difftest::{Pair, Random};
+use bpf_driver::difftest::{Pair, Random, Setup};
 use bpf_driver::{Options, Silent, optimize};
 use bpf_kernel::permitted;
 
@@ -31,18 +31,22 @@ fn optimized_programs_do_the_same_in_the_kernel() {
         eprintln!("skipped: {e}");
         return;
     }
+    bpf_kernel::in_private_network(compare_all).expect("a network namespace");
+}
+
+fn compare_all() {
     let packets = std::env::var("BPF_OPT_PACKETS").ok().and_then(|s| s.parse().ok()).unwrap_or(PACKETS);
     let (mut programs, mut runs, mut unsteady) = (0, 0u64, 0);
     for path in objects() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let input = std::fs::read(&path).expect("it is there");
         // What does not load as a whole is not compared; what does must still load afterwards.
-        if input.len() >= 1 << 20 || Pair::load(&input, &input, None).is_err() {
+        if input.len() >= 1 << 20 || Pair::load(&input, &input, Setup::default()).is_err() {
             continue;
         }
         let options = Options { time_limit: Duration::from_secs(5), jobs: 2, ..Options::default() };
         let (output, _) = optimize(&input, &options, &Silent).expect("it is optimized");
-        let mut pair = Pair::load(&input, &output, None).expect("what loaded still loads");
+        let mut pair = Pair::load(&input, &output, Setup::default()).expect("what loaded still loads");
         let names: Vec<String> = pair.programs().map(str::to_owned).collect();
         for program in names {
             let mut ran = 0;

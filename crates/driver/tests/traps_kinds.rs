@@ -53,7 +53,7 @@ fn per_cpu() -> Vec<Trap> {
             two([1, 1], "r0 = 1"),
         ),
         trap("this CPU's value may be that of CPU 0", XDP, mine("r0 = *(u64 *)(r6 + 0)"), mine("r0 = 1"))
-            .right(mine("w0 = *(u32 *)(r6 + 0)")),
+            .right(mine("r0 = r6; r0 = *(u64 *)(r0 + 0)")),
         trap(
             "a write to a per-CPU value dropped",
             XDP,

@@ -1,20 +1,25 @@
-//! What a call may do with this function's frame, read off the helper table.
+//! What a call may do with this function's frame, read off its row of effects.
 //!
-//! One idea: forward facts and backward liveness need the same answer (which stack bytes are read,
-//! perhaps written, surely overwritten), so it is computed once, here. A callee reaches the frame only
-//! through an argument that points into it, or through an address of it that has leaked
+//! One idea: forward facts and backward liveness need the same answer (which stack bytes are read, perhaps written,
+//! surely overwritten, and whether an address of the frame gets out), so it is computed once, here. A callee reaches
+//! the frame only through an argument that points into it, or through an address of it that has leaked
 //! ([`State::frame_leaked`]).
+//!
+//! An address of the frame gets out in three ways: it is passed where no memory is expected, so that it is a mere
+//! number to the callee, which may store it; the callee keeps the address of an argument; or the callee copies stack
+//! bytes in which an address is spilled.
 
 use bpf_isa::{Call, Insn, Reg, RegSet};
-use bpf_platform::helpers::{Arg, Helper, Len, TAIL_CALL};
+use bpf_platform::effects::{Argument, Effects, Extent};
+use bpf_platform::helpers::Arg;
 use bpf_program::{Op, Symbol};
 
 use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
 
 /// The effects of one call on registers and frame.
 pub(crate) struct CallEffects {
-    /// The row of the table, if the call is a helper that has one.
-    pub(crate) helper: Option<&'static Helper>,
+    /// What a call like this may do in general.
+    pub(crate) row: &'static Effects,
     /// Bytes that may be read.
     pub(crate) reads: StackSet,
     /// Bytes that may be written.
@@ -23,22 +28,42 @@ pub(crate) struct CallEffects {
     pub(crate) overwrites: StackSet,
     /// The callee may keep, or hand back, an address of the frame.
     pub(crate) leaks: bool,
-    /// Packet pointers die.
-    pub(crate) moves_packet: bool,
 }
 
 /// The effects of the call `op` in `state`.
 pub(crate) fn effects(state: &State, op: &Op, env: &Env<'_>) -> CallEffects {
-    match table_row(op) {
-        Some(helper) => helper_effects(state, helper, env),
-        None => unmodelled(state, arguments(op, env)),
+    let row = row(op);
+    if row.touches_everything {
+        return anything(state, row, arguments(op, env));
     }
+    let mut e =
+        CallEffects { row, reads: StackSet::EMPTY, writes: StackSet::EMPTY, overwrites: StackSet::EMPTY, leaks: false };
+    let map = row.map_register().and_then(|r| map_of(state.reg(r), env));
+    for argument in &row.arguments {
+        e.add(state, argument, map);
+    }
+    // Addresses of the frame inside the memory it reads: they are spilled there, or have leaked.
+    if row.indirect && (state.frame_leaked() || state.frame_pointer_spilled()) {
+        e.reads = StackSet::ALL;
+        e.leaks = true;
+    }
+    // The program called runs in the same frame: whoever knows its address can read what is left there.
+    if row.is_tail_call() && state.frame_leaked() {
+        e.reads = StackSet::ALL;
+    }
+    e.overwrites = e.overwrites.minus(&e.reads);
+    e
+}
+
+/// The row of a call; one that the loader patches is not the helper that its number says.
+fn row(op: &Op) -> &'static Effects {
+    Effects::of(&op.insn, op.link.is_some())
 }
 
 /// The argument registers a call reads.
 pub(crate) fn arguments(op: &Op, env: &Env<'_>) -> RegSet {
-    if let Some(helper) = table_row(op) {
-        return RegSet::first_args(helper.args.len().min(5));
+    if Effects::helper(&op.insn, op.link.is_some()).is_some() {
+        return RegSet::first_args(row(op).arguments.len());
     }
     match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::Call(Call::Local(_)), Some(Symbol::Func { name })) => {
@@ -49,94 +74,60 @@ pub(crate) fn arguments(op: &Op, env: &Env<'_>) -> RegSet {
     }
 }
 
-/// A helper by number; one that the loader patches is no longer that helper.
-fn table_row(op: &Op) -> Option<&'static Helper> {
-    match (&op.insn, &op.link) {
-        (Insn::Call(Call::Helper(id)), None) => Helper::get(*id),
-        _ => None,
-    }
-}
-
 /// Anything may happen to whatever the callee can reach.
-fn unmodelled(state: &State, args: RegSet) -> CallEffects {
+fn anything(state: &State, row: &'static Effects, args: RegSet) -> CallEffects {
     let reaches = state.frame_leaked() || args.iter().any(|r| state.reg(r).is_stack());
     let touched = if reaches { StackSet::ALL } else { StackSet::EMPTY };
-    CallEffects {
-        helper: None,
-        reads: touched,
-        writes: touched,
-        overwrites: StackSet::EMPTY,
-        leaks: reaches,
-        moves_packet: true,
+    CallEffects { row, reads: touched, writes: touched, overwrites: StackSet::EMPTY, leaks: reaches }
+}
+
+impl CallEffects {
+    /// Adds what happens through one argument.
+    fn add(&mut self, state: &State, argument: &Argument, map: Option<&MapInfo>) {
+        let v = state.reg(argument.register);
+        let access = argument.access;
+        let (min, bytes) = match argument.extent {
+            Extent::Nothing => {
+                self.leaks |= v.is_stack();
+                return;
+            }
+            // The verifier knows the object by its type; should it be the frame all the same, anything goes.
+            Extent::Unknown if access.kernel_object => {
+                let bytes = if v.is_stack() { StackSet::ALL } else { StackSet::EMPTY };
+                self.writes = self.writes.union(&bytes);
+                self.reads = self.reads.union(&bytes);
+                self.leaks |= v.is_stack();
+                return;
+            }
+            Extent::Unknown => (None, object(state, v)),
+            Extent::Key => sized(state, v, map.and_then(|m| m.key_size)),
+            Extent::Value => sized(state, v, map.and_then(|m| m.value_size)),
+            Extent::Bytes(n) => sized(state, v, Some(n)),
+            Extent::Register(r) => {
+                let (min, max) = length(state, r);
+                (max.filter(|max| *max == min), reach(state, v, max))
+            }
+        };
+        // A value that is written is read only by bloom filters.
+        let reads = access.reads && (argument.class != Arg::OutValue || map.is_none_or(MapInfo::may_be_bloom_filter));
+        if reads {
+            self.reads = self.reads.union(&bytes);
+            self.leaks |= access.copies && state.frame_pointer_spilled_in(&bytes);
+        }
+        if access.writes() {
+            self.writes = self.writes.union(&bytes);
+        }
+        if access.overwrites() && !reads {
+            self.overwrites = self.overwrites.union(&exactly(v, min.unwrap_or(0)));
+        }
+        // What is printed is a number, too.
+        self.leaks |= (access.keeps || argument.is_optional()) && v.is_stack();
     }
 }
 
-fn helper_effects(state: &State, helper: &'static Helper, env: &Env<'_>) -> CallEffects {
-    if helper.calls_back {
-        let args = RegSet::first_args(helper.args.len().min(5));
-        return CallEffects { helper: Some(helper), ..unmodelled(state, args) };
-    }
-    let mut e = CallEffects {
-        helper: Some(helper),
-        reads: StackSet::EMPTY,
-        writes: StackSet::EMPTY,
-        overwrites: StackSet::EMPTY,
-        leaks: false,
-        moves_packet: helper.moves_packet,
-    };
-    if helper.id == TAIL_CALL {
-        return e;
-    }
-    let map = helper.args.iter().position(|a| *a == Arg::Map).and_then(|i| map_of(state.reg(argument(i)), env));
-    for (i, arg) in helper.args.iter().take(5).enumerate() {
-        let v = state.reg(argument(i));
-        match *arg {
-            Arg::Key => e.reads = e.reads.union(&reach(state, v, map.and_then(|m| m.key_size))),
-            Arg::Value => e.reads = e.reads.union(&reach(state, v, map.and_then(|m| m.value_size))),
-            Arg::OutValue => {
-                let bytes = reach(state, v, map.and_then(|m| m.value_size));
-                e.writes = e.writes.union(&bytes);
-                if map.is_none_or(MapInfo::may_be_bloom_filter) {
-                    e.reads = e.reads.union(&bytes);
-                }
-            }
-            Arg::Mem { len, read, write } => {
-                let (min, max) = length(state, len);
-                let bytes = reach(state, v, max);
-                if read {
-                    e.reads = e.reads.union(&bytes);
-                }
-                if write {
-                    e.writes = e.writes.union(&bytes);
-                    if !read && helper.overwrites && Some(min) == max {
-                        e.overwrites = e.overwrites.union(&exactly(v, min));
-                    }
-                }
-            }
-            Arg::Probe { len } => e.reads = e.reads.union(&reach(state, v, length(state, len).1)),
-            Arg::Vararg => e.reads = e.reads.union(&object(state, v)),
-            Arg::Opaque | Arg::CallbackCtx => {
-                let bytes = object(state, v);
-                e.reads = e.reads.union(&bytes);
-                e.writes = e.writes.union(&bytes);
-            }
-            Arg::Map | Arg::Ctx | Arg::Size | Arg::Scalar | Arg::Func => {}
-        }
-    }
-    // Addresses of the frame inside the memory it reads: they are spilled there, or have leaked.
-    if helper.indirect && (state.frame_leaked() || state.frame_pointer_spilled()) {
-        e.reads = StackSet::ALL;
-        if helper.map_write {
-            e.writes = StackSet::ALL;
-        }
-    }
-    e.overwrites = e.overwrites.minus(&e.reads);
-    e
-}
-
-/// The register of the `i`-th argument, from 0.
-fn argument(i: usize) -> Reg {
-    Reg::new(i as u8 + 1).unwrap_or(Reg::R5)
+/// The length, if it is known, and the bytes that may be touched.
+fn sized(state: &State, v: &Value, len: Option<u32>) -> (Option<u32>, StackSet) {
+    (len, reach(state, v, len))
 }
 
 /// The map that a value certainly is.
@@ -147,16 +138,11 @@ pub(crate) fn map_of<'e>(v: &Value, env: &Env<'e>) -> Option<&'e MapInfo> {
     }
 }
 
-/// Least and greatest length; no greatest one means up to the end of the frame.
-fn length(state: &State, len: Len) -> (u32, Option<u32>) {
-    match len {
-        Len::Bytes(n) => (n, Some(n)),
-        Len::Arg(n) => {
-            let num = state.reg(Reg::new(n).unwrap_or(Reg::R5)).bits();
-            let small = |v: u64| u32::try_from(v).ok().filter(|v| i64::from(*v) <= FRAME);
-            (small(num.umin).unwrap_or(0), small(num.umax))
-        }
-    }
+/// Least and greatest length that the register holds; no greatest one means up to the end of the frame.
+fn length(state: &State, register: Reg) -> (u32, Option<u32>) {
+    let num = state.reg(register).bits();
+    let small = |v: u64| u32::try_from(v).ok().filter(|v| i64::from(*v) <= FRAME);
+    (small(num.umin).unwrap_or(0), small(num.umax))
 }
 
 /// The stack bytes that an access of up to `len` bytes through `v` may touch.

@@ -165,7 +165,7 @@ impl AbstractMachine<'_, '_, '_> {
         if e.leaks {
             self.state.leak();
         }
-        if e.moves_packet {
+        if e.row.moves_packet() {
             let here = self.here();
             self.state.move_packet(here);
         }
@@ -397,19 +397,21 @@ impl Machine for AbstractMachine<'_, '_, '_> {
 
     fn call(&mut self, op: &Op) -> Result<(), Infallible> {
         let effects = calls::effects(self.state, op, self.env);
-        let map = match self.state.reg(Reg::R1).kind {
+        let map = effects.row.map_register().and_then(|r| match self.state.reg(r).kind {
             Kind::Pointer { region: Region::MapPtr { map }, .. } => Some(map),
             _ => None,
-        };
+        });
+        // What a call without a row does to memory it is handed, it does to the contents: nothing is known of those.
+        if effects.row.ends_fresh && !effects.row.touches_everything {
+            let ended = self.state.reg(Reg::R1).clone();
+            self.state.end_memory(&ended);
+        }
         self.apply(&effects);
         let here = self.here();
-        let Some(helper) = effects.helper else {
-            self.clobber(Value::unknown());
-            return Ok(());
-        };
         // Values of this operation's earlier executions are no longer "the latest".
         self.state.rename(here, BaseId::Unknown, |region| !region.is_packet());
-        let r0 = match helper.ret {
+        let r0 = match effects.row.result {
+            Ret::Unknown => Value::unknown(),
             Ret::Scalar | Ret::NoReturnOnSuccess => Value::scalar(Num::top(64)),
             Ret::Void => Value::unknown(),
             Ret::MapValueOrNull => match map.filter(|m| self.env.map(*m).is_some_and(MapInfo::lookup_gives_value)) {
@@ -417,7 +419,7 @@ impl Machine for AbstractMachine<'_, '_, '_> {
                 None => Value::nullable(Region::Kernel, here),
             },
             Ret::MemOrNull => Value::nullable(Region::Mem, here),
-            Ret::SockOrNull | Ret::Ptr => Value::nullable(Region::Kernel, here),
+            Ret::SockOrNull | Ret::Ptr | Ret::Slice => Value::nullable(Region::Kernel, here),
         };
         self.clobber(r0);
         Ok(())

@@ -121,6 +121,11 @@ impl State {
         self.frame.holds_frame_pointer(-crate::FRAME, 0)
     }
 
+    /// Whether a pointer to the frame may be spilled, whole or in part, in these bytes of the frame.
+    pub(crate) fn frame_pointer_spilled_in(&self, bytes: &StackSet) -> bool {
+        bytes.runs().iter().any(|(off, n)| self.frame.holds_frame_pointer(*off, *off + i64::from(*n)))
+    }
+
     /// Whether the value, not marked as a stack pointer, may all the same be an address of the frame.
     pub fn may_be_frame_address(&self, v: &Value) -> bool {
         self.frame_leaked && matches!(v.kind, Kind::Unknown | Kind::Scalar) && v.num.as_const() != Some(0)
@@ -157,6 +162,19 @@ impl State {
                     *base = to;
                 }
             },
+        );
+    }
+
+    /// Memory that a helper handed out, and to which `v` points, ends: so do the pointers to it.
+    pub(crate) fn end_memory(&mut self, v: &Value) {
+        let ended = match v.kind {
+            Kind::Pointer { region: Region::Mem, base, .. } => base,
+            _ => return,
+        };
+        let same = |b: BaseId| ended.same(b) || ended == BaseId::Unknown || b == BaseId::Unknown;
+        self.update(
+            |v| matches!(v.kind, Kind::Pointer { region: Region::Mem, base, .. } if same(base)),
+            |v| *v = Value::unknown(),
         );
     }
 

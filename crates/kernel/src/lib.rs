@@ -10,27 +10,34 @@
 //! | one verdict per program of an ELF object | [`load_object`] |
 //! | an object whose programs run and whose maps are read | [`LoadedObject`] |
 //! | a handful of instructions without an ELF file | [`RawProgram`], [`Map`] |
+//! | test runs that cannot reach the host's network | [`in_private_network`] |
 //! | what this kernel can do | [`supports`], [`supports_program_type`], [`supports_helper`] |
 
+mod btf;
 mod error;
 mod feature;
 mod map;
+mod network;
 mod object;
 mod permission;
 mod program_type;
 mod raw;
 mod run;
 mod stats;
+mod surroundings;
 mod sys;
 mod verdict;
 
+pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
 pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
 pub use map::{Entry, Map};
+pub use network::in_private_network;
 pub use object::{LoadOptions, LoadedObject, load_object, load_object_file};
 pub use permission::{Permission, permitted};
 pub use program_type::ProgramType;
 pub use raw::{RawOptions, RawProgram};
 pub use run::{RunResult, Timing};
 pub use stats::{ProgramInfo, VerifierStats};
+pub use surroundings::{own_network, software_event};
 pub use verdict::{ObjectVerdict, ProgramVerdict, Verdict};

@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
-use crate::{KernelError, sys};
+use crate::{Btf, KernelError, sys};
 
 /// One element: its key and its value.
 pub type Entry = (Vec<u8>, Vec<u8>);
@@ -35,9 +35,29 @@ impl Map {
         flags: u32,
         inner: Option<&Map>,
     ) -> Result<Self, KernelError> {
-        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, inner.map(AsFd::as_fd))
+        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, inner.map(AsFd::as_fd), None)
             .map_err(KernelError::refused(format!("creating a map of type {kind}")))?;
         Self::described(fd, format!("of type {kind}"))
+    }
+
+    /// Creates a map whose keys and values have types of `btf`; locks, timers and kernel pointers need that.
+    pub fn create_typed(
+        kind: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        flags: u32,
+        (btf, key_type, value_type): (&Btf, u32, u32),
+    ) -> Result<Self, KernelError> {
+        let types = Some((btf.as_fd(), key_type, value_type));
+        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, None, types)
+            .map_err(KernelError::refused(format!("creating a typed map of type {kind}")))?;
+        Self::described(fd, format!("of type {kind}"))
+    }
+
+    /// Makes the contents final for user space; with `BPF_F_RDONLY_PROG` the verifier then reads them as constants.
+    pub fn freeze(&self) -> Result<(), KernelError> {
+        sys::freeze_map(self.as_fd()).map_err(self.refused("freezing"))
     }
 
     pub(crate) fn described(fd: OwnedFd, name: String) -> Result<Self, KernelError> {

@@ -28,6 +28,9 @@ pub struct LoadOptions {
     /// Load every program as this type instead of what its section name says: a name that bpftool's `type` takes
     /// (`xdp`, `classifier`, `socket`, …), or the kernel's (`sched_cls`).
     pub program_type: Option<String>,
+    /// Load this program and no other, which [`load_object`] does not heed: programs of different types may share a map
+    /// that takes only one of them.
+    pub only: Option<String>,
 }
 
 /// Asks the kernel about every program of an object, and unloads everything again.
@@ -67,10 +70,10 @@ pub struct LoadedObject {
 }
 
 impl LoadedObject {
-    /// Loads all programs of an object, or fails.
+    /// Loads all programs of an object, or the one that is wanted, or fails.
     pub fn load(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
         permitted().require()?;
-        let Attempt { object, outcome } = Attempt::whole(bytes, options)?;
+        let Attempt { object, outcome } = Attempt::chosen(bytes, options)?;
         outcome.map_err(|failure| KernelError::Load { reason: failure.reason() })?;
         let programs = (0..object.program_count()).map(|index| accepted(&object, index)).collect::<Result<_, _>>()?;
         Ok(Self { object, programs })
@@ -81,7 +84,7 @@ impl LoadedObject {
         Self::load(&read(path)?, options)
     }
 
-    /// The entry programs, all of them accepted.
+    /// The entry programs. All of them are accepted, unless only one was wanted.
     pub fn programs(&self) -> &[ProgramVerdict] {
         &self.programs
     }
@@ -170,6 +173,15 @@ impl Attempt {
             object.request_log(index, STATISTICS, STATISTICS_BYTES);
         }
         Ok(Self::load(object))
+    }
+
+    fn chosen(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+        let Some(only) = &options.only else { return Self::whole(bytes, options) };
+        let object = open(bytes, options)?;
+        let wanted = (0..object.program_count()).find(|&index| object.program_name(index) == *only);
+        let wanted = wanted.ok_or_else(|| KernelError::NoProgram { name: only.clone() })?;
+        drop(object);
+        Self::alone(bytes, options, wanted, STATISTICS)
     }
 
     fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {

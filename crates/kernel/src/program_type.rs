@@ -24,6 +24,8 @@ impl ProgramType {
     pub const XDP: Self = Self(6);
     /// Raw tracepoints; test-run takes a context and nothing else.
     pub const RAW_TRACEPOINT: Self = Self(17);
+    /// Raw tracepoints that may write what they are given; test-run as [`Self::RAW_TRACEPOINT`].
+    pub const RAW_TRACEPOINT_WRITABLE: Self = Self(24);
     /// Programs that make system calls; test-run takes a context and nothing else.
     pub const SYSCALL: Self = Self(31);
 
@@ -48,7 +50,7 @@ impl ProgramType {
 
     /// May a test run of this type hand in and get back packet data, a changed context and a duration?
     pub(crate) fn runs_on_context_alone(self) -> bool {
-        matches!(self, Self::RAW_TRACEPOINT | Self::SYSCALL)
+        matches!(self, Self::RAW_TRACEPOINT | Self::RAW_TRACEPOINT_WRITABLE | Self::SYSCALL)
     }
 }
 

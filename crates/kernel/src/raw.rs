@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::{KernelError, ProgramInfo, ProgramType, Rejection, RunResult, Timing, run::Runner, stats, sys};
+use crate::{Btf, KernelError, ProgramInfo, ProgramType, Rejection, RunResult, Timing, run::Runner, stats, sys};
 
 /// Room for a verifier log. It is mapped lazily, so generous costs nothing.
 pub(crate) const LOG_BYTES: usize = 16 << 20;
@@ -42,12 +42,33 @@ pub struct RawProgram {
 impl RawProgram {
     /// Loads `insns` (eight bytes each, as in an object file).
     pub fn load(kind: ProgramType, insns: &[u8], options: &RawOptions) -> Result<Self, Rejection> {
+        Self::load_typed(kind, insns, options, None)
+    }
+
+    /// Loads `insns` with type information: `functions` says at which slot each function begins and which `BTF_KIND_FUNC`
+    /// of `btf` it is. Callbacks and maps with locks or timers need it.
+    pub fn load_with_btf(
+        kind: ProgramType,
+        insns: &[u8],
+        options: &RawOptions,
+        btf: &Btf,
+        functions: &[(u32, u32)],
+    ) -> Result<Self, Rejection> {
+        Self::load_typed(kind, insns, options, Some(&sys::TypeInfo { btf: btf.as_fd(), functions }))
+    }
+
+    fn load_typed(
+        kind: ProgramType,
+        insns: &[u8],
+        options: &RawOptions,
+        types: Option<&sys::TypeInfo<'_>>,
+    ) -> Result<Self, Rejection> {
         if insns.is_empty() || !insns.len().is_multiple_of(8) {
             let log = format!("{} bytes are no whole number of instructions", insns.len());
             return Err(Rejection { errno: EINVAL, log });
         }
         let mut log = vec![0; LOG_BYTES];
-        let outcome = sys::load_program(kind.0, insns, options, &mut log);
+        let outcome = sys::load_program(kind.0, insns, options, types, &mut log);
         let log = sys::text(&log);
         match outcome {
             Ok(fd) => Ok(Self { fd, kind, log }),

@@ -44,11 +44,12 @@ impl Runner<'_> {
     pub(crate) fn run(&self, data_in: &[u8], ctx: Option<&[u8]>, repeat: u32) -> Result<RunResult, KernelError> {
         let bare = self.kind.runs_on_context_alone();
         let mut data_out = vec![0; if bare || data_in.is_empty() { 0 } else { data_in.len() + GROWTH }];
-        let mut ctx_out = vec![0; if bare { 0 } else { ctx.map_or(0, <[u8]>::len) }];
+        let mut ctx_in = ctx.unwrap_or_default().to_vec();
+        let mut ctx_out = vec![0; if bare { 0 } else { ctx_in.len() }];
         let request = sys::TestRun {
             data_in,
             data_out: &mut data_out,
-            ctx_in: ctx.unwrap_or_default(),
+            ctx_in: &mut ctx_in,
             ctx_out: &mut ctx_out,
             repeat: if bare { 0 } else { repeat },
         };
@@ -58,6 +59,9 @@ impl Runner<'_> {
         })?;
         data_out.truncate(outcome.data_len);
         ctx_out.truncate(outcome.ctx_len);
+        if self.kind == ProgramType::SYSCALL {
+            ctx_out = ctx_in;
+        }
         Ok(RunResult { retval: outcome.retval, data_out, ctx_out, duration_ns: outcome.duration_ns })
     }
 

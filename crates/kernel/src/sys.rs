@@ -6,7 +6,7 @@
 
 use std::{
     cell::RefCell,
-    ffi::{CStr, CString, c_char, c_int, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_long, c_void},
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::{self, NonNull},
@@ -28,7 +28,15 @@ thread_local! {
 
 unsafe extern "C" {
     fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, args: *mut bpf::__va_list_tag) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
 }
+
+/// `perf_event_open`.
+#[cfg(target_arch = "x86_64")]
+const SYS_PERF_EVENT_OPEN: c_long = 298;
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_PERF_EVENT_OPEN: c_long = 241;
 
 /// Keeps a warning for [`capture`]; information and debugging output is dropped.
 unsafe extern "C" fn keep_message(
@@ -52,6 +60,18 @@ unsafe extern "C" fn keep_message(
         }
     });
     0
+}
+
+/// Gives the calling thread, and no other, a new network namespace.
+pub(crate) fn leave_network() -> io::Result<()> {
+    /// `CLONE_NEWNET` in `linux/sched.h`.
+    const CLONE_NEWNET: c_int = 0x4000_0000;
+    // SAFETY: takes a number; with this flag alone it changes which network the calling thread sees, and no memory,
+    // descriptor or signal state that Rust relies on.
+    match unsafe { unshare(CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.
@@ -267,13 +287,58 @@ impl Drop for Object {
     }
 }
 
+/// Type information for a program: the descriptor of the BTF and `(first slot, type)` of each function.
+pub(crate) struct TypeInfo<'a> {
+    pub(crate) btf: BorrowedFd<'a>,
+    pub(crate) functions: &'a [(u32, u32)],
+}
+
+/// Hands type information to the kernel.
+pub(crate) fn load_btf(bytes: &[u8], log: &mut [u8]) -> io::Result<OwnedFd> {
+    silence();
+    let mut request = bpf::bpf_btf_load_opts {
+        sz: size_of::<bpf::bpf_btf_load_opts>() as bpf::size_t,
+        log_buf: log.as_mut_ptr().cast(),
+        log_size: log.len() as u32,
+        log_level: 1,
+        ..Default::default()
+    };
+    // SAFETY: both buffers are as long as said, and all pointers live through the call.
+    owned(unsafe { bpf::bpf_btf_load(bytes.as_ptr().cast(), bytes.len() as bpf::size_t, &mut request) })
+}
+
+/// The id of the kernel's own type of this name and `BTF_KIND_*`.
+pub(crate) fn kernel_type_id(name: &str, kind: u32) -> io::Result<u32> {
+    silence();
+    let name = CString::new(name)?;
+    // SAFETY: libbpf returns an object of its own or null with an error number; it is freed here, once.
+    unsafe {
+        let btf = NonNull::new(bpf::btf__load_vmlinux_btf()).ok_or_else(io::Error::last_os_error)?;
+        let id = bpf::btf__find_by_name_kind(btf.as_ptr(), name.as_ptr(), kind);
+        bpf::btf__free(btf.as_ptr());
+        checked(id).map(|id| id as u32)
+    }
+}
+
 /// Loads bare instructions. With log level 0, a refused program is loaded again with level 1 for its log.
-pub(crate) fn load_program(kind: u32, insns: &[u8], options: &RawOptions, log: &mut [u8]) -> io::Result<OwnedFd> {
+pub(crate) fn load_program(
+    kind: u32,
+    insns: &[u8],
+    options: &RawOptions,
+    types: Option<&TypeInfo<'_>>,
+    log: &mut [u8],
+) -> io::Result<OwnedFd> {
     silence();
     let code: Vec<u64> = insns.as_chunks().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
     let license = CString::new(options.license.as_str())?;
+    // `struct bpf_func_info`: two words each.
+    let functions: Vec<[u32; 2]> = types.iter().flat_map(|t| t.functions.iter().map(|(at, id)| [*at, *id])).collect();
     let mut request = bpf::bpf_prog_load_opts {
         sz: size_of::<bpf::bpf_prog_load_opts>() as bpf::size_t,
+        prog_btf_fd: types.map_or(0, |t| t.btf.as_raw_fd() as u32),
+        func_info: if functions.is_empty() { ptr::null() } else { functions.as_ptr().cast() },
+        func_info_cnt: functions.len() as u32,
+        func_info_rec_size: size_of::<[u32; 2]>() as u32,
         expected_attach_type: options.expected_attach_type,
         prog_flags: options.flags,
         log_level: options.log_level,
@@ -310,7 +375,8 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 pub(crate) struct TestRun<'a> {
     pub(crate) data_in: &'a [u8],
     pub(crate) data_out: &'a mut [u8],
-    pub(crate) ctx_in: &'a [u8],
+    /// The kernel writes the context of a syscall program back here (`bpf_prog_test_run_syscall`).
+    pub(crate) ctx_in: &'a mut [u8],
     pub(crate) ctx_out: &'a mut [u8],
     pub(crate) repeat: u32,
 }
@@ -331,14 +397,15 @@ pub(crate) fn test_run(fd: BorrowedFd<'_>, run: TestRun<'_>) -> io::Result<TestO
             data_size_in: run.data_in.len() as u32,
             data_out: pointer_mut(run.data_out),
             data_size_out: run.data_out.len() as u32,
-            ctx_in: pointer(run.ctx_in),
+            ctx_in: pointer_mut(run.ctx_in),
             ctx_size_in: run.ctx_in.len() as u32,
             ctx_out: pointer_mut(run.ctx_out),
             ctx_size_out: run.ctx_out.len() as u32,
             repeat: run.repeat as c_int,
             ..Default::default()
         };
-        // SAFETY: every buffer is as long as said and lives through the call; the two outputs are borrowed mutably.
+        // SAFETY: every buffer is as long as said and lives through the call; what the kernel may write is borrowed
+        // mutably.
         match checked(unsafe { bpf::bpf_prog_test_run_opts(fd.as_raw_fd(), &mut request) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,
@@ -369,10 +436,21 @@ pub(crate) fn create_map(
     max_entries: u32,
     map_flags: u32,
     inner: Option<BorrowedFd<'_>>,
+    types: Option<(BorrowedFd<'_>, u32, u32)>,
 ) -> io::Result<OwnedFd> {
     let sz = size_of::<bpf::bpf_map_create_opts>() as _;
     let inner_map_fd = inner.map_or(0, |fd| fd.as_raw_fd() as u32);
-    let options = bpf::bpf_map_create_opts { sz, map_flags, inner_map_fd, ..Default::default() };
+    let (btf_fd, btf_key_type_id, btf_value_type_id) =
+        types.map_or((0, 0, 0), |(b, k, v)| (b.as_raw_fd() as u32, k, v));
+    let options = bpf::bpf_map_create_opts {
+        sz,
+        map_flags,
+        inner_map_fd,
+        btf_fd,
+        btf_key_type_id,
+        btf_value_type_id,
+        ..Default::default()
+    };
     // SAFETY: the name may be null; the options are alive through the call.
     owned(unsafe { bpf::bpf_map_create(kind, ptr::null(), key_size, value_size, max_entries, &options) })
 }
@@ -453,6 +531,27 @@ impl Map {
     fn check_value(&self, value: &[u8]) {
         assert_eq!(value.len(), self.shape.value_len, "a value has the length that the kernel will access");
     }
+}
+
+/// Makes a map's contents final (BPF_MAP_FREEZE).
+pub(crate) fn freeze_map(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes a descriptor that is open.
+    checked(unsafe { bpf::bpf_map_freeze(fd.as_raw_fd()) }).map(drop)
+}
+
+/// Opens a software event of this process on one CPU (`perf_event_open`): a counter for a perf event array.
+pub(crate) fn software_event(config: u64, cpu: i32) -> io::Result<OwnedFd> {
+    // `struct perf_event_attr`, version 0: type PERF_TYPE_SOFTWARE, its size, which event, no sampling.
+    let mut attributes = [0u64; 8];
+    attributes[0] = 1 | (size_of_val(&attributes) as u64) << 32;
+    attributes[1] = config;
+    // SAFETY: the kernel reads the attributes, whose size they tell; pid -1 is every process of that CPU.
+    let fd = unsafe { syscall(SYS_PERF_EVENT_OPEN, attributes.as_ptr(), -1 as c_int, cpu as c_int, -1 as c_int, 8u64) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just created the descriptor for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
 fn possible_cpus() -> io::Result<usize> {

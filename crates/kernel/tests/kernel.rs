@@ -8,7 +8,8 @@ use std::{
 
 use bpf_kernel::{
     Feature, KernelError, LoadOptions, LoadedObject, Map, Permission, ProgramType, RawOptions, RawProgram, Verdict,
-    load_object, load_object_file, permitted, release, supports, supports_helper, supports_program_type,
+    in_private_network, load_object, load_object_file, permitted, release, supports, supports_helper,
+    supports_program_type,
 };
 use object::{Object, ObjectSection};
 
@@ -198,7 +199,7 @@ fn public_objects_load_as_their_manifest_says() {
     for row in manifest(&folder) {
         let (name, loads, why_not) = (column(&row, "object"), column(&row, "loads_on_6.18"), column(&row, "why_not"));
         let kind = column(&row, "load_type");
-        let options = LoadOptions { program_type: (!kind.is_empty()).then(|| kind.to_owned()) };
+        let options = LoadOptions { program_type: (!kind.is_empty()).then(|| kind.to_owned()), only: None };
         let verdict = load_object_file(&folder.join(name), &options).unwrap();
         let bad = verdict.programs.iter().find(|program| !program.verdict.is_accepted());
         let reason = bad.map(|program| format!("{} in {}: {:.300?}", program.name, program.section, program.verdict));
@@ -227,7 +228,7 @@ fn with_a_bad_start(path: &Path, section: &str) -> Vec<u8> {
 fn each_program_of_a_failing_object_gets_its_own_verdict() {
     let (true, Some(folder)) = (kernel_answers(), bench("public")) else { return };
     let path = folder.join("es-new_linux-sockex3_kern.o");
-    let options = LoadOptions { program_type: Some("socket".to_owned()) };
+    let options = LoadOptions { program_type: Some("socket".to_owned()), only: None };
     let good = load_object_file(&path, &options).unwrap();
     let bad = good.programs[1].clone();
     let verdict = load_object(&with_a_bad_start(&path, &bad.section), &options).unwrap();
@@ -252,7 +253,7 @@ fn each_program_of_a_failing_object_gets_its_own_verdict() {
 #[test]
 fn a_missing_attach_target_is_no_fault_of_the_program() {
     let (true, Some(folder)) = (kernel_answers(), bench("k2")) else { return };
-    let options = LoadOptions { program_type: Some("fentry".to_owned()) };
+    let options = LoadOptions { program_type: Some("fentry".to_owned()), only: None };
     let verdict = load_object_file(&folder.join("11-xdp1.o"), &options).unwrap();
     assert!(matches!(verdict.programs[0].verdict, Verdict::Unsupported { .. }), "{verdict:?}");
 }
@@ -323,4 +324,56 @@ fn nothing_is_left_under_sys_fs_bpf() {
     let loaded = LoadedObject::load_file(&object, &LoadOptions::default()).unwrap();
     assert_eq!(loaded.map("kprobe_map").unwrap().name(), "kprobe_map");
     assert!(!pin.exists());
+}
+
+/// Network namespace of the calling thread.
+fn network() -> PathBuf {
+    fs::read_link("/proc/thread-self/ns/net").unwrap()
+}
+
+#[test]
+fn a_private_network_is_that_of_one_thread_and_has_no_device_but_its_own() {
+    let host = network();
+    match in_private_network(|| (network(), fs::read_to_string("/proc/thread-self/net/dev").unwrap())) {
+        Ok((private, devices)) => {
+            assert_ne!(private, host);
+            assert!(devices.lines().skip(2).all(|line| line.split_whitespace().nth(2) == Some("0")), "{devices}");
+        }
+        Err(error) => {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{error}");
+            eprintln!("skipped: no network namespace here: {error}");
+        }
+    }
+    assert_eq!(network(), host);
+}
+
+#[test]
+fn a_syscall_program_gives_its_context_back() {
+    if !kernel_answers() {
+        return;
+    }
+    // r0 = 5; *(u64 *)(r1 + 0) = r0; exit
+    let code = [[0xb7, 0, 0, 0, 5, 0, 0, 0], [0x7b, 0x01, 0, 0, 0, 0, 0, 0], RETURN_TWO[1]];
+    let sleepable = RawOptions { flags: 1 << 4, ..RawOptions::default() };
+    let program = RawProgram::load(ProgramType::SYSCALL, code.as_flattened(), &sleepable).unwrap();
+    let context = [9; 8];
+    let result = program.test_run(&[], Some(&context), 1).unwrap();
+    assert_eq!((result.retval, result.ctx_out), (5, 5u64.to_ne_bytes().to_vec()));
+    assert_eq!(context, [9; 8], "the caller's bytes stay as they were");
+}
+
+#[test]
+fn one_program_loads_where_all_together_do_not() {
+    if !kernel_answers() {
+        return;
+    }
+    // Its XDP and tc programs share a program array, which takes programs of one type.
+    let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kinds.o");
+    assert!(LoadedObject::load_file(&object, &LoadOptions::default()).is_err());
+    for name in ["on_xdp", "on_skb"] {
+        let only = LoadOptions { only: Some(name.to_owned()), ..LoadOptions::default() };
+        let loaded = LoadedObject::load_file(&object, &only).unwrap();
+        assert!(loaded.test_run(name, &[7; 64], None, 1).is_ok());
+        assert!(loaded.program_fd(if name == "on_xdp" { "on_skb" } else { "on_xdp" }).is_err());
+    }
 }

@@ -10,25 +10,25 @@ use crate::error::ObjectError;
 const SECTION: &str = ".BTF";
 const MAX_STEPS: usize = 64;
 
-const INT: u32 = 1;
-const PTR: u32 = 2;
-const ARRAY: u32 = 3;
-const STRUCT: u32 = 4;
-const UNION: u32 = 5;
-const ENUM: u32 = 6;
-const FWD: u32 = 7;
-const TYPEDEF: u32 = 8;
-const VOLATILE: u32 = 9;
-const CONST: u32 = 10;
-const RESTRICT: u32 = 11;
-const FUNC: u32 = 12;
-const FUNC_PROTO: u32 = 13;
-const VAR: u32 = 14;
-const DATASEC: u32 = 15;
-const FLOAT: u32 = 16;
-const DECL_TAG: u32 = 17;
-const TYPE_TAG: u32 = 18;
-const ENUM64: u32 = 19;
+pub(crate) const INT: u32 = 1;
+pub(crate) const PTR: u32 = 2;
+pub(crate) const ARRAY: u32 = 3;
+pub(crate) const STRUCT: u32 = 4;
+pub(crate) const UNION: u32 = 5;
+pub(crate) const ENUM: u32 = 6;
+pub(crate) const FWD: u32 = 7;
+pub(crate) const TYPEDEF: u32 = 8;
+pub(crate) const VOLATILE: u32 = 9;
+pub(crate) const CONST: u32 = 10;
+pub(crate) const RESTRICT: u32 = 11;
+pub(crate) const FUNC: u32 = 12;
+pub(crate) const FUNC_PROTO: u32 = 13;
+pub(crate) const VAR: u32 = 14;
+pub(crate) const DATASEC: u32 = 15;
+pub(crate) const FLOAT: u32 = 16;
+pub(crate) const DECL_TAG: u32 = 17;
+pub(crate) const TYPE_TAG: u32 = 18;
+pub(crate) const ENUM64: u32 = 19;
 
 /// What a value of a function's signature is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,17 +99,34 @@ pub(crate) struct Btf {
     /// Byte offset of each type's header in `bytes`; entry 0 is `void`.
     types: Vec<usize>,
     strings: std::ops::Range<usize>,
+    /// The first type of a kind this crate does not know, in words.
+    pub unknown_kind: Option<String>,
 }
 
+/// The fields that all kinds of types have (`struct btf_type` in `include/uapi/linux/btf.h`).
 #[derive(Clone, Copy)]
-struct Type {
-    name: u32,
-    kind: u32,
-    vlen: usize,
-    kflag: bool,
-    size_or_type: u32,
+pub(crate) struct Type {
+    pub name: u32,
+    /// Kind, count, flag, and bits without a meaning yet.
+    pub info: u32,
+    pub kind: u32,
+    pub vlen: usize,
+    pub kflag: bool,
+    pub size_or_type: u32,
     /// Where the kind's own data start.
-    body: usize,
+    pub body: usize,
+}
+
+/// One entry of a DATASEC type.
+#[derive(Clone, Copy)]
+pub(crate) struct SectionVariable {
+    /// The VAR or, for kernel functions, FUNC type.
+    pub id: u32,
+    /// As written in the file, before relocation.
+    pub offset: u32,
+    pub size: u32,
+    /// Byte offset of the offset field in `.BTF`.
+    pub offset_at: usize,
 }
 
 impl Btf {
@@ -164,18 +181,41 @@ impl Btf {
             types.push(at);
             at = end;
         }
-        Ok((Self { bytes, types, strings }, warning))
+        Ok((Self { bytes, types, strings, unknown_kind: warning.clone() }, warning))
     }
 
     pub fn string(&self, at: u32) -> Option<String> {
         crate::elf::string_at(self.bytes.get(self.strings.clone())?, at as usize)
     }
 
-    fn get(&self, id: u32) -> Option<Type> {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The numbers of all types but `void`.
+    pub fn ids(&self) -> std::ops::Range<u32> {
+        1..u32::try_from(self.types.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The variables of a DATASEC type.
+    pub fn section_variables(&self, t: Type) -> Vec<SectionVariable> {
+        let variable = |i: usize| {
+            Some(SectionVariable {
+                id: self.word(t, i * 3)?,
+                offset: self.word(t, i * 3 + 1)?,
+                size: self.word(t, i * 3 + 2)?,
+                offset_at: t.body.checked_add(i * 12 + 4)?,
+            })
+        };
+        (0..t.vlen).filter_map(variable).collect()
+    }
+
+    pub fn get(&self, id: u32) -> Option<Type> {
         let at = *self.types.get(id as usize).filter(|_| id != 0)?;
         let info = u32_at(&self.bytes, at.checked_add(4)?)?;
         Some(Type {
             name: u32_at(&self.bytes, at)?,
+            info,
             kind: info >> 24 & 0x1f,
             vlen: (info & 0xffff) as usize,
             kflag: info >> 31 != 0,
@@ -184,12 +224,13 @@ impl Btf {
         })
     }
 
-    fn word(&self, t: Type, index: usize) -> Option<u32> {
+    /// A 32-bit word of the kind's own data.
+    pub fn word(&self, t: Type, index: usize) -> Option<u32> {
         u32_at(&self.bytes, t.body.checked_add(index.checked_mul(4)?)?)
     }
 
     /// The type behind typedefs and qualifiers.
-    fn plain(&self, mut id: u32) -> Option<(u32, Type)> {
+    pub fn plain(&self, mut id: u32) -> Option<(u32, Type)> {
         for _ in 0..MAX_STEPS {
             let t = self.get(id)?;
             match t.kind {
@@ -224,29 +265,28 @@ impl Btf {
             .filter_map(move |i| Some((self.string(self.word(t, i * 3)?)?, self.word(t, i * 3 + 1)?)))
     }
 
-    /// The variables of the `.maps` data section: (name, type).
-    fn map_variables(&self) -> Vec<(String, u32)> {
+    /// The variables of the `.maps` data section: (offset, name, type).
+    fn map_variables(&self) -> Vec<(u32, String, u32)> {
         let mut found = Vec::new();
         for id in 1..self.types.len() as u32 {
             let Some(t) = self.get(id).filter(|t| t.kind == DATASEC) else { continue };
             if self.string(t.name).as_deref() != Some(".maps") {
                 continue;
             }
-            for i in 0..t.vlen {
-                let var = self.word(t, i * 3).and_then(|v| self.get(v)).filter(|v| v.kind == VAR);
-                if let Some(var) = var
+            for entry in self.section_variables(t) {
+                if let Some(var) = self.get(entry.id).filter(|v| v.kind == VAR)
                     && let Some(name) = self.string(var.name)
                 {
-                    found.push((name, var.size_or_type));
+                    found.push((entry.offset, name, var.size_or_type));
                 }
             }
         }
         found
     }
 
-    /// The definitions of all `.maps` variables.
-    pub fn map_defs(&self) -> Vec<MapDef> {
-        self.map_variables().into_iter().map(|(name, ty)| self.map_def(name, ty, 0)).collect()
+    /// The definitions of all `.maps` variables, with their offsets there as BTF has them.
+    pub fn map_defs(&self) -> Vec<(u32, MapDef)> {
+        self.map_variables().into_iter().map(|(at, name, ty)| (at, self.map_def(name, ty, 0))).collect()
     }
 
     /// libbpf's encoding: numbers are the lengths of arrays pointed to, types are pointed to.
@@ -278,7 +318,7 @@ impl Btf {
         map
     }
 
-    fn pointee(&self, id: u32) -> Option<u32> {
+    pub fn pointee(&self, id: u32) -> Option<u32> {
         self.plain(id).filter(|(_, t)| t.kind == PTR).map(|(_, t)| t.size_or_type)
     }
 
@@ -305,6 +345,11 @@ impl Btf {
             })
             .collect::<Option<Vec<_>>>()?;
         Some(FuncProto { returns: self.value(proto.size_or_type), params })
+    }
+
+    /// Whether a FUNC type has global linkage (`BTF_FUNC_GLOBAL`).
+    pub fn is_global(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|t| t.kind == FUNC && t.vlen == 1)
     }
 
     /// The number of the FUNC type of this name, if there is exactly one.

@@ -6,10 +6,12 @@
 //! overlap, section order and (but for dropped sections) numbers are preserved.
 
 use crate::error::ObjectError;
+use std::collections::HashSet;
 use std::ops::Range;
 
 pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;
+pub(crate) const SHT_STRTAB: u32 = 3;
 pub(crate) const SHT_RELA: u32 = 4;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_REL: u32 = 9;
@@ -49,12 +51,38 @@ pub(crate) fn string_at(table: &[u8], at: usize) -> Option<String> {
     let rest = table.get(at..)?;
     let rest = rest.get(..NAME_MAX).unwrap_or(rest);
     let end = rest.iter().position(|&c| c == 0).unwrap_or(rest.len());
-    Some(String::from_utf8_lossy(rest.get(..end)?).into_owned())
+    let bytes = rest.get(..end)?;
+    Some(match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        // Different names must stay different: no replacement characters.
+        Err(_) => bytes.escape_ascii().to_string(),
+    })
+}
+
+/// Gives each thing a name of its own: its first choice if nothing before took that, else its second
+/// choice, marked until that is free.
+pub(crate) fn unique_names(choices: Vec<(String, String)>) -> Vec<String> {
+    let mut taken: HashSet<String> = HashSet::new();
+    let first: HashSet<String> = choices.iter().map(|(first, _)| first.clone()).collect();
+    let mut names = Vec::with_capacity(choices.len());
+    for (wanted, mut second) in choices {
+        let mut name = wanted;
+        while !taken.insert(name.clone()) {
+            while first.contains(&second) || taken.contains(&second) {
+                second.push('\'');
+            }
+            name.clone_from(&second);
+        }
+        names.push(name);
+    }
+    names
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Section {
     pub name: String,
+    /// The name; if an earlier section has it too, with the section's number, which makes it unique.
+    pub identity: String,
     pub name_off: u32,
     pub kind: u32,
     pub flags: u64,
@@ -166,6 +194,11 @@ impl Elf {
                     format!("its name is at {:#x}, outside the string table", s.name_off),
                 )
             })?;
+        }
+        let names = sections.iter().enumerate().map(|(i, s)| (s.name.clone(), format!("{}#{i}", s.name)));
+        let identities = unique_names(names.collect());
+        for (s, identity) in sections.iter_mut().zip(identities) {
+            s.identity = identity;
         }
         let mut order: Vec<&Section> = sections.iter().filter(|s| !s.range.is_empty()).collect();
         order.sort_by_key(|s| s.range.start);
@@ -280,6 +313,7 @@ fn header(h: &[u8], index: usize, file_len: usize) -> Result<Section, ObjectErro
     }
     Ok(Section {
         name: String::new(),
+        identity: String::new(),
         name_off: w(0),
         kind,
         flags: x(8),

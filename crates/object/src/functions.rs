@@ -70,7 +70,8 @@ pub enum RefKind {
     },
     /// The address of global data.
     Data {
-        /// The data section, such as `.rodata`.
+        /// The data section, such as `.rodata`; a later one of the same name carries its number, as in
+        /// `.rodata#9`, so that the text names one section ([`crate::Object::section`] takes it).
         section: String,
         /// The symbol; the section's own name for section-relative references.
         symbol: String,
@@ -486,7 +487,8 @@ impl Layout {
         };
         let (op, imm) = (insn.first().copied().unwrap_or(0), i64::from(u32_at(insn, 4).unwrap_or(0) as i32));
         let what = || format!("relocation of type {} to `{}` at {:#x}", r.kind, symbol.name, slot * 8);
-        if op != LD_IMM64 && op != CALL {
+        // LLVM's two kinds for code (Documentation/bpf/llvm_reloc.rst).
+        if (op, r.kind) != (LD_IMM64, R_BPF_64_64) && (op, r.kind) != (CALL, R_BPF_64_32) {
             return (other(format!("{}, on an instruction with opcode {op:#x}", what())), None);
         }
         if symbol.is_undefined() {
@@ -534,7 +536,7 @@ impl Layout {
         let data =
             [".data", ".rodata", ".bss", ".arena", ".addr_space.1", ".kconfig"].iter().any(|p| to.name.starts_with(p));
         if op == LD_IMM64 && data && (to.kind == SHT_PROGBITS || to.kind == SHT_NOBITS) {
-            return (RefKind::Data { section: to.name.clone(), symbol: symbol.name.clone(), offset, addend }, None);
+            return (RefKind::Data { section: to.identity.clone(), symbol: symbol.name.clone(), offset, addend }, None);
         }
         (other(format!("{} in section `{}`", what(), to.name)), None)
     }

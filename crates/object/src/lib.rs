@@ -29,6 +29,7 @@
 
 mod btf;
 mod btf_ext;
+pub mod compare;
 mod elf;
 mod error;
 mod functions;

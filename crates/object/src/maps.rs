@@ -15,15 +15,22 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) struct Maps {
     pub defs: Vec<MapDef>,
     /// (section, offset) of each map.
-    places: BTreeMap<(usize, u64), usize>,
+    pub places: BTreeMap<(usize, u64), usize>,
     sections: Vec<usize>,
 }
 
 impl Maps {
     pub fn read(elf: &Elf, symbols: &Symbols, btf: Option<&Btf>) -> Self {
         let mut this = Self::default();
-        let btf_maps: HashMap<String, MapDef> =
-            btf.map(|b| b.map_defs().into_iter().map(|m| (m.name.clone(), m)).collect()).unwrap_or_default();
+        let mut btf_maps: HashMap<String, Vec<(u32, MapDef)>> = HashMap::new();
+        for (at, def) in btf.map(Btf::map_defs).unwrap_or_default() {
+            btf_maps.entry(def.name.clone()).or_default().push((at, def));
+        }
+        let from_btf = |name: &str, start: u64| match btf_maps.get(name)?.as_slice() {
+            [(_, only)] => Some(only.clone()),
+            // Of several maps of one name BTF knows which is where.
+            several => several.iter().find(|(at, _)| u64::from(*at) == start).map(|(_, def)| def.clone()),
+        };
         for (section, s) in elf.sections.iter().enumerate() {
             let legacy = s.name == "maps" || s.name.starts_with("maps/");
             if s.kind != SHT_PROGBITS || s.is_code() || !(legacy || s.name == ".maps") {
@@ -42,7 +49,7 @@ impl Maps {
                 let def = if legacy {
                     legacy_def(name, elf.data(section), start, end)
                 } else {
-                    btf_maps.get(name).cloned().unwrap_or_else(|| MapDef { name: name.to_owned(), ..MapDef::default() })
+                    from_btf(name, start).unwrap_or_else(|| MapDef { name: name.to_owned(), ..MapDef::default() })
                 };
                 this.places.insert((section, start), this.defs.len());
                 this.defs.push(def);

@@ -6,7 +6,7 @@
 
 use crate::btf::{Btf, FuncProto, MapDef};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
-use crate::elf::Elf;
+use crate::elf::{Elf, unique_names};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
 use crate::maps::Maps;
@@ -41,6 +41,22 @@ pub struct Written {
     pub notes: Vec<String>,
 }
 
+/// Names that are unique in an object, by number.
+#[derive(Clone, Debug, Default)]
+struct Identities {
+    functions: Vec<String>,
+    maps: Vec<String>,
+}
+
+impl Identities {
+    fn of(functions: &[Function], maps: &[MapDef]) -> Self {
+        let place = |f: &Function| format!("{}@{}:{:#x}", f.name, f.section_index, f.start * 8);
+        let functions = functions.iter().map(|f| (f.name.clone(), place(f)));
+        let maps = maps.iter().enumerate().map(|(i, m)| (m.name.clone(), format!("{}#{i}", m.name)));
+        Self { functions: unique_names(functions.collect()), maps: unique_names(maps.collect()) }
+    }
+}
+
 /// An eBPF object file and the changes to be made to it.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -52,7 +68,8 @@ pub struct Object {
     pub(crate) ext_section: Option<usize>,
     pub(crate) layout: Layout,
     pub(crate) bodies: BTreeMap<usize, Vec<NewInsn>>,
-    maps: Maps,
+    pub(crate) maps: Maps,
+    identities: Identities,
     warnings: Vec<String>,
 }
 
@@ -93,7 +110,8 @@ impl Object {
         let parts = Parts { elf: &elf, symbols: &symbols, maps: &maps, btf: btf.as_ref(), ext: ext.as_ref() };
         let mut layout = Layout::read(&parts)?;
         warnings.append(&mut layout.warnings);
-        Ok(Object { elf, symbols, btf, ext, ext_section, layout, bodies: BTreeMap::new(), maps, warnings })
+        let identities = Identities::of(&layout.functions, &maps.defs);
+        Ok(Object { identities, elf, symbols, btf, ext, ext_section, layout, bodies: BTreeMap::new(), maps, warnings })
     }
 
     /// All functions, by section and start.
@@ -135,10 +153,24 @@ impl Object {
         &self.maps.defs
     }
 
-    /// Size and contents of the first section of this name; a section without contents (`.bss`) has no bytes.
+    /// A name for a function that no other of the object has: its own, or where an earlier one has that too, with
+    /// the place added. Empty if there is no such function.
+    #[must_use]
+    pub fn function_identity(&self, f: FuncId) -> &str {
+        self.identities.functions.get(f.0).map_or("", String::as_str)
+    }
+
+    /// The same for the map with this index in [`Object::maps`].
+    #[must_use]
+    pub fn map_identity(&self, map: usize) -> &str {
+        self.identities.maps.get(map).map_or("", String::as_str)
+    }
+
+    /// Size and contents of the section of this name (of several the first, see [`RefKind::Data`]); a section without
+    /// contents (`.bss`) has no bytes.
     #[must_use]
     pub fn section(&self, name: &str) -> Option<(u64, &[u8])> {
-        let index = self.elf.sections.iter().position(|s| s.name == name)?;
+        let index = self.elf.sections.iter().position(|s| s.identity == name)?;
         Some((self.elf.sections.get(index)?.size, self.elf.data(index)))
     }
 
@@ -161,6 +193,15 @@ impl Object {
         let btf = self.btf.as_ref()?;
         let by_record = self.records(FUNC_INFO, function).find(|r| r.slot() == function.start).map(|r| r.word(1));
         btf.func_proto(by_record.or_else(|| btf.func_named(&function.name))?)
+    }
+
+    /// The signature against which the kernel verifies `f` alone, if it does: its func_info names a FUNC type with global
+    /// linkage (`btf_prepare_func_args` in kernel/bpf/btf.c).
+    pub fn global_signature(&self, f: FuncId) -> Option<FuncProto> {
+        let function = self.functions().get(f.0).filter(|f| f.kind == crate::FuncKind::Global)?;
+        let btf = self.btf.as_ref()?;
+        let record = self.records(FUNC_INFO, function).find(|r| r.slot() == function.start)?;
+        btf.is_global(record.word(1)).then(|| btf.func_proto(record.word(1)))?
     }
 
     /// Source file, line and column of an instruction of the input, if BTF.ext has them.

@@ -5,9 +5,10 @@ The kernel documents its helpers in the comments of the uapi header, one C proto
 scripts/bpf_doc.py parses. This script reads those prototypes and the numbers (FN(...) in ___BPF_FUNC_MAPPER), and
 gives every argument a class: what memory the helper may read or write through it, and how long that is.
 
-The one idea: rules over types and parameter names settle the common shapes, and a short override table, whose source
-is the kernel's own `struct bpf_func_proto` arg types, settles the rest. Where neither is sure, the answer is the
-conservative one: `mem_rw` (read and written), `opaque` (escapes).
+The one idea: rules over types and parameter names settle the common shapes, and short override tables, whose source
+is the kernel's own `struct bpf_func_proto` arg types (classes) and the bodies of the helpers (effects), settle the
+rest. Where neither is sure, the answer is the weaker claim: `mem_rw` (read and written), `opaque` (escapes), `copy`,
+`write-some`, `fail-partly`; a helper changes the context and is harmful unless a list says otherwise.
 
 Rerun after a change of this script or of the header (only python3 is needed):
 
@@ -174,6 +175,7 @@ RETURNS = {
     "sk_fullsock": "sock_or_null",
     "tcp_sock": "sock_or_null",
     "get_listener_sock": "sock_or_null",
+    "dynptr_data": "slice",
     "task_pt_regs": "ptr",  # `long` in the prototype, RET_PTR_TO_BTF_ID in the proto
     "tail_call": "noreturn_on_success",
 }
@@ -211,21 +213,210 @@ FLAGS = {
         task_storage_delete cgrp_storage_get cgrp_storage_delete kptr_xchg dynptr_write sys_bpf tail_call
         timer_init timer_set_callback timer_start timer_cancel user_ringbuf_drain
         spin_lock spin_unlock""",
-    # Every byte of the mem_w argument is overwritten in every outcome: errors clear it (memset in the error path of
-    # the helper's body). Without this word a mem_w argument may keep some or all of its old bytes.
-    "overwrites": """
-        probe_read probe_read_user probe_read_kernel copy_from_user get_current_comm
-        skb_load_bytes skb_load_bytes_relative skb_get_tunnel_key skb_get_tunnel_opt perf_event_read_value
-        perf_prog_read_value get_stack get_ns_current_pid_tgid""",
     # Addresses stored in the memory read are followed in turn (%s arguments, struct btf_ptr, union bpf_attr).
     "indirect": "trace_printk trace_vprintk seq_printf snprintf snprintf_btf seq_printf_btf sys_bpf",
+    # What it does is not described any closer: like a call without a row.
+    "everything": "loop for_each_map_elem timer_set_callback find_vma user_ringbuf_drain sys_bpf",
+    # The context's fields (other than packet pointers) surely read back as before. Checked against the bodies: these
+    # read the context, or do not get at it. All others may change it, whether or not they take it: set_retval
+    # (run_ctx->retval, which is ctx->retval), override_return (pt_regs), get_hash_recalc (skb->hash) ...
+    "context_same": """
+        map_lookup_elem map_update_elem map_delete_elem map_push_elem map_pop_elem map_peek_elem
+        map_lookup_percpu_elem probe_read probe_read_str probe_read_user probe_read_user_str probe_read_kernel
+        probe_read_kernel_str copy_from_user ktime_get_ns ktime_get_boot_ns ktime_get_coarse_ns ktime_get_tai_ns
+        jiffies64 get_prandom_u32 get_smp_processor_id get_numa_node_id get_current_pid_tgid get_current_uid_gid
+        get_current_comm get_current_task get_current_task_btf get_current_cgroup_id
+        get_current_ancestor_cgroup_id current_task_under_cgroup get_ns_current_pid_tgid task_pt_regs
+        get_cgroup_classid skb_cgroup_classid skb_cgroup_id skb_ancestor_cgroup_id skb_under_cgroup get_route_realm
+        get_socket_cookie get_socket_uid get_netns_cookie skb_load_bytes skb_load_bytes_relative skb_get_tunnel_key
+        skb_get_tunnel_opt skb_get_xfrm_state csum_diff fib_lookup check_mtu redirect redirect_map redirect_neigh
+        redirect_peer perf_event_read perf_event_read_value perf_prog_read_value perf_event_output skb_output
+        xdp_output get_stackid get_stack get_task_stack read_branch_records get_branch_snapshot trace_printk
+        trace_vprintk seq_printf seq_write seq_printf_btf snprintf snprintf_btf strtol strtoul strncmp d_path
+        ringbuf_output ringbuf_reserve ringbuf_submit ringbuf_discard ringbuf_query ringbuf_reserve_dynptr
+        ringbuf_submit_dynptr ringbuf_discard_dynptr dynptr_from_mem dynptr_read dynptr_data
+        get_local_storage sk_storage_get sk_storage_delete inode_storage_get inode_storage_delete task_storage_get
+        task_storage_delete cgrp_storage_get cgrp_storage_delete sk_lookup_tcp sk_lookup_udp skc_lookup_tcp
+        sk_release sk_fullsock tcp_sock get_listener_sock sk_cgroup_id sk_ancestor_cgroup_id sock_from_file
+        skc_to_tcp6_sock skc_to_tcp_sock skc_to_tcp_timewait_sock skc_to_tcp_request_sock skc_to_udp6_sock
+        skc_to_unix_sock skc_to_mptcp_sock tcp_check_syncookie tcp_gen_syncookie tcp_raw_gen_syncookie_ipv4
+        tcp_raw_gen_syncookie_ipv6 tcp_raw_check_syncookie_ipv4 tcp_raw_check_syncookie_ipv6 per_cpu_ptr
+        this_cpu_ptr btf_find_by_name_kind kallsyms_lookup_name get_func_ip get_attach_cookie get_func_arg
+        get_func_ret get_func_arg_cnt get_retval xdp_get_buff_len xdp_load_bytes ima_inode_hash ima_file_hash
+        spin_lock spin_unlock timer_init timer_start timer_cancel kptr_xchg""",
+    # Memory that a helper handed out ends with the call: the argument is null, or not to be used any more
+    # (OBJ_RELEASE with ARG_PTR_TO_RINGBUF_MEM; of a dynptr the slices end).
+    "fresh_ends": "ringbuf_submit ringbuf_discard ringbuf_submit_dynptr ringbuf_discard_dynptr",
+    # May write memory that a helper handed out, other than through an argument that points there.
+    "fresh_writes": "dynptr_write",
+    # The result is the same for all calls of one run. Programs stay on one CPU while they run: bpf_prog_run_pin_on_cpu
+    # of include/linux/filter.h, __bpf_prog_enter* of kernel/bpf/trampoline.c (sleepable ones since 5.12); and in one
+    # task.
+    "constant": """
+        get_smp_processor_id get_numa_node_id get_current_pid_tgid get_current_task get_current_task_btf get_func_ip
+        get_attach_cookie get_func_arg_cnt""",
+    # Another run of the same program with the same input may get something else: clocks, random numbers, cookies,
+    # counters, what the system changes meanwhile.
+    "volatile": """
+        ktime_get_ns ktime_get_boot_ns ktime_get_coarse_ns ktime_get_tai_ns jiffies64 get_prandom_u32
+        get_smp_processor_id get_numa_node_id get_current_task get_current_task_btf get_current_pid_tgid
+        get_current_cgroup_id get_current_ancestor_cgroup_id get_socket_cookie get_socket_uid get_netns_cookie
+        perf_event_read perf_event_read_value perf_prog_read_value get_stack get_stackid get_task_stack task_pt_regs
+        read_branch_records get_branch_snapshot get_hash_recalc tcp_gen_syncookie tcp_check_syncookie
+        tcp_raw_gen_syncookie_ipv4 tcp_raw_gen_syncookie_ipv6 tcp_raw_check_syncookie_ipv4
+        tcp_raw_check_syncookie_ipv6 probe_read probe_read_str probe_read_user probe_read_user_str probe_read_kernel
+        probe_read_kernel_str copy_from_user copy_from_user_task get_current_comm sk_lookup_tcp sk_lookup_udp
+        skc_lookup_tcp timer_start timer_cancel timer_init timer_set_callback ringbuf_query snprintf_btf""",
+    # Calling it in BPF_PROG_TEST_RUN, in a network namespace of its own and with maps of its own, changes nothing
+    # else on the machine. A redirect only gives a code there (bpf_test_run, net/bpf/test_run.c). Not: clone_redirect
+    # and tcp_send_ack send; trace_printk and trace_vprintk write to the trace pipe everybody reads; storage of
+    # sockets, inodes, tasks and cgroups belongs to others; sk_assign, setsockopt, bind and rc_* act on real devices
+    # and sockets; a timer runs on after the test; tail_call runs another program, which has to be asked about itself.
+    "harmless": """
+        map_lookup_elem map_update_elem map_delete_elem map_push_elem map_pop_elem map_peek_elem
+        map_lookup_percpu_elem probe_read probe_read_str probe_read_user probe_read_user_str probe_read_kernel
+        probe_read_kernel_str copy_from_user ktime_get_ns ktime_get_boot_ns ktime_get_coarse_ns ktime_get_tai_ns
+        jiffies64 get_prandom_u32 get_smp_processor_id get_numa_node_id get_current_pid_tgid get_current_uid_gid
+        get_current_comm get_current_task get_current_task_btf get_current_cgroup_id
+        get_current_ancestor_cgroup_id current_task_under_cgroup get_ns_current_pid_tgid task_pt_regs
+        get_cgroup_classid skb_cgroup_classid skb_cgroup_id skb_ancestor_cgroup_id skb_under_cgroup get_route_realm
+        get_socket_cookie get_socket_uid get_netns_cookie skb_load_bytes skb_load_bytes_relative skb_store_bytes
+        l3_csum_replace l4_csum_replace skb_vlan_push skb_vlan_pop skb_get_tunnel_key 
+        skb_get_tunnel_opt skb_get_xfrm_state csum_diff csum_update csum_level set_hash
+        set_hash_invalid get_hash_recalc skb_change_proto skb_change_type skb_change_tail skb_change_head
+        skb_pull_data skb_adjust_room skb_ecn_set_ce skb_set_tstamp fib_lookup check_mtu redirect redirect_map
+        redirect_neigh redirect_peer xdp_adjust_head xdp_adjust_meta xdp_adjust_tail xdp_get_buff_len xdp_load_bytes
+        xdp_store_bytes perf_event_read perf_event_read_value perf_prog_read_value perf_event_output skb_output
+        xdp_output get_stackid get_stack get_task_stack read_branch_records get_branch_snapshot snprintf
+        snprintf_btf strtol strtoul strncmp d_path ringbuf_output ringbuf_reserve ringbuf_submit ringbuf_discard
+        ringbuf_query ringbuf_reserve_dynptr ringbuf_submit_dynptr ringbuf_discard_dynptr dynptr_from_mem
+        dynptr_read dynptr_write dynptr_data user_ringbuf_drain get_local_storage sk_lookup_tcp sk_lookup_udp
+        skc_lookup_tcp sk_release sk_fullsock tcp_sock get_listener_sock sk_cgroup_id sk_ancestor_cgroup_id
+        sock_from_file skc_to_tcp6_sock skc_to_tcp_sock skc_to_tcp_timewait_sock skc_to_tcp_request_sock
+        skc_to_udp6_sock skc_to_unix_sock skc_to_mptcp_sock tcp_check_syncookie tcp_gen_syncookie
+        tcp_raw_gen_syncookie_ipv4 tcp_raw_gen_syncookie_ipv6 tcp_raw_check_syncookie_ipv4
+        tcp_raw_check_syncookie_ipv6 per_cpu_ptr this_cpu_ptr kallsyms_lookup_name
+        get_func_ip get_attach_cookie get_func_arg get_func_ret get_func_arg_cnt get_retval set_retval lwt_push_encap
+        lwt_seg6_store_bytes lwt_seg6_adjust_srh spin_lock spin_unlock 
+        loop for_each_map_elem kptr_xchg""",
+}
+
+# What the helper does with the memory that an argument of this class points to, unless ACCESS says otherwise.
+ACCESS_BY_CLASS = {
+    "map": "-", "ctx": "-", "size": "-", "scalar": "-", "flags": "-", "func": "-",
+    "key": "read copy", "value": "read copy", "outvalue": "read copy write-all fail-partly",
+    "mem_r": "read copy", "fixed_r": "read copy", "probe_r": "read copy", "vararg": "read copy",
+    "mem_w": "write-some fail-partly", "fixed_w": "write-some fail-partly",
+    "mem_rw": "read copy write-some fail-partly", "fixed_rw": "read copy write-some fail-partly",
+    "opaque": "read copy keep write-some fail-partly", "cbctx": "read copy keep write-some fail-partly",
+}
+
+# A typed kernel object (ARG_PTR_TO_BTF_ID, ARG_PTR_TO_SOCK_COMMON ...): the verifier lets no memory of the program be
+# one. Other opaque arguments of these helpers are given in ACCESS.
+KERNEL_OBJECTS = {
+    "struct bpf_sock *", "struct seq_file *", "struct inode *", "struct task_struct *", "struct path *",
+    "struct linux_binprm *", "struct file *", "struct cgroup *",
+}
+KERNEL_OBJECT_NAMES = {"sk", "sock", "tp", "percpu_ptr", "tsk"}
+
+# A dynptr on the stack, sizeof(struct bpf_dynptr) (include/uapi/linux/bpf.h).
+DYNPTR_BYTES = 16
+
+# Rows whose bodies say more than the class does; the helper's function in the file of its row (SOURCES) is the source.
+_CLEARED = "write-all fail-zeroed"  # an error path clears all bytes: memset(dst, 0, size)
+_OUTPUT = "read write-some fail-partly"  # not read, but older verifiers want it initialised
+ACCESS = {
+    "probe_read": {1: _CLEARED},
+    "probe_read_user": {1: _CLEARED},
+    "probe_read_kernel": {1: _CLEARED},
+    "probe_read_str": {1: "write-some fail-zeroed"},  # strncpy_from_*_nofault: up to the NUL
+    "probe_read_user_str": {1: "write-some fail-zeroed"},
+    "probe_read_kernel_str": {1: "write-some fail-zeroed"},
+    "copy_from_user": {1: _CLEARED},
+    "copy_from_user_task": {1: "write-all fail-partly"},  # flags != 0: untouched; a fault: cleared
+    "get_current_comm": {1: _CLEARED},  # strscpy_pad
+    "skb_load_bytes": {3: _CLEARED},
+    "skb_load_bytes_relative": {3: _CLEARED},
+    "skb_get_tunnel_key": {2: _CLEARED},  # all fields since 4.17 (1fbc2e0cfcf0)
+    "skb_get_tunnel_opt": {2: _CLEARED},
+    "skb_get_xfrm_state": {3: _CLEARED},  # all fields since 4.17 (1fbc2e0cfcf0)
+    "perf_event_read_value": {3: _CLEARED},
+    "perf_prog_read_value": {2: _CLEARED},
+    "get_ns_current_pid_tgid": {3: _CLEARED},
+    # get_stack: __bpf_get_stack clears on its own errors, but raw tracepoints (-EBUSY of get_bpf_raw_tp_regs) and perf
+    # events (bad flags) return before it; get_task_stack where the task's stack is gone. So: the class's default.
+    "xdp_load_bytes": {3: "write-all fail-untouched"},
+    "get_func_arg": {3: "write-all fail-untouched"},
+    "get_func_ret": {2: "write-all fail-untouched"},
+    "strtol": {4: "write-all fail-partly"},  # untouched before 6.12, 0 since
+    "strtoul": {4: "write-all fail-partly"},
+    "kallsyms_lookup_name": {4: "write-all fail-partly"},
+    "check_mtu": {3: "read copy write-all fail-partly"},
+    "dynptr_read": {1: "write-all fail-partly", 3: "read"},
+    "dynptr_write": {1: "read"},
+    "dynptr_data": {1: "read"},
+    "dynptr_from_mem": {1: "read copy keep", 4: "write-some fail-partly"},
+    "ringbuf_reserve_dynptr": {4: "write-some fail-partly"},
+    "ringbuf_submit_dynptr": {1: "read write-some fail-partly"},
+    "ringbuf_discard_dynptr": {1: "read write-some fail-partly"},
+    "d_path": {2: _OUTPUT},
+    "snprintf": {1: _OUTPUT, 3: "read copy"},
+    "snprintf_btf": {1: _OUTPUT},
+    "map_peek_elem": {2: "read copy write-some fail-partly"},  # a bloom filter leaves the value alone
+    "strncmp": {3: "read copy"},
+    "read_branch_records": {2: _OUTPUT},
+    "sysctl_get_name": {2: _OUTPUT},
+    "sysctl_get_current_value": {2: _OUTPUT},
+    "sysctl_get_new_value": {2: _OUTPUT},
+    "skb_output": {1: "object"},
+    "xdp_output": {1: "object"},
+}
+
+# The file whose bpf_NAME (or BPF_CALL of it) is the helper; net/core/filter.c for all others.
+SOURCES = {
+    "kernel/bpf/helpers.c": """
+        map_lookup_elem map_update_elem map_delete_elem map_push_elem map_pop_elem map_peek_elem
+        map_lookup_percpu_elem get_smp_processor_id get_numa_node_id ktime_get_ns ktime_get_boot_ns
+        ktime_get_coarse_ns ktime_get_tai_ns jiffies64 get_current_pid_tgid get_current_uid_gid get_current_comm
+        get_current_cgroup_id get_current_ancestor_cgroup_id get_ns_current_pid_tgid spin_lock spin_unlock strtol
+        strtoul strncmp copy_from_user copy_from_user_task per_cpu_ptr this_cpu_ptr snprintf timer_init
+        timer_set_callback timer_start timer_cancel kptr_xchg dynptr_from_mem dynptr_read dynptr_write dynptr_data
+        get_local_storage""",
+    "kernel/bpf/core.c": "tail_call get_prandom_u32",
+    "kernel/bpf/stackmap.c": "get_stackid get_stack get_task_stack",
+    "kernel/bpf/ringbuf.c": """
+        ringbuf_output ringbuf_reserve ringbuf_submit ringbuf_discard ringbuf_query ringbuf_reserve_dynptr
+        ringbuf_submit_dynptr ringbuf_discard_dynptr user_ringbuf_drain""",
+    "kernel/bpf/cgroup.c": """
+        get_retval set_retval sysctl_get_name sysctl_get_current_value sysctl_get_new_value sysctl_set_new_value""",
+    "kernel/bpf/syscall.c": "sys_bpf sys_close kallsyms_lookup_name",
+    "kernel/bpf/btf.c": "btf_find_by_name_kind",
+    "kernel/bpf/bpf_lsm.c": "bprm_opts_set ima_inode_hash ima_file_hash",
+    "kernel/bpf/bpf_iter.c": "for_each_map_elem loop",
+    "kernel/bpf/task_iter.c": "find_vma",
+    "kernel/bpf/bpf_inode_storage.c": "inode_storage_get inode_storage_delete",
+    "kernel/bpf/bpf_task_storage.c": "task_storage_get task_storage_delete",
+    "kernel/bpf/bpf_cgrp_storage.c": "cgrp_storage_get cgrp_storage_delete",
+    "kernel/trace/bpf_trace.c": """
+        probe_read probe_read_str probe_read_user probe_read_user_str probe_read_kernel probe_read_kernel_str
+        probe_write_user trace_printk trace_vprintk seq_printf seq_write seq_printf_btf perf_event_read
+        perf_event_read_value perf_event_output get_current_task get_current_task_btf task_pt_regs
+        current_task_under_cgroup override_return send_signal send_signal_thread perf_prog_read_value
+        read_branch_records get_branch_snapshot get_func_ip get_attach_cookie get_func_arg get_func_ret
+        get_func_arg_cnt snprintf_btf d_path""",
+    "net/core/bpf_sk_storage.c": "sk_storage_get sk_storage_delete",
+    "net/core/sock_map.c": """
+        sock_map_update sock_hash_update sk_redirect_map sk_redirect_hash msg_redirect_map msg_redirect_hash""",
+    "net/ipv4/bpf_tcp_ca.c": "tcp_send_ack",
+    "drivers/media/rc/bpf-lirc.c": "rc_repeat rc_keydown rc_pointer_rel",
 }
 
 LEGEND = """\
 What every BPF helper does with its arguments. Generated by gen/helpers.py from the kernel's uapi header: do not edit.
-columns: id, name, ret, args (`;`-separated `class:name`, the name after the last colon), flags (words), prototype
+columns: id, name, ret, args (`;`-separated `class:name`, the name after the last colon), access (`;`-separated words,
+  one group for each argument), flags (words), source, prototype
 classes: N is the number of the argument (from 1) that holds the length; BYTES is a length
-  map        the map                            key, value  key_size / value_size bytes are read (value may be NULL)
+  map        the map                            key, value  key_size / value_size bytes (value may be NULL)
   outvalue   value_size bytes may be written; map_peek_elem of a bloom filter READS them instead
   ctx        the program's context              mem_r:N  mem_w:N  mem_rw:N  memory read / written / both (or NULL)
   fixed_r:BYTES  fixed_w:BYTES  fixed_rw:BYTES  the same with a constant length
@@ -233,10 +424,19 @@ classes: N is the number of the argument (from 1) that holds the length; BYTES i
   size       the length of a memory argument    scalar, flags  plain values
   vararg     may be uninitialised; else a value, or a pointer to a string that is read
   func       a function of this program         cbctx  pointer (or NULL) that the callback gets
-  opaque     kernel objects, dynptrs, locks, timers, kptrs, constant strings: treat as escaping
+  opaque     kernel objects, locks, timers, kptrs, constant strings; opaque:BYTES  a dynptr on the stack
+access: what happens to the memory an argument points to; `-` if it is none
+  read         up to all of its bytes are read, or have to be initialised
+  copy         what is read may come back: it is stored where someone can read it, or the result tells it
+  keep         the address is remembered after the call
+  write-all    all bytes are written where the call succeeds     write-some  perhaps some of them
+  fail-zeroed  where it fails, all bytes are zero afterwards     fail-untouched  as before     fail-partly  anything
+  object       a kernel object, never memory of the program
 ret: scalar, void (r0 unreadable), map_value_or_null, mem_or_null (fresh), sock_or_null, ptr (any other, maybe NULL),
+  slice (NULL, or a part of what a dynptr describes),
   noreturn_on_success (falls through with a scalar on failure)
-flags: see the comments of FLAGS in gen/helpers.py"""
+flags: see the comments of FLAGS in gen/helpers.py
+source: the kernel file (Linux 6.18) that has the helper's body"""
 
 PROTOTYPE = re.compile(r" \* ?((?:.+ \**)bpf_\w+\(.*\))$")
 PARTS = re.compile(r"(?P<ret>.+?[ *])bpf_(?P<name>\w+)\((?P<args>.*)\)$")
@@ -309,6 +509,8 @@ def by_rule(helper, position, params):
         return "key"
     if bare == "void *" and name == "value":
         return "outvalue" if helper in ("map_pop_elem", "map_peek_elem") else "value"
+    if bare == "struct bpf_dynptr *":
+        return f"opaque:{DYNPTR_BYTES}"
     length = length_of(position, params)
     if length and bare in MEMORY_TYPES:
         return f"mem_r:{length}" if ctype.startswith("const ") else f"mem_rw:{length}"
@@ -325,6 +527,22 @@ def argument_classes(helper, params):
             assert "*" not in params[length][0], f"{helper}: argument {number} is no length"
             classes[length] = "size"
     return classes
+
+
+def accesses(helper, classes, params):
+    """What happens to the memory behind each argument."""
+    overrides = ACCESS.get(helper, {})
+    for position, (word, (ctype, name)) in enumerate(zip(classes, params), 1):
+        kind = word.split(":")[0]
+        typed = ctype.removeprefix("const ") in KERNEL_OBJECTS or name in KERNEL_OBJECT_NAMES
+        usual = "object" if kind == "opaque" and typed else ACCESS_BY_CLASS[kind]
+        yield overrides.get(position, usual)
+
+
+def source(helper):
+    found = [file for file, names in SOURCES.items() if helper in names.split()]
+    assert len(found) <= 1, f"{helper} has several sources"
+    return found[0] if found else "net/core/filter.c"
 
 
 def return_class(helper, prototype):
@@ -344,15 +562,19 @@ def rows(header):
         assert names.setdefault(number, name) == name, f"{number} is {names[number]}, not {name}"
         prototypes.setdefault(name, [text])
     known = set(names.values())
-    for table in [ARGUMENTS, RETURNS, CTX_IS_A_KERNEL_OBJECT, *map(str.split, FLAGS.values())]:
+    lists = [*map(str.split, FLAGS.values()), *map(str.split, SOURCES.values())]
+    for table in [ARGUMENTS, RETURNS, CTX_IS_A_KERNEL_OBJECT, ACCESS, *lists]:
         assert known.issuperset(table), f"no such helper: {set(table) - known}"
     assert sorted(names) == list(range(1, len(names) + 1)), "helper numbers are dense"
     for number, name in sorted(names.items()):
         prototype = prototypes[name][0]
         params = parameters(prototype)
-        args = ";".join(f"{c}:{p}" for c, (_, p) in zip(argument_classes(name, params), params))
+        classes = argument_classes(name, params)
+        args = ";".join(f"{c}:{p}" for c, (_, p) in zip(classes, params))
+        access = ";".join(accesses(name, classes, params))
         flags = " ".join(word for word, helpers in FLAGS.items() if name in helpers.split())
-        yield [str(number), name, return_class(name, prototype), args, flags, " | ".join(prototypes[name])]
+        returns = return_class(name, prototype)
+        yield [str(number), name, returns, args, access, flags, source(name), " | ".join(prototypes[name])]
 
 
 def main():

@@ -115,6 +115,11 @@ const SKB_CB_END: u32 = 68;
 const SKB_DATA_META: u32 = 140;
 const SKB_FLOW_KEYS: u32 = 144;
 const SKB_SK: u32 = 168;
+/// Fields of `__sk_buff` with four bytes that have one or two in the kernel (`bpf_convert_ctx_access` in
+/// net/core/filter.c): pkt_type, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, tc_index, tc_classid,
+/// family, remote_port, local_port, gso_segs, gso_size, tstamp_type. A narrow load of their upper bytes gives the lower
+/// ones: `convert_ctx_accesses` in kernel/bpf/verifier.c shifts only where the load is narrower than the kernel's field.
+const SKB_SHORT: [u32; 14] = [4, 12, 16, 20, 24, 28, 44, 72, 88, 132, 136, 164, 176, 180];
 
 /// The field of `kind`'s context that holds byte `offset`; `None` if the context is not described here.
 pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
@@ -137,11 +142,12 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
             SKB_SK..176 => Some(CtxField { offset: SKB_SK, size: 8, kind: FieldKind::Pointer }),
             152..160 => Some(CtxField { offset: 152, size: 8, kind: FieldKind::Scalar { narrow: false } }),
             184..192 => Some(CtxField { offset: 184, size: 8, kind: FieldKind::Scalar { narrow: false } }),
-            0..192 => word(FieldKind::Scalar { narrow: true }),
+            0..192 => word(FieldKind::Scalar { narrow: !SKB_SHORT.contains(&(off & !3)) }),
             _ => None,
         },
         ProgKind::SockAddr => match off {
-            28..40 => word(FieldKind::Scalar { narrow: false }),
+            // user_port has 16 bits in the kernel: see SKB_SHORT.
+            24..40 => word(FieldKind::Scalar { narrow: false }),
             0..60 => word(FieldKind::Scalar { narrow: true }),
             64..72 => Some(CtxField { offset: 64, size: 8, kind: FieldKind::Pointer }),
             _ => None,

@@ -1,11 +1,15 @@
-//! What every BPF helper does with its arguments: a table, not code.
+//! The table of BPF helpers: what the verifier wants of their arguments, and what their bodies do.
 //!
-//! `helpers.tsv` is generated from the kernel's uapi header by `gen/helpers.py` (which names its
-//! sources); this module parses it once. Adding a helper is adding a row. A helper without a row is
-//! unknown: clients must then assume that it reads and writes everything it could reach.
+//! `helpers.tsv` is generated from the kernel's uapi header by `gen/helpers.py` (which names its sources); this module
+//! parses it once. Adding a helper is adding a row. A row that cannot be read is no row, and a helper without a row is
+//! unknown: [`Effects::of`] then says that it touches everything it could reach.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
+
+use bpf_isa::Reg;
+
+use crate::effects::{Access, Argument, Effects, Packet};
 
 /// What a helper does with one argument. Argument numbers count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +76,12 @@ pub enum Ret {
     SockOrNull,
     /// Any other pointer, maybe null.
     Ptr,
+    /// Null, or a slice of the memory that a dynptr describes: of a map value, a reservation, the packet.
+    Slice,
     /// Returns only on failure, with a number (`tail_call`).
     NoReturnOnSuccess,
+    /// Not known.
+    Unknown,
 }
 
 /// One row of the table.
@@ -87,20 +95,8 @@ pub struct Helper {
     pub ret: Ret,
     /// The arguments in order, r1 first.
     pub args: Vec<Arg>,
-    /// Invalidates packet pointers.
-    pub moves_packet: bool,
-    /// May change packet bytes.
-    pub writes_packet: bool,
-    /// Changes nothing observable and reads no memory argument.
-    pub pure_read: bool,
-    /// Runs a function of the program, now or later.
-    pub calls_back: bool,
-    /// May change a map's elements.
-    pub map_write: bool,
-    /// Every byte of the written memory arguments is overwritten whatever happens.
-    pub overwrites: bool,
-    /// Follows addresses stored in the memory it reads.
-    pub indirect: bool,
+    /// What a call of it may do.
+    pub effects: Effects,
 }
 
 impl Helper {
@@ -113,18 +109,12 @@ impl Helper {
     pub fn named(name: &str) -> Option<&'static Helper> {
         TABLE.values().find(|h| h.name == name)
     }
-
-    /// Whether nothing outside the program's registers changes: no memory of any kind is written
-    /// except the arguments the table says are.
-    pub fn is_map_lookup(&self) -> bool {
-        self.ret == Ret::MapValueOrNull && !self.map_write
-    }
 }
 
-/// `bpf_tail_call`.
-pub const TAIL_CALL: i32 = 12;
-/// `bpf_map_lookup_elem`.
+/// `bpf_map_lookup_elem`. For interpreters of single helpers; all others ask [`Effects::is_map_lookup`].
 pub const MAP_LOOKUP: i32 = 1;
+/// The number of the last helper: uapi is frozen, kernel functions took over.
+pub const LAST: i32 = 211;
 
 static TABLE: LazyLock<HashMap<i32, Helper>> =
     LazyLock::new(|| include_str!("helpers.tsv").lines().filter_map(parse_row).map(|h| (h.id, h)).collect());
@@ -137,23 +127,48 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     let id = col.next()?.parse().ok()?;
     let name = col.next()?;
     let ret = parse_ret(col.next()?)?;
-    let args = col.next()?;
+    let list = |text: &'static str| text.split(';').filter(|t| !t.is_empty()).collect::<Vec<_>>();
+    let (classes, access) = (list(col.next()?), list(col.next()?));
     let flags: Vec<&str> = col.next()?.split(' ').collect();
-    let args = if args.is_empty() { vec![] } else { args.split(';').map(parse_arg).collect() };
+    let source = col.next()?;
+    if classes.len() != access.len() {
+        return None;
+    }
+    let args: Vec<Arg> = classes.iter().map(|c| parse_arg(c)).collect();
+    let argument = |(i, (class, text)): (usize, (&&str, &&str))| {
+        Some(Argument::new(Reg::new(i as u8 + 1)?, args[i], opaque_bytes(class), Access::parse(text)?))
+    };
+    let arguments = classes.iter().zip(&access).enumerate().map(argument).collect::<Option<Vec<_>>>()?;
     let flag = |f: &str| flags.contains(&f);
-    Some(Helper {
-        id,
+    let packet = match (flag("moves_packet"), flag("writes_packet")) {
+        (true, _) => Packet::Moved,
+        (false, true) => Packet::Written,
+        (false, false) => Packet::Untouched,
+    };
+    let effects = Effects {
         name,
-        ret,
-        args,
-        moves_packet: flag("moves_packet"),
-        writes_packet: flag("writes_packet"),
-        pure_read: flag("pure_read"),
-        calls_back: flag("calls_back"),
-        map_write: flag("map_write"),
-        overwrites: flag("overwrites"),
+        result: ret,
+        arguments,
+        packet,
+        changes_context: !flag("context_same"),
+        changes_maps: flag("map_write"),
+        writes_fresh: flag("fresh_writes"),
+        ends_fresh: flag("fresh_ends"),
         indirect: flag("indirect"),
-    })
+        calls_back: flag("calls_back"),
+        touches_everything: flag("everything"),
+        no_effect: flag("pure_read"),
+        constant: flag("constant"),
+        volatile: flag("volatile"),
+        harmless: flag("harmless"),
+        source,
+    };
+    Some(Helper { id, name, ret, args, effects })
+}
+
+/// The length of an opaque argument, if the table gives one.
+fn opaque_bytes(class: &str) -> Option<u32> {
+    class.strip_prefix("opaque:")?.split(':').next()?.parse().ok()
 }
 
 fn parse_ret(s: &str) -> Option<Ret> {
@@ -164,6 +179,7 @@ fn parse_ret(s: &str) -> Option<Ret> {
         "mem_or_null" => Ret::MemOrNull,
         "sock_or_null" => Ret::SockOrNull,
         "ptr" => Ret::Ptr,
+        "slice" => Ret::Slice,
         "noreturn_on_success" => Ret::NoReturnOnSuccess,
         _ => return None,
     })
@@ -208,20 +224,20 @@ mod tests {
 
     #[test]
     fn every_helper_of_the_header_has_a_row() {
-        assert_eq!((1..=211).filter(|i| Helper::get(*i).is_none()).collect::<Vec<_>>(), Vec::<i32>::new());
+        assert_eq!((1..=LAST).filter(|i| Helper::get(*i).is_none()).collect::<Vec<_>>(), Vec::<i32>::new());
     }
 
     #[test]
     fn map_update_reads_key_and_value() {
         let h = Helper::get(2).unwrap();
         assert_eq!(h.args, [Arg::Map, Arg::Key, Arg::Value, Arg::Scalar]);
-        assert!(h.map_write && !h.pure_read);
+        assert!(h.effects.changes_maps && !h.effects.no_effect);
     }
 
     #[test]
     fn skb_load_bytes_overwrites_its_buffer() {
         let h = Helper::get(26).unwrap();
         assert_eq!(h.args[2], Arg::Mem { len: Len::Arg(4), read: false, write: true });
-        assert!(h.overwrites);
+        assert!(h.effects.arguments[2].access.overwrites());
     }
 }

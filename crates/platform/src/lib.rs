@@ -7,7 +7,10 @@
 //! What has no row is unknown, and clients must assume that it touches everything it could reach.
 
 pub mod context;
+pub mod effects;
 pub mod helpers;
 pub mod maps;
+pub mod verifier;
 
 pub use context::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
+pub use effects::Effects;

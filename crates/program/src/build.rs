@@ -60,7 +60,9 @@ pub enum BuildError {
     },
 }
 
-/// Builds the graph of function `f` of `object`.
+/// Builds the graph of function `f` of `object`. Its name and those in its links are the object's identities
+/// ([`Object::function_identity`], [`Object::map_identity`]): equal names mean the same thing, also where the symbol
+/// table gives one name twice.
 ///
 /// # Errors
 /// [`BuildError`] names the slot that stops it; the caller leaves that function untouched.
@@ -72,7 +74,7 @@ pub fn build(object: &Object, f: FuncId) -> Result<Function, BuildError> {
     };
     let decoded = bpf_isa::decode_all(object.code(f)).map_err(|_| BuildError::Ragged)?;
     let links = links(object, f, &decoded)?;
-    build_from_insns(&func.name, kind, &decoded, links)
+    build_from_insns(object.function_identity(f), kind, &decoded, links)
 }
 
 fn links(object: &Object, f: FuncId, decoded: &[(usize, Insn)]) -> Result<HashMap<usize, Link>, BuildError> {
@@ -83,13 +85,13 @@ fn links(object: &Object, f: FuncId, decoded: &[(usize, Insn)]) -> Result<HashMa
         // Before relocation the addend of a data reference sits in the instruction's second half.
         let symbol = match (&r.kind, insn) {
             (RefKind::Map { map, offset: 0 }, _) => {
-                Symbol::Map { name: Arc::from(object.maps()[*map].name.as_str()), index: *map }
+                Symbol::Map { name: Arc::from(object.map_identity(*map)), index: *map }
             }
             (RefKind::Data { section, offset, .. }, _) => {
                 Symbol::Data { section: Arc::from(section.as_str()), offset: *offset as i64 }
             }
             (RefKind::Call { target }, _) | (RefKind::FuncAddr { target }, _) => {
-                Symbol::Func { name: Arc::from(object.functions()[target.0].name.as_str()) }
+                Symbol::Func { name: Arc::from(object.function_identity(*target)) }
             }
             (RefKind::Extern { name, .. }, _) => Symbol::Extern { name: Arc::from(name.as_str()) },
             (other, _) => return Err(BuildError::Reference { slot: r.slot, what: format!("{other:?}") }),

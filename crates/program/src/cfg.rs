@@ -24,26 +24,27 @@ impl fmt::Display for BlockId {
     }
 }
 
-/// What a relocated instruction refers to, named so that two versions of an object agree on it.
+/// What a relocated instruction refers to. Names are unique within one object; to compare two objects, the names of
+/// one are replaced by those of their partners in the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Symbol {
-    /// The map with this name; `index` is its place in the object's map table.
+    /// The map of this identity; `index` is its place in the object's map table.
     Map {
-        /// Symbol name.
+        /// Unique name.
         name: Arc<str>,
         /// Index into the object's map table.
         index: usize,
     },
     /// A byte of a global data section (`.data`, `.rodata`, `.bss`).
     Data {
-        /// Section name.
+        /// Unique section name.
         section: Arc<str>,
         /// Byte offset inside the section.
         offset: i64,
     },
     /// A function of this object: callee of a bpf-to-bpf call, or a callback whose address is taken.
     Func {
-        /// Symbol name.
+        /// Unique name, which its graph has too.
         name: Arc<str>,
     },
     /// An undefined symbol: kernel variable, kfunc, kconfig value.

@@ -865,8 +865,12 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     // By name: the map table may be the other object's.
     let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
     let any_map = env.maps.iter().any(|m| m.map_type == arena);
-    let handed_in = f.kind == ProgKind::Subprogram
-        && f.arguments.as_ref().is_none_or(|a| a.contains(&bpf_program::Argument::Unknown));
+    let handed_in = || {
+        let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;
+        let unknown = |n: usize| f.arguments.as_ref().is_none_or(|a| a[n] == bpf_program::Argument::Unknown);
+        let read = (0..5).filter(|n| Reg::new(*n as u8 + 1).is_some_and(|r| live.contains(r)));
+        (f.kind == ProgKind::Subprogram || f.arguments.is_some()) && read.into_iter().any(unknown)
+    };
     let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::AddrSpaceCast { .. }, _) => true,
         (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
@@ -876,7 +880,7 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
         (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
         _ => false,
     };
-    (any_map && handed_in) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
+    (any_map && handed_in()) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.
@@ -983,9 +987,10 @@ pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
         (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),
         _ => false,
     };
-    // The distance of a linked call follows the layout.
+    // The distance of a linked call follows the layout; of one without a link nobody knows where it leads.
     let insns = match (a.insn, b.insn) {
-        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) if a.link.is_some() => true,
+        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) => a.link.is_some(),
+        (Insn::LoadImm64 { kind: bpf_isa::Imm64Kind::Func, .. }, _) if a.link.is_none() => false,
         (x, y) => x == y,
     };
     links && insns

@@ -8,7 +8,7 @@
 
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
-use bpf_platform::helpers::Helper;
+use bpf_platform::Effects;
 use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
@@ -678,10 +678,7 @@ fn arity(op: &Op, env: &Env) -> usize {
 /// Whether the callee sees the same frame from the lowest address on that it is given. What helpers with
 /// known buffers read is in the trace.
 fn same_frame(cpu: &Cpu, op: &Op, old: &[u8]) -> bool {
-    let known = match op.insn {
-        Insn::Call(bpf_isa::Call::Helper(id)) => Helper::get(id).is_some_and(|h| !h.calls_back),
-        _ => false,
-    };
+    let known = !Effects::of(&op.insn, op.link.is_some()).touches_everything;
     let top = cpu.register(Reg::R10).unwrap_or(0);
     let below = |v: u64| top.wrapping_sub(v) as usize;
     let given = cpu.trace.last().into_iter().flat_map(|e| &e.args).filter_map(|a| match a {

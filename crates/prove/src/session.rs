@@ -32,7 +32,19 @@ use crate::points::{Points, Stamp};
 use crate::rewrite::{Rewrite, carry_out};
 use crate::shape::{ShapeDifference, same_behaviour};
 
-/// A rewrite that has been shown equal in one session at one version. Nothing but [`Session::prove`] makes one.
+/// A rewrite that has been shown equal in one session at one version. Nothing but [`Session::prove`] makes one, and it
+/// is used up where it is applied:
+///
+/// ```compile_fail
+/// fn twice(proof: bpf_prove::Proven) -> [bpf_prove::Proven; 2] {
+///     [proof.clone(), proof]
+/// }
+/// ```
+/// ```compile_fail
+/// fn made_up(rewrite: bpf_prove::Rewrite) -> bpf_prove::Proven {
+///     bpf_prove::Proven { rewrite }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Proven {
     rewrite: Rewrite,

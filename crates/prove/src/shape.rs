@@ -1,6 +1,7 @@
 //! Proof that a change of a graph's shape changes nothing else.
 //!
-//! What a change of shape may do: cut blocks elsewhere, order them anew, lead an edge past an empty block, let two
+//! What a change of shape may do: cut blocks elsewhere, order them anew, turn a jump with its condition, lead an edge
+//! past an empty block, let two
 //! edges share a copy of the same code, drop a conditional jump of which both ways are the same, drop what cannot be
 //! reached. The operations a run carries out, the conditions it asks and the way it ends must stay. That needs no
 //! solver: both graphs are one deterministic automaton whose points are operations and jumps, and the two entries must
@@ -10,7 +11,7 @@
 //! loader patches into it; the condition of a jump; `exit`; running on forever without doing anything) and successors
 //! in the same classes, found by Hopcroft's algorithm in O(n log n). A conditional jump whose two successors are
 //! in one class asks about nothing; it is then taken for a `goto`, and the partition is computed anew, until there is
-//! no such jump. A cycle without an operation or a question is divergence, a label of its own: it may be neither made
+//! no such jump. (Jumps about nothing that can only be seen to be so all at once, around a loop, are not found.) A cycle without an operation or a question is divergence, a label of its own: it may be neither made
 //! nor removed.
 //!
 //! It promises that every run of one graph is a run of the other, in the same order, forever if need be. It knows
@@ -184,7 +185,7 @@ impl<'f> Automaton<'f> {
             let label = match block.term {
                 // No point of its own: what would be one is where it leads, found below.
                 Terminator::Goto(_) => Label::None,
-                Terminator::Branch { cond, width, dst, src, .. } => Label::Branch(cond, width, dst, src),
+                Terminator::Branch { cond, width, dst, src, .. } => Label::Branch(positive(cond).0, width, dst, src),
                 Terminator::MayGoto { origin, .. } => Label::MayGoto(origin),
                 Terminator::Exit { .. } => Label::Exit,
             };
@@ -198,7 +199,11 @@ impl<'f> Automaton<'f> {
                 Terminator::Goto(to) => {
                     gotos.insert(end, first[to.index()]);
                 }
-                Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+                Terminator::Branch { cond, taken, fall, .. } => {
+                    let (yes, no) = if positive(cond).1 { (fall, taken) } else { (taken, fall) };
+                    self.next[end] = [first[yes.index()], first[no.index()]];
+                }
+                Terminator::MayGoto { taken, fall, .. } => {
                     self.next[end] = [first[taken.index()], first[fall.index()]];
                 }
                 Terminator::Exit { .. } => {}
@@ -250,21 +255,34 @@ impl<'f> Automaton<'f> {
     /// Whether two points are.
     fn bisimilar(mut self, mut entries: [Point; 2]) -> bool {
         loop {
+            // Questions with one and the same successor first: where those go that lead to different copies, a graph
+            // whose copies have been shared already may no longer be like the one whose copies have not.
+            let gotos = self.idle_questions(|a, b| a == b);
+            if !gotos.is_empty() {
+                entries = entries.map(|e| destination(&gotos, e));
+                self.skip(&gotos);
+                continue;
+            }
             let class = self.coarsest_partition();
             if class[entries[0]] == class[entries[1]] {
                 return true;
             }
-            let asks_nothing = |p: &Point| {
-                matches!(self.labels[*p], Label::Branch(..)) && class[self.next[*p][0]] == class[self.next[*p][1]]
-            };
-            let gotos: FxHashMap<Point, Point> =
-                (0..self.labels.len()).filter(asks_nothing).map(|p| (p, self.next[p][0])).collect();
+            let gotos = self.idle_questions(|a, b| class[a] == class[b]);
             if gotos.is_empty() {
                 return false;
             }
             entries = entries.map(|e| destination(&gotos, e));
             self.skip(&gotos);
         }
+    }
+
+    /// The conditional jumps whose successors are the same, with one of them.
+    fn idle_questions(&self, same: impl Fn(Point, Point) -> bool) -> FxHashMap<Point, Point> {
+        let idle = |p: &Point| {
+            let [taken, fall] = self.next[*p];
+            matches!(self.labels[*p], Label::Branch(..)) && same(taken, fall)
+        };
+        (0..self.labels.len()).filter(idle).map(|p| (p, self.next[p][0])).collect()
     }
 
     /// The class of each point in the coarsest partition in which points of a class have the same label and their
@@ -300,6 +318,14 @@ impl<'f> Automaton<'f> {
             }
         }
         partition.class
+    }
+}
+
+/// The same question for a condition and its opposite; whether the answer is the opposite, too.
+fn positive(cond: Cond) -> (Cond, bool) {
+    match cond.negate() {
+        Some(opposite) if opposite < cond => (opposite, true),
+        _ => (cond, false),
     }
 }
 

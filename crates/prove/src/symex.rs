@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bpf_facts::Env;
 use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
-use bpf_platform::helpers::{Arg, Helper, Len, MAP_LOOKUP, Ret};
+use bpf_platform::effects::{Argument, Effects, Extent};
+use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
 use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field};
 use bpf_semantics::{Domain, Machine, atomic_new};
@@ -497,44 +498,50 @@ impl<'c, 'e> Sym<'c, 'e> {
         Ok(())
     }
 
-    fn helper_call(&mut self, op: &Op, h: &'static Helper) -> Result<(), Stop> {
-        if h.calls_back {
-            return self.opaque_call(op, h.args.len());
+    fn helper_call(&mut self, op: &Op, e: &'static Effects) -> Result<(), Stop> {
+        if e.touches_everything {
+            return self.opaque_call(op, e.arguments.len());
         }
         let mut args: Vec<TermId> = Vec::new();
-        let mut mems = if h.pure_read { self.shared_memories() } else { self.outside() };
+        let mut mems = if e.no_effect { self.shared_memories() } else { self.outside() };
         // Addresses of the frame in what it reads are spilled there, or have leaked.
-        let mut whole_stack = h.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        let mut whole_stack = e.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        // The program called runs in the same frame: whoever knows its address can read what is left there.
+        whole_stack |= e.is_tail_call() && !self.cx.frame_secret;
         let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
-        let mut lose_stack = whole_stack && h.map_write;
-        for (i, a) in h.args.iter().enumerate() {
-            let value = self.state.regs[i + 1];
-            if *a == Arg::Vararg
-                && matches!(self.cx.terms.node(value), crate::term::Node::Var(v) if matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead)))
-            {
+        let mut lost = Lost::default();
+        for a in &e.arguments {
+            let value = self.state.regs[a.register.index()];
+            if a.is_optional() && self.is_dead(value) {
+                // It keeps its place among the arguments, whatever is in it.
+                args.push(self.cx.var(VarKey::Dead, 64, Meaning::Scalar));
                 continue;
             }
             args.push(value);
-            let Some(touch) = self.touched(a, h, value)? else { continue };
-            match touch {
-                Touch::Bytes { region, base, off, len, read, write } => {
-                    if region == Region::Stack && (read || (write && !h.overwrites)) {
+            match self.touched(a, e, value) {
+                None => {}
+                Some(Touch::Bytes { region, base, off, len, read, write }) => {
+                    if region == Region::Stack && (read || (write && !a.access.overwrites())) {
                         args.extend(self.read_bytes(&region, base, off, len));
                     }
                     if write {
-                        writes.push((i as u8 + 1, region, base, off, len));
+                        writes.push((a.register.index() as u8, region, base, off, len));
                     }
                 }
-                Touch::Anything { write } => {
-                    whole_stack |= self.cx.may_reach_stack(value);
-                    lose_stack |= write && self.cx.may_reach_stack(value);
+                Some(Touch::Anything { region, write }) => {
+                    let stack = self.cx.may_reach_stack(value);
+                    whole_stack |= stack;
+                    lost.stack |= write && stack;
+                    if write && region != Some(Region::Stack) {
+                        lost.add(region);
+                    }
                 }
             }
         }
         if whole_stack {
             mems = self.with_stack(mems);
         }
-        let lookup = self.lookup_of(h, &args);
+        let lookup = self.lookup_of(e, &args);
         if let Some(l) = &lookup
             && let Some(earlier) = self.earlier_lookup(l)
         {
@@ -544,32 +551,13 @@ impl<'c, 'e> Sym<'c, 'e> {
             return Ok(());
         }
         let id = self.event(EventKind::Call(op.insn, None), args, mems);
-        let map = h.args.iter().position(|a| *a == Arg::Map).map(|i| self.state.regs[i + 1]);
-        let quiet = h.pure_read || h.is_map_lookup();
+        let map = e.map_register().map(|r| self.state.regs[r.index()]);
         // Nothing is reordered across a call: what others may write is read again behind it, even if the helper
         // touches no map (contract, 4). A lookup alone neither looks at values nor tells the time.
-        if h.pure_read {
+        if e.no_effect {
             self.forget(|r| matches!(r, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_)));
-        }
-        if !quiet {
-            self.state.lookups.retain(|l| l.array);
-            let packet = h.writes_packet || h.moves_packet;
-            self.forget(|r| match r {
-                Region::Packet | Region::CtxBytes => packet,
-                Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) => true,
-                Region::Kernel => true,
-                Region::Fresh => false,
-                Region::CallerFrame => true,
-                Region::Anything | Region::Unknown => true,
-                Region::Stack => lose_stack,
-                Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
-            });
-            if h.args.contains(&Arg::Ctx) || h.moves_packet {
-                self.state.ctx_version = self.state.world;
-            }
-            if h.moves_packet {
-                self.state.packet_version = self.state.world;
-            }
+        } else if !e.is_map_lookup() {
+            self.forget_after(id, e, &lost);
         }
         for (arg, region, base, off, len) in writes {
             let bytes: Vec<TermId> =
@@ -577,12 +565,11 @@ impl<'c, 'e> Sym<'c, 'e> {
             self.write_bytes(&region, base, off, &bytes);
         }
         self.clobber(id);
-        let meaning = match h.ret {
+        let meaning = match e.result {
             Ret::Scalar | Ret::Void | Ret::NoReturnOnSuccess => Meaning::Scalar,
             Ret::MapValueOrNull => self.lookup_result(map),
             Ret::MemOrNull => Meaning::Pointer(Region::Fresh),
-            // A dynptr may slice a map value.
-            Ret::Ptr if h.id == DYNPTR_DATA => Meaning::Unknown,
+            Ret::Slice | Ret::Unknown => Meaning::Unknown,
             Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(Region::Kernel),
         };
         self.return_value(id, meaning);
@@ -599,11 +586,58 @@ impl<'c, 'e> Sym<'c, 'e> {
         Ok(())
     }
 
+    /// Forgets what event `id`, a call with these effects, may have changed besides the bytes it surely wrote.
+    fn forget_after(&mut self, id: u32, e: &Effects, lost: &Lost) {
+        self.state.lookups.retain(|l| l.array);
+        let context = e.changes_context || lost.context();
+        self.forget(|r| match r {
+            Region::Packet => e.writes_packet() || lost.region(r),
+            Region::CtxBytes => context || lost.region(r),
+            // What ends is somebody else's memory from now on.
+            Region::Fresh => e.writes_fresh || e.ends_fresh || lost.region(r),
+            Region::Stack => lost.stack,
+            Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
+            Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) | Region::Kernel => true,
+            Region::CallerFrame | Region::Anything | Region::Unknown => true,
+        });
+        if context {
+            self.state.ctx_version = self.state.world;
+        }
+        if e.moves_packet() {
+            self.state.packet_version = self.state.world;
+        }
+        if e.ends_fresh {
+            self.end_memory(id);
+        }
+    }
+
+    /// The memory behind r1 ends with event `id`: what points there must not be used any more, so it becomes a value of
+    /// which nothing is known. (An original that the kernel accepts does not look at it.)
+    fn end_memory(&mut self, id: u32) {
+        let ended = self.state.regs[1];
+        if self.cx.region_of(ended) != Some(Region::Fresh) {
+            return;
+        }
+        let (object, _) = self.cx.terms.split_address(ended);
+        for r in 0..10u8 {
+            let held = self.state.regs[usize::from(r)];
+            if self.cx.terms.split_address(held).0 == object {
+                self.state.regs[usize::from(r)] = self.cx.var(VarKey::Clobbered(id, r), 64, Meaning::Unknown);
+            }
+        }
+    }
+
+    /// Whether a register holds what nobody may look at: it was clobbered, or is dead.
+    fn is_dead(&self, value: TermId) -> bool {
+        let crate::term::Node::Var(v) = self.cx.terms.node(value) else { return false };
+        matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead))
+    }
+
     /// The lookup that a helper call with these arguments makes, if it is one by a key in the frame in a map
     /// that a lookup does not change.
-    fn lookup_of(&mut self, h: &Helper, args: &[TermId]) -> Option<Lookup> {
+    fn lookup_of(&mut self, e: &Effects, args: &[TermId]) -> Option<Lookup> {
         let (map, key) = match args {
-            [map, _, key @ ..] if h.id == MAP_LOOKUP && !key.is_empty() => (*map, key.to_vec()),
+            [map, _, key @ ..] if e.is_lookup_by_key() && !key.is_empty() => (*map, key.to_vec()),
             _ => return None,
         };
         let Some(Region::Map(name)) = self.cx.region_of(map) else { return None };
@@ -662,59 +696,82 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// The memory a helper touches through one argument.
-    fn touched(&mut self, a: &Arg, h: &'static Helper, value: TermId) -> Result<Option<Touch>, Stop> {
-        let (len, read, write) = match *a {
-            Arg::Map | Arg::Ctx | Arg::Size | Arg::Scalar | Arg::Func => return Ok(None),
-            Arg::Opaque | Arg::CallbackCtx => return Ok(Some(Touch::Anything { write: true })),
-            Arg::Vararg => return Ok(Some(Touch::Anything { write: false })),
-            Arg::Key => (self.map_bytes(h, |m| m.key_size), true, false),
-            Arg::Value => (self.map_bytes(h, |m| m.value_size), true, false),
-            Arg::OutValue => (self.map_bytes(h, |m| m.value_size), true, true),
-            Arg::Mem { len, read, write } => (self.length(len), read, write),
-            Arg::Probe { len } => (self.length(len), true, false),
-        };
+    fn touched(&mut self, a: &Argument, e: &Effects, value: TermId) -> Option<Touch> {
         if self.cx.terms.as_const(value) == Some(0) {
-            return Ok(None);
+            return None;
         }
-        let region = self.cx.region_of(value);
-        match (region, len) {
-            (Some(Region::Map(_) | Region::PacketEnd), _) | (None, _) | (_, None) => {
-                Ok(Some(Touch::Anything { write }))
-            }
-            (Some(region), Some(len)) => {
-                if len > 4096 {
-                    return Ok(Some(Touch::Anything { write }));
-                }
+        let (read, write) = (a.access.reads, a.access.writes());
+        let len = match a.extent {
+            Extent::Nothing => return None,
+            // Known to the verifier by its type: no memory of the program.
+            Extent::Unknown if a.access.kernel_object && !self.cx.holds_frame(value) => return None,
+            Extent::Unknown if a.access.kernel_object => return Some(Touch::Anything { region: None, write: true }),
+            Extent::Unknown => None,
+            Extent::Key => self.map_bytes(e, |m| m.key_size),
+            Extent::Value => self.map_bytes(e, |m| m.value_size),
+            Extent::Bytes(n) => Some(n),
+            Extent::Register(r) => self.length(r),
+        };
+        match (self.cx.region_of(value), len) {
+            (None | Some(Region::Map(_) | Region::PacketEnd), _) => Some(Touch::Anything { region: None, write }),
+            // The context's fields are no memory of their own.
+            (Some(Region::Ctx), _) => Some(Touch::Anything { region: Some(Region::Ctx), write }),
+            (Some(region), Some(len)) if len <= LONGEST => {
                 let (base, off) = self.cx.terms.split_address(value);
-                Ok(Some(Touch::Bytes { region, base, off, len, read, write }))
+                Some(Touch::Bytes { region, base, off, len, read, write })
             }
+            (region, _) => Some(Touch::Anything { region, write }),
         }
     }
 
-    fn map_bytes(&mut self, h: &'static Helper, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
-        let i = h.args.iter().position(|a| *a == Arg::Map)?;
-        match self.cx.region_of(self.state.regs[i + 1]) {
+    fn map_bytes(&mut self, e: &Effects, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
+        let map = self.state.regs[e.map_register()?.index()];
+        match self.cx.region_of(map) {
             Some(Region::Map(name)) => self.map_info(&name).and_then(f),
             _ => None,
         }
     }
 
-    fn length(&self, len: Len) -> Option<u32> {
-        match len {
-            Len::Bytes(n) => Some(n),
-            Len::Arg(i) => self.cx.terms.as_const(self.state.regs[usize::from(i)]).and_then(|n| u32::try_from(n).ok()),
-        }
+    /// The length that a register holds, if it is a constant.
+    fn length(&self, r: Reg) -> Option<u32> {
+        self.cx.terms.as_const(self.state.regs[r.index()]).and_then(|n| u32::try_from(n).ok())
     }
 }
 
-/// `bpf_dynptr_data`.
-const DYNPTR_DATA: i32 = 203;
+/// Bytes that a helper touches one by one; of more, the whole region is taken.
+const LONGEST: u32 = 4096;
 
 enum Touch {
-    /// Exactly these bytes.
+    /// At most these bytes, which are written as a whole or in part.
     Bytes { region: Region, base: TermId, off: i64, len: u32, read: bool, write: bool },
-    /// Whatever the value leads to.
-    Anything { write: bool },
+    /// Whatever is in the region; `None`: in any of them.
+    Anything { region: Option<Region>, write: bool },
+}
+
+/// What a call may have written without our knowing how much or where.
+#[derive(Default)]
+struct Lost {
+    stack: bool,
+    regions: Vec<Region>,
+    all: bool,
+}
+
+impl Lost {
+    /// The whole of `region`; of all regions but the stack, if it is not known which.
+    fn add(&mut self, region: Option<Region>) {
+        match region {
+            Some(region) => self.regions.push(region),
+            None => self.all = true,
+        }
+    }
+
+    fn region(&self, r: &Region) -> bool {
+        self.all || self.regions.contains(r)
+    }
+
+    fn context(&self) -> bool {
+        self.region(&Region::Ctx)
+    }
 }
 
 /// A subprogram call's immediate is a distance, which layout changes; the symbol names the callee.
@@ -1019,10 +1076,7 @@ impl Machine for Sym<'_, '_> {
         // No read of shared memory is merged across a call, even if that is an earlier one's repetition.
         self.state.recent = None;
         match (op.insn, &op.link) {
-            (Insn::Call(Call::Helper(id)), None) => match Helper::get(id) {
-                Some(h) => self.helper_call(op, h),
-                None => self.opaque_call(op, 5),
-            },
+            (Insn::Call(Call::Helper(_)), None) => self.helper_call(op, Effects::of(&op.insn, false)),
             (Insn::Call(_), Some(Link { symbol: Symbol::Func { name }, .. })) => {
                 let n = (self.env.callee_args)(name).unwrap_or(5);
                 self.opaque_call(op, n)
@@ -1063,7 +1117,8 @@ impl Machine for Sym<'_, '_> {
                 return Ok(self.cx.terms.add_const(base, *offset));
             }
             Symbol::Func { .. } => Meaning::Scalar,
-            Symbol::Extern { .. } => Meaning::Unknown,
+            // A kernel variable, a function or a kconfig value; never the context.
+            Symbol::Extern { .. } => Meaning::Pointer(Region::Kernel),
             Symbol::Core { .. } => Meaning::Scalar,
         };
         // The name decides, not the place in the map table, which two objects need not share.

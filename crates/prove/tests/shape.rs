@@ -132,10 +132,25 @@ fn swapped_edges_are_another_function() {
     let mut new = old.clone();
     new.blocks[0].term = branch(5, 2, 1);
     differ(&old, &new);
-    // The same with the condition negated as a change of shape must not: that is for a rewrite to prove.
     let mut new = old.clone();
     new.blocks[0].term = branch(6, 1, 2);
     differ(&old, &new);
+    // With the condition turned they are the same; with that alone they are not.
+    let with = |cond: Cond, width: Width, taken: u32, fall: u32| {
+        let (taken, fall) = (BlockId(taken), BlockId(fall));
+        let (dst, src) = (Reg::R1, Src::Imm(5));
+        let mut f = diamond();
+        f.blocks[0].term = Terminator::Branch { cond, width, dst, src, taken, fall, origin: None };
+        f
+    };
+    same(&old, &with(Cond::Ne, Width::W64, 2, 1));
+    differ(&old, &with(Cond::Ne, Width::W64, 1, 2));
+    differ(&old, &with(Cond::Ne, Width::W32, 2, 1));
+    same(&with(Cond::Sgt, Width::W32, 1, 2), &with(Cond::Sle, Width::W32, 2, 1));
+    differ(&with(Cond::Sgt, Width::W32, 1, 2), &with(Cond::Slt, Width::W32, 2, 1));
+    differ(&with(Cond::Gt, Width::W64, 1, 2), &with(Cond::Sle, Width::W64, 2, 1));
+    // `&` has no opposite.
+    differ(&with(Cond::Set, Width::W64, 1, 2), &with(Cond::Set, Width::W64, 2, 1));
 }
 
 #[test]
@@ -312,4 +327,16 @@ fn operations_keep_their_order_and_their_operands() {
     let mut other = one("r0 = 1");
     other.kind = ProgKind::Skb;
     assert_eq!(same_behaviour(&one("r0 = 1"), &other), Err(ShapeDifference::Kind));
+}
+
+#[test]
+fn a_question_about_nothing_behind_another() {
+    let old = graph(vec![
+        ("r2 = 1", goto(3)),
+        ("", branch(1, 3, 3)),
+        ("r2 = 0", branch(0, 1, 3)),
+        ("r2 = 0", branch(0, 2, 3)),
+    ]);
+    let new = graph(vec![("r2 = 1", goto(2)), ("r2 = 0", goto(2)), ("r2 = 0", branch(0, 1, 2))]);
+    same(&old, &new);
 }

@@ -173,8 +173,8 @@ fn operation(rng: &mut Rng) -> Op {
     let off = -8 * (1 + rng.below(2) as i16);
     Op::new(match rng.below(8) {
         0..=2 => Insn::Mov { width, dst, src },
-        3 | 4 => Insn::Alu { op: alu[rng.below(5) as usize], width, dst, src },
-        5 => Insn::Alu { op: shifts[rng.below(3) as usize], width, dst, src: Src::Imm(rng.below(32) as i32) },
+        3 | 4 => Insn::Alu { op: alu[rng.below(5)], width, dst, src },
+        5 => Insn::Alu { op: shifts[rng.below(3)], width, dst, src: Src::Imm(rng.below(32) as i32) },
         6 => Insn::Store { size: bpf_isa::Size::DW, base: Reg::R10, off, src },
         _ => Insn::Load { size: bpf_isa::Size::DW, sext: false, dst, base: Reg::R10, off },
     })

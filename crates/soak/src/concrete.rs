@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use bpf_facts::{BaseId, Env, Kind, Region, Value};
-use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
-use bpf_platform::helpers::{Arg, Helper, Len, MAP_LOOKUP, Ret};
+use bpf_isa::{Imm64Kind, Insn, Reg, Size};
+use bpf_platform::effects::{Effects, Extent};
+use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::maps;
 use bpf_program::{FieldKind, Link, Op, ProgKind, Terminator, ctx_field};
 use bpf_prove::naive::{Window, symbol};
@@ -267,29 +268,31 @@ impl Host for Books<'_> {
 
     /// Helpers of the table answer by the number of the call, and fill the buffers they may write.
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {
-        let helper = match (op.insn, &op.link) {
-            (Insn::Call(Call::Helper(id)), None) => Helper::get(id).filter(|h| !h.calls_back && !h.moves_packet),
-            _ => None,
+        let helper = Effects::helper(&op.insn, op.link.is_some());
+        let Some(h) = helper.filter(|h| !h.effects.touches_everything && !h.effects.moves_packet()) else {
+            return Err(Fault::Unmodelled(op.insn.to_string()));
         };
-        let Some(h) = helper else { return Err(Fault::Unmodelled(op.insn.to_string())) };
         self.calls += 1;
         let noise = mix(self.calls << 32 | h.id as u64);
-        let map = h.args.iter().position(|a| *a == Arg::Map).and_then(|i| cpu.arg(i + 1));
+        let map = h.effects.map_register().and_then(|r| cpu.register(r));
         let sizes = map.and_then(|m| self.world.map_sizes(m));
-        for (i, arg) in h.args.iter().enumerate() {
-            let length = match arg {
-                Arg::Mem { len, write: true, .. } => match len {
-                    Len::Bytes(n) => u64::from(*n),
-                    Len::Arg(n) => cpu.arg(usize::from(*n)).unwrap_or(0),
-                },
-                Arg::OutValue => match sizes {
+        for (i, arg) in h.effects.arguments.iter().enumerate() {
+            if arg.class == Arg::Opaque || arg.class == Arg::Func {
+                return Err(Fault::Unmodelled(format!("the arguments of {}", h.name)));
+            }
+            if !arg.access.writes() {
+                continue;
+            }
+            let length = match arg.extent {
+                Extent::Bytes(n) => u64::from(n),
+                Extent::Register(r) => cpu.register(r).unwrap_or(0),
+                Extent::Value => match sizes {
                     Some((_, v)) => u64::from(v),
                     None => return Err(Fault::Unmodelled("a value of unknown size".into())),
                 },
-                Arg::Opaque | Arg::Func | Arg::CallbackCtx => {
+                Extent::Nothing | Extent::Key | Extent::Unknown => {
                     return Err(Fault::Unmodelled(format!("the arguments of {}", h.name)));
                 }
-                _ => continue,
             };
             let Some(at) = cpu.arg(i + 1).filter(|a| *a != 0) else { continue };
             if length > LONGEST {
@@ -301,7 +304,7 @@ impl Host for Books<'_> {
         match h.ret {
             Ret::Scalar | Ret::NoReturnOnSuccess => cpu.set(Reg::R0, if noise & 3 == 0 { noise } else { noise & 0xff }),
             Ret::Void => {}
-            Ret::MapValueOrNull if h.id == MAP_LOOKUP => {
+            Ret::MapValueOrNull if h.effects.is_lookup_by_key() => {
                 let (Some(map), Some(at), Some((n, _))) = (cpu.arg(1), cpu.arg(2), sizes) else {
                     return Err(Fault::Unmodelled("a map of unknown shape".into()));
                 };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bpf_driver::difftest::{Pair, Random};
+use bpf_driver::difftest::{Pair, Random, Setup};
 use bpf_driver::{Options, Silent, optimize};
 
 use crate::{Lane, Tally};
@@ -59,7 +59,7 @@ pub fn subjects(folders: &[PathBuf]) -> Vec<Subject> {
         .iter()
         .filter_map(|path| {
             let original = std::fs::read(path).ok()?;
-            let pair = Pair::load(&original, &original, None).ok()?;
+            let pair = Pair::load(&original, &original, Setup::default()).ok()?;
             pair.programs().next()?;
             let name = path.file_name()?.to_string_lossy().into_owned();
             Some(Subject { name, original, optimized: OnceLock::new() })
@@ -99,7 +99,7 @@ impl Packets {
     fn pair(&mut self, which: usize) -> Result<&mut Pair, String> {
         if !self.pairs.contains_key(&which) {
             let subject = &self.subjects[which];
-            let pair = Pair::load(&subject.original, subject.optimized()?, None)
+            let pair = Pair::load(&subject.original, subject.optimized()?, Setup::default())
                 .map_err(|e| format!("{}: {e}", if e.second { "the optimized object" } else { "the original" }))?;
             self.pairs.insert(which, pair);
         }

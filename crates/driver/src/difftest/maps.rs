@@ -1,4 +1,4 @@
-//! The maps of two objects, side by side: filled alike before a round, compared after it.
+//! The maps of the objects under test, side by side: filled alike before a round, compared after it.
 //!
 //! Left alone are maps whose values are not numbers (programs, devices, sockets, inner maps), arrays too
 //! large to read after every round, and maps that user space may not write (`.rodata`).
@@ -15,39 +15,43 @@ const FILL: u64 = 24;
 /// An LRU map with less room than this may evict early: each CPU takes free elements by the batch.
 const ROOMY: u32 = 1024;
 
-/// The map of one name in both objects.
+/// The map of one name in all objects.
 #[derive(Debug)]
-pub(super) struct MapPair {
+pub(super) struct SharedMap {
     pub name: String,
-    sides: [Map; 2],
+    /// One for each object.
+    sides: Vec<Map>,
     kind: u32,
     /// What the loader put there.
-    initial: Vec<Entry>,
+    pub initial: Filling,
 }
 
 /// Contents for one map before a round.
 pub(super) type Filling = Vec<Entry>;
 
-/// The maps that both objects have and that can be compared, and the names of the others.
-pub(super) fn pairs(old: &LoadedObject, new: &LoadedObject) -> (Vec<MapPair>, Vec<String>) {
+/// The maps that all objects have and that can be compared, and the names of the others.
+pub(super) fn shared(objects: &[LoadedObject]) -> (Vec<SharedMap>, Vec<String>) {
     let (mut found, mut left) = (Vec::new(), Vec::new());
-    let mut others = new.maps().unwrap_or_default();
-    for a in old.maps().unwrap_or_default() {
-        let Some(at) = others.iter().position(|b| b.name() == a.name()) else {
-            left.push(a.name().to_owned());
+    let mut all = objects.iter().map(|o| o.maps().unwrap_or_default());
+    let (first, mut others) = (all.next().unwrap_or_default(), all.collect::<Vec<_>>());
+    for map in first {
+        let places = others.iter().map(|maps| maps.iter().position(|m| m.name() == map.name()));
+        let Some(places) = places.collect::<Option<Vec<usize>>>() else {
+            left.push(map.name().to_owned());
             continue;
         };
-        let (b, name, kind) = (others.swap_remove(at), a.name().to_owned(), a.kind());
+        let (name, kind, shape) = (map.name().to_owned(), map.kind(), shape(&map));
+        let taken = others.iter_mut().zip(places).map(|(maps, at)| maps.swap_remove(at));
+        let sides: Vec<Map> = std::iter::once(map).chain(taken).collect();
         let plain = maps::holds_bytes(kind)
-            && (!maps::evicts(kind) || a.max_entries() >= ROOMY)
-            && (!maps::is_array(kind) || a.max_entries() <= LARGEST_ARRAY)
-            && (a.kind(), a.key_size(), a.value_len(), a.max_entries())
-                == (b.kind(), b.key_size(), b.value_len(), b.max_entries());
-        let initial = if plain { a.entries().ok() } else { None };
+            && (!maps::evicts(kind) || shape.3 >= ROOMY)
+            && (!maps::is_array(kind) || shape.3 <= LARGEST_ARRAY)
+            && sides.iter().all(|m| self::shape(m) == shape);
+        let initial = if plain { sides[0].entries().ok() } else { None };
         match initial {
             // What cannot be written back is frozen: programs cannot write it either.
-            Some(initial) if initial.first().is_none_or(|(k, v)| a.update(k, v).is_ok()) => {
-                found.push(MapPair { name, sides: [a, b], kind, initial });
+            Some(initial) if initial.first().is_none_or(|(k, v)| sides[0].update(k, v).is_ok()) => {
+                found.push(SharedMap { name, sides, kind, initial });
             }
             _ => left.push(name),
         }
@@ -55,7 +59,12 @@ pub(super) fn pairs(old: &LoadedObject, new: &LoadedObject) -> (Vec<MapPair>, Ve
     (found, left)
 }
 
-impl MapPair {
+/// Type, key bytes, value bytes, elements.
+fn shape(m: &Map) -> (u32, u32, usize, u32) {
+    (m.kind(), m.key_size(), m.value_len(), m.max_entries())
+}
+
+impl SharedMap {
     /// Random contents: often what the loader put there, else few numbers or noise. `packet` lends bytes
     /// that may be keys.
     pub fn filling(&self, r: &mut Random, packets: &[Vec<u8>]) -> Filling {
@@ -81,7 +90,7 @@ impl MapPair {
         entries
     }
 
-    /// Gives both maps these contents and nothing else. What one refuses the other must refuse too.
+    /// Gives all sides these contents and nothing else. What one refuses the others must refuse too.
     pub fn fill(&self, contents: &Filling) -> Result<(), String> {
         for side in &self.sides {
             if !maps::is_array(self.kind) {
@@ -91,9 +100,10 @@ impl MapPair {
             }
         }
         for (key, value) in contents {
-            let outcome = self.sides.each_ref().map(|side| side.update(key, value).is_ok());
-            if outcome[0] != outcome[1] {
-                return Err(format!("map {}: only one of the two takes the key {}", self.name, hex(key)));
+            let mut outcomes = self.sides.iter().map(|side| side.update(key, value).is_ok());
+            let first = outcomes.next();
+            if outcomes.any(|outcome| Some(outcome) != first) {
+                return Err(format!("map {}: not all objects take the key {}", self.name, hex(key)));
             }
         }
         Ok(())
@@ -135,7 +145,8 @@ pub(super) fn compare(name: &str, a: &[Entry], b: &[Entry]) -> Option<String> {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

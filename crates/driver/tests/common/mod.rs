@@ -127,7 +127,13 @@ fn reference(object: &Object, f: FuncId, insn: &str) -> Option<usize> {
 
 /// What `verify` says of `new` in place of `old`, both as the body of `host` in the object of these bytes.
 pub fn judge(bytes: &[u8], host: &str, old: &str, new: &str, strict: bool) -> FunctionVerdict {
+    verdict(bytes, host, old, new, strict, false)
+}
+
+/// The same, by proof alone or after runs.
+fn verdict(bytes: &[u8], host: &str, old: &str, new: &str, strict: bool, run_check: bool) -> FunctionVerdict {
     let options = Options {
+        run_check,
         programs: vec![host.to_string()],
         time_limit: Duration::from_secs(60),
         strict_shared_memory: strict,
@@ -168,7 +174,7 @@ pub fn all_refuted(bytes: &[u8], traps: &[Trap]) {
     assert!(bad.is_empty(), "{} not refuted:\n{}", bad.len(), bad.join("\n"));
 }
 
-/// Every right rewrite is proven.
+/// Every right rewrite is proven, and no run shows a difference.
 pub fn all_proven(bytes: &[u8], traps: &[Trap]) {
     let mut bad = Vec::new();
     for t in traps {
@@ -176,6 +182,9 @@ pub fn all_proven(bytes: &[u8], traps: &[Trap]) {
         match judge(bytes, t.host, &t.old, right, false) {
             FunctionVerdict::Equal => println!("equal     {}", t.name),
             other => bad.push(format!("{}: {other:?}", t.name)),
+        }
+        if let different @ FunctionVerdict::Different { .. } = verdict(bytes, t.host, &t.old, right, false, true) {
+            bad.push(format!("{}: {different:?}", t.name));
         }
     }
     assert!(bad.is_empty(), "{} not proven:\n{}", bad.len(), bad.join("\n"));

@@ -219,7 +219,7 @@ impl<H: Host> Interp<H> {
         let r0 = self.walk(f)?;
         let r0 = match r0 {
             Some(r0) => r0,
-            None if f.kind == ProgKind::Subprogram => 0,
+            None if f.kind == ProgKind::Subprogram || f.arguments.is_some() => 0,
             None => return Err(Fault::Uninitialised(Reg::R0)),
         };
         Ok(Outcome { r0, steps: self.steps })

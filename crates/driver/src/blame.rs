@@ -1,0 +1,124 @@
+//! Whose fault is it? From a program that misbehaves to the change that made it so.
+//!
+//! Every function keeps a log of its changes, whose first n steps can be made again without proving anything. So
+//! whoever can tell a good object from a bad one can find the first change that makes it bad: by bisection, first over
+//! functions, then over the log. That change is banned, and the passes go on from before it. In the worst case the
+//! function stays as it was.
+
+use bpf_object::{FuncId, Object, RefKind, WriteOptions};
+use bpf_passes::Settings;
+
+use crate::DriverError;
+use crate::candidate::Candidate;
+use crate::optimize::is_program;
+use crate::pool::on_deep_stack;
+use crate::unit::Unit;
+
+/// Whether an object (its bytes) is good as far as the program in question goes.
+pub(crate) type IsGood<'a> = &'a dyn Fn(&[u8]) -> bool;
+
+/// What mending needs to know of the run it happens in.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) unit: &'a Unit,
+    pub(crate) settings: &'a Settings,
+    pub(crate) write: &'a WriteOptions,
+    /// What a function is told that is given up.
+    pub(crate) why: &'a str,
+}
+
+/// A change that was taken back.
+pub(crate) struct Blamed {
+    /// The pass or rule that proposed it; `None` if it is how blocks are cut and ordered, or the function as a whole.
+    pub(crate) by: Option<&'static str>,
+    /// The function's listing without the change, and with it.
+    pub(crate) listings: [Vec<String>; 2],
+}
+
+/// The changed functions a program consists of.
+pub(crate) fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
+    let mut reach: Vec<usize> =
+        (0..candidates.len()).filter(|i| is_program(&unit.object, *i) && candidates[*i].report.name == name).collect();
+    let mut at = 0;
+    while at < reach.len() {
+        for r in unit.object.refs(FuncId(reach[at])) {
+            if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind
+                && !reach.contains(&target.0)
+            {
+                reach.push(target.0);
+            }
+        }
+        at += 1;
+    }
+    reach.retain(|i| candidates[*i].body.is_some());
+    reach
+}
+
+/// The function whose original body alone makes the object good again.
+pub(crate) fn convict(
+    is_good: IsGood,
+    object: &Object,
+    candidates: &[Candidate],
+    suspects: &[usize],
+    write: &WriteOptions,
+) -> Result<Option<usize>, DriverError> {
+    if let [only] = suspects {
+        return Ok(Some(*only));
+    }
+    for &i in suspects {
+        let mut trial = object.clone();
+        trial.reset_body(FuncId(candidates[i].id));
+        if is_good(&trial.write(write)?.bytes) {
+            return Ok(Some(i));
+        }
+    }
+    Ok(None)
+}
+
+/// Finds the first change after which the object is no longer good, bans it, and lets the passes go on from before it.
+pub(crate) fn mend(
+    is_good: IsGood,
+    cx: Context,
+    object: &mut Object,
+    c: &mut Candidate,
+) -> Result<Blamed, DriverError> {
+    let Context { unit, settings, write, .. } = cx;
+    let rewound = |n: usize| {
+        let mut trial = c.clone();
+        trial.rewind(unit, settings, n);
+        trial
+    };
+    let (mut good, mut bad) = (0usize, c.steps().len());
+    while bad - good > 1 {
+        let mid = good + (bad - good) / 2;
+        let mut o = object.clone();
+        rewound(mid).place(&mut o)?;
+        if is_good(&o.write(write)?.bytes) {
+            good = mid;
+        } else {
+            bad = mid;
+        }
+    }
+    let listings = [good, bad].map(|n| rewound(n).report.listing_after);
+    let mut blamed = Blamed { by: None, listings };
+    let guilty = c.steps().get(bad.wrapping_sub(1)).map(|step| (step.rewrite().map(|r| r.by), step.mark()));
+    match guilty {
+        Some((Some(by), fingerprint)) => {
+            blamed.by = Some(by);
+            c.banned.insert(fingerprint);
+            c.rewind(unit, settings, good);
+            on_deep_stack(|| c.run_passes(unit, settings));
+        }
+        // How blocks are cut and ordered cannot be banned; what came before it stays.
+        Some(_) if good > 0 => c.rewind(unit, settings, good),
+        _ => give_up(cx, object, c)?,
+    }
+    c.place(object)?;
+    Ok(blamed)
+}
+
+/// The function stays as it was.
+pub(crate) fn give_up(cx: Context, object: &mut Object, c: &mut Candidate) -> Result<(), DriverError> {
+    c.revert(cx.unit, cx.settings, cx.why);
+    c.place(object)
+}

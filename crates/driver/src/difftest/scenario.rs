@@ -1,0 +1,256 @@
+//! What shows a difference, kept whole: the program, the contents of all maps, the inputs one after the other. It can be
+//! played again, on freshly loaded objects, as often as somebody doubts it.
+//!
+//! # When a difference counts
+//! The clock, random numbers and addresses differ between any two runs. So a scenario is played several times with
+//! *three* objects, the second being the new one and the third the old one loaded once more. It shows a difference if
+//! the first and the third always give one and the same result, and the second never that one. Where one of them may
+//! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with.
+
+use bpf_kernel::{Entry, KernelError, LoadOptions, LoadedObject, ProgramType, RunResult};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use super::PairError;
+use super::calls::Calls;
+use super::inputs::Input;
+use super::maps::{self, Filling, SharedMap};
+use super::poison::poisoned;
+
+/// Everything that can be seen of a run; `Err` is the kernel's error number.
+pub(super) type Seen = Result<RunResult, Option<i32>>;
+
+/// How often the whole set of objects is loaded afresh before a difference is believed.
+const GENERATIONS: usize = 2;
+/// Runs of each of them; more for a program that asks for the clock or for random numbers.
+const REPEATS: usize = 3;
+const VOLATILE_REPEATS: usize = 8;
+
+/// What frames are filled with where stack bytes may be read that nobody has written.
+const FILLINGS: [u8; 2] = [0xa5, 0x3c];
+
+/// A program that can be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Runnable {
+    pub name: String,
+    pub kind: ProgramType,
+    /// It asks for the clock, a random number or the like.
+    pub volatile: bool,
+}
+
+impl Default for Runnable {
+    fn default() -> Runnable {
+        Runnable { name: String::new(), kind: ProgramType::UNSPEC, volatile: false }
+    }
+}
+
+/// Inputs and map contents on which two objects do not do the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scenario {
+    pub(super) program: Runnable,
+    /// The inputs; the last one shows the difference, the others prepare it.
+    pub inputs: Vec<Input>,
+    /// Contents of the maps before the first input, by name. Maps that are not here are as the loader makes them.
+    pub maps: Vec<(String, Vec<Entry>)>,
+    /// In what they differ after the last input.
+    pub(super) aspects: Vec<Aspect>,
+}
+
+/// One of the things that can be seen of a run. Each is compared by itself, so that a time stamp in one hides no
+/// difference in another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Aspect {
+    /// Whether the kernel runs the program.
+    Runs,
+    /// The return value.
+    ReturnValue,
+    /// The packet afterwards.
+    Packet,
+    /// The context afterwards.
+    Context,
+    /// The contents of the map of this name.
+    Map(String),
+}
+
+/// An aspect of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum View {
+    Runs(Option<Option<i32>>),
+    Number(Option<u32>),
+    Bytes(Option<Vec<u8>>),
+    Entries(Vec<Entry>),
+}
+
+/// Objects in the kernel, side by side, with the maps they share.
+pub(super) struct Loaded {
+    sides: Vec<LoadedObject>,
+    pub maps: Vec<SharedMap>,
+    /// Maps that are neither filled nor compared.
+    pub left_alone: Vec<String>,
+}
+
+impl Scenario {
+    /// The program.
+    pub fn program(&self) -> &str {
+        &self.program.name
+    }
+
+    /// Whether the last input shows, or leaves in the maps, a difference between `old` and `new` that is none between
+    /// `old` and itself. Objects that do not load show nothing.
+    pub fn shows(&self, old: &[u8], new: &[u8], options: &LoadOptions) -> bool {
+        !self.lasting(old, new, options).is_empty()
+    }
+
+    /// The aspects in which they differ however often one looks.
+    pub(super) fn lasting(&self, old: &[u8], new: &[u8], options: &LoadOptions) -> Vec<Aspect> {
+        let _here = OneCpu::stay();
+        let mut left: Vec<(Aspect, Option<View>)> = self.aspects.iter().map(|a| (a.clone(), None)).collect();
+        for _ in 0..GENERATIONS {
+            self.compare(&[(old, true), (new, false), (old, true)], options, &mut left);
+        }
+        let calls = [old, new].map(Calls::of);
+        let by_layout = |c: &Option<Calls>| c.as_ref().is_none_or(|c| c.may_read_unwritten_stack(self.program()));
+        if !left.is_empty() && calls.iter().any(by_layout) {
+            let filled: Option<Vec<(Vec<u8>, bool)>> = FILLINGS
+                .into_iter()
+                .flat_map(|byte| [(old, byte, true), (new, byte, false)])
+                .map(|(object, byte, is_old)| Some((poisoned(object, byte)?, is_old)))
+                .collect();
+            let Some(filled) = filled else { return vec![] };
+            let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
+            self.compare(&sides, options, &mut left);
+        }
+        left.into_iter().map(|(aspect, _)| aspect).collect()
+    }
+
+    /// Plays it with these objects, each with whether it is a form of the old one, and drops every aspect that the old
+    /// ones do not agree on, or a new one does.
+    fn compare(&self, objects: &[(&[u8], bool)], options: &LoadOptions, left: &mut Vec<(Aspect, Option<View>)>) {
+        let bytes: Vec<&[u8]> = objects.iter().map(|(bytes, _)| *bytes).collect();
+        let Ok(loaded) = Loaded::new(&bytes, options) else { return left.clear() };
+        let repeats = if self.program.volatile { VOLATILE_REPEATS } else { REPEATS };
+        let mut order: Vec<usize> = (0..objects.len()).collect();
+        for _ in 0..repeats {
+            if left.is_empty() {
+                return;
+            }
+            if loaded.fill(&self.fillings(&loaded)).is_err() {
+                return left.clear();
+            }
+            for &side in &order {
+                let last = self.play(&loaded, side);
+                left.retain_mut(|(aspect, first)| {
+                    let view = aspect.of(&loaded, side, &last);
+                    let equal = *first.get_or_insert_with(|| view.clone()) == view;
+                    equal == objects[side].1
+                });
+            }
+            // What depends on the order of runs is none of the programs' doing.
+            order.reverse();
+        }
+    }
+
+    fn fillings(&self, loaded: &Loaded) -> Vec<Filling> {
+        let mine =
+            |m: &SharedMap| self.maps.iter().find(|(name, _)| *name == m.name).map(|(_, entries)| entries.clone());
+        loaded.maps.iter().map(|m| mine(m).unwrap_or_else(|| m.initial.clone())).collect()
+    }
+
+    fn play(&self, loaded: &Loaded, side: usize) -> Seen {
+        let mut last = Err(None);
+        for input in &self.inputs {
+            last = loaded.run(side, &self.program.name, input);
+        }
+        last
+    }
+
+    /// The smallest part of it that still shows the difference, of a few that are tried: the last input alone, with the
+    /// maps as the loader makes them or as they were filled.
+    pub fn reduced(self, old: &[u8], new: &[u8], options: &LoadOptions) -> Scenario {
+        let last: Vec<Input> = self.inputs.last().cloned().into_iter().collect();
+        let bare = Scenario { inputs: last.clone(), maps: vec![], ..self.clone() };
+        let alone = Scenario { inputs: last, ..self.clone() };
+        let empty = Scenario { maps: vec![], ..self.clone() };
+        [bare, alone, empty].into_iter().find(|s| s.shows(old, new, options)).unwrap_or(self)
+    }
+}
+
+impl Aspect {
+    fn of(&self, loaded: &Loaded, side: usize, last: &Seen) -> View {
+        let ok = last.as_ref().ok();
+        match self {
+            Aspect::Runs => View::Runs(last.as_ref().err().copied()),
+            Aspect::ReturnValue => View::Number(ok.map(|r| r.retval)),
+            Aspect::Packet => View::Bytes(ok.map(|r| r.data_out.clone())),
+            Aspect::Context => View::Bytes(ok.map(|r| r.ctx_out.clone())),
+            Aspect::Map(name) => {
+                let map = loaded.maps.iter().find(|m| m.name == *name);
+                View::Entries(map.map(|m| m.contents(side)).unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// Loads objects, the first of which has the maps that count.
+    pub fn new(objects: &[&[u8]], options: &LoadOptions) -> Result<Loaded, PairError> {
+        let load = |(i, bytes): (usize, &&[u8])| {
+            LoadedObject::load(bytes, options).map_err(|source| PairError { second: i == 1, source })
+        };
+        let sides = objects.iter().enumerate().map(load).collect::<Result<Vec<_>, _>>()?;
+        let (maps, left_alone) = maps::shared(&sides);
+        Ok(Loaded { sides, maps, left_alone })
+    }
+
+    /// The programs of one object.
+    pub fn programs(&self, side: usize) -> &[bpf_kernel::ProgramVerdict] {
+        self.sides[side].programs()
+    }
+
+    /// Gives all objects these contents of their maps.
+    pub fn fill(&self, fillings: &[Filling]) -> Result<(), String> {
+        self.maps.iter().zip(fillings).try_for_each(|(m, f)| m.fill(f))
+    }
+
+    /// Runs the program of one object.
+    pub fn run(&self, side: usize, program: &str, input: &Input) -> Seen {
+        let run = |context| self.sides[side].test_run(program, &input.packet, context, 1);
+        match run(input.context.as_deref()) {
+            // Not every type takes a context, and none takes every context.
+            Err(_) if input.context.is_some() && !input.packet.is_empty() => run(None),
+            outcome => outcome,
+        }
+        .map_err(|e| match e {
+            KernelError::Refused { source, .. } => source.raw_os_error(),
+            _ => None,
+        })
+    }
+
+    /// The maps that do not hold the same for the first two objects, with words for it.
+    pub fn maps_differ(&self) -> Vec<(Aspect, String)> {
+        let what = |m: &SharedMap| {
+            let words = maps::compare(&m.name, &m.contents(0), &m.contents(1))?;
+            Some((Aspect::Map(m.name.clone()), words))
+        };
+        self.maps.iter().filter_map(what).collect()
+    }
+}
+
+/// Keeps the thread on the CPU it is on, as far as the system lets it.
+pub(super) struct OneCpu(Option<CpuSet>);
+
+impl OneCpu {
+    pub fn stay() -> OneCpu {
+        let Ok(before) = sched_getaffinity(None) else { return OneCpu(None) };
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        OneCpu(sched_setaffinity(None, &here).is_ok().then_some(before))
+    }
+}
+
+impl Drop for OneCpu {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A program of an object in the interpreter: its world, with the maps and global data that a loader would make.
+//!
+//! Each run gets a world of its own, into which the state of an earlier one can be carried over. No kernel is involved.
+
+use bpf_object::{FuncId, MapDef, Object};
+use bpf_program::{Function, ProgKind};
+use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome};
+use object::{Object as _, ObjectSection as _};
+use thiserror::Error;
+
+/// Largest map value or data section, in bytes; the kernel's own limits are lower.
+const LARGEST: u64 = 64 << 20;
+
+/// Why a program cannot be interpreted.
+#[derive(Debug, Error)]
+pub enum InterpretError {
+    /// Its code is not understood.
+    #[error("function {function}, {reason}")]
+    Code {
+        /// The function.
+        function: String,
+        /// Why.
+        reason: String,
+    },
+    /// A map has too large elements.
+    #[error("map {map}: its elements are too large")]
+    LargeMap {
+        /// The map.
+        map: String,
+    },
+    /// A data section is too large.
+    #[error("section {section}: {bytes} bytes are too many")]
+    LargeSection {
+        /// The section.
+        section: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file is no ELF file.
+    #[error("{0}")]
+    Elf(#[from] object::Error),
+}
+
+/// All that the interpreter needs of an object.
+pub struct Program {
+    main: Function,
+    others: Vec<Function>,
+    maps: Vec<MapSpec>,
+    sections: Vec<Section>,
+    /// Execute instructions with a CO-RE record as compiled, instead of calling them a fault.
+    pub core_as_compiled: bool,
+    /// Bytes by which the addresses of map values and global data are moved.
+    pub address_shift: usize,
+}
+
+struct Section {
+    name: String,
+    bytes: Vec<u8>,
+    writable: bool,
+}
+
+/// What stays from run to run.
+#[derive(Clone)]
+pub struct State {
+    /// The maps, in the object's order.
+    pub maps: Vec<MapState>,
+    /// Name and contents of each section of global data.
+    pub sections: Vec<(String, Vec<u8>)>,
+}
+
+/// The contents of one map.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MapState {
+    /// Its name.
+    pub name: String,
+    /// Its elements, in the order of the keys. Elements of an array that nobody touched are left out.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Program {
+    /// The program `chosen` of an object, which these bytes are.
+    ///
+    /// # Errors
+    /// [`InterpretError`].
+    pub fn of(object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, InterpretError> {
+        let main = bpf_program::build(object, chosen).map_err(|e| {
+            let function = object.functions().get(chosen.0).map_or("?", |f| f.name.as_str()).to_owned();
+            InterpretError::Code { function, reason: e.to_string() }
+        })?;
+        let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
+        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).collect();
+        let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
+        Ok(Program { main, others, maps, sections: sections(bytes)?, core_as_compiled: false, address_shift: 0 })
+    }
+
+    /// What the kernel would run it as.
+    pub fn kind(&self) -> ProgKind {
+        self.main.kind
+    }
+
+    /// The state before the first run.
+    pub fn start(&self) -> State {
+        let mut host = KernelHost::new(self.main.kind, &[]);
+        self.furnish(&mut host, None);
+        self.state(&host)
+    }
+
+    /// What a world's maps and global data hold now.
+    pub fn state(&self, host: &KernelHost) -> State {
+        let map = |(i, spec): (usize, &MapSpec)| MapState { name: spec.name.clone(), entries: host.map_entries(i) };
+        let section = |s: &Section| (s.name.clone(), host.section(&s.name).unwrap_or_default().to_vec());
+        State {
+            maps: host.maps().enumerate().map(map).collect(),
+            sections: self.sections.iter().map(section).collect(),
+        }
+    }
+
+    /// Gives a world its maps and global data, with the contents they had.
+    fn furnish(&self, host: &mut KernelHost, state: Option<&State>) {
+        if self.address_shift > 0 {
+            host.add_section("", &vec![0; self.address_shift], false);
+        }
+        for (i, spec) in self.maps.iter().enumerate() {
+            let map = host.add_map(spec.clone());
+            for (key, value) in state.and_then(|s| s.maps.get(i)).map_or(&[][..], |m| &m.entries) {
+                // It was in the map, so it fits.
+                let _ = host.map_update(map, key, value);
+            }
+        }
+        for (i, section) in self.sections.iter().enumerate() {
+            let bytes = state.and_then(|s| s.sections.get(i)).map_or(&section.bytes, |(_, bytes)| bytes);
+            host.add_section(&section.name, bytes, section.writable);
+        }
+    }
+
+    /// Runs it on a packet, and a context where the kind has another than that of packets, for `fuel` steps at most.
+    pub fn run(
+        &self,
+        packet: &[u8],
+        context: Option<&[u8]>,
+        state: &State,
+        fuel: u64,
+    ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
+        let mut host = KernelHost::new(self.main.kind, packet);
+        host.core_as_compiled = self.core_as_compiled;
+        self.furnish(&mut host, Some(state));
+        if let Some(bytes) = context {
+            host.set_context(bytes);
+        }
+        let mut interp = host.start();
+        for f in &self.others {
+            interp.add_function(f.clone());
+        }
+        let outcome = interp.run(&self.main, fuel);
+        (interp, outcome)
+    }
+}
+
+fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {
+    let spec = MapSpec {
+        name: m.name.clone(),
+        map_type: m.map_type.unwrap_or(0),
+        key_size: m.key_size.unwrap_or(0),
+        value_size: m.value_size.unwrap_or(0),
+        max_entries: m.max_entries.unwrap_or(0),
+    };
+    match u64::from(spec.key_size.max(spec.value_size)) > LARGEST {
+        true => Err(InterpretError::LargeMap { map: spec.name }),
+        false => Ok(spec),
+    }
+}
+
+/// The sections that libbpf makes maps of global data from.
+fn sections(bytes: &[u8]) -> Result<Vec<Section>, InterpretError> {
+    let file = object::File::parse(bytes)?;
+    let mut found = Vec::new();
+    for section in file.sections() {
+        let Ok(name) = section.name() else { continue };
+        if ![".data", ".rodata", ".bss"].iter().any(|kind| name.starts_with(kind)) {
+            continue;
+        }
+        if section.size() > LARGEST {
+            return Err(InterpretError::LargeSection { section: name.to_owned(), bytes: section.size() });
+        }
+        let mut contents = section.data()?.to_vec();
+        contents.resize(section.size() as usize, 0);
+        found.push(Section { name: name.to_owned(), bytes: contents, writable: !name.starts_with(".rodata") });
+    }
+    Ok(found)
+}

@@ -1,0 +1,563 @@
+//! A second opinion of another kind: does the result do in this kernel what the original does?
+//!
+//! The proofs share one model of instructions, helpers and contexts. This check shares nothing with it: original and
+//! result are loaded and run on the same inputs, as `bpf-opt difftest` does. If they differ, a proof was wrong. Then the
+//! change to blame is found and taken back as the gate does it ([`crate::blame`]), the user gets the best result without
+//! it, and is told loudly, with everything a bug report needs.
+//!
+//! Promises: only programs are run that can do no harm ([`crate::difftest::harmless_in_test_run`]), in a network
+//! namespace of their own, with maps of their own; no input is tried when the time is up (a tenth of the whole), except
+//! that a difference once seen is followed to its end; the result does not change unless a difference is found.
+
+use std::time::{Duration, Instant};
+
+use bpf_kernel::{LoadOptions, ProgramVerdict, in_private_network};
+use bpf_object::{Object, WriteOptions};
+use bpf_passes::Settings;
+use serde::Serialize;
+
+use crate::DriverError;
+use crate::blame::{self, Context};
+use crate::candidate::Candidate;
+use crate::difftest::calls::Calls;
+use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, why_not_run};
+use crate::gate::{self, Gate};
+use crate::optimize::is_program;
+use crate::report::{Options, Report};
+use crate::unit::Unit;
+
+/// Part of the time limit that the check may take.
+const SHARE: f64 = 0.1;
+/// Inputs for each program.
+const INPUTS: usize = 400;
+/// Inputs between two fillings of the maps.
+const ROUND: usize = 50;
+/// Rounds of a program that end unsteady before it is left alone.
+const UNSTEADY: u64 = 3;
+/// Changes banned before whole functions are given up.
+const PATIENCE: usize = 6;
+/// Time for the passes to go on without a banned change, which comes when all time may be used up.
+const AFTERMATH: Duration = Duration::from_secs(1);
+
+/// How running original and result went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RunCheck {
+    /// `no difference`, `different: …`, or `skipped: …`.
+    pub status: String,
+    /// The programs that were run.
+    pub programs: Vec<ProgramRuns>,
+    /// Changed programs that were not run.
+    pub skipped: Vec<NotRun>,
+    /// Inputs that both forms of a program ran on, over all programs.
+    pub inputs: u64,
+    /// Differences found; what caused them is no longer in the result.
+    pub differences: Vec<RunDifference>,
+    /// Wall-clock milliseconds.
+    pub milliseconds: u64,
+}
+
+/// How one program was compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProgramRuns {
+    /// Its name.
+    pub name: String,
+    /// Inputs both forms ran on.
+    pub inputs: u64,
+    /// Inputs on which the kernel would run neither.
+    pub refused: u64,
+    /// Rounds broken off because the original itself gives different results.
+    pub unsteady_rounds: u64,
+}
+
+/// A changed program that was not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotRun {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A change that was proven equal and is not: a bug of bpf-opt, with all that is needed to report it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunDifference {
+    /// The program that was run.
+    pub program: String,
+    /// The function with the guilty change; `None` if no single function is to blame.
+    pub function: Option<String>,
+    /// The pass that proposed the guilty change; `None` if it is no single rewrite.
+    pub change: Option<String>,
+    /// What differs, original and result, in words.
+    pub what: Vec<String>,
+    /// Inputs that prepare the maps.
+    pub inputs_before: Vec<HexInput>,
+    /// The input that shows the difference.
+    pub input: HexInput,
+    /// What the maps hold before the first input; others are as the loader makes them.
+    pub maps: Vec<MapContents>,
+    /// The function as it was compiled.
+    pub listing_original: Vec<String>,
+    /// The function without the guilty change.
+    pub listing_good: Vec<String>,
+    /// The function with it.
+    pub listing_bad: Vec<String>,
+}
+
+/// An input in hexadecimal digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HexInput {
+    /// The packet.
+    pub packet: String,
+    /// The context, if one is passed in.
+    pub context: Option<String>,
+}
+
+/// Elements of one map in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MapContents {
+    /// The map's name.
+    pub name: String,
+    /// Keys and values.
+    pub entries: Vec<(String, String)>,
+}
+
+/// Compares the original with results by running them.
+pub(crate) struct RunJudge {
+    original: Vec<u8>,
+    setup: Setup,
+    seed: u64,
+    time: Duration,
+    /// What is given to the kernel for a result: the result itself, or in tests something worse.
+    given: Given,
+}
+
+/// From the bytes of a result to those that the kernel gets.
+type Given = Box<dyn Fn(&[u8]) -> Vec<u8> + Sync>;
+
+/// What comparing gave.
+#[derive(Default)]
+pub(crate) struct Compared {
+    pub(crate) programs: Vec<ProgramRuns>,
+    pub(crate) skipped: Vec<NotRun>,
+    pub(crate) difference: Option<Difference>,
+}
+
+/// What `settle` works on besides the candidates.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) unit: &'a Unit,
+    pub(crate) settings: &'a Settings,
+    pub(crate) write: &'a WriteOptions,
+}
+
+impl RunJudge {
+    /// One for this original.
+    pub(crate) fn new(original: &[u8], options: &Options) -> RunJudge {
+        let setup = Setup { program_type: options.program_type.clone(), ..Setup::default() };
+        let time = options.time_limit.mul_f64(SHARE);
+        RunJudge { original: original.to_vec(), setup, seed: options.seed, time, given: Box::new(<[u8]>::to_vec) }
+    }
+
+    /// The programs that may be run, and the others: known before anything is loaded.
+    fn sorted_out(&self, programs: &[String], accepted: &[&ProgramVerdict]) -> (Vec<String>, Vec<NotRun>) {
+        let (mut may, mut may_not) = (vec![], vec![]);
+        let calls = Calls::of(&self.original);
+        for name in programs {
+            let why = match (accepted.iter().find(|p| p.name == *name), &calls) {
+                (Some(p), Some(calls)) => why_not_run(p, calls, self.setup.allow_effects),
+                _ => Some("its functions cannot be read".to_owned()),
+            };
+            match why {
+                None => may.push(name.clone()),
+                Some(reason) => may_not.push(NotRun { name: name.clone(), reason }),
+            }
+        }
+        (may, may_not)
+    }
+
+    /// Runs these programs until the time is up or something differs.
+    fn compare(&self, result: &[u8], programs: &[String]) -> Compared {
+        let setup = Setup { deadline: Instant::now().checked_add(self.time), ..self.setup.clone() };
+        let (old, new) = (&self.original, (self.given)(result));
+        isolated(|| compare(old, &new, &setup, self.seed, programs))
+            .unwrap_or_else(|why| Compared::none(programs, &why))
+    }
+
+    /// Whether `scenario` shows no difference between the original and `result`.
+    fn passes(&self, result: &[u8], scenario: &Scenario) -> bool {
+        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(scenario));
+        isolated(|| !scenario.shows(old, &new, &options)).unwrap_or(true)
+    }
+
+    /// One program is enough, and quicker to load.
+    fn options_for(&self, scenario: &Scenario) -> LoadOptions {
+        Setup { only: Some(scenario.program().to_owned()), ..self.setup.clone() }.load_options()
+    }
+
+    fn reduced(&self, result: &[u8], scenario: Scenario) -> Scenario {
+        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(&scenario));
+        let kept = scenario.clone();
+        isolated(|| scenario.reduced(old, &new, &options)).unwrap_or(kept)
+    }
+}
+
+/// [`in_private_network`], with words for its refusal.
+pub(crate) fn isolated<T: Send>(action: impl FnOnce() -> T + Send) -> Result<T, String> {
+    in_private_network(action).map_err(|e| format!("there is no network namespace for the runs: {e}"))
+}
+
+impl Compared {
+    /// Nothing was run, for this reason.
+    fn none(programs: &[String], why: &str) -> Compared {
+        let not_run = |name: &String| NotRun { name: name.clone(), reason: why.to_owned() };
+        Compared { skipped: programs.iter().map(not_run).collect(), ..Compared::default() }
+    }
+}
+
+/// Loads two objects and runs these programs, in turns, until the setup's deadline, or until enough inputs have been
+/// tried, or something differs. To be called in a private network.
+pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs: &[String]) -> Compared {
+    let started = Instant::now();
+    match Pair::load(old, new, setup.clone()) {
+        // With large maps, a round takes about as long as loading.
+        Ok(pair) => run(pair, setup.deadline, started.elapsed() / 2, seed, programs),
+        Err(e) if programs.len() == 1 && setup.only.is_some() => Compared::none(programs, &e.to_string()),
+        // Perhaps each of them loads.
+        Err(_) => {
+            let mut all = Compared::default();
+            for (i, name) in programs.iter().enumerate() {
+                let setup = Setup { only: Some(name.clone()), ..setup.clone() };
+                let name = std::slice::from_ref(name);
+                let one = match is_over(setup.deadline, Duration::ZERO) {
+                    true => Compared::none(name, "the time is up"),
+                    false => compare(old, new, &setup, seed.wrapping_add(i as u64), name),
+                };
+                all.programs.extend(one.programs);
+                all.skipped.extend(one.skipped);
+                all.difference = one.difference;
+                if all.difference.is_some() {
+                    break;
+                }
+            }
+            all
+        }
+    }
+}
+
+fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u64, programs: &[String]) -> Compared {
+    let skipped = pair.skipped.iter().filter(|(name, _)| programs.contains(name));
+    let skipped = skipped.map(|(name, reason)| NotRun { name: name.clone(), reason: reason.clone() }).collect();
+    let names = pair.programs().map(str::to_owned).filter(|name| programs.contains(name));
+    let programs = names.map(|name| ProgramRuns { name, ..ProgramRuns::default() }).collect();
+    let mut all = Compared { programs, skipped, difference: None };
+    for round in 0..INPUTS.div_ceil(ROUND) {
+        for (i, p) in all.programs.iter_mut().enumerate().filter(|(_, p)| p.unsteady_rounds < UNSTEADY) {
+            if is_over(deadline, longest) {
+                return all;
+            }
+            let started = Instant::now();
+            let mut random = Random::of(seed, (i * INPUTS + round) as u64);
+            let found = pair.round(&p.name, &mut random, ROUND, None);
+            longest = longest.max(started.elapsed());
+            p.inputs += found.runs;
+            p.refused += found.refused;
+            p.unsteady_rounds += found.unsteady;
+            if found.difference.is_some() {
+                return Compared { difference: found.difference, ..all };
+            }
+        }
+    }
+    all
+}
+
+/// Whether there is no time for something that takes so long.
+fn is_over(deadline: Option<Instant>, takes: Duration) -> bool {
+    deadline.is_some_and(|d| Instant::now() + takes >= d)
+}
+
+/// Runs original and result, and takes back changes until they do the same.
+pub(crate) fn settle(
+    judge: &RunJudge,
+    job: Job,
+    object: &mut Object,
+    candidates: &mut [Candidate],
+    report: &mut Report,
+) -> Result<RunCheck, DriverError> {
+    let started = Instant::now();
+    let mut check = RunCheck::default();
+    if let Some(why) = job.gate.not_for_runs(judge.time) {
+        check.status = format!("skipped: {why}");
+        return Ok(check);
+    }
+    let accepted = job.gate.accepted();
+    let mut known: Option<Difference> = None;
+    loop {
+        let programs: Vec<String> = candidates
+            .iter()
+            .filter(|c| is_program(&job.unit.object, c.id))
+            .filter(|c| accepted.iter().any(|p| p.name == c.report.name))
+            .filter(|c| !blame::suspects(job.unit, candidates, &c.report.name).is_empty())
+            .map(|c| c.report.name.clone())
+            .collect();
+        if programs.is_empty() {
+            // Nothing of it is left to blame, or there never was.
+            check.status = "skipped: no program was changed".to_owned();
+            break;
+        }
+        let bytes = object.write(job.write)?.bytes;
+        let (programs, skipped) = judge.sorted_out(&programs, &accepted);
+        check.skipped = skipped;
+        if programs.is_empty() {
+            break;
+        }
+        // The passes may have found the same again in another place.
+        let again = known.take().filter(|d: &Difference| !judge.passes(&bytes, &d.scenario));
+        let difference = match again {
+            Some(difference) => difference,
+            None => {
+                let compared = judge.compare(&bytes, &programs);
+                check.take(compared.programs, compared.skipped);
+                let Some(found) = compared.difference else { break };
+                Difference { scenario: judge.reduced(&bytes, found.scenario.clone()), ..found }
+            }
+        };
+        let patient = check.differences.len() < PATIENCE;
+        let wrong = take_back(judge, job, object, candidates, &difference, patient)?;
+        report.warn(wrong.warning());
+        check.differences.push(wrong);
+        known = Some(difference);
+        // What took the place of the change may be refused.
+        gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+    }
+    if check.status.is_empty() || !check.differences.is_empty() {
+        check.status = match check.differences.len() {
+            0 if check.inputs == 0 => check.why_nothing().to_owned(),
+            0 => "no difference".to_owned(),
+            n => format!("different: {n} wrong change(s) found and taken back"),
+        };
+    }
+    check.milliseconds = started.elapsed().as_millis() as u64;
+    Ok(check)
+}
+
+/// Finds what makes the program differ, and takes it back: one change if one may be patient, else whole functions.
+fn take_back(
+    judge: &RunJudge,
+    job: Job,
+    object: &mut Object,
+    candidates: &mut [Candidate],
+    difference: &Difference,
+    patient: bool,
+) -> Result<RunDifference, DriverError> {
+    let Job { unit, write, .. } = job;
+    let settings = &Settings { deadline: Instant::now().checked_add(AFTERMATH), ..job.settings.clone() };
+    let cx = Context { unit, settings, write, why: "it did something else in this kernel after optimization" };
+    let Difference { program, what, scenario, .. } = difference;
+    let passes = |bytes: &[u8]| judge.passes(bytes, scenario);
+    let suspects = blame::suspects(unit, candidates, program);
+    let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
+    let mut change = None;
+    let mut listings = [vec![], vec![]];
+    match guilty {
+        Some(i) if patient => {
+            let blamed = blame::mend(&passes, cx, object, &mut candidates[i])?;
+            (change, listings) = (blamed.by, blamed.listings);
+        }
+        Some(i) => {
+            let report = &candidates[i].report;
+            listings = [report.listing_before.clone(), report.listing_after.clone()];
+            blame::give_up(cx, object, &mut candidates[i])?;
+        }
+        None => {
+            for i in suspects {
+                blame::give_up(cx, object, &mut candidates[i])?;
+            }
+        }
+    }
+    let report = guilty.map(|i| &candidates[i].report);
+    let [listing_good, listing_bad] = listings;
+    Ok(RunDifference {
+        program: program.clone(),
+        function: report.map(|r| r.name.clone()),
+        change: change.map(str::to_owned),
+        what: what.clone(),
+        inputs_before: scenario.inputs.split_last().map_or(vec![], |(_, rest)| rest.iter().map(HexInput::of).collect()),
+        input: scenario.inputs.last().map(HexInput::of).unwrap_or_default(),
+        maps: scenario.maps.iter().map(MapContents::of).collect(),
+        listing_original: report.map(|r| r.listing_before.clone()).unwrap_or_default(),
+        listing_good,
+        listing_bad,
+    })
+}
+
+impl RunCheck {
+    /// Why no run could be compared.
+    fn why_nothing(&self) -> &'static str {
+        let tried = |p: &ProgramRuns| p.refused + p.unsteady_rounds > 0;
+        match (self.programs.is_empty(), self.programs.iter().any(tried)) {
+            (true, _) => "skipped: no program could be run",
+            (false, true) => "skipped: no run could be compared",
+            (false, false) => "skipped: the time was up before anything ran",
+        }
+    }
+
+    /// Adds what a further comparison has seen.
+    fn take(&mut self, programs: Vec<ProgramRuns>, skipped: Vec<NotRun>) {
+        self.inputs += programs.iter().map(|p| p.inputs).sum::<u64>();
+        for p in programs {
+            match self.programs.iter_mut().find(|q| q.name == p.name) {
+                Some(q) => {
+                    q.inputs += p.inputs;
+                    q.refused += p.refused;
+                    q.unsteady_rounds += p.unsteady_rounds;
+                }
+                None => self.programs.push(p),
+            }
+        }
+        self.skipped.extend(skipped);
+    }
+}
+
+impl RunDifference {
+    /// What nobody is to overlook.
+    fn warning(&self) -> String {
+        let function = self.function.as_deref().unwrap_or("several functions");
+        let change = match (&self.change, &self.function) {
+            (Some(by), _) => format!("a rewrite by `{by}` in {function}"),
+            (None, Some(_)) => format!("the new form of {function}"),
+            (None, None) => "the new form of several functions".to_owned(),
+        };
+        let mut lines = vec![
+            format!(
+                "WRONG OPTIMIZATION of program {}: proven equal, but this kernel gives another result. The output is \
+                 without it: {change} was taken back.",
+                self.program
+            ),
+            "  This is a bug of bpf-opt; please report it with this message and the `run_check` of a `--json` report."
+                .to_owned(),
+        ];
+        lines.extend(self.what.iter().map(|what| format!("  original and result: {what}")));
+        lines.push(format!("  packet {}", self.input.packet));
+        lines.extend(self.input.context.iter().map(|context| format!("  context {context}")));
+        if !self.inputs_before.is_empty() {
+            lines.push(format!("  after {} other inputs, which the report holds", self.inputs_before.len()));
+        }
+        lines.join("\n")
+    }
+}
+
+impl HexInput {
+    fn of(input: &Input) -> HexInput {
+        HexInput { packet: hex(&input.packet), context: input.context.as_deref().map(hex) }
+    }
+}
+
+impl MapContents {
+    fn of((name, entries): &(String, Vec<bpf_kernel::Entry>)) -> MapContents {
+        MapContents { name: name.clone(), entries: entries.iter().map(|(k, v)| (hex(k), hex(v))).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: &[u8] = include_bytes!("../../../examples/xdp_count.o");
+    /// `r2 = *(u16 *)(r7 + 12)`, which merging two loads of bytes makes.
+    const MERGED: [u8; 8] = [0x69, 0x72, 12, 0, 0, 0, 0, 0];
+    /// The same from two bytes before.
+    const WRONG: [u8; 8] = [0x69, 0x72, 10, 0, 0, 0, 0, 0];
+
+    /// Whether programs may be loaded and run here; says so if not.
+    fn kernel() -> bool {
+        let can = bpf_kernel::permitted().require().map_err(|e| e.to_string()).and_then(|()| isolated(|| ()));
+        if let Err(e) = &can {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{e}");
+            eprintln!("skipped: {e}");
+        }
+        can.is_ok()
+    }
+
+    fn has(bytes: &[u8], insn: [u8; 8]) -> bool {
+        bytes.chunks_exact(8).any(|slot| slot == insn)
+    }
+
+    /// Every `from` in the object becomes `to`.
+    fn replaced(bytes: &[u8], from: [u8; 8], to: [u8; 8]) -> Vec<u8> {
+        bytes.chunks(8).flat_map(|slot| if *slot == from { to.to_vec() } else { slot.to_vec() }).collect()
+    }
+
+    /// Optimizes the example and compares it by a judge that is given `given` for a result.
+    fn settled(given: impl Fn(&[u8]) -> Vec<u8> + Sync + 'static) -> (Object, Vec<Candidate>, RunCheck, Report) {
+        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let settings = Settings::default();
+        let mut candidates: Vec<Candidate> =
+            (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
+        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+        let mut object = unit.object.clone();
+        for c in &candidates {
+            c.place(&mut object).expect("it fits");
+        }
+        let write = WriteOptions { keep_debug: false };
+        let options = Options::default();
+        let gate = Gate::new(OBJECT, &options);
+        let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        let mut report = Report::default();
+        let check = settle(&judge, job, &mut object, &mut candidates, &mut report).expect("it settles");
+        (object, candidates, check, report)
+    }
+
+    fn written(object: &Object) -> Vec<u8> {
+        object.write(&WriteOptions::default()).expect("it is written").bytes
+    }
+
+    #[test]
+    fn a_right_result_is_run_and_kept() {
+        if !kernel() {
+            return;
+        }
+        let (object, candidates, check, report) = settled(<[u8]>::to_vec);
+        assert_eq!((check.status.as_str(), check.inputs), ("no difference", INPUTS as u64), "{check:?}");
+        assert!(has(&written(&object), MERGED), "the example no longer tempts the optimizer");
+        assert!(candidates[0].banned.is_empty() && report.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_rewrite_is_found_by_running_taken_back_and_reported() {
+        if !kernel() {
+            return;
+        }
+        let (object, candidates, check, report) = settled(|bytes| replaced(bytes, MERGED, WRONG));
+        let first = &check.differences[0];
+        assert_eq!((first.program.as_str(), first.change.as_deref()), ("xdp_count", Some("loads")), "{check:?}");
+        assert!(!has(&written(&object), MERGED));
+        let c = &candidates[0];
+        assert!(
+            c.report.untouched.is_none() && c.report.slots_after < c.report.slots_before,
+            "all was given up: {check:#?}"
+        );
+        assert_eq!(c.banned.len(), check.differences.len());
+        // What a bug report needs: an input, the change, all listings.
+        assert!(first.input.packet.len() >= 28 && first.inputs_before.is_empty(), "{first:?}");
+        assert_ne!(first.listing_good, first.listing_bad);
+        assert_eq!(first.listing_original.len(), 67);
+        assert!(report.warnings[0].starts_with("WRONG OPTIMIZATION of program xdp_count"), "{:?}", report.warnings);
+        assert!(report.warnings[0].contains(&first.input.packet));
+        assert!(check.status.starts_with("different"), "{}", check.status);
+    }
+
+    #[test]
+    fn a_function_that_no_ban_mends_stays_as_it_was() {
+        if !kernel() {
+            return;
+        }
+        // `w0 = 2` becomes `w0 = 1`, whatever the optimizer does.
+        let (object, candidates, check, _) =
+            settled(|bytes| replaced(bytes, [0xb4, 0, 0, 0, 2, 0, 0, 0], [0xb4, 0, 0, 0, 1, 0, 0, 0]));
+        assert!(!check.differences.is_empty());
+        assert!(candidates[0].body.is_none());
+        assert_eq!(written(&object), OBJECT);
+    }
+}

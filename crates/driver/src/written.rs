@@ -1,0 +1,165 @@
+//! The last look: the bytes that are about to be written hold the functions that were proven.
+//!
+//! Between a proven graph and the file stand lowering, the moving of records, and the writing of the ELF file, none of
+//! which is proven. So the written bytes are read again, the graph of each changed function is built from them, and it
+//! must be the proven one in another shape ([`bpf_prove::shape`]).
+
+use bpf_object::{FuncId, NewInsn, Object};
+use bpf_program::{Function, Op, Symbol, Terminator, build, reverse_postorder};
+use bpf_prove::shape::same_behaviour;
+
+use crate::candidate::Candidate;
+
+/// The changed functions that are not in `bytes` as they were proven, with the reason.
+pub(crate) fn misplaced(bytes: &[u8], candidates: &[Candidate]) -> Vec<(usize, String)> {
+    let changed = || candidates.iter().filter_map(|c| Some((c, c.function()?, c.body.as_ref()?)));
+    if changed().next().is_none() {
+        return vec![];
+    }
+    let object = match Object::parse(bytes.to_vec()) {
+        Ok(object) => object,
+        Err(e) => return changed().map(|(c, ..)| (c.id, e.to_string())).collect(),
+    };
+    let wrong = |(c, proven, body): (&Candidate, &Function, &Vec<NewInsn>)| {
+        let why = compare(&object, c, proven, body).err()?;
+        Some((c.id, why))
+    };
+    changed().filter_map(wrong).collect()
+}
+
+/// Compares a function of the written object with the proven one.
+fn compare(object: &Object, c: &Candidate, proven: &Function, body: &[NewInsn]) -> Result<(), String> {
+    let there = object.functions().get(c.id).ok_or("it is not there")?;
+    if (&there.name, &there.section) != (&c.report.name, &c.report.section) {
+        return Err("another function stands in its place".into());
+    }
+    let mut written = build(object, FuncId(c.id)).map_err(|e| e.to_string())?;
+    in_old_slots(&mut written, body)?;
+    let mut proven = proven.clone();
+    for f in [&mut written, &mut proven] {
+        // What cannot be reached is not run, and was not proven.
+        let reached = reverse_postorder(f).0;
+        f.layout.retain(|b| reached.contains(b));
+        f.blocks.iter_mut().flat_map(|b| &mut b.ops).for_each(forget_distance);
+    }
+    same_behaviour(&proven, &written).map_err(|e| e.to_string())
+}
+
+/// Names records and `may_goto` by the slots that they had in the original, as the proven function does.
+fn in_old_slots(f: &mut Function, body: &[NewInsn]) -> Result<(), String> {
+    let mut at = 0;
+    let mut old = rustc_hash::FxHashMap::default();
+    for insn in body {
+        old.insert(at, insn);
+        at += insn.bytes.len() / 8;
+    }
+    let moved = |slot: usize| old.get(&slot).ok_or_else(|| format!("nothing belongs at slot {slot}"));
+    for b in &mut f.blocks {
+        for op in &mut b.ops {
+            if let Some(link) = &mut op.link {
+                link.slot = moved(link.slot)?.refs_from.ok_or("a reference that nothing has brought along")?;
+            }
+        }
+        if let Terminator::MayGoto { origin: Some(origin), .. } = &mut b.term {
+            let from = moved(*origin)?.origin;
+            b.term = match b.term.clone() {
+                Terminator::MayGoto { taken, fall, .. } => Terminator::MayGoto { taken, fall, origin: from },
+                other => other,
+            };
+        }
+    }
+    Ok(())
+}
+
+/// How far away a named function is follows the layout; the name is compared.
+fn forget_distance(op: &mut Op) {
+    if let (Some(link), bpf_isa::Insn::LoadImm64 { imm, .. }) = (&op.link, &mut op.insn)
+        && matches!(link.symbol, Symbol::Func { .. })
+    {
+        *imm = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bpf_object::WriteOptions;
+    use bpf_passes::Settings;
+
+    use super::*;
+    use crate::unit::Unit;
+
+    const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
+
+    fn optimized() -> (Unit, Vec<Candidate>) {
+        let unit = Unit::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"));
+        let settings = Settings::default();
+        let mut all: Vec<Candidate> = (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
+        all.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+        (unit, all)
+    }
+
+    type Damage<'d> = dyn Fn(&mut Vec<NewInsn>) + 'd;
+
+    /// What is wrong after these bodies were written.
+    fn written(unit: &Unit, candidates: &[Candidate], bodies: &[Option<Vec<NewInsn>>]) -> Option<usize> {
+        let mut object = unit.object.clone();
+        for (i, body) in bodies.iter().enumerate() {
+            let Some(body) = body else { continue };
+            object.set_body(FuncId(i), body.clone()).ok()?;
+        }
+        let bytes = object.write(&WriteOptions { keep_debug: false }).ok()?.bytes;
+        Some(misplaced(&bytes, candidates).len())
+    }
+
+    #[test]
+    fn what_was_proven_is_found_in_the_file() {
+        let (unit, all) = optimized();
+        let bodies: Vec<_> = all.iter().map(|c| c.body.clone()).collect();
+        assert!(bodies.iter().any(Option::is_some), "the example no longer gains");
+        assert_eq!(written(&unit, &all, &bodies), Some(0));
+    }
+
+    #[test]
+    fn bodies_damaged_on_the_way_into_the_file_are_seen() {
+        let (unit, all) = optimized();
+        let bodies: Vec<_> = all.iter().map(|c| c.body.clone()).collect();
+        let (mut tried, mut seen) = ([0; 5], [0; 5]);
+        for (i, body) in bodies.iter().enumerate() {
+            let Some(body) = body else { continue };
+            for k in 0..body.len() {
+                let damage: [&Damage<'_>; 5] = [
+                    &|b| b[k].bytes[4] ^= 1,
+                    &|b| b[k].bytes[1] ^= 1,
+                    &|b| b[k].bytes[2] ^= 1,
+                    &|b| b[k].refs_from = None,
+                    &|b| {
+                        if k + 1 < b.len() {
+                            b.swap(k, k + 1);
+                        }
+                    },
+                ];
+                for (n, d) in damage.iter().enumerate() {
+                    let mut other = bodies.clone();
+                    let mut broken = body.clone();
+                    d(&mut broken);
+                    if broken == *body {
+                        continue;
+                    }
+                    other[i] = Some(broken);
+                    // What cannot be written at all has been seen, too.
+                    tried[n] += 1;
+                    seen[n] += usize::from(written(&unit, &all, &other) != Some(0));
+                }
+            }
+        }
+        // Numbers, registers, offsets; what an instruction does not use may be anything.
+        println!("{seen:?} of {tried:?}");
+        assert!(seen.iter().zip(&tried).all(|(s, t)| *t >= 3 && s * 2 > *t), "{seen:?} of {tried:?}");
+        // The body of the original, or none, in place of the proven one.
+        for (i, body) in bodies.iter().enumerate().filter(|(_, b)| b.is_some()) {
+            let mut other = bodies.clone();
+            other[i] = None;
+            assert_ne!(written(&unit, &all, &other), Some(0), "{body:?}");
+        }
+    }
+}

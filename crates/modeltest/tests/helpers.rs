@@ -1,0 +1,109 @@
+//! A slice of the comparison of the helper table with the running kernel.
+
+use bpf_kernel::{Map, Permission, ProgramType, RawOptions, RawProgram};
+use bpf_modeltest::campaign::{Random, Report};
+use bpf_modeltest::observe::Bench;
+use bpf_modeltest::recipe;
+use bpf_platform::helpers::{Helper, LAST};
+
+fn permitted() -> bool {
+    match bpf_kernel::permitted() {
+        Permission::Yes => true,
+        Permission::No(reason) => {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() is required: {reason}");
+            eprintln!("SKIPPED: bpf() is not permitted here ({reason})");
+            false
+        }
+    }
+}
+
+#[test]
+fn helpers_do_what_the_table_says_and_nothing_else() {
+    if !permitted() {
+        return;
+    }
+    let recipes = recipe::all().unwrap();
+    let bench = match Bench::new() {
+        Ok(bench) => bench,
+        Err(why) => {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
+            eprintln!("SKIPPED: {why}");
+            return;
+        }
+    };
+    let mut report = Report::default();
+    report.slice(&bench, &recipes, 1);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    report.varied(&bench, &recipes, &mut Random(1), until);
+    println!("{report}");
+    assert!(report.contradictions.is_empty(), "{:#?}", report.contradictions);
+    if report.offered() < 150 {
+        eprintln!("SKIPPED: the counts, because this kernel offers {} of the helpers only", report.offered());
+        return;
+    }
+    assert!(report.called() >= 120, "{} called", report.called());
+    assert!(report.both_ways() >= 80, "{} seen both ways", report.both_ways());
+}
+
+#[test]
+fn every_helper_has_a_recipe_or_a_reason_or_is_not_offered_here() {
+    if !permitted() {
+        return;
+    }
+    let recipes = recipe::all().unwrap();
+    let mut offered = 0;
+    let mut missing = Vec::new();
+    for id in 1..=LAST {
+        let code = format!("call {id}\nr0 = 0\nexit");
+        let code = bpf_isa::encode_all(&bpf_isa::parse_listing(&code).unwrap()).unwrap();
+        let refused = ["cannot use helper", "unknown func", "invalid func", "not supported for program type"];
+        let is_offered = bpf_modeltest::kinds::KINDS.iter().any(|kind| {
+            match RawProgram::load(kind.program, &code, &bpf_modeltest::fields::options(kind)) {
+                Ok(_) => true,
+                Err(r) => !r.log.is_empty() && !refused.iter().any(|t| r.log.contains(t)),
+            }
+        });
+        offered += usize::from(is_offered);
+        let known = recipes.calls.iter().any(|c| c.helper == id) || recipes.skipped.iter().any(|s| s.0 == id);
+        if is_offered && !known {
+            missing.push(format!("{id} {}", Helper::get(id).map_or("?", |h| h.name)));
+        }
+    }
+    println!("{offered} helpers are offered to programs that can be run here");
+    assert!(missing.is_empty(), "no recipe: {missing:?}");
+}
+
+#[test]
+fn recipes_call_helpers_by_their_names() {
+    for call in recipe::all().unwrap().calls {
+        assert_eq!(Helper::get(call.helper).map(|h| h.name), Some(call.name.as_str()), "{}", call.place);
+    }
+}
+
+/// What the table calls constant is the same for all calls of one run: five hundred calls, many runs.
+#[test]
+fn constant_helpers_give_one_result_in_a_run() {
+    if !permitted() {
+        return;
+    }
+    let constant = (1..=LAST).filter_map(Helper::get).filter(|h| h.effects.constant && h.args.is_empty());
+    let mut tried = Vec::new();
+    for helper in constant {
+        let out = Map::create(2, 4, 8, 1).unwrap();
+        let text = format!(
+            "r9 = 0\nr8 = 0\ncall {0}\nr7 = r0\nagain:\ncall {0}\nr0 ^= r7\nr9 |= r0\nr8 += 1\nif r8 < 500 goto again\n\
+             r1 = map_value[{1}] ll\n*(u64 *)(r1 + 0) = r9\nr0 = 0\nexit",
+            helper.id,
+            out.fd()
+        );
+        let code = bpf_isa::encode_all(&bpf_isa::parse_listing(&text).unwrap()).unwrap();
+        let Ok(program) = RawProgram::load(ProgramType::SCHED_CLS, &code, &RawOptions::default()) else { continue };
+        for _ in 0..200 {
+            program.test_run(&[0; 64], None, 1).unwrap();
+            assert_eq!(out.lookup(&[0; 4]).unwrap().unwrap(), [0; 8], "{}", helper.name);
+        }
+        tried.push(helper.name);
+    }
+    println!("constant: {tried:?}");
+    assert!(!tried.is_empty());
+}
