@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bpf_driver::difftest::{Pair, Random};
+use bpf_driver::difftest::{Pair, Random, Setup};
 use bpf_driver::{FunctionVerdict, Options, Report, Silent, optimize, verify};
 use bpf_isa::Insn;
 use bpf_kernel::{LoadOptions, load_object};
@@ -288,7 +288,7 @@ fn result(report: &Report) -> String {
 /// Runs both in the kernel, if the case asks for it.
 fn run(case: &Case, kernel: bool, old: &[u8], new: &[u8], problems: &mut Vec<String>, notes: &mut Vec<String>) {
     let Some(expected) = case.run.filter(|_| kernel) else { return };
-    let mut pair = match Pair::load(old, new, case.program_type.as_deref()) {
+    let mut pair = match Pair::load(old, new, Setup { program_type: case.program_type.clone(), ..Setup::default() }) {
         Ok(pair) => pair,
         Err(e) if e.second => {
             return problems.push(format!("the kernel refuses the new version: {}", refusal(case, new)));
@@ -321,7 +321,7 @@ fn run(case: &Case, kernel: bool, old: &[u8], new: &[u8], problems: &mut Vec<Str
 
 /// Why the kernel does not load an object.
 fn refusal(case: &Case, bytes: &[u8]) -> String {
-    let options = LoadOptions { program_type: case.program_type.clone() };
+    let options = LoadOptions { program_type: case.program_type.clone(), ..LoadOptions::default() };
     let verdict = match load_object(bytes, &options) {
         Ok(verdict) => verdict,
         Err(e) => return e.to_string(),

@@ -311,9 +311,9 @@ fn dependence(
     other: &Observation,
     j: &mut Judgement,
 ) {
-    let arbitrary =
-        |i: usize| matches!(call.arguments[i - 1], Argument::Buffer { content: None, .. } | Argument::Frame(_));
-    if d.everything || d.pointed.iter().any(|p| p.access.reads && !p.bytes.is_empty() && arbitrary(p.argument)) {
+    let prescribed: BTreeSet<usize> = crate::observe::inputs(call).into_iter().map(|(at, _)| at).collect();
+    let arbitrary = |p: &Pointed| p.access.reads && p.bytes.clone().any(|at| !prescribed.contains(&at));
+    if d.everything || d.pointed.iter().any(arbitrary) {
         return;
     }
     let mut differ = Vec::new();
@@ -352,12 +352,15 @@ pub fn not_declared_read(call: &Call) -> Vec<usize> {
 pub fn declared_read(call: &Call) -> Vec<(usize, Vec<usize>, bool)> {
     let Some(d) = declared(call) else { return Vec::new() };
     let inputs: Vec<usize> = crate::observe::inputs(call).into_iter().map(|(at, _)| at).collect();
+    let told = |at: &usize| d.pointed.iter().any(|p| p.access.copies && p.bytes.contains(at));
     d.pointed
         .iter()
         .filter(|p| p.access.reads)
         .map(|p| {
-            let bytes = inputs.iter().copied().filter(|at| p.bytes.contains(at)).collect::<Vec<_>>();
-            (p.argument, bytes, p.access.copies || d.everything)
+            let copies = p.access.copies || d.everything;
+            // Buffers of a varied call may overlap: then another argument may tell these bytes.
+            let bytes = inputs.iter().copied().filter(|at| p.bytes.contains(at) && (copies || !told(at)));
+            (p.argument, bytes.collect::<Vec<_>>(), copies)
         })
         .filter(|(_, bytes, _)| !bytes.is_empty())
         .collect()

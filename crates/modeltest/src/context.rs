@@ -13,7 +13,7 @@ use bpf_kernel::{Map, RawProgram};
 use bpf_platform::{CtxField, FieldKind, access_matters, ctx_field};
 
 use crate::fields::{self, Field, LONGEST};
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{KINDS, Kind, LOADED};
 
 /// How much is tried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub enum Extent {
 pub struct KindReport {
     /// Loads that the verifier allows.
     pub loads: usize,
+    /// Sign-extending loads that it allows.
+    pub signed: usize,
     /// Stores that it allows.
     pub stores: usize,
     /// Pairs of accesses of which one was only present.
@@ -65,6 +67,12 @@ pub fn all(extent: Extent) -> FieldReport {
             Err(why) => drop(report.broken.insert(kind.name, why)),
         }
     }
+    for kind in LOADED.iter().filter(|_| extent == Extent::Everything) {
+        match Subject::new(kind).and_then(|s| s.examine_loaded(&mut report.contradictions)) {
+            Ok(found) => drop(report.kinds.insert(kind.name, found)),
+            Err(why) => drop(report.broken.insert(kind.name, why)),
+        }
+    }
     report
 }
 
@@ -77,12 +85,14 @@ struct Access {
 }
 
 /// Values that are stored.
-const STORED: [u64; 6] = [0, 0x0102_0304_0506_0708, 0xffff_ffff_ffff_ffff, 0x1_2345, 0xffff, 0x4321];
+const STORED: [u64; 6] = [0, 0x0102_0304_0506_0708, 0xffff_ffff_ffff_ffff, 0x1_2345, 0xffff, 0xc321];
 
 struct Subject {
     kind: &'static Kind,
     loads: Vec<Field>,
     stores: Vec<(u32, u32)>,
+    /// Loads sign-extend.
+    signed: bool,
     /// Element 0: the word that keeps branches from being taken, always 0.
     guard: Map,
     out: Map,
@@ -111,15 +121,17 @@ impl Subject {
             }
         }
         let map = |bytes| Map::create(2, 4, bytes, 1).map_err(|e| e.to_string());
-        Ok(Subject { kind, loads, stores, guard: map(8)?, out: map(OUT)? })
+        Ok(Subject { kind, loads, stores, signed: false, guard: map(8)?, out: map(OUT)? })
     }
 
     fn examine(&self, extent: Extent, contradictions: &mut BTreeSet<String>) -> Result<KindReport, String> {
         let mut found = KindReport { loads: self.loads.len(), stores: self.stores.len(), ..KindReport::default() };
         let base = self.run(&[], None, false)?;
         self.compare_loads(&base, contradictions, &mut found);
+        self.signs(&base, false, contradictions, &mut found)?;
         if let Ok(staged) = self.run(&[], None, true) {
             self.compare_loads(&staged, contradictions, &mut found);
+            self.signs(&staged, true, contradictions, &mut found)?;
         }
         self.stores(extent, &base, contradictions, &mut found)?;
         self.translations(contradictions, &mut found)?;
@@ -127,6 +139,26 @@ impl Subject {
         for staged in [false, true].into_iter().filter(|_| extent == Extent::Everything) {
             self.presence(staged, contradictions, &mut found)?;
         }
+        Ok(found)
+    }
+
+    /// What can be said of a program type that cannot be run.
+    fn examine_loaded(&self, contradictions: &mut BTreeSet<String>) -> Result<KindReport, String> {
+        let mut found = KindReport { loads: self.loads.len(), stores: self.stores.len(), ..KindReport::default() };
+        for f in &self.loads {
+            let Some(row) = ctx_field(self.kind.model, i64::from(f.offset)) else {
+                found.unknown.insert(*f);
+                continue;
+            };
+            let pointer = !matches!(row.kind, FieldKind::Scalar { .. } | FieldKind::Memory);
+            if f.offset + f.width > row.offset + row.size && !f.pointer && !pointer {
+                // Two neighbours at once (`bpf_ctx_wide_access_ok`): the row is about one of them.
+                found.unknown.insert(*f);
+            } else if pointer != f.pointer {
+                contradictions.insert(format!("{}: {f:?} is allowed, the table says {row:?}", self.kind.name));
+            }
+        }
+        self.translations(contradictions, &mut found)?;
         Ok(found)
     }
 
@@ -141,8 +173,8 @@ impl Subject {
             Insn::LoadImm64 { dst: Reg::R8, kind: Imm64Kind::MapValue, imm: map(self.guard.fd()) },
             load(Reg::R8, Reg::R8, 0, 8),
         ];
-        // bpf_skb_set_tstamp(skb, 12345, 1) and bpf_skb_vlan_push(skb, 0x8100, 0x4321).
-        let staging = [(192, 12_345, 1), (18, 0x0081, 0x4321)];
+        // bpf_skb_set_tstamp(skb, 12345, 1) and bpf_skb_vlan_push(skb, 0x8100, 0xc321).
+        let staging = [(192, 12_345, 1), (18, 0x0081, 0xc321)];
         for (helper, second, third) in staging.into_iter().filter(|_| staged) {
             code.push(mov(Reg::R1, Src::Reg(Reg::R6)));
             code.extend([(Reg::R2, second), (Reg::R3, third)].map(|(r, n)| mov(r, Src::Imm(n))));
@@ -159,7 +191,8 @@ impl Subject {
             code.push(Access { offset, width, store: true }.insn(Reg::R2));
         }
         for (i, f) in self.loads.iter().enumerate() {
-            code.push(load(Reg::R2, Reg::R6, f.offset, f.width));
+            let size = Size::from_bytes(f.width).unwrap_or(Size::DW);
+            code.push(Insn::Load { size, sext: self.signed, dst: Reg::R2, base: Reg::R6, off: f.offset as i16 });
             code.push(Insn::Store { size: Size::DW, base: Reg::R7, off: at(i), src: Src::Reg(Reg::R2) });
         }
         let done = (OUT - 8) as i16;
@@ -220,6 +253,31 @@ impl Subject {
                 }
             }
         }
+    }
+
+    /// A sign-extending load gives what the plain one does, with its sign.
+    fn signs(
+        &self,
+        base: &[u64],
+        staged: bool,
+        contradictions: &mut BTreeSet<String>,
+        found: &mut KindReport,
+    ) -> Result<(), String> {
+        let pairs = self.loads.iter().zip(base).filter(|(f, _)| fields::loads_signed(self.kind, **f));
+        let (loads, plain): (Vec<Field>, Vec<u64>) = pairs.map(|(f, v)| (*f, *v)).unzip();
+        found.signed = loads.len();
+        let signed = Subject { loads, signed: true, ..self.without(LONGEST)? };
+        for ((f, plain), value) in signed.loads.iter().zip(plain).zip(signed.run(&[], None, staged)?) {
+            let shift = 64 - 8 * f.width;
+            let expected = ((plain << shift) as i64 >> shift) as u64;
+            if value != expected {
+                contradictions.insert(format!(
+                    "{}: sign-extending load of {} bytes at {}: gives {value:#x}, not {expected:#x}",
+                    self.kind.name, f.width, f.offset
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What a load of the whole field gives, if there is one.
@@ -403,6 +461,7 @@ impl Subject {
             kind: self.kind,
             loads: loads.collect(),
             stores: self.stores.clone(),
+            signed: false,
             guard: map(8)?,
             out: map(OUT)?,
         })
@@ -459,8 +518,9 @@ impl fmt::Display for FieldReport {
         for (name, k) in &self.kinds {
             writeln!(
                 f,
-                "{name}: {} loads and {} stores allowed, {} pairs, {} loads without a row",
+                "{name}: {} loads ({} with sign) and {} stores allowed, {} pairs, {} loads without a row",
                 k.loads,
+                k.signed,
                 k.stores,
                 k.pairs,
                 k.unknown.len()

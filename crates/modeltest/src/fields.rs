@@ -68,6 +68,12 @@ pub fn loads(kind: &Kind, offset: u32, width: u32) -> Option<Field> {
     Some(Field { offset, width, pointer })
 }
 
+/// Does the verifier allow the sign-extending form (`BPF_MEMSX`) of a load that it allows?
+pub fn loads_signed(kind: &Kind, f: Field) -> bool {
+    // BPF_MEM is 0x60, BPF_MEMSX 0x80.
+    f.width < 8 && accepts(kind, &[load(f.offset, f.width) + 0x20, ZERO, EXIT])
+}
+
 /// Does the verifier allow a store of an arbitrary number there?
 pub fn stores(kind: &Kind, offset: u32, width: u32) -> bool {
     // r2 = 0; *(r1 + offset) = r2

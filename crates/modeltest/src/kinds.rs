@@ -110,6 +110,24 @@ pub const KINDS: [Kind; 14] = [
     bare("syscall", 31, 16, 128, ProgKind::Other),
 ];
 
+/// Program types that load but cannot be run on demand: how their accesses are translated can be seen all the same.
+pub const LOADED: [Kind; 14] = [
+    skb("lwt_seg6local", 19, 0, SKB, true),
+    skb("sk_skb", 14, 4, SKB, false),
+    bare("perf_event", 7, 0, 0, ProgKind::Other),
+    Kind { attach: 2, ..bare("cgroup_sock", 9, 0, 0, ProgKind::Other) },
+    Kind { attach: 3, ..bare("sock_ops", 13, 0, 0, ProgKind::Other) },
+    Kind { attach: 6, ..bare("cgroup_device", 15, 0, 0, ProgKind::Other) },
+    Kind { attach: 7, ..bare("sk_msg", 16, 0, 0, ProgKind::Other) },
+    Kind { attach: 8, ..bare("cgroup_bind4", 18, 0, 0, ProgKind::SockAddr) },
+    Kind { attach: 11, ..bare("cgroup_connect6", 18, 0, 0, ProgKind::SockAddr) },
+    Kind { attach: 15, ..bare("cgroup_sendmsg6", 18, 0, 0, ProgKind::SockAddr) },
+    Kind { attach: 39, ..bare("sk_reuseport", 21, 0, 0, ProgKind::Other) },
+    Kind { attach: 18, ..bare("cgroup_sysctl", 23, 0, 0, ProgKind::Other) },
+    Kind { attach: 21, ..bare("cgroup_getsockopt", 25, 0, 0, ProgKind::Other) },
+    Kind { attach: 22, ..bare("cgroup_setsockopt", 25, 0, 0, ProgKind::Other) },
+];
+
 /// The kind with this name.
 pub fn named(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|k| k.name == name)

@@ -2,8 +2,9 @@
 
 use bpf_kernel::{Map, Permission, ProgramType, RawOptions, RawProgram};
 use bpf_modeltest::campaign::{Random, Report};
-use bpf_modeltest::observe::Bench;
-use bpf_modeltest::recipe;
+use bpf_modeltest::compare::judge;
+use bpf_modeltest::observe::{Bench, Filling};
+use bpf_modeltest::recipe::{self, Call};
 use bpf_platform::helpers::{Helper, LAST};
 
 fn permitted() -> bool {
@@ -106,4 +107,40 @@ fn constant_helpers_give_one_result_in_a_run() {
     }
     println!("constant: {tried:?}");
     assert!(!tried.is_empty());
+}
+
+/// The judge must be able to say no: what one helper did is held against the row of another one.
+#[test]
+fn a_row_that_is_wrong_is_noticed() {
+    if !permitted() {
+        return;
+    }
+    let recipes = recipe::all().unwrap();
+    let Ok(bench) = Bench::new() else {
+        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "no surroundings");
+        return;
+    };
+    let swapped = [
+        ("tc", "map_update_elem(map:hash, u32:2, u64:77, 0)", "map_lookup_elem", "map hash changed"),
+        ("tc", "skb_store_bytes(ctx, 20, in:1122334455667788, 8, 0)", "skb_load_bytes", "the packet changed"),
+        ("tc", "get_current_comm(out:16, 16)", "ktime_get_ns", "frame byte"),
+        ("tc", "set_hash(ctx, 0x12345678)", "get_cgroup_classid", "context field 68 changed"),
+        ("xdp", "xdp_load_bytes(ctx, 95, out:16, 16)", "skb_load_bytes", "Zeroed on failure"),
+        ("tc", "skb_load_bytes(ctx, 95, out:16, 16)", "xdp_load_bytes", "Untouched on failure"),
+        ("tc", "probe_read_kernel_str(out:16, 16, r8)", "probe_read_kernel", "declared certain, not seen"),
+        ("xdp", "xdp_adjust_head(ctx, 14)", "xdp_get_buff_len", "packet pointer"),
+    ];
+    for (kind, text, other, complaint) in swapped {
+        let kind = bpf_modeltest::kinds::named(kind).unwrap();
+        let call = recipes.calls.iter().find(|c| c.text == text).unwrap_or_else(|| panic!("no recipe {text}"));
+        let baseline = bench.without(call, kind);
+        let [one, two] = [Filling::One, Filling::Other]
+            .map(|filling| bench.observe(call, kind, filling, None, baseline.as_ref()).unwrap());
+        let fields = &bench.fields[kind.name];
+        let right = judge(call, kind, fields, &one, &two).contradictions;
+        assert!(right.is_empty(), "{text}: {right:?}");
+        let row = Helper::named(other).unwrap();
+        let wrong = judge(&Call { helper: row.id, ..call.clone() }, kind, fields, &one, &two).contradictions;
+        assert!(wrong.iter().any(|c| c.contains(complaint)), "{text} as {other}: {wrong:?}");
+    }
 }

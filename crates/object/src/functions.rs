@@ -487,8 +487,8 @@ impl Layout {
         };
         let (op, imm) = (insn.first().copied().unwrap_or(0), i64::from(u32_at(insn, 4).unwrap_or(0) as i32));
         let what = || format!("relocation of type {} to `{}` at {:#x}", r.kind, symbol.name, slot * 8);
-        // LLVM's two kinds for code (Documentation/bpf/llvm_reloc.rst).
-        if (op, r.kind) != (LD_IMM64, R_BPF_64_64) && (op, r.kind) != (CALL, R_BPF_64_32) {
+        // LLVM's two kinds for code (Documentation/bpf/llvm_reloc.rst); early versions wrote 0.
+        if !matches!((op, r.kind), (LD_IMM64, R_BPF_64_64 | 0) | (CALL, R_BPF_64_32 | 0)) {
             return (other(format!("{}, on an instruction with opcode {op:#x}", what())), None);
         }
         if symbol.is_undefined() {
