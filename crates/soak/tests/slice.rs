@@ -84,7 +84,6 @@ fn clang(optimizer: Option<Optimizer>, keep: &Path) -> Option<ClangLane> {
 }
 
 #[test]
-#[ignore = "finds what findings 1 and 3 of issue 10 are about; to be switched on with their fixes"]
 fn optimized_c_programs_do_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mut lane) = clang(None, folder.path()) else { return };
