@@ -851,7 +851,9 @@ impl Domain for Sym<'_, '_> {
         if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.zext(*a, bits) }
     }
     fn sext(&mut self, a: &TermId, bits: u32) -> TermId {
-        if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.sext(*a, bits) }
+        // A load that extends the sign gives no pointer: of a value that may be one its low half counts.
+        let low = if self.cx.terms.width(*a) >= bits { self.cx.terms.extract(*a, 0, 32) } else { *a };
+        self.cx.terms.sext(low, bits)
     }
     fn concat(&mut self, high: &TermId, low: &TermId) -> TermId {
         self.cx.terms.concat(&[*low, *high])
