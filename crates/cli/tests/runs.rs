@@ -82,7 +82,7 @@ fn programs_that_do_not_load_together_are_run_one_by_one() {
     if !kernel() {
         return;
     }
-    let (_, report) = opt(&example("kinds.o"), &[]);
+    let (_, report) = opt(&example("hooks.o"), &[]);
     let names: Vec<_> =
         report["run_check"]["programs"].as_array().expect("programs").iter().map(|p| &p["name"]).collect();
     assert_eq!(names, ["on_xdp", "on_skb"], "{}", report["run_check"]);

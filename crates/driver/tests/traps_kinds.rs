@@ -12,8 +12,6 @@ use common::{Trap, found, found_two, judge, trap};
 
 const OBJECT: &[u8] = include_bytes!("../../../examples/kinds.o");
 
-/// A subprogram with two 64-bit arguments and a 64-bit result.
-const SUB: &str = "blend";
 /// Context `xdp_md`, a result of 32 bits.
 const XDP: &str = "on_xdp";
 /// Context `__sk_buff`, a result of 32 bits.
@@ -286,11 +284,9 @@ fn arena() -> Vec<Trap> {
             one("r0 = *(u64 *)(r6 + 0)"),
             one("r0 = *(u64 *)(r6 + 0)").replace("r6 = addr_space_cast(r1, 0x0, 0x1)", "r6 = r1"),
         ),
-        trap("a cast the other way", XDP, one("r0 = r6"), one("r0 = r6").replace("0x0, 0x1", "0x1, 0x0"))
-            .right(one("r0 = r6").replace("r6", "r8")),
+        trap("a cast the other way", XDP, one("r0 = r6"), one("r0 = r6").replace("0x0, 0x1", "0x1, 0x0")),
         trap("two arena addresses may be one", XDP, two("r0 = *(u64 *)(r6 + 0)"), two("r0 = 1")),
-        trap("a write to an arena dropped", XDP, one("*(u64 *)(r6 + 0) = 1; w0 = 1"), one("w0 = 1"))
-            .right(one("r1 = 1; *(u64 *)(r6 + 0) = r1; w0 = 1")),
+        trap("a write to an arena dropped", XDP, one("*(u64 *)(r6 + 0) = 1; w0 = 1"), one("w0 = 1")),
         trap(
             "a write to an arena seen half",
             XDP,
@@ -302,8 +298,7 @@ fn arena() -> Vec<Trap> {
             XDP,
             one("r0 = *(u64 *)(r6 + 0); r0 += r0"),
             one("r0 = *(u64 *)(r6 + 0); r1 = *(u64 *)(r6 + 0); r0 += r1"),
-        )
-        .right(one("r0 = *(u64 *)(r6 + 0); r0 <<= 1")),
+        ),
     ]
 }
 
@@ -396,25 +391,25 @@ fn newer_instructions() -> Vec<Trap> {
         .right(on("r0 = *(u32 *)(r6 + 0); r0 <<= 32; r0 s>>= 32; r0 >>= 32")),
         trap(
             "ldsx of 8 bits repeats the sign into all 64",
-            SUB,
-            "*(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); exit",
-            "*(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); w0 = w0; exit",
+            XDP,
+            "r1 = *(u32 *)(r1 + 12); *(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); exit",
+            "r1 = *(u32 *)(r1 + 12); *(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); w0 = w0; exit",
         )
-        .right("r0 = (s8)r1; exit"),
+        .right("r1 = *(u32 *)(r1 + 12); r0 = (s8)r1; exit"),
         trap(
             "bswap32 is zero-extended",
-            SUB,
-            "r0 = r1; r0 = bswap32 r0; exit",
-            "r0 = r1; r0 = bswap64 r0; r0 s>>= 32; exit",
+            XDP,
+            "r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = bswap32 r0; exit",
+            "r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = bswap64 r0; r0 s>>= 32; exit",
         )
-        .right("r0 = r1; r0 = bswap64 r0; r0 >>= 32; exit"),
+        .right("r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = bswap64 r0; r0 >>= 32; exit"),
         trap(
             "bswap16 reads the low half only",
-            SUB,
-            "r0 = r1; r0 = bswap16 r0; exit",
-            "r0 = r1; r0 = bswap32 r0; w0 &= 0xffff; exit",
+            XDP,
+            "r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = bswap16 r0; exit",
+            "r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = bswap32 r0; w0 &= 0xffff; exit",
         )
-        .right("r0 = r1; r0 = be16 r0; exit"),
+        .right("r1 = *(u32 *)(r1 + 12); r0 = r1; r0 = be16 r0; exit"),
         trap(
             "a 32-bit cmpxchg stores 32 bits",
             XDP,

@@ -161,10 +161,11 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
 ///
 /// A read of `__sk_buff::tstamp_type` tells the verifier that the program distinguishes the kinds of time stamps; without
 /// one, accesses to `tstamp` are translated differently (`tstamp_type_access` in `bpf_skb_is_valid_access`,
-/// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c).
+/// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c). A context of unknown type may be one.
 pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
     const SKB_TSTAMP_TYPE: i64 = 180;
-    kind == ProgKind::Skb && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
+    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+        && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
 }
 
 /// Offset of the field that holds this packet pointer: the inverse of [`ctx_field`] for them.

@@ -1,8 +1,9 @@
 //! Access refinement: what the new side may do to memory that others see, too.
 //!
 //! The idea: while a program runs, others write to map values, globals and kernel objects. So nothing is known
-//! of the value that a read of them finds, not even that it is what the program itself wrote there, unless
-//! that was its very last access. Each read of the *old* side gets a variable of its own. A read of the
+//! of the value that a read of them finds, not even that it is what the program itself wrote there. Each read of the
+//! *old* side gets a variable of its own. (If that does not do, reads of what the very last access has left are taken to
+//! find just that, which may happen to the old side; then the new side must not make them itself.) A read of the
 //! *new* side must be one of the old side's reads (or several neighbouring ones in one) and gets their variables.
 //! What this promises, for the accesses between two events (calls, atomics, fences):
 //!
@@ -46,6 +47,9 @@ pub struct Access {
     pub atomic: bool,
     /// For accesses that must stay as they are: what they are.
     pub exact: Option<Exact>,
+    /// On the old side: a read of what its very last access has left, taken to find that. The new side does not make it
+    /// again: it could find something else.
+    pub forwarded: bool,
     /// On the new side: the entry of the old side's log that it consumes, if that is known already.
     pub consumes: Option<usize>,
 }
@@ -113,7 +117,8 @@ impl OldAccesses {
 
     fn fits(&self, cx: &mut Context, i: usize, b: &Access, chosen: &[usize]) -> bool {
         let o = &self.log[i];
-        let free = !self.taken.contains(&i)
+        let free = !o.forwarded
+            && !self.taken.contains(&i)
             && !chosen.contains(&i)
             && self.owner.get(&o.access).is_none_or(|n| *n == b.access);
         let alike = o.write == b.write
@@ -185,7 +190,7 @@ fn same_value(cx: &mut Context, guard: TermId, x: TermId, y: TermId) -> bool {
 /// A sentence that names the access.
 pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> Result<(), String> {
     let by_place = places(old);
-    let mut consumed_by: FxHashMap<usize, TermId> = FxHashMap::default();
+    let mut consumed: FxHashMap<usize, Consumer> = FxHashMap::default();
     for bytes in new.chunk_by(|a, b| a.access == b.access) {
         let region = cx.region(bytes[0].region).clone();
         if region == Region::Ctx {
@@ -211,40 +216,59 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
             if strict && accesses.len() > 1 {
                 return Err("accesses to shared memory are merged".into());
             }
-            consumed_by.extend(found.iter().map(|i| (*i, bytes[0].guard)));
+            let consumer = |i: &usize| (*i, Consumer { guard: bytes[0].guard, access: bytes[0].access });
+            consumed.extend(found.iter().map(consumer));
         }
     }
-    nothing_missing(cx, old, &consumed_by)
+    nothing_missing(cx, old, &consumed)
 }
 
 /// Every write of the old side to shared memory is consumed whenever it happens, or overwritten at once; and so is every
-/// read that may not go.
-fn nothing_missing(cx: &mut Context, old: &[Access], consumed_by: &FxHashMap<usize, TermId>) -> Result<(), String> {
+/// read that may not go. Where only a part of a write is consumed, whoever consumes that part brings the overwriting
+/// bytes with it: nobody ever sees the part alone.
+fn nothing_missing(cx: &mut Context, old: &[Access], consumed: &FxHashMap<usize, Consumer>) -> Result<(), String> {
     let shared: Vec<usize> = (0..old.len()).filter(|i| cx.is_shared(old[*i].region)).collect();
+    let mut owner: FxHashMap<u32, u32> = FxHashMap::default();
+    for (i, c) in consumed {
+        owner.insert(old[*i].access, c.access);
+    }
     for (at, &i) in shared.iter().enumerate() {
         let o = &old[i];
         if !o.write && o.exact.as_ref().is_none_or(|e| e.droppable) {
             continue;
         }
-        if let Some(&guard) = consumed_by.get(&i)
-            && implies(cx, o.guard, guard)
+        if let Some(c) = consumed.get(&i)
+            && implies(cx, o.guard, c.guard)
         {
             continue;
         }
-        let mut rest = shared[at..].iter().map(|j| &old[*j]).skip_while(|a| a.access == o.access).peekable();
-        let next = rest.peek().map(|a| a.access);
-        let over = rest.take_while(|a| Some(a.access) == next).find(|a| {
+        let mut rest = shared[at..].iter().copied().skip_while(|j| old[*j].access == o.access).peekable();
+        let next = rest.peek().map(|j| old[*j].access);
+        let over = rest.take_while(|j| Some(old[*j].access) == next).find(|j| {
+            let a = &old[*j];
             a.write && a.exact.is_none() && (a.region, a.base, a.off, a.world) == (o.region, o.base, o.off, o.world)
         });
         let (Some(over), true, None) = (over, o.write, &o.exact) else {
             let what = if o.write { "write to" } else { "read of" };
             return Err(format!("a {what} shared memory ({:?}) is missing", cx.region(o.region)));
         };
-        if !implies(cx, o.guard, over.guard) {
+        if !implies(cx, o.guard, old[over].guard) {
             return Err("a write to shared memory is missing where the next one does not happen".into());
+        }
+        let together = consumed.get(&over).map(|c| c.access);
+        if owner.get(&o.access).is_some_and(|n| Some(*n) != together) {
+            return Err("only a part of a write to shared memory is left".into());
         }
     }
     Ok(())
+}
+
+/// An access of the new side that consumes one of the old side's.
+struct Consumer {
+    /// Under which condition.
+    guard: TermId,
+    /// Its number.
+    access: u32,
 }
 
 /// An access to the frame at a varying offset (others are not logged): some old one is the same, which

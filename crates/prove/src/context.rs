@@ -321,6 +321,10 @@ pub struct Context {
     pub concurrent: bool,
     /// While others write: the old side's accesses, for the new side to consume.
     pub old_accesses: Option<crate::access::OldAccesses>,
+    /// Reads of the old side of what its very last access to shared memory has left are taken to find that.
+    pub forward: bool,
+    /// The old side makes such a read, so that asking again with `forward` may help.
+    pub may_forward: bool,
     /// Registers where the old side starts.
     pub entry: Option<[TermId; 11]>,
     /// Some access was to memory that others may write.
@@ -374,6 +378,8 @@ impl Context {
             samples: [0, 1, 2].map(Sample::new),
             concurrent: true,
             old_accesses: None,
+            forward: false,
+            may_forward: false,
             entry: None,
             touched_shared: false,
             reads: 0,

@@ -147,30 +147,33 @@ fn attempt<T: Settled>(
     refute: bool,
     mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
 ) -> (Result<T, Stop>, Context) {
-    let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool| {
+    let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool, forward: bool| {
         let mut cx = Context::new(options.limits).with(options.switches);
         cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
         cx.merge_lookups = merge_lookups;
+        cx.forward = forward;
         (f(&mut cx), cx)
     };
     let equal = |result: &Result<T, Stop>| result.as_ref().is_ok_and(T::equal);
-    let (result, cx) = ask(true, false, false);
+    let (result, cx) = ask(true, false, false, false);
     if equal(&result) {
         return (result, cx);
     }
-    if cx.lookups_repeated {
-        let (merged, cx) = ask(true, false, true);
-        if equal(&merged) {
-            return (merged, cx);
+    let (merge, forward) = (cx.lookups_repeated, cx.may_forward);
+    let others = [(true, false), (false, true), (true, true)];
+    for (merge, forward) in others.into_iter().filter(|(m, f)| (merge || !m) && (forward || !f)) {
+        let (other, cx) = ask(true, false, merge, forward);
+        if equal(&other) {
+            return (other, cx);
         }
     }
     if !refute || !cx.touched_shared || cx.exhausted() {
         return (result, cx);
     }
-    let (mut alone, mut context) = ask(false, false, false);
+    let (mut alone, mut context) = ask(false, false, false, false);
     if matches!(alone, Err(Stop::Provenance)) {
-        (alone, context) = ask(false, true, false);
+        (alone, context) = ask(false, true, false, false);
     }
     context.stats.add(cx.stats);
     match &alone {
@@ -847,7 +850,7 @@ fn has_context_read(f: &Function, env: &Env) -> bool {
                     access_matters(f.kind, at.wrapping_add(off.into()), size.bytes())
                 }
                 // A context that came as an argument.
-                (None, _) => ProgKind::ALL.iter().any(|k| access_matters(*k, off.into(), size.bytes())),
+                (None, _) => access_matters(ProgKind::Other, off.into(), size.bytes()),
                 _ => false,
             }
         })
@@ -865,11 +868,11 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     // By name: the map table may be the other object's.
     let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
     let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    // What looks like a number may have been made of one, and a caller's frame may hold one.
     let handed_in = || {
         let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;
-        let unknown = |n: usize| f.arguments.as_ref().is_none_or(|a| a[n] == bpf_program::Argument::Unknown);
-        let read = (0..5).filter(|n| Reg::new(*n as u8 + 1).is_some_and(|r| live.contains(r)));
-        (f.kind == ProgKind::Subprogram || f.arguments.is_some()) && read.into_iter().any(unknown)
+        let subprogram = f.kind == ProgKind::Subprogram || f.arguments.is_some();
+        subprogram && !live.intersect(RegSet::ARGS).is_empty()
     };
     let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::AddrSpaceCast { .. }, _) => true,

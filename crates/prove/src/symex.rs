@@ -236,14 +236,20 @@ impl<'c, 'e> Sym<'c, 'e> {
         let r = self.cx.region_id(region);
         self.accesses += 1;
         let recent = self.state.recent.take().filter(|l| exact.is_none() && l.region == r && l.base == base);
+        self.cx.may_forward |= recent.is_some() && self.side == Side::Old;
+        let recent = recent.filter(|_| self.cx.forward);
         let known = |off: i64| recent.as_ref().and_then(|l| l.bytes.iter().find(|(o, _)| *o == off)).map(|(_, t)| *t);
         let mut entries: Vec<Access> = Vec::with_capacity(written.len());
         for (i, w) in written.iter().enumerate() {
             let at = off.wrapping_add(i as i64);
+            let mut forwarded = false;
             let value = match (w, self.side) {
                 (Some(w), _) => *w,
                 (None, Side::Old) => match known(at) {
-                    Some(t) => t,
+                    Some(t) => {
+                        forwarded = true;
+                        t
+                    }
                     None => {
                         self.cx.reads += 1;
                         let bits = exact.as_ref().map_or(8, |e| e.size * 8);
@@ -272,6 +278,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 access: self.accesses,
                 atomic: false,
                 exact: exact.clone(),
+                forwarded,
                 consumes: None,
             });
         }
@@ -360,6 +367,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 access: self.accesses,
                 atomic: false,
                 exact: None,
+                forwarded: false,
                 consumes: None,
             });
         }
@@ -557,7 +565,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         if e.no_effect {
             self.forget(|r| matches!(r, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_)));
         } else if !e.is_map_lookup() {
-            self.forget_after(id, e, &lost);
+            self.forget_after(e, &lost);
         }
         for (arg, region, base, off, len) in writes {
             let bytes: Vec<TermId> =
@@ -587,7 +595,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// Forgets what event `id`, a call with these effects, may have changed besides the bytes it surely wrote.
-    fn forget_after(&mut self, id: u32, e: &Effects, lost: &Lost) {
+    fn forget_after(&mut self, e: &Effects, lost: &Lost) {
         self.state.lookups.retain(|l| l.array);
         let context = e.changes_context || lost.context();
         self.forget(|r| match r {
@@ -606,31 +614,12 @@ impl<'c, 'e> Sym<'c, 'e> {
         if e.moves_packet() {
             self.state.packet_version = self.state.world;
         }
-        if e.ends_fresh {
-            self.end_memory(id);
-        }
-    }
-
-    /// The memory behind r1 ends with event `id`: what points there must not be used any more, so it becomes a value of
-    /// which nothing is known. (An original that the kernel accepts does not look at it.)
-    fn end_memory(&mut self, id: u32) {
-        let ended = self.state.regs[1];
-        if self.cx.region_of(ended) != Some(Region::Fresh) {
-            return;
-        }
-        let (object, _) = self.cx.terms.split_address(ended);
-        for r in 0..10u8 {
-            let held = self.state.regs[usize::from(r)];
-            if self.cx.terms.split_address(held).0 == object {
-                self.state.regs[usize::from(r)] = self.cx.var(VarKey::Clobbered(id, r), 64, Meaning::Unknown);
-            }
-        }
     }
 
     /// Whether a register holds what nobody may look at: it was clobbered, or is dead.
     fn is_dead(&self, value: TermId) -> bool {
         let crate::term::Node::Var(v) = self.cx.terms.node(value) else { return false };
-        matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(..) | VarKey::Dead))
+        matches!(self.cx.key_of(*v), Some(VarKey::Clobbered(_, 1..=5) | VarKey::Dead))
     }
 
     /// The lookup that a helper call with these arguments makes, if it is one by a key in the frame in a map
@@ -851,7 +840,9 @@ impl Domain for Sym<'_, '_> {
         if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.zext(*a, bits) }
     }
     fn sext(&mut self, a: &TermId, bits: u32) -> TermId {
-        if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.sext(*a, bits) }
+        // A load that extends the sign gives no pointer: of a value that may be one its low half counts.
+        let low = if self.cx.terms.width(*a) >= bits { self.cx.terms.extract(*a, 0, 32) } else { *a };
+        self.cx.terms.sext(low, bits)
     }
     fn concat(&mut self, high: &TermId, low: &TermId) -> TermId {
         self.cx.terms.concat(&[*low, *high])

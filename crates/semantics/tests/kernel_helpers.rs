@@ -221,7 +221,7 @@ fn context_fields() {
         // hash (68) and napi_id (84) need a device.
         agree(TC, None, &format!("r0 = *(u32 *)(r6 + {field})"), &packets);
     }
-    agree(TC, None, "r0 = *(u8 *)(r6 + 17)", &packets);
+    agree(TC, None, "r0 = *(u8 *)(r6 + 1)", &packets);
     agree(TC, None, "r1 = 5\n*(u32 *)(r6 + 52) = r1\nr0 = *(u64 *)(r6 + 48)\nr0 >>= 32", &packets);
 }
 

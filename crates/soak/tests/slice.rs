@@ -84,12 +84,12 @@ fn clang(optimizer: Option<Optimizer>, keep: &Path) -> Option<ClangLane> {
 }
 
 #[test]
-#[ignore = "finds what findings 1 and 3 of issue 10 are about; to be switched on with their fixes"]
 fn optimized_c_programs_do_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mut lane) = clang(None, folder.path()) else { return };
     let tally = slice(&mut lane, "runs", 2_000);
-    assert!(tally.counts["programs"] * 10 >= tally.counts["units"] * 8, "most programs must be compared: {tally:?}");
+    let all: u64 = tally.counts.iter().filter(|(what, _)| what.starts_with("programs")).map(|(_, n)| n).sum();
+    assert!(tally.counts["programs"] * 10 >= all * 7, "most programs must be compared: {tally:?}");
 }
 
 /// An optimizer that takes every 64-bit `xor` for an addition.

@@ -736,6 +736,10 @@ impl Host for KernelHost {
             match pointer {
                 Some(pointer) if whole => return Ok(pointer),
                 Some(_) => return Err(Fault::Access { write: false, address, size: n as u64 }),
+                // A part of such a field need not be those bytes of it.
+                None if !whole && field.kind == (FieldKind::Scalar { narrow: false }) => {
+                    return Err(Fault::Unmodelled(format!("{n} bytes of the context at {at}")));
+                }
                 None => {}
             }
         }
