@@ -5,7 +5,7 @@ use std::time::Instant;
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, lower, slot_count};
-use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, presence_differs};
 use rustc_hash::FxHashSet;
 
 use crate::DriverError;
@@ -151,6 +151,13 @@ impl Candidate {
             self.report.whole = "equal".into();
             return;
         };
+        // No proof of a step sees what an access changes by being there.
+        if let Some(why) = unit.with_env(|env| presence_differs(original, f, env)) {
+            self.revert(unit, settings, why);
+            self.judged = true;
+            self.report.whole = "equal".into();
+            return;
+        }
         let limits =
             Limits { deadline: Some(budget.deadline()), recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;

@@ -109,7 +109,8 @@ pub(crate) fn judge(
     options: &Options,
     budget: &Budget,
 ) -> bool {
-    let refuted = |cs: &[Candidate]| cs.iter().filter(|c| c.report.refuted.is_some()).count();
+    let refuted =
+        |cs: &[Candidate]| cs.iter().filter(|c| c.report.refuted.is_some() || c.report.untouched.is_some()).count();
     let before = refuted(candidates);
     each_candidate(candidates, unit, settings, options.jobs, |c| {
         c.second_opinion(unit, settings, budget, options.seed);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bpf_facts::Env;
 use bpf_object::FuncId;
 use bpf_object::compare::{Comparison, Matching, Side};
-use bpf_program::{Function, Symbol};
+use bpf_program::{Argument, Function, Pointee, Symbol};
 
 use crate::unit::Unit;
 
@@ -49,7 +49,33 @@ impl Names<'_, '_> {
             Symbol::Extern { .. } => symbol.clone(),
         });
         g.name = self.function(&g.name);
+        for argument in g.arguments.iter_mut().flatten() {
+            self.rename(argument);
+        }
         g
+    }
+
+    /// An argument of the second object's function, in terms of the first one's maps and sections.
+    fn rename(&self, argument: &mut Argument) {
+        let Argument::Pointer(pointee, _) = argument else { return };
+        let known = match pointee {
+            Pointee::Map(index) | Pointee::MapValue(index) => match self.matching.map_back(*index) {
+                Some(partner) => {
+                    *index = partner;
+                    true
+                }
+                None => false,
+            },
+            Pointee::Data(section) => {
+                let back = self.matching.section_name_back(&self.a.object, &self.b.object, section);
+                *section = back.map_or_else(|| only_second(section), Arc::from);
+                true
+            }
+            Pointee::CallerFrame | Pointee::AnyMapValue | Pointee::Packet | Pointee::PacketEnd => true,
+        };
+        if !known {
+            *argument = Argument::Unknown;
+        }
     }
 
     /// The first object's name of a function of the second.

@@ -5,8 +5,8 @@
 //! The verdict "equal" on a rewrite's question is what [`crate::rewrite`] makes a proven rewrite of.
 
 use bpf_facts::{Env, Facts, Live, Liveness};
-use bpf_isa::{Insn, Reg, RegSet, Size};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, access_matters, reverse_postorder};
+use bpf_isa::{Insn, Reg, RegSet};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 
 use crate::access::{self, OldAccesses};
@@ -15,6 +15,7 @@ use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
+use crate::presence::presence_differs;
 use crate::region::{Outcome, execute};
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
@@ -798,8 +799,8 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if may_use_arena(old, env) || may_use_arena(new, env) {
         return (Verdict::Unknown(ARENA.into()), Stats::default());
     }
-    if !keeps_context_reads(old, new, env) {
-        return (Verdict::Unknown(OTHER_CONTEXT_READS.into()), Stats::default());
+    if let Some(why) = presence_differs(old, new, env) {
+        return (Verdict::Unknown(why.into()), Stats::default());
     }
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
@@ -818,43 +819,6 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
-}
-
-/// Why a function without some read of the context is not the same.
-const OTHER_CONTEXT_READS: &str = "a read of the context by which the kernel translates others is not in both";
-
-/// Whether both functions, or neither, have a read of the context that changes the meaning of other accesses by being
-/// there ([`access_matters`]), wherever it stands and whether or not it is reached.
-pub fn keeps_context_reads(old: &Function, new: &Function, env: &Env) -> bool {
-    let (a, b) = (narrow_loads(old), narrow_loads(new));
-    a == b || has_context_read(old, env) == has_context_read(new, env)
-}
-
-/// The loads of a function that could be such reads, where its context has any.
-fn narrow_loads(f: &Function) -> Vec<Insn> {
-    let context = matches!(f.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
-    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops).map(|op| op.insn);
-    let mut loads: Vec<Insn> = ops.filter(|i| context && matches!(i, Insn::Load { size: Size::B, .. })).collect();
-    loads.sort_unstable_by_key(|i| i.to_string());
-    loads
-}
-
-fn has_context_read(f: &Function, env: &Env) -> bool {
-    let facts = Facts::of(f, env);
-    f.layout.iter().any(|b| {
-        f.block(*b).ops.iter().zip(facts.states(f, *b)).any(|(op, s)| {
-            let Insn::Load { size: size @ Size::B, base, off, .. } = op.insn else { return false };
-            let v = s.reg(base);
-            match (v.region(), v.num.as_signed_const()) {
-                (Some(bpf_facts::Region::Ctx), Some(at)) => {
-                    access_matters(f.kind, at.wrapping_add(off.into()), size.bytes())
-                }
-                // A context that came as an argument.
-                (None, _) => access_matters(ProgKind::Other, off.into(), size.bytes()),
-                _ => false,
-            }
-        })
-    })
 }
 
 /// Why nothing is said of what may work on an arena.

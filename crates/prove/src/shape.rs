@@ -49,9 +49,6 @@ pub enum ShapeDifference {
     /// CO-RE records or `may_goto` were doubled, shared or dropped.
     #[error("instructions that must be there exactly once are not: {0}")]
     NotOnce(&'static str),
-    /// A read of the context by which the kernel translates others is dropped.
-    #[error("a read of the context that changes what others mean is not in both")]
-    ContextRead,
     /// Something is done, asked or left out that the other graph does not.
     #[error("the runs of the two graphs differ")]
     Behaviour,

@@ -1,0 +1,85 @@
+//! What an access changes by being there.
+//!
+//! The verifier looks at a program as a whole: that some access stands in it, even where it is never reached, changes how
+//! others are translated, what is prepared before the program runs, and whether a run is allowed at all. No proof of
+//! values sees that. So two functions are only taken for the same if they agree in it:
+//!
+//! - a read of a context field by which others are translated ([`access_matters`]) is in both or in neither;
+//! - a store to the packet of an skb is in both or in neither: it makes the kernel unclone the packet first
+//!   (`bpf_unclone_prologue` in net/core/filter.c, called by `tc_cls_act_prologue` and others);
+//! - the new one reads no bytes of the context that the old one does not read: the verifier could refuse them, and a
+//!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
+
+use std::collections::BTreeSet;
+
+use bpf_facts::{Env, Facts, Region};
+use bpf_isa::Insn;
+use bpf_program::{FieldKind, Function, ProgKind, access_matters, ctx_field};
+
+#[derive(Default)]
+struct Presence {
+    /// Offset and width of the reads of the context; single bytes where it behaves as memory.
+    reads: BTreeSet<(i64, u32)>,
+    read_that_matters: bool,
+    packet_store: bool,
+}
+
+impl Presence {
+    fn of(f: &Function, env: &Env) -> Presence {
+        let facts = Facts::of(f, env);
+        let mut all = Presence::default();
+        for &b in &f.layout {
+            for (op, state) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+                let Some((base, off, size, store)) = access(&op.insn) else { continue };
+                let v = state.reg(base);
+                match (v.region(), v.num.as_signed_const()) {
+                    (Some(Region::Ctx), Some(at)) if !store => {
+                        let at = at.wrapping_add(off.into());
+                        let memory = |i: i64| ctx_field(f.kind, i).is_some_and(|c| c.kind == FieldKind::Memory);
+                        // Bytes that behave as memory may be read in other portions.
+                        if (at..at + i64::from(size)).all(memory) {
+                            all.reads.extend((at..at + i64::from(size)).map(|i| (i, 1)));
+                        } else {
+                            all.reads.insert((at, size));
+                        }
+                        all.read_that_matters |= access_matters(f.kind, at, size);
+                    }
+                    // A context that came as an argument.
+                    (None, _) if !store => all.read_that_matters |= access_matters(ProgKind::Other, off.into(), size),
+                    (Some(region), _) if store && region.is_packet() => all.packet_store = true,
+                    _ => {}
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Base, offset, bytes, and whether it writes.
+fn access(insn: &Insn) -> Option<(bpf_isa::Reg, i16, u32, bool)> {
+    match *insn {
+        Insn::Load { base, off, size, .. } | Insn::LoadAcquire { base, off, size, .. } => {
+            Some((base, off, size.bytes(), false))
+        }
+        Insn::Store { base, off, size, .. }
+        | Insn::StoreRelease { base, off, size, .. }
+        | Insn::Atomic { base, off, size, .. } => Some((base, off, size.bytes(), true)),
+        _ => None,
+    }
+}
+
+/// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
+pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
+    let (a, b) = (Presence::of(old, env), Presence::of(new, env));
+    if a.read_that_matters != b.read_that_matters {
+        return Some("a read of the context by which the kernel translates others is not in both");
+    }
+    let skb = matches!(old.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
+    if skb && a.packet_store != b.packet_store {
+        return Some("a store to the packet, before which the kernel unclones it, is not in both");
+    }
+    if !b.reads.is_subset(&a.reads) {
+        return Some("a read of the context that the original does not make");
+    }
+    None
+}
