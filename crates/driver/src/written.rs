@@ -5,7 +5,7 @@
 //! must be the proven one in another shape ([`bpf_prove::shape`]).
 
 use bpf_object::{FuncId, NewInsn, Object};
-use bpf_program::{Function, Op, Symbol, Terminator, build, reverse_postorder};
+use bpf_program::{Function, Op, ProgKind, Symbol, Terminator, build, reverse_postorder};
 use bpf_prove::shape::same_behaviour;
 
 use crate::candidate::Candidate;
@@ -35,6 +35,10 @@ fn compare(object: &Object, c: &Candidate, proven: &Function, body: &[NewInsn]) 
     }
     let mut written = build(object, FuncId(c.id)).map_err(|e| e.to_string())?;
     in_old_slots(&mut written, body)?;
+    if written.kind == ProgKind::Subprogram {
+        // What its callers pass was found from them.
+        (written.kind, written.arguments) = (proven.kind, proven.arguments.clone());
+    }
     let mut proven = proven.clone();
     for f in [&mut written, &mut proven] {
         // What cannot be reached is not run, and was not proven.

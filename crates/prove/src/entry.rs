@@ -173,7 +173,8 @@ impl<'a> Entry<'a> {
         }
         let zero = cx.terms.constant(64, 0);
         let null = cx.terms.eq(base_term, zero);
-        if cx.terms.as_const(null).is_none() {
+        // A test run may pass no context (`bpf_prog_test_run_raw_tp` in net/bpf/test_run.c).
+        if *region != FactRegion::Ctx && cx.terms.as_const(null).is_none() {
             let nonnull = cx.terms.not(null);
             if !cx.assumptions.contains(&nonnull) {
                 cx.assumptions.push(nonnull);

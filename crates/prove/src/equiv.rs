@@ -799,9 +799,13 @@ pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -
     if may_use_arena(old, env) || may_use_arena(new, env) {
         return (Verdict::Unknown(ARENA.into()), Stats::default());
     }
-    if let Some(why) = presence_differs(old, new, env) {
-        return (Verdict::Unknown(why.into()), Stats::default());
+    match (functions_in(old, new, env, options), presence_differs(old, new, env)) {
+        ((Verdict::Equal, stats), Some(why)) => (Verdict::Unknown(why.into()), stats),
+        (other, _) => other,
     }
+}
+
+fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     if deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown("more stack than before".into()), Stats::default());
     }

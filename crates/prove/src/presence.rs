@@ -7,7 +7,7 @@
 //! - a read of a context field by which others are translated ([`access_matters`]) is in both or in neither;
 //! - a store to the packet of an skb is in both or in neither: it makes the kernel unclone the packet first
 //!   (`bpf_unclone_prologue` in net/core/filter.c, called by `tc_cls_act_prologue` and others);
-//! - the new one reads no bytes of the context that the old one does not read: the verifier could refuse them, and a
+//! - the new one reads no fields of the context that the old one does not read: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
 
 use std::collections::BTreeSet;
@@ -78,7 +78,13 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     if skb && a.packet_store != b.packet_store {
         return Some("a store to the packet, before which the kernel unclones it, is not in both");
     }
-    if !b.reads.is_subset(&a.reads) {
+    let known = |(at, size): &(i64, u32)| {
+        // Of a field that is described, any part tells that it may be read.
+        let field = |at: i64| ctx_field(old.kind, at).filter(|f| at + i64::from(*size) <= i64::from(f.offset + f.size));
+        a.reads.contains(&(*at, *size))
+            || field(*at).is_some_and(|f| a.reads.iter().any(|(o, _)| ctx_field(old.kind, *o) == Some(f)))
+    };
+    if !b.reads.iter().all(known) {
         return Some("a read of the context that the original does not make");
     }
     None

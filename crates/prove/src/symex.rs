@@ -233,6 +233,7 @@ impl<'c, 'e> Sym<'c, 'e> {
             return Err(Stop::Unmodelled("a value that others may write".into()));
         }
         self.cx.touched_shared = true;
+        self.synchronize();
         let r = self.cx.region_id(region);
         self.accesses += 1;
         let recent = self.state.recent.take().filter(|l| exact.is_none() && l.region == r && l.base == base);
@@ -309,6 +310,11 @@ impl<'c, 'e> Sym<'c, 'e> {
             self.set_memory(r, m);
         }
         self.state.ctx_version = version;
+    }
+
+    /// What others have done until now may be seen from here on: another lookup may find another element.
+    fn synchronize(&mut self) {
+        self.state.lookups.retain(|l| l.array);
     }
 
     /// Whether accesses to a region are told one by one rather than by its contents.
@@ -999,6 +1005,7 @@ impl Machine for Sym<'_, '_> {
             };
             self.state.world = self.cx.world(id);
             self.state.recent = None;
+            self.synchronize();
             // What others wrote until now: a cmpxchg may fail just behind a load of the same place.
             if self.cx.concurrent && shared {
                 let bits = size.bits();
@@ -1053,6 +1060,7 @@ impl Machine for Sym<'_, '_> {
         let mut args = vec![self.cx.terms.add_const(*base, i64::from(off))];
         args.extend(released);
         self.event(EventKind::Fence(size.bytes(), released.is_some()), args, mems);
+        self.synchronize();
         // What others wrote until now.
         if !self.cx.concurrent {
             self.forget(Region::shared);
