@@ -5,7 +5,7 @@
 //! functions share a name, matchings are tried one after the other: objects are equal if they are under one of them,
 //! and different only if they are under all.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use bpf_object::compare::{Comparison, Finding, Matching};
@@ -64,7 +64,11 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
 /// The comparison under one matching.
 fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> VerifyReport {
     let programs = &verdicts.options.programs;
-    let wanted = |name: &str| programs.is_empty() || programs.iter().any(|p| p == name);
+    let object = &verdicts.a.object;
+    let asked = |name: &str| programs.is_empty() || programs.iter().any(|p| p == name);
+    // What a program calls is part of what it does.
+    let needed = reached(object, |f| asked(&object.functions()[f.0].name));
+    let wanted = |name: &str| asked(name) || needed.iter().any(|f| object.functions()[f.0].name == name);
     let findings = comparison.findings(m, &wanted);
     let said = |list: Vec<Finding>| list.iter().map(Finding::to_string).collect();
     let mut report = VerifyReport {
@@ -73,12 +77,30 @@ fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> 
         notes: said(findings.notes),
         ..VerifyReport::default()
     };
-    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
-        if let Some(j) = m.function(FuncId(i)) {
-            report.functions.push((f.name.clone(), verdicts.of(FuncId(i), j, m, comparison)));
+    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(i, _)| needed.contains(&FuncId(*i))) {
+        let Some(j) = m.function(FuncId(i)) else { continue };
+        let verdict = verdicts.of(FuncId(i), j, m, comparison);
+        // Of functions that nobody asked for by name only what stands in the way is told.
+        if asked(&f.name) || !matches!(verdict, FunctionVerdict::Equal) {
+            report.functions.push((f.name.clone(), verdict));
         }
     }
     report
+}
+
+/// The functions chosen, and all that these call or hand out.
+fn reached(object: &Object, chosen: impl Fn(FuncId) -> bool) -> BTreeSet<FuncId> {
+    let mut found = BTreeSet::new();
+    let mut todo: Vec<FuncId> = (0..object.functions().len()).map(FuncId).filter(|f| chosen(*f)).collect();
+    while let Some(f) = todo.pop() {
+        if found.insert(f) {
+            todo.extend(object.refs(f).iter().filter_map(|r| match r.kind {
+                RefKind::Call { target } | RefKind::FuncAddr { target } => Some(target),
+                _ => None,
+            }));
+        }
+    }
+    found
 }
 
 /// A pair of functions, and the partners of all that the second one refers to: what a verdict depends on.

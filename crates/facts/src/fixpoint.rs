@@ -60,6 +60,13 @@ impl Facts {
         self.entry(b).map_or(Vec::new(), |s| self.with_env(|env| replay(f, b, s, env)))
     }
 
+    /// The same as the kernel's verifier may see it, which knows less: where these facts say that no execution gets, it
+    /// may walk all the same, with anything in the registers.
+    pub fn states_for_verifier(&self, f: &Function, b: BlockId) -> Vec<State> {
+        let top = State::top();
+        self.with_env(|env| replay(f, b, self.entry(b).unwrap_or(&top), env))
+    }
+
     /// The state on the edge that the terminator takes when its condition holds, or does not; `None`
     /// if no execution goes there. `goto` has its one edge on both sides, `exit` has none.
     pub fn edge(&self, _f: &Function, b: BlockId, taken: bool) -> Option<State> {

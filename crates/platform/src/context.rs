@@ -142,12 +142,14 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
             SKB_SK..176 => Some(CtxField { offset: SKB_SK, size: 8, kind: FieldKind::Pointer }),
             152..160 => Some(CtxField { offset: 152, size: 8, kind: FieldKind::Scalar { narrow: false } }),
             184..192 => Some(CtxField { offset: 184, size: 8, kind: FieldKind::Scalar { narrow: false } }),
+            // Addresses and ports of the socket are read whole (`bpf_skb_is_valid_access`).
+            92..140 => word(FieldKind::Scalar { narrow: false }),
             0..192 => word(FieldKind::Scalar { narrow: !SKB_SHORT.contains(&(off & !3)) }),
             _ => None,
         },
         ProgKind::SockAddr => match off {
             // user_port has 16 bits in the kernel: see SKB_SHORT.
-            24..40 => word(FieldKind::Scalar { narrow: false }),
+            0..4 | 24..40 => word(FieldKind::Scalar { narrow: false }),
             0..60 => word(FieldKind::Scalar { narrow: true }),
             64..72 => Some(CtxField { offset: 64, size: 8, kind: FieldKind::Pointer }),
             _ => None,

@@ -47,6 +47,8 @@ pub struct Access {
     pub atomic: bool,
     /// For accesses that must stay as they are: what they are.
     pub exact: Option<Exact>,
+    /// Version of the packet at that moment: pointers to it die when it moves.
+    pub packet: TermId,
     /// On the old side: a read of what its very last access has left, taken to find that. The new side does not make it
     /// again: it could find something else.
     pub forwarded: bool,
@@ -293,7 +295,7 @@ fn framed(
 }
 
 /// A byte nobody else sees: some old access touches it whenever the new one does. Fresh memory ends at some call, so
-/// there it must be in the same stretch.
+/// there it must be in the same stretch; the packet must not have moved in between.
 fn covered(
     cx: &mut Context,
     old: &[Access],
@@ -302,9 +304,10 @@ fn covered(
 ) -> Result<(), String> {
     let places = by_place.get(&(b.region, b.base, b.off)).cloned().unwrap_or_default();
     let fresh = matches!(cx.region(b.region), Region::Fresh | Region::Anything);
+    let packet = matches!(cx.region(b.region), Region::Packet | Region::Anything);
     let mut guards: Vec<TermId> = Vec::new();
     for i in places {
-        if fresh && !same_stretch(cx, &old[i], b) {
+        if fresh && !same_stretch(cx, &old[i], b) || packet && !same_packet(cx, &old[i], b) {
             continue;
         }
         if implied(cx, b.guard, old[i].guard) {
@@ -327,6 +330,15 @@ fn same_stretch(cx: &mut Context, o: &Access, b: &Access) -> bool {
         return true;
     }
     let e = cx.terms.eq(o.world, b.world);
+    cx.terms.as_const(e) != Some(0) && implies_by_sat(cx, b.guard, e)
+}
+
+/// Whether the packet is where it was, whenever the new access happens.
+fn same_packet(cx: &mut Context, o: &Access, b: &Access) -> bool {
+    if o.packet == b.packet {
+        return true;
+    }
+    let e = cx.terms.eq(o.packet, b.packet);
     cx.terms.as_const(e) != Some(0) && implies_by_sat(cx, b.guard, e)
 }
 

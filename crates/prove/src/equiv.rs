@@ -859,7 +859,7 @@ fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
     let facts = Facts::of(f, env);
     let mut low = 0;
     for &b in &f.layout {
-        for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+        for (op, s) in f.block(b).ops.iter().zip(facts.states_for_verifier(f, b)) {
             let passed = if is_call(op) { RegSet::ARGS } else { RegSet::EMPTY };
             let places = passed.iter().map(|r| (r, 0)).chain(frame_operand(&op.insn));
             for (r, off) in places {

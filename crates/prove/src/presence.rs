@@ -18,10 +18,12 @@ use bpf_program::{FieldKind, Function, ProgKind, access_matters, ctx_field};
 
 #[derive(Default)]
 struct Presence {
-    /// Offset and width of the reads of the context; single bytes where it behaves as memory.
+    /// Offset and width of the reads of the context.
     reads: BTreeSet<(i64, u32)>,
     read_that_matters: bool,
     packet_store: bool,
+    /// Accesses to who knows what in code that no execution reaches, but the verifier may.
+    unseen: BTreeSet<String>,
 }
 
 impl Presence {
@@ -29,19 +31,18 @@ impl Presence {
         let facts = Facts::of(f, env);
         let mut all = Presence::default();
         for &b in &f.layout {
-            for (op, state) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+            let unseen = facts.entry(b).is_none();
+            for (op, state) in f.block(b).ops.iter().zip(facts.states_for_verifier(f, b)) {
                 let Some((base, off, size, store)) = access(&op.insn) else { continue };
                 let v = state.reg(base);
+                if unseen && v.region().is_none() {
+                    all.unseen.insert(op.insn.to_string());
+                    all.packet_store |= store;
+                }
                 match (v.region(), v.num.as_signed_const()) {
                     (Some(Region::Ctx), Some(at)) if !store => {
                         let at = at.wrapping_add(off.into());
-                        let memory = |i: i64| ctx_field(f.kind, i).is_some_and(|c| c.kind == FieldKind::Memory);
-                        // Bytes that behave as memory may be read in other portions.
-                        if (at..at + i64::from(size)).all(memory) {
-                            all.reads.extend((at..at + i64::from(size)).map(|i| (i, 1)));
-                        } else {
-                            all.reads.insert((at, size));
-                        }
+                        all.reads.insert((at, size));
                         all.read_that_matters |= access_matters(f.kind, at, size);
                     }
                     // A context that came as an argument.
@@ -78,14 +79,25 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     if skb && a.packet_store != b.packet_store {
         return Some("a store to the packet, before which the kernel unclones it, is not in both");
     }
-    let known = |(at, size): &(i64, u32)| {
-        // Of a field that is described, any part tells that it may be read.
-        let field = |at: i64| ctx_field(old.kind, at).filter(|f| at + i64::from(*size) <= i64::from(f.offset + f.size));
-        a.reads.contains(&(*at, *size))
-            || field(*at).is_some_and(|f| a.reads.iter().any(|(o, _)| ctx_field(old.kind, *o) == Some(f)))
-    };
-    if !b.reads.iter().all(known) {
+    if !b.reads.iter().all(|read| may_read(old.kind, &a.reads, *read)) || !b.unseen.is_subset(&a.unseen) {
         return Some("a read of the context that the original does not make");
     }
     None
+}
+
+/// Whether the verifier takes a read of the context, given that it takes these.
+fn may_read(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)) -> bool {
+    if taken.contains(&(at, size)) {
+        return true;
+    }
+    let field = |at: i64| ctx_field(kind, at);
+    let Some(f) = field(at) else { return false };
+    let end = at + i64::from(size);
+    if f.kind == FieldKind::Memory {
+        // Aligned, no narrower than before, and not a byte more.
+        let before = |i: i64| taken.iter().any(|(o, n)| (*o..*o + i64::from(*n)).contains(&i) && *n <= size);
+        return at % i64::from(size) == 0 && (at..end).all(before);
+    }
+    // Of a field of which parts may be read, any part tells that it may be read.
+    end <= i64::from(f.offset + f.size) && taken.iter().any(|(o, _)| field(*o) == Some(f))
 }

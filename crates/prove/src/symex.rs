@@ -238,7 +238,10 @@ impl<'c, 'e> Sym<'c, 'e> {
         self.accesses += 1;
         let recent = self.state.recent.take().filter(|l| exact.is_none() && l.region == r && l.base == base);
         self.cx.may_forward |= recent.is_some() && self.side == Side::Old;
-        let recent = recent.filter(|_| self.cx.forward);
+        // All of it or nothing: half of a value from before and half from now is none that one read finds.
+        let all_known =
+            |l: &Recent| (0..written.len()).all(|i| l.bytes.iter().any(|(o, _)| *o == off.wrapping_add(i as i64)));
+        let recent = recent.filter(|l| self.cx.forward && all_known(l));
         let known = |off: i64| recent.as_ref().and_then(|l| l.bytes.iter().find(|(o, _)| *o == off)).map(|(_, t)| *t);
         let mut entries: Vec<Access> = Vec::with_capacity(written.len());
         for (i, w) in written.iter().enumerate() {
@@ -280,6 +283,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 atomic: false,
                 exact: exact.clone(),
                 forwarded,
+                packet: self.state.packet_version,
                 consumes: None,
             });
         }
@@ -374,6 +378,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 atomic: false,
                 exact: None,
                 forwarded: false,
+                packet: self.state.packet_version,
                 consumes: None,
             });
         }
@@ -565,6 +570,8 @@ impl<'c, 'e> Sym<'c, 'e> {
             return Ok(());
         }
         let id = self.event(EventKind::Call(op.insn, None), args, mems);
+        // What it finds, or the time, may tell that others have changed a map.
+        self.synchronize();
         let map = e.map_register().map(|r| self.state.regs[r.index()]);
         // Nothing is reordered across a call: what others may write is read again behind it, even if the helper
         // touches no map (contract, 4). A lookup alone neither looks at values nor tells the time.
