@@ -7,7 +7,7 @@
 //! - a read of a context field by which others are translated ([`access_matters`]) is in both or in neither;
 //! - a store to the packet of an skb is in both or in neither: it makes the kernel unclone the packet first
 //!   (`bpf_unclone_prologue` in net/core/filter.c, called by `tc_cls_act_prologue` and others);
-//! - the new one reads no fields of the context that the old one does not read: the verifier could refuse them, and a
+//! - the new one accesses no fields of the context that the old one does not access: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
 
 use std::collections::BTreeSet;
@@ -20,6 +20,8 @@ use bpf_program::{FieldKind, Function, ProgKind, access_matters, ctx_field};
 struct Presence {
     /// Offset and width of the reads of the context.
     reads: BTreeSet<(i64, u32)>,
+    /// The same of the writes.
+    writes: BTreeSet<(i64, u32)>,
     read_that_matters: bool,
     packet_store: bool,
     /// Accesses to who knows what in code that no execution reaches, but the verifier may.
@@ -40,7 +42,10 @@ impl Presence {
                     all.packet_store |= store;
                 }
                 match (v.region(), v.num.as_signed_const()) {
-                    (Some(Region::Ctx), Some(at)) if !store => {
+                    (Some(Region::Ctx), Some(at)) if store => {
+                        all.writes.insert((at.wrapping_add(off.into()), size));
+                    }
+                    (Some(Region::Ctx), Some(at)) => {
                         let at = at.wrapping_add(off.into());
                         all.reads.insert((at, size));
                         all.read_that_matters |= access_matters(f.kind, at, size);
@@ -79,14 +84,17 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     if skb && a.packet_store != b.packet_store {
         return Some("a store to the packet, before which the kernel unclones it, is not in both");
     }
-    if !b.reads.iter().all(|read| may_read(old.kind, &a.reads, *read)) || !b.unseen.is_subset(&a.unseen) {
-        return Some("a read of the context that the original does not make");
+    let taken = |old_ones: &BTreeSet<_>, new_ones: &BTreeSet<_>| {
+        new_ones.iter().all(|access| is_taken(old.kind, old_ones, *access))
+    };
+    if !taken(&a.reads, &b.reads) || !taken(&a.writes, &b.writes) || !b.unseen.is_subset(&a.unseen) {
+        return Some("an access to the context that the original does not make");
     }
     None
 }
 
-/// Whether the verifier takes a read of the context, given that it takes these.
-fn may_read(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)) -> bool {
+/// Whether the verifier takes an access to the context, given that it takes these.
+fn is_taken(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)) -> bool {
     if taken.contains(&(at, size)) {
         return true;
     }

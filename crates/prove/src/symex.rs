@@ -1176,9 +1176,9 @@ impl Machine for Sym<'_, '_> {
                 let mut deps = inputs;
                 deps.push(self.state.ctx_version);
                 let t = self.cx.var(VarKey::Core(symbol, shape, deps, key_mems), 64, Meaning::Unknown);
-                // Where it reads is unknown until load, but it may not be read more often.
-                let kernel = self.cx.region_id(&Region::Kernel);
-                self.record(kernel, t, 0, &[t], false);
+                // Where it reads is unknown until load: only what the old side reads that way may be read.
+                let private = self.cx.region_id(&Region::CtxBytes);
+                self.record(private, t, 0, &[t], false);
                 self.state.regs[dst.index()] = t;
                 Ok(())
             }
