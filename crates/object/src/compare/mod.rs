@@ -13,10 +13,12 @@ mod code;
 mod contents;
 mod core;
 mod declarations;
+mod definition;
 mod matching;
 mod reference;
 mod symbols;
 mod types;
+mod wellformed;
 
 pub use matching::{Matching, Matchings};
 
@@ -203,6 +205,7 @@ impl<'a> Comparison<'a> {
         declarations::variables(a, b, m, &mut self.types, &mut out);
         declarations::externals(a, &mut self.types, &mut out);
         self.readable(&mut out);
+        wellformed::compare(&mut self.types, &mut out);
         self.ignored(m, &mut out);
         for list in [&mut out.differences, &mut out.unknowns, &mut out.notes] {
             let mut seen = BTreeSet::new();
