@@ -5,7 +5,7 @@
 //! functions share a name, matchings are tried one after the other: objects are equal if they are under one of them,
 //! and different only if they are under all.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use bpf_object::compare::{Comparison, Finding, Matching};
@@ -34,7 +34,8 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let options = if runs.different.is_empty() { options } else { &hurried };
     let mut comparison = Comparison::of(&a.object, &b.object);
     let matchings = comparison.matchings();
-    let mut verdicts = Verdicts { a: &a, b: &b, options, runs: &runs, known: HashMap::new() };
+    let wanted = wanted(&[&a.object, &b.object], &options.programs);
+    let mut verdicts = Verdicts { a: &a, b: &b, options, wanted, runs: &runs, known: HashMap::new() };
     let mut best: Option<VerifyReport> = None;
     let mut all_different = matchings.complete;
     for matching in &matchings.list {
@@ -61,10 +62,41 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     Ok(report)
 }
 
+/// The names of the functions asked for, with all that they refer to in either object: what a function calls is part of
+/// what it does. `None` stands for all.
+fn wanted(objects: &[&Object], programs: &[String]) -> Option<BTreeSet<String>> {
+    if programs.is_empty() {
+        return None;
+    }
+    let mut names: BTreeSet<String> = programs.iter().cloned().collect();
+    loop {
+        let before = names.len();
+        for o in objects {
+            let known = o.functions().iter().enumerate().filter(|(_, f)| names.contains(&f.name));
+            let refs = known.flat_map(|(i, _)| o.refs(FuncId(i)));
+            let mut targets: BTreeSet<FuncId> = BTreeSet::new();
+            for r in refs {
+                match &r.kind {
+                    RefKind::Call { target } | RefKind::FuncAddr { target } => {
+                        targets.insert(*target);
+                    }
+                    // Pointers to functions may stand in any data, programs in any map.
+                    RefKind::Data { .. } | RefKind::Map { .. } => targets.extend(o.functions_in_data()),
+                    _ => {}
+                }
+            }
+            names.extend(targets.iter().filter_map(|f| o.functions().get(f.0)).map(|f| f.name.clone()));
+        }
+        if names.len() == before {
+            return Some(names);
+        }
+    }
+}
+
 /// The comparison under one matching.
 fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> VerifyReport {
-    let programs = &verdicts.options.programs;
-    let wanted = |name: &str| programs.is_empty() || programs.iter().any(|p| p == name);
+    let names = verdicts.wanted.clone();
+    let wanted = |name: &str| names.as_ref().is_none_or(|names| names.contains(name));
     let findings = comparison.findings(m, &wanted);
     let said = |list: Vec<Finding>| list.iter().map(Finding::to_string).collect();
     let mut report = VerifyReport {
@@ -89,6 +121,8 @@ struct Verdicts<'a> {
     a: &'a Unit,
     b: &'a Unit,
     options: &'a Options,
+    /// The names of the functions to compare; `None` for all.
+    wanted: Option<BTreeSet<String>>,
     /// What running both has shown.
     runs: &'a RunsFirst,
     known: HashMap<Question, FunctionVerdict>,

@@ -14,6 +14,7 @@ mod contents;
 mod core;
 mod declarations;
 mod definition;
+mod loading;
 mod matching;
 mod reference;
 mod symbols;
@@ -200,6 +201,7 @@ impl<'a> Comparison<'a> {
         let mut out = Findings::default();
         let (a, b) = (self.a, self.b);
         self.functions(m, wanted, &mut out);
+        loading::compare(a, b, m, &mut out);
         contents::compare(a, b, m, &mut out);
         symbols::compare(a, b, m, &mut out);
         declarations::variables(a, b, m, &mut self.types, &mut out);
