@@ -34,7 +34,8 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let options = if runs.different.is_empty() { options } else { &hurried };
     let mut comparison = Comparison::of(&a.object, &b.object);
     let matchings = comparison.matchings();
-    let mut verdicts = Verdicts { a: &a, b: &b, options, runs: &runs, known: HashMap::new() };
+    let wanted = wanted(&[&a.object, &b.object], &options.programs);
+    let mut verdicts = Verdicts { a: &a, b: &b, options, wanted, runs: &runs, known: HashMap::new() };
     let mut best: Option<VerifyReport> = None;
     let mut all_different = matchings.complete;
     for matching in &matchings.list {
@@ -61,14 +62,43 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     Ok(report)
 }
 
+/// The names of the functions asked for, with all that they refer to in either object: what a function calls is part of
+/// what it does. `None` stands for all.
+fn wanted(objects: &[&Object], programs: &[String]) -> Option<BTreeSet<String>> {
+    if programs.is_empty() {
+        return None;
+    }
+    let mut names: BTreeSet<String> = programs.iter().cloned().collect();
+    loop {
+        let before = names.len();
+        for o in objects {
+            let known = o.functions().iter().enumerate().filter(|(_, f)| names.contains(&f.name));
+            let refs = known.flat_map(|(i, _)| o.refs(FuncId(i)));
+            let mut targets: BTreeSet<FuncId> = BTreeSet::new();
+            for r in refs {
+                match &r.kind {
+                    RefKind::Call { target } | RefKind::FuncAddr { target } => {
+                        targets.insert(*target);
+                    }
+                    // Pointers to functions may stand in any data, programs in any map.
+                    RefKind::Data { .. } | RefKind::Map { .. } => targets.extend(o.functions_in_data()),
+                    _ => {}
+                }
+            }
+            names.extend(targets.iter().filter_map(|f| o.functions().get(f.0)).map(|f| f.name.clone()));
+        }
+        if names.len() == before {
+            return Some(names);
+        }
+    }
+}
+
 /// The comparison under one matching.
 fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> VerifyReport {
     let programs = &verdicts.options.programs;
-    let object = &verdicts.a.object;
     let asked = |name: &str| programs.is_empty() || programs.iter().any(|p| p == name);
-    // What a program calls is part of what it does.
-    let needed = reached(object, |f| asked(&object.functions()[f.0].name));
-    let wanted = |name: &str| asked(name) || needed.iter().any(|f| object.functions()[f.0].name == name);
+    let names = verdicts.wanted.clone();
+    let wanted = |name: &str| names.as_ref().is_none_or(|names| names.contains(name));
     let findings = comparison.findings(m, &wanted);
     let said = |list: Vec<Finding>| list.iter().map(Finding::to_string).collect();
     let mut report = VerifyReport {
@@ -77,7 +107,7 @@ fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> 
         notes: said(findings.notes),
         ..VerifyReport::default()
     };
-    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(i, _)| needed.contains(&FuncId(*i))) {
+    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
         let Some(j) = m.function(FuncId(i)) else { continue };
         let verdict = verdicts.of(FuncId(i), j, m, comparison);
         // Of functions that nobody asked for by name only what stands in the way is told.
@@ -88,21 +118,6 @@ fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> 
     report
 }
 
-/// The functions chosen, and all that these call or hand out.
-fn reached(object: &Object, chosen: impl Fn(FuncId) -> bool) -> BTreeSet<FuncId> {
-    let mut found = BTreeSet::new();
-    let mut todo: Vec<FuncId> = (0..object.functions().len()).map(FuncId).filter(|f| chosen(*f)).collect();
-    while let Some(f) = todo.pop() {
-        if found.insert(f) {
-            todo.extend(object.refs(f).iter().filter_map(|r| match r.kind {
-                RefKind::Call { target } | RefKind::FuncAddr { target } => Some(target),
-                _ => None,
-            }));
-        }
-    }
-    found
-}
-
 /// A pair of functions, and the partners of all that the second one refers to: what a verdict depends on.
 type Question = (FuncId, FuncId, Vec<Option<FuncId>>);
 
@@ -111,6 +126,8 @@ struct Verdicts<'a> {
     a: &'a Unit,
     b: &'a Unit,
     options: &'a Options,
+    /// The names of the functions to compare; `None` for all.
+    wanted: Option<BTreeSet<String>>,
     /// What running both has shown.
     runs: &'a RunsFirst,
     known: HashMap<Question, FunctionVerdict>,

@@ -545,6 +545,638 @@ fn source_lines_that_cannot_be_read_are_unknown() {
     assert!(!report.is_equal() && !report.is_different(), "{report:#?}");
 }
 
+// Map definitions as libbpf reads them (`parse_btf_map_def`).
+
+fn typedef(btf: &mut Btf, of: usize) -> usize {
+    btf.add(Type { name: "around".into(), info: 8 << 24, size_or_type: Word::Type(of), body: vec![] })
+}
+
+fn pointer(btf: &mut Btf, to: usize) -> usize {
+    btf.add(Type { name: String::new(), info: 2 << 24, size_or_type: Word::Type(to), body: vec![] })
+}
+
+fn type_of(w: &Word) -> usize {
+    match w {
+        Word::Type(id) => *id,
+        other => panic!("{other:?} is no type"),
+    }
+}
+
+/// Replaces the type of a member of a map definition, which may be shared, by what `change` makes of it.
+fn change_member(btf: &mut Btf, map: &str, name: &str, change: impl FnOnce(&mut Btf, usize) -> usize) {
+    let ty = btf.map(map);
+    let at = btf.member(ty, name) + 1;
+    let was = type_of(&btf.types[ty].body[at]);
+    let is = change(btf, was);
+    btf.types[ty].body[at] = Word::Type(is);
+}
+
+#[test]
+fn numbers_of_a_map_that_libbpf_cannot_read_are_different() {
+    for name in ["type", "max_entries", "map_flags", "pinning"] {
+        // libbpf wants the array right behind the pointer.
+        other_btf(&["map flows", "libbpf", name], |btf, _| {
+            change_member(btf, "flows", name, |btf, pointed| {
+                let array = type_of(&btf.types[pointed].size_or_type);
+                let around = typedef(btf, array);
+                pointer(btf, around)
+            });
+        });
+        // `__ulong` is for `map_extra` alone.
+        other_btf(&["map flows", "libbpf", name], |btf, _| {
+            change_member(btf, "flows", name, |btf, _| {
+                let body = vec![Word::Text("value".into()), Word::Number(1)];
+                btf.add(Type { name: String::new(), info: 6 << 24 | 1, size_or_type: Word::Number(4), body })
+            });
+        });
+    }
+    other_btf(&["map counters", "libbpf", "key_size"], |btf, _| {
+        change_member(btf, "counters", "key_size", |btf, pointed| {
+            let array = type_of(&btf.types[pointed].size_or_type);
+            let around =
+                btf.add(Type { info: 10 << 24, name: String::new(), size_or_type: Word::Type(array), body: vec![] });
+            pointer(btf, around)
+        });
+    });
+}
+
+#[test]
+fn names_around_the_pointer_of_a_number_are_read_by_libbpf_alone() {
+    unknown(DECLARATIONS, "not all loaders", |elf| {
+        elf.change_btf(|btf, _| change_member(btf, "flows", "max_entries", typedef));
+    });
+}
+
+#[test]
+fn keys_and_values_have_to_be_pointers_themselves() {
+    for name in ["key", "value"] {
+        other_btf(&["map flows", "libbpf", name], |btf, _| change_member(btf, "flows", name, typedef));
+    }
+}
+
+/// Moves the member at `from` of a definition to `to`; the offsets stay where they are.
+fn move_member(btf: &mut Btf, map: &str, from: usize, to: usize) {
+    let ty = btf.map(map);
+    let body = &mut btf.types[ty].body;
+    let member: Vec<Word> = body.drain(from * 3..from * 3 + 3).collect();
+    body.splice(to * 3..to * 3, member);
+    for (i, offset) in body.iter_mut().skip(2).step_by(3).enumerate() {
+        *offset = Word::Number(i as u32 * 64);
+    }
+}
+
+#[test]
+fn values_have_to_come_last() {
+    other_btf(&["map jumps", "libbpf", "last"], |btf, _| move_member(btf, "jumps", 3, 2));
+    other_btf(&["map outer", "libbpf", "last"], |btf, _| move_member(btf, "outer", 3, 0));
+}
+
+#[test]
+fn other_members_of_a_map_may_come_in_any_order() {
+    equal(DECLARATIONS, |elf| elf.change_btf(|btf, _| move_member(btf, "flows", 5, 0)));
+    equal(DECLARATIONS, |elf| elf.change_btf(|btf, _| move_member(btf, "flows", 1, 3)));
+    equal(DECLARATIONS, |elf| elf.change_btf(|btf, _| move_member(btf, "outer", 0, 2)));
+}
+
+#[test]
+fn initial_values_are_counted_from_the_member_values() {
+    other_btf(&["map jumps", "`values`"], |btf, _| {
+        let ty = btf.map("jumps");
+        let at = btf.member(ty, "values");
+        btf.types[ty].body[at + 2] = Word::Number(128);
+    });
+}
+
+#[test]
+fn values_of_another_form_are_different() {
+    // Not of size zero.
+    other_btf(&["map jumps", "libbpf", "values"], |btf, _| {
+        change_member(btf, "jumps", "values", |btf, array| {
+            let mut array = btf.types[array].clone();
+            array.body[2] = Word::Number(2);
+            btf.add(array)
+        });
+    });
+    other_btf(&["map jumps", "libbpf", "values"], |btf, _| change_member(btf, "jumps", "values", typedef));
+    // A hash holds neither maps nor programs.
+    other_btf(&["map outer", "libbpf", "values"], |btf, _| btf.set_number("outer", "type", 1));
+    // The definition of inner maps is no definition.
+    other_btf(&["map outer", "libbpf", "inner"], |btf, _| {
+        let ty = btf.map("inner_a");
+        btf.types[ty].body[0] = Word::Text("map_flags".into());
+    });
+}
+
+#[test]
+fn members_of_a_map_that_repeat_or_that_nobody_knows_are_not_equal() {
+    for (name, other) in [("map_flags", "max_entries"), ("pinning", "type"), ("pinning", "colour")] {
+        not_equal(DECLARATIONS, |elf| {
+            elf.change_btf(|btf, _| {
+                let ty = btf.map("flows");
+                let at = btf.member(ty, name);
+                btf.types[ty].body[at] = Word::Text(other.into());
+            });
+        });
+    }
+}
+
+#[test]
+fn sizes_that_contradict_types_are_different() {
+    for (member, size) in [("key_size", 12), ("value_size", 44), ("key_size", 0)] {
+        other_btf(&["map flows", "libbpf", "conflicting"], |btf, _| {
+            let (ty, number) = (btf.map("flows"), btf.number(size));
+            btf.types[ty].info += 1;
+            btf.types[ty].size_or_type = Word::Number(48);
+            btf.types[ty].body.extend([Word::Text(member.into()), Word::Type(number), Word::Number(320)]);
+        });
+    }
+}
+
+#[test]
+fn a_definition_larger_than_its_variable_is_different() {
+    other_btf(&["map flows", "size"], |btf, _| {
+        let ty = btf.map("flows");
+        btf.types[ty].size_or_type = Word::Number(56);
+    });
+}
+
+#[test]
+fn pinning_has_two_values() {
+    other_btf(&["map flows", "pinning"], |btf, _| btf.set_number("flows", "pinning", 2));
+}
+
+// Places of variables (`btf_fixup_datasec`).
+
+/// Writes the size of a section and the offsets of its variables, as linkers do.
+fn place_variables(elf: &mut Elf, section: &str, place: impl Fn(&str, u64) -> u64) {
+    let size = elf.sections[elf.find(section)].data.len() as u32;
+    let symbols = elf.symbols();
+    elf.change_btf(|btf, _| {
+        let section = btf.find(DATASEC, section);
+        btf.types[section].size_or_type = Word::Number(size);
+        for at in (0..btf.types[section].body.len()).step_by(3) {
+            let var = type_of(&btf.types[section].body[at]);
+            let name = btf.types[var].name.clone();
+            let symbol = symbols.iter().find(|s| s.name == name).expect("a symbol");
+            btf.types[section].body[at + 1] = Word::Number(place(&name, symbol.value) as u32);
+        }
+    });
+}
+
+#[test]
+fn places_that_a_linker_has_written_are_equal_to_those_of_symbols() {
+    for section in [".maps", ".data", ".rodata", ".struct_ops", "license"] {
+        equal(DECLARATIONS, |elf| place_variables(elf, section, |_, at| at));
+    }
+    // Nobody reads relocations on BTF.
+    equal(DECLARATIONS, |elf| elf.empty(|name| name == ".rel.BTF"));
+    equal(DECLARATIONS, |elf| {
+        for section in [".maps", ".data"] {
+            place_variables(elf, section, |_, at| at);
+        }
+        elf.empty(|name| name == ".rel.BTF");
+    });
+}
+
+#[test]
+fn places_in_btf_count_where_the_section_has_a_size() {
+    let swapped = |one: &'static str, other: &'static str, at: [u64; 2]| {
+        move |name: &str, place: u64| match name {
+            _ if name == one => at[1],
+            _ if name == other => at[0],
+            _ => place,
+        }
+    };
+    different(DECLARATIONS, &["inner_a", "moved"], |elf| {
+        place_variables(elf, ".maps", swapped("inner_a", "inner_b", [0, 32]));
+    });
+    different(DECLARATIONS, &["jumps", "moved"], |elf| {
+        place_variables(elf, ".maps", swapped("jumps", "flows", [0x68, 0x98]));
+    });
+    different(DECLARATIONS, &["total", "moved"], |elf| {
+        place_variables(elf, ".data", swapped("total", "hidden", [0, 4]));
+    });
+    different(DECLARATIONS, &["table", "moved"], |elf| {
+        place_variables(elf, ".data", |name, at| if name == "table" { 0 } else { at });
+    });
+    different(DECLARATIONS, &["counters", "moved"], |elf| {
+        place_variables(elf, ".maps", |name, at| if name == "counters" { at + 8 } else { at });
+    });
+}
+
+#[test]
+fn size_of_a_section_in_btf_is_that_of_the_values() {
+    for (section, size) in [(".data", 64), (".rodata", 8), (".bss", 64), (".maps", 8)] {
+        different(DECLARATIONS, &[section, "size"], |elf| {
+            if section != ".bss" {
+                place_variables(elf, section, |_, at| at);
+            }
+            elf.change_btf(|btf, _| {
+                let section = btf.find(DATASEC, section);
+                btf.types[section].size_or_type = Word::Number(size);
+            });
+        });
+    }
+}
+
+#[test]
+fn libbpf_takes_the_first_global_variable_of_a_name_for_its_place() {
+    not_equal(DECLARATIONS, |elf| {
+        let at = elf.symbols()[elf.symbol("total")].clone();
+        elf.change_symbol("total", |s| s.kind = 0);
+        assert_eq!(at.kind, 1);
+    });
+}
+
+#[test]
+fn a_section_that_only_btf_knows_stops_libbpf() {
+    different(DECLARATIONS, &[".more"], |elf| {
+        elf.change_btf(|btf, _| {
+            btf.add(Type { name: ".more".into(), info: 15 << 24, size_or_type: Word::Number(0), body: vec![] });
+        });
+    });
+    // One more of a name that is there.
+    different(DECLARATIONS, &[".data"], |elf| {
+        elf.change_btf(|btf, _| {
+            btf.add(Type { name: ".data".into(), info: 15 << 24, size_or_type: Word::Number(0), body: vec![] });
+        });
+    });
+}
+
+#[test]
+fn libbpf_finds_the_section_of_a_map_by_its_bare_name() {
+    // `map_fill_btf_type_info` takes the first type of that name, of whatever kind.
+    not_equal(DECLARATIONS, |elf| {
+        elf.change_btf(|btf, _| {
+            let int = btf.find(1, "int");
+            btf.add(Type { name: ".data".into(), info: 18 << 24, size_or_type: Word::Type(int), body: vec![] });
+            btf.order.rotate_right(1);
+        });
+    });
+}
+
+// BTF that the kernel refuses as a whole (`btf_check_all_metas`, `btf_resolve`).
+
+fn with_type(elf: &mut Elf, make: impl FnOnce(&mut Btf) -> Type) {
+    elf.change_btf(|btf, _| {
+        let new = make(btf);
+        btf.add(new);
+    });
+}
+
+#[track_caller]
+fn refused_type(make: impl FnOnce(&mut Btf) -> Type) {
+    unknown(DECLARATIONS, "the kernel", |elf| with_type(elf, make));
+}
+
+fn plain(name: &str, info: u32, size_or_type: Word, body: Vec<Word>) -> Type {
+    Type { name: name.into(), info, size_or_type, body }
+}
+
+fn structure(members: &[(&str, usize, u32)], size: u32) -> Type {
+    let word = |&(name, ty, at): &(&str, usize, u32)| [Word::Text(name.into()), Word::Type(ty), Word::Number(at)];
+    let info = STRUCT << 24 | members.len() as u32;
+    plain("more", info, Word::Number(size), members.iter().flat_map(word).collect())
+}
+
+#[test]
+fn unused_integers_that_the_kernel_refuses_are_unknown() {
+    for (size, encoding) in
+        [(4, 200), (4, 33), (4, 3 << 24 | 32), (4, 8 << 24 | 32), (8, 32), (4, 16 << 16 | 32), (32, 136)]
+    {
+        refused_type(|_| plain("more", 1 << 24, Word::Number(size), vec![Word::Number(encoding)]));
+    }
+    equal(DECLARATIONS, |elf| with_type(elf, |_| plain("more", 1 << 24, Word::Number(2), vec![Word::Number(16)])));
+    equal(DECLARATIONS, |elf| {
+        with_type(elf, |_| plain("_Bool", 1 << 24, Word::Number(1), vec![Word::Number(4 << 24 | 8)]));
+    });
+}
+
+#[test]
+fn unused_types_that_never_end_are_unknown() {
+    // A typedef of itself, and two qualifiers of each other.
+    refused_type(|btf| plain("more", 8 << 24, Word::Type(btf.types.len()), vec![]));
+    refused_type(|btf| {
+        let volatile = btf.add(plain("", 9 << 24, Word::Type(btf.types.len() + 1), vec![]));
+        plain("", 10 << 24, Word::Type(volatile), vec![])
+    });
+    // A pointer to itself; a struct in itself; an array of itself.
+    refused_type(|btf| plain("", 2 << 24, Word::Type(btf.types.len()), vec![]));
+    refused_type(|btf| structure(&[("again", btf.types.len(), 0)], 8));
+    refused_type(|btf| {
+        let int = Word::Type(btf.find(1, "int"));
+        plain("", 3 << 24, Word::Number(0), vec![Word::Type(btf.types.len()), int, Word::Number(1)])
+    });
+    // A list is no such thing.
+    equal(DECLARATIONS, |elf| {
+        with_type(elf, |btf| {
+            let next = pointer(btf, btf.types.len() + 1);
+            structure(&[("next", next, 0)], 8)
+        });
+    });
+}
+
+#[test]
+fn unused_structs_whose_members_do_not_fit_are_unknown() {
+    let int = |btf: &Btf| btf.find(1, "int");
+    refused_type(|btf| structure(&[("a", int(btf), 8)], 4));
+    refused_type(|btf| structure(&[("a", int(btf), 32)], 4));
+    refused_type(|btf| structure(&[("a", int(btf), 32), ("b", int(btf), 0)], 8));
+    refused_type(|_| structure(&[("a", 0, 0)], 8));
+    refused_type(|btf| structure(&[("a", btf.find(FUNC, "one"), 0)], 8));
+    refused_type(|btf| structure(&[("a-b", int(btf), 0)], 4));
+    refused_type(|btf| structure(&[("a", btf.find(7, "object"), 0)], 4));
+    refused_type(|btf| structure(&[("a", btf.find(STRUCT, "task_struct"), 0)], 24));
+    refused_type(|btf| structure(&[("a", btf.find(STRUCT, "xdp_md"), 4)], 32));
+    // In a union all are at the start.
+    refused_type(|btf| {
+        let mut union = structure(&[("a", int(btf), 0), ("b", int(btf), 32)], 8);
+        union.info = 5 << 24 | 2;
+        union
+    });
+    // Bit-fields wider than their type, or of no integer.
+    refused_type(|btf| {
+        let mut fields = structure(&[("a", int(btf), 33 << 24)], 8);
+        fields.info |= 1 << 31;
+        fields
+    });
+    refused_type(|btf| {
+        let mut fields = structure(&[("a", btf.find(STRUCT, "key"), 3 << 24)], 8);
+        fields.info |= 1 << 31;
+        fields
+    });
+    equal(DECLARATIONS, |elf| {
+        with_type(elf, |btf| {
+            let (int, key) = (int(btf), btf.find(STRUCT, "key"));
+            let mut fields = structure(&[("a", int, 3 << 24), ("b", int, 29 << 24 | 3), ("c", key, 32)], 12);
+            fields.info |= 1 << 31;
+            fields
+        });
+    });
+}
+
+#[test]
+fn unused_structs_with_objects_of_the_kernel_are_unknown() {
+    refused_type(|btf| {
+        let lock = btf.find(STRUCT, "bpf_spin_lock");
+        structure(&[("a", lock, 0), ("b", lock, 32)], 8)
+    });
+}
+
+#[test]
+fn unused_types_with_names_the_kernel_refuses_are_unknown() {
+    let int = |btf: &Btf| Word::Type(btf.find(1, "int"));
+    refused_type(|btf| plain("", 8 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("a b", 8 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("9", 8 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("name", 2 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("name", 10 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("", 18 << 24, int(btf), vec![]));
+    refused_type(|_| plain("", 7 << 24, Word::Number(0), vec![]));
+    refused_type(|_| plain("more", 7 << 24, Word::Number(4), vec![]));
+    refused_type(|btf| plain("name", 3 << 24, Word::Number(0), vec![int(btf), int(btf), Word::Number(1)]));
+    refused_type(|_| plain("more", 6 << 24 | 1, Word::Number(4), vec![Word::Text(String::new()), Word::Number(1)]));
+    refused_type(|btf| {
+        let proto = Word::Type(type_of(&btf.types[btf.find(FUNC, "one")].size_or_type));
+        plain("", 12 << 24, proto, vec![])
+    });
+    refused_type(|btf| plain(&"x".repeat(600), 8 << 24, int(btf), vec![]));
+}
+
+#[test]
+fn unused_types_of_forms_the_kernel_refuses_are_unknown() {
+    let int = |btf: &Btf| Word::Type(btf.find(1, "int"));
+    refused_type(|_| plain("more", 6 << 24, Word::Number(3), vec![]));
+    refused_type(|_| plain("more", 16 << 24, Word::Number(3), vec![]));
+    refused_type(|btf| plain("more", 1 << 31 | 8 << 24, int(btf), vec![]));
+    refused_type(|btf| plain("", 3 << 24, Word::Number(8), vec![int(btf), int(btf), Word::Number(1)]));
+    refused_type(|btf| plain("", 3 << 24, Word::Number(0), vec![int(btf), Word::Type(0), Word::Number(1)]));
+    refused_type(|btf| plain("", 3 << 24, Word::Number(0), vec![Word::Type(0), int(btf), Word::Number(1)]));
+    refused_type(|btf| plain("", 3 << 24, Word::Number(0), vec![int(btf), int(btf), Word::Number(u32::MAX)]));
+    refused_type(|btf| plain("more", 12 << 24, int(btf), vec![]));
+    refused_type(|btf| {
+        let proto = Word::Type(type_of(&btf.types[btf.find(FUNC, "one")].size_or_type));
+        plain("more", 12 << 24 | 3, proto, vec![])
+    });
+    refused_type(|btf| plain("more", VAR << 24, int(btf), vec![Word::Number(7)]));
+    refused_type(|_| plain("more", VAR << 24, Word::Type(0), vec![Word::Number(1)]));
+    refused_type(|btf| plain("", 13 << 24, Word::Type(btf.find(FUNC, "one")), vec![]));
+    refused_type(|btf| {
+        plain("", 13 << 24 | 1, int(btf), vec![Word::Text(String::new()), Word::Type(btf.find(7, "object"))])
+    });
+    refused_type(|btf| {
+        let float = btf.add(plain("more", 16 << 24, Word::Number(4), vec![]));
+        plain("tag", DECL_TAG << 24, Word::Type(float), vec![Word::Number(u32::MAX)])
+    });
+    refused_type(|btf| {
+        let int = btf.find(1, "int");
+        let tagged = btf.add(structure(&[("a", int, 0)], 4));
+        plain("tag", DECL_TAG << 24, Word::Type(tagged), vec![Word::Number(1)])
+    });
+    // Tags come before qualifiers.
+    refused_type(|btf| {
+        let tag = btf.add(plain("tag", 18 << 24, int(btf), vec![]));
+        let constant = btf.add(plain("", 10 << 24, Word::Type(tag), vec![]));
+        plain("", 2 << 24, Word::Type(constant), vec![])
+    });
+}
+
+#[test]
+fn unused_types_that_the_kernel_takes_mean_nothing() {
+    equal(DECLARATIONS, |elf| with_type(elf, |_| plain("more", 6 << 24, Word::Number(8), vec![])));
+    equal(DECLARATIONS, |elf| with_type(elf, |_| plain("more", 16 << 24, Word::Number(8), vec![])));
+    equal(DECLARATIONS, |elf| with_type(elf, |_| plain("more", 1 << 31 | 7 << 24, Word::Number(0), vec![])));
+    equal(DECLARATIONS, |elf| {
+        with_type(elf, |btf| {
+            let constant = btf.add(plain("", 10 << 24, Word::Type(btf.find(1, "int")), vec![]));
+            let tag = btf.add(plain("tag", 18 << 24, Word::Type(constant), vec![]));
+            plain("", 2 << 24, Word::Type(tag), vec![])
+        });
+    });
+    equal(DECLARATIONS, |elf| {
+        with_type(elf, |btf| {
+            let (int, pointed) = (btf.find(1, "int"), btf.find(STRUCT, "key"));
+            let to = pointer(btf, pointed);
+            let body = vec![Word::Text("a".into()), Word::Type(int), Word::Text("b".into()), Word::Type(to)];
+            let proto = btf.add(plain("", 13 << 24 | 2, Word::Type(int), body));
+            plain("more", 12 << 24, Word::Type(proto), vec![])
+        });
+    });
+}
+
+#[test]
+fn what_the_kernel_refuses_in_both_objects_is_equal() {
+    let (_, strange) = changed(DECLARATIONS, |elf| {
+        with_type(elf, |_| plain("more", 1 << 24, Word::Number(4), vec![Word::Number(200)]));
+    });
+    let mut elf = Elf::parse(&strange);
+    elf.change_btf(|btf, _| btf.order.reverse());
+    let report = verify(&strange, &elf.bytes());
+    assert!(report.is_equal(), "{report:#?}");
+}
+
+#[test]
+fn headers_of_btf_that_the_kernel_refuses_are_unknown() {
+    unknown(DECLARATIONS, "the kernel", |elf| elf.section(".BTF").data[3] = 1);
+    unknown(DECLARATIONS, "the kernel", |elf| elf.section(".BTF").data.extend([0; 8]));
+    not_equal(DECLARATIONS, |elf| *elf.section(".BTF").data.last_mut().unwrap() = b'x');
+}
+
+#[test]
+fn tags_that_name_an_exception_callback_are_read_wherever_they_are() {
+    not_equal(DECLARATIONS, |elf| {
+        with_type(elf, |btf| {
+            let key = Word::Type(btf.find(STRUCT, "xdp_md"));
+            plain("exception_callback:one", DECL_TAG << 24, key, vec![Word::Number(u32::MAX)])
+        });
+    });
+}
+
+// What loaders look at before they read anything (`bpf_object__elf_collect`, `bpf_object__add_programs`).
+
+#[test]
+fn empty_sections_that_stop_libbpf_are_seen() {
+    for (name, kind) in [("maps", 1), (".maps", 1), ("license", 1), ("version", 1), (".BTF", 1), (".BTF.ext", 1)] {
+        not_equal("twins.o", |elf| {
+            let mut empty = elf.sections[elf.find(".text")].clone();
+            (empty.name, empty.kind, empty.flags) = (name.into(), kind, 2);
+            empty.data.clear();
+            elf.sections.push(empty);
+        });
+    }
+    equal(DECLARATIONS, |elf| {
+        let mut empty = elf.sections[elf.find(".text")].clone();
+        (empty.name, empty.kind, empty.flags) = (".rodata.none".into(), 1, 2);
+        empty.data.clear();
+        elf.sections.push(empty);
+    });
+}
+
+#[test]
+fn kinds_of_sections_that_libbpf_checks_are_seen() {
+    for name in [".BTF", ".BTF.ext"] {
+        not_equal(DECLARATIONS, |elf| elf.section(name).kind = 7);
+    }
+    not_equal(DECLARATIONS, |elf| elf.section("license").kind = 3);
+    not_equal(DECLARATIONS, |elf| elf.section("xdp").kind = 7);
+    not_equal(DECLARATIONS, |elf| elf.section(".maps").flags |= 4);
+}
+
+#[test]
+fn relocations_that_libbpf_skips_are_seen() {
+    for (section, name) in [
+        (".rel.maps", ".rel.mops"),
+        (".rel.struct_ops", ".reloc"),
+        (".relxdp", ".rel.debug_info"),
+        (".relxdp", ".rel.BTF"),
+    ] {
+        not_equal(DECLARATIONS, |elf| elf.section(section).name = name.into());
+    }
+    // With addends, as they are not taken by libbpf.
+    not_equal(DECLARATIONS, |elf| {
+        let relocs = elf.section(".relxdp").data.clone();
+        let section = elf.section(".relxdp");
+        section.data = relocs.chunks(16).flat_map(|r| r.iter().copied().chain([0; 8])).collect();
+        (section.kind, section.entsize) = (4, 24);
+    });
+    equal(DECLARATIONS, |elf| elf.section(".rel.BTF.ext").name = ".rel.other".into());
+}
+
+#[test]
+fn headers_of_records_with_flags_are_not_equal() {
+    not_equal(DECLARATIONS, |elf| elf.section(".BTF.ext").data[3] = 1);
+}
+
+#[test]
+fn other_versions_of_elf_are_refused() {
+    let mut bytes = fixture(DECLARATIONS);
+    bytes[6] = 9;
+    assert!(bpf_driver::verify(&fixture(DECLARATIONS), &bytes, &Options::default()).is_err());
+}
+
+#[test]
+fn second_half_of_a_reference_to_a_map_is_not_ignored() {
+    for second in [1_i32, -1, 8] {
+        let mut found = 0;
+        not_equal(DECLARATIONS, |elf| {
+            let maps = elf.find(".maps");
+            let symbols = elf.symbols();
+            for name in ["xdp", ".text", "socket"] {
+                if !elf.sections.iter().any(|s| s.name == format!(".rel{name}")) {
+                    continue;
+                }
+                for r in elf.relocs(&format!(".rel{name}")) {
+                    if usize::from(symbols[r.symbol].section) == maps {
+                        let at = r.offset as usize + 12;
+                        elf.section(name).data[at..at + 4].copy_from_slice(&second.to_le_bytes());
+                        found += 1;
+                    }
+                }
+            }
+        });
+        assert!(found > 0, "no reference to a map");
+    }
+}
+
+#[test]
+fn what_a_wanted_program_calls_is_compared_too() {
+    let options = |program: &str| Options { programs: vec![program.into()], ..Options::default() };
+    let (a, b) = changed(TWINS, |elf| elf.section(".text").data[TWIN + 36] = 0xfd);
+    let equal = |program: &str| bpf_driver::verify(&a, &b, &options(program)).expect("both can be read").is_equal();
+    assert!(!equal("uses_b"), "it calls the changed one");
+    let (a, b) = changed(DECLARATIONS, |elf| elf.section("license").data[0] = b'B');
+    assert!(!bpf_driver::verify(&a, &b, &options("reads_task")).expect("both can be read").is_equal());
+}
+
+#[test]
+fn sizes_and_bindings_of_function_symbols_are_seen() {
+    // libbpf takes the size for that of the program, and refuses programs without one.
+    for name in ["weigh", "one", "second", "reads_task", "uses_table"] {
+        not_equal(DECLARATIONS, |elf| elf.change_symbol(name, |s| s.size = 0));
+    }
+}
+
+#[test]
+fn a_second_local_symbol_on_a_program_stops_libbpf() {
+    for name in ["reads_task", "uses_table", "second"] {
+        not_equal(DECLARATIONS, |elf| {
+            let mut symbols = elf.symbols();
+            let mut alias = symbols[elf.symbol(name)].clone();
+            (alias.name, alias.bind) = ("alias".into(), 0);
+            // In the place of a local symbol that nothing uses, so that no number changes.
+            let at = symbols.iter().position(|s| s.bind == 0 && s.kind == 0 && s.section != 0).expect("a label");
+            symbols[at] = alias;
+            elf.set_symbols(&symbols);
+        });
+    }
+}
+
+#[test]
+fn the_first_program_is_the_one_that_bpftool_loads() {
+    // Two sections change places, with all that counts sections.
+    different(DECLARATIONS, &["first program"], |elf| {
+        let (x, y) = (elf.find("xdp"), elf.find("kprobe/f"));
+        let moved = |n: usize| {
+            if n == x {
+                y
+            } else if n == y {
+                x
+            } else {
+                n
+            }
+        };
+        elf.sections.swap(x, y);
+        for s in elf.sections.iter_mut().filter(|s| s.kind == 9) {
+            s.info = moved(s.info as usize) as u32;
+        }
+        let mut symbols = elf.symbols();
+        for s in &mut symbols {
+            s.section = moved(s.section as usize) as u16;
+        }
+        elf.set_symbols(&symbols);
+    });
+}
+
 // What no loader sees.
 
 #[test]

@@ -9,6 +9,11 @@ use crate::error::ObjectError;
 
 const SECTION: &str = ".BTF";
 const MAX_STEPS: usize = 64;
+/// Bytes of the header (`struct btf_header` in `include/uapi/linux/btf.h`).
+const HEADER: usize = 24;
+/// `BTF_MAX_TYPE` and `BTF_MAX_NAME_OFFSET`.
+const MAX_TYPES: usize = 0x000f_ffff;
+const MAX_STRINGS: usize = 0x00ff_ffff;
 
 pub(crate) const INT: u32 = 1;
 pub(crate) const PTR: u32 = 2;
@@ -125,8 +130,6 @@ pub(crate) struct SectionVariable {
     /// As written in the file, before relocation.
     pub offset: u32,
     pub size: u32,
-    /// Byte offset of the offset field in `.BTF`.
-    pub offset_at: usize,
 }
 
 impl Btf {
@@ -184,6 +187,27 @@ impl Btf {
         Ok((Self { bytes, types, strings, unknown_kind: warning.clone() }, warning))
     }
 
+    /// What the kernel refuses in the section as a whole: it wants the types right behind the header, the strings
+    /// right behind the types, and nothing else (`btf_parse_hdr`, `btf_check_sec_info` and `btf_parse_str_sec` in
+    /// `kernel/bpf/btf.c`).
+    pub fn layout_problem(&self) -> Option<&'static str> {
+        let word = |at: usize| u32_at(&self.bytes, at).map_or(usize::MAX, |v| v as usize);
+        let strings = self.bytes.get(self.strings.clone()).unwrap_or(&[]);
+        if self.bytes.get(3) != Some(&0) || word(4) != HEADER {
+            return Some("the header of its BTF has flags or parts that are not known");
+        }
+        if word(8) != 0 || word(12) != word(16) || word(12) % 4 != 0 || self.strings.end != self.bytes.len() {
+            return Some("types and strings of its BTF do not follow each other");
+        }
+        if strings.first() != Some(&0) || strings.last() != Some(&0) {
+            return Some("the strings of its BTF do not start and end with an empty one");
+        }
+        if self.types.len() > MAX_TYPES || strings.len() > MAX_STRINGS {
+            return Some("its BTF has too many types or strings");
+        }
+        None
+    }
+
     pub fn string(&self, at: u32) -> Option<String> {
         crate::elf::string_at(self.bytes.get(self.strings.clone())?, at as usize)
     }
@@ -204,7 +228,6 @@ impl Btf {
                 id: self.word(t, i * 3)?,
                 offset: self.word(t, i * 3 + 1)?,
                 size: self.word(t, i * 3 + 2)?,
-                offset_at: t.body.checked_add(i * 12 + 4)?,
             })
         };
         (0..t.vlen).filter_map(variable).collect()
@@ -241,7 +264,8 @@ impl Btf {
         None
     }
 
-    fn size_of(&self, id: u32) -> Option<u32> {
+    /// Bytes of a value of a type; `None` for types without a size.
+    pub fn size_of(&self, id: u32) -> Option<u32> {
         let (mut id, mut count) = (id, 1u32);
         for _ in 0..MAX_STEPS {
             let (_, t) = self.plain(id)?;
@@ -322,14 +346,9 @@ impl Btf {
         self.plain(id).filter(|(_, t)| t.kind == PTR).map(|(_, t)| t.size_or_type)
     }
 
-    /// `__uint(name, N)` is `int (*name)[N]`; `__ulong` is an enum of one value.
+    /// `__uint(name, N)` is `int (*name)[N]` (libbpf: `get_map_field_int`).
     fn number(&self, id: u32) -> Option<u32> {
-        let (_, t) = self.plain(self.pointee(id)?)?;
-        match t.kind {
-            ARRAY => self.word(t, 2),
-            ENUM | ENUM64 if t.vlen == 1 => self.word(t, 1),
-            _ => None,
-        }
+        self.get(self.pointee(id)?).filter(|t| t.kind == ARRAY).and_then(|t| self.word(t, 2))
     }
 
     /// The signature of the FUNC type with this number.

@@ -159,6 +159,10 @@ impl Elf {
         if bytes.len() < EHDR_SIZE {
             return Err(truncated("ELF header", 0, EHDR_SIZE as u64, bytes.len()));
         }
+        // `EI_VERSION`: libelf knows 1 (`EV_CURRENT`) alone.
+        if bytes.get(6) != Some(&1) {
+            return Err(ObjectError::Unsupported { what: format!("ELF version {}", bytes.get(6).unwrap_or(&0)) });
+        }
         if etype != 1 {
             return Err(ObjectError::WrongType { found: etype });
         }

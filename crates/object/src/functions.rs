@@ -38,6 +38,9 @@ pub enum FuncKind {
     Global,
 }
 
+/// Where the immediate of the second half of an `ld_imm64` is, in bytes.
+const SECOND_IMMEDIATE: usize = 12;
+
 /// A function: a range of slots of a code section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -502,6 +505,12 @@ impl Layout {
         let Some(to) = parts.elf.sections.get(target) else { return (other(what()), None) };
         let addend = r.addend.unwrap_or(imm);
         let offset = symbol.value.checked_add_signed(addend);
+        // libbpf leaves the second half of these as it is (`bpf_object__relocate_data`), and the kernel wants it empty
+        // (`resolve_pseudo_ldimm64` in `kernel/bpf/verifier.c`).
+        let data = !self.code.contains_key(&target) && !parts.maps.is_map_section(target);
+        if op == LD_IMM64 && !data && u32_at(insn, SECOND_IMMEDIATE) != Some(0) {
+            return (other(format!("{}, with something in its second half", what())), None);
+        }
         if self.code.contains_key(&target) {
             if op == CALL {
                 if insn.get(1).is_none_or(|b| b >> 4 != PSEUDO_CALL) {

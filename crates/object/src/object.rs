@@ -141,6 +141,17 @@ impl Object {
         self.layout.infos.get(f.0).map_or(&[], |i| &i.refs)
     }
 
+    /// The functions whose addresses stand in data or initial values of maps.
+    #[must_use]
+    pub fn functions_in_data(&self) -> Vec<FuncId> {
+        let target = |r: &crate::functions::DataRef| {
+            let at =
+                self.functions().iter().position(|f| (f.section_index, f.start) == (r.target_section, r.target))?;
+            Some(FuncId(at))
+        };
+        self.layout.data_refs.iter().filter_map(target).collect()
+    }
+
     /// The CO-RE records of a function's instructions, by slot.
     #[must_use]
     pub fn core_relocs(&self, f: FuncId) -> &[CoreReloc] {

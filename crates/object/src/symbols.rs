@@ -10,10 +10,13 @@ use crate::error::ObjectError;
 
 pub(crate) const SYM_SIZE: usize = 24;
 pub(crate) const STT_NOTYPE: u8 = 0;
+pub(crate) const STT_OBJECT: u8 = 1;
 pub(crate) const STT_FUNC: u8 = 2;
 pub(crate) const STT_SECTION: u8 = 3;
 pub(crate) const STT_FILE: u8 = 4;
 pub(crate) const STB_LOCAL: u8 = 0;
+pub(crate) const STB_GLOBAL: u8 = 1;
+pub(crate) const STB_WEAK: u8 = 2;
 
 pub(crate) const R_BPF_64_64: u32 = 1;
 pub(crate) const R_BPF_64_ABS64: u32 = 2;

@@ -4,15 +4,19 @@
 //! CO-RE records), so these are compared, with all that they reach; types that nothing reaches may come and go.
 
 use super::Findings;
+use super::definition::{self, Definition, Unread};
 use super::matching::Matching;
-use super::reference::{Place, place, place_in, same_place};
+use super::reference::{Place, place_in, same_place};
 use super::types::{Names, Outcome, TypeComparison, Types};
-use crate::btf::{ARRAY, ENUM, ENUM64, PTR, STRUCT, SectionVariable, Type, VAR};
+use crate::btf::{DATASEC, SectionVariable, Type, VAR};
 use crate::btf_ext::FUNC_INFO;
 use crate::functions::FuncId;
 use crate::object::Object;
-use crate::symbols::{Reloc, STB_LOCAL};
-use std::collections::{BTreeMap, HashMap};
+use crate::symbols::{STB_GLOBAL, STB_WEAK, STT_OBJECT, Symbol};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// `BTF_VAR_GLOBAL_ALLOCATED`: libbpf asks for no symbol of variables of another linkage.
+const GLOBAL_ALLOCATED: u32 = 1;
 
 /// How the variables of a data section are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +50,11 @@ struct Variable {
 /// Compares the variables of all data sections.
 pub(super) fn variables(a: &Object, b: &Object, m: &Matching, types: &mut TypeComparison, out: &mut Findings) {
     let (mine, theirs) = (types.a.data_sections(), types.b.data_sections());
+    for name in mine.keys().chain(theirs.keys().filter(|name| !mine.contains_key(*name))) {
+        let list = |sections: &'_ BTreeMap<String, Vec<Type>>| sections.get(name).cloned().unwrap_or_default();
+        let (x, y) = (Section::of(a, name, &list(&mine)), Section::of(b, name, &list(&theirs)));
+        section(&format!("BTF of section {name}"), &x, &y, types, out);
+    }
     for (section, list) in &mine {
         let partners = theirs.get(section).map_or(&[][..], Vec::as_slice);
         let (x, y) = (by_name(a, &types.a, section, list), by_name(b, &types.b, section, partners));
@@ -92,10 +101,12 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
     let mut found: BTreeMap<String, Vec<Variable>> = BTreeMap::new();
     let mut elf = o.elf.sections.iter().enumerate().filter(|(_, s)| s.name == section && !s.is_reloc());
     for t in list {
-        let places = elf.next().map(|(here, _)| Places::of(o, here));
+        let places = elf.next().map(|(here, _)| Places::of(o, here, *t));
         for entry in types.btf.map(|b| b.section_variables(*t)).unwrap_or_default() {
-            let name = types.get(entry.id).and_then(|v| types.name(v)).unwrap_or_default();
-            let place = places.as_ref().map(|p| p.variable(&name, entry));
+            let variable = types.get(entry.id);
+            let name = variable.and_then(|v| types.name(v)).unwrap_or_default();
+            let linkage = variable.and_then(|v| types.btf?.word(v, 0));
+            let place = places.as_ref().and_then(|p| p.variable(&name, linkage != Some(GLOBAL_ALLOCATED), entry));
             found.entry(name).or_default().push(Variable { entry, place });
         }
     }
@@ -113,36 +124,67 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
 struct Places<'a> {
     object: &'a Object,
     section: usize,
-    /// Relocations on `.BTF`, by offset.
-    relocs: HashMap<u64, &'a Reloc>,
-    /// Values of the section's symbols that are not local.
-    symbols: HashMap<&'a str, u64>,
+    /// The first symbol of each name that libbpf takes for a variable; none if BTF itself says the places.
+    symbols: Option<HashMap<&'a str, &'a Symbol>>,
 }
 
 impl<'a> Places<'a> {
-    fn of(object: &'a Object, section: usize) -> Self {
-        let btf = object.elf.find(".BTF");
-        let relocs = object.symbols.relocs.iter().filter(|l| Some(l.target) == btf).flat_map(|l| &l.relocs);
-        let symbols = object.symbols.all.iter().filter(|s| s.section() == Some(section) && s.bind != STB_LOCAL);
-        Places {
-            object,
-            section,
-            relocs: relocs.map(|r| (r.offset, r)).collect(),
-            symbols: symbols.map(|s| (s.name.as_str(), s.value)).collect(),
-        }
+    /// For the ELF section that a DATASEC type describes. clang leaves its size and the offsets to loaders, which ask
+    /// the symbol table; linkers write both, and then BTF counts (libbpf: `btf_fixup_datasec`, `find_elf_var_sym`).
+    fn of(object: &'a Object, section: usize, t: Type) -> Self {
+        let symbols = || {
+            let mut found = HashMap::new();
+            let variable = |s: &&Symbol| s.kind == STT_OBJECT && matches!(s.bind, STB_GLOBAL | STB_WEAK);
+            for s in object.symbols.all.iter().filter(variable) {
+                found.entry(s.name.as_str()).or_insert(s);
+            }
+            found
+        };
+        Places { object, section, symbols: (t.size_or_type == 0).then(symbols) }
     }
 
-    /// clang leaves the offset to a relocation, or to the loader, which asks the symbol table
-    /// (libbpf: `btf_fixup_datasec`).
-    fn variable(&self, name: &str, entry: SectionVariable) -> Place {
-        if let Some(r) = self.relocs.get(&(entry.offset_at as u64))
-            && let Some(symbol) = self.object.symbols.get(r.symbol)
-            && let Some(place) = place(self.object, symbol, r.addend.unwrap_or(i64::from(entry.offset)))
-        {
-            return place;
-        }
-        let offset = self.symbols.get(name).copied().unwrap_or(u64::from(entry.offset));
-        place_in(self.object, self.section, offset)
+    /// `None` where libbpf finds no place.
+    fn variable(&self, name: &str, is_static: bool, entry: SectionVariable) -> Option<Place> {
+        let offset = match &self.symbols {
+            // libbpf leaves static variables alone.
+            Some(symbols) if !is_static => symbols.get(name)?.value,
+            _ => u64::from(entry.offset),
+        };
+        Some(place_in(self.object, self.section, offset))
+    }
+}
+
+/// What BTF says of a data section as a whole.
+fn section(place: &str, x: &Section, y: &Section, types: &TypeComparison, out: &mut Findings) {
+    if x.count != y.count {
+        out.different(place.to_owned(), format!("declared {} times, in the second object {}", x.count, y.count));
+    }
+    if x.sizes != y.sizes {
+        out.different(place.to_owned(), format!("its size was {:?} bytes, is {:?}", x.sizes, y.sizes));
+    }
+    // libbpf looks for the section by its bare name (`map_fill_btf_type_info`).
+    let first = |types: &Types, name: &str| types.first_of_name(name).map(|t| t.kind);
+    if first(&types.a, x.name) != first(&types.b, x.name) || first(&types.b, x.name).is_some_and(|k| k != DATASEC) {
+        out.unknown(place.to_owned(), "another type has the same name".into());
+    }
+}
+
+/// The data sections of one name.
+struct Section<'a> {
+    name: &'a str,
+    count: usize,
+    /// Bytes that libbpf takes for the size of each, where there is one in the file.
+    sizes: Vec<u64>,
+}
+
+impl<'a> Section<'a> {
+    fn of(o: &Object, name: &'a str, list: &[Type]) -> Self {
+        let elf = o.elf.sections.iter().filter(|s| s.name == name && !s.is_reloc());
+        let size = |(t, s): (&Type, &crate::elf::Section)| match t.size_or_type {
+            0 => s.size,
+            size => u64::from(size),
+        };
+        Section { name, count: list.len(), sizes: list.iter().zip(elf).map(size).collect() }
     }
 }
 
@@ -192,84 +234,84 @@ fn map_variable(place: &str, a: u32, b: u32, types: &mut TypeComparison, out: &m
             if linkage != other || tags != other_tags {
                 out.different(place.to_owned(), "its linkage or tags differ".into());
             }
-            map_definition(place, x, y, types, out, 0);
+            map_definition(place, x, y, types, out);
         }
         _ => out.unknown(place.to_owned(), "its variable cannot be read".into()),
     }
 }
 
-/// libbpf reads a definition member by member, by name (`parse_btf_map_def` in `tools/lib/bpf/libbpf.c`).
-fn map_definition(place: &str, a: u32, b: u32, types: &mut TypeComparison, out: &mut Findings, depth: usize) {
-    let (Some(x), Some(y)) = (members(&types.a, a), members(&types.b, b)) else {
-        // Not the form libbpf wants: it has to be the same type.
-        return said(types.compare(a, b, Names::Count), place, out);
-    };
-    for name in x.keys().chain(y.keys().filter(|k| !x.contains_key(*k))) {
-        let (p, q) = match (x.get(name), y.get(name)) {
-            (Some(p), Some(q)) => (*p, *q),
-            (p, _) => {
-                let which = if p.is_some() { "first" } else { "second" };
-                out.different(place.to_owned(), format!("only the {which} object says `{name}`"));
-                continue;
+/// Definitions that loaders read are compared by what they say, all others as they stand.
+fn map_definition(place: &str, a: u32, b: u32, types: &mut TypeComparison, out: &mut Findings) {
+    match (definition::read(&types.a, a, false), definition::read(&types.b, b, false)) {
+        (Ok(x), Ok(y)) => same_definition(place, &x, &y, types, out),
+        (x, y) => match (types.compare(a, b, Names::Count), x, y) {
+            (Outcome::Same, ..) => {}
+            (_, Ok(_), Err(Unread::Refused(why))) => {
+                out.different(place.to_owned(), format!("libbpf refuses it in the second object: {why}"));
             }
-        };
-        match name.as_str() {
-            "type" | "max_entries" | "map_flags" | "numa_node" | "key_size" | "value_size" | "pinning"
-            | "map_extra" => match (number(&types.a, p), number(&types.b, q)) {
-                (Some(p), Some(q)) if p == q => {}
-                (Some(p), Some(q)) => out.different(place.to_owned(), format!("`{name}` was {p}, is {q}")),
-                _ => said(types.compare(p, q, Names::Count), &format!("{place}, `{name}`"), out),
-            },
-            "values" => match (inner(&types.a, p), inner(&types.b, q)) {
-                (Some(p), Some(q)) if depth == 0 => {
-                    map_definition(&format!("{place}, inner map"), p, q, types, out, 1);
-                }
-                // A table of programs: the signature they are declared with.
-                _ => said(types.compare(p, q, Names::Count), &format!("{place}, `values`"), out),
-            },
-            // A pointer to the type of keys or values.
-            _ => {
-                let pointees = (types.a.btf.and_then(|b| b.pointee(p)), types.b.btf.and_then(|b| b.pointee(q)));
-                let outcome = match (name.as_str(), pointees) {
-                    ("key" | "value", (Some(p), Some(q))) => types.compare(p, q, Names::OfMembers),
-                    _ => types.compare(p, q, Names::Count),
-                };
-                said(outcome, &format!("{place}, `{name}`"), out);
+            (_, Err(Unread::Refused(why)), Ok(_)) => {
+                out.different(place.to_owned(), format!("libbpf refuses it in the first object: {why}"));
             }
+            (outcome, Err(Unread::Refused(_)), Err(Unread::Refused(_))) => said(outcome, place, out),
+            (_, Err(Unread::Unusual(why)), _) | (_, _, Err(Unread::Unusual(why))) => {
+                out.unknown(place.to_owned(), why);
+            }
+            (_, Ok(_), Ok(_)) => {}
+        },
+    }
+}
+
+fn same_definition(place: &str, x: &Definition, y: &Definition, types: &mut TypeComparison, out: &mut Findings) {
+    if x.size != y.size {
+        out.different(place.to_owned(), format!("the size of its type was {} bytes, is {}", x.size, y.size));
+    }
+    only_one(place, x.numbers.keys(), y.numbers.keys(), out);
+    only_one(place, x.types.keys(), y.types.keys(), out);
+    for (name, p) in &x.numbers {
+        if let Some(q) = y.numbers.get(name).filter(|q| *q != p) {
+            out.different(place.to_owned(), format!("`{name}` was {p}, is {q}"));
         }
     }
-}
-
-/// The members of a struct by name, if each has one of its own.
-fn members(types: &Types, id: u32) -> Option<BTreeMap<String, u32>> {
-    let btf = types.btf?;
-    let (_, t) = btf.plain(id).filter(|(_, t)| t.kind == STRUCT)?;
-    let mut found = BTreeMap::new();
-    for i in 0..t.vlen {
-        found.insert(btf.string(btf.word(t, i * 3)?)?, btf.word(t, i * 3 + 1)?);
+    for (name, p) in &x.types {
+        if let Some(q) = y.types.get(name) {
+            said(types.compare(*p, *q, Names::OfMembers), &format!("{place}, `{name}`"), out);
+        }
     }
-    (found.len() == t.vlen).then_some(found)
-}
-
-/// `__uint(name, N)` is `int (*name)[N]`; `__ulong(name, N)` a pointer to an enum with one value.
-fn number(types: &Types, id: u32) -> Option<u64> {
-    let btf = types.btf?;
-    let (_, t) = btf.plain(id).filter(|(_, t)| t.kind == PTR)?;
-    let (_, t) = btf.plain(t.size_or_type)?;
-    match t.kind {
-        ARRAY => btf.word(t, 2).map(u64::from),
-        ENUM if t.vlen == 1 => btf.word(t, 1).map(u64::from),
-        ENUM64 if t.vlen == 1 => Some(u64::from(btf.word(t, 2)?) << 32 | u64::from(btf.word(t, 1)?)),
-        _ => None,
+    match (&x.values, &y.values) {
+        (Some(p), Some(q)) => {
+            if p.at != q.at {
+                out.different(place.to_owned(), format!("`values` was at bit {}, is at {}", p.at, q.at));
+            }
+            match (&p.inner, &q.inner) {
+                (Some(p), Some(q)) => same_definition(&format!("{place}, inner map"), p, q, types, out),
+                // A table of programs: the signature they are declared with.
+                _ => said(types.compare(p.ty, q.ty, Names::Count), &format!("{place}, `values`"), out),
+            }
+        }
+        (None, None) => {}
+        (p, _) => {
+            let which = if p.is_some() { "first" } else { "second" };
+            out.different(place.to_owned(), format!("only the {which} object says `values`"));
+        }
+    }
+    if let Some(name) = x.indirect.symmetric_difference(&y.indirect).next() {
+        let what =
+            format!("only one of the two has a name around the type of `{name}`, which not all loaders look behind");
+        out.unknown(place.to_owned(), what);
     }
 }
 
-/// The definition that `values` points to, in a map of maps.
-fn inner(types: &Types, id: u32) -> Option<u32> {
-    let btf = types.btf?;
-    let (_, t) = btf.plain(id).filter(|(_, t)| t.kind == ARRAY)?;
-    let pointee = btf.pointee(btf.word(t, 0)?)?;
-    btf.plain(pointee).filter(|(_, t)| t.kind == STRUCT).map(|_| pointee)
+fn only_one<'a>(
+    place: &str,
+    x: impl Iterator<Item = &'a String>,
+    y: impl Iterator<Item = &'a String>,
+    out: &mut Findings,
+) {
+    let (x, y): (BTreeSet<&String>, BTreeSet<&String>) = (x.collect(), y.collect());
+    for name in x.symmetric_difference(&y) {
+        let which = if x.contains(name) { "first" } else { "second" };
+        out.different(place.to_owned(), format!("only the {which} object says `{name}`"));
+    }
 }
 
 /// Compares the types that `.BTF.ext` gives a pair of functions.

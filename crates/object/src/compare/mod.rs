@@ -13,10 +13,13 @@ mod code;
 mod contents;
 mod core;
 mod declarations;
+mod definition;
+mod loading;
 mod matching;
 mod reference;
 mod symbols;
 mod types;
+mod wellformed;
 
 pub use matching::{Matching, Matchings};
 
@@ -198,11 +201,13 @@ impl<'a> Comparison<'a> {
         let mut out = Findings::default();
         let (a, b) = (self.a, self.b);
         self.functions(m, wanted, &mut out);
+        loading::compare(a, b, m, &mut out);
         contents::compare(a, b, m, &mut out);
         symbols::compare(a, b, m, &mut out);
         declarations::variables(a, b, m, &mut self.types, &mut out);
         declarations::externals(a, &mut self.types, &mut out);
         self.readable(&mut out);
+        wellformed::compare(&mut self.types, &mut out);
         self.ignored(m, &mut out);
         for list in [&mut out.differences, &mut out.unknowns, &mut out.notes] {
             let mut seen = BTreeSet::new();

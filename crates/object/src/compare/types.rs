@@ -82,6 +82,12 @@ impl<'a> Types<'a> {
         found
     }
 
+    /// The first type of a name, of whatever kind (libbpf: `btf__find_by_name`).
+    pub fn first_of_name(&self, name: &str) -> Option<Type> {
+        let btf = self.btf?;
+        btf.ids().filter_map(|id| btf.get(id)).find(|t| btf.string(t.name).as_deref() == Some(name))
+    }
+
     pub fn get(&self, id: u32) -> Option<Type> {
         self.btf?.get(id)
     }
@@ -194,6 +200,11 @@ impl<'a> Types<'a> {
             }
             VAR => {
                 node.facts.push(number("linkage", btf.word(t, 0)?));
+                node.children.push(to("type", t.size_or_type));
+            }
+            DECL_TAG => {
+                node.facts.push(number("attribute", u32::from(t.kflag)));
+                node.facts.push(number("component", btf.word(t, 0)?));
                 node.children.push(to("type", t.size_or_type));
             }
             _ => return None,
