@@ -11,6 +11,7 @@ use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, DECL_TAG, ENUM, ENUM64, FLOAT, FUNC, FUNC_PROTO, FWD, INT, PTR, RESTRICT, STRUCT,
     TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE,
 };
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// `KSYM_NAME_LEN`, the limit on names.
@@ -87,7 +88,7 @@ impl Checked {
     fn of(types: &Types) -> Self {
         let mut this = Checked { refused: BTreeMap::new(), too_deep: None };
         let Some(btf) = types.btf else { return this };
-        let checker = Checker { btf, external: externals(btf) };
+        let checker = Checker { btf, external: externals(btf), of_the_kernel: RefCell::default() };
         for id in btf.ids() {
             let Some(t) = btf.get(id) else { continue };
             if let Err(why) = checker.check(t) {
@@ -116,6 +117,8 @@ fn externals(btf: &Btf) -> BTreeSet<u32> {
 struct Checker<'a> {
     btf: &'a Btf,
     external: BTreeSet<u32>,
+    /// Whether structs hold objects of the kernel, as far as that has been asked.
+    of_the_kernel: RefCell<HashMap<u32, bool>>,
 }
 
 type Check = Result<(), String>;
@@ -261,11 +264,11 @@ impl Checker<'_> {
             INT | ENUM | ENUM64 => {
                 ensure(kind != INT || self.regular_integer(ty), "a member is an integer with gaps")?;
                 ensure(bits <= size * 8, "a bit-field is wider than its type")?;
-                ensure(bits != 0 || at % 8 == 0, "a member does not start at a byte")?;
+                ensure(bits != 0 || at.is_multiple_of(8), "a member does not start at a byte")?;
             }
-            FLOAT => ensure(bits == 0 && at % (size.min(8) * 8) == 0, "a float is not aligned")?,
+            FLOAT => ensure(bits == 0 && at.is_multiple_of(size.min(8) * 8), "a float is not aligned")?,
             PTR | STRUCT | UNION | ARRAY => {
-                ensure(bits == 0 && at % 8 == 0, "a member does not start at a byte, or is no bit-field")?;
+                ensure(bits == 0 && at.is_multiple_of(8), "a member does not start at a byte, or is no bit-field")?;
             }
             _ => return Err("a member is of a kind without values".into()),
         }
@@ -275,16 +278,20 @@ impl Checker<'_> {
 
     /// Whether a type holds what `btf_parse_struct_metas` looks for, and may refuse (locks, lists, trees …).
     fn of_the_kernel(&self, id: u32, depth: usize) -> bool {
-        let Some((_, t)) = self.btf.plain(id) else { return false };
-        match t.kind {
-            _ if depth > NESTED_MAX => true,
-            ARRAY => self.btf.word(t, 0).is_none_or(|id| self.of_the_kernel(id, depth + 1)),
-            STRUCT if self.btf.string(t.name).is_some_and(|n| n.starts_with("bpf_")) => true,
-            STRUCT | UNION => {
-                (0..t.vlen).any(|i| self.btf.word(t, i * 3 + 1).is_none_or(|id| self.of_the_kernel(id, depth + 1)))
-            }
-            _ => false,
+        let Some((id, t)) = self.btf.plain(id) else { return false };
+        if let Some(&known) = self.of_the_kernel.borrow().get(&id) {
+            return known;
         }
+        let inside = |id: Option<u32>| id.is_none_or(|id| self.of_the_kernel(id, depth + 1));
+        let found = match t.kind {
+            ARRAY | STRUCT | UNION if depth > NESTED_MAX => true,
+            ARRAY => inside(self.btf.word(t, 0)),
+            STRUCT if self.btf.string(t.name).is_some_and(|n| n.starts_with("bpf_")) => true,
+            STRUCT | UNION => (0..t.vlen).any(|i| inside(self.btf.word(t, i * 3 + 1))),
+            _ => false,
+        };
+        self.of_the_kernel.borrow_mut().insert(id, found);
+        found
     }
 
     fn enumeration(&self, t: Type) -> Check {
