@@ -37,7 +37,18 @@ type Arities = std::collections::HashMap<String, usize>;
 impl Facts {
     /// Computes them.
     pub fn of(f: &Function, env: &Env<'_>) -> Facts {
+        Facts::solved(f, env, false)
+    }
+
+    /// The same as if every branch could go both ways: the kernel's verifier knows less than these facts, so it may walk
+    /// where no execution gets.
+    pub fn of_every_way(f: &Function, env: &Env<'_>) -> Facts {
+        Facts::solved(f, env, true)
+    }
+
+    fn solved(f: &Function, env: &Env<'_>, every_way: bool) -> Facts {
         let mut solver = Solver::new(f, env);
+        solver.every_way = every_way;
         if solver.ascend() {
             if solver.cyclic {
                 solver.descend();
@@ -58,13 +69,6 @@ impl Facts {
     /// operations. Empty if no execution gets there.
     pub fn states(&self, f: &Function, b: BlockId) -> Vec<State> {
         self.entry(b).map_or(Vec::new(), |s| self.with_env(|env| replay(f, b, s, env)))
-    }
-
-    /// The same as the kernel's verifier may see it, which knows less: where these facts say that no execution gets, it
-    /// may walk all the same, with anything in the registers.
-    pub fn states_for_verifier(&self, f: &Function, b: BlockId) -> Vec<State> {
-        let top = State::top();
-        self.with_env(|env| replay(f, b, self.entry(b).unwrap_or(&top), env))
     }
 
     /// The state on the edge that the terminator takes when its condition holds, or does not; `None`
@@ -114,6 +118,8 @@ struct Solver<'a> {
     cyclic: bool,
     /// Registers that may be read before they are written, at each block's entry.
     live: Vec<RegSet>,
+    /// No edge is excluded.
+    every_way: bool,
     entry: Vec<Option<State>>,
 }
 
@@ -125,7 +131,7 @@ impl<'a> Solver<'a> {
             rank[b.index()] = i;
         }
         let live = live_registers(f, env, &order);
-        Solver { f, env, order, rank, cyclic, live, entry: vec![None; f.blocks.len()] }
+        Solver { f, env, order, rank, cyclic, live, every_way: false, entry: vec![None; f.blocks.len()] }
     }
 
     /// Iterates to a fixpoint; `false` if that takes too long.
@@ -225,7 +231,10 @@ impl<'a> Solver<'a> {
             term @ Terminator::Branch { .. } => {
                 let Some(test) = Test::of(term) else { return [Some(s.clone()), Some(s)] };
                 let at = (b, block.ops.len());
-                let side = |taken| s.clone().assume(test, taken, at, self.f.kind, self.env);
+                let side = |taken| {
+                    let known = s.clone().assume(test, taken, at, self.f.kind, self.env);
+                    known.or_else(|| self.every_way.then(|| s.clone()))
+                };
                 [side(true), side(false)]
             }
         }

@@ -856,10 +856,11 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
 
 /// The lowest frame offset that an execution may access itself or hand to a callee.
 fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
-    let facts = Facts::of(f, env);
+    // The kernel counts code that no execution reaches.
+    let facts = Facts::of_every_way(f, env);
     let mut low = 0;
     for &b in &f.layout {
-        for (op, s) in f.block(b).ops.iter().zip(facts.states_for_verifier(f, b)) {
+        for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
             let passed = if is_call(op) { RegSet::ARGS } else { RegSet::EMPTY };
             let places = passed.iter().map(|r| (r, 0)).chain(frame_operand(&op.insn));
             for (r, off) in places {

@@ -24,23 +24,22 @@ struct Presence {
     writes: BTreeSet<(i64, u32)>,
     read_that_matters: bool,
     packet_store: bool,
-    /// Accesses to who knows what in code that no execution reaches, but the verifier may.
+    /// Operations of blocks that nothing leads to: no verifier takes such a function.
     unseen: BTreeSet<String>,
 }
 
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
-        let facts = Facts::of(f, env);
+        // The verifier may walk where no execution gets.
+        let facts = Facts::of_every_way(f, env);
         let mut all = Presence::default();
         for &b in &f.layout {
-            let unseen = facts.entry(b).is_none();
-            for (op, state) in f.block(b).ops.iter().zip(facts.states_for_verifier(f, b)) {
+            if facts.entry(b).is_none() {
+                all.unseen.extend(f.block(b).ops.iter().map(|op| op.insn.to_string()));
+            }
+            for (op, state) in f.block(b).ops.iter().zip(facts.states(f, b)) {
                 let Some((base, off, size, store)) = access(&op.insn) else { continue };
                 let v = state.reg(base);
-                if unseen && v.region().is_none() {
-                    all.unseen.insert(op.insn.to_string());
-                    all.packet_store |= store;
-                }
                 match (v.region(), v.num.as_signed_const()) {
                     (Some(Region::Ctx), Some(at)) if store => {
                         all.writes.insert((at.wrapping_add(off.into()), size));
@@ -87,7 +86,7 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     let taken = |old_ones: &BTreeSet<_>, new_ones: &BTreeSet<_>| {
         new_ones.iter().all(|access| is_taken(old.kind, old_ones, *access))
     };
-    if !taken(&a.reads, &b.reads) || !taken(&a.writes, &b.writes) || !b.unseen.is_subset(&a.unseen) {
+    if !taken(&a.reads, &b.reads) || !taken(&a.writes, &b.writes) || a.unseen != b.unseen {
         return Some("an access to the context that the original does not make");
     }
     None
