@@ -88,10 +88,14 @@ fn one_round(object: &Object, graphs: &[Result<Function, String>], env: &Env, op
         }
         let facts = Facts::of(f, env);
         for &b in &f.layout {
-            for (op, state) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+            let states = facts.states(f, b);
+            for (i, op) in f.block(b).ops.iter().enumerate() {
                 let Some(target) = calls(op) else { continue };
+                // Where no execution gets the verifier may walk all the same, with anything.
+                let state = states.get(i);
+                let passed = |r: Reg| state.map_or(Argument::Unknown, |s| pass(s, r));
                 let values: [Argument; 5] =
-                    std::array::from_fn(|i| Reg::new(i as u8 + 1).map_or(Argument::Unknown, |r| pass(&state, r)));
+                    std::array::from_fn(|i| Reg::new(i as u8 + 1).map_or(Argument::Unknown, passed));
                 let here = Passed { values, context: Some(f.kind) };
                 found[target.0] = Some(match found[target.0].take() {
                     None => here,

@@ -105,6 +105,9 @@ fn is_taken(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)
         let before = |i: i64| taken.iter().any(|(o, n)| (*o..*o + i64::from(*n)).contains(&i) && *n <= size);
         return at % i64::from(size) == 0 && (at..end).all(before);
     }
-    // Of a field of which parts may be read, any part tells that it may be read.
-    end <= i64::from(f.offset + f.size) && taken.iter().any(|(o, _)| field(*o) == Some(f))
+    // Of a field of which parts may be read, any part tells that every aligned one may be read.
+    f.kind == (FieldKind::Scalar { narrow: true })
+        && at % i64::from(size) == 0
+        && end <= i64::from(f.offset + f.size)
+        && taken.iter().any(|(o, _)| field(*o) == Some(f))
 }
