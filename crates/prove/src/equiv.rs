@@ -854,15 +854,15 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     (any_map && handed_in()) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
-/// The lowest frame offset that an execution may access itself or hand to a callee.
+/// The lowest frame offset that the function may access itself, hand to a callee, or make the address of.
 fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
     // The kernel counts code that no execution reaches.
     let facts = Facts::of_every_way(f, env);
     let mut low = 0;
     for &b in &f.layout {
         for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
-            let passed = if is_call(op) { RegSet::ARGS } else { RegSet::EMPTY };
-            let places = passed.iter().map(|r| (r, 0)).chain(frame_operand(&op.insn));
+            // Addresses that are made count, too: where paths meet, it may not show where an access goes.
+            let places = Reg::all().filter(|r| *r != Reg::R10).map(|r| (r, 0)).chain(frame_operand(&op.insn));
             for (r, off) in places {
                 let v = s.reg(r);
                 if v.is_stack() {

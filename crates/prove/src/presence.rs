@@ -7,6 +7,7 @@
 //! - a read of a context field by which others are translated ([`access_matters`]) is in both or in neither;
 //! - a store to the packet of an skb is in both or in neither: it makes the kernel unclone the packet first
 //!   (`bpf_unclone_prologue` in net/core/filter.c, called by `tc_cls_act_prologue` and others);
+//! - code that no execution reaches, but the verifier may, holds no operation that the old one does not have;
 //! - the new one accesses no fields of the context that the old one does not access: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
 
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 
 use bpf_facts::{Env, Facts, Region};
 use bpf_isa::Insn;
-use bpf_program::{FieldKind, Function, ProgKind, access_matters, ctx_field};
+use bpf_program::{FieldKind, Function, Op, ProgKind, access_matters, ctx_field};
 
 #[derive(Default)]
 struct Presence {
@@ -24,6 +25,11 @@ struct Presence {
     writes: BTreeSet<(i64, u32)>,
     read_that_matters: bool,
     packet_store: bool,
+    /// A store of which nobody can tell where it goes, in code that may or may not be reached.
+    unknown_store: bool,
+    /// All operations, and those that no execution reaches, which no proof has compared.
+    operations: BTreeSet<String>,
+    excluded: BTreeSet<String>,
     /// Operations of blocks that nothing leads to: no verifier takes such a function.
     unseen: BTreeSet<String>,
 }
@@ -33,6 +39,15 @@ impl Presence {
         // The verifier may walk where no execution gets.
         let facts = Facts::of_every_way(f, env);
         let mut all = Presence::default();
+        let executed = Facts::of(f, env);
+        for &b in &f.layout {
+            let text = |op: &Op| format!("{} {:?}", op.insn, op.link.as_ref().map(|l| &l.symbol));
+            let ops: Vec<String> = f.block(b).ops.iter().map(text).collect();
+            if executed.entry(b).is_none() {
+                all.excluded.extend(ops.iter().cloned());
+            }
+            all.operations.extend(ops);
+        }
         for &b in &f.layout {
             if facts.entry(b).is_none() {
                 all.unseen.extend(f.block(b).ops.iter().map(|op| op.insn.to_string()));
@@ -52,6 +67,7 @@ impl Presence {
                     // A context that came as an argument.
                     (None, _) if !store => all.read_that_matters |= access_matters(ProgKind::Other, off.into(), size),
                     (Some(region), _) if store && region.is_packet() => all.packet_store = true,
+                    (None, _) if store => all.unknown_store = true,
                     _ => {}
                 }
             }
@@ -80,8 +96,11 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
         return Some("a read of the context by which the kernel translates others is not in both");
     }
     let skb = matches!(old.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
-    if skb && a.packet_store != b.packet_store {
+    if skb && (a.packet_store, a.unknown_store) != (b.packet_store, b.unknown_store) {
         return Some("a store to the packet, before which the kernel unclones it, is not in both");
+    }
+    if !b.excluded.is_subset(&a.operations) {
+        return Some("code that no execution reaches, but the verifier may, is not the original's");
     }
     let taken = |old_ones: &BTreeSet<_>, new_ones: &BTreeSet<_>| {
         new_ones.iter().all(|access| is_taken(old.kind, old_ones, *access))
