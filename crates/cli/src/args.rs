@@ -313,7 +313,7 @@ pub struct VerifyArgs {
     /// Time for the whole comparison; what is not decided in time is unknown
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub time_limit: Duration,
-    /// Only the function with this name (may be repeated) [default: all]
+    /// Only the function with this name, and what it calls (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
     /// Prove only: do not run the programs on some inputs first
