@@ -70,13 +70,15 @@ order and numbers of types, source lines and DWARF, is listed as ignored.
 
 Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
 this kernel: a difference that a run shows is told at once. What no run shows is for the proofs to decide.
+If all is equal, both are loaded (where that is permitted): the kernel must take from the second what it
+takes from the first.
 
 Examples:
   bpf-opt verify prog.o prog.opt.o
   bpf-opt verify old.o new.o --program xdp_main --time-limit 300 --json verdict.json
 
-Exit codes: 0 all equal; 1 some function differs (with an input that shows it), or the objects differ
-outside of the code; 2 bad input or usage; 3 no difference found, but not everything proven.";
+Exit codes: 0 all equal; 1 some function differs (with an input that shows it), the objects differ
+outside of the code, or this kernel refuses a program of the second only; 2 bad input or usage; 3 no difference found, but not everything proven.";
 
 const CHECK_HELP: &str = "\
 Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a
@@ -316,10 +318,10 @@ pub struct VerifyArgs {
     /// Only the function with this name, and what it calls (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
-    /// Prove only: do not run the programs on some inputs first
+    /// Prove only: do not run the programs on some inputs first, do not load them
     #[arg(long)]
     pub no_run_check: bool,
-    /// Run nothing in this kernel (the interpreter needs none)
+    /// Run and load nothing in this kernel (the interpreter needs none)
     #[arg(long)]
     pub no_kernel: bool,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::{DriverError, FunctionVerdict, Options, RunsFirst, VerifyReport};
+use bpf_driver::{DriverError, FunctionVerdict, Options, Refused, RunsFirst, VerifyReport};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -24,6 +24,7 @@ struct Document<'a> {
     differences: &'a [String],
     unknowns: &'a [String],
     notes: &'a [String],
+    refused: &'a [Refused],
     runs: &'a RunsFirst,
     seconds: f64,
 }
@@ -58,6 +59,7 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
             differences: &report.differences,
             unknowns: &report.unknowns,
             notes: &report.notes,
+            refused: &report.refused,
             runs: &report.runs,
             seconds: report.seconds,
         };
@@ -121,6 +123,9 @@ fn text(report: &VerifyReport) -> String {
     }
     for unknown in &report.unknowns {
         let _ = writeln!(text, "outside of the code, unknown: {unknown}");
+    }
+    for Refused { name, reason } in &report.refused {
+        let _ = writeln!(text, "{name}: equal, but this kernel takes the first and refuses the second: {reason}");
     }
     for note in &report.notes {
         let _ = writeln!(text, "ignored: {note}");

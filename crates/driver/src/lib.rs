@@ -3,6 +3,7 @@
 //! It owns no cleverness of its own; it knows the order of things, the time that is left, and what to
 //! do when the kernel says no.
 
+mod acceptance;
 mod arguments;
 mod blame;
 mod candidate;
@@ -26,6 +27,7 @@ mod variants;
 mod verify;
 mod written;
 
+pub use acceptance::Refused;
 pub use opinion::Refutation;
 pub use queries::QueryFolder;
 pub use report::{

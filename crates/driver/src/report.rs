@@ -204,6 +204,8 @@ pub struct VerifyReport {
     pub unknowns: Vec<String>,
     /// What differs and was ignored, because no loader sees it.
     pub notes: Vec<String>,
+    /// Where all is equal: programs that this kernel takes from the first object and refuses from the second.
+    pub refused: Vec<crate::acceptance::Refused>,
     /// What running both gave, before anything was proven.
     pub runs: crate::runs_first::RunsFirst,
     /// Wall-clock seconds.
@@ -211,16 +213,17 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether everything is equal.
+    /// Whether everything is equal, and the kernel takes the second object where it takes the first.
     pub fn is_equal(&self) -> bool {
         let proven = self.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal);
-        proven && self.differences.is_empty() && self.unknowns.is_empty()
+        proven && self.differences.is_empty() && self.unknowns.is_empty() && self.refused.is_empty()
     }
 
-    /// Whether something is known to differ.
+    /// Whether something is known to differ, be it in what the kernel says to it.
     pub fn is_different(&self) -> bool {
         let different = |v: &FunctionVerdict| matches!(v, FunctionVerdict::Different { .. });
-        !self.differences.is_empty() || self.functions.iter().any(|(_, v)| different(v))
+        let outside = !self.differences.is_empty() || !self.refused.is_empty();
+        outside || self.functions.iter().any(|(_, v)| different(v))
     }
 
     /// Takes differences back to unknowns: they hold for one way to pair functions of one name, and others, of which

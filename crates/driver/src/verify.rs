@@ -13,6 +13,7 @@ use bpf_object::{FuncId, Object, RefKind};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
+use crate::acceptance;
 use crate::optimize::{check_programs, is_program};
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
@@ -56,6 +57,9 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let mut report = best.unwrap_or_default();
     if report.is_different() && !all_different {
         report.doubt(matchings.list.len());
+    }
+    if report.is_equal() {
+        report.refused = acceptance::refused(bytes[0], bytes[1], options);
     }
     report.runs = runs;
     report.seconds = started.elapsed().as_secs_f64();

@@ -304,7 +304,11 @@ fn run(case: &Case, kernel: bool, old: &[u8], new: &[u8], problems: &mut Vec<Str
 fn compare(case: &Case, expected: Run, old: &[u8], new: &[u8], problems: &mut Vec<String>, notes: &mut Vec<String>) {
     let setup = Setup { program_type: case.program_type.clone(), allow_effects: true, ..Setup::default() };
     let mut pair = match Pair::load(old, new, setup) {
+        Ok(_) if expected == Run::Refused => {
+            return problems.push("the kernel takes both versions".into());
+        }
         Ok(pair) => pair,
+        Err(e) if e.second && expected == Run::Refused => return,
         Err(e) if e.second => {
             return problems.push(format!("the kernel refuses the new version: {}", refusal(case, new)));
         }

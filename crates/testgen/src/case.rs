@@ -37,6 +37,8 @@ pub enum Run {
     Same,
     /// Something else on some input.
     Differs,
+    /// Nothing: its verifier takes the old version and refuses the new one.
+    Refused,
 }
 
 /// Why a file is no case.
@@ -179,7 +181,8 @@ impl Case {
                 self.run = Some(match value {
                     "same" => Run::Same,
                     "differs" => Run::Differs,
-                    _ => return Err("expected `same` or `differs`".into()),
+                    "refused" => Run::Refused,
+                    _ => return Err("expected `same`, `differs` or `refused`".into()),
                 });
             }
             "packet" => self.packet = Some(hex(value).map_err(text)?),

@@ -1,0 +1,56 @@
+//! What `verify` says where two objects do the same, and the kernel takes only the first.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bpf_driver::{Options, verify};
+use bpf_testgen::case::Case;
+
+/// Both objects of a case of `tests/equivalence`.
+fn objects(name: &str) -> [Vec<u8>; 2] {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/equivalence").join(name);
+    let case = Case::parse(&std::fs::read_to_string(file).expect("the case is there")).expect("a case");
+    [case.old_object().expect("it assembles"), case.new_object().expect("it assembles").expect("a pair")]
+}
+
+fn options() -> Options {
+    Options { time_limit: Duration::from_secs(10), ..Options::default() }
+}
+
+fn kernel() -> bool {
+    let permitted = bpf_kernel::permitted().require();
+    if let Err(why) = &permitted {
+        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+    }
+    permitted.is_ok()
+}
+
+#[test]
+fn an_equal_object_that_the_kernel_refuses_is_no_replacement() {
+    if !kernel() {
+        return;
+    }
+    for name in ["endless-loop-where-nobody-comes", "pointer-multiplied", "uninitialized-register-read"] {
+        let [a, b] = objects(&format!("redteam-c/{name}.bpf"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(report.functions.iter().all(|(_, v)| *v == bpf_driver::FunctionVerdict::Equal), "{name}: {report:?}");
+        assert_eq!(report.refused.len(), 1, "{name}: {report:?}");
+        assert!(!report.refused[0].reason.is_empty(), "{name}: {report:?}");
+        assert!(report.is_different() && !report.is_equal(), "{name}: {report:?}");
+        // What the kernel refuses of both is no matter of the change, and what it takes of the second is none at all.
+        for (first, second) in [(&b, &b), (&b, &a), (&a, &a)] {
+            let report = verify(first, second, &options()).expect("both are objects");
+            assert_eq!(report.refused, [], "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_is_not_to_be_asked_refuses_nothing() {
+    let [a, b] = objects("redteam-c/uninitialized-register-read.bpf");
+    for options in [Options { kernel: false, ..options() }, Options { run_check: false, ..options() }] {
+        let report = verify(&a, &b, &options).expect("both are objects");
+        assert!(report.refused.is_empty() && report.is_equal(), "{report:?}");
+    }
+}
