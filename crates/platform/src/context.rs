@@ -170,6 +170,20 @@ pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
         && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
 }
 
+/// Whether another read of this context field may find another value although the program has done nothing in between.
+///
+/// Fields of `__sk_buff` from `family` to `local_port` are read from the socket, which other CPUs use at the same time
+/// (`bpf_convert_ctx_access` in net/core/filter.c); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
+/// `snd_cwnd`, `srtt_us`, `state` …, `sock_ops_convert_ctx_access`).
+pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
+    const SKB_FAMILY: i64 = 88;
+    match kind {
+        ProgKind::Skb => (SKB_FAMILY..i64::from(SKB_DATA_META)).contains(&offset),
+        ProgKind::Other => true,
+        ProgKind::Xdp | ProgKind::SockAddr | ProgKind::Tracing | ProgKind::Subprogram => false,
+    }
+}
+
 /// Offset of the field that holds this packet pointer: the inverse of [`ctx_field`] for them.
 pub fn packet_pointer_offset(kind: ProgKind, field: FieldKind) -> Option<u32> {
     match (kind, field) {

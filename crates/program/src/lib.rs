@@ -12,7 +12,9 @@ mod cfg;
 mod graph;
 mod lower;
 
-pub use bpf_platform::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, packet_pointer_offset};
+pub use bpf_platform::{
+    CtxField, FieldKind, ProgKind, access_matters, ctx_field, others_may_change, packet_pointer_offset,
+};
 pub use build::{BuildError, build, build_from_insns};
 pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};
 pub use graph::{Dominators, predecessors, reverse_postorder, successors};

@@ -11,7 +11,7 @@ use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
-use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field};
+use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, others_may_change};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, missing};
@@ -427,6 +427,14 @@ impl<'c, 'e> Sym<'c, 'e> {
             FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(Region::Kernel))),
             _ => Ok(self.ctx_unknown(off, n)),
         }
+    }
+
+    /// A read of a field that others may change: it is made as often as before, and in its place.
+    fn ctx_read(&mut self, base: TermId, off: i64, size: Size) -> Result<TermId, Stop> {
+        // Nothing is known of a field that the table does not describe: it may be a packet pointer.
+        let region = if ctx_field(self.kind, off).is_some() { Region::Kernel } else { Region::Unknown };
+        let exact = Exact { size: size.bytes(), sees: vec![], droppable: true };
+        Ok(self.shared_access(&region, base, off, &[None], Some(exact))?[0])
     }
 
     /// A field of which nothing is known: four bytes of it may be a pointer of eight.
@@ -913,6 +921,9 @@ impl Machine for Sym<'_, '_> {
             if self.cx.region_of(sym) != Some(Region::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
             }
+            if self.cx.concurrent && others_may_change(self.kind, k) && !access_matters(self.kind, k, size.bytes()) {
+                return self.ctx_read(sym, k, size);
+            }
             return self.ctx_load(k, size);
         }
         let region = if region == Region::Ctx { Region::CtxBytes } else { region };
@@ -1174,7 +1185,8 @@ impl Machine for Sym<'_, '_> {
                     Some(r) => key_mems.push(self.memory(&r).1),
                 }
                 let mut deps = inputs;
-                deps.push(self.state.ctx_version);
+                // Which field it is only the loader knows; one that tells where the packet is changes with the packet.
+                deps.extend([self.state.ctx_version, self.state.packet_version]);
                 let t = self.cx.var(VarKey::Core(symbol, shape, deps, key_mems), 64, Meaning::Unknown);
                 // Where it reads is unknown until load: only what the old side reads that way may be read.
                 let private = self.cx.region_id(&Region::CtxBytes);
