@@ -4,11 +4,10 @@
 //! touches. A byte is live if the function or a callee may read it before it is overwritten. Impossible
 //! edges count as possible here: the kernel's verifier may not see that they are.
 
-use bpf_isa::{Insn, RegSet};
+use bpf_isa::{Insn, MemoryOperand, RegSet};
 use bpf_program::{BlockId, Function, Op, reverse_postorder};
 
 use crate::fixpoint::{registers_read, replay};
-use crate::state::memory_operand;
 use crate::{Env, Facts, Region, StackSet, State, calls};
 
 /// What is live at one point.
@@ -58,10 +57,9 @@ impl Effect {
     }
 
     fn access(&mut self, state: &State, op: &Op) {
-        let Some((base, off, size)) = memory_operand(&op.insn) else { return };
+        let Some(MemoryOperand { base, off, size, reads, .. }) = op.insn.memory_operand() else { return };
         let base = state.reg(base);
         let touched = state.touched(base, off, size.bytes());
-        let reads = !matches!(op.insn, Insn::Store { .. } | Insn::StoreRelease { .. });
         if op.is_core() {
             // Offset and width are the loader's choice.
             if reads && (base.is_stack() || state.may_be_frame_address(base)) {

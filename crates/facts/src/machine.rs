@@ -14,7 +14,6 @@ use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::{Domain, Machine, alu};
 
 use crate::calls::{self, CallEffects};
-use crate::state::memory_operand;
 use crate::{BaseId, Env, Kind, MapInfo, Num, NumDomain, Region, StackSet, State, Value};
 
 /// A value in flight.
@@ -475,7 +474,7 @@ impl Machine for AbstractMachine<'_, '_, '_> {
 impl AbstractMachine<'_, '_, '_> {
     /// A memory access whose offset and width the loader decides, or any other patched instruction.
     fn core_access(&mut self, op: &Op) {
-        let base = memory_operand(&op.insn).map(|(base, _, _)| base);
+        let base = op.insn.memory_operand().map(|m| m.base);
         let through_stack = base.is_some_and(|b| {
             let v = self.state.reg(b);
             v.is_stack() || self.state.may_be_frame_address(v)

@@ -10,7 +10,7 @@
 //! The last one is what lets a store through an unknown pointer leave the frame alone. It counts any
 //! number computed from such an address as an address, because a helper may probe it.
 
-use bpf_isa::{Insn, Reg, RegSet, Size};
+use bpf_isa::{Reg, RegSet};
 use bpf_program::{Argument, BlockId, Function, Op, Pointee, ProgKind};
 
 use crate::frame::Frame;
@@ -275,18 +275,6 @@ pub fn address_of(state: &State, base: Reg, off: i16) -> Option<(Region, BaseId,
             let offset = state.reg(base).num.add(&Num::constant(64, i64::from(off) as u64));
             Some((region.clone(), *id, offset))
         }
-        _ => None,
-    }
-}
-
-/// The memory operand of an instruction: base register, offset and size.
-pub(crate) fn memory_operand(insn: &Insn) -> Option<(Reg, i16, Size)> {
-    match *insn {
-        Insn::Load { size, base, off, .. }
-        | Insn::Store { size, base, off, .. }
-        | Insn::Atomic { size, base, off, .. }
-        | Insn::LoadAcquire { size, base, off, .. }
-        | Insn::StoreRelease { size, base, off, .. } => Some((base, off, size)),
         _ => None,
     }
 }

@@ -444,6 +444,21 @@ pub enum Insn {
     Opaque(u64),
 }
 
+/// Where an access goes, how wide it is, and what it does there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryOperand {
+    /// Register that holds the address.
+    pub base: Reg,
+    /// Bytes from there.
+    pub off: i16,
+    /// Width.
+    pub size: Size,
+    /// Whether the memory is read.
+    pub reads: bool,
+    /// Whether it is written.
+    pub writes: bool,
+}
+
 impl Insn {
     /// Slots occupied: 2 for `ld_imm64`, else 1.
     pub const fn slots(&self) -> usize {
@@ -485,6 +500,22 @@ impl Insn {
             Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } => RegSet::CALLER_SAVED,
             _ => self.def().map_or(RegSet::EMPTY, RegSet::of),
         }
+    }
+
+    /// The memory that an access is to; `None` for what accesses none by itself (calls do so by their rows, legacy packet
+    /// loads without an address).
+    pub fn memory_operand(&self) -> Option<MemoryOperand> {
+        let (size, base, off, reads, writes) = match *self {
+            Insn::Load { size, base, off, .. } | Insn::LoadAcquire { size, base, off, .. } => {
+                (size, base, off, true, false)
+            }
+            Insn::Store { size, base, off, .. } | Insn::StoreRelease { size, base, off, .. } => {
+                (size, base, off, false, true)
+            }
+            Insn::Atomic { size, base, off, .. } => (size, base, off, true, true),
+            _ => return None,
+        };
+        Some(MemoryOperand { base, off, size, reads, writes })
     }
 
     /// Every register read. A call is taken to read r1 … r5 (callers that know the prototype narrow

@@ -74,6 +74,7 @@ impl<'a> Entry<'a> {
             world: zero,
             ctx_version: zero,
             packet_version: zero,
+            packet_stored: cx.terms.fls(),
             lookups: Vec::new(),
             recent: None,
         };

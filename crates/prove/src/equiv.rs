@@ -15,7 +15,7 @@ use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
-use crate::presence::presence_differs;
+use crate::presence::{PACKET_STORE, presence_differs, unreachable_operations};
 use crate::region::{Outcome, execute};
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
@@ -588,9 +588,9 @@ fn straight(
         if !has_meaning(op) {
             return Err(Stop::Unmodelled(format!("`{}` inside a block", op.insn)));
         }
-        let may_see_frame = match frame_operand(&op.insn) {
-            Some((base, _)) => {
-                let base = sym.state.regs[base.index()];
+        let may_see_frame = match op.insn.memory_operand() {
+            Some(m) => {
+                let base = sym.state.regs[m.base.index()];
                 matches!(sym.cx.region_of(base), None | Some(Region::Kernel))
             }
             None => is_call(op),
@@ -770,6 +770,13 @@ pub(crate) fn judge(
     if !cx.concurrent {
         return Judged::Equal;
     }
+    if a.exit.packet_stored != b.exit.packet_stored {
+        let mut stored = Vec::new();
+        push_difference(cx, a.exit.packet_stored, b.exit.packet_stored, &mut stored);
+        if !matches!(cx.possible(guard, &stored), Possible::Never) {
+            return Judged::Unknown(PACKET_STORE.into());
+        }
+    }
     match access::check(cx, &a.log, &b.log, options.strict_shared_memory) {
         Ok(()) => Judged::Equal,
         Err(why) => Judged::Unknown(why),
@@ -788,6 +795,12 @@ fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
+    if unreachable_operations(new) > unreachable_operations(old) {
+        return (
+            Verdict::Unknown("more code that nothing leads to, which the kernel refuses".into()),
+            Stats::default(),
+        );
+    }
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
@@ -860,9 +873,11 @@ fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
     let facts = Facts::of_every_way(f, env);
     let mut low = 0;
     for &b in &f.layout {
-        for (op, s) in f.block(b).ops.iter().zip(facts.states(f, b)) {
+        // The last state is the one behind the block's last operation.
+        let operands = f.block(b).ops.iter().map(|op| op.insn.memory_operand().map(|m| (m.base, m.off)));
+        for (operand, s) in operands.chain([None]).zip(facts.states(f, b)) {
             // Addresses that are made count, too: where paths meet, it may not show where an access goes.
-            let places = Reg::all().filter(|r| *r != Reg::R10).map(|r| (r, 0)).chain(frame_operand(&op.insn));
+            let places = Reg::all().filter(|r| *r != Reg::R10).map(|r| (r, 0)).chain(operand);
             for (r, off) in places {
                 let v = s.reg(r);
                 if v.is_stack() {
@@ -872,18 +887,6 @@ fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
         }
     }
     low.max(-bpf_facts::FRAME)
-}
-
-/// Base and offset of an access to memory.
-fn frame_operand(insn: &Insn) -> Option<(Reg, i16)> {
-    match *insn {
-        Insn::Load { base, off, .. }
-        | Insn::Store { base, off, .. }
-        | Insn::Atomic { base, off, .. }
-        | Insn::LoadAcquire { base, off, .. }
-        | Insn::StoreRelease { base, off, .. } => Some((base, off)),
-        _ => None,
-    }
 }
 
 /// Operations above which a function is not put into one formula.

@@ -1,32 +1,71 @@
 //! What an access changes by being there.
 //!
-//! The verifier looks at a program as a whole: that some access stands in it, even where it is never reached, changes how
-//! others are translated, what is prepared before the program runs, and whether a run is allowed at all. No proof of
-//! values sees that. So two functions are only taken for the same if they agree in it:
+//! The verifier looks at a program as a whole: that some access stands in it changes how others are translated, what is
+//! prepared before the program runs, and whether a run is allowed at all. No proof of values sees that. What counts is
+//! whether the verifier *visits* the access, and it may visit code that no execution reaches, as it may know better than
+//! we that code is never reached (it reads frozen `.rodata`). So the conditions under which such accesses are executed
+//! must be the same on both sides, whatever the loaded values are, and what only the verifier may come to must be the
+//! same as a list:
 //!
-//! - a read of a context field by which others are translated ([`access_matters`]) is in both or in neither;
-//! - a store to the packet of an skb is in both or in neither: it makes the kernel unclone the packet first
-//!   (`bpf_unclone_prologue` in net/core/filter.c, called by `tc_cls_act_prologue` and others);
+//! - a read of a context field by which others are translated ([`access_matters`]): an event of the proof where it is
+//!   executed; listed where only the verifier may come;
+//! - a store to the packet of an skb makes the kernel unclone the packet first (`bpf_unclone_prologue` in
+//!   net/core/filter.c, called by `tc_cls_act_prologue` and others): a part of the state in the proof
+//!   (`packet_stored`); listed where only the verifier may take a store for one to the packet;
 //! - code that no execution reaches, but the verifier may, holds no operation that the old one does not have;
 //! - the new one accesses no fields of the context that the old one does not access: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
+//!   What it does where executions come, the old one does where executions come.
 
 use std::collections::BTreeSet;
 
-use bpf_facts::{Env, Facts, Region};
-use bpf_isa::Insn;
-use bpf_program::{FieldKind, Function, Op, ProgKind, access_matters, ctx_field};
+use bpf_facts::{Env, Facts, Region, State};
+use bpf_isa::MemoryOperand;
+use bpf_program::{FieldKind, Function, Op, ProgKind, access_matters, ctx_field, reverse_postorder};
+
+/// What is wrong where the condition of packet stores differs.
+pub(crate) const PACKET_STORE: &str = "a store to the packet, before which the kernel unclones it, is not in both";
+
+/// Whether direct stores to the packet change what is done before a program of this kind runs.
+pub(crate) fn stores_matter(kind: ProgKind) -> bool {
+    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+}
+
+/// Fields of the context that are accessed, by offset and width.
+#[derive(Default)]
+struct Fields {
+    reads: BTreeSet<(i64, u32)>,
+    writes: BTreeSet<(i64, u32)>,
+}
+
+impl Fields {
+    fn add(&mut self, m: &MemoryOperand, state: &State) {
+        let v = state.reg(m.base);
+        if let (Some(Region::Ctx), Some(at)) = (v.region(), v.num.as_signed_const()) {
+            let place = (at.wrapping_add(m.off.into()), m.size.bytes());
+            if m.writes {
+                self.writes.insert(place)
+            } else {
+                self.reads.insert(place)
+            };
+        }
+    }
+
+    /// Whether the verifier takes all these accesses, given that it takes those of `old`.
+    fn are_taken(&self, kind: ProgKind, old: &Fields) -> bool {
+        let taken = |old: &BTreeSet<_>, new: &BTreeSet<_>| new.iter().all(|access| is_taken(kind, old, *access));
+        taken(&old.reads, &self.reads) && taken(&old.writes, &self.writes)
+    }
+}
 
 #[derive(Default)]
 struct Presence {
-    /// Offset and width of the reads of the context.
-    reads: BTreeSet<(i64, u32)>,
-    /// The same of the writes.
-    writes: BTreeSet<(i64, u32)>,
-    read_that_matters: bool,
-    packet_store: bool,
-    /// A store of which nobody can tell where it goes, in code that may or may not be reached.
-    unknown_store: bool,
+    /// Where executions come, as far as is known.
+    executed: Fields,
+    /// Where the verifier may come.
+    visited: Fields,
+    /// What counts by being there, where only the verifier may come or only to it looks as if it did.
+    hidden: Vec<String>,
     /// All operations, and those that no execution reaches, which no proof has compared.
     operations: BTreeSet<String>,
     excluded: BTreeSet<String>,
@@ -34,76 +73,74 @@ struct Presence {
 
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
-        // The verifier may walk where no execution gets.
-        let facts = Facts::of_every_way(f, env);
+        let (executed, visited) = (Facts::of(f, env), Facts::of_every_way(f, env));
         let mut all = Presence::default();
-        let executed = Facts::of(f, env);
         for &b in &f.layout {
-            let text = |op: &Op| format!("{} {:?}", op.insn, op.link.as_ref().map(|l| &l.symbol));
-            let ops: Vec<String> = f.block(b).ops.iter().map(text).collect();
-            if executed.entry(b).is_none() {
-                all.excluded.extend(ops.iter().cloned());
-            }
-            all.operations.extend(ops);
-        }
-        for &b in &f.layout {
-            for (op, state) in f.block(b).ops.iter().zip(facts.states(f, b)) {
-                let Some((base, off, size, store)) = access(&op.insn) else { continue };
-                let v = state.reg(base);
-                match (v.region(), v.num.as_signed_const()) {
-                    (Some(Region::Ctx), Some(at)) if store => {
-                        all.writes.insert((at.wrapping_add(off.into()), size));
+            let reached = executed.entry(b).is_some();
+            let mut states = executed.states(f, b).into_iter();
+            let mut seen = visited.states(f, b).into_iter();
+            for op in &f.block(b).ops {
+                let text = text(op);
+                if !reached {
+                    all.excluded.insert(text.clone());
+                }
+                all.operations.insert(text.clone());
+                let (state, seen) = (states.next(), seen.next());
+                let Some(m) = op.insn.memory_operand() else { continue };
+                if let Some(state) = &state {
+                    all.executed.add(&m, state);
+                }
+                if let Some(seen) = &seen {
+                    all.visited.add(&m, seen);
+                    if counts(f.kind, &m, seen) && !state.is_some_and(|s| counts(f.kind, &m, &s)) {
+                        all.hidden.push(text);
                     }
-                    (Some(Region::Ctx), Some(at)) => {
-                        let at = at.wrapping_add(off.into());
-                        all.reads.insert((at, size));
-                        all.read_that_matters |= access_matters(f.kind, at, size);
-                    }
-                    // A context that came as an argument.
-                    (None, _) if !store => all.read_that_matters |= access_matters(ProgKind::Other, off.into(), size),
-                    (Some(region), _) if store && region.is_packet() => all.packet_store = true,
-                    (None, _) if store => all.unknown_store = true,
-                    _ => {}
                 }
             }
         }
+        all.hidden.sort();
         all
     }
 }
 
-/// Base, offset, bytes, and whether it writes.
-fn access(insn: &Insn) -> Option<(bpf_isa::Reg, i16, u32, bool)> {
-    match *insn {
-        Insn::Load { base, off, size, .. } | Insn::LoadAcquire { base, off, size, .. } => {
-            Some((base, off, size.bytes(), false))
-        }
-        Insn::Store { base, off, size, .. }
-        | Insn::StoreRelease { base, off, size, .. }
-        | Insn::Atomic { base, off, size, .. } => Some((base, off, size.bytes(), true)),
-        _ => None,
-    }
+fn text(op: &Op) -> String {
+    format!("{} {:?}", op.insn, op.link.as_ref().map(|l| &l.symbol))
+}
+
+/// Whether the verifier may take an access in this state for one that counts by being there.
+fn counts(kind: ProgKind, m: &MemoryOperand, state: &State) -> bool {
+    let v = state.reg(m.base);
+    let read = match (v.region(), v.num.as_signed_const()) {
+        (Some(Region::Ctx), Some(at)) => access_matters(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
+        (Some(Region::Ctx), None) => true,
+        // A context that came as an argument.
+        (None, _) => access_matters(ProgKind::Other, m.off.into(), m.size.bytes()),
+        _ => false,
+    };
+    let stored = stores_matter(kind) && v.region().is_none_or(Region::is_packet);
+    m.reads && read || m.writes && stored
 }
 
 /// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
 pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
-    if a.read_that_matters != b.read_that_matters {
-        return Some("a read of the context by which the kernel translates others is not in both");
-    }
-    let skb = matches!(old.kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other);
-    if skb && (a.packet_store, a.unknown_store) != (b.packet_store, b.unknown_store) {
-        return Some("a store to the packet, before which the kernel unclones it, is not in both");
+    if a.hidden != b.hidden {
+        return Some("an access that counts by being there, where only the verifier may come, is not in both");
     }
     if !b.excluded.is_subset(&a.operations) {
         return Some("code that no execution reaches, but the verifier may, is not the original's");
     }
-    let taken = |old_ones: &BTreeSet<_>, new_ones: &BTreeSet<_>| {
-        new_ones.iter().all(|access| is_taken(old.kind, old_ones, *access))
-    };
-    if !taken(&a.reads, &b.reads) || !taken(&a.writes, &b.writes) {
+    if !b.visited.are_taken(old.kind, &a.visited) || !b.executed.are_taken(old.kind, &a.executed) {
         return Some("an access to the context that the original does not make");
     }
     None
+}
+
+/// Operations in blocks that nothing leads to: the kernel refuses a program that has one ("unreachable insn").
+pub(crate) fn unreachable_operations(f: &Function) -> usize {
+    let (reached, _) = reverse_postorder(f);
+    let reached: BTreeSet<_> = reached.into_iter().collect();
+    f.layout.iter().filter(|b| !reached.contains(b)).map(|b| f.block(*b).ops.len() + 1).sum()
 }
 
 /// Whether the verifier takes an access to the context, given that it takes these.

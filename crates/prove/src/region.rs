@@ -249,6 +249,7 @@ pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) ->
         world: cx.terms.ite(c, a.world, b.world),
         ctx_version: cx.terms.ite(c, a.ctx_version, b.ctx_version),
         packet_version: cx.terms.ite(c, a.packet_version, b.packet_version),
+        packet_stored: cx.terms.ite(c, a.packet_stored, b.packet_stored),
         lookups: a.lookups.into_iter().filter(|l| b.lookups.contains(l)).collect(),
         recent: a.recent.filter(|r| b.recent.as_ref() == Some(r)),
     }

@@ -16,6 +16,7 @@ use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey};
+use crate::presence::stores_matter;
 use crate::term::{MemId, TermId};
 
 /// Width of the numbers that name worlds, and versions of memory.
@@ -50,6 +51,8 @@ pub struct State {
     pub ctx_version: TermId,
     /// Version of the packet pointers.
     pub packet_version: TermId,
+    /// Whether the program has stored to the packet since the entry, itself and not by a helper: see [`crate::presence`].
+    pub packet_stored: TermId,
     /// Lookups whose answer still stands: nothing since then may have changed it.
     pub lookups: Vec<Lookup>,
     /// The bytes of the latest access to shared memory, if there was one since the last event: nothing stands between
@@ -979,6 +982,9 @@ impl Machine for Sym<'_, '_> {
             let bytes: Vec<Option<TermId>> = bytes.into_iter().map(Some).collect();
             self.shared_access(&region, sym, k, &bytes, None)?;
             return Ok(());
+        }
+        if region == Region::Packet && stores_matter(self.kind) {
+            self.state.packet_stored = self.cx.terms.tru();
         }
         let r = self.cx.region_id(&region);
         self.record(r, sym, k, &bytes, true);

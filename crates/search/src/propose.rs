@@ -51,18 +51,6 @@ pub(crate) fn readable(w: &Window) -> RegSet {
     set.union(w.live.regs.minus(written)).with(Reg::R10)
 }
 
-/// Base, offset and width of an access.
-pub(crate) fn access(insn: &Insn) -> Option<(Reg, i16, Size)> {
-    match *insn {
-        Insn::Load { size, base, off, .. }
-        | Insn::Store { size, base, off, .. }
-        | Insn::Atomic { size, base, off, .. }
-        | Insn::LoadAcquire { size, base, off, .. }
-        | Insn::StoreRelease { size, base, off, .. } => Some((base, off, size)),
-        _ => None,
-    }
-}
-
 impl Pool {
     /// The pool of a window.
     pub fn new(w: &Window) -> Pool {
@@ -79,8 +67,13 @@ impl Pool {
         let mut sources: Vec<Reg> = sources.iter().collect();
         sources.extend(through.iter().filter(|r| *r != Reg::R10 && !used.contains(*r) && known(r)));
         let mut places: Vec<(Reg, i16)> = Vec::new();
-        let offsets: Vec<(Reg, i16, Size)> =
-            w.old.iter().filter(|o| !o.is_core()).filter_map(|o| access(&o.insn)).collect();
+        let offsets: Vec<(Reg, i16, Size)> = w
+            .old
+            .iter()
+            .filter(|o| !o.is_core())
+            .filter_map(|o| o.insn.memory_operand())
+            .map(|m| (m.base, m.off, m.size))
+            .collect();
         for &(base, off, size) in &offsets {
             places.push((base, off));
             for d in [-4i16, -2, -1, 1, 2, 4].into_iter().filter(|d| d.unsigned_abs() < size.bytes() as u16 + 1) {

@@ -5,10 +5,10 @@
 //! constants that have a reason: numbers of the window, their sums and differences, shift amounts with
 //! their masks and complements, and what turns an available value into a wanted one on every test.
 
-use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::Op;
 
-use crate::propose::{access, readable};
+use crate::propose::readable;
 use crate::window::Window;
 
 /// The instructions, without repetition, in a fixed order.
@@ -294,10 +294,10 @@ impl Maker<'_, '_> {
         // Ranges of offsets that belong together, by base register.
         let mut places: Vec<(Reg, i64, i64, bool, bool)> = Vec::new();
         for o in self.w.old.iter().filter(|o| o.link.is_none()) {
-            let Some((base, off, size)) = access(&o.insn) else { continue };
+            let Some(MemoryOperand { base, off, size, reads: load, writes: store }) = o.insn.memory_operand() else {
+                continue;
+            };
             let (lo, hi) = (i64::from(off), i64::from(off) + i64::from(size.bytes()));
-            let store = !matches!(o.insn, Insn::Load { .. } | Insn::LoadAcquire { .. });
-            let load = !matches!(o.insn, Insn::Store { .. } | Insn::StoreRelease { .. });
             places.push((base, lo, hi, load, store));
         }
         let window: Vec<Op> = self.w.old.to_vec();

@@ -4,11 +4,11 @@
 //! does. Operations that stand in the original are not questioned.
 
 use bpf_facts::{Kind, Region, State, Value};
-use bpf_isa::{AluOp, Cond, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_isa::{AluOp, Cond, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 
 use crate::batch::NOP;
-use crate::propose::{access, readable};
+use crate::propose::readable;
 use crate::window::Window;
 
 /// Whether a candidate reads only what is set, and treats pointers as pointers.
@@ -49,7 +49,7 @@ fn movable(v: &Value) -> bool {
 
 fn allowed(state: &State, op: &Op) -> bool {
     let v = |r: Reg| state.reg(r);
-    if let Some((base, _, _)) = access(&op.insn) {
+    if let Some(MemoryOperand { base, .. }) = op.insn.memory_operand() {
         let stored = match op.insn {
             Insn::Store { size, src: Src::Reg(r), .. } => is_pointer(v(r)).then_some(size),
             Insn::Atomic { src, .. } if is_pointer(v(src)) => return false,
