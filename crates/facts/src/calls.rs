@@ -86,7 +86,7 @@ impl CallEffects {
     fn add(&mut self, state: &State, argument: &Argument, map: Option<&MapInfo>) {
         let v = state.reg(argument.register);
         let access = argument.access;
-        let (min, bytes) = match argument.extent {
+        let (min, max) = match argument.extent {
             Extent::Nothing => {
                 self.leaks |= v.is_stack();
                 return;
@@ -99,14 +99,20 @@ impl CallEffects {
                 self.leaks |= v.is_stack();
                 return;
             }
-            Extent::Unknown => (None, object(state, v)),
-            Extent::Key => sized(state, v, map.and_then(|m| m.key_size)),
-            Extent::Value => sized(state, v, map.and_then(|m| m.value_size)),
-            Extent::Bytes(n) => sized(state, v, Some(n)),
+            Extent::Unknown => (None, None),
+            Extent::Key => sized(map.and_then(|m| m.key_size)),
+            Extent::Value => sized(map.and_then(|m| m.value_size)),
+            Extent::Bytes(n) => sized(Some(n)),
             Extent::Register(r) => {
                 let (min, max) = length(state, r);
-                (max.filter(|max| *max == min), reach(state, v, max))
+                (max.filter(|max| *max == min), max)
             }
+        };
+        let most = max.unwrap_or(FRAME as u32);
+        let bytes = match argument.extent {
+            _ if argument.is_any_address() => state.probed(v, most),
+            Extent::Unknown => object(state, v),
+            _ => state.touched(v, 0, most),
         };
         // A value that is written is read only by bloom filters.
         let reads = access.reads && (argument.class != Arg::OutValue || map.is_none_or(MapInfo::may_be_bloom_filter));
@@ -125,9 +131,9 @@ impl CallEffects {
     }
 }
 
-/// The length, if it is known, and the bytes that may be touched.
-fn sized(state: &State, v: &Value, len: Option<u32>) -> (Option<u32>, StackSet) {
-    (len, reach(state, v, len))
+/// Least and greatest length, if it is known.
+fn sized(len: Option<u32>) -> (Option<u32>, Option<u32>) {
+    (len, len)
 }
 
 /// The map that a value certainly is.
@@ -143,11 +149,6 @@ fn length(state: &State, register: Reg) -> (u32, Option<u32>) {
     let num = state.reg(register).bits();
     let small = |v: u64| u32::try_from(v).ok().filter(|v| i64::from(*v) <= FRAME);
     (small(num.umin).unwrap_or(0), small(num.umax))
-}
-
-/// The stack bytes that an access of up to `len` bytes through `v` may touch.
-fn reach(state: &State, v: &Value, len: Option<u32>) -> StackSet {
-    state.touched(v, 0, len.unwrap_or(FRAME as u32))
 }
 
 /// The stack bytes surely touched by an access of `len` bytes through `v`.

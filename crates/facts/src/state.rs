@@ -144,6 +144,13 @@ impl State {
         }
     }
 
+    /// The same for an address that nobody has checked. A pointer to something else plus a number is one of them: the
+    /// number may be the distance to the frame, once the frame's address has leaked.
+    pub fn probed(&self, base: &Value, len: u32) -> StackSet {
+        let elsewhere = base.region().is_some() && base.num.as_const().is_some() || base.as_const() == Some(0);
+        if self.frame_leaked && !base.is_stack() && !elsewhere { StackSet::ALL } else { self.touched(base, 0, len) }
+    }
+
     /// Executes one operation, at block and index `at` of a function of this kind.
     pub fn step(&mut self, op: &Op, at: (BlockId, usize), kind: ProgKind, env: &Env<'_>) {
         let mut m = AbstractMachine { state: self, at, kind, env };

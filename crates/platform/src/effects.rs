@@ -156,6 +156,9 @@ pub struct Effects {
     pub name: &'static str,
     /// What r0 holds afterwards.
     pub result: Ret,
+    /// How many low bits of r0 may be set afterwards: 32 where the helper is declared to return `u32`. No proof relies on
+    /// it; it keeps examples of differences from being such that no kernel shows them.
+    pub result_bits: u32,
     /// The arguments, r1 first.
     pub arguments: Vec<Argument>,
     /// The packet, through the context or a dynptr.
@@ -249,6 +252,7 @@ impl Effects {
 static UNKNOWN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(|| Effects {
     name: "",
     result: Ret::Unknown,
+    result_bits: 64,
     arguments: (1..=5).filter_map(Reg::new).map(Argument::unknown).collect(),
     packet: Packet::Moved,
     changes_context: true,
@@ -285,6 +289,12 @@ impl Argument {
             Arg::Vararg | Arg::CallbackCtx => Extent::Unknown,
         };
         Argument { register, class, extent, access }
+    }
+
+    /// Whether the verifier lets any number pass for the address: the memory may be any, wherever a pointer that the number
+    /// was computed from led (`ARG_ANYTHING` of helpers that probe or print).
+    pub fn is_any_address(&self) -> bool {
+        self.access.is_memory() && matches!(self.class, Arg::Probe { .. } | Arg::Vararg)
     }
 
     /// Whether it may be without a value: the verifier does not look at it.

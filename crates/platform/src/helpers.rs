@@ -131,6 +131,7 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     let (classes, access) = (list(col.next()?), list(col.next()?));
     let flags: Vec<&str> = col.next()?.split(' ').collect();
     let source = col.next()?;
+    let result_bits = if col.next()?.starts_with("u32 ") { 32 } else { 64 };
     if classes.len() != access.len() {
         return None;
     }
@@ -148,6 +149,7 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     let effects = Effects {
         name,
         result: ret,
+        result_bits,
         arguments,
         packet,
         changes_context: !flag("context_same"),

@@ -65,7 +65,7 @@ impl Region {
 /// Whether nobody writes a data section while a program runs: libbpf freezes the maps of these before it loads programs
 /// (`bpf_object__populate_internal_map` in libbpf.c), and the verifier itself relies on that (`bpf_map_is_rdonly` in
 /// kernel/bpf/verifier.c).
-fn read_only(section: &str) -> bool {
+pub(crate) fn read_only(section: &str) -> bool {
     section.starts_with(".rodata") || section == ".kconfig"
 }
 
@@ -353,6 +353,8 @@ pub struct Context {
     pub stats: Stats,
     region_memo: FxHashMap<TermId, Option<Region>>,
     stack_memo: FxHashMap<TermId, bool>,
+    /// Variables for pointers that were moved by numbers of which nothing is known.
+    moved: FxHashSet<TermId>,
     pointer_memo: FxHashMap<TermId, bool>,
 }
 
@@ -394,6 +396,7 @@ impl Context {
             stats: Stats::default(),
             region_memo: FxHashMap::default(),
             stack_memo: FxHashMap::default(),
+            moved: FxHashSet::default(),
             pointer_memo: FxHashMap::default(),
         }
     }
@@ -579,6 +582,11 @@ impl Context {
         r
     }
 
+    /// Says of a variable for a pointer that the offset in it may be any: as a mere number it may be any address.
+    pub fn leads_anywhere(&mut self, t: TermId) {
+        self.moved.insert(t);
+    }
+
     /// Whether a value may lead to this function's frame. Once the frame's address has leaked, any
     /// number may be it, for a helper that probes memory.
     pub fn may_reach_stack(&mut self, t: TermId) -> bool {
@@ -590,6 +598,7 @@ impl Context {
         }
         let r = match self.terms.node(t).clone() {
             Node::Const(_) => false,
+            Node::Var(_) if self.moved.contains(&t) => true,
             Node::Var(v) => match self.meanings.get(&v) {
                 Some(Meaning::Pointer(r)) => *r == Region::Stack,
                 Some(Meaning::Foreign) => false,

@@ -124,9 +124,14 @@ impl<'a> Entry<'a> {
         offset: &Num,
         key: VarKey,
     ) -> TermId {
-        let Some(r) = self.region(region) else { return cx.var(key, 64, Meaning::Foreign) };
+        let Some(r) = self.region(region) else { return own(cx, key, Meaning::Foreign, offset) };
         if r == Region::AnyMapValue {
             cx.confuse_maps();
+        }
+        // Null is the whole value: only a pointer of its own can say that, and a base that may be null itself. Frame,
+        // context, maps, global data and packet are never null, however often one meets null at a join.
+        if nullable && (has_an_address(region) || !base.same(base) || offset.as_const() != Some(0)) {
+            return own(cx, key, Meaning::Pointer(r), offset);
         }
         let base_term = match region {
             FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
@@ -163,14 +168,10 @@ impl<'a> Entry<'a> {
                 }
             }
             // Not even the same object for sure: a pointer of its own, offset included.
-            _ => return cx.var(key, 64, Meaning::Pointer(r)),
+            _ => return own(cx, key, Meaning::Pointer(r), offset),
         };
         if nullable {
-            // Null is the whole value, not a base: only a pointer of its own can say that.
-            return match offset.as_const() {
-                Some(0) => base_term,
-                _ => cx.var(key, 64, Meaning::Pointer(r)),
-            };
+            return base_term;
         }
         let zero = cx.terms.constant(64, 0);
         let null = cx.terms.eq(base_term, zero);
@@ -206,6 +207,26 @@ impl<'a> Entry<'a> {
             // Kernel objects and values of maps that have no name here: they may be anything but the frame.
             FactRegion::Kernel | FactRegion::Func => return None,
         })
+    }
+}
+
+/// A variable for a pointer, offset included. Of one that was moved by a number that nobody knows, a helper may be told
+/// that it is the address of the frame.
+fn own(cx: &mut Context, key: VarKey, meaning: Meaning, offset: &Num) -> TermId {
+    let t = cx.var(key, 64, meaning);
+    if offset.as_const().is_none() {
+        cx.leads_anywhere(t);
+    }
+    t
+}
+
+/// Whether there is one object of this region, or one start of it, whose address a variable of its own stands for.
+fn has_an_address(region: &FactRegion) -> bool {
+    match region {
+        FactRegion::Stack | FactRegion::Ctx | FactRegion::MapPtr { .. } | FactRegion::Data { .. } => true,
+        FactRegion::Packet | FactRegion::PacketMeta | FactRegion::PacketEnd => true,
+        FactRegion::MapValue { .. } | FactRegion::AnyMapValue | FactRegion::Mem | FactRegion::CallerFrame => false,
+        FactRegion::Kernel | FactRegion::Func => false,
     }
 }
 

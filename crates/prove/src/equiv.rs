@@ -302,7 +302,7 @@ pub enum Source {
 pub type Moved = Vec<(Place, Source)>;
 
 /// Two straight-line sequences to compare, and from where. On a path both have the same jumps
-/// ([`crate::path`]), at which they are known to turn alike.
+/// ([`crate::path`]), at which they must turn alike.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// Facts of the old side at the start.
@@ -339,6 +339,38 @@ pub fn compare(
 ) -> (Result<(Relation, Moved), String>, Stats) {
     let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
+}
+
+/// What a jump's condition always is, whatever others write and whatever lookups find, if it is always the same.
+pub fn constant_condition(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    ops: &[Op],
+    term: &Terminator,
+    options: &Options,
+) -> (Option<bool>, Stats) {
+    let Terminator::Branch { taken, .. } = *term else { return (None, Stats::default()) };
+    let (nothing, nowhere) = (Live::default(), Terminator::Goto(taken));
+    let stretch = Stretch {
+        before,
+        moved: &vec![],
+        old: ops,
+        new: ops,
+        live: &nothing,
+        end: End::Branches(term, &nowhere),
+        standing: &[],
+        carried: &[],
+        pool: &Pool::default(),
+    };
+    // One attempt, in which the old side chooses nothing.
+    let mut cx = Context::new(options.limits).with(options.switches);
+    cx.concurrent = true;
+    let found = match compare_in(&mut cx, kind, env, &stretch, false, options) {
+        Ok(Ok((Relation::Constant { old, .. }, _))) => Some(old),
+        _ => None,
+    };
+    (found, cx.stats)
 }
 
 /// The facts of the old side as they hold on the new one, as far as they tell where the frame's address is.
@@ -423,7 +455,11 @@ fn compare_in(
     cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
-    // On a path: where both go its way. That they turn alike has been shown before.
+    // On a path: where both go its way. That they turn alike may have been shown before, but then by another attempt, in
+    // which the old side's reads and lookups found something else.
+    if help.turns.as_ref().is_some_and(|turns| !turns.agree(cx)) {
+        return Ok(Err("the conditions differ along a path".into()));
+    }
     let along = help.turns.as_ref().and_then(Turns::end);
     let guard = along.unwrap_or_else(|| cx.terms.tru());
     let mut moved = Moved::new();

@@ -23,7 +23,7 @@ use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
 use crate::context::{Limits, Stats};
-use crate::equiv::{End, Moved, Options, Place, Relation, Source, Stretch, compare};
+use crate::equiv::{End, Moved, Options, Place, Relation, Source, Stretch, compare, constant_condition};
 use crate::path::jump;
 use crate::standing::{ComputationId, Pool, Standing};
 
@@ -92,7 +92,6 @@ const PRUNINGS: usize = 4;
 fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Option<Function>, Stats) {
     let mut stats = Stats::default();
     let mut pruned: Option<Function> = None;
-    let nothing = Live::default();
     let options = Options { limits: Limits { conflicts: CHEAP, ..options.limits }, ..*options };
     for _ in 0..PRUNINGS {
         let now = pruned.as_ref().unwrap_or(f);
@@ -108,24 +107,9 @@ fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Opti
                 constant.push((b, if sides[0] { *taken } else { *fall }));
                 continue;
             }
-            let end = End::Branches(term, &Terminator::Goto(*taken));
-            let ops = &now.block(b).ops;
-            let stretch = Stretch {
-                before,
-                moved: &vec![],
-                old: ops,
-                new: ops,
-                live: &nothing,
-                end,
-                standing: &[],
-                carried: &[],
-                pool: &Pool::default(),
-            };
-            let (relation, s) = compare(now.kind, env, &stretch, false, &options);
-            stats.add(s);
-            if let Ok((Relation::Constant { old, .. }, _)) = relation {
-                constant.push((b, if old { *taken } else { *fall }));
-            }
+            let (condition, effort) = constant_condition(now.kind, env, before, &now.block(b).ops, term, &options);
+            stats.add(effort);
+            constant.extend(condition.map(|c| (b, if c { *taken } else { *fall })));
         }
         if constant.is_empty() {
             break;

@@ -102,6 +102,8 @@ pub(crate) struct Turn {
     pub guard: TermId,
     /// The jump's condition.
     pub cond: TermId,
+    /// The condition to go on along the path.
+    pub on: TermId,
     /// Under which condition it leaves there.
     pub leaves: TermId,
     /// Under which condition it goes on.
@@ -123,6 +125,8 @@ impl Turns {
     pub fn take(&mut self, sym: &mut Sym, op: &Op) -> Result<(), Stop> {
         let Insn::Jcc { cond, width, dst, src, off } = op.insn else { return Ok(()) };
         let cond = branch(sym, cond, width, dst, src)?;
+        let not = sym.cx.terms.not(cond);
+        let (out, on) = if off == 0 { (cond, not) } else { (not, cond) };
         let outcome = Outcome {
             exit: sym.state.clone(),
             log: sym.log.clone(),
@@ -135,21 +139,28 @@ impl Turns {
             let lost = || Stop::Unmodelled("a jump the original has not".into());
             let old = self.old.get(self.new.len()).ok_or_else(lost)?;
             sym.guard = old.stays;
-            self.new.push(Turn { guard, cond, leaves: old.leaves, stays: old.stays, outcome });
+            self.new.push(Turn { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
             return Ok(());
         }
-        let not = sym.cx.terms.not(cond);
-        let (out, on) = if off == 0 { (cond, not) } else { (not, cond) };
         let leaves = sym.cx.terms.all(&[guard, out]);
         let stays = sym.cx.terms.all(&[guard, on]);
         sym.guard = stays;
-        self.old.push(Turn { guard, cond, leaves, stays, outcome });
+        self.old.push(Turn { guard, cond, on, leaves, stays, outcome });
         Ok(())
     }
 
     /// Under which condition the old side comes to the end.
     pub fn end(&self) -> Option<TermId> {
         self.old.last().map(|t| t.stays)
+    }
+
+    /// Whether the new side goes along the path whenever the old side does, and leaves it where that leaves it.
+    pub fn agree(&self, cx: &mut Context) -> bool {
+        self.old.iter().zip(&self.new).all(|(a, b)| {
+            let same = cx.terms.eq(a.on, b.on);
+            let differ = cx.terms.not(same);
+            matches!(cx.possible(a.guard, &[differ]), Possible::Never)
+        })
     }
 
     /// Whether both sides leave at the same jumps under the same conditions, having done the same as far

@@ -15,13 +15,16 @@
 //! - code that no execution reaches, but the verifier may, holds no operation that the old one does not have;
 //! - the new one accesses no fields of the context that the old one does not access: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
-//!   What it does where executions come, the old one does where executions come.
+//!   What it does where executions come, the old one does where executions come;
+//! - the new one names no map or section of data that the old one does not name: not every program may use every map
+//!   (`check_map_prog_compatibility` in kernel/bpf/verifier.c).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::MemoryOperand;
-use bpf_program::{FieldKind, Function, Op, ProgKind, access_matters, ctx_field, reverse_postorder};
+use bpf_program::{FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, reverse_postorder};
 
 /// What is wrong where the condition of packet stores differs.
 pub(crate) const PACKET_STORE: &str = "a store to the packet, before which the kernel unclones it, is not in both";
@@ -69,6 +72,8 @@ struct Presence {
     /// All operations, and those that no execution reaches, which no proof has compared.
     operations: BTreeSet<String>,
     excluded: BTreeSet<String>,
+    /// Maps and sections of data, each of which is a map to the kernel.
+    maps: BTreeSet<Arc<str>>,
 }
 
 impl Presence {
@@ -81,6 +86,11 @@ impl Presence {
             let mut seen = visited.states(f, b).into_iter();
             for op in &f.block(b).ops {
                 let text = text(op);
+                match op.link.as_ref().map(|l| &l.symbol) {
+                    Some(Symbol::Map { name, .. }) => drop(all.maps.insert(name.clone())),
+                    Some(Symbol::Data { section, .. }) => drop(all.maps.insert(section.clone())),
+                    _ => {}
+                }
                 if !reached {
                     all.excluded.insert(text.clone());
                 }
@@ -126,6 +136,9 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
     if a.hidden != b.hidden {
         return Some("an access that counts by being there, where only the verifier may come, is not in both");
+    }
+    if !b.maps.is_subset(&a.maps) {
+        return Some("a map that the original does not name");
     }
     if !b.excluded.is_subset(&a.operations) {
         return Some("code that no execution reaches, but the verifier may, is not the original's");

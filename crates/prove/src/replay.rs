@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::blast::Model;
 use crate::context::{Context, EventKind, Meaning, Possible, Region, VarKey};
 use crate::equiv::Difference;
-use crate::term::{MemNode, Node, TermId};
+use crate::term::{MemNode, Node, TermId, mask};
 
 const CTX: u64 = 0x1000_0000;
 const CTX_BYTES: u64 = 0x1000;
@@ -585,7 +585,8 @@ impl Host for World<'_> {
         let Some(id) = self.next_event(|k| *k == wanted, &args[..nargs]) else {
             return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
-        let r0 = self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t));
+        let bits = Effects::of(&op.insn, op.link.is_some()).result_bits;
+        let r0 = self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)) & mask(bits);
         cpu.set(Reg::R0, r0);
         let mut writes = self.moves_on(id);
         for (key, t, _) in self.cx.variables() {

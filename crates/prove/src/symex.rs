@@ -15,7 +15,7 @@ use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_fie
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, missing};
-use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey};
+use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
 use crate::presence::stores_matter;
 use crate::term::{MemId, TermId};
 
@@ -548,6 +548,9 @@ impl<'c, 'e> Sym<'c, 'e> {
                 continue;
             }
             args.push(value);
+            // A pointer to something else plus the distance to the frame.
+            let elsewhere = a.is_any_address() && self.cx.region_of(value) != Some(Region::Stack);
+            whole_stack |= elsewhere && self.cx.may_reach_stack(value);
             match self.touched(a, e, value) {
                 None => {}
                 Some(Touch::Bytes { region, base, off, len, read, write }) => {
@@ -983,6 +986,11 @@ impl Machine for Sym<'_, '_> {
             self.shared_access(&region, sym, k, &bytes, None)?;
             return Ok(());
         }
+        if let Region::Data(section) = &region
+            && read_only(section)
+        {
+            return Err(Stop::Unmodelled(format!("a store to {section}, which the kernel refuses")));
+        }
         if region == Region::Packet && stores_matter(self.kind) {
             self.state.packet_stored = self.cx.terms.tru();
         }
@@ -1173,6 +1181,10 @@ impl Machine for Sym<'_, '_> {
                     _ => Meaning::Scalar,
                 };
                 let t = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, meaning);
+                // Where the kernel has no answer, the loader poisons it, and then it must not be reached
+                // (`bpf_core_poison_insn` in libbpf's relo_core.c): only what the old side carries out may be.
+                let private = self.cx.region_id(&Region::CtxBytes);
+                self.record(private, t, 0, &[t], false);
                 self.state.regs[dst.index()] = t;
                 Ok(())
             }
@@ -1204,6 +1216,7 @@ impl Machine for Sym<'_, '_> {
                 let mems = self.outside();
                 let mems = self.with_stack(mems);
                 self.event(EventKind::CoreStore(symbol, shape), inputs, mems);
+                self.synchronize();
                 self.forget(|_| true);
                 self.state.ctx_version = self.state.world;
                 Ok(())
