@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bpf_driver::difftest::{Difference, Pair, Random as Traffic, Setup};
 use bpf_driver::{Options, Silent, optimize};
+use bpf_kernel::{KernelError, LoadOptions, LoadedObject, Verdict};
 use bpf_testgen::shrink;
 
 use crate::Tally;
@@ -31,6 +32,8 @@ pub type Optimizer = fn(&[u8], &Options) -> Result<Vec<u8>, String>;
 /// The optimizer of this project.
 pub const REAL: Optimizer =
     |object, options| optimize(object, options, &Silent).map(|(bytes, _)| bytes).map_err(|e| e.to_string());
+
+const REFUSED: &str = "programs that the kernel refuses";
 
 /// Why a program is not compared: the counter that says so, and details.
 pub type NotCompared = (&'static str, String);
@@ -95,6 +98,7 @@ impl Finder {
 
     fn make(&self, subject: &dyn Subject, kept: &[usize]) -> Result<Objects, NotCompared> {
         let original = subject.object(kept)?;
+        LoadedObject::load(&original, &LoadOptions::default()).map_err(|e| (REFUSED, why_refused(&original, &e)))?;
         let time_limit = if subject.search() { SEARCH } else { PASSES };
         // What the proofs let through is to be seen here, not taken back by a run.
         let options = Options { time_limit, search: subject.search(), run_check: false, ..Options::default() };
@@ -109,7 +113,7 @@ impl Finder {
         let mut pair = match Pair::load(&objects.original, &objects.optimized, setup.clone()) {
             Ok(pair) => pair,
             Err(e) if e.second => return Outcome::Differs(format!("the kernel refuses the optimized object: {e}")),
-            Err(e) => return Outcome::Not(("programs that the kernel refuses", e.to_string())),
+            Err(e) => return Outcome::Not((REFUSED, e.to_string())),
         };
         let names: Vec<String> = pair.programs().map(str::to_owned).collect();
         for (name, n) in names.iter().flat_map(|name| (0..self.rounds).map(move |n| (name, n))) {
@@ -205,6 +209,20 @@ impl Finder {
             Err(e) => writeln!(text, "could not be kept in {}: {e}", folder.display()),
         };
         text + &source
+    }
+}
+
+/// The end of the verifier's log, for who improves a generator.
+fn why_refused(object: &[u8], error: &KernelError) -> String {
+    let verdict = bpf_kernel::load_object(object, &LoadOptions::default());
+    let programs = verdict.map(|v| v.programs).unwrap_or_default();
+    let log = programs.iter().find_map(|p| match &p.verdict {
+        Verdict::Rejected { log, .. } => Some(log.lines().rev().take(12).collect::<Vec<_>>()),
+        _ => None,
+    });
+    match log {
+        Some(lines) => lines.into_iter().rev().collect::<Vec<_>>().join("\n"),
+        None => error.to_string(),
     }
 }
 

@@ -133,14 +133,6 @@ impl Program {
 
     /// The maps, variables and kernel functions that a listing names.
     fn surroundings(&self, listing: &str) -> Result<Surroundings, AssemblyError> {
-        let mut maps: Vec<Map> = vec![];
-        let names: BTreeSet<&str> = listing.lines().filter_map(named).collect();
-        for name in names {
-            let Some(shape) = lab::shape(name) else { continue };
-            let inner = shape.of_maps.then(|| format!("inner_{name}"));
-            maps.extend(inner.as_ref().map(|inner| map(inner, INNER, None)));
-            maps.push(map(name, shape, inner.clone()));
-        }
         let pattern = |n: u32| (0..n).map(|i| (i as u8).wrapping_mul(29) ^ 0x5a).collect();
         let variable = |name: &str, section: &str, size, value| Variable {
             name: name.into(),
@@ -154,6 +146,14 @@ impl Program {
             variable("data", ".data", DATA_BYTES, pattern(DATA_BYTES)),
             variable("strings", ".rodata", 256, lab::strings().to_vec()),
         ];
+        let mut maps: Vec<Map> = vec![];
+        let names: BTreeSet<&str> = listing.lines().filter_map(named).collect();
+        for name in names {
+            let Some(shape) = lab::shape(name).filter(|_| variables.iter().all(|v| v.name != name)) else { continue };
+            let inner = shape.of_maps.then(|| format!("inner_{name}"));
+            maps.extend(inner.as_ref().map(|inner| map(inner, INNER, None)));
+            maps.push(map(name, shape, inner.clone()));
+        }
         let kfuncs = KFUNCS.iter().filter(|k| listing.contains(k.split('(').next().unwrap_or(k)));
         let kfuncs = kfuncs.map(|k| Signature::parse(k)).collect::<Result<_, _>>()?;
         Ok(Surroundings { section: self.section.into(), maps, variables, kfuncs })
