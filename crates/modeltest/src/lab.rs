@@ -144,22 +144,25 @@ pub struct Maps {
 /// The contents of a map: key and value of each element. `None` where user space cannot list them.
 pub type Snapshot = Option<Vec<(Vec<u8>, Vec<u8>)>>;
 
+/// `BPF_F_ZERO_SEED`: callbacks see the elements of two such maps in the same order.
+const ZERO_SEED: u32 = 1 << 6;
+
 /// Length, number of elements and flags of the plain maps: name, type, key, value, elements, `BPF_F_*`.
 const PLAIN: &[(&str, u32, u32, u32, u32, u32)] = &[
-    ("hash", 1, 4, 8, 4, 0),
+    ("hash", 1, 4, 8, 4, ZERO_SEED),
     ("array", 2, 4, 64, 4, 0),
     ("bystander", 2, 4, 64, 1, 0),
     ("data", 2, 4, 64, 1, 0),
     ("strings", 2, 4, 256, 1, 1 << 7),
     ("progs", 3, 4, 4, 4, 0),
     ("perf", 4, 4, 4, 2, 0),
-    ("percpu_hash", 5, 4, 8, 4, 0),
+    ("percpu_hash", 5, 4, 8, 4, ZERO_SEED),
     ("percpu_array", 6, 4, 8, 4, 0),
     ("stacks", 7, 4, 128, 16, 0),
     ("buildid_stacks", 7, 4, 160, 16, 1 << 5),
     ("cgroups", 8, 4, 4, 2, 0),
-    ("lru", 9, 4, 8, 16, 0),
-    ("lru_percpu", 10, 4, 8, 16, 0),
+    ("lru", 9, 4, 8, 16, ZERO_SEED),
+    ("lru_percpu", 10, 4, 8, 16, ZERO_SEED),
     ("lpm", 11, 8, 8, 4, 1),
     ("devmap", 14, 4, 4, 4, 0),
     ("sockmap", 15, 4, 8, 4, 0),
@@ -170,6 +173,7 @@ const PLAIN: &[(&str, u32, u32, u32, u32, u32)] = &[
     ("reuseport", 20, 4, 8, 4, 0),
     ("percpu_cgroup_storage", 21, 8, 8, 0, 0),
     ("queue", 22, 0, 8, 2, 0),
+    ("addresses", 22, 0, 8, 2, 0),
     ("stack", 23, 0, 8, 2, 0),
     ("devmap_hash", 25, 4, 4, 4, 0),
     ("ringbuf", 27, 0, 0, 4096, 0),

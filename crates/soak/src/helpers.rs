@@ -172,8 +172,10 @@ impl HelpersLane {
         let (kind, section) = r.one_of(&kinds);
         let calls: Vec<Call> = (0..1 + r.below(CALLS)).filter_map(|_| self.call(bench, kind, r)).collect();
         let split = if r.chance(2) { r.below(calls.len() as u64 + 1) as usize } else { calls.len() };
-        let context = &self.contexts[kind.name];
-        let material = Material { kind, section, fields: &context.loads, stores: &context.stores, lab: &bench.lab };
+        let probe = self.calls.iter().position(|c| c.helper == writer::PROBE);
+        let probes = probe.is_some_and(|which| self.takes(bench, which, kind));
+        let Context { loads, stores } = &self.contexts[kind.name];
+        let material = Material { kind, section, fields: loads, stores, probes, lab: &bench.lab };
         writer::program(r, material, &calls, split)
     }
 

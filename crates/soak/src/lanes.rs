@@ -34,7 +34,7 @@ pub fn all(folder: &Path) -> Vec<LanePlan> {
         plan("exec", "instructions", 10_000_000, 4, Box::new(move || Exec::new().map(boxed))),
         plan("packets", "packets", 400_000, 4, make_packets),
         plan("clang", "runs", 300_000, 4, Box::new(move || ClangLane::new(&finds).map(boxed_clang))),
-        plan("helpers", "runs", 300_000, 2, Box::new(move || HelpersLane::new(&helper_finds).map(boxed_helpers))),
+        plan("helpers", "runs", 200_000, 2, Box::new(move || HelpersLane::new(&helper_finds).map(boxed_helpers))),
         plan("queries", "queries", 100_000, 4, Box::new(|| with_z3(Queries::new()))),
         plan("mutants", "mutants", 40_000, 4, Box::new(|| with_z3(Mutants::new()))),
         plan(

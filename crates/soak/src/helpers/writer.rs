@@ -28,8 +28,12 @@ const SPILL: i32 = -72;
 const SLOTS: [i32; 6] = [-80, -88, -96, -104, -112, -120];
 /// Where an address is kept.
 const POINTER: i32 = -128;
+/// Where an address of the frame waits on its way through memory that is not the frame, and where it comes back.
+const ESCAPING: [i32; 2] = [-136, -144];
+/// How often a call has been repeated.
+const COUNTER: i32 = -152;
 /// Buffers of calls end here.
-const BUFFERS: i32 = -128;
+const BUFFERS: i32 = -152;
 /// The most frame of all functions on the way to a call.
 const FRAME: i32 = 512;
 /// Bytes of packet that are looked at.
@@ -47,9 +51,14 @@ pub struct Material<'a> {
     pub fields: &'a [Field],
     /// Context fields of which stores are allowed.
     pub stores: &'a [Field],
+    /// Whether it may call [`PROBE`].
+    pub probes: bool,
     /// For `$NAME`.
     pub lab: &'a Lab,
 }
+
+/// `bpf_probe_read_kernel`, which reads from any address.
+pub const PROBE: i32 = 113;
 
 /// Writes one program.
 pub struct Writer<'a> {
@@ -206,7 +215,7 @@ fn width_name(bytes: u32) -> &'static str {
 pub fn program(r: &mut Rng, material: Material<'_>, calls: &[Call], split: usize) -> Result<Program, String> {
     let (kind, section) = (material.kind, material.section);
     let writer =
-        Writer { r, material, items: vec![], callbacks: vec![], function: 0, labels: 0, frames: vec![POINTER; 2] };
+        Writer { r, material, items: vec![], callbacks: vec![], function: 0, labels: 0, frames: vec![BUFFERS; 2] };
     let (items, callbacks) = writer.write(calls, split)?;
     Ok(Program { kind: kind.name, section, items, callbacks })
 }
@@ -334,7 +343,7 @@ impl Writer<'_> {
     }
 
     fn any_item(&mut self) -> String {
-        match self.r.below(13) {
+        match self.r.below(14) {
             0 | 1 => self.read_context(),
             2 => self.write_context(),
             3 | 4 => self.packet(),
@@ -344,6 +353,7 @@ impl Writer<'_> {
             8 | 9 => self.store_slot(),
             10 => self.copy_slot(),
             11 => self.arithmetic(),
+            12 if self.material.probes => self.escape(),
             _ => {
                 let slot = self.slot();
                 self.reload(slot, 8)
@@ -469,6 +479,50 @@ impl Writer<'_> {
         }
     }
 
+    /// The address of a slot goes out of the frame and comes back; a store after that is read through it.
+    fn escape(&mut self) -> String {
+        let label = self.label();
+        let [out, back] = ESCAPING.map(|at| -at);
+        let (slot, to) = (-self.slot(), -self.slot());
+        let address = format!("r1 = r10\nr1 += -{slot}\n");
+        let pass = |n: u32, at: i32| format!("r{n} = r10\nr{n} += -{at}\n");
+        let store = match self.r.below(2) {
+            0 => format!("*(u64 *)(r10 - {slot}) = r9\n"),
+            _ => format!("*(u64 *)(r10 - {slot}) = {}\n", self.imm()),
+        };
+        let probe = format!("{}r2 = 8\ncall {PROBE}\n", pass(1, to)) + &self.reload(-to, 8);
+        let tstamp = matches!(self.material.kind.name, "tc" | "act");
+        match self.r.below(if tstamp { 4 } else { 3 }) {
+            // As bytes that a queue copies: `map_push_elem`, `map_pop_elem`.
+            0 => format!(
+                "{address}*(u64 *)(r10 - {out}) = r1\n*(u64 *)(r10 - {back}) = 0\nr1 = addresses ll\n{}r3 = 2\ncall 87\n\
+                 {store}r1 = addresses ll\n{}call 88\nr3 = *(u64 *)(r10 - {back})\n{probe}",
+                pass(2, out),
+                pass(2, back)
+            ),
+            // As a map value: `map_update_elem`, `map_lookup_elem`. It does not stay there, because maps are compared.
+            1 => format!(
+                "{address}*(u64 *)(r10 - {out}) = r1\n*(u32 *)(r10 - {back}) = 2\nr1 = hash ll\n{}{}r4 = 0\ncall 2\n\
+                 {store}r1 = hash ll\n{}call 1\nif r0 == 0 goto {label}\nr3 = *(u64 *)(r0 + 0)\nr1 = 0\n\
+                 *(u64 *)(r0 + 0) = r1\n{probe}{label}:\n",
+                pass(2, back),
+                pass(3, out),
+                pass(2, back)
+            ),
+            // As a number in the frame.
+            2 => format!(
+                "{address}*(u64 *)(r10 - {out}) = r1\n{store}{}r2 = 8\n{}call {PROBE}\nr3 = *(u64 *)(r10 - {back})\n{probe}",
+                pass(1, back),
+                pass(3, out)
+            ),
+            // As a number that a context field gives back: `skb_set_tstamp`, `__sk_buff.tstamp`.
+            _ => format!(
+                "r1 = r6\nr2 = r10\nr2 += -{slot}\nr3 = 1\ncall 192\n{store}r3 = *(u64 *)(r6 + 152)\n{probe}\
+                 r1 = r6\nr2 = 0\nr3 = 0\ncall 192\n"
+            ),
+        }
+    }
+
     fn call_subprogram(&mut self) {
         let pointer = match self.r.below(3) {
             0 => format!("r2 = data + {} ll\n", 8 * self.r.below(u64::from(DATA_BYTES) / 8)),
@@ -491,6 +545,10 @@ impl Writer<'_> {
         self.frames[self.function] = self.frames[self.function].min(lowest);
         self.some_items(3);
         self.fill_buffers(&call);
+        let again = self.r.chance(8).then(|| self.label());
+        if let Some(label) = &again {
+            self.fixed(format!("*(u64 *)(r10 - {}) = 0\n{label}:\n", -COUNTER));
+        }
         let skip = self.r.chance(5).then(|| self.label());
         if let Some(label) = &skip {
             let bit = 1u32 << self.r.below(31);
@@ -506,6 +564,10 @@ impl Writer<'_> {
             self.fixed(format!("{label}:\n"));
         }
         self.look_at_buffers(&call);
+        if let Some(label) = again {
+            let (place, times) = (format!("*(u64 *)(r10 - {})", -COUNTER), 2 + self.r.below(2));
+            self.item(format!("r1 = {place}\nr1 += 1\n{place} = r1\nif r1 < {times} goto {label}\n"));
+        }
         self.some_items(3);
         Ok(())
     }
