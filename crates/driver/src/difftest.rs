@@ -57,7 +57,9 @@ pub struct Setup {
 /// What is done to a freshly loaded object before its maps are first read: elements that only their owner can make, such
 /// as sockets, devices and inner maps. By default nothing.
 #[derive(Clone, Default)]
-pub struct Furnish(Option<Arc<dyn Fn(&LoadedObject) + Send + Sync>>);
+pub struct Furnish(Option<Arc<Furnishing>>);
+
+type Furnishing = dyn Fn(&LoadedObject) + Send + Sync;
 
 impl Furnish {
     /// By this function, which must do the same for equal maps.
