@@ -99,9 +99,18 @@ fn blind_to_helpers(object: &[u8], _: &Options) -> Result<Vec<u8>, String> {
     })
 }
 
-/// An optimizer that takes what a frame store of a number left for what is there after the calls that follow.
+/// Whether a jump (not a call, not an exit) leads back.
+fn jumps_back(insn: &[u8]) -> bool {
+    matches!(insn[0] & 7, 5 | 6) && !matches!(insn[0] & 0xf0, 0x80 | 0x90) && insn[3] & 0x80 != 0
+}
+
+/// An optimizer that takes what a frame store of a number left for what is there after the calls that follow. It knows
+/// better than to do so in loops.
 fn forwards_over_calls(object: &[u8], _: &Options) -> Result<Vec<u8>, String> {
     with_changed_bodies(object, |body| {
+        if body.iter().any(|insn| jumps_back(insn)) {
+            return;
+        }
         let mut known: Vec<(i16, i16, i32)> = vec![];
         for insn in body.iter_mut() {
             if let Some((at, length)) = frame_access(insn, true) {
