@@ -700,6 +700,10 @@ impl Writer<'_> {
         if !in_register {
             return self.hold_slot();
         }
+        // What was read before a call that may change it is what a prover could get wrong.
+        if compare::declared(call).is_none_or(|d| d.context) && self.r.chance(3) {
+            return self.hold_field();
+        }
         match self.r.below(7) {
             0 => self.hold_field(),
             1 if !compare::moves_packet(call) => self.hold_packet(),
