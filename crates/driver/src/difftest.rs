@@ -24,9 +24,11 @@ mod poison;
 mod scenario;
 mod traffic;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
-use bpf_kernel::{KernelError, LoadOptions, ProgramVerdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadedObject, ProgramVerdict};
 
 use calls::Calls;
 use scenario::{Aspect, Loaded, OneCpu, Runnable, Seen};
@@ -48,6 +50,34 @@ pub struct Setup {
     pub allow_effects: bool,
     /// No input is tried after this.
     pub deadline: Option<Instant>,
+    /// What every object gets after it is loaded.
+    pub furnish: Furnish,
+}
+
+/// What is done to a freshly loaded object before its maps are first read: elements that only their owner can make, such
+/// as sockets, devices and inner maps. By default nothing.
+#[derive(Clone, Default)]
+pub struct Furnish(Option<Arc<Furnishing>>);
+
+type Furnishing = dyn Fn(&LoadedObject) + Send + Sync;
+
+impl Furnish {
+    /// By this function, which must do the same for equal maps.
+    pub fn with(furnish: impl Fn(&LoadedObject) + Send + Sync + 'static) -> Furnish {
+        Furnish(Some(Arc::new(furnish)))
+    }
+
+    fn apply(&self, object: &LoadedObject) {
+        if let Some(furnish) = &self.0 {
+            furnish(object);
+        }
+    }
+}
+
+impl fmt::Debug for Furnish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Furnish(..)" } else { "Furnish" })
+    }
 }
 
 /// Two objects in the kernel.
@@ -110,7 +140,7 @@ impl Pair {
     /// # Errors
     /// Whatever keeps the kernel or libbpf from loading one of them.
     pub fn load(a: &[u8], b: &[u8], setup: Setup) -> Result<Pair, PairError> {
-        let loaded = Loaded::new(&[a, b], &setup.load_options())?;
+        let loaded = Loaded::new(&[a, b], &setup)?;
         let unreadable = |second| {
             move || {
                 let reason = "its functions cannot be read".to_owned();
@@ -193,13 +223,12 @@ impl Pair {
     fn judged(&mut self, round: Round, scenario: Scenario, what: Vec<(Aspect, String)>) -> Round {
         // Ring buffers and the like have a state that no filling resets, and the maps may have gone different ways.
         let [a, b] = &self.bytes;
-        let options = self.setup.load_options();
-        if let Ok(fresh) = Loaded::new(&[a, b], &options) {
+        if let Ok(fresh) = Loaded::new(&[a, b], &self.setup) {
             self.loaded = fresh;
         }
         let unsteady = Round { unsteady: round.unsteady + 1, ..round.clone() };
         let scenario = Scenario { aspects: what.iter().map(|(aspect, _)| aspect.clone()).collect(), ..scenario };
-        let aspects = scenario.lasting(a, b, &options);
+        let aspects = scenario.lasting(a, b, &self.setup);
         let Some(last) = scenario.inputs.last().filter(|_| !aspects.is_empty()) else { return unsteady };
         let difference = Difference {
             program: scenario.program().to_owned(),

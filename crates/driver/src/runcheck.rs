@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{LoadOptions, ProgramVerdict, in_private_network};
+use bpf_kernel::{ProgramVerdict, in_private_network};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 use serde::Serialize;
@@ -186,19 +186,19 @@ impl RunJudge {
 
     /// Whether `scenario` shows no difference between the original and `result`.
     fn passes(&self, result: &[u8], scenario: &Scenario) -> bool {
-        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(scenario));
-        isolated(|| !scenario.shows(old, &new, &options)).unwrap_or(true)
+        let (old, new, setup) = (&self.original, (self.given)(result), self.setup_for(scenario));
+        isolated(|| !scenario.shows(old, &new, &setup)).unwrap_or(true)
     }
 
     /// One program is enough, and quicker to load.
-    fn options_for(&self, scenario: &Scenario) -> LoadOptions {
-        Setup { only: Some(scenario.program().to_owned()), ..self.setup.clone() }.load_options()
+    fn setup_for(&self, scenario: &Scenario) -> Setup {
+        Setup { only: Some(scenario.program().to_owned()), ..self.setup.clone() }
     }
 
     fn reduced(&self, result: &[u8], scenario: Scenario) -> Scenario {
-        let (old, new, options) = (&self.original, (self.given)(result), self.options_for(&scenario));
+        let (old, new, setup) = (&self.original, (self.given)(result), self.setup_for(&scenario));
         let kept = scenario.clone();
-        isolated(|| scenario.reduced(old, &new, &options)).unwrap_or(kept)
+        isolated(|| scenario.reduced(old, &new, &setup)).unwrap_or(kept)
     }
 }
 

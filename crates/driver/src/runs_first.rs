@@ -108,7 +108,7 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
     let compared = isolated(|| {
         let mut compared = compare(a, b, &setup, options.seed, programs);
         if let Some(d) = &mut compared.difference {
-            d.scenario = std::mem::take(&mut d.scenario).reduced(a, b, &setup.load_options());
+            d.scenario = std::mem::take(&mut d.scenario).reduced(a, b, &setup);
         }
         compared
     });

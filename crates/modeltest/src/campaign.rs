@@ -310,7 +310,7 @@ fn kinds(call: &Call) -> impl Iterator<Item = &'static Kind> {
 }
 
 /// Numbers at which helpers change their minds.
-const EDGES: [i64; 24] = [
+pub const EDGES: [i64; 24] = [
     0,
     1,
     2,

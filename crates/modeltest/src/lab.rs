@@ -42,6 +42,14 @@ const SWITCHES: &[(&str, &str)] = &[
     ("ipv4/tcp_syncookies", "2"),
 ];
 
+/// Kernel functions that recipes call by `call kfunc $NAME`: that name, and the kernel's.
+pub const KFUNCS: [(&str, &str); 4] = [
+    ("TASKACQUIRE", "bpf_task_acquire"),
+    ("TASKRELEASE", "bpf_task_release"),
+    ("CGROUPFROMID", "bpf_cgroup_from_id"),
+    ("CGROUPRELEASE", "bpf_cgroup_release"),
+];
+
 /// A prepared namespace with its sockets, and the numbers recipes refer to as `$NAME`.
 #[derive(Debug)]
 pub struct Lab {
@@ -103,13 +111,8 @@ impl Lab {
             self.numbers.insert("NSDEV", ns.st_dev() as i64);
             self.numbers.insert("NSINO", ns.st_ino() as i64);
         }
-        for (name, of, kind) in [
-            ("TASK", "task_struct", 4),
-            ("TASKACQUIRE", "bpf_task_acquire", 12),
-            ("TASKRELEASE", "bpf_task_release", 12),
-            ("CGROUPFROMID", "bpf_cgroup_from_id", 12),
-            ("CGROUPRELEASE", "bpf_cgroup_release", 12),
-        ] {
+        let functions = KFUNCS.iter().map(|(name, of)| (*name, *of, 12));
+        for (name, of, kind) in [("TASK", "task_struct", 4)].into_iter().chain(functions) {
             match bpf_kernel::kernel_type_id(of, kind) {
                 Ok(id) => drop(self.numbers.insert(name, i64::from(id))),
                 Err(e) => self.missing.push(format!("{e}: {}", e.source().map_or(String::new(), |s| s.to_string()))),
@@ -141,22 +144,25 @@ pub struct Maps {
 /// The contents of a map: key and value of each element. `None` where user space cannot list them.
 pub type Snapshot = Option<Vec<(Vec<u8>, Vec<u8>)>>;
 
+/// `BPF_F_ZERO_SEED`: callbacks see the elements of two such maps in the same order.
+const ZERO_SEED: u32 = 1 << 6;
+
 /// Length, number of elements and flags of the plain maps: name, type, key, value, elements, `BPF_F_*`.
 const PLAIN: &[(&str, u32, u32, u32, u32, u32)] = &[
-    ("hash", 1, 4, 8, 4, 0),
+    ("hash", 1, 4, 8, 4, ZERO_SEED),
     ("array", 2, 4, 64, 4, 0),
     ("bystander", 2, 4, 64, 1, 0),
     ("data", 2, 4, 64, 1, 0),
     ("strings", 2, 4, 256, 1, 1 << 7),
     ("progs", 3, 4, 4, 4, 0),
     ("perf", 4, 4, 4, 2, 0),
-    ("percpu_hash", 5, 4, 8, 4, 0),
+    ("percpu_hash", 5, 4, 8, 4, ZERO_SEED),
     ("percpu_array", 6, 4, 8, 4, 0),
     ("stacks", 7, 4, 128, 16, 0),
     ("buildid_stacks", 7, 4, 160, 16, 1 << 5),
     ("cgroups", 8, 4, 4, 2, 0),
-    ("lru", 9, 4, 8, 16, 0),
-    ("lru_percpu", 10, 4, 8, 16, 0),
+    ("lru", 9, 4, 8, 16, ZERO_SEED),
+    ("lru_percpu", 10, 4, 8, 16, ZERO_SEED),
     ("lpm", 11, 8, 8, 4, 1),
     ("devmap", 14, 4, 4, 4, 0),
     ("sockmap", 15, 4, 8, 4, 0),
@@ -167,12 +173,84 @@ const PLAIN: &[(&str, u32, u32, u32, u32, u32)] = &[
     ("reuseport", 20, 4, 8, 4, 0),
     ("percpu_cgroup_storage", 21, 8, 8, 0, 0),
     ("queue", 22, 0, 8, 2, 0),
+    ("addresses", 22, 0, 8, 2, 0),
     ("stack", 23, 0, 8, 2, 0),
     ("devmap_hash", 25, 4, 4, 4, 0),
     ("ringbuf", 27, 0, 0, 4096, 0),
     ("bloom", 30, 0, 8, 16, 0),
     ("user_ringbuf", 31, 0, 0, 4096, 0),
 ];
+
+/// What a map without types is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// `enum bpf_map_type`.
+    pub map_type: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Room.
+    pub max_entries: u32,
+    /// `BPF_F_…`.
+    pub flags: u32,
+    /// Its values are maps of the shape [`INNER`].
+    pub of_maps: bool,
+}
+
+/// Maps inside maps.
+pub const INNER: Shape = Shape { map_type: 2, key_size: 4, value_size: 8, max_entries: 2, flags: 0, of_maps: false };
+
+/// Maps of maps: name and type.
+const OUTER: [(&str, u32); 2] = [("array_of_maps", 12), ("hash_of_maps", 13)];
+
+/// The shape of the map of this name. Of typed maps only storage of kernel objects: any type without pointers will do
+/// for it.
+pub fn shape(name: &str) -> Option<Shape> {
+    let storage = TYPED.iter().filter(|m| m.0.ends_with("_storage"));
+    let flat =
+        PLAIN.iter().chain(storage).find(|m| m.0 == name).map(|&(_, map_type, key, value, max_entries, flags)| Shape {
+            map_type,
+            key_size: key,
+            value_size: value,
+            max_entries,
+            flags,
+            of_maps: false,
+        });
+    let outer = || {
+        let map_type = OUTER.iter().find(|m| m.0 == name)?.1;
+        Some(Shape { map_type, key_size: 4, value_size: 4, max_entries: 4, flags: 0, of_maps: true })
+    };
+    flat.or_else(outer)
+}
+
+/// Contents of the map `strings`.
+pub fn strings() -> [u8; 256] {
+    let mut text = [0; 256];
+    for (i, s) in STRINGS.iter().enumerate() {
+        text[i * 32..i * 32 + s.len()].copy_from_slice(s.as_bytes());
+    }
+    text
+}
+
+/// Puts into a map what the map of this name holds in a laboratory, as far as the kernel lets it.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn furnish(name: &str, map: &Map, lab: &Lab) -> Result<(), KernelError> {
+    let mut maps = Maps::default();
+    if OUTER.iter().any(|m| m.0 == name) {
+        maps.inner.push(INNER.create(None)?);
+    }
+    // The map keeps what it refers to.
+    maps.fill(name, map, lab)
+}
+
+impl Shape {
+    fn create(&self, inner: Option<&Map>) -> Result<Map, KernelError> {
+        Map::create_with(self.map_type, self.key_size, self.value_size, self.max_entries, self.flags, inner)
+    }
+}
 
 /// Constant strings in the frozen map `strings`, each at a multiple of 32 bytes.
 const STRINGS: [&str; 6] = ["%d and %s\0", "abcdef\0", "plain\0", "%pK %llx\0", "%q\0", "abc\0"];
@@ -246,9 +324,6 @@ impl Maps {
 
     /// The name of a map there is no recipe for: what goes into the others.
     fn create(&mut self, name: &str, types: &TypeSet) -> Result<Map, KernelError> {
-        if let Some(&(_, kind, key, value, entries, flags)) = PLAIN.iter().find(|m| m.0 == name) {
-            return Map::create_with(kind, key, value, entries, flags, None);
-        }
         if let Some(&(_, kind, key, value, entries, flags)) = TYPED.iter().find(|m| m.0 == name) {
             let value_type = match name {
                 "locks" => types.lock,
@@ -258,16 +333,15 @@ impl Maps {
             };
             return Map::create_typed(kind, key, value, entries, flags, (&types.btf, types.int, value_type));
         }
-        let outer = match name {
-            "array_of_maps" => 12,
-            "hash_of_maps" => 13,
-            _ => {
-                let source = io::Error::from(io::ErrorKind::NotFound);
-                return Err(KernelError::Refused { operation: format!("no map is called {name}"), source });
-            }
+        let Some(shape) = shape(name) else {
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            return Err(KernelError::Refused { operation: format!("no map is called {name}"), source });
         };
-        let inner = Map::create(2, 4, 8, 2)?;
-        let map = Map::create_with(outer, 4, 4, 4, 0, Some(&inner))?;
+        if !shape.of_maps {
+            return shape.create(None);
+        }
+        let inner = INNER.create(None)?;
+        let map = shape.create(Some(&inner))?;
         self.inner.push(inner);
         Ok(map)
     }
@@ -283,11 +357,7 @@ impl Maps {
                 map.update(&key, &pattern(map.value_len()))
             }
             "strings" => {
-                let mut text = vec![0; 256];
-                for (i, s) in STRINGS.iter().enumerate() {
-                    text[i * 32..i * 32 + s.len()].copy_from_slice(s.as_bytes());
-                }
-                map.update(&zero, &text)?;
+                map.update(&zero, &strings())?;
                 map.freeze()
             }
             "lpm" => map.update(&[24, 0, 0, 0, 10, 0, 0, 0], &pattern(8)),

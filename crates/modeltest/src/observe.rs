@@ -7,7 +7,7 @@ use bpf_kernel::{Map, RawProgram, RunResult};
 use crate::fields::{self, Field};
 use crate::kinds::{Kind, Packet};
 use crate::lab::{Lab, Maps, Snapshot, TypeSet};
-use crate::program::{self, Assembled, Names, Variant};
+use crate::program::{self, Assembled, Descriptors, Variant};
 use crate::recipe::{Argument, Call, Failure};
 
 /// How a run fills what is arbitrary: every byte of one filling differs from that of the other.
@@ -84,8 +84,8 @@ struct Namer<'a> {
     maps: Maps,
 }
 
-impl Names for Namer<'_> {
-    fn map(&mut self, name: &str) -> Result<i32, String> {
+impl Descriptors for Namer<'_> {
+    fn descriptor(&mut self, name: &str) -> Result<i32, String> {
         self.maps.get(name, &self.bench.lab, &self.bench.types).map(Map::fd).map_err(|e| explain(&e))
     }
     fn number(&self, name: &str) -> Option<i64> {
@@ -115,10 +115,22 @@ impl Bench {
     /// # Errors
     /// What could not be made.
     pub fn new() -> Result<Bench, String> {
+        Bench::with_fields(crate::kinds::KINDS.iter().map(|k| (k.name, fields::whole(k))).collect())
+    }
+
+    /// The same with context fields that somebody has asked for before.
+    ///
+    /// # Errors
+    /// What could not be made.
+    pub fn with_fields(fields: BTreeMap<&'static str, Vec<Field>>) -> Result<Bench, String> {
         let lab = Lab::enter().map_err(|e| explain(&e))?;
         let types = TypeSet::load().map_err(|e| e.to_string())?;
-        let fields = crate::kinds::KINDS.iter().map(|k| (k.name, fields::whole(k))).collect();
         Ok(Bench { lab, types, fields })
+    }
+
+    /// Whether the verifier lets programs of this kind make the call.
+    pub fn takes(&self, call: &Call, kind: &Kind) -> bool {
+        self.load(call, kind, Variant::Call).is_ok()
     }
 
     fn load(&self, call: &Call, kind: &Kind, variant: Variant) -> Result<Loaded<'_>, Refusal> {
@@ -126,7 +138,7 @@ impl Bench {
         let input = Map::create(2, 4, program::IN_BYTES, 1).map_err(broken)?;
         let output = Map::create(2, 4, program::OUT_BYTES, 1).map_err(broken)?;
         let mut namer = Namer { bench: self, maps: Maps::default() };
-        namer.map("bystander").map_err(Refusal::Broken)?;
+        namer.descriptor("bystander").map_err(Refusal::Broken)?;
         let fields = &self.fields[kind.name];
         let Assembled { code, functions } =
             program::assemble(call, variant, fields, (input.fd(), output.fd()), &mut namer).map_err(Refusal::Broken)?;

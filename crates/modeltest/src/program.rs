@@ -34,12 +34,48 @@ pub const CONTEXT_AFTER: usize = 1920;
 /// The most context fields that fit.
 pub const FIELDS: usize = 96;
 
-/// Names a recipe may use, as numbers: maps by descriptor, things of the laboratory.
+/// How the things that a recipe names are written in a listing: what stands behind `rN = ` of a 64-bit load.
 pub trait Names {
-    /// Descriptor of the map.
-    fn map(&mut self, name: &str) -> Result<i32, String>;
-    /// A number.
+    /// The map.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be made.
+    fn map(&mut self, name: &str) -> Result<String, String>;
+    /// An address in the first element of the array map of this name.
+    ///
+    /// # Errors
+    /// As [`Names::map`].
+    fn value(&mut self, name: &str, at: u32) -> Result<String, String>;
+    /// A callback, the number `index` of its call.
+    fn callback(&mut self, index: usize, name: &str) -> String;
+    /// A number of the laboratory.
     fn number(&self, name: &str) -> Option<i64>;
+}
+
+/// Maps by descriptor, callbacks by index: what a program that is loaded as bytes holds.
+pub trait Descriptors {
+    /// Descriptor of the map.
+    ///
+    /// # Errors
+    /// There is none of this name, or it cannot be made.
+    fn descriptor(&mut self, name: &str) -> Result<i32, String>;
+    /// A number of the laboratory.
+    fn number(&self, name: &str) -> Option<i64>;
+}
+
+impl<D: Descriptors> Names for D {
+    fn map(&mut self, name: &str) -> Result<String, String> {
+        Ok(format!("map_fd[{}]", self.descriptor(name)? as u32))
+    }
+    fn value(&mut self, name: &str, at: u32) -> Result<String, String> {
+        Ok(format!("map_value[{}]", u64::from(self.descriptor(name)? as u32) | u64::from(at) << 32))
+    }
+    fn callback(&mut self, index: usize, _: &str) -> String {
+        format!("func[{index}]")
+    }
+    fn number(&self, name: &str) -> Option<i64> {
+        Descriptors::number(self, name)
+    }
 }
 
 /// What becomes of the call.
@@ -159,7 +195,7 @@ fn main_program(
 }
 
 /// May r0 be read after the call?
-fn has_result(call: &Call) -> bool {
+pub fn has_result(call: &Call) -> bool {
     !matches!(call.failure, Failure::Void | Failure::Returning)
 }
 
@@ -219,16 +255,20 @@ pub fn in_hole(call: &Call, offset: i32) -> bool {
     call.holes.iter().any(|(at, length)| offset + 8 > *at && offset < at + *length as i32)
 }
 
-fn put(register: usize, argument: &Argument, call: &Call, names: &mut dyn Names) -> Result<String, String> {
+/// Assembly that puts an argument into a register.
+///
+/// # Errors
+/// A name nobody knows.
+pub fn put(register: usize, argument: &Argument, call: &Call, names: &mut dyn Names) -> Result<String, String> {
     let r = register;
     Ok(match argument {
         Argument::Context => format!("r{r} = r6"),
         Argument::Number(n) => number(r, *n),
         Argument::Named(name) => number(r, names.number(name).ok_or_else(|| format!("nothing is called ${name}"))?),
         Argument::Buffer { offset, .. } | Argument::Frame(offset) => format!("r{r} = r10\nr{r} += {offset}"),
-        Argument::Map(name) => format!("r{r} = map_fd[{}] ll", names.map(name)? as u32),
-        Argument::MapValue(name, at) => format!("r{r} = map_value[{}] ll", value_address(names.map(name)?, *at)),
-        Argument::Callback(name) => format!("r{r} = func[{}] ll", callback(call, name)?),
+        Argument::Map(name) => format!("r{r} = {} ll", names.map(name)?),
+        Argument::MapValue(name, at) => format!("r{r} = {} ll", names.value(name, *at)?),
+        Argument::Callback(name) => format!("r{r} = {} ll", names.callback(callback(call, name)?, name)),
         Argument::Register(from) => format!("r{r} = r{from}"),
     })
 }
@@ -237,29 +277,28 @@ fn number(r: usize, n: i64) -> String {
     if i32::try_from(n).is_ok() { format!("r{r} = {n}") } else { format!("r{r} = {} ll", n as u64) }
 }
 
-fn value_address(fd: i32, at: u32) -> u64 {
-    u64::from(fd as u32) | u64::from(at) << 32
-}
-
 fn callback(call: &Call, name: &str) -> Result<usize, String> {
     call.callbacks.keys().position(|k| k == name).ok_or_else(|| format!("no callback is called {name}"))
 }
 
 /// Replaces `map[…]`, `value[…]`, `fn[…]` and `$NAME` in assembly.
-fn expand(text: &str, call: &Call, names: &mut dyn Names) -> Result<String, String> {
+///
+/// # Errors
+/// A name nobody knows.
+pub fn expand(text: &str, call: &Call, names: &mut dyn Names) -> Result<String, String> {
     let mut out = String::new();
     for line in text.lines() {
         let mut line = line.to_owned();
         while let Some((before, name, after)) = bracketed(&line, " map[") {
-            line = format!("{before} map_fd[{}] ll{after}", names.map(&name)? as u32);
+            line = format!("{before} {} ll{after}", names.map(&name)?);
         }
         while let Some((before, name, after)) = bracketed(&line, " value[") {
             let (map, at) = name.split_once('+').unwrap_or((&name, "0"));
             let at = at.parse().map_err(|_| format!("{at} is no offset"))?;
-            line = format!("{before} map_value[{}] ll{after}", value_address(names.map(map)?, at));
+            line = format!("{before} {} ll{after}", names.value(map, at)?);
         }
         while let Some((before, name, after)) = bracketed(&line, " fn[") {
-            line = format!("{before} func[{}] ll{after}", callback(call, &name)?);
+            line = format!("{before} {} ll{after}", names.callback(callback(call, &name)?, &name));
         }
         if let Some(at) = line.find('$') {
             let end = line[at + 1..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(line.len(), |e| at + 1 + e);

@@ -7,6 +7,7 @@ use crate::campaign::{LanePlan, MakeLane};
 use crate::clang::ClangLane;
 use crate::exec::Exec;
 use crate::facts::FactsLane;
+use crate::helpers::HelpersLane;
 use crate::mutants::Mutants;
 use crate::packets::{self, Packets, Subject};
 use crate::queries::Queries;
@@ -27,10 +28,13 @@ pub fn all(folder: &Path) -> Vec<LanePlan> {
         Packets::new(Arc::clone(subjects), Some(keep.clone())).map(|l| -> Box<dyn Lane> { Box::new(l) })
     });
     let finds = folder.to_owned();
+    let helper_finds = folder.to_owned();
+    let boxed_helpers = |lane| -> Box<dyn Lane> { Box::new(lane) };
     vec![
         plan("exec", "instructions", 10_000_000, 4, Box::new(move || Exec::new().map(boxed))),
         plan("packets", "packets", 400_000, 4, make_packets),
         plan("clang", "runs", 300_000, 4, Box::new(move || ClangLane::new(&finds).map(boxed_clang))),
+        plan("helpers", "runs", 200_000, 2, Box::new(move || HelpersLane::new(&helper_finds).map(boxed_helpers))),
         plan("queries", "queries", 100_000, 4, Box::new(|| with_z3(Queries::new()))),
         plan("mutants", "mutants", 40_000, 4, Box::new(|| with_z3(Mutants::new()))),
         plan(

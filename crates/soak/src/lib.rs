@@ -9,7 +9,9 @@ pub mod concrete;
 pub mod corpus;
 pub mod exec;
 pub mod facts;
+pub mod finds;
 pub mod generate;
+pub mod helpers;
 pub mod identities;
 pub mod lanes;
 pub mod mutants;
@@ -18,7 +20,7 @@ pub mod queries;
 pub mod report;
 pub mod z3;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One kind of check.
 pub trait Lane {
@@ -35,6 +37,9 @@ pub trait Lane {
 pub struct Tally {
     /// Counters by name, for instance `instructions`, `packets`, `queries`.
     pub counts: BTreeMap<String, u64>,
+    /// Sets of names by what they are, for instance the helpers that were called.
+    #[serde(default)]
+    pub names: BTreeMap<String, BTreeSet<String>>,
     /// What did not agree and is not explained.
     pub disagreements: Vec<Disagreement>,
 }
@@ -43,6 +48,11 @@ impl Tally {
     /// Adds `n` to a counter.
     pub fn count(&mut self, what: &str, n: u64) {
         *self.counts.entry(what.to_string()).or_default() += n;
+    }
+
+    /// Puts a name into a set.
+    pub fn note(&mut self, what: &str, name: &str) {
+        self.names.entry(what.to_string()).or_default().insert(name.to_string());
     }
 
     /// Reports a disagreement.
@@ -54,6 +64,9 @@ impl Tally {
     pub fn add(&mut self, other: Tally) {
         for (k, n) in other.counts {
             *self.counts.entry(k).or_default() += n;
+        }
+        for (what, names) in other.names {
+            self.names.entry(what).or_default().extend(names);
         }
         self.disagreements.extend(other.disagreements);
     }

@@ -50,6 +50,9 @@ pub fn text(plans: &[LanePlan], state: &State, stopped: bool) -> String {
         for (what, n) in others {
             let _ = writeln!(text, "    {n} {what}");
         }
+        for (what, names) in &lane.tally.names {
+            let _ = writeln!(text, "    {} {what}", names.len());
+        }
         if let Some(why) = &lane.cannot {
             let _ = writeln!(text, "    CANNOT RUN HERE: {why}");
         }

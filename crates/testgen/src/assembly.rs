@@ -279,6 +279,16 @@ impl Map {
                 let inner = btf.pointer(inner);
                 members.push(("values", btf.array(inner, 0)));
             }
+            // The kernel takes storage of its objects only with types.
+            (None, None) if maps::is_local_storage(self.map_type) => {
+                let word = btf.int(4, false);
+                let words = btf.array(word, self.value_size / 4);
+                let value = btf.structure("value", self.value_size, &[("words", words, 0)]);
+                members.retain(|m| m.0 != "key_size");
+                let key = btf.int(4, true);
+                members.push(("key", btf.pointer(key)));
+                members.push(("value", btf.pointer(value)));
+            }
             (None, None) if self.value_size > 0 => members.push(("value_size", btf.number(self.value_size))),
             (None, None) => {}
         }

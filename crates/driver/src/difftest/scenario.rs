@@ -7,14 +7,14 @@
 //! the first and the third always give one and the same result, and the second never that one. Where one of them may
 //! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with.
 
-use bpf_kernel::{Entry, KernelError, LoadOptions, LoadedObject, ProgramType, RunResult};
+use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RunResult};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::PairError;
 use super::calls::Calls;
 use super::inputs::Input;
 use super::maps::{self, Filling, SharedMap};
 use super::poison::poisoned;
+use super::{PairError, Setup};
 
 /// Everything that can be seen of a run; `Err` is the kernel's error number.
 pub(super) type Seen = Result<RunResult, Option<i32>>;
@@ -96,16 +96,16 @@ impl Scenario {
 
     /// Whether the last input shows, or leaves in the maps, a difference between `old` and `new` that is none between
     /// `old` and itself. Objects that do not load show nothing.
-    pub fn shows(&self, old: &[u8], new: &[u8], options: &LoadOptions) -> bool {
-        !self.lasting(old, new, options).is_empty()
+    pub fn shows(&self, old: &[u8], new: &[u8], setup: &Setup) -> bool {
+        !self.lasting(old, new, setup).is_empty()
     }
 
     /// The aspects in which they differ however often one looks.
-    pub(super) fn lasting(&self, old: &[u8], new: &[u8], options: &LoadOptions) -> Vec<Aspect> {
+    pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Vec<Aspect> {
         let _here = OneCpu::stay();
         let mut left: Vec<(Aspect, Option<View>)> = self.aspects.iter().map(|a| (a.clone(), None)).collect();
         for _ in 0..GENERATIONS {
-            self.compare(&[(old, true), (new, false), (old, true)], options, &mut left);
+            self.compare(&[(old, true), (new, false), (old, true)], setup, &mut left);
         }
         let calls = [old, new].map(Calls::of);
         let by_layout = |c: &Option<Calls>| c.as_ref().is_none_or(|c| c.may_read_unwritten_stack(self.program()));
@@ -117,16 +117,16 @@ impl Scenario {
                 .collect();
             let Some(filled) = filled else { return vec![] };
             let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
-            self.compare(&sides, options, &mut left);
+            self.compare(&sides, setup, &mut left);
         }
         left.into_iter().map(|(aspect, _)| aspect).collect()
     }
 
     /// Plays it with these objects, each with whether it is a form of the old one, and drops every aspect that the old
     /// ones do not agree on, or a new one does.
-    fn compare(&self, objects: &[(&[u8], bool)], options: &LoadOptions, left: &mut Vec<(Aspect, Option<View>)>) {
+    fn compare(&self, objects: &[(&[u8], bool)], setup: &Setup, left: &mut Vec<(Aspect, Option<View>)>) {
         let bytes: Vec<&[u8]> = objects.iter().map(|(bytes, _)| *bytes).collect();
-        let Ok(loaded) = Loaded::new(&bytes, options) else { return left.clear() };
+        let Ok(loaded) = Loaded::new(&bytes, setup) else { return left.clear() };
         let repeats = if self.program.volatile { VOLATILE_REPEATS } else { REPEATS };
         let mut order: Vec<usize> = (0..objects.len()).collect();
         for _ in 0..repeats {
@@ -165,12 +165,12 @@ impl Scenario {
 
     /// The smallest part of it that still shows the difference, of a few that are tried: the last input alone, with the
     /// maps as the loader makes them or as they were filled.
-    pub fn reduced(self, old: &[u8], new: &[u8], options: &LoadOptions) -> Scenario {
+    pub fn reduced(self, old: &[u8], new: &[u8], setup: &Setup) -> Scenario {
         let last: Vec<Input> = self.inputs.last().cloned().into_iter().collect();
         let bare = Scenario { inputs: last.clone(), maps: vec![], ..self.clone() };
         let alone = Scenario { inputs: last, ..self.clone() };
         let empty = Scenario { maps: vec![], ..self.clone() };
-        [bare, alone, empty].into_iter().find(|s| s.shows(old, new, options)).unwrap_or(self)
+        [bare, alone, empty].into_iter().find(|s| s.shows(old, new, setup)).unwrap_or(self)
     }
 }
 
@@ -192,11 +192,13 @@ impl Aspect {
 
 impl Loaded {
     /// Loads objects, the first of which has the maps that count.
-    pub fn new(objects: &[&[u8]], options: &LoadOptions) -> Result<Loaded, PairError> {
+    pub fn new(objects: &[&[u8]], setup: &Setup) -> Result<Loaded, PairError> {
+        let options = setup.load_options();
         let load = |(i, bytes): (usize, &&[u8])| {
-            LoadedObject::load(bytes, options).map_err(|source| PairError { second: i == 1, source })
+            LoadedObject::load(bytes, &options).map_err(|source| PairError { second: i == 1, source })
         };
         let sides = objects.iter().enumerate().map(load).collect::<Result<Vec<_>, _>>()?;
+        sides.iter().for_each(|side| setup.furnish.apply(side));
         let (maps, left_alone) = maps::shared(&sides);
         Ok(Loaded { sides, maps, left_alone })
     }
