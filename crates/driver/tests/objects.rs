@@ -1118,6 +1118,53 @@ fn second_half_of_a_reference_to_a_map_is_not_ignored() {
     }
 }
 
+/// The places (section, byte offset) of all references to data.
+fn references_to_data(elf: &Elf) -> Vec<(String, u64)> {
+    let symbols = elf.symbols();
+    let data = |r: &Reloc| {
+        let name = &elf.sections[usize::from(symbols[r.symbol].section)].name;
+        [".rodata", ".data", ".bss"].iter().any(|p| name.starts_with(p))
+    };
+    let lists = elf.sections.iter().filter(|s| s.kind == 9).filter_map(|s| s.name.strip_prefix(".rel"));
+    let code = lists.filter(|s| elf.sections[elf.find(s)].flags & 4 != 0);
+    let all = code.flat_map(|s| elf.relocs(&format!(".rel{s}")).into_iter().map(move |r| (s.to_owned(), r)));
+    all.filter(|(_, r)| data(r)).map(|(s, r)| (s, r.offset)).collect()
+}
+
+/// Changes each reference to data by itself; none may be equal to what it was.
+fn no_reference_to_data_survives(change: impl Fn(&mut Elf, &str, u64)) {
+    for name in [DECLARATIONS, "twins.o", "two_sections.o"] {
+        let places = references_to_data(&Elf::parse(&fixture(name)));
+        assert!(!places.is_empty(), "{name} refers to no data");
+        for (section, at) in places.iter().take(6) {
+            not_equal(name, |elf| change(elf, section, *at));
+        }
+    }
+}
+
+#[test]
+fn second_half_of_a_reference_to_data_is_not_ignored() {
+    for second in [1_i32, -1, 8] {
+        no_reference_to_data_survives(|elf, section, at| {
+            let at = at as usize + 12;
+            elf.section(section).data[at..at + 4].copy_from_slice(&second.to_le_bytes());
+        });
+    }
+    // Registers and offset of the second half, which the kernel wants empty (`check_ld_imm`, `bpf_check`).
+    for byte in [9, 10, 11] {
+        no_reference_to_data_survives(|elf, section, at| elf.section(section).data[at as usize + byte] = 1);
+    }
+}
+
+#[test]
+fn a_relocation_on_the_second_half_is_not_one_on_the_instruction() {
+    for distance in [4, 8, 12] {
+        no_reference_to_data_survives(|elf, section, at| {
+            elf.change_reloc(&format!(".rel{section}"), at, |r| r.offset += distance);
+        });
+    }
+}
+
 #[test]
 fn what_a_wanted_program_calls_is_compared_too() {
     let options = |program: &str| Options { programs: vec![program.into()], ..Options::default() };
