@@ -545,6 +545,126 @@ fn source_lines_that_cannot_be_read_are_unknown() {
     assert!(!report.is_equal() && !report.is_different(), "{report:#?}");
 }
 
+// Records of `.BTF.ext` that the kernel refuses (`check_btf_func` and `check_btf_line` in `kernel/bpf/verifier.c`).
+
+fn records<'a>(ext: &'a mut Ext, table: usize, section: &str) -> &'a mut Vec<edit::Record> {
+    let (_, records) = ext.tables[table].1.iter_mut().find(|(name, _)| name == section).expect("records");
+    records
+}
+
+fn number(w: &Word) -> u32 {
+    match w {
+        Word::Number(n) => *n,
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+/// Unknown because of records, in both directions.
+#[track_caller]
+fn refused_records(words: &str, change: impl FnOnce(&mut Btf, &mut Ext)) {
+    unknown(DECLARATIONS, words, |elf| {
+        elf.change_btf(change);
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+}
+
+#[test]
+fn lines_inside_an_instruction_are_unknown() {
+    // The first `ld_imm64` of each section; an existing record is moved to its second half, or one is added there.
+    for section in ["xdp", "kprobe/f", "socket"] {
+        refused_records("a line record is inside an instruction", |_, ext| {
+            let code = Elf::parse(&fixture(DECLARATIONS)).section(section).data.clone();
+            let at = (0..code.len()).step_by(8).find(|at| code[*at] == 0x18).expect("an ld_imm64") as u32;
+            let lines = records(ext, 1, section);
+            let before = lines.iter().rposition(|r| number(&r[0]) <= at).expect("a line before it");
+            let mut inside = lines[before].clone();
+            inside[0] = Word::Number(at + 8);
+            lines.retain(|r| number(&r[0]) != at + 8);
+            lines.insert(before + 1, inside);
+        });
+    }
+}
+
+#[test]
+fn functions_without_their_first_line_are_unknown() {
+    for section in ["xdp", "kprobe/f", "kprobe/g", "socket"] {
+        refused_records("its first instruction has no line record", |_, ext| {
+            records(ext, 1, section).remove(0);
+        });
+    }
+    refused_records("has no line record, though its caller has some", |_, ext| {
+        ext.tables[1].1.retain(|(name, _)| name != ".text");
+    });
+}
+
+#[test]
+fn lines_out_of_order_are_unknown() {
+    for section in ["xdp", "kprobe/f", "kprobe/g"] {
+        refused_records("its line records are not in order", |_, ext| {
+            let lines = records(ext, 1, section);
+            assert!(lines.len() >= 3);
+            lines.swap(1, 2);
+        });
+    }
+    // Twice the same.
+    refused_records("its line records are not in order", |_, ext| {
+        let lines = records(ext, 1, "xdp");
+        lines.insert(1, lines[1].clone());
+    });
+}
+
+#[test]
+fn lines_without_a_text_or_with_unknown_parts_are_unknown() {
+    for word in [1, 2] {
+        refused_records("not among the strings", |_, ext| records(ext, 1, "xdp")[1][word] = Word::Number(0x00ff_ffff));
+    }
+    refused_records("a record has parts that the kernel does not know", |_, ext| {
+        ext.tables[1].0 += 4;
+        ext.tables[1].1.iter_mut().flat_map(|(_, records)| records).for_each(|r| r.push(Word::Number(1)));
+    });
+}
+
+#[test]
+fn function_records_that_the_kernel_refuses_are_not_equal() {
+    // No function, elsewhere, more than one, none.
+    let changes: [&dyn Fn(&mut Btf, &mut Ext, &str); 5] = [
+        &|btf, ext, section| records(ext, 0, section)[0][1] = Word::Type(btf.find(1, "int")),
+        &|_, ext, section| records(ext, 0, section)[0][0] = Word::Number(8),
+        &|_, ext, section| {
+            let all = records(ext, 0, section);
+            let mut second = all[0].clone();
+            second[0] = Word::Number(8);
+            all.insert(1, second);
+        },
+        &|_, ext, section| ext.tables[0].1.retain(|(name, _)| name != section),
+        &|_, ext, _| {
+            ext.tables[0].0 += 4;
+            ext.tables[0].1.iter_mut().flat_map(|(_, records)| records).for_each(|r| r.push(Word::Number(1)));
+        },
+    ];
+    for section in ["xdp", ".text", "kprobe/f"] {
+        for change in changes {
+            not_equal(DECLARATIONS, |elf| {
+                elf.change_btf(|btf, ext| change(btf, ext, section));
+                elf.empty(|name| name == ".rel.BTF.ext");
+            });
+        }
+    }
+}
+
+#[test]
+fn records_of_all_functions_may_go_together() {
+    equal(DECLARATIONS, |elf| {
+        elf.change_btf(|_, ext| ext.tables[1].1.clear());
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+    // Without those of a program libbpf loads none of what it calls.
+    equal(DECLARATIONS, |elf| {
+        elf.change_btf(|_, ext| ext.tables[1].1.retain(|(name, _)| name != "kprobe/f"));
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+}
+
 // Map definitions as libbpf reads them (`parse_btf_map_def`).
 
 fn typedef(btf: &mut Btf, of: usize) -> usize {
