@@ -149,7 +149,7 @@ fn line_records(o: &Object, f: &Function) -> Option<Problem> {
         None => return Some(Problem::NoLineRecord),
     };
     let starts = o.layout.code.get(&f.section_index).map_or(&[][..], |c| &c.starts);
-    let at_instruction = |r: &Record| r.insn_off % 8 == 0 && starts.get(r.slot()) == Some(&true);
+    let at_instruction = |r: &Record| r.insn_off.is_multiple_of(8) && starts.get(r.slot()) == Some(&true);
     let text =
         |r: &Record| o.btf.as_ref().is_some_and(|b| b.string(r.word(1)).is_some() && b.string(r.word(2)).is_some());
     if first != f.start * 8 {
