@@ -68,9 +68,6 @@ impl Failure {
             DriverError::Object(error) => Failure::object(path, error),
             DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
             DriverError::NoSuchProgram { .. } => Failure::bad_input(format!("{}: {error}", path.display())),
-            DriverError::Written { .. } => {
-                Failure { code: exit::INTERNAL, message: format!("{}: {error}", path.display()), hint: None }
-            }
         }
     }
 

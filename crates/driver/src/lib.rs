@@ -49,12 +49,6 @@ pub enum DriverError {
     /// The ELF object or its BTF.
     #[error(transparent)]
     Object(#[from] bpf_object::ObjectError),
-    /// Writing has changed more than the bodies of functions: an error of this program. Nothing is written.
-    #[error("what would be written differs from the original beside its functions, please report it:\n{what}")]
-    Written {
-        /// What differs, a line each.
-        what: String,
-    },
     /// No function has this name.
     #[error("no program named `{name}`; the object has: {known}")]
     NoSuchProgram {

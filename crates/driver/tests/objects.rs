@@ -623,7 +623,8 @@ fn lines_without_a_text_are_unknown() {
 #[test]
 fn function_records_that_the_kernel_refuses_are_not_equal() {
     // No function, elsewhere, more than one, none.
-    let changes: [&dyn Fn(&mut Btf, &mut Ext, &str); 4] = [
+    type Change<'c> = &'c dyn Fn(&mut Btf, &mut Ext, &str);
+    let changes: [Change<'_>; 4] = [
         &|btf, ext, section| records(ext, 0, section)[0][1] = Word::Type(btf.find(1, "int")),
         &|_, ext, section| records(ext, 0, section)[0][0] = Word::Number(8),
         &|_, ext, section| {
