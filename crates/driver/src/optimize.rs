@@ -14,7 +14,7 @@ use crate::opinion::Budget;
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::runcheck::{self, Job, RunJudge};
 use crate::unit::Unit;
-use crate::written::misplaced;
+use crate::written::wrong;
 use crate::{DriverError, pool, synthesis};
 
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
@@ -72,13 +72,22 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let written = loop {
         if !judge(&mut candidates, &unit, &settings, options, &budget) {
             let written = object.write(&write)?;
-            let wrong = misplaced(&written.bytes, &candidates);
-            if wrong.is_empty() {
+            let wrong = wrong(&object, &written.bytes, &candidates);
+            if wrong.functions.is_empty() && wrong.beside.is_empty() {
                 break written;
             }
-            for (id, why) in wrong {
+            for (id, why) in wrong.functions {
                 let why = format!("what would be written is not what was proven, please report it: {why}");
                 candidates[id].revert(&unit, &settings, &why);
+            }
+            if !wrong.beside.is_empty() {
+                // Nothing of the result can be trusted: the input comes back.
+                let whose = match wrong.of_the_original {
+                    true => "the object has parts that cannot be compared",
+                    false => "what would be written differs from the original beside its functions, please report it",
+                };
+                let why = format!("{whose}: {}", wrong.beside.join("; "));
+                candidates.iter_mut().filter(|c| c.body.is_some()).for_each(|c| c.revert(&unit, &settings, &why));
             }
         }
         // The kernel has not seen these originals beside the other results; it may drop more of those.

@@ -1,30 +1,53 @@
-//! The last look: the bytes that are about to be written hold the functions that were proven.
+//! The last look: the bytes that are about to be written hold the functions that were proven, and otherwise the original.
 //!
 //! Between a proven graph and the file stand lowering, the moving of records, and the writing of the ELF file, none of
-//! which is proven. So the written bytes are read again, the graph of each changed function is built from them, and it
-//! must be the proven one in another shape ([`bpf_prove::shape`]).
+//! which is proven. So the written bytes are read again. The graph of each changed function is built from them, and it
+//! must be the proven one in another shape ([`bpf_prove::shape`]); all else must be the original's, moved at most
+//! ([`bpf_object::compare::beside_bodies`]).
 
+use std::collections::BTreeSet;
+
+use bpf_object::compare::beside_bodies;
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_program::{Function, Op, ProgKind, Symbol, Terminator, build, reverse_postorder};
 use bpf_prove::shape::same_behaviour;
 
 use crate::candidate::Candidate;
 
-/// The changed functions that are not in `bytes` as they were proven, with the reason.
-pub(crate) fn misplaced(bytes: &[u8], candidates: &[Candidate]) -> Vec<(usize, String)> {
+/// What is wrong with written bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// The changed functions that are not there as they were proven, with the reason.
+    pub functions: Vec<(usize, String)>,
+    /// What is not the original's beside the changed functions.
+    pub beside: Vec<String>,
+    /// The same of the original beside itself: parts that nobody can compare.
+    pub of_the_original: bool,
+}
+
+/// What is wrong with `bytes`, written from `object` with the bodies of `candidates`.
+pub(crate) fn wrong(object: &Object, bytes: &[u8], candidates: &[Candidate]) -> Wrong {
     let changed = || candidates.iter().filter_map(|c| Some((c, c.function()?, c.body.as_ref()?)));
-    if changed().next().is_none() {
-        return vec![];
+    // With no new bodies the input comes back.
+    if candidates.iter().all(|c| c.body.is_none()) {
+        return Wrong::default();
     }
-    let object = match Object::parse(bytes.to_vec()) {
-        Ok(object) => object,
-        Err(e) => return changed().map(|(c, ..)| (c.id, e.to_string())).collect(),
+    let written = match Object::parse(bytes.to_vec()) {
+        Ok(written) => written,
+        Err(e) => return Wrong { beside: vec![e.to_string()], ..Wrong::default() },
     };
-    let wrong = |(c, proven, body): (&Candidate, &Function, &Vec<NewInsn>)| {
-        let why = compare(&object, c, proven, body).err()?;
+    let misplaced = |(c, proven, body): (&Candidate, &Function, &Vec<NewInsn>)| {
+        let why = compare(&written, c, proven, body).err()?;
         Some((c.id, why))
     };
-    changed().filter_map(wrong).collect()
+    let functions = changed().filter_map(misplaced).collect();
+    let proven: BTreeSet<FuncId> = changed().map(|(c, ..)| FuncId(c.id)).collect();
+    let beside = beside_bodies(object, &written, &proven);
+    let of_the_original = !beside.is_empty() && {
+        let own = beside_bodies(object, object, &BTreeSet::new());
+        beside.iter().all(|finding| own.contains(finding))
+    };
+    Wrong { functions, beside: beside.iter().map(ToString::to_string).collect(), of_the_original }
 }
 
 /// Compares a function of the written object with the proven one.
@@ -112,7 +135,7 @@ mod tests {
             object.set_body(FuncId(i), body.clone()).ok()?;
         }
         let bytes = object.write(&WriteOptions { keep_debug: false }).ok()?.bytes;
-        Some(misplaced(&bytes, candidates).len())
+        Some(wrong(&object, &bytes, candidates).functions.len())
     }
 
     #[test]
@@ -121,6 +144,34 @@ mod tests {
         let bodies: Vec<_> = all.iter().map(|c| c.body.clone()).collect();
         assert!(bodies.iter().any(Option::is_some), "the example no longer gains");
         assert_eq!(written(&unit, &all, &bodies), Some(0));
+    }
+
+    #[test]
+    fn a_file_damaged_beside_the_proven_functions_is_seen() {
+        let (unit, all) = optimized();
+        let mut object = unit.object.clone();
+        all.iter().for_each(|c| c.place(&mut object).expect("a body that fits"));
+        let bytes = object.write(&WriteOptions::default()).expect("it can be written").bytes;
+        assert_eq!(wrong(&object, &bytes, &all), Wrong::default());
+        let texts = ["globals", "license", ".rodata", ".BTF.ext", "GPL", ".maps", ".text"];
+        let mut seen = 0;
+        for text in texts {
+            let text = text.as_bytes();
+            let Some(at) = bytes.windows(text.len()).position(|w| w == text) else { continue };
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            let found = wrong(&object, &other, &all);
+            assert!(!found.beside.is_empty() && !found.of_the_original, "{found:?}");
+            seen += 1;
+        }
+        assert!(seen >= 4, "{seen}");
+        // A function that somebody changed without a proof.
+        let unproven = all.iter().position(|c| c.body.is_some()).expect("the example gains");
+        let mut fewer = all.clone();
+        fewer[unproven] = Candidate::new(&unit, unproven);
+        if fewer.iter().any(|c| c.body.is_some()) {
+            assert!(!wrong(&object, &bytes, &fewer).beside.is_empty());
+        }
     }
 
     #[test]

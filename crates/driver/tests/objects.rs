@@ -545,6 +545,202 @@ fn source_lines_that_cannot_be_read_are_unknown() {
     assert!(!report.is_equal() && !report.is_different(), "{report:#?}");
 }
 
+// Records of `.BTF.ext` that the kernel refuses (`check_btf_func` and `check_btf_line` in `kernel/bpf/verifier.c`).
+
+fn records<'a>(ext: &'a mut Ext, table: usize, section: &str) -> &'a mut Vec<edit::Record> {
+    let (_, records) = ext.tables[table].1.iter_mut().find(|(name, _)| name == section).expect("records");
+    records
+}
+
+fn number(w: &Word) -> u32 {
+    match w {
+        Word::Number(n) => *n,
+        other => panic!("{other:?} is no number"),
+    }
+}
+
+/// Unknown because of records, in both directions.
+#[track_caller]
+fn refused_records(words: &str, change: impl FnOnce(&mut Btf, &mut Ext)) {
+    unknown(DECLARATIONS, words, |elf| {
+        elf.change_btf(change);
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+}
+
+#[test]
+fn lines_inside_an_instruction_are_unknown() {
+    // The first `ld_imm64` of each section; an existing record is moved to its second half, or one is added there.
+    for section in ["xdp", "kprobe/f", "socket"] {
+        refused_records("a line record is inside an instruction", |_, ext| {
+            let code = Elf::parse(&fixture(DECLARATIONS)).section(section).data.clone();
+            let at = (0..code.len()).step_by(8).find(|at| code[*at] == 0x18).expect("an ld_imm64") as u32;
+            let lines = records(ext, 1, section);
+            let before = lines.iter().rposition(|r| number(&r[0]) <= at).expect("a line before it");
+            let mut inside = lines[before].clone();
+            inside[0] = Word::Number(at + 8);
+            lines.retain(|r| number(&r[0]) != at + 8);
+            lines.insert(before + 1, inside);
+        });
+    }
+}
+
+#[test]
+fn functions_without_their_first_line_are_unknown() {
+    for section in ["xdp", "kprobe/f", "kprobe/g", "socket"] {
+        refused_records("its first instruction has no line record", |_, ext| {
+            records(ext, 1, section).remove(0);
+        });
+    }
+    refused_records("has no line record, though its caller has some", |_, ext| {
+        ext.tables[1].1.retain(|(name, _)| name != ".text");
+    });
+}
+
+#[test]
+fn lines_out_of_order_are_unknown() {
+    for section in ["xdp", "kprobe/f", "kprobe/g"] {
+        refused_records("its line records are not in order", |_, ext| {
+            let lines = records(ext, 1, section);
+            assert!(lines.len() >= 3);
+            lines.swap(1, 2);
+        });
+    }
+    // Twice the same.
+    refused_records("its line records are not in order", |_, ext| {
+        let lines = records(ext, 1, "xdp");
+        lines.insert(1, lines[1].clone());
+    });
+}
+
+#[test]
+fn lines_without_a_text_are_unknown() {
+    for word in [1, 2] {
+        refused_records("not among the strings", |_, ext| records(ext, 1, "xdp")[1][word] = Word::Number(0x00ff_ffff));
+    }
+}
+
+#[test]
+fn function_records_that_the_kernel_refuses_are_not_equal() {
+    // No function, elsewhere, more than one, none.
+    type Change<'c> = &'c dyn Fn(&mut Btf, &mut Ext, &str);
+    let changes: [Change<'_>; 4] = [
+        &|btf, ext, section| records(ext, 0, section)[0][1] = Word::Type(btf.find(1, "int")),
+        &|_, ext, section| records(ext, 0, section)[0][0] = Word::Number(8),
+        &|_, ext, section| {
+            let all = records(ext, 0, section);
+            let mut second = all[0].clone();
+            second[0] = Word::Number(8);
+            all.insert(1, second);
+        },
+        &|_, ext, section| ext.tables[0].1.retain(|(name, _)| name != section),
+    ];
+    for section in ["xdp", ".text", "kprobe/f"] {
+        for change in changes {
+            not_equal(DECLARATIONS, |elf| {
+                elf.change_btf(|btf, ext| change(btf, ext, section));
+                elf.empty(|name| name == ".rel.BTF.ext");
+            });
+        }
+    }
+}
+
+/// `None` if this machine cannot say: no kernel, no permission, no bpftool.
+fn loads_here(file: &[u8]) -> Option<bool> {
+    let pid = std::process::id();
+    let (path, pins) =
+        (std::env::temp_dir().join(format!("bpf-records-{pid}.o")), format!("/sys/fs/bpf/records-{pid}"));
+    std::fs::write(&path, file).ok()?;
+    let out = std::process::Command::new("bpftool").args(["prog", "loadall"]).arg(&path).arg(&pins).output();
+    let _ = std::fs::remove_dir_all(&pins);
+    let _ = std::fs::remove_file(&path);
+    Some(out.ok()?.status.success())
+}
+
+#[test]
+fn the_kernel_refuses_the_records_that_are_unknown_and_takes_the_others() {
+    let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/subprogs.o");
+    let before = std::fs::read(example).expect("example");
+    if loads_here(&before) != Some(true) {
+        let required = std::env::var("BPF_OPT_REQUIRE_KERNEL").is_ok_and(|v| v == "1");
+        assert!(!required, "BPF_OPT_REQUIRE_KERNEL=1, but bpftool does not load examples/subprogs.o");
+        eprintln!("skipped: bpftool does not load examples/subprogs.o here");
+        return;
+    }
+    let first =
+        |ext: &Ext, table: usize| ext.tables[table].1.iter().position(|(name, _)| name != ".text").expect("one");
+    let (mut taken, mut refused) = (0, 0);
+    for n in 0..13 {
+        let mut elf = Elf::parse(&before);
+        let code = |elf: &Elf, section: &str| elf.sections[elf.find(section)].data.clone();
+        let copy = elf.clone();
+        elf.change_btf(|btf, ext| {
+            let (f, l) = (first(ext, 0), first(ext, 1));
+            match n {
+                0 => ext.tables[1].1.clear(),
+                1 => drop(ext.tables[1].1[l].1.remove(0)),
+                2 => ext.tables[1].1[l].1.swap(1, 2),
+                3 => ext.tables[1].1.retain(|(name, _)| name != ".text"),
+                4 => ext.tables[1].1.retain(|(name, _)| name == ".text"),
+                5 => ext.tables[1].1[l].1[1][2] = Word::Number(0x00ff_ffff),
+                6 => ext.tables[0].1[f].1[0][1] = Word::Type(btf.find(1, "int")),
+                7 => ext.tables[0].1[f].1[0][0] = Word::Number(8),
+                8 => drop(ext.tables[1].1[l].1.remove(1)),
+                9 => ext.tables[1].1[l].1[1][1] = Word::Text("elsewhere.c".into()),
+                10 => {
+                    let second = ext.tables[1].1[l].1[1].clone();
+                    ext.tables[1].1[l].1.insert(1, second);
+                }
+                11 => {
+                    let (name, lines) = &mut ext.tables[1].1[l];
+                    let code = code(&copy, name);
+                    let Some(at) = (0..code.len()).step_by(8).find(|at| code[*at] == 0x18) else { return };
+                    let before = lines.iter().rposition(|r| number(&r[0]) <= at as u32).expect("a line before it");
+                    let mut inside = lines[before].clone();
+                    inside[0] = Word::Number(at as u32 + 8);
+                    lines.insert(before + 1, inside);
+                }
+                _ => {
+                    ext.tables[1].0 += 4;
+                    ext.tables[1].1.iter_mut().flat_map(|(_, records)| records).for_each(|r| r.push(Word::Number(1)));
+                }
+            }
+        });
+        elf.empty(|name| name == ".rel.BTF.ext");
+        let after = elf.bytes();
+        let options = Options { kernel: false, time_limit: Duration::from_secs(10), ..Options::default() };
+        let report = bpf_driver::verify(&before, &after, &options).expect("both can be read");
+        let loads = loads_here(&after).expect("bpftool");
+        assert_eq!(loads, report.is_equal(), "change {n}: {report:#?}");
+        taken += usize::from(loads);
+        refused += usize::from(!loads);
+    }
+    assert!(taken >= 3 && refused >= 6, "{taken} taken, {refused} refused");
+}
+
+#[test]
+fn records_of_all_functions_may_go_together() {
+    equal(DECLARATIONS, |elf| {
+        elf.change_btf(|_, ext| ext.tables[1].1.clear());
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+    // Without those of a program libbpf loads none of what it calls.
+    equal(DECLARATIONS, |elf| {
+        elf.change_btf(|_, ext| ext.tables[1].1.retain(|(name, _)| name != "kprobe/f"));
+        elf.empty(|name| name == ".rel.BTF.ext");
+    });
+    // What the kernel does not know of longer records, libbpf leaves out.
+    for table in [0, 1] {
+        equal(DECLARATIONS, |elf| {
+            elf.change_btf(|_, ext| {
+                ext.tables[table].0 += 4;
+                ext.tables[table].1.iter_mut().flat_map(|(_, records)| records).for_each(|r| r.push(Word::Number(1)));
+            });
+            elf.empty(|name| name == ".rel.BTF.ext");
+        });
+    }
+}
+
 // Map definitions as libbpf reads them (`parse_btf_map_def`).
 
 fn typedef(btf: &mut Btf, of: usize) -> usize {
@@ -762,6 +958,39 @@ fn places_in_btf_count_where_the_section_has_a_size() {
     different(DECLARATIONS, &["counters", "moved"], |elf| {
         place_variables(elf, ".maps", |name, at| if name == "counters" { at + 8 } else { at });
     });
+}
+
+/// Gives the section `.maps` sizes and offsets in BTF, and the names of variables to each other.
+fn maps_that_exchange_names(one: &str, other: &str) -> (Vec<u8>, Vec<u8>) {
+    let (before, _) = changed(DECLARATIONS, |_| {});
+    let mut elf = Elf::parse(&before);
+    place_variables(&mut elf, ".maps", |_, at| at);
+    let placed = elf.bytes();
+    // BTF calls each by the other's name; the symbols, and with them what programs refer to, are as before.
+    elf.change_btf(|btf, _| {
+        let (x, y) = (btf.find(VAR, one), btf.find(VAR, other));
+        btf.types[x].name = other.into();
+        btf.types[y].name = one.into();
+    });
+    (placed, elf.bytes())
+}
+
+#[test]
+fn definitions_of_maps_are_found_by_place_where_btf_has_places() {
+    for (one, other) in [("flows", "counters"), ("outer", "jumps"), ("counters", "inner_a")] {
+        let (before, after) = maps_that_exchange_names(one, other);
+        let maps = |file: &[u8]| bpf_object::Object::parse(file.to_vec()).expect("readable").maps().to_vec();
+        let (x, y) = (maps(&before), maps(&after));
+        let sizes = |m: &bpf_object::MapDef| (m.map_type, m.key_size, m.value_size, m.max_entries);
+        let at = |list: &[bpf_object::MapDef], name: &str| {
+            sizes(list.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("no map {name}")))
+        };
+        assert_ne!(at(&x, one), at(&x, other), "nothing to see");
+        // What stands where the symbol `one` is, is what it was there.
+        assert_eq!(at(&x, one), at(&y, one));
+        assert_eq!(at(&x, other), at(&y, other));
+        assert!(!verify(&before, &after).is_equal());
+    }
 }
 
 #[test]
@@ -1115,6 +1344,53 @@ fn second_half_of_a_reference_to_a_map_is_not_ignored() {
             }
         });
         assert!(found > 0, "no reference to a map");
+    }
+}
+
+/// The places (section, byte offset) of all references to data.
+fn references_to_data(elf: &Elf) -> Vec<(String, u64)> {
+    let symbols = elf.symbols();
+    let data = |r: &Reloc| {
+        let name = &elf.sections[usize::from(symbols[r.symbol].section)].name;
+        [".rodata", ".data", ".bss"].iter().any(|p| name.starts_with(p))
+    };
+    let lists = elf.sections.iter().filter(|s| s.kind == 9).filter_map(|s| s.name.strip_prefix(".rel"));
+    let code = lists.filter(|s| elf.sections[elf.find(s)].flags & 4 != 0);
+    let all = code.flat_map(|s| elf.relocs(&format!(".rel{s}")).into_iter().map(move |r| (s.to_owned(), r)));
+    all.filter(|(_, r)| data(r)).map(|(s, r)| (s, r.offset)).collect()
+}
+
+/// Changes each reference to data by itself; none may be equal to what it was.
+fn no_reference_to_data_survives(change: impl Fn(&mut Elf, &str, u64)) {
+    for name in [DECLARATIONS, "twins.o", "two_sections.o"] {
+        let places = references_to_data(&Elf::parse(&fixture(name)));
+        assert!(!places.is_empty(), "{name} refers to no data");
+        for (section, at) in places.iter().take(6) {
+            not_equal(name, |elf| change(elf, section, *at));
+        }
+    }
+}
+
+#[test]
+fn second_half_of_a_reference_to_data_is_not_ignored() {
+    for second in [1_i32, -1, 8] {
+        no_reference_to_data_survives(|elf, section, at| {
+            let at = at as usize + 12;
+            elf.section(section).data[at..at + 4].copy_from_slice(&second.to_le_bytes());
+        });
+    }
+    // Registers and offset of the second half, which the kernel wants empty (`check_ld_imm`, `bpf_check`).
+    for byte in [9, 10, 11] {
+        no_reference_to_data_survives(|elf, section, at| elf.section(section).data[at as usize + byte] = 1);
+    }
+}
+
+#[test]
+fn a_relocation_on_the_second_half_is_not_one_on_the_instruction() {
+    for distance in [4, 8, 12] {
+        no_reference_to_data_survives(|elf, section, at| {
+            elf.change_reloc(&format!(".rel{section}"), at, |r| r.offset += distance);
+        });
     }
 }
 

@@ -289,27 +289,29 @@ impl Btf {
             .filter_map(move |i| Some((self.string(self.word(t, i * 3)?)?, self.word(t, i * 3 + 1)?)))
     }
 
-    /// The variables of the `.maps` data section: (offset, name, type).
-    fn map_variables(&self) -> Vec<(u32, String, u32)> {
+    /// The variables of the `.maps` data section: (offset if the section has places, name, type).
+    fn map_variables(&self) -> Vec<(Option<u32>, String, u32)> {
         let mut found = Vec::new();
         for id in 1..self.types.len() as u32 {
             let Some(t) = self.get(id).filter(|t| t.kind == DATASEC) else { continue };
             if self.string(t.name).as_deref() != Some(".maps") {
                 continue;
             }
+            // clang leaves size and offsets to loaders, linkers write both (libbpf: `btf_fixup_datasec`).
+            let has_places = t.size_or_type != 0;
             for entry in self.section_variables(t) {
                 if let Some(var) = self.get(entry.id).filter(|v| v.kind == VAR)
                     && let Some(name) = self.string(var.name)
                 {
-                    found.push((entry.offset, name, var.size_or_type));
+                    found.push((has_places.then_some(entry.offset), name, var.size_or_type));
                 }
             }
         }
         found
     }
 
-    /// The definitions of all `.maps` variables, with their offsets there as BTF has them.
-    pub fn map_defs(&self) -> Vec<(u32, MapDef)> {
+    /// The definitions of all `.maps` variables, with their offsets there if BTF has them.
+    pub fn map_defs(&self) -> Vec<(Option<u32>, MapDef)> {
         self.map_variables().into_iter().map(|(at, name, ty)| (at, self.map_def(name, ty, 0))).collect()
     }
 

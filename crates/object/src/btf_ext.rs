@@ -28,6 +28,14 @@ impl Record {
     pub fn word(&self, index: usize) -> u32 {
         u32_at(&self.raw, index * 4).unwrap_or(0)
     }
+    /// All but the instruction offset.
+    pub fn rest(&self) -> &[u8] {
+        self.raw.get(4..).unwrap_or(&[])
+    }
+    /// The relocation on the instruction offset.
+    pub fn reloc(&self) -> Option<&Reloc> {
+        self.reloc.as_ref()
+    }
     pub fn slot(&self) -> usize {
         self.insn_off as usize / 8
     }

@@ -505,10 +505,10 @@ impl Layout {
         let Some(to) = parts.elf.sections.get(target) else { return (other(what()), None) };
         let addend = r.addend.unwrap_or(imm);
         let offset = symbol.value.checked_add_signed(addend);
-        // libbpf leaves the second half of these as it is (`bpf_object__relocate_data`), and the kernel wants it empty
-        // (`resolve_pseudo_ldimm64` in `kernel/bpf/verifier.c`).
-        let data = !self.code.contains_key(&target) && !parts.maps.is_map_section(target);
-        if op == LD_IMM64 && !data && u32_at(insn, SECOND_IMMEDIATE) != Some(0) {
+        // libbpf leaves the second half of references to maps and code as it is, and the kernel wants it empty
+        // (`bpf_object__relocate_data`; `resolve_pseudo_ldimm64` in `kernel/bpf/verifier.c`). Of references to data it
+        // overwrites it with the place, which other loaders take from elsewhere; compilers leave it empty.
+        if op == LD_IMM64 && u32_at(insn, SECOND_IMMEDIATE) != Some(0) {
             return (other(format!("{}, with something in its second half", what())), None);
         }
         if self.code.contains_key(&target) {

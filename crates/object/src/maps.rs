@@ -1,9 +1,10 @@
 //! Finding the maps of an object.
 //!
 //! The one idea: a map is a symbol in a map section; its definition comes from the BTF variable
-//! of the same name (`.maps`), or from the numbers in the section itself (legacy `maps`, where
-//! libbpf's and iproute2's structs agree in the first five fields). Promise: a map without a
-//! readable definition is still listed, with unknown fields, so that references to it resolve.
+//! at its place, or of its name where BTF has no places (`.maps`), or from the numbers in the
+//! section itself (legacy `maps`, where libbpf's and iproute2's structs agree in the first five
+//! fields). Promise: a map without a readable definition is still listed, with unknown fields, so
+//! that references to it resolve.
 
 use crate::btf::{Btf, MapDef};
 use crate::elf::{Elf, SHT_PROGBITS, u32_at};
@@ -22,14 +23,24 @@ pub(crate) struct Maps {
 impl Maps {
     pub fn read(elf: &Elf, symbols: &Symbols, btf: Option<&Btf>) -> Self {
         let mut this = Self::default();
-        let mut btf_maps: HashMap<String, Vec<(u32, MapDef)>> = HashMap::new();
-        for (at, def) in btf.map(Btf::map_defs).unwrap_or_default() {
-            btf_maps.entry(def.name.clone()).or_default().push((at, def));
+        let btf_maps = btf.map(Btf::map_defs).unwrap_or_default();
+        let mut by_place: HashMap<u64, &MapDef> = HashMap::new();
+        let mut by_name: HashMap<&str, Vec<&MapDef>> = HashMap::new();
+        for (at, def) in &btf_maps {
+            match at {
+                Some(at) => drop(by_place.entry(u64::from(*at)).or_insert(def)),
+                None => by_name.entry(def.name.as_str()).or_default().push(def),
+            }
         }
-        let from_btf = |name: &str, start: u64| match btf_maps.get(name)?.as_slice() {
-            [(_, only)] => Some(only.clone()),
-            // Of several maps of one name BTF knows which is where.
-            several => several.iter().find(|(at, _)| u64::from(*at) == start).map(|(_, def)| def.clone()),
+        // libbpf takes a reference for that to the map at the symbol's place, whatever the symbol is called
+        // (`bpf_program__record_reloc`).
+        let from_btf = |name: &str, start: u64| {
+            let named = || match by_name.get(name)?.as_slice() {
+                [only] => Some(*only),
+                // Nothing says which is where.
+                _ => None,
+            };
+            by_place.get(&start).copied().or_else(named).map(|def| MapDef { name: name.to_owned(), ..def.clone() })
         };
         for (section, s) in elf.sections.iter().enumerate() {
             let legacy = s.name == "maps" || s.name.starts_with("maps/");

@@ -25,19 +25,18 @@ pub(super) fn same(a: &Object, i: FuncId, b: &Object, j: FuncId, m: &Matching) -
     if code.len() != other.len() || x.len() != y.len() || x.len() != a.refs(i).len() || y.len() != b.refs(j).len() {
         return false;
     }
-    let mut second_half = false;
     for (slot, (p, q)) in code.chunks(8).zip(other.chunks(8)).enumerate() {
         let patched = match (x.get(&slot), y.get(&slot)) {
             (None, None) => false,
             (Some(r), Some(s)) if same_target(a, r, b, s, m) => !matches!(r, RefKind::Extern { .. }),
             _ => return false,
         };
-        // What the loader writes is in the last four bytes, of `ld_imm64` in those of both halves.
-        let kept = if patched || second_half { 4 } else { 8 };
+        // What the loader writes is in the last four bytes; the second half of an `ld_imm64` is a slot of its own, and
+        // empty where there is a reference.
+        let kept = if patched { 4 } else { 8 };
         if p.get(..kept) != q.get(..kept) {
             return false;
         }
-        second_half = patched && p.first() == Some(&LD_IMM64);
     }
     true
 }

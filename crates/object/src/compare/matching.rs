@@ -39,6 +39,19 @@ pub struct Matchings {
 }
 
 impl Matching {
+    /// Functions and maps with those of their number, sections as given.
+    pub(super) fn in_place(
+        functions: usize,
+        maps: usize,
+        sections: Vec<Option<usize>>,
+        sections_back: Vec<Option<usize>>,
+    ) -> Self {
+        let functions: Vec<Option<FuncId>> = (0..functions).map(|i| Some(FuncId(i))).collect();
+        let maps: Vec<Option<usize>> = (0..maps).map(Some).collect();
+        let (functions_back, maps_back) = (functions.clone(), maps.clone());
+        Matching { functions, functions_back, sections, sections_back, maps, maps_back }
+    }
+
     /// The partner of a function of the first object.
     #[must_use]
     pub fn function(&self, a: FuncId) -> Option<FuncId> {

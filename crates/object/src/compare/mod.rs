@@ -16,12 +16,15 @@ mod declarations;
 mod definition;
 mod loading;
 mod matching;
+mod records;
 mod reference;
 mod symbols;
 mod types;
 mod wellformed;
+mod written;
 
 pub use matching::{Matching, Matchings};
+pub use written::beside_bodies;
 
 use self::core::Question;
 use self::types::{Names, Outcome, TypeComparison};
@@ -208,6 +211,7 @@ impl<'a> Comparison<'a> {
         declarations::externals(a, &mut self.types, &mut out);
         self.readable(&mut out);
         wellformed::compare(&mut self.types, &mut out);
+        records::compare(a, b, m, &mut out);
         self.ignored(m, &mut out);
         for list in [&mut out.differences, &mut out.unknowns, &mut out.notes] {
             let mut seen = BTreeSet::new();
@@ -324,18 +328,8 @@ impl<'a> Comparison<'a> {
             let ext = o.ext.iter().flat_map(|e| &e.tables[LINE_INFO].subs).flat_map(|s| &s.records);
             ext.map(|r| (r.insn_off, [0, 1, 2, 3].map(|i| r.word(i)))).collect()
         };
-        let readable = |o: &'a Object| {
-            let known = |name: u32| o.btf.as_ref().is_some_and(|b| b.string(name).is_some());
-            lines(o).iter().all(|(_, words)| known(words[1]) && known(words[2]))
-                && o.ext
-                    .iter()
-                    .flat_map(|e| &e.tables[LINE_INFO].subs)
-                    .all(|s| s.section.is_some() && s.records.windows(2).all(|w| w[0].insn_off < w[1].insn_off))
-        };
-        if lines(self.a) != lines(self.b) && !readable(self.b) {
-            // The kernel refuses a program with such records (`check_btf_line` in `kernel/bpf/verifier.c`).
-            out.unknown("section .BTF.ext".into(), "source lines of the second object cannot be read".into());
-        } else if lines(self.a) != lines(self.b) {
+        // Whether the kernel takes them has been asked ([`records`]).
+        if lines(self.a) != lines(self.b) {
             out.note("section .BTF.ext".into(), "source lines of instructions differ".into());
         }
         let own_number = |(key, number): (&(Side, u32, u32, String), &usize)| {
