@@ -33,7 +33,7 @@ pub fn all(folder: &Path) -> Vec<LanePlan> {
         plan("exec", "instructions", 10_000_000, 4, Box::new(move || Exec::new().map(boxed))),
         plan("packets", "packets", 400_000, 4, make_packets),
         plan("clang", "runs", 300_000, 4, Box::new(move || ClangLane::new(&finds).map(boxed_clang))),
-        plan("threads", "programs", 20_000, 4, Box::new(move || ThreadsLane::new(&watched).map(boxed_threads))),
+        plan("threads", "programs", 5_000, 4, Box::new(move || ThreadsLane::new(&watched).map(boxed_threads))),
         plan("queries", "queries", 100_000, 4, Box::new(|| with_z3(Queries::new()))),
         plan("mutants", "mutants", 40_000, 4, Box::new(|| with_z3(Mutants::new()))),
         plan(

@@ -45,9 +45,9 @@ const SEARCH: Duration = Duration::from_millis(1500);
 const VERIFY: Duration = Duration::from_millis(1000);
 /// One program in so many is also searched, and one in so many races.
 const SEARCHED: u64 = 32;
-const RACED: u64 = 4;
+const RACED: u64 = 2;
 /// Time of a race.
-const RACE: Duration = Duration::from_millis(30);
+const RACE: Duration = Duration::from_millis(8);
 /// Races of the original that confirm a difference.
 const CONFIRM: u64 = 20;
 /// How often the optimized program must show something: as its result, or to the thread that looks.

@@ -6,6 +6,8 @@
 //! optimizer's program makes some of the original's accesses at the moments at which the original may make them, the
 //! others at those of their neighbours; since "no step" is always among the choices, what is seen of it is in the
 //! original's set. So what is not is a difference, whatever the scheduler does, and no difference is a matter of luck.
+//! (A program that only makes more accesses than the original gives the other thread more turns, and is seen to be
+//! different by how far that got. The contract forbids it as well.)
 //!
 //! Others store between instructions only: an access is one step, and so is an atomic.
 

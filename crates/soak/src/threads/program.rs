@@ -23,6 +23,9 @@ pub const RESULTS: &str = "results";
 pub const RESULT_COUNT: u32 = 128;
 /// `BPF_F_MMAPABLE` in `linux/bpf.h`.
 pub const MMAPABLE: u32 = 1 << 10;
+/// The section of a program. Not `xdp`: there each test run of several repetitions waits some 20 ms for the kernel to patch
+/// its dispatcher (`bpf_prog_change_xdp`, net/core/filter.c).
+const SECTION: &str = "tc";
 /// Values a program has.
 const VALUES: u64 = 5;
 /// Questions it asks at its end at most; their answers are the low bits of its result.
@@ -85,7 +88,7 @@ impl Source {
                 "; map: {SHARED} array 4 {bytes} 1 flags {MMAPABLE}\n; map: {OUTER} array_of_maps 4 4 1 of {SHARED}\n"
             ),
         };
-        shared + &format!("; map: {RESULTS} array 4 8 {RESULT_COUNT}\n")
+        format!("; section: {SECTION}\n{shared}; map: {RESULTS} array 4 8 {RESULT_COUNT}\n")
     }
 
     /// Its object.
@@ -103,7 +106,7 @@ impl Source {
             ..Map::default()
         };
         let bytes = 8 * WORDS as u32;
-        let mut around = Surroundings { section: "xdp".into(), ..Surroundings::default() };
+        let mut around = Surroundings { section: SECTION.into(), ..Surroundings::default() };
         let variable =
             |section: &str, value| Variable { name: SHARED.into(), section: section.into(), size: bytes, value };
         match self.home {

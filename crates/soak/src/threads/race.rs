@@ -22,7 +22,7 @@ use super::script::{OWN, Script, WORDS};
 
 /// Runs of a program for one call.
 const REPEAT: u32 = 2_000;
-/// The packet of an XDP test run.
+/// The packet of a test run.
 const PACKET: [u8; 64] = [0; 64];
 
 /// Two CPUs for the two threads.
@@ -159,7 +159,7 @@ fn others(
     let mut counts = [[[0u64; 3]; OWNED]; OWNED];
     let mut step = begin;
     while !over.load(Ordering::Relaxed) {
-        let pace = r.one_of(&[0, 1, 4, 20]);
+        let pace = r.one_of(&[2, 10, 40]);
         for _ in 0..script.round() * (1 + r.below(40)) {
             let (word, value) = script.step(step);
             words[word].store(value, Ordering::Release);
