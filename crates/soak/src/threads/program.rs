@@ -309,7 +309,7 @@ impl Writer<'_> {
     /// Something to store, in r1.
     fn something(&mut self) {
         let (v, w) = (self.value(), self.value());
-        match self.r.below(6) {
+        match self.r.below(8) {
             0 => {
                 let n = self.r.one_of(&[0, 1, 0x0101_0101, 0x7fff_ffff]);
                 self.line(format!("r1 = {n}"));
@@ -318,11 +318,11 @@ impl Writer<'_> {
                 self.get(v, "r1");
                 self.line("r1 += 1");
             }
-            2 => {
+            2 | 3 => {
                 self.get(v, "r1");
                 self.all(&["r2 = r1", "r2 <<= 32", "r1 <<= 32", "r1 >>= 32", "r1 |= r2"]);
             }
-            3 => {
+            4 => {
                 self.get(v, "r1");
                 self.get(w, "r2");
                 self.line("r1 += r2");

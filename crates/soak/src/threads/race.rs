@@ -159,20 +159,22 @@ fn others(
     let mut counts = [[[0u64; 3]; OWNED]; OWNED];
     let mut step = begin;
     while !over.load(Ordering::Relaxed) {
-        let pace = r.one_of(&[2, 10, 40]);
+        let pace = r.one_of(&[1, 4, 16]);
         for _ in 0..script.round() * (1 + r.below(40)) {
             let (word, value) = script.step(step);
             words[word].store(value, Ordering::Release);
             step += 1;
-            (0..pace).for_each(|_| std::hint::spin_loop());
-            let (a, b) = (r.below(OWNED as u64) as usize, r.below(OWNED as u64) as usize);
-            let first = words[OWN + a].load(Ordering::Acquire);
-            let order = if a == b {
-                (first as u32).cmp(&((first >> 32) as u32))
-            } else {
-                first.cmp(&words[OWN + b].load(Ordering::Acquire))
-            };
-            counts[a][b][(order as i8 + 1) as usize] += 1;
+            for _ in 0..pace {
+                let a = r.below(OWNED as u64) as usize;
+                let b = if r.chance(2) { a } else { r.below(OWNED as u64) as usize };
+                let first = words[OWN + a].load(Ordering::Acquire);
+                let order = if a == b {
+                    (first as u32).cmp(&((first >> 32) as u32))
+                } else {
+                    first.cmp(&words[OWN + b].load(Ordering::Acquire))
+                };
+                counts[a][b][(order as i8 + 1) as usize] += 1;
+            }
         }
     }
     let mut looks = BTreeMap::new();

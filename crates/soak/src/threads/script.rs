@@ -72,6 +72,12 @@ impl Script {
         Script { steps }
     }
 
+    /// The script of these words and values, of which there must be some.
+    pub fn of(steps: Vec<(usize, Value)>) -> Script {
+        assert!(!steps.is_empty() && steps.iter().all(|(word, _)| *word < WORDS), "a script stores in what is shared");
+        Script { steps }
+    }
+
     /// Steps of a round.
     pub fn round(&self) -> u64 {
         self.steps.len() as u64
