@@ -146,6 +146,16 @@ fn optimized_programs_show_nothing_new() {
     assert!(count("programs that are not interpreted") <= 2, "{tally:?}");
 }
 
+/// A load, an addition and a store may become an atomic addition (`docs/trust.md`, 2.6).
+#[test]
+fn a_change_that_is_allowed_shows_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let questions = Questions { orders: true, races: 8, changes: 0 };
+    let Some(mut lane) = lane(ThreadsLane::of(wrong(Change::Lock), questions, folder.path())) else { return };
+    let tally = quiet(&mut lane, 10);
+    assert!(tally.counts["programs"] > tally.counts["programs that stay as they are"], "{tally:?}");
+}
+
 #[test]
 fn a_program_shows_nothing_that_it_does_not_show_itself() {
     let folder = tempfile::tempdir().expect("a folder");
