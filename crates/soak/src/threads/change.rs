@@ -66,7 +66,7 @@ impl Change {
         let at = |i: usize| code.get(i).copied().flatten();
         let all = 0..lines.len();
         match self {
-            Change::ReadAgain => all.flat_map(|i| read_again(lines, &code, i)).collect(),
+            Change::ReadAgain => all.flat_map(|i| read_again(&code, i)).collect(),
             Change::DropCheck => all
                 .filter(|i| lines[*i].starts_with("if ") && (i.saturating_sub(3)..*i).any(|j| at(j).is_some_and(reads)))
                 .map(|i| Edit::new(i, i + 1, &[]))
@@ -117,7 +117,7 @@ fn shared(insn: Insn) -> bool {
 }
 
 /// Places at which the register that line `i` fills from shared memory, or the slot that it goes to next, is used.
-fn read_again(lines: &[String], code: &[Option<Insn>], i: usize) -> Vec<Edit> {
+fn read_again(code: &[Option<Insn>], i: usize) -> Vec<Edit> {
     let Some(load @ Insn::Load { size, sext, dst, base: Reg::R6, off }) = code[i] else { return vec![] };
     let slot = match code.get(i + 1) {
         Some(Some(Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(src) })) if *src == dst => {
@@ -126,8 +126,8 @@ fn read_again(lines: &[String], code: &[Option<Insn>], i: usize) -> Vec<Edit> {
         _ => None,
     };
     let mut edits = vec![];
-    for j in i + 1..lines.len() {
-        let Some(insn) = code[j] else { continue };
+    for (j, insn) in code.iter().enumerate().skip(i + 1) {
+        let Some(insn) = *insn else { continue };
         match (insn, slot) {
             (Insn::Load { size: Size::DW, dst, base: Reg::R10, off: from, .. }, Some(slot)) if from == slot => {
                 edits.push(Edit::new(j, j + 1, &[Insn::Load { size, sext, dst, base: Reg::R6, off }]));
