@@ -56,6 +56,8 @@ const AGAIN: u64 = 5;
 const CLEARLY: [u64; 2] = [8, 20];
 /// Time to shrink a find.
 const SHRINK: Duration = Duration::from_secs(20);
+/// Places at which a change is tried again in a program that has shrunk.
+const SHRINK_PLACES: u64 = 6;
 /// Bytes of stack of the thread that runs a unit: terms and graphs recurse.
 const STACK: usize = 128 << 20;
 
@@ -177,21 +179,21 @@ impl ThreadsLane {
     /// A wrong change, put to `verify`.
     fn changed(&self, s: &Subjects, original: &Explored, r: &mut Rng, (seed, index): (u64, u64), tally: &mut Tally) {
         let change = r.one_of(&Change::ALL);
-        let Some(second) = change.apply(s.source, r) else { return };
-        let Ok(object) = second.object() else { return };
-        let Some(difference) = in_some_order(s.script, original, object, tally) else {
-            return tally.count("changes that no order shows", 1);
-        };
-        tally.count("wrong changes", 1);
-        let options = Options { time_limit: VERIFY, kernel: false, run_check: false, ..Options::default() };
-        match verify(&original.object, &difference.second, &options) {
-            Ok(report) if report.is_equal() => {
-                let what = format!("proven equal after {change:?}:\n{}\n{}", second.listing(), difference.what);
-                let difference = Difference { what, ..difference };
-                self.find("equal", s, difference, (seed, index), tally, &|_| None);
-            }
-            Ok(_) => {}
-            Err(why) => refused(tally, "changes that cannot be verified", index, &why.to_string()),
+        if let Some(difference) = proven_wrongly(s, original, change, r, tally) {
+            self.find("equal", s, difference, (seed, index), tally, &|source| {
+                let original = explored(source, s.script).ok()?;
+                // Where the change is made follows from the program, so it is tried at a few places.
+                let at = |n| {
+                    proven_wrongly(
+                        &Subjects { source, ..*s },
+                        &original,
+                        change,
+                        &mut Rng::new(n),
+                        &mut Tally::default(),
+                    )
+                };
+                (0..SHRINK_PLACES).find_map(at)
+            });
         }
     }
 
@@ -299,6 +301,35 @@ fn in_some_order(script: &Script, original: &Explored, second: Vec<u8>, tally: &
     };
     let what = format!("the original cannot show this:\n{}", subject.tell(script, &original.choices, &how));
     Some(Difference { second, what })
+}
+
+/// A change at a random place that some order of steps shows and `verify` calls equal.
+fn proven_wrongly(
+    s: &Subjects,
+    original: &Explored,
+    change: Change,
+    r: &mut Rng,
+    tally: &mut Tally,
+) -> Option<Difference> {
+    let second = change.apply(s.source, r)?;
+    let object = second.object().ok()?;
+    let Some(difference) = in_some_order(s.script, original, object, tally) else {
+        tally.count("changes that no order shows", 1);
+        return None;
+    };
+    tally.count("wrong changes", 1);
+    let options = Options { time_limit: VERIFY, kernel: false, run_check: false, ..Options::default() };
+    match verify(&original.object, &difference.second, &options) {
+        Ok(report) if report.is_equal() => {
+            let what = format!("{change:?} is proven equal:\n{}\n{}", second.listing(), difference.what);
+            Some(Difference { what, ..difference })
+        }
+        Ok(_) => None,
+        Err(_) => {
+            tally.count("changes that cannot be verified", 1);
+            None
+        }
+    }
 }
 
 fn refused(tally: &mut Tally, counter: &str, index: u64, why: &str) {
