@@ -178,6 +178,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options) -> FunctionVerdi
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     names.with_env(|env| match bpf_prove::functions(&f, &g, env, &proof).0 {
+        Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
+            FunctionVerdict::Unknown { reason: "more code that nothing leads to, which the kernel refuses".into() }
+        }
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },
         Verdict::Different(d) => crate::replay::explain(d, &f, &g, env),

@@ -31,7 +31,7 @@ mod verdict;
 pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
 pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
-pub use map::{Entry, Map};
+pub use map::{Entry, Map, SharedWords};
 pub use network::in_private_network;
 pub use object::{LoadOptions, LoadedObject, load_object, load_object_file};
 pub use permission::{Permission, permitted};

@@ -5,7 +5,9 @@
 
 use std::{
     io,
+    ops::Deref,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    sync::atomic::AtomicU64,
 };
 
 use crate::{Btf, KernelError, sys};
@@ -147,6 +149,16 @@ impl Map {
         Ok(entries)
     }
 
+    /// The memory of an array map with `BPF_F_MMAPABLE` (global data has it), which programs in the kernel access at the
+    /// same time. Each element begins at a word of its own (`array_map_mmap`, kernel/bpf/arraymap.c).
+    ///
+    /// # Errors
+    /// Whatever the kernel has against it: the map is of another type, lacks the flag, or is frozen.
+    pub fn share(&self) -> Result<SharedWords, KernelError> {
+        let words = self.value_size().div_ceil(8) as usize * self.max_entries() as usize;
+        sys::Mapping::of(self.as_fd(), words).map(SharedWords).map_err(self.refused("mapping the memory of"))
+    }
+
     fn check(&self, what: &'static str, bytes: &[u8], expected: usize) -> Result<(), KernelError> {
         if bytes.len() == expected {
             return Ok(());
@@ -156,6 +168,18 @@ impl Map {
 
     fn refused(&self, doing: &str) -> impl FnOnce(io::Error) -> KernelError {
         KernelError::refused(format!("{doing} map {}", self.name))
+    }
+}
+
+/// Memory of a map, in words of 64 bits: see [`Map::share`]. It stays when the [`Map`] goes.
+#[derive(Debug)]
+pub struct SharedWords(sys::Mapping);
+
+impl Deref for SharedWords {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        self.0.words()
     }
 }
 

@@ -10,7 +10,8 @@ use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::{self, NonNull},
-    sync::Once,
+    slice,
+    sync::{Once, atomic::AtomicU64},
 };
 
 use libbpf_sys as bpf;
@@ -30,6 +31,8 @@ unsafe extern "C" {
     fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, args: *mut bpf::__va_list_tag) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn syscall(number: c_long, ...) -> c_long;
+    fn mmap(at: *mut c_void, length: usize, access: c_int, flags: c_int, fd: c_int, offset: c_long) -> *mut c_void;
+    fn munmap(at: *mut c_void, length: usize) -> c_int;
 }
 
 /// `perf_event_open`.
@@ -530,6 +533,51 @@ impl Map {
 
     fn check_value(&self, value: &[u8]) {
         assert_eq!(value.len(), self.shape.value_len, "a value has the length that the kernel will access");
+    }
+}
+
+/// Memory of a map, as this process and programs in the kernel see it at the same time.
+///
+/// Invariant: `words` words from `at` are mapped, readable and writable, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the memory is shared by all threads of the process anyway, and only atomic accesses to it are given out.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `words` words (more than none) of a map that has `BPF_F_MMAPABLE`.
+    pub(crate) fn of(map: BorrowedFd<'_>, words: usize) -> io::Result<Self> {
+        /// `PROT_READ | PROT_WRITE` and `MAP_SHARED` (asm-generic/mman-common.h, linux/mman.h).
+        const READ_WRITE: c_int = 1 | 2;
+        const SHARED: c_int = 1;
+        let length = words * size_of::<AtomicU64>();
+        // SAFETY: asks for new memory at an address of the kernel's choice, which nothing else uses.
+        let at = unsafe { mmap(ptr::null_mut(), length, READ_WRITE, SHARED, map.as_raw_fd(), 0) };
+        /// `MAP_FAILED`.
+        const FAILED: usize = usize::MAX;
+        match NonNull::new(at.cast()) {
+            Some(at) if at.as_ptr() as usize != FAILED => Ok(Self { at, words }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: a page's beginning, so aligned; mapped as long as `self`, by the invariant; whoever else accesses it
+        // does so behind this process's back, which atomics allow.
+        unsafe { slice::from_raw_parts(self.at.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length, and no reference outlives `self`.
+        unsafe { munmap(self.at.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
 

@@ -377,3 +377,23 @@ fn one_program_loads_where_all_together_do_not() {
         assert!(loaded.program_fd(if name == "on_xdp" { "on_skb" } else { "on_xdp" }).is_err());
     }
 }
+
+#[test]
+fn memory_of_a_map_is_shared_with_programs() {
+    if !kernel_answers() {
+        return;
+    }
+    /// `BPF_F_MMAPABLE` in `linux/bpf.h`.
+    const MMAPABLE: u32 = 1 << 10;
+    let map = Map::create_with(ARRAY, 4, 16, 2, MMAPABLE, None).unwrap();
+    let words = map.share().unwrap();
+    assert_eq!(words.len(), 4);
+    words[3].store(7, std::sync::atomic::Ordering::Relaxed);
+    let second = map.lookup(&1u32.to_ne_bytes()).unwrap().unwrap();
+    assert_eq!(second[8..], 7u64.to_ne_bytes());
+    map.update(&0u32.to_ne_bytes(), &[9; 16]).unwrap();
+    drop(map);
+    assert_eq!(words[0].load(std::sync::atomic::Ordering::Relaxed), u64::from_ne_bytes([9; 8]));
+    let plain = Map::create(ARRAY, 4, 16, 2).unwrap();
+    assert!(plain.share().is_err());
+}

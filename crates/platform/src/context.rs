@@ -179,8 +179,8 @@ pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     const SKB_FAMILY: i64 = 88;
     match kind {
         ProgKind::Skb => (SKB_FAMILY..i64::from(SKB_DATA_META)).contains(&offset),
-        ProgKind::Other => true,
-        ProgKind::Xdp | ProgKind::SockAddr | ProgKind::Tracing | ProgKind::Subprogram => false,
+        ProgKind::Subprogram | ProgKind::Other => true,
+        ProgKind::Xdp | ProgKind::SockAddr | ProgKind::Tracing => false,
     }
 }
 

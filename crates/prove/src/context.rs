@@ -498,11 +498,13 @@ impl Context {
 
     /// Whether the frame's address occurs in a term.
     pub fn holds_frame(&mut self, t: TermId) -> bool {
-        let Some(frame) = self.lookup(&VarKey::Frame) else { return false };
         let mut seen = FxHashSet::default();
         let mut todo = vec![t];
         while let Some(t) = todo.pop() {
-            if t == frame {
+            // The frame pointer itself, one plus an offset that the loader decides, one that may be null.
+            if let Node::Var(v) = self.terms.node(t)
+                && self.meanings.get(v) == Some(&Meaning::Pointer(Region::Stack))
+            {
                 return true;
             }
             if !seen.insert(t) {

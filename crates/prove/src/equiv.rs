@@ -15,7 +15,7 @@ use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
-use crate::presence::{PACKET_STORE, presence_differs, unreachable_operations};
+use crate::presence::{PACKET_STORE, presence_differs};
 use crate::region::{Outcome, execute};
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
@@ -831,12 +831,6 @@ fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    if unreachable_operations(new) > unreachable_operations(old) {
-        return (
-            Verdict::Unknown("more code that nothing leads to, which the kernel refuses".into()),
-            Stats::default(),
-        );
-    }
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }

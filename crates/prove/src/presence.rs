@@ -34,6 +34,11 @@ pub(crate) fn stores_matter(kind: ProgKind) -> bool {
     matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
 }
 
+/// Whether the context of this kind has fields of which a read matters by being there, or that others may change.
+pub(crate) fn fields_matter(kind: ProgKind) -> bool {
+    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+}
+
 /// Fields of the context that are accessed, by offset and width.
 #[derive(Default)]
 struct Fields {
@@ -102,7 +107,8 @@ impl Presence {
                 }
                 if let Some(seen) = &seen {
                     all.visited.add(&m, seen);
-                    if counts(f.kind, &m, seen) && !state.is_some_and(|s| counts(f.kind, &m, &s)) {
+                    let counts = |s: &State| counts(f.kind, &m, op.is_core(), s);
+                    if counts(seen) && !state.is_some_and(|s| counts(&s)) {
                         all.hidden.push(text);
                     }
                 }
@@ -118,9 +124,11 @@ fn text(op: &Op) -> String {
 }
 
 /// Whether the verifier may take an access in this state for one that counts by being there.
-fn counts(kind: ProgKind, m: &MemoryOperand, state: &State) -> bool {
+/// `any_field`: the loader decides which field it is to.
+fn counts(kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) -> bool {
     let v = state.reg(m.base);
     let read = match (v.region(), v.num.as_signed_const()) {
+        (Some(Region::Ctx) | None, _) if any_field => fields_matter(kind),
         (Some(Region::Ctx), Some(at)) => access_matters(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
         (Some(Region::Ctx), None) => true,
         // A context that came as an argument.
@@ -150,7 +158,7 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
 }
 
 /// Operations in blocks that nothing leads to: the kernel refuses a program that has one ("unreachable insn").
-pub(crate) fn unreachable_operations(f: &Function) -> usize {
+pub fn unreachable_operations(f: &Function) -> usize {
     let (reached, _) = reverse_postorder(f);
     let reached: BTreeSet<_> = reached.into_iter().collect();
     f.layout.iter().filter(|b| !reached.contains(b)).map(|b| f.block(*b).ops.len() + 1).sum()

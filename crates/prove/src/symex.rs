@@ -16,7 +16,7 @@ use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
-use crate::presence::stores_matter;
+use crate::presence::{fields_matter, stores_matter};
 use crate::term::{MemId, TermId};
 
 /// Width of the numbers that name worlds, and versions of memory.
@@ -614,6 +614,10 @@ impl<'c, 'e> Sym<'c, 'e> {
                 let zero = self.cx.terms.constant(64, 0);
                 let null = self.cx.terms.eq(self.state.regs[0], zero);
                 let found = self.cx.terms.not(null);
+                // Only here: elsewhere, what is the same event may be a lookup of another key.
+                let here = self.guard;
+                let elsewhere = self.cx.terms.not(here);
+                let found = self.cx.terms.any(&[elsewhere, found]);
                 self.cx.assumptions.push(found);
             }
             self.state.lookups.push(Lookup { id, ..l });
@@ -1190,8 +1194,11 @@ impl Machine for Sym<'_, '_> {
             }
             Insn::Load { dst, .. } => {
                 let region = inputs.first().and_then(|t| self.cx.region_of(*t));
-                if self.cx.concurrent && region.as_ref().is_none_or(Region::shared) {
-                    return self.core_read(symbol, shape, inputs, dst);
+                // Which field of the context it reads, only the loader knows.
+                let any_field = region == Some(Region::Ctx) && fields_matter(self.kind);
+                if self.cx.concurrent && (any_field || region.as_ref().is_none_or(Region::shared)) {
+                    let droppable = !any_field && region.is_some();
+                    return self.core_read(symbol, shape, inputs, dst, droppable);
                 }
                 let mut key_mems = vec![];
                 match region {
@@ -1227,10 +1234,18 @@ impl Machine for Sym<'_, '_> {
 
 impl Sym<'_, '_> {
     /// A CO-RE load from memory that others may write. Where it reads and how much the loader decides; so it stays as it is.
-    fn core_read(&mut self, symbol: Symbol, shape: Insn, inputs: Vec<TermId>, dst: Reg) -> Result<(), Stop> {
+    /// One that may be of a context stays even if nobody uses its value: it may matter by being there.
+    fn core_read(
+        &mut self,
+        symbol: Symbol,
+        shape: Insn,
+        inputs: Vec<TermId>,
+        dst: Reg,
+        droppable: bool,
+    ) -> Result<(), Stop> {
         let place = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, Meaning::Unknown);
         let sees = self.private_memories(false);
-        let exact = Some(Exact { size: 8, sees, droppable: true });
+        let exact = Some(Exact { size: 8, sees, droppable });
         let value = self.shared_access(&Region::Unknown, place, 0, &[None], exact)?;
         self.state.regs[dst.index()] = value[0];
         Ok(())

@@ -11,6 +11,7 @@ use crate::helpers::HelpersLane;
 use crate::mutants::Mutants;
 use crate::packets::{self, Packets, Subject};
 use crate::queries::Queries;
+use crate::threads::ThreadsLane;
 use crate::{Lane, corpus};
 
 /// All lanes. The targets are twice what a campaign of an hour has promised. What is worth keeping of a
@@ -18,6 +19,7 @@ use crate::{Lane, corpus};
 pub fn all(folder: &Path) -> Vec<LanePlan> {
     let plan = |name, counter, per_hour, slice, make: MakeLane| LanePlan { name, counter, per_hour, slice, make };
     let boxed = |lane| -> Box<dyn Lane> { Box::new(lane) };
+    let boxed_threads = |lane| -> Box<dyn Lane> { Box::new(lane) };
     let boxed_clang = |lane| -> Box<dyn Lane> { Box::new(lane) };
     let keep = folder.to_owned();
     // The objects are loaded once, by the first worker that needs them.
@@ -27,14 +29,14 @@ pub fn all(folder: &Path) -> Vec<LanePlan> {
         let subjects = subjects.get_or_init(|| Arc::new(packets::subjects(&packets::folders())));
         Packets::new(Arc::clone(subjects), Some(keep.clone())).map(|l| -> Box<dyn Lane> { Box::new(l) })
     });
-    let finds = folder.to_owned();
-    let helper_finds = folder.to_owned();
     let boxed_helpers = |lane| -> Box<dyn Lane> { Box::new(lane) };
+    let (finds, helper_finds, watched) = (folder.to_owned(), folder.to_owned(), folder.to_owned());
     vec![
         plan("exec", "instructions", 10_000_000, 4, Box::new(move || Exec::new().map(boxed))),
         plan("packets", "packets", 400_000, 4, make_packets),
         plan("clang", "runs", 300_000, 4, Box::new(move || ClangLane::new(&finds).map(boxed_clang))),
         plan("helpers", "runs", 200_000, 2, Box::new(move || HelpersLane::new(&helper_finds).map(boxed_helpers))),
+        plan("threads", "programs", 5_000, 4, Box::new(move || ThreadsLane::new(&watched).map(boxed_threads))),
         plan("queries", "queries", 100_000, 4, Box::new(|| with_z3(Queries::new()))),
         plan("mutants", "mutants", 40_000, 4, Box::new(|| with_z3(Mutants::new()))),
         plan(

@@ -18,6 +18,7 @@ pub mod mutants;
 pub mod packets;
 pub mod queries;
 pub mod report;
+pub mod threads;
 pub mod z3;
 
 use std::collections::{BTreeMap, BTreeSet};
