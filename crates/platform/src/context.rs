@@ -173,14 +173,17 @@ pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
 /// Whether another read of this context field may find another value although the program has done nothing in between.
 ///
 /// Fields of `__sk_buff` from `family` to `local_port` are read from the socket, which other CPUs use at the same time
-/// (`bpf_convert_ctx_access` in net/core/filter.c); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
+/// (`bpf_convert_ctx_access` in net/core/filter.c), and so are `family`, `type` and `protocol` of `bpf_sock_addr`
+/// (`sock_addr_convert_ctx_access`; `sendmsg` and `recvmsg` do not lock it); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
 /// `snd_cwnd`, `srtt_us`, `state` …, `sock_ops_convert_ctx_access`).
 pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     const SKB_FAMILY: i64 = 88;
+    const SOCK_ADDR_OF_SOCKET: std::ops::Range<i64> = 28..40;
     match kind {
         ProgKind::Skb => (SKB_FAMILY..i64::from(SKB_DATA_META)).contains(&offset),
         ProgKind::Subprogram | ProgKind::Other => true,
-        ProgKind::Xdp | ProgKind::SockAddr | ProgKind::Tracing => false,
+        ProgKind::SockAddr => SOCK_ADDR_OF_SOCKET.contains(&offset),
+        ProgKind::Xdp | ProgKind::Tracing => false,
     }
 }
 

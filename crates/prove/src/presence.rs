@@ -36,7 +36,7 @@ pub(crate) fn stores_matter(kind: ProgKind) -> bool {
 
 /// Whether the context of this kind has fields of which a read matters by being there, or that others may change.
 pub(crate) fn fields_matter(kind: ProgKind) -> bool {
-    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+    matches!(kind, ProgKind::Skb | ProgKind::SockAddr | ProgKind::Subprogram | ProgKind::Other)
 }
 
 /// Fields of the context that are accessed, by offset and width.

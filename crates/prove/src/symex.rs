@@ -1194,20 +1194,27 @@ impl Machine for Sym<'_, '_> {
             }
             Insn::Load { dst, .. } => {
                 let region = inputs.first().and_then(|t| self.cx.region_of(*t));
-                // Which field of the context it reads, only the loader knows.
-                let any_field = region == Some(Region::Ctx) && fields_matter(self.kind);
-                if self.cx.concurrent && (any_field || region.as_ref().is_none_or(Region::shared)) {
-                    let droppable = !any_field && region.is_some();
+                let private = match &region {
+                    Some(Region::Stack | Region::CallerFrame | Region::Packet | Region::Fresh | Region::CtxBytes) => {
+                        true
+                    }
+                    Some(Region::Data(section)) => read_only(section),
+                    // Which field it reads, only the loader knows.
+                    Some(Region::Ctx) => !fields_matter(self.kind),
+                    _ => false,
+                };
+                if self.cx.concurrent && !private {
+                    let droppable = region.as_ref().is_some_and(Region::shared);
                     return self.core_read(symbol, shape, inputs, dst, droppable);
                 }
                 let mut key_mems = vec![];
                 match region {
-                    Some(Region::Ctx) | None => {
+                    Some(r) if private && r != Region::Ctx => key_mems.push(self.memory(&r).1),
+                    _ => {
                         key_mems.extend(self.outside().into_iter().map(|(_, m)| m));
                         let (_, m) = self.memory(&Region::Stack);
                         key_mems.push(m);
                     }
-                    Some(r) => key_mems.push(self.memory(&r).1),
                 }
                 let mut deps = inputs;
                 // Which field it is only the loader knows; one that tells where the packet is changes with the packet.

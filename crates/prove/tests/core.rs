@@ -8,7 +8,8 @@ use bpf_isa::{Call, Insn, parse_listing};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
 use bpf_prove::{Options, functions};
 
-/// The function with this text; lines that end in `; core N` have record N, calls of subprograms lead to `sub`.
+/// The function with this text; lines that end in `; core N` have record N, calls of subprograms lead to `sub`, addresses
+/// of 64 bits are those of map `m`.
 fn function(kind: ProgKind, text: &str) -> Function {
     let mut slot = 0;
     let (mut insns, mut links) = (Vec::new(), HashMap::new());
@@ -18,6 +19,7 @@ fn function(kind: ProgKind, text: &str) -> Function {
             let symbol = match (record, insn) {
                 (Some(n), _) => Some(Symbol::Core { kind: 0, type_id: 7, access: Arc::from(n.trim()) }),
                 (None, Insn::Call(Call::Local(_))) => Some(Symbol::Func { name: Arc::from("sub") }),
+                (None, Insn::LoadImm64 { .. }) => Some(Symbol::Map { name: Arc::from("m"), index: 0 }),
                 _ => None,
             };
             links.extend(symbol.map(|symbol| (slot, Link { slot: 0, symbol })));
@@ -80,6 +82,15 @@ fn a_read_of_a_context_counts_by_being_there() {
     for kind in [ProgKind::Xdp, ProgKind::Tracing] {
         assert!(equal_as(kind, read, none), "{kind:?}");
     }
+}
+
+/// `struct bpf_map` and what it stands in, read through the address of the map: others update it.
+#[test]
+fn a_read_of_a_map_itself_is_made_as_often() {
+    let two =
+        "r6 = map_fd[0] ll\nr2 = *(u32 *)(r6 + 8) ; core count\nr0 = *(u32 *)(r6 + 8) ; core count\nr0 -= r2\nexit";
+    assert!(!equal_as(ProgKind::Xdp, two, "r6 = map_fd[0] ll\nr2 = *(u32 *)(r6 + 8) ; core count\nr0 = 0\nexit"));
+    assert!(equal_as(ProgKind::Xdp, two, &two.replace("r0 -= r2", "r2 = -r2\nr0 += r2")));
 }
 
 #[test]
