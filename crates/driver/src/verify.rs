@@ -21,8 +21,8 @@ use crate::report::{FunctionVerdict, Options, VerifyReport};
 use crate::runs_first::{self, RunsFirst};
 use crate::unit::Unit;
 
-/// Time for each function when it is clear already that the objects differ.
-const AFTER_A_DIFFERENCE: Duration = Duration::from_millis(200);
+/// Time for all that is left when it is clear already that the objects differ.
+const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
     let started = Instant::now();
@@ -31,12 +31,13 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     check_programs(&a.object, options)?;
     let runs = runs_first::try_runs(bytes[0], bytes[1], &a, &b, options);
     // Once a run has shown a difference, the rest is told only as far as that is quick.
-    let hurried = Options { time_limit: options.time_limit.min(AFTER_A_DIFFERENCE), ..options.clone() };
-    let options = if runs.different.is_empty() { options } else { &hurried };
+    let left = options.time_limit.saturating_sub(started.elapsed());
+    let left = if runs.different.is_empty() { left } else { left.min(AFTER_A_DIFFERENCE) };
+    let end = Instant::now().checked_add(left);
     let mut comparison = Comparison::of(&a.object, &b.object);
     let matchings = comparison.matchings();
     let wanted = wanted(&[&a.object, &b.object], &options.programs);
-    let mut verdicts = Verdicts { a: &a, b: &b, options, wanted, runs: &runs, known: HashMap::new() };
+    let mut verdicts = Verdicts { a: &a, b: &b, options, end, wanted, runs: &runs, known: HashMap::new() };
     let mut best: Option<VerifyReport> = None;
     let mut all_different = matchings.complete;
     for matching in &matchings.list {
@@ -111,9 +112,11 @@ fn under(m: &Matching, comparison: &mut Comparison, verdicts: &mut Verdicts) -> 
         notes: said(findings.notes),
         ..VerifyReport::default()
     };
-    for (i, f) in verdicts.a.object.functions().iter().enumerate().filter(|(_, f)| wanted(&f.name)) {
-        let Some(j) = m.function(FuncId(i)) else { continue };
-        let verdict = verdicts.of(FuncId(i), j, m, comparison);
+    let functions = verdicts.a.object.functions().iter().enumerate().filter(|(_, f)| wanted(&f.name));
+    let pairs: Vec<_> = functions.filter_map(|(i, f)| Some((i, f, m.function(FuncId(i))?))).collect();
+    for (n, (i, f, j)) in pairs.iter().enumerate() {
+        let (i, j) = (*i, *j);
+        let verdict = verdicts.of(FuncId(i), j, m, comparison, n + 1 == pairs.len());
         // Of functions that nobody asked for by name only what stands in the way is told.
         if asked(&f.name) || !matches!(verdict, FunctionVerdict::Equal) {
             report.functions.push((f.name.clone(), verdict));
@@ -130,6 +133,8 @@ struct Verdicts<'a> {
     a: &'a Unit,
     b: &'a Unit,
     options: &'a Options,
+    /// When the whole comparison is to end.
+    end: Option<Instant>,
     /// The names of the functions to compare; `None` for all.
     wanted: Option<BTreeSet<String>>,
     /// What running both has shown.
@@ -138,7 +143,7 @@ struct Verdicts<'a> {
 }
 
 impl Verdicts<'_> {
-    fn of(&mut self, i: FuncId, j: FuncId, m: &Matching, comparison: &Comparison) -> FunctionVerdict {
+    fn of(&mut self, i: FuncId, j: FuncId, m: &Matching, comparison: &Comparison, last: bool) -> FunctionVerdict {
         let name = &self.a.object.functions()[i.0].name;
         let shown = self.runs.different.iter().find(|(program, _)| program == name && is_program(&self.a.object, i.0));
         if let Some((_, lines)) = shown {
@@ -154,14 +159,24 @@ impl Verdicts<'_> {
             return verdict.clone();
         }
         let names = Names { a: self.a, b: self.b, matching: m, comparison };
-        let verdict = on_deep_stack(|| pair(&names, i, j, self.options))
+        let deadline = self.deadline(last);
+        let verdict = on_deep_stack(|| pair(&names, i, j, self.options, deadline))
             .unwrap_or_else(|| FunctionVerdict::Unknown { reason: "the proof ran out of stack".into() });
         self.known.insert(question, verdict.clone());
         verdict
     }
 }
 
-fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options) -> FunctionVerdict {
+impl Verdicts<'_> {
+    /// When the next proof is to end: it may take half of the time that is left, the last one all of it.
+    fn deadline(&self, last: bool) -> Option<Instant> {
+        let now = Instant::now();
+        let left = self.end?.saturating_duration_since(now);
+        now.checked_add(if last { left } else { left / 2 })
+    }
+}
+
+fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option<Instant>) -> FunctionVerdict {
     let (f, g) = match (&names.a.graphs[i.0], &names.b.graphs[j.0]) {
         (Ok(f), Ok(g)) => (names.first(f), names.second(g)),
         (Err(why), _) | (_, Err(why)) => {
@@ -174,7 +189,6 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options) -> FunctionVerdi
     if let Some(reason) = names.comparison.unreadable_records(i, j) {
         return FunctionVerdict::Unknown { reason: format!("a CO-RE record cannot be read: {reason}") };
     }
-    let deadline = Instant::now().checked_add(options.time_limit);
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     names.with_env(|env| match bpf_prove::functions(&f, &g, env, &proof).0 {
