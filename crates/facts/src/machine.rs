@@ -340,14 +340,11 @@ impl Machine for AbstractMachine<'_, '_, '_> {
             Some(Region::Ctx) => self.load_ctx(at, size),
             Some(Region::Packet | Region::PacketMeta) => Abs::Plain(Value::scalar(Num::top(size.bits()))),
             Some(
-                Region::MapValue { .. }
-                | Region::AnyMapValue
-                | Region::Data { .. }
-                | Region::Mem
-                | Region::CallerFrame
-                | Region::Kernel,
+                Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. } | Region::Mem | Region::CallerFrame,
             ) => Abs::Plain(unknown_bytes(size)),
-            // The pointer may be the context, whose 32-bit fields may be 64-bit pointers.
+            // The pointer may be the context, whose 32-bit fields may be 64-bit pointers; and fields of kernel objects are
+            // translated, too: `bpf_sock::rx_queue_mapping` gives 64 ones (`bpf_sock_convert_ctx_access`,
+            // net/core/filter.c).
             _ if size == Size::W => Abs::Widened(Value::unknown()),
             _ => Abs::Plain(unknown_bytes(size)),
         })

@@ -262,8 +262,8 @@ impl<'c, 'e> Sym<'c, 'e> {
                         let bits = exact.as_ref().map_or(8, |e| e.size * 8);
                         let meaning = if bits == 64 { Meaning::Unknown } else { Meaning::Scalar };
                         let low = self.cx.var(VarKey::Read(self.cx.reads, 0), bits, meaning);
-                        // It may be a field of the context that is a packet pointer.
-                        if bits == 32 && *region == Region::Unknown {
+                        // It may be a field of the context that is a packet pointer, or one of a socket that is -1.
+                        if bits == 32 && matches!(region, Region::Unknown | Region::Kernel) {
                             let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 32, Meaning::Scalar);
                             self.cx.terms.concat(&[low, upper])
                         } else {

@@ -18,7 +18,7 @@ use crate::Tally;
 
 /// Time to optimize a program, without and with the search.
 const PASSES: Duration = Duration::from_millis(700);
-const SEARCH: Duration = Duration::from_millis(1500);
+const SEARCH: Duration = Duration::from_millis(800);
 /// One program in so many is also searched: a search costs as much as fifteen programs without.
 pub const SEARCHED: u64 = 16;
 /// Time to shrink a find.

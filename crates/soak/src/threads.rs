@@ -42,7 +42,7 @@ const PROGRAMS: u64 = 4;
 const CHANGES: u64 = 8;
 /// Time to optimize a program, without and with the search; and to verify one.
 const PASSES: Duration = Duration::from_millis(700);
-const SEARCH: Duration = Duration::from_millis(1500);
+const SEARCH: Duration = Duration::from_millis(800);
 const VERIFY: Duration = Duration::from_millis(1000);
 /// One program in so many is also searched, and one in so many races.
 const SEARCHED: u64 = 32;
