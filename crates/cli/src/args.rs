@@ -281,7 +281,7 @@ pub struct OptArgs {
     #[arg(long)]
     pub no_run_check: bool,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
-    #[arg(long = "type", value_name = "PROGTYPE")]
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// Never merge accesses to shared memory, nor make load-add-store an atomic add
     #[arg(long)]
@@ -325,7 +325,7 @@ pub struct VerifyArgs {
     #[arg(long)]
     pub no_kernel: bool,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
-    #[arg(long = "type", value_name = "PROGTYPE")]
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
@@ -342,7 +342,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
     /// Program type, where the section name does not tell (`xdp`, `classifier`, `socket` …)
-    #[arg(long = "type", value_name = "PROGTYPE")]
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
@@ -376,7 +376,7 @@ pub struct LoadArgs {
     #[arg(value_name = "FILE.o")]
     pub file: PathBuf,
     /// Load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
-    #[arg(long = "type", value_name = "PROGTYPE")]
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
@@ -428,7 +428,7 @@ pub struct DifftestArgs {
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
-    #[arg(long = "type", value_name = "PROGTYPE")]
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
     /// Run programs, too, that call what is not known to be harmless in a test run. They act on this machine, though
     /// not on its network
@@ -586,6 +586,11 @@ impl VerifyArgs {
 
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A program type by a name that libbpf or the kernel knows.
+fn program_type(text: &str) -> Result<String, String> {
+    bpf_kernel::ProgramType::named(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

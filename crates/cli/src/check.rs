@@ -62,7 +62,7 @@ struct Explained {
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
-    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let json = Destination::of_report(args.json.as_deref(), &[&args.file])?;
     let outcome = judge(args);
     let code = match &outcome {
         Ok(checked) => exit_code(checked),

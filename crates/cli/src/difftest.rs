@@ -62,7 +62,7 @@ struct Outcome {
 
 /// Runs the command.
 pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
-    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let json = Destination::of_report(args.json.as_deref(), &[&args.a, &args.b])?;
     let outcome = test(args);
     let code = match &outcome {
         Ok(outcome) => exit_code(&outcome.programs),

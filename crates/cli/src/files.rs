@@ -84,6 +84,22 @@ impl Destination {
         if path == Path::new("-") { Ok(Destination::Stdout) } else { Destination::of(path) }
     }
 
+    /// The place for a report, if there is to be one; `others` are the files that the command reads or writes besides.
+    ///
+    /// # Errors
+    /// If it cannot be written, or if it is one of the others.
+    pub fn of_report(path: Option<&Path>, others: &[&Path]) -> Result<Option<Destination>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        let destination = Destination::or_stdout(path)?;
+        if let Destination::File(report) = &destination
+            && let Some(other) = others.iter().find(|o| is_same(o, report))
+        {
+            let text = format!("{}: the report would overwrite {}", path.display(), other.display());
+            return Err(Failure::bad_input(text).with_hint("name another file behind --json"));
+        }
+        Ok(Some(destination))
+    }
+
     /// Writes it all, or changes nothing. The file gets the permission bits `mode`; without, those of any new file.
     pub fn write(&self, bytes: &[u8], mode: Option<u32>) -> Result<(), Failure> {
         match self {
@@ -99,6 +115,15 @@ impl Destination {
             Destination::File(path) => replace(path, bytes, mode).map_err(|e| Failure::io("write", path, &e)),
         }
     }
+}
+
+/// Whether two paths lead to one file, be it there already or not.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let whole = |p: &Path| {
+        let inside = || Some(fs::canonicalize(folder(p)).ok()?.join(p.file_name()?));
+        fs::canonicalize(p).ok().or_else(inside).unwrap_or_else(|| p.to_owned())
+    };
+    whole(a) == whole(b)
 }
 
 fn folder(path: &Path) -> &Path {

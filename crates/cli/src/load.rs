@@ -80,7 +80,7 @@ fn verdict(verdict: &Verdict) -> &'static str {
 
 /// Runs the command.
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
-    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let json = Destination::of_report(args.json.as_deref(), &[&args.file])?;
     let outcome = ask(args);
     let code = match &outcome {
         Ok(verdict) if verdict.is_accepted() => exit::YES,

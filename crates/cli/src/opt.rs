@@ -81,7 +81,7 @@ impl Totals {
 
 /// Runs the command.
 pub fn run(args: &OptArgs) -> Result<u8, Failure> {
-    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let json = Destination::of_report(args.json.as_deref(), &[&args.input, &args.output])?;
     if args.diff && matches!(json, Some(Destination::Stdout)) {
         return Err(Failure::bad_input("--diff and --json - both want standard output"));
     }
@@ -168,10 +168,14 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
         kept.push(Kept { output: args.output.clone(), slots: best.report.slots().1, time_ratio: best.ratio });
         kept.reverse();
     }
+    let fewer = (kept.len() < args.keep.into() && args.keep > 1).then(|| {
+        format!("note: only {} of the {} forms made are different; the others are not written", kept.len(), args.keep)
+    });
     let report = best.report;
     let diff = if args.diff { diff::report(&report) } else { String::new() };
     let mut summary = summary(&report, args, interrupt.requested());
     if !args.quiet {
+        summary.extend(fewer);
         summary.extend(kept.iter().map(|k| {
             let time =
                 k.time_ratio.map_or("not measured".into(), |t| format!("{:.1} % of the original's time", 100.0 * t));
@@ -211,14 +215,15 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
     if let Some(check) = &report.run_check {
         lines.push(runs_line(check));
     }
-    if report.timed_out {
+    // Who interrupts knows why it ended.
+    if report.timed_out && !interrupted {
         lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit.as_secs_f64()));
     }
     let totals = Totals::of(report);
     lines.push(format!(
-        "total: {}, {} proofs, {:.2} s; {}{}",
+        "total: {}, {}, {:.2} s; {}{}",
         slots(totals.slots_before, totals.slots_after),
-        totals.proofs,
+        proofs(totals.proofs),
         report.seconds,
         if interrupted { "interrupted, best result so far written to " } else { "written to " },
         args.output.display()
@@ -241,7 +246,7 @@ fn function_line(f: &FunctionReport) -> String {
     if let Some(reason) = &f.untouched {
         return format!("{}: {} slots, left as it was: {reason}", f.name, f.slots_before);
     }
-    let mut line = format!("{}: {}, {} proofs", f.name, slots(f.slots_before, f.slots_after), f.proofs);
+    let mut line = format!("{}: {}, {}", f.name, slots(f.slots_before, f.slots_after), proofs(f.proofs));
     if let Some(verdict) = kernel(f.kernel_before.as_ref(), f.kernel_after.as_ref()) {
         let _ = write!(line, ", kernel: {verdict}");
     }
@@ -275,9 +280,14 @@ fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Opti
 
 /// `36 -> 30 slots (-16.7%)`
 fn slots(before: usize, after: usize) -> String {
-    let change = -saved_percent(before, after);
-    // Adding zero keeps "-0.0" out.
-    format!("{before} -> {after} slots ({:+.1}%)", change + 0.0)
+    if before == after {
+        return format!("{before} slots, none saved");
+    }
+    format!("{before} -> {after} slots ({:+.1}%)", -saved_percent(before, after))
+}
+
+fn proofs(n: usize) -> String {
+    if n == 1 { "1 proof".to_owned() } else { format!("{n} proofs") }
 }
 
 fn saved_percent(before: usize, after: usize) -> f64 {
@@ -300,8 +310,8 @@ mod tests {
     #[test]
     fn slots_show_the_change_in_percent() {
         assert_eq!(slots(36, 30), "36 -> 30 slots (-16.7%)");
-        assert_eq!(slots(36, 36), "36 -> 36 slots (+0.0%)");
-        assert_eq!(slots(0, 0), "0 -> 0 slots (+0.0%)");
+        assert_eq!(slots(36, 36), "36 slots, none saved");
+        assert_eq!(slots(0, 0), "0 slots, none saved");
     }
 
     #[test]

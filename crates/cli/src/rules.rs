@@ -45,7 +45,7 @@ fn open(path: PathBuf, needed: bool) -> Result<Store, Failure> {
         let failure = Failure::bad_input(format!("{}: there are no rules", path.display()));
         return Err(failure.with_hint("`bpf-opt opt` makes them; --cache names another file"));
     }
-    let store = Store::open(&path);
+    let store = if needed { Store::read_only(&path) } else { Store::open(&path) };
     if needed && store.is_empty() && !store.notes.is_empty() {
         return Err(Failure::bad_input(store.notes.join("\n")));
     }

@@ -38,7 +38,7 @@ struct Function<'a> {
 
 /// Runs the command.
 pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
-    let json = args.json.as_deref().map(Destination::or_stdout).transpose()?;
+    let json = Destination::of_report(args.json.as_deref(), &[&args.a, &args.b])?;
     let outcome = compare(args);
     let code = match &outcome {
         Ok(report) => exit_code(report),

@@ -46,6 +46,8 @@ fn wrong_usage_is_exit_code_2() {
         &["opt", "x.o", "-o", "y.o", "--goal", "beauty"],
         &["opt", "x.o", "-o", "y.o", "--time-limit", "-3"],
         &["opt", "x.o", "-o", "y.o", "--cpu", "v9"],
+        &["opt", "x.o", "-o", "y.o", "--type", "foo"],
+        &["load", "x.o", "--type", "foo"],
         &["run", "x.o", "--packet", "00", "--pcap", "f"],
     ] {
         bpf_opt(args).expect(2);
@@ -224,6 +226,60 @@ fn in_place_keeps_permissions_and_symbolic_links() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
     bpf_opt(["dis".as_ref(), file.as_os_str()]).expect(0);
+}
+
+#[test]
+fn a_report_overwrites_neither_input_nor_output() {
+    let folder = folder();
+    let [prog, out, link] = ["prog.o", "out.o", "link.o"].map(|name| folder.path().join(name));
+    fs::copy(example("xdp_count.o"), &prog).unwrap();
+    std::os::unix::fs::symlink(&prog, &link).unwrap();
+    let original = fs::read(&prog).unwrap();
+    let path = |p: &Path| p.to_str().expect("text").to_owned();
+    let beside = folder.path().join(".").join("out.o");
+    for report in [&prog, &link, &out, &beside] {
+        let ran = quick_opt(&prog, &out, &["--json", &path(report)]).expect(2);
+        assert!(ran.err.contains("overwrite") && ran.err.contains("--json"), "{}", ran.err);
+    }
+    for args in [
+        vec!["verify", "PROG", "LINK", "--json", "PROG"],
+        vec!["load", "PROG", "--json", "LINK"],
+        vec!["check", "PROG", "--json", "PROG"],
+        vec!["difftest", "PROG", "PROG", "--json", "PROG"],
+    ] {
+        let args = args.iter().map(|a| a.replace("PROG", &path(&prog)).replace("LINK", &path(&link)));
+        bpf_opt(args.collect::<Vec<_>>()).expect(2);
+    }
+    assert!(fs::read(&prog).unwrap() == original && !out.exists());
+    quick_opt(&prog, &out, &["--json", &path(&folder.path().join("report.json"))]).expect(0);
+}
+
+#[test]
+fn a_cache_that_is_no_cache_is_left_alone() {
+    let folder = folder();
+    let (prog, out) = (folder.path().join("prog.o"), folder.path().join("out.o"));
+    fs::copy(example("xdp_count.o"), &prog).unwrap();
+    let original = fs::read(&prog).unwrap();
+    let path = prog.to_str().expect("text");
+    quick_opt(&prog, &out, &["--cache", path]).expect(0);
+    for command in ["list", "stats", "verify"] {
+        let ran = bpf_opt(["rules", command, "--cache", path]);
+        assert_ne!(ran.code, Some(0), "{}", ran.out);
+    }
+    assert!(fs::read(&prog).unwrap() == original);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn forms_that_are_not_there_are_told() {
+    let folder = folder();
+    let ran = quick_opt(
+        &example("xdp_count.o"),
+        &folder.path().join("out.o"),
+        &["--goal", "latency", "--keep", "9", "--passes", "none"],
+    )
+    .expect(0);
+    assert!(ran.err.contains("only 1 of the 9 forms"), "{}", ran.err);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! remembered if its text alone proves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -72,9 +73,14 @@ impl Store {
     /// The store in this file, which need not exist yet.
     pub fn open(path: &Path) -> Store {
         let mut store = Store { path: Some(path.to_owned()), ..Store::default() };
-        if !path.exists() {
-            return store;
+        if path.exists() {
+            store.read(path, true);
         }
+        store
+    }
+
+    fn read(&mut self, path: &Path, may_move: bool) {
+        let store = self;
         match guarded(|| load(path)) {
             Ok((known, general)) => {
                 store.known = known;
@@ -87,14 +93,27 @@ impl Store {
             }
             Err(Trouble::Busy) => store.notes.push(format!("{}: in use; going on without", path.display())),
             Err(Trouble::Other(e)) => store.notes.push(format!("{}: {e}; going on without", path.display())),
-            Err(Trouble::Bad(e)) => store.set_aside(&e),
+            Err(Trouble::Bad(e)) if may_move => store.set_aside(&e),
+            Err(Trouble::Bad(e)) => store.notes.push(format!("{}: {e}", path.display())),
         }
+    }
+
+    /// The same for who only looks: whatever the file holds stays where it is.
+    pub fn read_only(path: &Path) -> Store {
+        let mut store = Store { path: Some(path.to_owned()), ..Store::default() };
+        store.read(path, false);
+        store.path = None;
         store
     }
 
-    /// Moves a file that is no store out of the way.
+    /// Moves a broken store out of the way; a file that is something else is left alone.
     fn set_aside(&mut self, why: &str) {
         let Some(path) = &self.path else { return };
+        if !may_be_a_store(path) {
+            self.notes.push(format!("{}: {why}; left as it is, nothing will be remembered", path.display()));
+            self.path = None;
+            return;
+        }
         let aside = (0..1000)
             .map(|n| {
                 let mut name = path.as_os_str().to_owned();
@@ -341,6 +360,18 @@ impl Opened {
     fn close(self) {
         drop(ManuallyDrop::into_inner(self.0));
     }
+}
+
+/// Whether a file was meant to be a store: it begins as one does, holds nothing yet (a run ended while it was made, or the
+/// disk was full), or is where nobody else puts files.
+fn may_be_a_store(path: &Path) -> bool {
+    const MAGIC: &[u8] = b"redb";
+    if default_path().is_some_and(|p| p == path) {
+        return true;
+    }
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|f| f.take(MAGIC.len() as u64).read_to_end(&mut head));
+    read.is_ok() && (head == MAGIC || head.iter().all(|b| *b == 0))
 }
 
 fn broken(e: impl std::fmt::Display) -> Trouble {

@@ -168,10 +168,49 @@ fn the_store_keeps_the_better_answer() {
 }
 
 #[test]
-fn a_file_that_is_no_store_is_moved_aside() {
+fn a_file_that_is_something_else_stays_where_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prog.o");
+    for text in
+        [b"\x7fELF and so on".repeat(300), b"dear diary, today I was not a database".repeat(300), b"re".to_vec()]
+    {
+        std::fs::write(&path, &text).expect("a file");
+        let mut s = Store::open(&path);
+        assert!(s.is_empty() && s.notes.len() == 1, "{:?}", s.notes);
+        assert!(s.record(&rich(), Answered::default()), "it goes on without");
+        s.flush();
+        assert_eq!(std::fs::read(&path).expect("it is still there"), text);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
+    }
+}
+
+#[test]
+fn who_only_looks_moves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rules.redb");
-    std::fs::write(&path, b"dear diary, today I was not a database".repeat(300)).expect("a file");
+    std::fs::write(&path, b"redb but broken".repeat(300)).expect("a file");
+    let s = Store::read_only(&path);
+    assert!(s.is_empty() && s.notes.len() == 1, "{:?}", s.notes);
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
+}
+
+#[test]
+fn a_store_that_was_never_finished_is_made_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in [("empty", vec![]), ("zeros", vec![0; 8192])] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        let mut s = Store::open(&path);
+        assert!(s.record(&rich(), Answered::default()) && s.flush(), "{name}: {:?}", s.notes);
+        assert_eq!(Store::open(&path).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_broken_store_is_moved_aside() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.redb");
+    std::fs::write(&path, b"redb, dear diary, today I was not a database".repeat(300)).expect("a file");
     let mut s = Store::open(&path);
     assert!(s.is_empty() && s.notes.len() == 1, "{:?}", s.notes);
     assert!(folder.path().join("rules.redb.bad-0").exists());
