@@ -113,6 +113,10 @@ impl BtfExt {
             let data = start.checked_add(len as usize).and_then(|end| bytes.get(start..end));
             let data = data.ok_or_else(|| bad(8 + i * 8, "a table reaches past the end"))?;
             covered = covered.saturating_add(data.len());
+            // libbpf then reads none of the section (`btf_ext_parse_sec_info`).
+            if !at.is_multiple_of(4) || len == 4 {
+                frozen = Some(format!("a table of {SECTION} is empty or not aligned"));
+            }
             let minimum = [8, 16, 16].get(i).copied().unwrap_or(8);
             table.record_size = u32_at(data, 0).ok_or_else(|| bad(start, "truncated table"))?;
             let size = table.record_size as usize;
@@ -153,6 +157,10 @@ impl BtfExt {
         }
         if covered > bytes.len() {
             return Err(bad(8, "its tables overlap"));
+        }
+        // The same (`btf_ext_parse`), and where BTF is needed, libbpf refuses the object.
+        if bytes.len() == header_len {
+            frozen = Some(format!("{SECTION} is empty"));
         }
         Ok(Self { header: header.to_vec(), tables, frozen })
     }
