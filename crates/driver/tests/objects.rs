@@ -1697,6 +1697,88 @@ fn records_that_libbpf_does_not_read_are_not_equal() {
     });
 }
 
+/// Appends a list of one CO-RE record: where its section's name is, and the place of its instruction in bytes.
+fn with_core_list(elf: &mut Elf, name: u32, place: u32) {
+    let ext = &mut elf.section(".BTF.ext").data;
+    let word = |b: &[u8], at: usize| u32::from_le_bytes(b[at..at + 4].try_into().unwrap());
+    let (start, len) = (32 + word(ext, 24) as usize, word(ext, 28) as usize);
+    assert_eq!(start + len, ext.len(), "the last table");
+    if len == 0 {
+        ext.extend(16_u32.to_le_bytes());
+    }
+    for w in [name, 1, place, 1, 0, 0] {
+        ext.extend(w.to_le_bytes());
+    }
+    let len = (ext.len() - start) as u32;
+    ext[28..32].copy_from_slice(&len.to_le_bytes());
+}
+
+#[test]
+fn core_records_of_no_function_that_stop_libbpf_are_seen() {
+    // Without a name of a section; of a section that is not there, but inside an instruction.
+    not_equal(DECLARATIONS, |elf| with_core_list(elf, 0, 0));
+    for place in [1, 4, 9] {
+        not_equal(DECLARATIONS, |elf| with_core_list(elf, 1, place));
+    }
+    // Nothing stops it, and no instruction is patched.
+    equal(DECLARATIONS, |elf| with_core_list(elf, 1, 8));
+    // The only record.
+    different("twins.o", &["CO-RE"], |elf| with_core_list(elf, 1, 8));
+}
+
+#[test]
+fn only_the_first_list_of_records_of_a_section_is_read() {
+    for table in [0, 1] {
+        not_equal(DECLARATIONS, |elf| {
+            elf.change_btf(|_, ext| {
+                let lists = &mut ext.tables[table].1;
+                let at = lists.iter().position(|(_, records)| records.len() > 1).expect("several records");
+                let (name, rest) = (lists[at].0.clone(), lists[at].1.split_off(1));
+                lists.push((name, rest));
+            });
+            elf.empty(|name| name == ".rel.BTF.ext");
+        });
+    }
+}
+
+#[test]
+fn an_integer_that_only_libbpf_needs_is_not_ignored() {
+    // All of 32 bits become 64 in both objects; one of them gets another that nothing uses.
+    let mut elf = Elf::parse(&fixture(DECLARATIONS));
+    elf.change_btf(|btf, _| {
+        for t in btf.types.iter_mut().filter(|t| t.kind() == 1) {
+            t.size_or_type = Word::Number(8);
+            t.body[0] = Word::Number(64);
+        }
+    });
+    let without = elf.bytes();
+    elf.change_btf(|btf, _| {
+        btf.add(plain("unused", 1 << 24, Word::Number(4), vec![Word::Number(32)]));
+    });
+    let with = elf.bytes();
+    for (x, y) in [(&without, &with), (&with, &without)] {
+        let report = verify(x, y);
+        assert!(report.unknowns.join("\n").contains(".ksyms"), "{report:#?}");
+    }
+}
+
+#[test]
+fn names_too_long_to_be_compared_are_refused() {
+    let (file, changed) = changed(DECLARATIONS, |elf| elf.change_symbol("total", |s| s.name = "x".repeat(5000)));
+    assert!(bpf_driver::verify(&file, &changed, &Options::default()).is_err());
+}
+
+#[test]
+fn a_license_in_a_section_of_another_type_is_still_read() {
+    for name in ["license", "version"] {
+        let mut elf = Elf::parse(&fixture(DECLARATIONS));
+        elf.section(name).kind = 17;
+        let before = elf.bytes();
+        elf.section(name).data[0] ^= 1;
+        assert!(!verify(&before, &elf.bytes()).is_equal());
+    }
+}
+
 // What no loader sees.
 
 #[test]

@@ -8,6 +8,7 @@
 use crate::elf::{u16_at, u32_at};
 use crate::error::ObjectError;
 use crate::symbols::Reloc;
+use std::collections::HashSet;
 
 const SECTION: &str = ".BTF.ext";
 const KNOWN_HEADER: usize = 32;
@@ -202,6 +203,13 @@ impl BtfExt {
     pub fn resolve(&mut self, section: impl Fn(u32) -> Option<usize>) {
         for sub in self.tables.iter_mut().flat_map(|t| &mut t.subs) {
             sub.section = section(sub.section_name_off);
+        }
+        // libbpf reads the first list alone (`adjust_prog_btf_ext_info`).
+        for table in self.tables.iter().take(CORE_RELO) {
+            let mut seen = HashSet::new();
+            if table.subs.iter().filter_map(|s| s.section).any(|s| !seen.insert(s)) {
+                self.frozen.get_or_insert_with(|| format!("{SECTION} has two lists of records for one section"));
+            }
         }
     }
 

@@ -30,7 +30,9 @@ enum Sort {
 fn sort(o: &Object, index: usize, s: &Section) -> Sort {
     match s.kind {
         0 | SHT_SYMTAB | SHT_STRTAB => return Sort::Meaning,
-        SHT_GROUP | SHT_LLVM_ADDRSIG => return Sort::Ignored,
+        SHT_LLVM_ADDRSIG => return Sort::Ignored,
+        // Some names libbpf takes whatever the type is (`bpf_object__elf_collect`).
+        SHT_GROUP if !matches!(s.name.as_str(), "license" | "version" | "maps" | ".maps") => return Sort::Ignored,
         _ => {}
     }
     match s.name.as_str() {
