@@ -8,6 +8,7 @@
 use crate::elf::{u16_at, u32_at};
 use crate::error::ObjectError;
 use crate::symbols::Reloc;
+use std::collections::HashSet;
 
 const SECTION: &str = ".BTF.ext";
 const KNOWN_HEADER: usize = 32;
@@ -113,6 +114,10 @@ impl BtfExt {
             let data = start.checked_add(len as usize).and_then(|end| bytes.get(start..end));
             let data = data.ok_or_else(|| bad(8 + i * 8, "a table reaches past the end"))?;
             covered = covered.saturating_add(data.len());
+            // libbpf then reads none of the section (`btf_ext_parse_sec_info`).
+            if !at.is_multiple_of(4) || len == 4 {
+                frozen = Some(format!("a table of {SECTION} is empty or not aligned"));
+            }
             let minimum = [8, 16, 16].get(i).copied().unwrap_or(8);
             table.record_size = u32_at(data, 0).ok_or_else(|| bad(start, "truncated table"))?;
             let size = table.record_size as usize;
@@ -154,6 +159,10 @@ impl BtfExt {
         if covered > bytes.len() {
             return Err(bad(8, "its tables overlap"));
         }
+        // The same (`btf_ext_parse`), and where BTF is needed, libbpf refuses the object.
+        if bytes.len() == header_len {
+            frozen = Some(format!("{SECTION} is empty"));
+        }
         Ok(Self { header: header.to_vec(), tables, frozen })
     }
 
@@ -194,6 +203,13 @@ impl BtfExt {
     pub fn resolve(&mut self, section: impl Fn(u32) -> Option<usize>) {
         for sub in self.tables.iter_mut().flat_map(|t| &mut t.subs) {
             sub.section = section(sub.section_name_off);
+        }
+        // libbpf reads the first list alone (`adjust_prog_btf_ext_info`).
+        for table in self.tables.iter().take(CORE_RELO) {
+            let mut seen = HashSet::new();
+            if table.subs.iter().filter_map(|s| s.section).any(|s| !seen.insert(s)) {
+                self.frozen.get_or_insert_with(|| format!("{SECTION} has two lists of records for one section"));
+            }
         }
     }
 

@@ -59,6 +59,13 @@ pub(crate) fn string_at(table: &[u8], at: usize) -> Option<String> {
     })
 }
 
+/// A name of an ELF string table: ended within it, as libelf wants it (`elf_strptr`), and of a sane length, so that
+/// different names stay different.
+pub(crate) fn elf_name(table: &[u8], at: usize) -> Option<String> {
+    let rest = table.get(at..)?;
+    rest.get(..NAME_MAX).unwrap_or(rest).contains(&0).then(|| string_at(table, at))?
+}
+
 /// Gives each thing a name of its own: its first choice if nothing before took that, else its second
 /// choice, marked until that is free.
 pub(crate) fn unique_names(choices: Vec<(String, String)>) -> Vec<String> {
@@ -191,11 +198,11 @@ impl Elf {
             .and_then(|s: &Section| bytes.get(s.range.clone()))
             .ok_or_else(|| ObjectError::Unsupported { what: "an object without section names".into() })?;
         for (index, s) in sections.iter_mut().enumerate().skip(1) {
-            s.name = string_at(names, s.name_off as usize).ok_or_else(|| {
+            s.name = elf_name(names, s.name_off as usize).ok_or_else(|| {
                 ObjectError::corrupt(
                     &format!("#{index}"),
                     0,
-                    format!("its name is at {:#x}, outside the string table", s.name_off),
+                    format!("its name at {:#x} does not end in the string table, or is too long", s.name_off),
                 )
             })?;
         }
@@ -376,5 +383,8 @@ mod tests {
         assert_eq!(put(&mut b, 5, &[1; 4]), None);
         assert_eq!(string_at(b"ab\0cd", 3).as_deref(), Some("cd"));
         assert_eq!(string_at(b"ab", 3), None);
+        assert_eq!(elf_name(b"ab\0cd\0", 3).as_deref(), Some("cd"));
+        assert_eq!(elf_name(b"ab\0cd", 3), None);
+        assert_eq!(elf_name(&[b'a'; 2 * NAME_MAX], 0), None);
     }
 }

@@ -494,7 +494,21 @@ impl Layout {
         if !matches!((op, r.kind), (LD_IMM64, R_BPF_64_64 | 0) | (CALL, R_BPF_64_32 | 0)) {
             return (other(format!("{}, on an instruction with opcode {op:#x}", what())), None);
         }
+        // libbpf overwrites the register that says what the immediate is, unless that says "a function"
+        // (`bpf_object__reloc_code`). Compilers leave it empty.
+        let to_code = symbol.section().is_some_and(|s| self.code.contains_key(&s));
+        match insn.get(1).map(|b| b >> 4) {
+            Some(PSEUDO_FUNC) if to_code => {}
+            Some(source) if op == LD_IMM64 && source != 0 => {
+                return (other(format!("{}, on an instruction of source {source}", what())), None);
+            }
+            _ => {}
+        }
         if symbol.is_undefined() {
+            // The immediate is overwritten, too (`bpf_object__relocate_data`).
+            if op == LD_IMM64 && r.addend.unwrap_or(imm) != 0 {
+                return (other(format!("{}, at a distance from it", what())), None);
+            }
             return if symbol.name.is_empty() {
                 (other(format!("{}, a symbol without a name", what())), None)
             } else {
@@ -535,11 +549,12 @@ impl Layout {
         }
         let Some(offset) = offset else { return (other(format!("{}, before its section", what())), None) };
         if op == LD_IMM64 && parts.maps.is_map_section(target) {
-            // libbpf looks at the symbol alone; only section symbols need the addend.
-            let at = if symbol.kind == STT_SECTION { offset } else { symbol.value };
-            if let Some((map, distance)) = parts.maps.at(target, at) {
-                let more = if symbol.kind == STT_SECTION { 0 } else { offset.wrapping_sub(symbol.value) };
-                return (RefKind::Map { map, offset: distance.wrapping_add(more) }, None);
+            // libbpf takes the map at the symbol's own place, and drops what the immediate says beside that.
+            if addend != 0 {
+                return (other(format!("{}, at a distance from it", what())), None);
+            }
+            if let Some((map, offset)) = parts.maps.at(target, symbol.value) {
+                return (RefKind::Map { map, offset }, None);
             }
         }
         let data =

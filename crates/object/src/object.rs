@@ -6,7 +6,7 @@
 
 use crate::btf::{Btf, FuncProto, MapDef};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
-use crate::elf::{Elf, unique_names};
+use crate::elf::{Elf, Section, unique_names};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
 use crate::maps::Maps;
@@ -99,9 +99,11 @@ impl Object {
                     return Err(ObjectError::corrupt(".BTF.ext", 0, "two relocation sections"));
                 }
                 let mut ext = BtfExt::parse(elf.data(section), relocs)?;
-                let code = elf.sections.iter().enumerate().rev().filter(|(_, s)| s.is_code());
-                let by_name: HashMap<&str, usize> = code.map(|(i, s)| (s.name.as_str(), i)).collect();
-                ext.resolve(|name| by_name.get(btf.as_ref()?.string(name)?.as_str()).copied());
+                // The first of a name, whatever is in it (`elf_sec_by_name` in `tools/lib/bpf/libbpf.c`).
+                let all = elf.sections.iter().enumerate().skip(1).rev();
+                let by_name: HashMap<&str, usize> = all.map(|(i, s)| (s.name.as_str(), i)).collect();
+                let is_code = |i: &usize| elf.sections.get(*i).is_some_and(Section::is_code);
+                ext.resolve(|name| by_name.get(btf.as_ref()?.string(name)?.as_str()).copied().filter(is_code));
                 Some(ext)
             }
             None => None,

@@ -5,7 +5,7 @@
 //! that all later code can look things up without doubt. Promise: symbol and relocation order is
 //! the file's.
 
-use crate::elf::{Elf, SHN_LORESERVE, SHN_UNDEF, SHT_RELA, SHT_SYMTAB, string_at, u16_at, u32_at, u64_at};
+use crate::elf::{Elf, SHN_LORESERVE, SHN_UNDEF, SHT_RELA, SHT_SYMTAB, elf_name, u16_at, u32_at, u64_at};
 use crate::error::ObjectError;
 
 pub(crate) const SYM_SIZE: usize = 24;
@@ -178,8 +178,9 @@ fn symbol(elf: &Elf, raw: &[u8], n: usize, table: &str, strings: &[u8]) -> Resul
     let mut name = if name_off == 0 {
         String::new()
     } else {
-        string_at(strings, name_off)
-            .ok_or_else(|| bad(format!("the name of symbol {n} is at {name_off:#x}, outside the string table")))?
+        elf_name(strings, name_off).ok_or_else(|| {
+            bad(format!("the name of symbol {n}, at {name_off:#x}, does not end in the string table, or is too long"))
+        })?
     };
     let kind = info & 15;
     if kind == STT_SECTION && name.is_empty() {

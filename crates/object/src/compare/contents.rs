@@ -5,11 +5,11 @@
 //! out, but for code that no function covers.
 
 use super::matching::Matching;
-use super::reference::{describe, follow, place, same, same_place};
+use super::reference::{Place, describe, follow, identity, place, same, same_place};
 use super::{Findings, in_section};
 use crate::elf::{SHF_EXECINSTR, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, Section};
 use crate::object::Object;
-use crate::symbols::{Reloc, STT_SECTION};
+use crate::symbols::Reloc;
 use std::ops::Range;
 
 /// What comparing a section by contents is.
@@ -30,7 +30,9 @@ enum Sort {
 fn sort(o: &Object, index: usize, s: &Section) -> Sort {
     match s.kind {
         0 | SHT_SYMTAB | SHT_STRTAB => return Sort::Meaning,
-        SHT_GROUP | SHT_LLVM_ADDRSIG => return Sort::Ignored,
+        SHT_LLVM_ADDRSIG => return Sort::Ignored,
+        // Some names libbpf takes whatever the type is (`bpf_object__elf_collect`).
+        SHT_GROUP if !matches!(s.name.as_str(), "license" | "version" | "maps" | ".maps") => return Sort::Ignored,
         _ => {}
     }
     match s.name.as_str() {
@@ -269,7 +271,9 @@ pub(super) fn same_as_it_stands(a: &Object, i: usize, b: &Object, j: usize, m: &
         let (Some(to), Some(other)) = (place(a, s, 0), place(b, t, 0)) else { return false };
         (x.offset, x.kind, x.addend) == (y.offset, y.kind, y.addend)
             && same_place(m, &to, &other)
-            && (s.name == t.name || s.kind == STT_SECTION && t.kind == STT_SECTION)
+            && identity(s) == identity(t)
+            // libbpf takes it for the length of a table of jumps (`create_jt_map`). That of a function is its body's.
+            && (matches!(to, Place::Function(..)) || s.size == t.size)
     };
     a.elf.data(i) == b.elf.data(j)
         && p.relocs.len() == q.relocs.len()

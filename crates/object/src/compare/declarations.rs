@@ -70,7 +70,7 @@ pub(super) fn variables(a: &Object, b: &Object, m: &Matching, types: &mut TypeCo
                 continue;
             }
             for (v, w) in variables.iter().zip(partners) {
-                variable(sort(section), &place, (v, w), m, types, out);
+                variable(section, &place, (v, w), m, types, out);
             }
         }
         for name in y.keys().filter(|name| !x.contains_key(*name)) {
@@ -154,13 +154,24 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Whether libbpf leaves the size of a section's variables as BTF has it. It lays `.kconfig` out anew, but with these
+/// sizes, which the kernel holds against the types; in `.ksyms` it writes its own (`bpf_object__collect_externs`;
+/// `btf_datasec_check_meta` and `btf_datasec_resolve` in `kernel/bpf/btf.c`).
+fn keeps_sizes(section: &str) -> bool {
+    section != ".ksyms"
+}
+
 /// What BTF says of a data section as a whole.
 fn section(place: &str, x: &Section, y: &Section, types: &TypeComparison, out: &mut Findings) {
     if x.count != y.count {
         out.different(place.to_owned(), format!("declared {} times, in the second object {}", x.count, y.count));
     }
-    if x.sizes != y.sizes {
+    if x.sizes != y.sizes && sort(x.name) != Sort::Externals {
         out.different(place.to_owned(), format!("its size was {:?} bytes, is {:?}", x.sizes, y.sizes));
+    }
+    // Of several only one gets the places and types of externals (`bpf_object__collect_externs`).
+    if sort(x.name) == Sort::Externals && x.count.max(y.count) > 1 && !types.identical() {
+        out.unknown(place.to_owned(), "it is declared more than once".into());
     }
     // libbpf looks for the section by its bare name (`map_fill_btf_type_info`).
     let first = |types: &Types, name: &str| types.first_of_name(name).map(|t| t.kind);
@@ -173,29 +184,31 @@ fn section(place: &str, x: &Section, y: &Section, types: &TypeComparison, out: &
 struct Section<'a> {
     name: &'a str,
     count: usize,
-    /// Bytes that libbpf takes for the size of each, where there is one in the file.
+    /// Bytes that libbpf takes for the size of each; 0 stops it.
     sizes: Vec<u64>,
 }
 
 impl<'a> Section<'a> {
     fn of(o: &Object, name: &'a str, list: &[Type]) -> Self {
-        let elf = o.elf.sections.iter().filter(|s| s.name == name && !s.is_reloc());
-        let size = |(t, s): (&Type, &crate::elf::Section)| match t.size_or_type {
-            0 => s.size,
+        // The first of the name (`find_elf_sec_sz`).
+        let elf = o.elf.sections.iter().find(|s| s.name == name && s.kind != 0).map_or(0, |s| s.size);
+        let size = |t: &Type| match t.size_or_type {
+            0 => elf,
             size => u64::from(size),
         };
-        Section { name, count: list.len(), sizes: list.iter().zip(elf).map(size).collect() }
+        Section { name, count: list.len(), sizes: list.iter().map(size).collect() }
     }
 }
 
 fn variable(
-    sort: Sort,
+    section: &str,
     place: &str,
     (v, w): (&Variable, &Variable),
     m: &Matching,
     types: &mut TypeComparison,
     out: &mut Findings,
 ) {
+    let sort = sort(section);
     if sort != Sort::Externals {
         let there = match (&v.place, &w.place) {
             (Some(p), Some(q)) => same_place(m, p, q),
@@ -204,9 +217,9 @@ fn variable(
         if !there {
             out.different(place.to_owned(), "it has moved".into());
         }
-        if v.entry.size != w.entry.size {
-            out.different(place.to_owned(), format!("its size was {} bytes, is {}", v.entry.size, w.entry.size));
-        }
+    }
+    if keeps_sizes(section) && v.entry.size != w.entry.size {
+        out.different(place.to_owned(), format!("its size was {} bytes, is {}", v.entry.size, w.entry.size));
     }
     let outcome = match sort {
         Sort::Maps => return map_variable(place, v.entry.id, w.entry.id, types, out),

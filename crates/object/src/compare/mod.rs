@@ -19,6 +19,7 @@ mod matching;
 mod records;
 mod reference;
 mod symbols;
+mod taken;
 mod types;
 mod wellformed;
 mod written;
@@ -207,6 +208,7 @@ impl<'a> Comparison<'a> {
         loading::compare(a, b, m, &mut out);
         contents::compare(a, b, m, &mut out);
         symbols::compare(a, b, m, &mut out);
+        taken::compare(a, b, m, &mut out);
         declarations::variables(a, b, m, &mut self.types, &mut out);
         declarations::externals(a, &mut self.types, &mut out);
         self.readable(&mut out);

@@ -11,7 +11,7 @@
 use super::Findings;
 use super::matching::Matching;
 use crate::btf::{FUNC, FUNC_PROTO};
-use crate::btf_ext::{FUNC_INFO, LINE_INFO, Record};
+use crate::btf_ext::{CORE_RELO, FUNC_INFO, LINE_INFO, Record};
 use crate::functions::{FuncId, FuncKind, Function, RefKind};
 use crate::object::Object;
 use std::fmt;
@@ -46,8 +46,37 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Why libbpf refuses an object for its CO-RE records, those of no function included (`bpf_object__relocate_core`).
+fn core_refused(o: &Object) -> Option<&'static str> {
+    let subs = || o.ext.iter().flat_map(|e| e.tables.get(CORE_RELO)).flat_map(|t| &t.subs);
+    let named = |off: u32| o.btf.as_ref().and_then(|b| b.string(off)).is_some_and(|name| !name.is_empty());
+    if !subs().all(|s| named(s.section_name_off)) {
+        return Some("a list of CO-RE records names no section");
+    }
+    let aligned = subs().flat_map(|s| &s.records).all(|r| r.insn_off.is_multiple_of(8));
+    (!aligned).then_some("a CO-RE record is inside an instruction")
+}
+
+/// libbpf loads the kernel's types if there is any CO-RE record, and refuses the object without them
+/// (`obj_needs_vmlinux_btf`).
+fn has_core(o: &Object) -> bool {
+    o.ext.iter().flat_map(|e| e.tables.get(CORE_RELO)).any(|t| !t.subs.is_empty())
+}
+
+fn core(a: &Object, b: &Object, out: &mut Findings) {
+    let place = || "section .BTF.ext".to_owned();
+    let (x, y) = (core_refused(a), core_refused(b));
+    if x != y {
+        out.different(place(), format!("libbpf refuses one of the two: {}", x.or(y).unwrap_or_default()));
+    }
+    if has_core(b) && !has_core(a) {
+        out.different(place(), "only the second object has CO-RE records".into());
+    }
+}
+
 /// Compares what is refused.
 pub(super) fn compare(a: &Object, b: &Object, m: &Matching, out: &mut Findings) {
+    core(a, b, out);
     for root in roots(a) {
         let Some(partner) = m.function(root) else { continue };
         let (x, y) = (refused(a, root), refused(b, partner));

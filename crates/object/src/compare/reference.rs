@@ -9,9 +9,7 @@ use super::matching::Matching;
 use crate::elf::{u32_at, u64_at};
 use crate::functions::FuncId;
 use crate::object::Object;
-use crate::symbols::{
-    R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Reloc, STT_SECTION, Symbol,
-};
+use crate::symbols::{R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Reloc, Symbol};
 
 /// A place in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +35,8 @@ pub(super) struct Reference {
     pub width: usize,
     /// Where it leads.
     place: Place,
-    /// The symbol's own place and, unless it stands for its section, name.
-    symbol: (Place, Option<String>),
+    /// The symbol itself: where it is, and what loaders see of it beside that.
+    symbol: (Place, Identity),
 }
 
 /// Follows a relocation on data.
@@ -62,8 +60,21 @@ pub(super) fn follow(o: &Object, section: usize, r: &Reloc) -> Result<Reference,
     let own = place(o, symbol, 0).ok_or_else(|| format!("symbol `{}` is nowhere", symbol.name))?;
     let there = place(o, symbol, r.addend.unwrap_or(in_place))
         .ok_or_else(|| format!("relocation at {:#x} leads before its section", r.offset))?;
-    let name = (symbol.kind != STT_SECTION).then(|| symbol.name.clone());
-    Ok(Reference { width, place: there, symbol: (own, name) })
+    Ok(Reference { width, place: there, symbol: (own, identity(symbol)) })
+}
+
+/// What loaders see of the symbol that a relocation names, beside its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Its own name, or that of the section it stands for.
+    name: String,
+    kind: u8,
+    bind: u8,
+}
+
+/// The identity of a symbol.
+pub(super) fn identity(s: &Symbol) -> Identity {
+    Identity { name: s.name.clone(), kind: s.kind, bind: s.bind }
 }
 
 /// The place at a distance from a symbol.

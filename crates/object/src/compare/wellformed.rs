@@ -38,6 +38,9 @@ pub(super) fn compare(types: &mut TypeComparison, out: &mut Findings) {
     {
         out.unknown(place(), format!("the kernel refuses it in one of the two: {}", x.or(y).unwrap_or_default()));
     }
+    if lacks_integer(&types.a) != lacks_integer(&types.b) {
+        out.unknown(place(), "only one of the two has the integer of 32 bits that libbpf gives to .ksyms".into());
+    }
     if callbacks(&types.a) != callbacks(&types.b) {
         out.different(place(), "tags of exception callbacks differ".into());
     }
@@ -61,6 +64,16 @@ pub(super) fn compare(types: &mut TypeComparison, out: &mut Findings) {
             );
         }
     }
+}
+
+/// Whether libbpf looks for any integer of 32 bits, to make it the type of what `.ksyms` declares, and finds none
+/// (`find_int_btf_id`).
+fn lacks_integer(types: &Types) -> bool {
+    const BITS: u32 = 32;
+    let Some(btf) = types.btf else { return false };
+    let mut all = btf.ids().filter_map(|id| btf.get(id));
+    types.data_sections().contains_key(".ksyms")
+        && !all.any(|t| t.kind == INT && btf.word(t, 0).is_some_and(|encoding| encoding & 0xff == BITS))
 }
 
 /// The tags that name exception callbacks: text, kind and name of the type they are on.
