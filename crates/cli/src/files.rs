@@ -118,7 +118,7 @@ impl Destination {
 }
 
 /// Whether two paths lead to one file, be it there already or not.
-fn is_same(a: &Path, b: &Path) -> bool {
+pub fn is_same(a: &Path, b: &Path) -> bool {
     let whole = |p: &Path| {
         let inside = || Some(fs::canonicalize(folder(p)).ok()?.join(p.file_name()?));
         fs::canonicalize(p).ok().or_else(inside).unwrap_or_else(|| p.to_owned())

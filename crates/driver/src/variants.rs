@@ -42,6 +42,7 @@ pub fn variants(
     let count = count.max(1);
     let share = options.time_limit.div_f64(count as f64).max(Duration::from_millis(1));
     let mut forms: Vec<Variant> = Vec::new();
+    let mut warnings: Vec<String> = Vec::new();
     for i in 0..count {
         if i > 0 && observer.stop() {
             break;
@@ -51,6 +52,8 @@ pub fn variants(
         let seed = options.seed.wrapping_add(i as u64 / 2);
         let with = Options { goal, seed, time_limit: share, ..options.clone() };
         let (bytes, report) = crate::optimize(input, &with, observer)?;
+        // What went wrong on the way to any of them, the user is to know.
+        warnings.extend(report.warnings.iter().filter(|w| !warnings.contains(w)).cloned().collect::<Vec<_>>());
         if !forms.iter().any(|v| v.bytes == bytes) {
             forms.push(Variant { bytes, report, ratio: None });
         }
@@ -66,6 +69,9 @@ pub fn variants(
         let ((x, m), (y, n)) = (rank(a), rank(b));
         x.total_cmp(&y).then(m.cmp(&n))
     });
+    if let Some(best) = forms.first_mut() {
+        best.report.warnings = warnings;
+    }
     Ok(forms)
 }
 

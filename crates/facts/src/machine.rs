@@ -10,7 +10,7 @@ use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_platform::helpers::Ret;
-use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field, may_read_wider};
 use bpf_semantics::{Domain, Machine, alu};
 
 use crate::calls::{self, CallEffects};
@@ -257,6 +257,7 @@ impl Domain for AbstractMachine<'_, '_, '_> {
     fn extract(&mut self, a: &Abs, lo: u32, bits: u32) -> Abs {
         match a {
             Abs::Plain(v) if lo == 0 && v.num.bits == bits => a.clone(),
+            Abs::Widened(_) if lo == 0 && bits == 32 => a.clone(),
             _ => Abs::Plain(Value::scalar(self.number(a).extract(lo, bits))),
         }
     }
@@ -343,9 +344,8 @@ impl Machine for AbstractMachine<'_, '_, '_> {
                 Region::MapValue { .. } | Region::AnyMapValue | Region::Data { .. } | Region::Mem | Region::CallerFrame,
             ) => Abs::Plain(unknown_bytes(size)),
             // The pointer may be the context, whose 32-bit fields may be 64-bit pointers; and fields of kernel objects are
-            // translated, too: `bpf_sock::rx_queue_mapping` gives 64 ones (`bpf_sock_convert_ctx_access`,
-            // net/core/filter.c).
-            _ if size == Size::W => Abs::Widened(Value::unknown()),
+            // translated, too.
+            _ if may_read_wider(at, size.bytes()) => Abs::Widened(Value::unknown()),
             _ => Abs::Plain(unknown_bytes(size)),
         })
     }

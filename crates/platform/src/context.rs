@@ -174,16 +174,34 @@ pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
 ///
 /// Fields of `__sk_buff` from `family` to `local_port` are read from the socket, which other CPUs use at the same time
 /// (`bpf_convert_ctx_access` in net/core/filter.c), and so are `family`, `type` and `protocol` of `bpf_sock_addr`
-/// (`sock_addr_convert_ctx_access`; `sendmsg` and `recvmsg` do not lock it); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
+/// (`gso_segs`, `gso_size` and `hwtstamp` stand in memory that all clones share, `struct skb_shared_info`;
+/// `sock_addr_convert_ctx_access`; `sendmsg` and `recvmsg` do not lock it); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
 /// `snd_cwnd`, `srtt_us`, `state` …, `sock_ops_convert_ctx_access`).
 pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     const SKB_FAMILY: i64 = 88;
+    const SKB_SHARED_INFO: [std::ops::Range<i64>; 3] = [164..168, 176..180, 184..192];
     const SOCK_ADDR_OF_SOCKET: std::ops::Range<i64> = 28..40;
     match kind {
-        ProgKind::Skb => (SKB_FAMILY..i64::from(SKB_DATA_META)).contains(&offset),
+        ProgKind::Skb => {
+            (SKB_FAMILY..i64::from(SKB_DATA_META)).contains(&offset)
+                || SKB_SHARED_INFO.iter().any(|f| f.contains(&offset))
+        }
         ProgKind::Subprogram | ProgKind::Other => true,
         ProgKind::SockAddr => SOCK_ADDR_OF_SOCKET.contains(&offset),
         ProgKind::Xdp | ProgKind::Tracing => false,
+    }
+}
+
+/// Whether a read of `bytes` at this offset from a pointer to a kernel object may give more bits than it has bytes:
+/// `bpf_sock::rx_queue_mapping` is 64 ones where there is none, read as a whole or in half (`bpf_sock_convert_ctx_access` in
+/// net/core/filter.c; `convert_ctx_accesses` in kernel/bpf/verifier.c masks only what is narrower than the kernel's own
+/// field). `None` stands for an offset that is not known.
+pub fn may_read_wider(offset: Option<i64>, bytes: u32) -> bool {
+    const RX_QUEUE_MAPPING: std::ops::Range<i64> = 76..80;
+    match bytes {
+        4 => true,
+        2 => offset.is_none_or(|offset| RX_QUEUE_MAPPING.contains(&offset)),
+        _ => false,
     }
 }
 

@@ -12,5 +12,7 @@ pub mod helpers;
 pub mod maps;
 pub mod verifier;
 
-pub use context::{CtxField, FieldKind, ProgKind, access_matters, ctx_field, others_may_change, packet_pointer_offset};
+pub use context::{
+    CtxField, FieldKind, ProgKind, access_matters, ctx_field, may_read_wider, others_may_change, packet_pointer_offset,
+};
 pub use effects::Effects;

@@ -13,7 +13,7 @@ mod graph;
 mod lower;
 
 pub use bpf_platform::{
-    CtxField, FieldKind, ProgKind, access_matters, ctx_field, others_may_change, packet_pointer_offset,
+    CtxField, FieldKind, ProgKind, access_matters, ctx_field, may_read_wider, others_may_change, packet_pointer_offset,
 };
 pub use build::{BuildError, build, build_from_insns};
 pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};

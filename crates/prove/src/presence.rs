@@ -17,13 +17,15 @@
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
 //!   What it does where executions come, the old one does where executions come;
 //! - the new one names no map or section of data that the old one does not name: not every program may use every map
-//!   (`check_map_prog_compatibility` in kernel/bpf/verifier.c).
+//!   (`check_map_prog_compatibility` in kernel/bpf/verifier.c);
+//! - nor does it hold an operation that is refused wherever it stands, which the old one does not hold
+//!   (`check_alu_op`: shifts by constants as wide as the register, division by the constant zero).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Region, State};
-use bpf_isa::MemoryOperand;
+use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
 use bpf_program::{FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, reverse_postorder};
 
 /// What is wrong where the condition of packet stores differs.
@@ -77,6 +79,8 @@ struct Presence {
     /// All operations, and those that no execution reaches, which no proof has compared.
     operations: BTreeSet<String>,
     excluded: BTreeSet<String>,
+    /// Operations that are refused wherever they stand.
+    refused: BTreeSet<String>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
 }
@@ -95,6 +99,9 @@ impl Presence {
                     Some(Symbol::Map { name, .. }) => drop(all.maps.insert(name.clone())),
                     Some(Symbol::Data { section, .. }) => drop(all.maps.insert(section.clone())),
                     _ => {}
+                }
+                if is_refused(&op.insn) {
+                    all.refused.insert(text.clone());
                 }
                 if !reached {
                     all.excluded.insert(text.clone());
@@ -116,6 +123,17 @@ impl Presence {
         }
         all.hidden.sort();
         all
+    }
+}
+
+/// Whether the verifier refuses an operation for what it is.
+fn is_refused(insn: &Insn) -> bool {
+    match *insn {
+        Insn::Alu { op: AluOp::Lsh | AluOp::Rsh | AluOp::Arsh, width, src: Src::Imm(k), .. } => {
+            !(0..width.bits() as i32).contains(&k)
+        }
+        Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, src: Src::Imm(k), .. } => k == 0,
+        _ => false,
     }
 }
 
@@ -147,6 +165,9 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     }
     if !b.maps.is_subset(&a.maps) {
         return Some("a map that the original does not name");
+    }
+    if !b.refused.is_subset(&a.refused) {
+        return Some("an operation that the kernel refuses");
     }
     if !b.excluded.is_subset(&a.operations) {
         return Some("code that no execution reaches, but the verifier may, is not the original's");

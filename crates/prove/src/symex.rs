@@ -11,13 +11,15 @@ use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
-use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, others_may_change};
+use bpf_program::{
+    FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, may_read_wider, others_may_change,
+};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
 use crate::presence::{fields_matter, stores_matter};
-use crate::term::{MemId, TermId};
+use crate::term::{MemId, Node, TermId};
 
 /// Width of the numbers that name worlds, and versions of memory.
 pub const WORLD_BITS: u32 = 32;
@@ -263,8 +265,14 @@ impl<'c, 'e> Sym<'c, 'e> {
                         let meaning = if bits == 64 { Meaning::Unknown } else { Meaning::Scalar };
                         let low = self.cx.var(VarKey::Read(self.cx.reads, 0), bits, meaning);
                         // It may be a field of the context that is a packet pointer, or one of a socket that is -1.
-                        if bits == 32 && matches!(region, Region::Unknown | Region::Kernel) {
-                            let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 32, Meaning::Scalar);
+                        let whole = if exact.is_some() && matches!(self.cx.terms.node(base), Node::Var(_)) {
+                            Some(at)
+                        } else {
+                            None
+                        };
+                        let wider = exact.is_some() && bits < 64 && may_read_wider(whole, bits / 8);
+                        if wider && matches!(region, Region::Unknown | Region::Kernel) {
+                            let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 64 - bits, Meaning::Scalar);
                             self.cx.terms.concat(&[low, upper])
                         } else {
                             low
@@ -871,9 +879,7 @@ impl Domain for Sym<'_, '_> {
         if self.cx.terms.width(*a) >= bits { *a } else { self.cx.terms.zext(*a, bits) }
     }
     fn sext(&mut self, a: &TermId, bits: u32) -> TermId {
-        // A load that extends the sign gives no pointer: of a value that may be one its low half counts.
-        let low = if self.cx.terms.width(*a) >= bits { self.cx.terms.extract(*a, 0, 32) } else { *a };
-        self.cx.terms.sext(low, bits)
+        self.cx.terms.sext(*a, bits)
     }
     fn concat(&mut self, high: &TermId, low: &TermId) -> TermId {
         self.cx.terms.concat(&[*low, *high])
@@ -1033,7 +1039,9 @@ impl Machine for Sym<'_, '_> {
         // The original's atomics are events. A new one that matches none may still stand for a plain
         // load, add and store, which it then has to consume.
         let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
-        let alone = known.is_none() && self.side == Side::New && plain && shared && known_place;
+        // Atomics must be aligned, whatever the CPU allows others (`check_atomic_rmw` in kernel/bpf/verifier.c).
+        let aligned = k % i64::from(size.bytes()) == 0 && self.is_aligned(sym, size.bytes());
+        let alone = known.is_none() && self.side == Side::New && plain && shared && known_place && aligned;
         if !alone {
             let id = match known {
                 Some(id) => id,
@@ -1240,6 +1248,25 @@ impl Machine for Sym<'_, '_> {
 }
 
 impl Sym<'_, '_> {
+    /// Whether a place is known to be a multiple of `bytes`: one object, which begins at a multiple of eight, and numbers
+    /// whose low bits are known.
+    fn is_aligned(&mut self, place: TermId, bytes: u32) -> bool {
+        let low = u64::from(bytes) - 1;
+        let parts = match self.cx.terms.node(place).clone() {
+            Node::Sum(parts, k) if k & low == 0 => parts.to_vec(),
+            Node::Sum(..) => return false,
+            _ => vec![(place, 1)],
+        };
+        parts.into_iter().all(|(t, n)| {
+            if self.cx.region_of(t).is_some() {
+                return n == 1;
+            }
+            let (zeros, _) = self.cx.terms.known(t);
+            let zero_bits = zeros.trailing_ones() + n.trailing_zeros();
+            zero_bits >= bytes.trailing_zeros()
+        })
+    }
+
     /// A CO-RE load from memory that others may write. Where it reads and how much the loader decides; so it stays as it is.
     /// One that may be of a context stays even if nobody uses its value: it may matter by being there.
     fn core_read(

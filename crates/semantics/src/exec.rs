@@ -252,7 +252,13 @@ pub fn exec<M: Machine + ?Sized>(m: &mut M, op: &Op) -> Result<(), M::Stop> {
         Insn::Load { size, sext, dst, base, off } => {
             let base = m.get(base)?;
             let v = m.load(&base, off, size)?;
-            let r = if sext { m.sext(&v, 64) } else { m.zext(&v, 64) };
+            // What the verifier translates may be wider than the access.
+            let r = if sext {
+                let low = m.extract(&v, 0, size.bits());
+                m.sext(&low, 64)
+            } else {
+                m.zext(&v, 64)
+            };
             m.set(dst, r);
         }
         Insn::Store { size, base, off, src } => {
