@@ -96,7 +96,7 @@ impl AbstractMachine<'_, '_, '_> {
     fn load_ctx(&self, offset: Option<i64>, size: Size) -> Abs {
         let scalar = Abs::Plain(Value::scalar(Num::top(size.bits())));
         let anything = match size {
-            Size::W => Abs::Widened(Value::unknown()),
+            _ if may_read_wider(offset, size.bytes()) => Abs::Widened(Value::unknown()),
             Size::DW => Abs::Plain(Value::unknown()),
             _ => scalar.clone(),
         };

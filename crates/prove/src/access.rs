@@ -21,8 +21,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::context::{Context, Possible, Region};
-use crate::term::{MemId, TermId};
+use crate::context::{Context, Possible, Region, VarKey};
+use crate::term::{MemId, Node, TermId};
 
 /// One byte accessed in memory that is not the function's stack; or a whole access, if `exact`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -218,6 +218,11 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
             if strict && accesses.len() > 1 {
                 return Err("accesses to shared memory are merged".into());
             }
+            // One that is not aligned is not done at one moment: its parts may be seen in any order.
+            let (base, off, size) = (bytes[0].base, bytes[0].off, bytes.len() as u32);
+            if accesses.len() > 1 && !is_aligned(cx, base, off, size) {
+                return Err("accesses to shared memory become one that is not aligned".into());
+            }
             let consumer = |i: &usize| (*i, Consumer { guard: bytes[0].guard, access: bytes[0].access });
             consumed.extend(found.iter().map(consumer));
         }
@@ -263,6 +268,32 @@ fn nothing_missing(cx: &mut Context, old: &[Access], consumed: &FxHashMap<usize,
         }
     }
     Ok(())
+}
+
+/// Whether an access of `bytes` bytes is known to be at a multiple of them: in an object that begins at a multiple of eight,
+/// with an offset whose low bits are known.
+pub fn is_aligned(cx: &mut Context, base: TermId, off: i64, bytes: u32) -> bool {
+    let zero_bits = bytes.trailing_zeros();
+    let parts = match cx.terms.node(base).clone() {
+        Node::Sum(parts, k) if k.trailing_zeros() >= zero_bits => parts.to_vec(),
+        Node::Sum(..) => return false,
+        _ => vec![(base, 1)],
+    };
+    bytes.is_power_of_two()
+        && off.trailing_zeros() >= zero_bits
+        && parts.into_iter().all(|(t, n)| match cx.region_of(t) {
+            Some(_) => n == 1 && begins_an_object(cx, t),
+            None => cx.terms.known(t).0.trailing_ones() + n.trailing_zeros() >= zero_bits,
+        })
+}
+
+/// Whether a term is the address of an object, and not one inside of it.
+fn begins_an_object(cx: &Context, t: TermId) -> bool {
+    let Node::Var(v) = cx.terms.node(t) else { return false };
+    !matches!(
+        cx.key_of(*v),
+        None | Some(VarKey::EntryReg(_) | VarKey::EntrySlot(_) | VarKey::Core(..) | VarKey::Read(..))
+    )
 }
 
 /// An access of the new side that consumes one of the old side's.

@@ -16,7 +16,7 @@ use bpf_program::{
 };
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use crate::access::{Access, Exact, missing};
+use crate::access::{Access, Exact, is_aligned, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
 use crate::presence::{fields_matter, stores_matter};
 use crate::term::{MemId, Node, TermId};
@@ -1040,7 +1040,7 @@ impl Machine for Sym<'_, '_> {
         // load, add and store, which it then has to consume.
         let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
         // Atomics must be aligned, whatever the CPU allows others (`check_atomic_rmw` in kernel/bpf/verifier.c).
-        let aligned = k % i64::from(size.bytes()) == 0 && self.is_aligned(sym, size.bytes());
+        let aligned = is_aligned(self.cx, sym, k, size.bytes());
         let alone = known.is_none() && self.side == Side::New && plain && shared && known_place && aligned;
         if !alone {
             let id = match known {
@@ -1248,25 +1248,6 @@ impl Machine for Sym<'_, '_> {
 }
 
 impl Sym<'_, '_> {
-    /// Whether a place is known to be a multiple of `bytes`: one object, which begins at a multiple of eight, and numbers
-    /// whose low bits are known.
-    fn is_aligned(&mut self, place: TermId, bytes: u32) -> bool {
-        let low = u64::from(bytes) - 1;
-        let parts = match self.cx.terms.node(place).clone() {
-            Node::Sum(parts, k) if k & low == 0 => parts.to_vec(),
-            Node::Sum(..) => return false,
-            _ => vec![(place, 1)],
-        };
-        parts.into_iter().all(|(t, n)| {
-            if self.cx.region_of(t).is_some() {
-                return n == 1;
-            }
-            let (zeros, _) = self.cx.terms.known(t);
-            let zero_bits = zeros.trailing_ones() + n.trailing_zeros();
-            zero_bits >= bytes.trailing_zeros()
-        })
-    }
-
     /// A CO-RE load from memory that others may write. Where it reads and how much the loader decides; so it stays as it is.
     /// One that may be of a context stays even if nobody uses its value: it may matter by being there.
     fn core_read(
