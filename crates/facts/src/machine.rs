@@ -96,7 +96,7 @@ impl AbstractMachine<'_, '_, '_> {
     fn load_ctx(&self, offset: Option<i64>, size: Size) -> Abs {
         let scalar = Abs::Plain(Value::scalar(Num::top(size.bits())));
         let anything = match size {
-            _ if may_read_wider(offset, size.bytes()) => Abs::Widened(Value::unknown()),
+            _ if may_read_wider(offset, size.bytes(), true) => Abs::Widened(Value::unknown()),
             Size::DW => Abs::Plain(Value::unknown()),
             _ => scalar.clone(),
         };
@@ -336,6 +336,8 @@ impl Machine for AbstractMachine<'_, '_, '_> {
     fn load(&mut self, base: &Abs, off: i16, size: Size) -> Result<Abs, Infallible> {
         let Abs::Plain(base) = base else { return Ok(Abs::Plain(unknown_bytes(size))) };
         let at = base.num.as_signed_const().and_then(|o| o.checked_add(i64::from(off)));
+        // The verifier lets nobody move a pointer whose fields it translates.
+        let field = if base.region().is_none() { Some(i64::from(off)) } else { at };
         Ok(match base.region() {
             Some(Region::Stack) => Abs::Plain(self.load_stack(base, off, size)),
             Some(Region::Ctx) => self.load_ctx(at, size),
@@ -345,7 +347,9 @@ impl Machine for AbstractMachine<'_, '_, '_> {
             ) => Abs::Plain(unknown_bytes(size)),
             // The pointer may be the context, whose 32-bit fields may be 64-bit pointers; and fields of kernel objects are
             // translated, too.
-            _ if may_read_wider(at, size.bytes()) => Abs::Widened(Value::unknown()),
+            region if may_read_wider(field, size.bytes(), region != Some(&Region::Kernel)) => {
+                Abs::Widened(Value::unknown())
+            }
             _ => Abs::Plain(unknown_bytes(size)),
         })
     }

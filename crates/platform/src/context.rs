@@ -195,12 +195,12 @@ pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
 /// Whether a read of `bytes` at this offset from a pointer to a kernel object may give more bits than it has bytes:
 /// `bpf_sock::rx_queue_mapping` is 64 ones where there is none, read as a whole or in half (`bpf_sock_convert_ctx_access` in
 /// net/core/filter.c; `convert_ctx_accesses` in kernel/bpf/verifier.c masks only what is narrower than the kernel's own
-/// field). `None` stands for an offset that is not known.
-pub fn may_read_wider(offset: Option<i64>, bytes: u32) -> bool {
+/// field). If the pointer may be the context, four bytes may be a pointer. `None` stands for an offset that is not known.
+pub fn may_read_wider(offset: Option<i64>, bytes: u32, may_be_context: bool) -> bool {
     const RX_QUEUE_MAPPING: std::ops::Range<i64> = 76..80;
     match bytes {
-        4 => true,
-        2 => offset.is_none_or(|offset| RX_QUEUE_MAPPING.contains(&offset)),
+        4 if may_be_context => true,
+        2 | 4 => offset.is_none_or(|offset| RX_QUEUE_MAPPING.contains(&offset)),
         _ => false,
     }
 }

@@ -270,7 +270,8 @@ impl<'c, 'e> Sym<'c, 'e> {
                         } else {
                             None
                         };
-                        let wider = exact.is_some() && bits < 64 && may_read_wider(whole, bits / 8);
+                        let wider =
+                            exact.is_some() && bits < 64 && may_read_wider(whole, bits / 8, *region == Region::Unknown);
                         if wider && matches!(region, Region::Unknown | Region::Kernel) {
                             let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 64 - bits, Meaning::Scalar);
                             self.cx.terms.concat(&[low, upper])
