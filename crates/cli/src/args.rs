@@ -78,7 +78,8 @@ Examples:
   bpf-opt verify old.o new.o --program xdp_main --time-limit 300 --json verdict.json
 
 Exit codes: 0 all equal; 1 some function differs (with an input that shows it), the objects differ
-outside of the code, or this kernel refuses a program of the second only; 2 bad input or usage; 3 no difference found, but not everything proven.";
+outside of the code, or this kernel refuses a program of the second only; 2 bad input or usage;
+3 no difference found, but not everything proven.";
 
 const CHECK_HELP: &str = "\
 Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a

@@ -142,10 +142,9 @@ struct Done {
 /// Everything up to the written output, which comes last.
 fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let output = Destination::of(&args.output)?;
-    let beside_it: Vec<PathBuf> = (2..=args.keep.into()).map(|n| beside(&args.output, n)).collect();
-    for path in &beside_it {
+    for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
         let taken = [Some(args.input.as_path()), args.json.as_deref()];
-        if let Some(other) = taken.into_iter().flatten().find(|o| files::is_same(o, path)) {
+        if let Some(other) = taken.into_iter().flatten().find(|o| files::is_same(o, &path)) {
             let text = format!("{}: a form kept by --keep would overwrite {}", path.display(), other.display());
             return Err(Failure::bad_input(text).with_hint("name another output behind -o"));
         }

@@ -165,9 +165,7 @@ impl Verdicts<'_> {
         self.known.insert(question, verdict.clone());
         verdict
     }
-}
 
-impl Verdicts<'_> {
     /// When the next proof is to end: it may take half of the time that is left, the last one all of it.
     fn deadline(&self, last: bool) -> Option<Instant> {
         let now = Instant::now();

@@ -170,13 +170,27 @@ pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
         && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
 }
 
+/// Whether the context of this kind has fields of which a read matters by being there, or that others may change: then so
+/// may a read of a field that only the loader knows ([`access_matters`], [`others_may_change`]).
+pub fn fields_matter(kind: ProgKind) -> bool {
+    matches!(kind, ProgKind::Skb | ProgKind::SockAddr | ProgKind::Subprogram | ProgKind::Other)
+}
+
+/// Whether stores of the program itself to the packet change what is done before it runs (`bpf_unclone_prologue` in
+/// net/core/filter.c); a context of unknown type may be an skb.
+pub fn stores_matter(kind: ProgKind) -> bool {
+    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+}
+
 /// Whether another read of this context field may find another value although the program has done nothing in between.
 ///
-/// Fields of `__sk_buff` from `family` to `local_port` are read from the socket, which other CPUs use at the same time
-/// (`bpf_convert_ctx_access` in net/core/filter.c), and so are `family`, `type` and `protocol` of `bpf_sock_addr`
-/// (`gso_segs`, `gso_size` and `hwtstamp` stand in memory that all clones share, `struct skb_shared_info`;
-/// `sock_addr_convert_ctx_access`; `sendmsg` and `recvmsg` do not lock it); of a context of which nothing is known, it may be any (`bpf_sock_ops`:
-/// `snd_cwnd`, `srtt_us`, `state` …, `sock_ops_convert_ctx_access`).
+/// - Fields of `__sk_buff` from `family` to `local_port` are read from the socket, which other CPUs use at the same time;
+///   `gso_segs`, `gso_size` and `hwtstamp` from memory that all clones share (`bpf_convert_ctx_access` in
+///   net/core/filter.c, `struct skb_shared_info`).
+/// - So are `family`, `type` and `protocol` of `bpf_sock_addr`; `sendmsg` and `recvmsg` do not lock the socket
+///   (`sock_addr_convert_ctx_access`).
+/// - Of a context of which nothing is known, it may be any (`snd_cwnd`, `srtt_us`, `state` … of `bpf_sock_ops`,
+///   `sock_ops_convert_ctx_access`).
 pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     const SKB_FAMILY: i64 = 88;
     const SKB_SHARED_INFO: [std::ops::Range<i64>; 3] = [164..168, 176..180, 184..192];

@@ -26,20 +26,13 @@ use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
-use bpf_program::{FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, reverse_postorder};
+use bpf_program::{
+    FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, fields_matter, reverse_postorder,
+    stores_matter,
+};
 
 /// What is wrong where the condition of packet stores differs.
 pub(crate) const PACKET_STORE: &str = "a store to the packet, before which the kernel unclones it, is not in both";
-
-/// Whether direct stores to the packet change what is done before a program of this kind runs.
-pub(crate) fn stores_matter(kind: ProgKind) -> bool {
-    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
-}
-
-/// Whether the context of this kind has fields of which a read matters by being there, or that others may change.
-pub(crate) fn fields_matter(kind: ProgKind) -> bool {
-    matches!(kind, ProgKind::Skb | ProgKind::SockAddr | ProgKind::Subprogram | ProgKind::Other)
-}
 
 /// Fields of the context that are accessed, by offset and width.
 #[derive(Default)]

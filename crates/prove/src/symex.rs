@@ -12,13 +12,13 @@ use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
 use bpf_program::{
-    FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, may_read_wider, others_may_change,
+    FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, fields_matter, may_read_wider, others_may_change,
+    stores_matter,
 };
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::access::{Access, Exact, is_aligned, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
-use crate::presence::{fields_matter, stores_matter};
 use crate::term::{MemId, Node, TermId};
 
 /// Width of the numbers that name worlds, and versions of memory.
@@ -265,14 +265,9 @@ impl<'c, 'e> Sym<'c, 'e> {
                         let meaning = if bits == 64 { Meaning::Unknown } else { Meaning::Scalar };
                         let low = self.cx.var(VarKey::Read(self.cx.reads, 0), bits, meaning);
                         // It may be a field of the context that is a packet pointer, or one of a socket that is -1.
-                        let whole = if exact.is_some() && matches!(self.cx.terms.node(base), Node::Var(_)) {
-                            Some(at)
-                        } else {
-                            None
-                        };
-                        let wider =
-                            exact.is_some() && bits < 64 && may_read_wider(whole, bits / 8, *region == Region::Unknown);
-                        if wider && matches!(region, Region::Unknown | Region::Kernel) {
+                        let may_be_context = *region == Region::Unknown;
+                        let field = matches!(self.cx.terms.node(base), Node::Var(_)).then_some(at);
+                        if exact.as_ref().is_some_and(|e| may_read_wider(field, e.size, may_be_context)) {
                             let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 64 - bits, Meaning::Scalar);
                             self.cx.terms.concat(&[low, upper])
                         } else {
@@ -1041,8 +1036,9 @@ impl Machine for Sym<'_, '_> {
         // load, add and store, which it then has to consume.
         let known = if self.side == Side::New { self.cx.find_event(&event, self.guard) } else { None };
         // Atomics must be aligned, whatever the CPU allows others (`check_atomic_rmw` in kernel/bpf/verifier.c).
-        let aligned = is_aligned(self.cx, sym, k, size.bytes());
-        let alone = known.is_none() && self.side == Side::New && plain && shared && known_place && aligned;
+        let alone = known.is_none()
+            && (self.side == Side::New && plain && shared && known_place)
+            && is_aligned(self.cx, sym, k, size.bytes());
         if !alone {
             let id = match known {
                 Some(id) => id,

@@ -79,31 +79,31 @@ impl Store {
         store
     }
 
-    fn read(&mut self, path: &Path, may_move: bool) {
-        let store = self;
-        match guarded(|| load(path)) {
-            Ok((known, general)) => {
-                store.known = known;
-                // In the order of their keys, whatever the order of the file.
-                let sorted: BTreeMap<&String, &String> = general.iter().collect();
-                let rules = sorted.into_iter().filter_map(|(k, a)| parse_general(k, a).filter(|g| g.key() == *k));
-                rules.for_each(|g| {
-                    store.general.insert(g);
-                });
-            }
-            Err(Trouble::Busy) => store.notes.push(format!("{}: in use; going on without", path.display())),
-            Err(Trouble::Other(e)) => store.notes.push(format!("{}: {e}; going on without", path.display())),
-            Err(Trouble::Bad(e)) if may_move => store.set_aside(&e),
-            Err(Trouble::Bad(e)) => store.notes.push(format!("{}: {e}", path.display())),
-        }
-    }
-
     /// The same for who only looks: whatever the file holds stays where it is.
     pub fn read_only(path: &Path) -> Store {
         let mut store = Store { path: Some(path.to_owned()), ..Store::default() };
         store.read(path, false);
         store.path = None;
         store
+    }
+
+    /// Takes what the file holds; a broken one is moved only if it `may_move`.
+    fn read(&mut self, path: &Path, may_move: bool) {
+        match guarded(|| load(path)) {
+            Ok((known, general)) => {
+                self.known = known;
+                // In the order of their keys, whatever the order of the file.
+                let sorted: BTreeMap<&String, &String> = general.iter().collect();
+                let rules = sorted.into_iter().filter_map(|(k, a)| parse_general(k, a).filter(|g| g.key() == *k));
+                rules.for_each(|g| {
+                    self.general.insert(g);
+                });
+            }
+            Err(Trouble::Busy) => self.notes.push(format!("{}: in use; going on without", path.display())),
+            Err(Trouble::Other(e)) => self.notes.push(format!("{}: {e}; going on without", path.display())),
+            Err(Trouble::Bad(e)) if may_move => self.set_aside(&e),
+            Err(Trouble::Bad(e)) => self.notes.push(format!("{}: {e}", path.display())),
+        }
     }
 
     /// Moves a broken store out of the way; a file that is something else is left alone.

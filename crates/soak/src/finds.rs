@@ -5,7 +5,6 @@
 //! it, a find is shrunk by delta debugging over the numbers of its parts: while what is left can still be made, loads
 //! and differs.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,9 @@ use bpf_testgen::shrink;
 use crate::Tally;
 
 /// Time to optimize a program, without and with the search.
-const PASSES: Duration = Duration::from_millis(700);
-const SEARCH: Duration = Duration::from_millis(800);
+pub const PASSES: Duration = Duration::from_millis(700);
+/// See [`PASSES`].
+pub const SEARCH: Duration = Duration::from_millis(800);
 /// One program in so many is also searched: a search costs as much as fifteen programs without.
 pub const SEARCHED: u64 = 16;
 /// Time to shrink a find.
@@ -201,14 +201,17 @@ impl Finder {
         if let Ok(objects) = self.make(subject, kept) {
             files.extend([("before.o", objects.original), ("after.o", objects.optimized)]);
         }
-        let written = std::fs::create_dir_all(&folder)
-            .and_then(|()| files.iter().try_for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes)));
-        let mut text = String::new();
-        let _ = match written {
-            Ok(()) => writeln!(text, "kept in {}", folder.display()),
-            Err(e) => writeln!(text, "could not be kept in {}: {e}", folder.display()),
-        };
-        text + &source
+        keep(&folder, &files) + &source
+    }
+}
+
+/// Writes the files of a find to a folder; a line that says where, or why not.
+pub fn keep(folder: &Path, files: &[(&str, Vec<u8>)]) -> String {
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| files.iter().try_for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes)));
+    match written {
+        Ok(()) => format!("kept in {}\n", folder.display()),
+        Err(e) => format!("could not be kept in {}: {e}\n", folder.display()),
     }
 }
 

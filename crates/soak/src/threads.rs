@@ -29,6 +29,7 @@ use bpf_driver::{Options, Silent, optimize, verify};
 use bpf_testgen::random::Rng;
 use bpf_testgen::shrink;
 
+use crate::finds::{PASSES, SEARCH, in_own_thread, keep};
 use crate::{Lane, Tally};
 use change::Change;
 use explore::{Schedule, Seen, Subject, Unexplored};
@@ -40,9 +41,7 @@ use script::Script;
 const PROGRAMS: u64 = 4;
 /// Changes of a program that are tried.
 const CHANGES: u64 = 8;
-/// Time to optimize a program, without and with the search; and to verify one.
-const PASSES: Duration = Duration::from_millis(700);
-const SEARCH: Duration = Duration::from_millis(800);
+/// Time to verify a program.
 const VERIFY: Duration = Duration::from_millis(1000);
 /// One program in so many is also searched, and one in so many races.
 const SEARCHED: u64 = 32;
@@ -58,8 +57,6 @@ const CLEARLY: [u64; 2] = [8, 20];
 const SHRINK: Duration = Duration::from_secs(20);
 /// Places at which a change is tried again in a program that has shrunk.
 const SHRINK_PLACES: u64 = 6;
-/// Bytes of stack of the thread that runs a unit: terms and graphs recurse.
-const STACK: usize = 128 << 20;
 
 /// What makes a new object of a program, or says why it cannot.
 pub type Optimizer = Box<dyn Fn(&Source, &Options) -> Result<Vec<u8>, String> + Send + Sync>;
@@ -261,12 +258,7 @@ impl ThreadsLane {
         let note = format!("{text}\nbpf-opt opt{search}\nbpf-soak --seed {seed} --unit threads:{index}\n");
         let mut files = vec![("README", note.into_bytes()), ("after.o", smallest.second)];
         files.extend(source.object().ok().map(|object| ("before.o", object)));
-        let written = std::fs::create_dir_all(&folder)
-            .and_then(|()| files.iter().try_for_each(|(name, bytes)| std::fs::write(folder.join(name), bytes)));
-        let _ = match written {
-            Ok(()) => writeln!(text, "kept in {}", folder.display()),
-            Err(e) => writeln!(text, "could not be kept in {}: {e}", folder.display()),
-        };
+        text += &keep(&folder, &files);
         tally.disagree(seed, index, text);
     }
 }
@@ -386,13 +378,9 @@ impl Lane for ThreadsLane {
 
     fn unit(&mut self, seed: u64, index: u64, tally: &mut Tally) {
         let mut r = Rng::of(seed ^ 0x7d5e, index);
-        let mut unit = |tally: &mut Tally| (0..PROGRAMS).for_each(|_| self.program(seed, index, &mut r, tally));
-        let done = std::thread::scope(|s| {
-            let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(s, || unit(tally));
-            thread.map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        in_own_thread(tally, |tally| {
+            (0..PROGRAMS).for_each(|_| self.program(seed, index, &mut r, tally));
+            Ok(())
         });
-        if let Err(why) = done {
-            refused(tally, "units not run", index, &why.to_string());
-        }
     }
 }

@@ -147,6 +147,15 @@ struct Writer<'a> {
     labels: usize,
 }
 
+/// Where a program keeps value `v`.
+fn held_in(v: u64) -> String {
+    match v {
+        0 => "r7".into(),
+        1 => "r8".into(),
+        _ => format!("*(u64 *)(r10 - {})", 8 * v),
+    }
+}
+
 impl Writer<'_> {
     fn line(&mut self, text: impl Into<String>) {
         self.lines.push(text.into());
@@ -188,34 +197,15 @@ impl Writer<'_> {
             }
         }
         self.line("r9 = 0");
-        (0..VALUES).for_each(|v| self.set_constant(v));
-    }
-
-    fn set_constant(&mut self, v: u64) {
-        let line = match v {
-            0 => "r7 = 0".into(),
-            1 => "r8 = 0".into(),
-            _ => format!("*(u64 *)(r10 - {}) = 0", 8 * v),
-        };
-        self.line(line);
+        (0..VALUES).for_each(|v| self.put(v, "0"));
     }
 
     fn get(&mut self, v: u64, register: &str) {
-        let line = match v {
-            0 => format!("{register} = r7"),
-            1 => format!("{register} = r8"),
-            _ => format!("{register} = *(u64 *)(r10 - {})", 8 * v),
-        };
-        self.line(line);
+        self.line(format!("{register} = {}", held_in(v)));
     }
 
     fn put(&mut self, v: u64, register: &str) {
-        let line = match v {
-            0 => format!("r7 = {register}"),
-            1 => format!("r8 = {register}"),
-            _ => format!("*(u64 *)(r10 - {}) = {register}", 8 * v),
-        };
-        self.line(line);
+        self.line(format!("{} = {register}", held_in(v)));
     }
 
     fn value(&mut self) -> u64 {
