@@ -23,6 +23,11 @@ impl MapInfo {
         self.map_type.is_some_and(|t| maps::element(t) == maps::Element::Value)
     }
 
+    /// Whether its values surely begin at a multiple of eight.
+    pub fn aligns_values(&self) -> bool {
+        self.map_type.is_some_and(maps::aligns_values)
+    }
+
     /// Whether an output-value argument may be read.
     pub(crate) fn may_be_bloom_filter(&self) -> bool {
         self.map_type.is_none_or(maps::peek_reads_value)

@@ -90,7 +90,7 @@ pub enum BaseId {
     Site(BlockId, u32),
     /// The packet, where paths meet that have moved it differently.
     Join(BlockId),
-    /// Some base, no two of which are known equal.
+    /// Some base, no two of which are known equal. Offsets of map values count from the start of the value.
     Unknown,
 }
 
@@ -101,6 +101,11 @@ impl BaseId {
     /// What the caller has passed in argument register `n`.
     pub fn argument(n: u32) -> BaseId {
         BaseId::Site(CALLERS, n)
+    }
+
+    /// Whether it is what a caller has passed, which may lie anywhere in its object.
+    pub fn is_argument(self) -> bool {
+        matches!(self, BaseId::Site(CALLERS, _))
     }
 
     /// Whether the two are surely the same address, in the same region and state.
@@ -230,25 +235,27 @@ impl Value {
             {
                 let base = if b == c { *b } else { BaseId::Unknown };
                 let kind = Kind::Pointer { region: r.clone(), base, nullable: *m || *n };
-                Value { kind, num: self.num.join(&o.num) }
+                let num = if b == c { self.num.join(&o.num) } else { from_start(*b, *c, self.num.join(&o.num)) };
+                Value { kind, num }
             }
-            (Kind::Pointer { region: r, nullable: m, .. }, Kind::Pointer { region: q, nullable: n, .. })
+            (Kind::Pointer { region: r, nullable: m, base: b }, Kind::Pointer { region: q, nullable: n, base: c })
                 if r.is_map_value() && q.is_map_value() =>
             {
                 let (region, base) = (Region::AnyMapValue, BaseId::Unknown);
-                Value { kind: Kind::Pointer { region, base, nullable: *m || *n }, num: self.num.join(&o.num) }
+                let num = from_start(*b, *c, self.num.join(&o.num));
+                Value { kind: Kind::Pointer { region, base, nullable: *m || *n }, num }
             }
             // Not the base's own nullness any more: the base must lose its name.
-            (Kind::Pointer { region, .. }, _) if null(o) => self.or_null(region),
-            (_, Kind::Pointer { region, .. }) if null(self) => o.or_null(region),
+            (Kind::Pointer { region, base, .. }, _) if null(o) => self.or_null(region, *base),
+            (_, Kind::Pointer { region, base, .. }) if null(self) => o.or_null(region, *base),
             (Kind::Pointer { .. }, _) | (_, Kind::Pointer { .. }) => Value::unknown(),
             (a, b) => Value { kind: if a == b { a.clone() } else { Kind::Unknown }, num: self.num.join(&o.num) },
         }
     }
 
-    fn or_null(&self, region: &Region) -> Value {
+    fn or_null(&self, region: &Region, base: BaseId) -> Value {
         let kind = Kind::Pointer { region: region.clone(), base: BaseId::Unknown, nullable: true };
-        Value { kind, num: self.num }
+        Value { kind, num: from_start(base, base, self.num) }
     }
 
     /// Like [`Num::widen`]; `hard` gives up the number altogether where it still grows.
@@ -266,4 +273,9 @@ impl Value {
     pub fn part(&self, lo: u32, bits: u32) -> Value {
         if lo == 0 && bits == self.num.bits { self.clone() } else { Value::scalar(self.bits().extract(lo, bits)) }
     }
+}
+
+/// The offset of a pointer that loses its base, which was one of these two: what a caller has passed lies anywhere.
+fn from_start(a: BaseId, b: BaseId, offset: Num) -> Num {
+    if a.is_argument() || b.is_argument() { Num::top(64) } else { offset }
 }

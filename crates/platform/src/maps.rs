@@ -97,6 +97,15 @@ pub fn element(map_type: u32) -> Element {
     }
 }
 
+/// The value's first byte is at a multiple of eight: it stands behind a key padded to eight bytes, in an array of padded
+/// values, or in storage declared so (`htab_elem_value` in `kernel/bpf/hashtab.c`, `array_map_alloc`,
+/// `struct bpf_local_storage_data`). Not so in a trie, where it follows a key of any size (`struct lpm_trie_node`), nor
+/// in device maps (`struct bpf_dtab_netdev`).
+pub fn aligns_values(map_type: u32) -> bool {
+    is_local_storage(map_type)
+        || matches!(map_type, HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH)
+}
+
 /// A found element is a socket with a reference to give back (`check_helper_call`: `may_be_acquire_function`,
 /// `is_acquire_function` in `kernel/bpf/verifier.c`).
 pub fn lookup_acquires(map_type: u32) -> bool {

@@ -21,7 +21,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::context::{Context, Possible, Region, VarKey};
+use crate::context::{Context, Possible, Region};
 use crate::term::{MemId, Node, TermId};
 
 /// One byte accessed in memory that is not the function's stack; or a whole access, if `exact`.
@@ -270,8 +270,8 @@ fn nothing_missing(cx: &mut Context, old: &[Access], consumed: &FxHashMap<usize,
     Ok(())
 }
 
-/// Whether an access of `bytes` bytes is known to be at a multiple of them: in an object that begins at a multiple of eight,
-/// with an offset whose low bits are known.
+/// Whether an access of `bytes` bytes is known to be at a multiple of them: in an object of which that is known, with an
+/// offset whose low bits are known.
 pub fn is_aligned(cx: &mut Context, base: TermId, off: i64, bytes: u32) -> bool {
     let zero_bits = bytes.trailing_zeros();
     let parts = match cx.terms.node(base).clone() {
@@ -282,18 +282,9 @@ pub fn is_aligned(cx: &mut Context, base: TermId, off: i64, bytes: u32) -> bool 
     bytes.is_power_of_two()
         && off.trailing_zeros() >= zero_bits
         && parts.into_iter().all(|(t, n)| match cx.region_of(t) {
-            Some(_) => n == 1 && begins_an_object(cx, t),
+            Some(_) => n == 1 && cx.zero_bits(t) >= zero_bits,
             None => cx.terms.known(t).0.trailing_ones() + n.trailing_zeros() >= zero_bits,
         })
-}
-
-/// Whether a term is the address of an object, and not one inside of it.
-fn begins_an_object(cx: &Context, t: TermId) -> bool {
-    let Node::Var(v) = cx.terms.node(t) else { return false };
-    !matches!(
-        cx.key_of(*v),
-        None | Some(VarKey::EntryReg(_) | VarKey::EntrySlot(_) | VarKey::Core(..) | VarKey::Read(..))
-    )
 }
 
 /// An access of the new side that consumes one of the old side's.

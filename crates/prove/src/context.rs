@@ -356,6 +356,10 @@ pub struct Context {
     /// Variables for pointers that were moved by numbers of which nothing is known.
     moved: FxHashSet<TermId>,
     pointer_memo: FxHashMap<TermId, bool>,
+    /// Maps whose values begin at a multiple of eight.
+    aligned_maps: FxHashSet<Arc<str>>,
+    /// Pointers at entry of which it is known, to what power of two they are a multiple.
+    aligned: FxHashMap<TermId, u32>,
 }
 
 impl Context {
@@ -398,6 +402,8 @@ impl Context {
             stack_memo: FxHashMap::default(),
             moved: FxHashSet::default(),
             pointer_memo: FxHashMap::default(),
+            aligned_maps: FxHashSet::default(),
+            aligned: FxHashMap::default(),
         }
     }
 
@@ -407,6 +413,33 @@ impl Context {
         self.one_map = !switches.maps;
         self.terms.solver_offsets = !switches.offsets;
         self
+    }
+
+    /// The values of this map begin at a multiple of eight.
+    pub fn aligns_values(&mut self, map: Arc<str>) {
+        self.aligned_maps.insert(map);
+    }
+
+    /// A pointer is a multiple of 2 to this power.
+    pub fn is_multiple(&mut self, pointer: TermId, zero_bits: u32) {
+        self.aligned.insert(pointer, zero_bits);
+    }
+
+    /// To what power of two an address of an object is a multiple, as far as that is known.
+    pub fn zero_bits(&self, pointer: TermId) -> u32 {
+        if let Some(known) = self.aligned.get(&pointer) {
+            return *known;
+        }
+        let Node::Var(v) = self.terms.node(pointer) else { return 0 };
+        match (self.key_of(*v), self.meanings.get(v)) {
+            (Some(VarKey::Symbol(Symbol::Data { .. })), _) => 3,
+            (Some(VarKey::Ret(_)), Some(Meaning::Pointer(Region::MapValue(name))))
+                if self.aligned_maps.contains(name) =>
+            {
+                3
+            }
+            _ => 0,
+        }
     }
 
     /// From here on the values of all maps are one region: some pointer leads to one of several.

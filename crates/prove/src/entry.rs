@@ -33,7 +33,11 @@ pub fn register_regions<'a>(
         cx.region_id(&r);
     }
     for m in maps {
-        cx.region_id(&Region::MapValue(Arc::from(m.name.as_str())));
+        let name: Arc<str> = Arc::from(m.name.as_str());
+        if m.aligns_values() {
+            cx.aligns_values(name.clone());
+        }
+        cx.region_id(&Region::MapValue(name));
     }
     for op in ops {
         if let Some(Symbol::Data { section, .. }) = op.link.as_ref().map(|l| &l.symbol) {
@@ -130,8 +134,14 @@ impl<'a> Entry<'a> {
         }
         // Null is the whole value: only a pointer of its own can say that, and a base that may be null itself. Frame,
         // context, maps, global data and packet are never null, however often one meets null at a join.
+        let start = self.zero_bits(region, base);
+        let own = |cx: &mut Context| {
+            let t = own(cx, key.clone(), Meaning::Pointer(r.clone()), offset);
+            cx.is_multiple(t, start.min((offset.tnum.value | offset.tnum.mask).trailing_zeros()));
+            t
+        };
         if nullable && (has_an_address(region) || !base.same(base) || offset.as_const() != Some(0)) {
-            return own(cx, key, Meaning::Pointer(r), offset);
+            return own(cx);
         }
         let base_term = match region {
             FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
@@ -162,13 +172,14 @@ impl<'a> Entry<'a> {
                     None => {
                         self.next += 1;
                         let t = cx.var(VarKey::EntryBase(self.next), 64, Meaning::Pointer(r.clone()));
+                        cx.is_multiple(t, start);
                         self.bases.insert(k, t);
                         t
                     }
                 }
             }
             // Not even the same object for sure: a pointer of its own, offset included.
-            _ => return own(cx, key, Meaning::Pointer(r), offset),
+            _ => return own(cx),
         };
         if nullable {
             return base_term;
@@ -189,6 +200,19 @@ impl<'a> Entry<'a> {
                 cx.terms.add(base_term, o)
             }
         }
+    }
+
+    /// To what power of two the place that offsets count from is a multiple. What a caller has passed may lie anywhere in a
+    /// value.
+    fn zero_bits(&self, region: &FactRegion, base: BaseId) -> u32 {
+        let aligned = match region {
+            FactRegion::MapValue { map } => self.maps.get(*map).is_some_and(bpf_facts::MapInfo::aligns_values),
+            FactRegion::AnyMapValue => {
+                self.maps.iter().all(|m| m.aligns_values() || m.map_type.is_some() && !m.lookup_gives_value())
+            }
+            _ => false,
+        };
+        if aligned && !base.is_argument() { 3 } else { 0 }
     }
 
     fn region(&self, r: &FactRegion) -> Option<Region> {
