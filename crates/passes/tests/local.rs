@@ -382,3 +382,72 @@ fn a_store_outside_the_frame_is_not_taken_for_a_dead_one() {
          exit";
     becomes(&with(&["delete"], 3), listing, listing);
 }
+
+#[test]
+fn a_wide_constant_on_the_stack_is_stored_in_halves() {
+    becomes(
+        &with(&["halves"], 3),
+        "r1 = 0x203a492d73250041 ll
+         *(u64 *)(r10 - 8) = r1
+         r0 = *(u32 *)(r10 - 6)
+         exit",
+        "*(u32 *)(r10 - 8) = 0x73250041
+         *(u32 *)(r10 - 4) = 0x203a492d
+         r0 = *(u32 *)(r10 - 6)
+         exit",
+    );
+}
+
+#[test]
+fn a_wide_constant_that_others_see_or_that_is_used_again_is_stored_whole() {
+    for listing in [
+        "r0 = 0x203a492d73250041 ll
+         *(u64 *)(r10 - 8) = r0
+         exit",
+        "r6 = *(u32 *)(r1 + 0)
+         *(u32 *)(r10 - 4) = 0
+         r2 = r10
+         r2 += -4
+         r1 = 0 ll
+         call 1
+         if r0 == 0 goto +3
+         r1 = 0x203a492d73250041 ll
+         *(u64 *)(r0 + 0) = r1
+         r0 = 0
+         exit",
+    ] {
+        becomes(&with(&["halves"], 3), listing, listing);
+    }
+}
+
+#[test]
+fn a_store_of_what_is_there_goes() {
+    becomes(
+        &with(&["delete"], 3),
+        "*(u64 *)(r10 - 8) = 5
+         r1 = r10
+         r1 += -8
+         r2 = 8
+         call 6
+         *(u32 *)(r10 - 8) = 5
+         *(u32 *)(r10 - 4) = 1
+         r1 = r10
+         r1 += -8
+         r2 = 8
+         call 6
+         r0 = 0
+         exit",
+        "*(u64 *)(r10 - 8) = 5
+         r1 = r10
+         r1 += -8
+         r2 = 8
+         call 6
+         *(u32 *)(r10 - 4) = 1
+         r1 = r10
+         r1 += -8
+         r2 = 8
+         call 6
+         r0 = 0
+         exit",
+    );
+}

@@ -48,6 +48,9 @@ impl Pass for Delete {
                     if dead_store(v, i, &insn) {
                         return vec![v.replace(i, i + 1, vec![], self.name())];
                     }
+                    if stores_what_is_there(v, i, &insn) {
+                        out.push(v.replace(i, i + 1, vec![], self.name()));
+                    }
                     if let Some(r) = overwritten_store(v, i, &insn) {
                         out.push(r);
                     }
@@ -131,6 +134,19 @@ fn dead_store(v: &View, i: usize, insn: &Insn) -> bool {
     let Some((Region::Stack, _, at)) = v.value(i, base).pointer_at() else { return false };
     let at = at + i64::from(off);
     (0..i64::from(size.bytes())).all(|k| !v.live_after(i).stack.contains(at + k))
+}
+
+/// A constant stored to the frame where that constant is known to be.
+fn stores_what_is_there(v: &View, i: usize, insn: &Insn) -> bool {
+    let Insn::Store { size, base, off, src } = *insn else { return false };
+    let Some((Region::Stack, _, at)) = v.value(i, base).pointer_at() else { return false };
+    let value = match src {
+        Src::Imm(k) => Some(k as i64 as u64),
+        Src::Reg(r) => v.constant(i, r),
+    };
+    let there = v.states[i].stack_bytes(at + i64::from(off), size.bytes()).as_const();
+    let mask = u64::MAX >> (64 - size.bits());
+    value.is_some_and(|k| there == Some(k & mask))
 }
 
 /// A store whose bytes a later one in the block writes again.

@@ -10,6 +10,7 @@ mod delete;
 mod load;
 mod reuse;
 mod shift;
+mod split;
 mod store;
 
 use bpf_prove::Rewrite;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(load::Load),
         Box::new(reuse::Reuse),
         Box::new(store::Store),
+        Box::new(split::Split),
         Box::new(atomic::Atomic),
     ]
 }
