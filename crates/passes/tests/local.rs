@@ -391,7 +391,7 @@ fn a_wide_constant_on_the_stack_is_stored_in_halves() {
          *(u64 *)(r10 - 8) = r1
          r0 = *(u32 *)(r10 - 6)
          exit",
-        "*(u32 *)(r10 - 8) = 0x73250041
+        "*(u64 *)(r10 - 8) = 0x73250041
          *(u32 *)(r10 - 4) = 0x203a492d
          r0 = *(u32 *)(r10 - 6)
          exit",
