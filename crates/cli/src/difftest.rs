@@ -62,7 +62,8 @@ struct Outcome {
 
 /// Runs the command.
 pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[&args.a, &args.b])?;
+    let inputs: Vec<&Path> = [args.a.as_path(), &args.b].into_iter().chain(args.pcap.as_deref()).collect();
+    let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     let outcome = test(args);
     let code = match &outcome {
         Ok(outcome) => exit_code(&outcome.programs),

@@ -91,13 +91,23 @@ impl Destination {
     pub fn of_report(path: Option<&Path>, others: &[&Path]) -> Result<Option<Destination>, Failure> {
         let Some(path) = path else { return Ok(None) };
         let destination = Destination::or_stdout(path)?;
-        if let Destination::File(report) = &destination
-            && let Some(other) = others.iter().find(|o| is_same(o, report))
-        {
-            let text = format!("{}: the report would overwrite {}", path.display(), other.display());
-            return Err(Failure::bad_input(text).with_hint("name another file behind --json"));
-        }
+        destination.overwrites_none("the report", others, "name another file behind --json")?;
         Ok(Some(destination))
+    }
+
+    /// Checks that writing `what` there leaves these files as they are.
+    ///
+    /// # Errors
+    /// If it is one of them.
+    pub fn overwrites_none(&self, what: &str, others: &[&Path], hint: &str) -> Result<(), Failure> {
+        let Destination::File(path) = self else { return Ok(()) };
+        match others.iter().find(|o| is_same(o, path)) {
+            None => Ok(()),
+            Some(other) => {
+                let text = format!("{}: {what} would overwrite {}", path.display(), other.display());
+                Err(Failure::bad_input(text).with_hint(hint))
+            }
+        }
     }
 
     /// Writes it all, or changes nothing. The file gets the permission bits `mode`; without, those of any new file.
@@ -118,7 +128,7 @@ impl Destination {
 }
 
 /// Whether two paths lead to one file, be it there already or not.
-pub fn is_same(a: &Path, b: &Path) -> bool {
+fn is_same(a: &Path, b: &Path) -> bool {
     let whole = |p: &Path| {
         let inside = || Some(fs::canonicalize(folder(p)).ok()?.join(p.file_name()?));
         fs::canonicalize(p).ok().or_else(inside).unwrap_or_else(|| p.to_owned())

@@ -81,7 +81,9 @@ impl Totals {
 
 /// Runs the command.
 pub fn run(args: &OptArgs) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[&args.input, &args.output])?;
+    let cache = args.options().cache;
+    let besides: Vec<&Path> = [args.input.as_path(), &args.output].into_iter().chain(cache.as_deref()).collect();
+    let json = Destination::of_report(args.json.as_deref(), &besides)?;
     if args.diff && matches!(json, Some(Destination::Stdout)) {
         return Err(Failure::bad_input("--diff and --json - both want standard output"));
     }
@@ -141,13 +143,14 @@ struct Done {
 
 /// Everything up to the written output, which comes last.
 fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
+    const HINT: &str = "name another output behind -o";
     let output = Destination::of(&args.output)?;
+    let cache = args.options().cache;
+    output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
+    let taken = [Some(args.input.as_path()), args.json.as_deref(), cache.as_deref()];
+    let taken: Vec<&Path> = taken.into_iter().flatten().collect();
     for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
-        let taken = [Some(args.input.as_path()), args.json.as_deref()];
-        if let Some(other) = taken.into_iter().flatten().find(|o| files::is_same(o, &path)) {
-            let text = format!("{}: a form kept by --keep would overwrite {}", path.display(), other.display());
-            return Err(Failure::bad_input(text).with_hint("name another output behind -o"));
-        }
+        Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
     let input = files::read(&args.input)?;
     let mode = files::mode_of(&args.input);

@@ -25,6 +25,7 @@ pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
         }
         RulesCommand::Export { file } => {
             let destination = Destination::or_stdout(file)?;
+            destination.overwrites_none("the text", &[&path], "name another file")?;
             destination.write(text(&entries(&open(path, true)?)).as_bytes(), None)?;
             Ok(exit::YES)
         }

@@ -255,6 +255,31 @@ fn a_report_overwrites_neither_input_nor_output() {
 }
 
 #[test]
+fn neither_cache_nor_capture_is_overwritten() {
+    let folder = folder();
+    let [prog, out, cache, capture] = ["prog.o", "out.o", "rules.redb", "p.pcap"].map(|n| folder.path().join(n));
+    fs::copy(example("xdp_count.o"), &prog).unwrap();
+    let path = |p: &Path| p.to_str().expect("text").to_owned();
+    let (prog, out, cache) = (path(&prog), path(&out), path(&cache));
+    bpf_opt(["opt", &prog, "-o", &out, "--cache", &cache, "--time-limit", "2", "--no-kernel"]).expect(0);
+    let kept = fs::read(&cache).expect("a cache");
+    fs::remove_file(&out).unwrap();
+    for args in [
+        vec!["opt", &prog, "-o", &out, "--cache", &cache, "--json", &cache],
+        vec!["opt", &prog, "-o", &cache, "--cache", &cache],
+        vec!["rules", "export", &cache, "--cache", &cache],
+    ] {
+        let ran = bpf_opt(args).expect(2);
+        assert!(ran.err.contains("would overwrite"), "{}", ran.err);
+    }
+    assert!(fs::read(&cache).unwrap() == kept && !Path::new(&out).exists());
+    fs::write(&capture, b"packets").unwrap();
+    let capture = path(&capture);
+    bpf_opt(["difftest", &prog, &prog, "--pcap", &capture, "--json", &capture]).expect(2);
+    assert_eq!(fs::read(&capture).unwrap(), b"packets");
+}
+
+#[test]
 fn a_cache_that_is_no_cache_is_left_alone() {
     let folder = folder();
     let (prog, out) = (folder.path().join("prog.o"), folder.path().join("out.o"));

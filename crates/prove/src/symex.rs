@@ -391,6 +391,15 @@ impl<'c, 'e> Sym<'c, 'e> {
         }
     }
 
+    /// An instruction that the loader poisons where the kernel has no answer to its CO-RE record
+    /// (`bpf_core_poison_insn` in libbpf's relo_core.c), or where the map it names is not to be created
+    /// (`bpf_map__set_autocreate`; `poison_map_ldimm64` in libbpf.c). Then it must not be reached: the new side may carry it
+    /// out only where the old side does.
+    fn may_be_poisoned(&mut self, result: TermId) {
+        let private = self.cx.region_id(&Region::CtxBytes);
+        self.record(private, result, 0, &[result], false);
+    }
+
     fn read_bytes(&mut self, region: &Region, base: TermId, off: i64, n: u32) -> Vec<TermId> {
         let (_, m) = self.memory(region);
         (0..i64::from(n)).map(|i| self.cx.terms.select(m, base, off.wrapping_add(i))).collect()
@@ -1154,6 +1163,7 @@ impl Machine for Sym<'_, '_> {
                 let start = Symbol::Data { section: section.clone(), offset: 0 };
                 let region = Meaning::Pointer(Region::Data(section.clone()));
                 let base = self.cx.var(VarKey::Symbol(start), 64, region);
+                self.may_be_poisoned(base);
                 return Ok(self.cx.terms.add_const(base, *offset));
             }
             Symbol::Func { .. } => Meaning::Scalar,
@@ -1166,7 +1176,12 @@ impl Machine for Sym<'_, '_> {
             Symbol::Map { name, .. } => Symbol::Map { name: name.clone(), index: 0 },
             s => s.clone(),
         };
-        Ok(self.cx.var(VarKey::Symbol(symbol), 64, meaning))
+        let is_map = matches!(symbol, Symbol::Map { .. });
+        let t = self.cx.var(VarKey::Symbol(symbol), 64, meaning);
+        if is_map {
+            self.may_be_poisoned(t);
+        }
+        Ok(t)
     }
 
     fn addr_space_cast(&mut self, v: &TermId, imm: u32) -> Result<TermId, Stop> {
@@ -1190,10 +1205,7 @@ impl Machine for Sym<'_, '_> {
                     _ => Meaning::Scalar,
                 };
                 let t = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, meaning);
-                // Where the kernel has no answer, the loader poisons it, and then it must not be reached
-                // (`bpf_core_poison_insn` in libbpf's relo_core.c): only what the old side carries out may be.
-                let private = self.cx.region_id(&Region::CtxBytes);
-                self.record(private, t, 0, &[t], false);
+                self.may_be_poisoned(t);
                 self.state.regs[dst.index()] = t;
                 Ok(())
             }
@@ -1225,9 +1237,8 @@ impl Machine for Sym<'_, '_> {
                 // Which field it is only the loader knows; one that tells where the packet is changes with the packet.
                 deps.extend([self.state.ctx_version, self.state.packet_version]);
                 let t = self.cx.var(VarKey::Core(symbol, shape, deps, key_mems), 64, Meaning::Unknown);
-                // Where it reads is unknown until load: only what the old side reads that way may be read.
-                let private = self.cx.region_id(&Region::CtxBytes);
-                self.record(private, t, 0, &[t], false);
+                // Where it reads is unknown until load, too.
+                self.may_be_poisoned(t);
                 self.state.regs[dst.index()] = t;
                 Ok(())
             }
