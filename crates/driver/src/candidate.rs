@@ -5,7 +5,7 @@ use std::time::Instant;
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, lower, slot_count};
-use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, presence_differs};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISITS, presence_differs};
 use rustc_hash::FxHashSet;
 
 use crate::DriverError;
@@ -53,7 +53,8 @@ impl Candidate {
             listing_after: listing,
         };
         let banned = FxHashSet::default();
-        let derivation = unit.graphs[id].as_ref().ok().cloned().map(Derivation::new);
+        let graph = unit.graphs[id].as_ref().ok().filter(|_| !unit.is_sensitive(FuncId(id)));
+        let derivation = graph.cloned().map(Derivation::new);
         Candidate { id, derivation, banned, body: None, report, timed_out: false, judged: false }
     }
 
@@ -71,7 +72,7 @@ impl Candidate {
     pub(crate) fn run_passes(&mut self, unit: &Unit, settings: &Settings) {
         let started = Instant::now();
         let Some(derivation) = self.derivation.take() else {
-            self.report.untouched = unit.graphs[self.id].as_ref().err().cloned();
+            self.report.untouched = unit.graphs[self.id].as_ref().err().cloned().or(Some(VISITS.into()));
             return;
         };
         unit.with_env(|env| {

@@ -1,11 +1,13 @@
 //! An object with everything the pipeline asks of it: graphs, maps, arities.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use bpf_facts::{Env, Facts, Liveness, MapInfo};
 use bpf_isa::Reg;
-use bpf_object::{FuncId, MapDef, Object};
+use bpf_object::{FuncId, MapDef, Object, RefKind};
 use bpf_program::{Function, build};
+use bpf_prove::Sensitive;
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
 const CALL_DEPTH: usize = 8;
@@ -22,6 +24,8 @@ pub struct Unit {
     arities: HashMap<String, usize>,
     /// Highest cpu level in use.
     pub cpu: u8,
+    /// See [`Unit::is_sensitive`].
+    sensitive: OnceLock<Vec<bool>>,
 }
 
 impl Unit {
@@ -49,7 +53,7 @@ impl Unit {
             })
             .max()
             .unwrap_or(1);
-        let mut unit = Unit { object, maps, graphs, arities: HashMap::new(), cpu };
+        let mut unit = Unit { object, maps, graphs, arities: HashMap::new(), cpu, sensitive: OnceLock::new() };
         // Each round knows the callees of the round before; the first takes them to read everything, so
         // every round is sound, and call chains are no deeper than the kernel allows.
         for _ in 0..CALL_DEPTH {
@@ -87,6 +91,34 @@ impl Unit {
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
         let arity = |name: &str| self.arity(name);
         f(&Env { maps: &self.maps, callee_args: &arity })
+    }
+
+    /// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
+    /// functions hold that call it, or that it calls, however indirectly.
+    pub fn is_sensitive(&self, f: FuncId) -> bool {
+        self.sensitive.get_or_init(|| self.find_sensitive())[f.0]
+    }
+
+    fn find_sensitive(&self) -> Vec<bool> {
+        let of = |g: &Result<Function, String>| match g {
+            Ok(f) => self.with_env(|env| Sensitive::of(f, env)),
+            Err(_) => Sensitive::anything(),
+        };
+        let mut held: Vec<Sensitive> = self.graphs.iter().map(of).collect();
+        loop {
+            let before = held.clone();
+            for f in 0..held.len() {
+                for r in self.object.refs(FuncId(f)) {
+                    if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind {
+                        let both = held[f].or(held[target.0]);
+                        (held[f], held[target.0]) = (both, both);
+                    }
+                }
+            }
+            if held == before {
+                return held.into_iter().map(Sensitive::matters).collect();
+            }
+        }
     }
 
     /// How many argument registers the subprogram of this identity may read, if that is known.

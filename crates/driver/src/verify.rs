@@ -193,6 +193,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
             FunctionVerdict::Unknown { reason: "more code that nothing leads to, which the kernel refuses".into() }
         }
+        Verdict::Equal if (names.a.is_sensitive(i) || names.b.is_sensitive(j)) && !bpf_prove::same_graph(&f, &g) => {
+            FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
+        }
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },
         Verdict::Different(d) => crate::replay::explain(d, &f, &g, env),

@@ -108,6 +108,7 @@ pub struct CtxField {
     pub kind: FieldKind,
 }
 
+const SKB_TSTAMP: i64 = 152;
 const SKB_DATA: u32 = 76;
 const SKB_DATA_END: u32 = 80;
 const SKB_CB: u32 = 48;
@@ -166,8 +167,20 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
 /// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c). A context of unknown type may be one.
 pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
     const SKB_TSTAMP_TYPE: i64 = 180;
+    may_be_skb(kind) && overlaps(offset, bytes, SKB_TSTAMP_TYPE..SKB_TSTAMP_TYPE + 1)
+}
+
+/// Whether an access of these bytes means something else where another stands that [`access_matters`]: `tstamp`.
+pub fn depends_on_access(kind: ProgKind, offset: i64, bytes: u32) -> bool {
+    may_be_skb(kind) && overlaps(offset, bytes, SKB_TSTAMP..SKB_TSTAMP + 8)
+}
+
+fn may_be_skb(kind: ProgKind) -> bool {
     matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
-        && (offset..offset + i64::from(bytes)).contains(&SKB_TSTAMP_TYPE)
+}
+
+fn overlaps(offset: i64, bytes: u32, field: std::ops::Range<i64>) -> bool {
+    offset < field.end && field.start < offset.saturating_add(bytes.into())
 }
 
 /// Whether the context of this kind has fields of which a read matters by being there, or that others may change: then so
@@ -179,7 +192,7 @@ pub fn fields_matter(kind: ProgKind) -> bool {
 /// Whether stores of the program itself to the packet change what is done before it runs (`bpf_unclone_prologue` in
 /// net/core/filter.c); a context of unknown type may be an skb.
 pub fn stores_matter(kind: ProgKind) -> bool {
-    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
+    may_be_skb(kind)
 }
 
 /// Whether another read of this context field may find another value although the program has done nothing in between.

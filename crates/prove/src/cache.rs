@@ -209,7 +209,8 @@ fn site(sites: &mut Vec<BaseId>, base: BaseId) -> BaseId {
         sites.push(base);
         sites.len() - 1
     });
-    BaseId::Site(bpf_program::BlockId(u32::MAX), n as u32)
+    // What a caller has passed may lie inside of an object; what a call here has given does not.
+    if base.is_argument() { BaseId::argument(n as u32) } else { BaseId::Site(bpf_program::BlockId(u32::MAX), n as u32) }
 }
 
 /// New names of registers: 0, 1, 2 … in the order in which the code mentions them.

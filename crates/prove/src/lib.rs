@@ -32,7 +32,7 @@ pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
 pub use equiv::{Difference, Options, Verdict, along, functions, same_graph, window};
 pub use points::Points;
-pub use presence::{presence_differs, unreachable_operations};
+pub use presence::{Sensitive, VISITS, presence_differs, unreachable_operations};
 pub use replay::{Witness, replay};
 pub use rewrite::{Known, Rewrite, ask};
 pub use session::{Derivation, Proven, Session, Stale, Step};

@@ -27,9 +27,84 @@ use std::sync::Arc;
 use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
 use bpf_program::{
-    FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, fields_matter, reverse_postorder,
-    stores_matter,
+    FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access, fields_matter,
+    reverse_postorder, stores_matter,
 };
+
+use crate::equiv::same_graph;
+
+/// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sensitive {
+    /// An access by which others are translated, and one that is.
+    translates: bool,
+    translated: bool,
+    /// A store that has the packet prepared.
+    prepares: bool,
+}
+
+impl Sensitive {
+    /// What a function may hold that is not understood.
+    pub fn anything() -> Sensitive {
+        Sensitive { translates: true, translated: true, prepares: true }
+    }
+
+    /// What one function may hold.
+    pub fn of(f: &Function, env: &Env) -> Sensitive {
+        if !stores_matter(f.kind) {
+            return Sensitive::default();
+        }
+        let visited = Facts::of_every_way(f, env);
+        let mut all = Sensitive::default();
+        for &b in &f.layout {
+            for (op, state) in f.block(b).ops.iter().zip(visited.states(f, b)) {
+                all.prepares |= is_kfunc(op);
+                if let Some(m) = op.insn.memory_operand() {
+                    all.add(f.kind, &m, op.is_core(), &state);
+                }
+            }
+        }
+        all
+    }
+
+    fn add(&mut self, kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) {
+        let v = state.reg(m.base);
+        let place = |field: fn(ProgKind, i64, u32) -> bool| match (v.region(), v.num.as_signed_const()) {
+            (Some(Region::Ctx) | None, _) if any_field => true,
+            (Some(Region::Ctx), Some(at)) => field(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
+            (Some(Region::Ctx), None) => true,
+            // A context that came as an argument.
+            (None, _) => field(kind, m.off.into(), m.size.bytes()),
+            _ => false,
+        };
+        self.translates |= m.reads && place(access_matters);
+        self.translated |= place(depends_on_access);
+        self.prepares |= m.writes && v.region().is_none_or(Region::is_packet);
+    }
+
+    /// What a program of functions with these may hold.
+    #[must_use]
+    pub fn or(self, o: Sensitive) -> Sensitive {
+        Sensitive {
+            translates: self.translates || o.translates,
+            translated: self.translated || o.translated,
+            prepares: self.prepares || o.prepares,
+        }
+    }
+
+    /// Whether what the program does hangs on which of its accesses the verifier visits.
+    pub fn matters(self) -> bool {
+        self.translates && self.translated
+    }
+}
+
+/// `bpf_dynptr_slice_rdwr` and others prepare the packet for stores, too (`fixup_kfunc_call` in kernel/bpf/verifier.c).
+fn is_kfunc(op: &Op) -> bool {
+    matches!((op.insn, op.link.as_ref().map(|l| &l.symbol)), (Insn::Call(_), Some(Symbol::Extern { .. })))
+}
+
+/// Why nothing is said of a function that is not the same, operation by operation.
+pub const VISITS: &str = "what it does hangs on which of its accesses the verifier visits";
 
 /// What is wrong where the condition of packet stores differs.
 pub(crate) const PACKET_STORE: &str = "a store to the packet, before which the kernel unclones it, is not in both";
@@ -101,6 +176,10 @@ impl Presence {
                 }
                 all.operations.insert(text.clone());
                 let (state, seen) = (states.next(), seen.next());
+                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
+                if is_call && state.is_none() && seen.is_some() && fields_matter(f.kind) {
+                    all.hidden.push(text.clone());
+                }
                 let Some(m) = op.insn.memory_operand() else { continue };
                 if let Some(state) = &state {
                     all.executed.add(&m, state);
@@ -152,9 +231,14 @@ fn counts(kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) -> 
 
 /// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
 pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
+    let (x, y) = (Sensitive::of(old, env), Sensitive::of(new, env));
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
-    if a.hidden != b.hidden {
-        return Some("an access that counts by being there, where only the verifier may come, is not in both");
+    let hidden = !(a.hidden.is_empty() && b.hidden.is_empty());
+    if (hidden || x.or(y).matters()) && !same_graph(old, new) {
+        return Some(VISITS);
+    }
+    if x.prepares != y.prepares {
+        return Some(PACKET_STORE);
     }
     if !b.maps.is_subset(&a.maps) {
         return Some("a map that the original does not name");

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bpf_facts::Env;
-use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
+use bpf_isa::{AluOp, AtomicOp, Call, Imm64Kind, Insn, Reg, Size, Width};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
@@ -423,7 +423,14 @@ impl<'c, 'e> Sym<'c, 'e> {
             let id = self.event(EventKind::CtxRead(off, n), args, vec![]);
             return Ok(self.cx.var(VarKey::Written(id, 0, 0), n * 8, Meaning::Scalar));
         }
-        let Some(field) = ctx_field(self.kind, off) else { return Ok(self.ctx_unknown(off, n)) };
+        let field = ctx_field(self.kind, off);
+        // Not every kernel has every field, so that a program may first ask which it is: where the old side does not read
+        // the field, the verifier may never have come.
+        let place = field.map_or(off, |f| f.offset.into());
+        let private = self.cx.region_id(&Region::CtxBytes);
+        let pointer = self.cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx));
+        self.record(private, pointer, place, &[pointer], false);
+        let Some(field) = field else { return Ok(self.ctx_unknown(off, n)) };
         let inside = off.saturating_add(i64::from(n)) <= i64::from(field.offset + field.size);
         let whole = off == i64::from(field.offset) && n == field.size;
         let packet = |s: &mut Self, r: Region| {
@@ -1199,10 +1206,11 @@ impl Machine for Sym<'_, '_> {
         match op.insn {
             Insn::Alu { dst, .. } | Insn::Mov { dst, .. } | Insn::MovSx { dst, .. } | Insn::LoadImm64 { dst, .. } => {
                 // An offset added to a pointer stays in the object.
-                let meaning = match (op.insn, inputs.first().and_then(|t| self.cx.region_of(*t))) {
-                    (Insn::Alu { op: bpf_isa::AluOp::Add, .. }, Some(r)) => Meaning::Pointer(r),
-                    (Insn::Alu { .. }, None) => Meaning::Unknown,
-                    _ => Meaning::Scalar,
+                let meaning = match (op.insn, inputs.first().map(|t| self.cx.region_of(*t))) {
+                    (Insn::Alu { op: AluOp::Add, width: Width::W64, .. }, Some(Some(r))) => Meaning::Pointer(r),
+                    (Insn::Alu { .. }, Some(None)) => Meaning::Unknown,
+                    (_, None) => Meaning::Scalar,
+                    _ => return Err(Stop::Unmodelled("a CO-RE record at other arithmetic on a pointer".into())),
                 };
                 let t = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, meaning);
                 self.may_be_poisoned(t);
@@ -1242,7 +1250,7 @@ impl Machine for Sym<'_, '_> {
                 self.state.regs[dst.index()] = t;
                 Ok(())
             }
-            _ => {
+            Insn::Store { .. } => {
                 let mems = self.outside();
                 let mems = self.with_stack(mems);
                 self.event(EventKind::CoreStore(symbol, shape), inputs, mems);
@@ -1251,6 +1259,8 @@ impl Machine for Sym<'_, '_> {
                 self.state.ctx_version = self.state.world;
                 Ok(())
             }
+            // libbpf patches atomics, too (`bpf_core_patch_insn` takes the class STX).
+            _ => Err(Stop::Unmodelled(format!("a CO-RE record at `{}`", op.insn))),
         }
     }
 }
