@@ -19,6 +19,7 @@ mod reduce;
 mod rename;
 mod replay;
 mod report;
+mod results;
 mod runcheck;
 mod runs_first;
 mod synthesis;

@@ -26,6 +26,8 @@ pub struct Unit {
     pub cpu: u8,
     /// See [`Unit::is_sensitive`].
     sensitive: OnceLock<Vec<bool>>,
+    /// See [`Unit::ignores_result`].
+    ignored: OnceLock<Vec<bool>>,
 }
 
 impl Unit {
@@ -53,7 +55,15 @@ impl Unit {
             })
             .max()
             .unwrap_or(1);
-        let mut unit = Unit { object, maps, graphs, arities: HashMap::new(), cpu, sensitive: OnceLock::new() };
+        let mut unit = Unit {
+            object,
+            maps,
+            graphs,
+            arities: HashMap::new(),
+            cpu,
+            sensitive: OnceLock::new(),
+            ignored: OnceLock::new(),
+        };
         // Each round knows the callees of the round before; the first takes them to read everything, so
         // every round is sound, and call chains are no deeper than the kernel allows.
         for _ in 0..CALL_DEPTH {
@@ -97,6 +107,11 @@ impl Unit {
     /// functions hold that call it, or that it calls, however indirectly.
     pub fn is_sensitive(&self, f: FuncId) -> bool {
         self.sensitive.get_or_init(|| self.find_sensitive())[f.0]
+    }
+
+    /// Whether nobody reads what a function leaves in r0.
+    pub(crate) fn ignores_result(&self, f: FuncId) -> bool {
+        self.ignored.get_or_init(|| crate::results::ignored(self))[f.0]
     }
 
     fn find_sensitive(&self) -> Vec<bool> {

@@ -18,6 +18,7 @@ use crate::optimize::{check_programs, is_program};
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
+use crate::results::without_result;
 use crate::runs_first::{self, RunsFirst};
 use crate::unit::Unit;
 
@@ -183,6 +184,10 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
                 false => FunctionVerdict::Unknown { reason: why.clone() },
             };
         }
+    };
+    let (f, g) = match names.a.ignores_result(i) && names.b.ignores_result(j) {
+        true => (without_result(&f), without_result(&g)),
+        false => (f, g),
     };
     if let Some(reason) = names.comparison.unreadable_records(i, j) {
         return FunctionVerdict::Unknown { reason: format!("a CO-RE record cannot be read: {reason}") };

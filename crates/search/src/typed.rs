@@ -65,8 +65,10 @@ fn allowed(state: &State, op: &Op) -> bool {
             Kind::Scalar => false,
             Kind::Unknown => true,
         };
-        let immediate_to_ctx =
-            matches!(op.insn, Insn::Store { src: Src::Imm(_), .. }) && v(base).region() == Some(&Region::Ctx);
+        // Before Linux 6.4 the verifier refuses to store an immediate to the context (`check_mem_access`: "BPF_ST stores
+        // into"); what came as an argument may be one.
+        let may_be_ctx = v(base).region().is_none_or(|r| *r == Region::Ctx);
+        let immediate_to_ctx = matches!(op.insn, Insn::Store { src: Src::Imm(_), .. }) && may_be_ctx;
         return base_ok && !immediate_to_ctx && stored.is_none_or(|s| s == Size::DW && v(base).is_stack());
     }
     match op.insn {
