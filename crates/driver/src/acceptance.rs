@@ -6,12 +6,12 @@
 //! Promise: only a program of the second object that the verifier has looked at and refused is named. What this kernel
 //! cannot load for another reason (no such map type, no memory, another program type) says nothing.
 
-use bpf_kernel::{LoadOptions, Verdict, load_object};
+use bpf_kernel::{LoadOptions, ProgramVerdict, Verdict, load_object};
 use serde::Serialize;
 
 use crate::report::Options;
 
-/// A program that this kernel takes from the first object, and refuses from the second.
+/// A program that this kernel takes from the first object, and refuses from the second; or takes for something else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// Its name.
@@ -27,13 +27,21 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
     }
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
     let verdicts = |bytes: &[u8]| load_object(bytes, &load).map(|v| v.programs).unwrap_or_default();
-    let first = verdicts(a);
-    let taken = |name: &str| first.iter().any(|p| p.name == name && p.verdict.is_accepted());
     let wanted = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
-    if !first.iter().any(|p| p.verdict.is_accepted() && wanted(&p.name)) {
+    let mut first = verdicts(a);
+    first.retain(|p| p.verdict.is_accepted() && wanted(&p.name));
+    if first.is_empty() {
         return Vec::new();
     }
-    let refused = verdicts(b).into_iter().filter(|p| wanted(&p.name) && taken(&p.name));
-    let refused = refused.filter(|p| matches!(p.verdict, Verdict::Rejected { .. }));
-    refused.map(|p| Refused { reason: p.verdict.reason().to_owned(), name: p.name }).collect()
+    let second = verdicts(b);
+    let pairs = first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name)?)));
+    let reason = |q: &ProgramVerdict| match q.verdict {
+        Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
+        Verdict::Accepted => {
+            Some("it is taken, but only of one of the two the kernel unshares the packet first".to_owned())
+        }
+        _ => None,
+    };
+    let refused = pairs.filter(|(p, q)| !p.replaced_by(q));
+    refused.filter_map(|(_, q)| Some(Refused { reason: reason(q)?, name: q.name.clone() })).collect()
 }

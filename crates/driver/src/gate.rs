@@ -67,7 +67,7 @@ impl Gate {
             .programs
             .iter()
             .filter(|p| p.verdict.is_accepted())
-            .filter(|p| !find(&after, p).is_some_and(|q| q.verdict.is_accepted()))
+            .filter(|p| !find(&after, p).is_some_and(|q| p.replaced_by(q)))
             .map(|p| p.name.clone())
             .collect())
     }

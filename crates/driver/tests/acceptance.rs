@@ -54,3 +54,24 @@ fn a_kernel_that_is_not_to_be_asked_refuses_nothing() {
         assert!(report.refused.is_empty() && report.is_equal(), "{report:?}");
     }
 }
+
+/// Whether the verifier comes to a store to the packet hangs on what it knows; no proof sees that, but the kernel tells.
+#[test]
+fn a_program_for_which_the_kernel_unshares_the_packet_is_none_for_which_it_does_not() {
+    if !kernel() {
+        return;
+    }
+    for name in [
+        "open-argument-of-a-storer-to-the-packet-becomes-a-constant-one",
+        "constant-argument-of-a-storer-to-the-packet-becomes-an-open-one",
+        "read-only-switch-around-a-packet-store-is-hidden",
+        "read-only-switch-around-a-packet-store-is-shown",
+        "call-of-a-storer-to-the-packet-goes-behind-a-test-that-only-the-solver-knows",
+    ] {
+        let [a, b] = objects(&format!("redteam-i/{name}.bpf"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(report.refused.len() == 1 && !report.is_equal(), "{name}: {report:?}");
+        let report = verify(&a, &a, &options()).expect("both are objects");
+        assert!(report.is_equal(), "{name}: {report:?}");
+    }
+}

@@ -87,6 +87,19 @@ pub struct ProgramInfo {
     pub xlated_bytes: u32,
     /// Bytes of machine code; 0 when the program is interpreted.
     pub jited_bytes: u32,
+    /// The verifier has seen a store to the packet of an skb, so that the kernel takes the packet from its clones before
+    /// the program runs.
+    pub unshares_packet: bool,
+}
+
+/// Whether translated code begins by taking the packet from its clones: the first three of the instructions that
+/// `bpf_unclone_prologue` in net/core/filter.c puts in front (`r6 = *(u8 *)(r1 + …)`, `w6 &= …`, `if r6 == 0 goto +7`).
+pub(crate) fn unshares_packet(translated: &[u8; 24]) -> bool {
+    let slot = |i: usize| &translated[8 * i..8 * i + 8];
+    let opcode_and_registers = |i: usize| [slot(i)[0], slot(i)[1]];
+    opcode_and_registers(0) == [0x71, 0x16]
+        && opcode_and_registers(1) == [0x54, 0x06]
+        && *slot(2) == [0x15, 0x06, 7, 0, 0, 0, 0, 0]
 }
 
 #[cfg(test)]

@@ -363,11 +363,17 @@ pub(crate) fn load_program(
 }
 
 pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
-    let mut info = bpf::bpf_prog_info::default();
+    let mut begin = [0u8; 24];
+    let mut info = bpf::bpf_prog_info {
+        xlated_prog_len: begin.len() as u32,
+        xlated_prog_insns: begin.as_mut_ptr() as u64,
+        ..bpf::bpf_prog_info::default()
+    };
     let mut length = size_of::<bpf::bpf_prog_info>() as u32;
-    // SAFETY: the kernel writes at most `length` bytes of `info`, in which no array was asked for.
+    // SAFETY: the kernel writes at most `length` bytes of `info`, and as many of `begin` as `info` says it has.
     checked(unsafe { bpf::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut length) })?;
     Ok(ProgramInfo {
+        unshares_packet: crate::stats::unshares_packet(&begin),
         verified_insns: info.verified_insns,
         xlated_bytes: info.xlated_prog_len,
         jited_bytes: info.jited_prog_len,

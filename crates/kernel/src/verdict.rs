@@ -66,6 +66,15 @@ pub struct ProgramVerdict {
     pub info: Option<ProgramInfo>,
 }
 
+impl ProgramVerdict {
+    /// Whether the kernel, which has accepted this program, accepts another one in its place, and does the same before it
+    /// runs.
+    pub fn replaced_by(&self, other: &ProgramVerdict) -> bool {
+        let unshares = |p: &ProgramVerdict| p.info.is_some_and(|i| i.unshares_packet);
+        other.verdict.is_accepted() && unshares(self) == unshares(other)
+    }
+}
+
 /// What became of an object.
 #[derive(Debug, Clone)]
 pub struct ObjectVerdict {
