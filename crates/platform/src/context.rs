@@ -167,20 +167,17 @@ pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
 /// `bpf_convert_tstamp_read` and `bpf_convert_tstamp_write` in net/core/filter.c). A context of unknown type may be one.
 pub fn access_matters(kind: ProgKind, offset: i64, bytes: u32) -> bool {
     const SKB_TSTAMP_TYPE: i64 = 180;
-    may_be_skb(kind) && overlaps(offset, bytes, SKB_TSTAMP_TYPE..SKB_TSTAMP_TYPE + 1)
+    // In no other width (`tc_cls_act_is_valid_access`).
+    may_be_skb(kind) && (offset, bytes) == (SKB_TSTAMP_TYPE, 1)
 }
 
 /// Whether an access of these bytes means something else where another stands that [`access_matters`]: `tstamp`.
 pub fn depends_on_access(kind: ProgKind, offset: i64, bytes: u32) -> bool {
-    may_be_skb(kind) && overlaps(offset, bytes, SKB_TSTAMP..SKB_TSTAMP + 8)
+    may_be_skb(kind) && (offset, bytes) == (SKB_TSTAMP, 8)
 }
 
 fn may_be_skb(kind: ProgKind) -> bool {
     matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other)
-}
-
-fn overlaps(offset: i64, bytes: u32, field: std::ops::Range<i64>) -> bool {
-    offset < field.end && field.start < offset.saturating_add(bytes.into())
 }
 
 /// Whether the context of this kind has fields of which a read matters by being there, or that others may change: then so

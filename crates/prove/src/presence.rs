@@ -67,17 +67,18 @@ impl Sensitive {
         all
     }
 
+    /// `any_field`: the loader decides which field it is to; but `tstamp` has never been elsewhere.
     fn add(&mut self, kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) {
         let v = state.reg(m.base);
+        let is_ctx = v.region() == Some(&Region::Ctx);
         let place = |field: fn(ProgKind, i64, u32) -> bool| match (v.region(), v.num.as_signed_const()) {
-            (Some(Region::Ctx) | None, _) if any_field => true,
             (Some(Region::Ctx), Some(at)) => field(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
             (Some(Region::Ctx), None) => true,
             // A context that came as an argument.
             (None, _) => field(kind, m.off.into(), m.size.bytes()),
             _ => false,
         };
-        self.translates |= m.reads && place(access_matters);
+        self.translates |= m.reads && (any_field && is_ctx || place(access_matters));
         self.translated |= place(depends_on_access);
         self.prepares |= m.writes && v.region().is_none_or(Region::is_packet);
     }

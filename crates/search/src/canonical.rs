@@ -50,7 +50,9 @@ impl Problem {
 
     /// The maps it mentions.
     pub fn map_table(&self) -> Vec<MapInfo> {
-        (0..self.maps).map(|i| MapInfo { name: map_name(i), ..MapInfo::default() }).collect()
+        // Of a type whose values are aligned, as those of nearly all are, and whose lookups are not plain.
+        let map_type = Some(bpf_platform::maps::LRU_HASH);
+        (0..self.maps).map(|i| MapInfo { name: map_name(i), map_type, ..MapInfo::default() }).collect()
     }
 
     /// What the prover says of `new` as its replacement.
