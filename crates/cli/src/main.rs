@@ -27,11 +27,13 @@ mod run;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use args::{Cli, Command};
 use clap::Parser;
+use clap::error::ErrorKind;
 use failure::{Failure, exit};
 
 /// Stack of the thread that does the work. It is reserved, not used, so that deep recursion over a large program
@@ -43,11 +45,19 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             let _ = e.print();
+            if let (ErrorKind::InvalidSubcommand, Some(file)) = (e.kind(), object_first()) {
+                files::complain(format!("hint: to optimize this object: bpf-opt opt {} -o OUT.o", file.display()));
+            }
             return ExitCode::from(if e.use_stderr() { exit::BAD_INPUT } else { exit::YES });
         }
     };
     let place = note_panics();
     ExitCode::from(guarded(&place, move || command(&cli)))
+}
+
+/// The first argument, if it is a file and no command.
+fn object_first() -> Option<PathBuf> {
+    std::env::args_os().nth(1).map(PathBuf::from).filter(|path| path.is_file())
 }
 
 fn command(cli: &Cli) -> u8 {

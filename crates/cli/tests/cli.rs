@@ -434,3 +434,11 @@ fn load_has_a_row_per_program_or_says_why_not() {
         _ => panic!("{ran:?}"),
     }
 }
+
+#[test]
+fn an_object_without_a_command_is_told_which_one_it_may_want() {
+    let prog = example("xdp_count.o");
+    let ran = bpf_opt([prog.as_os_str()]).expect(2);
+    assert!(ran.err.contains("bpf-opt opt") && ran.err.contains("xdp_count.o"), "{}", ran.err);
+    assert!(!bpf_opt(["no-such-command"]).expect(2).err.contains("to optimize"));
+}

@@ -22,6 +22,7 @@ mod report;
 mod results;
 mod runcheck;
 mod runs_first;
+mod sensitive;
 mod synthesis;
 mod unit;
 mod variants;

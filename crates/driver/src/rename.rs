@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bpf_facts::Env;
+use bpf_facts::{Env, SectionInfo};
 use bpf_object::FuncId;
 use bpf_object::compare::{Comparison, Matching, Side};
 use bpf_program::{Argument, Function, Pointee, Symbol};
@@ -78,6 +78,18 @@ impl Names<'_, '_> {
         }
     }
 
+    /// The first object's sections of data, each as aligned as in both.
+    fn sections(&self) -> Vec<SectionInfo> {
+        let mut sections = self.a.sections().to_vec();
+        for theirs in self.b.sections() {
+            let name = self.matching.section_name_back(&self.a.object, &self.b.object, &theirs.name);
+            for mine in sections.iter_mut().filter(|s| Some(s.name.as_str()) == name) {
+                mine.zero_bits = mine.zero_bits.min(theirs.zero_bits);
+            }
+        }
+        sections
+    }
+
     /// The first object's name of a function of the second.
     fn function(&self, identity: &str) -> String {
         let partner = self.b.function(identity).and_then(|j| self.matching.function_back(j));
@@ -101,7 +113,7 @@ impl Names<'_, '_> {
             let theirs = self.b.arity(self.b.object.function_identity(partner))?;
             Some(mine.max(theirs))
         };
-        f(&Env { maps: &self.a.maps, callee_args: &callee_args })
+        f(&Env { maps: &self.a.maps, callee_args: &callee_args, sections: &self.sections() })
     }
 }
 

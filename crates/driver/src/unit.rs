@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use bpf_facts::{Env, Facts, Liveness, MapInfo};
+use bpf_facts::{Env, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
-use bpf_object::{FuncId, MapDef, Object, RefKind};
+use bpf_object::{FuncId, MapDef, Object};
 use bpf_program::{Function, build};
-use bpf_prove::Sensitive;
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
 const CALL_DEPTH: usize = 8;
@@ -18,6 +17,8 @@ pub struct Unit {
     pub object: Object,
     /// Its maps.
     pub maps: Vec<MapInfo>,
+    /// Its sections.
+    sections: Vec<SectionInfo>,
     /// The graph of each function, or why there is none.
     pub graphs: Vec<Result<Function, String>>,
     /// How many argument registers each subprogram may read, by the name of its graph, which is unique.
@@ -35,6 +36,8 @@ impl Unit {
     pub fn new(object: Object) -> Unit {
         let maps: Vec<MapInfo> =
             object.maps().iter().enumerate().map(|(i, m)| map_info(object.map_identity(i), m)).collect();
+        let sections = object.alignments().map(|(name, zero_bits)| SectionInfo { name: name.to_owned(), zero_bits });
+        let sections: Vec<SectionInfo> = sections.collect();
         let ids = (0..object.functions().len()).map(FuncId);
         let graphs: Vec<Result<Function, String>> = ids
             .map(|id| match object.locked(id) {
@@ -56,6 +59,7 @@ impl Unit {
             .max()
             .unwrap_or(1);
         let mut unit = Unit {
+            sections,
             object,
             maps,
             graphs,
@@ -73,7 +77,7 @@ impl Unit {
             }
         }
         let arity = |name: &str| unit.arities.get(name).copied();
-        let env = Env { maps: &unit.maps, callee_args: &arity };
+        let env = Env { maps: &unit.maps, callee_args: &arity, sections: &unit.sections };
         crate::arguments::find(&unit.object, &mut unit.graphs, &env);
         unit
     }
@@ -85,7 +89,8 @@ impl Unit {
             if f.kind != bpf_program::ProgKind::Subprogram {
                 continue;
             }
-            let env = Env { maps: &self.maps, callee_args: &|name| self.arities.get(name).copied() };
+            let callee_args = |name: &str| self.arities.get(name).copied();
+            let env = Env { maps: &self.maps, callee_args: &callee_args, sections: &self.sections };
             let facts = Facts::of(f, &env);
             let live = Liveness::of(f, &env, &facts);
             let entry = live.entry(f.entry()).regs;
@@ -100,13 +105,13 @@ impl Unit {
     /// Calls `f` with the environment of this unit's functions.
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
         let arity = |name: &str| self.arity(name);
-        f(&Env { maps: &self.maps, callee_args: &arity })
+        f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections })
     }
 
     /// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
     /// functions hold that call it, or that it calls, however indirectly.
     pub fn is_sensitive(&self, f: FuncId) -> bool {
-        self.sensitive.get_or_init(|| self.find_sensitive())[f.0]
+        self.sensitive.get_or_init(|| crate::sensitive::functions(self))[f.0]
     }
 
     /// Whether nobody reads what a function leaves in r0.
@@ -114,26 +119,9 @@ impl Unit {
         self.ignored.get_or_init(|| crate::results::ignored(self))[f.0]
     }
 
-    fn find_sensitive(&self) -> Vec<bool> {
-        let of = |g: &Result<Function, String>| match g {
-            Ok(f) => self.with_env(|env| Sensitive::of(f, env)),
-            Err(_) => Sensitive::anything(),
-        };
-        let mut held: Vec<Sensitive> = self.graphs.iter().map(of).collect();
-        loop {
-            let before = held.clone();
-            for f in 0..held.len() {
-                for r in self.object.refs(FuncId(f)) {
-                    if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind {
-                        let both = held[f].or(held[target.0]);
-                        (held[f], held[target.0]) = (both, both);
-                    }
-                }
-            }
-            if held == before {
-                return held.into_iter().map(Sensitive::matters).collect();
-            }
-        }
+    /// Its sections.
+    pub(crate) fn sections(&self) -> &[SectionInfo] {
+        &self.sections
     }
 
     /// How many argument registers the subprogram of this identity may read, if that is known.

@@ -2017,3 +2017,29 @@ fn verdicts_of_functions_are_still_there() {
     assert_eq!(names, ["twin", "twin", "calls_twin", "uses_a", "uses_b"]);
     assert!(report.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal));
 }
+
+/// Whether the verifier comes to the read of `tstamp_type` decides how `tstamp` is read; the loader finds it by its name.
+#[test]
+fn a_field_by_which_others_are_translated_is_found_by_its_name() {
+    let [a, b] = ["visited.o", "unvisited.o"].map(fixture);
+    let options = Options { kernel: false, time_limit: Duration::from_secs(5), ..Options::default() };
+    let report = bpf_driver::verify(&a, &b, &options).expect("both can be read");
+    let reads = report.functions.iter().find(|(name, _)| name == "reads").expect("it is compared");
+    assert!(matches!(reads.1, FunctionVerdict::Unknown { .. }), "{report:#?}");
+    let (_, report) = bpf_driver::optimize(&a, &options, &Silent).expect("it can be read");
+    assert!(report.functions.iter().all(|f| f.slots_after == f.slots_before), "{report:#?}");
+}
+
+/// `bpftool gen object` puts data where its alignment allows, and takes the strong one of two variables.
+#[test]
+fn what_a_linker_may_change_is_not_relied_on() {
+    let options = Options { time_limit: Duration::from_secs(5), ..Options::default() };
+    let (_, report) = bpf_driver::optimize(&fixture("linked.o"), &options, &Silent).expect("it can be read");
+    let [stores, clears] =
+        ["stores", "clears"].map(|n| report.functions.iter().find(|f| f.name == n).expect("it is there"));
+    // That the one before it has shrunk is no change of the one that is left alone.
+    assert!(stores.slots_after < stores.slots_before, "{report:#?}");
+    let words = stores.listing_after.iter().filter(|line| line.contains("*(u32 *)(r2")).count();
+    assert_eq!(words, 2, "its two words are no double word: {:#?}", stores.listing_after);
+    assert!(clears.untouched.as_ref().is_some_and(|why| why.contains("linker")), "{report:#?}");
+}

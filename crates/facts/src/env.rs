@@ -41,6 +41,17 @@ pub struct Env<'a> {
     pub maps: &'a [MapInfo],
     /// How many arguments the subprogram of that name reads; `None` if unknown.
     pub callee_args: &'a dyn Fn(&str) -> Option<usize>,
+    /// Sections of global data.
+    pub sections: &'a [SectionInfo],
+}
+
+/// What is known of a section of global data.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SectionInfo {
+    /// Name, unique in the object.
+    pub name: String,
+    /// It begins at a multiple of two to this power, also where it is linked with others into one (`sh_addralign`).
+    pub zero_bits: u32,
 }
 
 fn unknown_arity(_: &str) -> Option<usize> {
@@ -50,7 +61,7 @@ fn unknown_arity(_: &str) -> Option<usize> {
 impl Env<'static> {
     /// No maps, nothing known of callees.
     pub fn empty() -> Env<'static> {
-        Env { maps: &[], callee_args: &unknown_arity }
+        Env { maps: &[], callee_args: &unknown_arity, sections: &[] }
     }
 }
 

@@ -80,7 +80,7 @@ impl Facts {
     /// The surroundings the facts were computed in.
     fn with_env<T>(&self, g: impl FnOnce(&Env<'_>) -> T) -> T {
         let callee_args = |name: &str| self.arities.get(name).copied();
-        g(&Env { maps: &self.maps, callee_args: &callee_args })
+        g(&Env { maps: &self.maps, callee_args: &callee_args, ..Env::empty() })
     }
 }
 

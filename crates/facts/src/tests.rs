@@ -59,7 +59,7 @@ pub(crate) fn no_arity(_: &str) -> Option<usize> {
 /// The state before the terminator of block `b`.
 pub(crate) fn at_end(f: &Function, b: u32) -> State {
     let maps = maps();
-    let facts = Facts::of(f, &Env { maps: &maps, callee_args: &no_arity });
+    let facts = Facts::of(f, &Env { maps: &maps, callee_args: &no_arity, ..Env::empty() });
     facts.states(f, BlockId(b)).pop().expect("the block is reachable")
 }
 

@@ -11,7 +11,7 @@ use crate::elf::{Elf, SHT_NOBITS, SHT_PROGBITS, u32_at, u64_at};
 use crate::error::ObjectError;
 use crate::maps::Maps;
 use crate::symbols::{
-    R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Reloc, STB_LOCAL, STT_FUNC,
+    R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Reloc, STB_LOCAL, STB_WEAK, STT_FUNC,
     STT_NOTYPE, STT_SECTION, Symbol, Symbols,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -54,6 +54,8 @@ pub struct Function {
     pub kind: FuncKind,
     /// Its symbol is local (`STB_LOCAL`): no other object that is linked to this one can call it.
     pub local: bool,
+    /// Its symbol is weak (`STB_WEAK`): another object that is linked to this one may have the function that counts.
+    pub weak: bool,
     /// First slot, counted from the start of the section.
     pub start: usize,
     /// Number of slots (8 bytes each).
@@ -347,6 +349,7 @@ impl Layout {
                     }
                 }),
                 local: symbol.is_some_and(|s| s.bind == STB_LOCAL),
+                weak: symbol.is_some_and(|s| s.bind == STB_WEAK),
                 start,
                 slots: size,
             });
@@ -445,11 +448,8 @@ impl Layout {
                     [] if start => self.direct(section, slot, insn),
                     [] => None,
                     [(_, r)] if start && r.offset % 8 == 0 => Some(self.relocated(parts, slot, insn, r)),
-                    [_] => Some((other(format!("a relocation inside an instruction at {:#x}", slot * 8)), None)),
-                    _ => Some((
-                        other(format!("{} relocations on one instruction at {:#x}", relocs.len(), slot * 8)),
-                        None,
-                    )),
+                    [_] => Some((other("a relocation inside an instruction".into()), None)),
+                    _ => Some((other(format!("{} relocations on one instruction", relocs.len())), None)),
                 };
                 if let Some((kind, code_ref)) = found {
                     all.push((section, slot, kind, code_ref));
@@ -458,7 +458,13 @@ impl Layout {
         }
         for (section, slot, kind, code_ref) in all {
             if let RefKind::Other { what } = &kind {
-                self.lock_at(section, slot, what);
+                self.lock_at(section, slot, &format!("{what}, at {:#x}", slot * 8));
+            }
+            if let RefKind::Data { symbol, .. } = &kind
+                && self.is_weak(parts, section, slot)
+            {
+                let why = format!("`{symbol}` is weak: a linker may take another object's in its place");
+                self.lock_at(section, slot, &why);
             }
             for f in self.covering(section, slot) {
                 if let (Some(f), Some(info)) = (self.functions.get(f), self.infos.get_mut(f)) {
@@ -489,7 +495,7 @@ impl Layout {
             return (other("a relocation without a symbol".into()), None);
         };
         let (op, imm) = (insn.first().copied().unwrap_or(0), i64::from(u32_at(insn, 4).unwrap_or(0) as i32));
-        let what = || format!("relocation of type {} to `{}` at {:#x}", r.kind, symbol.name, slot * 8);
+        let what = || format!("relocation of type {} to `{}`", r.kind, symbol.name);
         // LLVM's two kinds for code (Documentation/bpf/llvm_reloc.rst); early versions wrote 0.
         if !matches!((op, r.kind), (LD_IMM64, R_BPF_64_64 | 0) | (CALL, R_BPF_64_32 | 0)) {
             return (other(format!("{}, on an instruction with opcode {op:#x}", what())), None);
@@ -565,14 +571,21 @@ impl Layout {
         (other(format!("{} in section `{}`", what(), to.name)), None)
     }
 
+    /// Whether what an instruction refers to has a weak symbol.
+    fn is_weak(&self, parts: &Parts, section: usize, slot: usize) -> bool {
+        let relocs = self.code.get(&section).and_then(|c| c.relocs.get(&slot));
+        let mut symbols = relocs.into_iter().flatten().filter_map(|(_, r)| parts.symbols.get(r.symbol));
+        symbols.any(|s| s.bind == STB_WEAK)
+    }
+
     fn pointer(&self, slot: usize, form: Form, target_section: usize, target: i64) -> (RefKind, Option<CodeRef>) {
         let slots = self.code.get(&target_section).map_or(0, |c| c.starts.len());
         let Some(target) = usize::try_from(target).ok().filter(|&t| t < slots) else {
-            return (other(format!("a reference to code outside its section at {:#x}", slot * 8)), None);
+            return (other("a reference to code outside its section".into()), None);
         };
         let code_ref = Some(CodeRef { slot, form, target_section, target });
         let kind = match (self.function_at(target_section, target), form) {
-            (None, _) => other(format!("a reference to code that starts no function at {:#x}", slot * 8)),
+            (None, _) => other("a reference to code that starts no function".into()),
             (Some(target), Form::Call { .. } | Form::DirectCall) => RefKind::Call { target },
             (Some(target), Form::Addr { .. } | Form::DirectAddr) => RefKind::FuncAddr { target },
         };

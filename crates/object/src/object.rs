@@ -160,6 +160,15 @@ impl Object {
         self.layout.infos.get(f.0).map_or(&[], |i| &i.core)
     }
 
+    /// The names of the members on the way to the field that a CO-RE record is about; none if it is about something else.
+    ///
+    /// # Errors
+    /// What cannot be followed, in words.
+    pub fn core_members(&self, record: &CoreReloc) -> Result<Vec<String>, String> {
+        let btf = self.btf.as_ref().ok_or("there is no BTF")?;
+        crate::compare::core::members(btf, record)
+    }
+
     /// All maps.
     #[must_use]
     pub fn maps(&self) -> &[MapDef] {
@@ -185,6 +194,11 @@ impl Object {
     pub fn section(&self, name: &str) -> Option<(u64, &[u8])> {
         let index = self.elf.sections.iter().position(|s| s.identity == name)?;
         Some((self.elf.sections.get(index)?.size, self.elf.data(index)))
+    }
+
+    /// Names of the sections, and the power of two that their start is a multiple of when they are linked.
+    pub fn alignments(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.elf.sections.iter().map(|s| (s.identity.as_str(), s.align.max(1).trailing_zeros()))
     }
 
     /// What was noticed while reading and will be left as it is, with section and offset.

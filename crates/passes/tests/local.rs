@@ -32,7 +32,7 @@ fn optimize(listing: &str, settings: &Settings) -> String {
         value_size: Some(8),
         max_entries: Some(16),
     }];
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let f = optimize_all(function(listing, ProgKind::Xdp), &env, settings);
     let lowered = lower(f.current()).expect("it lowers");
     lowered.listing.iter().map(|(_, i)| format!("{i}\n")).collect()

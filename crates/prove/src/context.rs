@@ -358,6 +358,8 @@ pub struct Context {
     pointer_memo: FxHashMap<TermId, bool>,
     /// Maps whose values begin at a multiple of eight.
     aligned_maps: FxHashSet<Arc<str>>,
+    /// To what power of two sections of data begin at a multiple.
+    sections: FxHashMap<String, u32>,
     /// Pointers at entry of which it is known, to what power of two they are a multiple.
     aligned: FxHashMap<TermId, u32>,
 }
@@ -403,6 +405,7 @@ impl Context {
             moved: FxHashSet::default(),
             pointer_memo: FxHashMap::default(),
             aligned_maps: FxHashSet::default(),
+            sections: FxHashMap::default(),
             aligned: FxHashMap::default(),
         }
     }
@@ -420,6 +423,11 @@ impl Context {
         self.aligned_maps.insert(map);
     }
 
+    /// A section of data begins at a multiple of 2 to this power.
+    pub fn aligns_section(&mut self, name: &str, zero_bits: u32) {
+        self.sections.insert(name.to_owned(), zero_bits);
+    }
+
     /// A pointer is a multiple of 2 to this power.
     pub fn is_multiple(&mut self, pointer: TermId, zero_bits: u32) {
         self.aligned.insert(pointer, zero_bits);
@@ -432,7 +440,9 @@ impl Context {
         }
         let Node::Var(v) = self.terms.node(pointer) else { return 0 };
         match (self.key_of(*v), self.meanings.get(v)) {
-            (Some(VarKey::Symbol(Symbol::Data { .. })), _) => 3,
+            (Some(VarKey::Symbol(Symbol::Data { section, .. })), _) => {
+                self.sections.get(&**section).copied().unwrap_or(0)
+            }
             (Some(VarKey::Ret(_)), Some(Meaning::Pointer(Region::MapValue(name))))
                 if self.aligned_maps.contains(name) =>
             {

@@ -4,7 +4,7 @@
 //! normalization sees the knowledge; what does not fit in bits (ranges, non-null) becomes an
 //! assumption. Pointers to the same object share the variable of its base address.
 
-use bpf_facts::{BaseId, Kind, Num, Region as FactRegion, Value};
+use bpf_facts::{BaseId, Env, Kind, Num, Region as FactRegion, Value};
 use bpf_isa::Reg;
 use bpf_program::{FieldKind, ProgKind, Symbol, packet_pointer_offset};
 use rustc_hash::FxHashMap;
@@ -15,11 +15,7 @@ use crate::symex::State;
 use crate::term::{TermId, mask};
 
 /// Numbers every region either side can touch. Must run before execution.
-pub fn register_regions<'a>(
-    cx: &mut Context,
-    maps: &[bpf_facts::MapInfo],
-    ops: impl Iterator<Item = &'a bpf_program::Op>,
-) {
+pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item = &'a bpf_program::Op>) {
     for r in [
         Region::Stack,
         Region::CtxBytes,
@@ -32,7 +28,10 @@ pub fn register_regions<'a>(
     ] {
         cx.region_id(&r);
     }
-    for m in maps {
+    for s in env.sections {
+        cx.aligns_section(&s.name, s.zero_bits);
+    }
+    for m in env.maps {
         let name: Arc<str> = Arc::from(m.name.as_str());
         if m.aligns_values() {
             cx.aligns_values(name.clone());

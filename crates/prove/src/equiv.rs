@@ -103,7 +103,7 @@ pub fn along(
     }
     let (result, cx) = attempt(options, true, |cx| {
         cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
-        register_regions(cx, env.maps, old.iter().chain(new));
+        register_regions(cx, env, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
         let turns = (!sides.is_empty()).then(Turns::default);
         let mut help = Help { before, learn: false, guide: None, turns };
@@ -444,7 +444,7 @@ fn compare_in(
     let before_new = displaced_facts(kind, env, stretch);
     let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
     let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
-    register_regions(cx, env.maps, old.iter().chain(new).chain(named));
+    register_regions(cx, env, old.iter().chain(new).chain(named));
     let mut entry = Entry::new(env.maps, kind).state(cx, before);
     let standing: Vec<&Computation> = stretch.standing.iter().map(|id| stretch.pool.get(*id)).collect();
     assume(cx, env, kind, before, &mut entry, &standing);
@@ -931,7 +931,7 @@ pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options
     let (result, cx) = attempt(options, true, |cx| {
         cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
         cx.frame_private = cx.one_memory && cx.frame_secret;
-        register_regions(cx, env.maps, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
+        register_regions(cx, env, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;
         cx.old_accesses = Some(OldAccesses::new(&a.log));

@@ -2,16 +2,16 @@
 //!
 //! The verifier looks at a program as a whole: that some access stands in it changes how others are translated, what is
 //! prepared before the program runs, and whether a run is allowed at all. No proof of values sees that. What counts is
-//! whether the verifier *visits* the access, and it may visit code that no execution reaches, as it may know better than
-//! we that code is never reached (it reads frozen `.rodata`). So the conditions under which such accesses are executed
-//! must be the same on both sides, whatever the loaded values are, and what only the verifier may come to must be the
-//! same as a list:
+//! whether the verifier *visits* the access. It may visit code that no execution reaches, and it may know better than
+//! we that code is never reached (it reads frozen `.rodata`, and follows what is passed to functions). So:
 //!
-//! - a read of a context field by which others are translated ([`access_matters`]): an event of the proof where it is
-//!   executed; listed where only the verifier may come;
+//! - a read of a context field by which others are translated ([`access_matters`]) is an event of the proof where it is
+//!   executed; a program with one, and with an access that is translated otherwise ([`depends_on_access`]), stays as it is
+//!   ([`Sensitive`], which the driver asks of all functions that call each other);
 //! - a store to the packet of an skb makes the kernel unclone the packet first (`bpf_unclone_prologue` in
-//!   net/core/filter.c, called by `tc_cls_act_prologue` and others): a part of the state in the proof
-//!   (`packet_stored`); listed where only the verifier may take a store for one to the packet;
+//!   net/core/filter.c, called by `tc_cls_act_prologue` and others): whether one has been made is a part of the state in
+//!   the proof (`packet_stored`), both sides or neither may hold one, and the driver asks the kernel about the rest;
+//! - a function with such accesses, or with calls, where only the verifier may come, stays as it is;
 //! - code that no execution reaches, but the verifier may, holds no operation that the old one does not have;
 //! - the new one accesses no fields of the context that the old one does not access: the verifier could refuse them, and a
 //!   test run of a syscall program needs a context as long as the farthest (`max_ctx_offset` in kernel/bpf/verifier.c).
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
 use bpf_program::{
-    FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access, fields_matter,
+    BlockId, FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
     reverse_postorder, stores_matter,
 };
 
@@ -44,33 +44,43 @@ pub struct Sensitive {
 }
 
 impl Sensitive {
+    /// An access by name to the field of a context: `translates` others, or is `translated` otherwise.
+    pub fn named(translates: bool, translated: bool) -> Sensitive {
+        Sensitive { translates, translated, ..Sensitive::default() }
+    }
+
     /// What a function may hold that is not understood.
     pub fn anything() -> Sensitive {
         Sensitive { translates: true, translated: true, prepares: true }
     }
 
-    /// What one function may hold.
+    /// What one function may hold, but for accesses of which the loader decides what they are to.
     pub fn of(f: &Function, env: &Env) -> Sensitive {
         if !stores_matter(f.kind) {
             return Sensitive::default();
         }
         let visited = Facts::of_every_way(f, env);
-        let mut all = Sensitive::default();
-        for &b in &f.layout {
-            for (op, state) in f.block(b).ops.iter().zip(visited.states(f, b)) {
-                all.prepares |= is_kfunc(op);
-                if let Some(m) = op.insn.memory_operand() {
-                    all.add(f.kind, &m, op.is_core(), &state);
-                }
-            }
-        }
-        all
+        let held = |b: &BlockId| {
+            let states = visited.states(f, *b);
+            f.block(*b)
+                .ops
+                .iter()
+                .zip(&states)
+                .map(|(op, s)| Sensitive::at(f.kind, op, s))
+                .fold(Sensitive::default(), Sensitive::or)
+        };
+        f.layout.iter().map(held).fold(Sensitive::default(), Sensitive::or)
     }
 
-    /// `any_field`: the loader decides which field it is to; but `tstamp` has never been elsewhere.
-    fn add(&mut self, kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) {
+    /// What one operation may be to the verifier that comes to it in this state.
+    fn at(kind: ProgKind, op: &Op, state: &State) -> Sensitive {
+        if !stores_matter(kind) {
+            return Sensitive::default();
+        }
+        let Some(m) = op.insn.memory_operand() else {
+            return Sensitive { prepares: is_kfunc(op), ..Sensitive::default() };
+        };
         let v = state.reg(m.base);
-        let is_ctx = v.region() == Some(&Region::Ctx);
         let place = |field: fn(ProgKind, i64, u32) -> bool| match (v.region(), v.num.as_signed_const()) {
             (Some(Region::Ctx), Some(at)) => field(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
             (Some(Region::Ctx), None) => true,
@@ -78,9 +88,11 @@ impl Sensitive {
             (None, _) => field(kind, m.off.into(), m.size.bytes()),
             _ => false,
         };
-        self.translates |= m.reads && (any_field && is_ctx || place(access_matters));
-        self.translated |= place(depends_on_access);
-        self.prepares |= m.writes && v.region().is_none_or(Region::is_packet);
+        Sensitive {
+            translates: m.reads && place(access_matters),
+            translated: place(depends_on_access),
+            prepares: m.writes && v.region().is_none_or(Region::is_packet),
+        }
     }
 
     /// What a program of functions with these may hold.
@@ -96,6 +108,11 @@ impl Sensitive {
     /// Whether what the program does hangs on which of its accesses the verifier visits.
     pub fn matters(self) -> bool {
         self.translates && self.translated
+    }
+
+    /// Whether something counts by being there.
+    fn counts(self) -> bool {
+        self.translates || self.prepares
     }
 }
 
@@ -143,8 +160,10 @@ struct Presence {
     executed: Fields,
     /// Where the verifier may come.
     visited: Fields,
-    /// What counts by being there, where only the verifier may come or only to it looks as if it did.
-    hidden: Vec<String>,
+    /// What the verifier may come to.
+    sensitive: Sensitive,
+    /// Something counts by being there where only the verifier may come, or only to it looks as if it did.
+    hides: bool,
     /// All operations, and those that no execution reaches, which no proof has compared.
     operations: BTreeSet<String>,
     excluded: BTreeSet<String>,
@@ -177,24 +196,17 @@ impl Presence {
                 }
                 all.operations.insert(text.clone());
                 let (state, seen) = (states.next(), seen.next());
-                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
-                if is_call && state.is_none() && seen.is_some() && fields_matter(f.kind) {
-                    all.hidden.push(text.clone());
-                }
+                let at = |s: &Option<State>| s.as_ref().map(|s| Sensitive::at(f.kind, op, s)).unwrap_or_default();
+                all.sensitive = all.sensitive.or(at(&seen));
+                // A call may lead to anything.
+                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && stores_matter(f.kind);
+                let is_seen = is_call && state.is_none() && seen.is_some();
+                all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let Some(m) = op.insn.memory_operand() else { continue };
-                if let Some(state) = &state {
-                    all.executed.add(&m, state);
-                }
-                if let Some(seen) = &seen {
-                    all.visited.add(&m, seen);
-                    let counts = |s: &State| counts(f.kind, &m, op.is_core(), s);
-                    if counts(seen) && !state.is_some_and(|s| counts(&s)) {
-                        all.hidden.push(text);
-                    }
-                }
+                state.iter().for_each(|s| all.executed.add(&m, s));
+                seen.iter().for_each(|s| all.visited.add(&m, s));
             }
         }
-        all.hidden.sort();
         all
     }
 }
@@ -214,31 +226,13 @@ fn text(op: &Op) -> String {
     format!("{} {:?}", op.insn, op.link.as_ref().map(|l| &l.symbol))
 }
 
-/// Whether the verifier may take an access in this state for one that counts by being there.
-/// `any_field`: the loader decides which field it is to.
-fn counts(kind: ProgKind, m: &MemoryOperand, any_field: bool, state: &State) -> bool {
-    let v = state.reg(m.base);
-    let read = match (v.region(), v.num.as_signed_const()) {
-        (Some(Region::Ctx) | None, _) if any_field => fields_matter(kind),
-        (Some(Region::Ctx), Some(at)) => access_matters(kind, at.wrapping_add(m.off.into()), m.size.bytes()),
-        (Some(Region::Ctx), None) => true,
-        // A context that came as an argument.
-        (None, _) => access_matters(ProgKind::Other, m.off.into(), m.size.bytes()),
-        _ => false,
-    };
-    let stored = stores_matter(kind) && v.region().is_none_or(Region::is_packet);
-    m.reads && read || m.writes && stored
-}
-
 /// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
 pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
-    let (x, y) = (Sensitive::of(old, env), Sensitive::of(new, env));
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
-    let hidden = !(a.hidden.is_empty() && b.hidden.is_empty());
-    if (hidden || x.or(y).matters()) && !same_graph(old, new) {
+    if (a.hides || b.hides || a.sensitive.or(b.sensitive).matters()) && !same_graph(old, new) {
         return Some(VISITS);
     }
-    if x.prepares != y.prepares {
+    if a.sensitive.prepares != b.sensitive.prepares {
         return Some(PACKET_STORE);
     }
     if !b.maps.is_subset(&a.maps) {

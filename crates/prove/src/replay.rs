@@ -6,8 +6,8 @@
 //! long as it asks the same questions. The first event, byte or bit of the result in which they differ
 //! is the witness.
 
-use bpf_facts::Env;
-use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
+use bpf_facts::{Env, Facts, Liveness};
+use bpf_isa::{Imm64Kind, Insn, Reg, RegSet, Size, Src};
 use bpf_platform::Effects;
 use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
@@ -52,13 +52,13 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// One line each: input, outcomes, difference.
+    /// One line each: difference, outcomes, input.
     pub fn lines(&self) -> Vec<String> {
-        let mut v: Vec<String> = self.input.iter().map(|l| format!("input: {l}")).collect();
-        v.push(format!("old: {}", self.outcomes[0]));
-        v.push(format!("new: {}", self.outcomes[1]));
-        v.push(format!("first difference: {}", self.difference));
-        v
+        let [old, new] = &self.outcomes;
+        let mut lines =
+            vec![format!("first difference: {}", self.difference), format!("old: {old}"), format!("new: {new}")];
+        lines.extend(self.input.iter().map(|l| format!("input: {l}")));
+        lines
     }
 }
 
@@ -92,7 +92,7 @@ fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &F
         Err(f) => format!("fails: {f}"),
     };
     Some(Witness {
-        input: describe(cx, &model, &recording, &places),
+        input: describe(cx, &model, &recording, &places, read_at_entry(old, env).union(read_at_entry(new, env))),
         difference: found.difference,
         outcomes: [words(&a, &recording, &found.states[0]), words(&b, &replayed, &found.states[1])],
     })
@@ -779,7 +779,12 @@ fn compare(
 }
 
 /// The input in words, as far as the old function looked at it.
-fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places) -> Vec<String> {
+/// The registers that a function may read before it sets them.
+fn read_at_entry(f: &Function, env: &Env) -> RegSet {
+    Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs
+}
+
+fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places, read: RegSet) -> Vec<String> {
     let mut out = Vec::new();
     let mut vars = cx.variables();
     vars.sort_by_key(|(_, t, _)| *t);
@@ -790,7 +795,7 @@ fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places)
             VarKey::PacketPointer(..) if meaning == Meaning::Pointer(Region::PacketEnd) && is_entry(cx, &key) => {
                 out.push(format!("packet of {} bytes", v.wrapping_sub(PACKET_START)));
             }
-            VarKey::EntryReg(n) => out.push(format!("r{n} = {v:#x}")),
+            VarKey::EntryReg(n) if Reg::new(n).is_some_and(|r| read.contains(r)) => out.push(format!("r{n} = {v:#x}")),
             _ => {}
         }
     }

@@ -258,7 +258,7 @@ fn stand(
     let start: Vec<&Computation> = start.iter().collect();
     let mut cx = Context::new(options.limits).with(options.switches);
     let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
-    register_regions(&mut cx, env.maps, ops.iter().chain(named));
+    register_regions(&mut cx, env, ops.iter().chain(named));
     let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
     assume(&mut cx, env, f.kind, before, &mut state, &start);
     let Ok(state) = crate::equiv::run(&mut cx, env, f.kind, state, ops, before) else { return BTreeSet::new() };

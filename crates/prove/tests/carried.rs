@@ -69,7 +69,7 @@ fn within(limits: Limits, old: &Function, new: &Function) -> Verdict {
         max_entries: Some(8),
     };
     let maps = [map("map0"), map("map1")];
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     bpf_prove::functions(old, new, &env, &Options { limits, ..Options::default() }).0
 }
 

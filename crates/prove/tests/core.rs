@@ -34,7 +34,7 @@ fn function(kind: ProgKind, text: &str) -> Function {
 }
 
 fn equal_as(kind: ProgKind, old: &str, new: &str) -> bool {
-    let env = Env { maps: &[], callee_args: &|_| Some(1) };
+    let env = Env { maps: &[], callee_args: &|_| Some(1), ..Env::empty() };
     functions(&function(kind, old), &function(kind, new), &env, &Options::default()).0.is_equal()
 }
 

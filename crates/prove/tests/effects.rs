@@ -20,7 +20,7 @@ fn function(kind: ProgKind, text: &str) -> Function {
 }
 
 fn equal(kind: ProgKind, old: &str, new: &str) -> bool {
-    let env = Env { maps: &[], callee_args: &|_| None };
+    let env = Env { maps: &[], callee_args: &|_| None, ..Env::empty() };
     functions(&function(kind, old), &function(kind, new), &env, &Options::default()).0.is_equal()
 }
 

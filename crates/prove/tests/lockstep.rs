@@ -35,7 +35,7 @@ fn verdict_of(kind: ProgKind, old: &str, new: &str) -> Verdict {
         max_entries: Some(1),
     }];
     let arity = |_: &str| None;
-    let env = Env { maps: &maps, callee_args: &arity };
+    let env = Env { maps: &maps, callee_args: &arity, ..Env::empty() };
     functions(&function(kind, old), &function(kind, new), &env, &Options::default()).0
 }
 

@@ -38,7 +38,7 @@ fn function(text: &str) -> Function {
 
 fn equal(map_type: u32, old: &str, new: &str) -> bool {
     let maps = [map("m", map_type), map("n", map_type)];
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     functions(&function(old), &function(new), &env, &Options::default()).0.is_equal()
 }
 

@@ -142,7 +142,7 @@ struct Tally {
 #[test]
 fn verdicts_hold_in_the_interpreter() {
     let maps = maps();
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let mut tally = Tally::default();
     let mut failures = vec![];
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::mem::ManuallyDrop;
+use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -406,9 +407,26 @@ fn load(path: &Path) -> Result<(Texts, Texts), Trouble> {
 }
 
 fn save(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| Trouble::Other(e.to_string()))?;
+    let system = |e: std::io::Error| Trouble::Other(e.to_string());
+    let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(system)?;
+    if !path.exists() {
+        // Under its name it is there when it is whole, whenever the process ends.
+        let made = tempfile::Builder::new()
+            .prefix(".rules-")
+            // The process's umask applies.
+            .permissions(std::fs::Permissions::from_mode(0o666))
+            .tempfile_in(folder)
+            .map_err(system)?;
+        write(made.path(), new, general)?;
+        if made.persist_noclobber(path).is_ok() {
+            return Ok(());
+        }
     }
+    write(path, new, general)
+}
+
+fn write(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
     let db = Opened::new(path)?;
     let txn = ManuallyDrop::new(db.0.begin_write().map_err(broken)?);
     {

@@ -127,7 +127,7 @@ fn what_is_said_of_a_map_or_the_packet_is_not_needed_by_a_rule() {
         value_size: Some(8),
         max_entries: Some(4),
     }];
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let mut s = numbers(&[]);
     s.set_reg(r(1), Value::pointer(Region::MapValue { map: 0 }, BaseId::Site(BlockId(0), 0), 0));
     let l = live(&[2], StackSet::EMPTY);

@@ -61,7 +61,7 @@ impl FactsLane {
         let program = generate::program(r, Abilities { load_acquire: true });
         let graphs = program.graphs()?;
         let maps = generate::map_infos();
-        let env = Env { maps: &maps, callee_args: &|_| Some(4) };
+        let env = Env { maps: &maps, callee_args: &|_| Some(4), ..Env::empty() };
         let facts = Facts::of(&graphs[0], &env);
         let subject = Subject::new(&graphs[0], &facts, &env);
         for _ in 0..RUNS {

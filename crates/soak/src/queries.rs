@@ -146,7 +146,7 @@ impl Queries {
     /// The queries of made-up windows.
     fn made_up(&self, seed: u64, index: u64, tally: &mut Tally) -> Vec<Asked> {
         let maps = maps();
-        let env = Env { maps: &maps, callee_args: &|_| None };
+        let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
         let mut rng = Rng::of(seed, index);
         for _ in 0..WINDOWS {
             let scene = scene(&mut rng, &env);

@@ -135,7 +135,7 @@ fn the_plain_encoding_says_what_is_true() {
         ("a dead one does not", window(&[store(Size::B, -17, Src::Imm(1))], &[]), Status::Unsat),
         ("context fields are not each other", window(&[ctx(12)], &[ctx(16)]), Status::Sat),
     ];
-    let env = Env { maps: &[], callee_args: &|_| None };
+    let env = Env { maps: &[], callee_args: &|_| None, ..Env::empty() };
     for (what, w, expected) in cases {
         let formula = encode(&w, &env).expect("it can be encoded").formula();
         assert_eq!(z3.ask(&formula), Ok(expected), "{what}\n{formula}");
@@ -155,7 +155,7 @@ fn assumptions_are_not_contradictory() {
     let packet = Insn::Load { size: Size::B, sext: false, dst: r(3), base: r(0), off: 3 };
     let store = Insn::Store { size: Size::B, base: Reg::R10, off: -9, src: Src::Reg(r(3)) };
     let w = window(&[load, packet, store], &[load, packet, store]);
-    let e = encode(&w, &Env { maps: &[], callee_args: &|_| None }).expect("it can be encoded");
+    let e = encode(&w, &Env { maps: &[], callee_args: &|_| None, ..Env::empty() }).expect("it can be encoded");
     assert_eq!(z3.ask(&e.assumptions), Ok(Status::Sat));
     assert_eq!(z3.ask(&e.formula()), Ok(Status::Unsat));
 }

@@ -154,7 +154,7 @@ fn a_subprogram_that_gets_a_stack_pointer_may_do_anything_with_it() {
     assert!(s.stack_bytes(-8, 8).is_unknown() && s.frame_leaked());
     // Unless it is known to read one argument only.
     let one_argument = |name: &str| (name == "callee").then_some(1);
-    let facts = Facts::of(&f, &Env { maps: &maps(), callee_args: &one_argument });
+    let facts = Facts::of(&f, &Env { maps: &maps(), callee_args: &one_argument, ..Env::empty() });
     let s = facts.states(&f, BlockId(0)).pop().unwrap();
     assert_eq!(s.stack_bytes(-8, 8).as_const(), Some(1));
     assert!(!s.frame_leaked());
@@ -179,7 +179,7 @@ fn a_tail_call_may_read_a_frame_whose_address_is_known_elsewhere() {
     let row = |leak: &str| {
         let f = function(ProgKind::Skb, &format!("{leak}\nr2 = map_fd[0] ll\nr3 = 1\ncall 12\nexit"));
         let maps = maps();
-        let env = Env { maps: &maps, callee_args: &super::no_arity };
+        let env = Env { maps: &maps, callee_args: &super::no_arity, ..Env::empty() };
         let live = crate::Liveness::of(&f, &env, &Facts::of(&f, &env));
         live.entry(BlockId(0)).stack.len()
     };

@@ -8,7 +8,7 @@ use crate::{Env, Facts, Live, Liveness, StackSet};
 
 fn liveness(f: &Function) -> Liveness {
     let maps = maps();
-    let env = Env { maps: &maps, callee_args: &no_arity };
+    let env = Env { maps: &maps, callee_args: &no_arity, ..Env::empty() };
     Liveness::of(f, &env, &Facts::of(f, &env))
 }
 

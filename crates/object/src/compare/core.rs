@@ -6,7 +6,7 @@
 //! compared structurally. Promise: two records with the same question get the same answer on every kernel.
 
 use super::types::{Types, enumerator, kind_name, member_place};
-use crate::btf::{ARRAY, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION};
+use crate::btf::{ARRAY, Btf, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION};
 use crate::functions::CoreReloc;
 use std::fmt::Write;
 
@@ -75,6 +75,33 @@ pub(super) fn question(types: &Types, record: &CoreReloc) -> Result<Question, St
         }
         kind => Err(format!("CO-RE record of unknown kind {kind}")),
     }
+}
+
+/// The names of the members on the way to the field that a record is about; none if it is about something else.
+///
+/// # Errors
+/// What cannot be followed, in words.
+pub(crate) fn members(btf: &Btf, record: &CoreReloc) -> Result<Vec<String>, String> {
+    let gone = || "the access string leaves its type".to_owned();
+    let mut names = Vec::new();
+    if record.kind > FIELD_RSHIFT_U64 {
+        return Ok(names);
+    }
+    let (_, mut t) = btf.plain(record.type_id).ok_or_else(gone)?;
+    for step in record.access.split(':').skip(1) {
+        let index: usize = step.parse().map_err(|_| gone())?;
+        let next = match t.kind {
+            STRUCT | UNION if index < t.vlen => {
+                let word = |n: usize| btf.word(t, index * 3 + n).ok_or_else(gone);
+                names.push(btf.string(word(0)?).ok_or_else(gone)?);
+                word(1)?
+            }
+            ARRAY => btf.word(t, 0).ok_or_else(gone)?,
+            _ => return Err(gone()),
+        };
+        (_, t) = btf.plain(next).ok_or_else(gone)?;
+    }
+    Ok(names)
 }
 
 fn what_is_asked(kind: u32) -> &'static str {

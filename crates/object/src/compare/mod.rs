@@ -11,7 +11,7 @@
 
 mod code;
 mod contents;
-mod core;
+pub(crate) mod core;
 mod declarations;
 mod definition;
 mod loading;

@@ -302,7 +302,7 @@ fn strictness_leaves_load_and_store_alone() {
         before.set_reg(r, Value::scalar(bpf_facts::Num::top(64)));
     }
     let maps = crate::common::scenes::maps();
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let ask = |old: &[Op], new: &[Op], sides: &[Live], strict: bool| {
         let options = Options { strict_shared_memory: strict, ..Options::default() };
         let live = Live::default();

@@ -88,7 +88,7 @@ struct Tally {
 #[test]
 fn proven_paths_go_the_same_way_and_do_the_same() {
     let maps = maps();
-    let env = Env { maps: &maps, callee_args: &|_| None };
+    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let (mut tally, mut failures) = (Tally::default(), vec![]);
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
     let seeds = first.map_or(0..rounds(2_500), |s: u64| s..s + 1);
