@@ -18,6 +18,12 @@ use libbpf_sys as bpf;
 
 use crate::{ProgramInfo, RawOptions};
 
+mod interrupt;
+mod linked;
+
+pub(crate) use interrupt::until;
+pub(crate) use linked::{Attributes, Definition, attach_target};
+
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";
 /// A test run is interrupted by signals; it is then started again, this often at most.

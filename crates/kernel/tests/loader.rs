@@ -1,0 +1,134 @@
+//! The loader for many forms of one object: it says what loading the object says, keeps what can be kept, and ends in
+//! time. Without permission for bpf() these tests say so and pass, unless BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use bpf_kernel::{LoadOptions, Loader, Permission, ProgramVerdict, Verdict, load_object, permitted};
+
+/// Tells a test to go on, or why not.
+fn kernel_answers() -> bool {
+    let Permission::No(reason) = permitted() else { return true };
+    let required = std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_some_and(|value| value == "1");
+    assert!(!required, "BPF_OPT_REQUIRE_KERNEL=1, but bpf() is not permitted: {reason}");
+    eprintln!("skipped: bpf() is not permitted here: {reason}");
+    false
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
+    paths.sort();
+    paths
+}
+
+fn typed(kind: &str) -> LoadOptions {
+    LoadOptions { program_type: (!kind.is_empty()).then(|| kind.to_owned()), only: None }
+}
+
+/// Compares the loader's word on an object, asked for the second time, with that of a plain load; programs compared.
+fn compare(path: &Path, options: &LoadOptions) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let plain = load_object(&bytes, options).unwrap();
+    let mut loader = Loader::new(options.clone()).unwrap();
+    let first = loader.judge(&bytes, |_, _| true, None).unwrap();
+    let second = loader.judge(&bytes, |_, _| true, None).unwrap();
+    let name = path.display();
+    assert!(first.programs.len() >= plain.programs.len(), "{name}: {:?}", first.not_loadable);
+    for one in &first.programs {
+        let again = second.programs.iter().find(|p| p.name == one.name).unwrap();
+        same(path, one, again);
+    }
+    for expected in &plain.programs {
+        let found = first.programs.iter().find(|p| p.name == expected.name && p.section == expected.section).unwrap();
+        // Where a plain load gives no verdict on the program's instructions, the loader may know more.
+        if matches!(expected.verdict, Verdict::Accepted | Verdict::Rejected { .. }) {
+            same(path, expected, found);
+        }
+    }
+    plain.programs.len()
+}
+
+fn same(path: &Path, expected: &ProgramVerdict, found: &ProgramVerdict) {
+    let name = format!("{}: {}", path.display(), expected.name);
+    let outcome = |p: &ProgramVerdict| std::mem::discriminant(&p.verdict);
+    assert_eq!(outcome(expected), outcome(found), "{name}: {:?}, {:?}", expected.verdict, found.verdict);
+    assert_eq!((expected.kind, expected.slots), (found.kind, found.slots), "{name}");
+    assert_eq!(expected.verdict.reason(), found.verdict.reason(), "{name}");
+    let processed = |p: &ProgramVerdict| p.stats.as_ref().map(|stats| stats.processed);
+    assert_eq!(processed(expected), processed(found), "{name}");
+    // Machine code may differ in length with the addresses in it.
+    let info = |p: &ProgramVerdict| p.info.map(|i| (i.unshares_packet, i.verified_insns, i.xlated_bytes));
+    assert_eq!(info(expected), info(found), "{name}");
+}
+
+#[test]
+fn programs_of_the_examples_get_the_verdicts_of_a_plain_load() {
+    if !kernel_answers() {
+        return;
+    }
+    let compared: usize = objects(&root().join("examples")).iter().map(|o| compare(o, &LoadOptions::default())).sum();
+    assert!(compared > 5, "{compared} programs");
+}
+
+#[test]
+fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
+    let bench = root().join("../shared/bench");
+    if !bench.is_dir() {
+        eprintln!("skipped: {} is not here", bench.display());
+        return;
+    }
+    if !kernel_answers() {
+        return;
+    }
+    let mut compared = 0;
+    for folder in ["k2", "public"] {
+        let text = fs::read_to_string(bench.join(folder).join("manifest.tsv")).unwrap();
+        let mut rows = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let header = rows.next().unwrap();
+        let column = |name: &str| header.iter().position(|column| *column == name);
+        for row in rows {
+            let kind = column("load_type").map_or("", |at| row[at]);
+            compared += compare(&bench.join(folder).join(row[column("object").unwrap()]), &typed(kind));
+        }
+    }
+    eprintln!("{compared} programs compared");
+    assert!(compared > 50, "{compared} programs");
+}
+
+#[test]
+fn only_the_programs_asked_about_are_loaded() {
+    if !kernel_answers() {
+        return;
+    }
+    let bytes = fs::read(root().join("examples/kinds.o")).unwrap();
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let verdict = loader.judge(&bytes, |name, _| name == "on_skb", None).unwrap();
+    let [program] = &verdict.programs[..] else { panic!("{verdict:?}") };
+    assert_eq!((program.name.as_str(), &program.verdict), ("on_skb", &Verdict::Accepted));
+    // Another type, with the same program array.
+    let verdict = loader.judge(&bytes, |name, _| name == "on_xdp", None).unwrap();
+    assert!(verdict.programs.len() == 1 && verdict.is_accepted(), "{verdict:?}");
+}
+
+#[test]
+fn nothing_is_judged_when_time_is_up() {
+    if !kernel_answers() {
+        return;
+    }
+    let bytes = fs::read(root().join("examples/globals.o")).unwrap();
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now())).unwrap();
+    assert!(!verdict.programs.is_empty());
+    assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+    let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now() + Duration::from_secs(60))).unwrap();
+    assert!(verdict.is_accepted(), "{verdict:?}");
+}
