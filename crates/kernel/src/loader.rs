@@ -387,7 +387,8 @@ mod tests {
 
     #[test]
     fn names_are_read_out_of_libbpfs_words() {
-        let words = "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
+        let words =
+            "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
         assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
         assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
         assert_eq!(telling(words).lines().next_back(), Some("map 'events': failed to create: -EINVAL"));

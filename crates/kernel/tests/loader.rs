@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use object::{Object, ObjectSection};
+
 use bpf_kernel::{LoadOptions, Loader, Permission, ProgramVerdict, Verdict, load_object, permitted};
 
 /// Tells a test to go on, or why not.
@@ -102,6 +104,47 @@ fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
     }
     eprintln!("{compared} programs compared");
     assert!(compared > 50, "{compared} programs");
+}
+
+/// The bytes of an example whose program begins with a loop that the verifier follows for very long.
+fn with_a_long_loop() -> Vec<u8> {
+    let mut bytes = fs::read(root().join("examples/xdp_count.o")).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let (offset, _) = file.section_by_name("xdp").unwrap().file_range().unwrap();
+    let [l0, l1, l2, l3] = 400_000i32.to_le_bytes();
+    let code = [
+        [0xb7, 0, 0, 0, 0, 0, 0, 0],           // r0 = 0
+        [0x07, 0, 0, 0, 1, 0, 0, 0],           // r0 += 1
+        [0xa5, 0, 0xfe, 0xff, l0, l1, l2, l3], // if r0 < 400000 goto -2
+    ];
+    bytes[offset as usize..][..24].copy_from_slice(code.as_flattened());
+    bytes
+}
+
+#[test]
+fn a_load_is_interrupted_at_the_deadline() {
+    if !kernel_answers() {
+        return;
+    }
+    let bytes = with_a_long_loop();
+    // As its section says, which the loader does by itself; as something else, which it leaves to libbpf.
+    for kind in ["", "classifier"] {
+        let mut loader = Loader::new(typed(kind)).unwrap();
+        let started = Instant::now();
+        let whole = loader.judge(&bytes, |_, _| true, None).unwrap();
+        let whole_took = started.elapsed();
+        assert!(matches!(whole.programs[0].verdict, Verdict::Rejected { .. }), "{whole:?}");
+        let limit = whole_took / 4;
+        let started = Instant::now();
+        let verdict = loader.judge(&bytes, |_, _| true, Some(started + limit)).unwrap();
+        let took = started.elapsed();
+        eprintln!("{kind:?}: {whole_took:?} without a limit, {took:?} with {limit:?}");
+        assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+        assert!(took < limit + whole_took / 2, "{took:?}");
+        // The loader is as good as before.
+        let good = fs::read(root().join("examples/xdp_count.o")).unwrap();
+        assert!(loader.judge(&good, |_, _| true, None).unwrap().programs[0].stats.is_some());
+    }
 }
 
 #[test]

@@ -108,18 +108,20 @@ pub(super) struct Plan {
     /// The definition of each map that is new and to be kept.
     new: Vec<Option<Definition>>,
     btf: usize,
+    /// Patterns of maps of maps, which are open until the object is prepared.
+    _patterns: Vec<OwnedFd>,
 }
 
 impl Maps {
-    /// Lends an object that is open what maps there are, and makes the others short. `same_btf` says that the object's
-    /// BTF is the one in the kernel with number `btf`, so that maps made with it suit in any case.
+    /// Lends an object that is open what maps there are, and makes the others short. Maps that were made with the BTF
+    /// of number `btf` suit in any case, because it is the object's.
     pub(super) fn lend(&self, object: &mut sys::Object, btf: usize) -> std::io::Result<Plan> {
         let bound = object.btf_bytes().is_some_and(binds_maps);
-        let mut new = Vec::new();
+        let (mut new, mut patterns) = (Vec::new(), Vec::new());
         for index in 0..object.map_count() {
             let definition = object.map_definition(index);
             if !is_kept(&definition) {
-                shorten(object, index, &definition)?;
+                patterns.extend(shorten(object, index, &definition, bound)?);
                 new.push(None);
                 continue;
             }
@@ -130,12 +132,12 @@ impl Maps {
                     new.push(None);
                 }
                 None => {
-                    shorten(object, index, &definition)?;
+                    patterns.extend(shorten(object, index, &definition, bound)?);
                     new.push(Some(definition));
                 }
             }
         }
-        Ok(Plan { new, btf })
+        Ok(Plan { new, btf, _patterns: patterns })
     }
 
     /// Keeps what was made for a prepared object, but for the maps it was prepared without.
@@ -156,15 +158,30 @@ pub(super) fn needs_own_btf(object: &sys::Object) -> bool {
     (0..object.map_count()).any(|index| object.map_definition(index).kind == STRUCT_OPS)
 }
 
-fn shorten(object: &mut sys::Object, index: usize, definition: &Definition) -> std::io::Result<()> {
+/// Has a map made with the length it may have, and returns what has to stay open until then.
+fn shorten(
+    object: &mut sys::Object,
+    index: usize,
+    definition: &Definition,
+    bound: bool,
+) -> std::io::Result<Option<OwnedFd>> {
     let entries = length(definition);
     if entries != definition.max_entries {
         object.set_max_entries(index, entries)?;
     }
     match &definition.inner {
-        Some(inner) if length(inner) != inner.max_entries => object.set_inner_max_entries(index, length(inner)),
-        _ => Ok(()),
+        // A pattern without types will do where nothing depends on them.
+        Some(inner) if SHORTENED.contains(&inner.kind) && inner.max_entries > FEW && !bound && inner.extra == 0 => {
+            let pattern = create(inner)?;
+            object.set_inner_map(index, pattern.as_fd())?;
+            Ok(Some(pattern))
+        }
+        _ => Ok(None),
     }
+}
+
+fn create(map: &Definition) -> std::io::Result<OwnedFd> {
+    sys::create_map(map.kind, map.key_size, map.value_size, length(map), map.flags, None, None)
 }
 
 /// May a map of this definition be used again? The values of kernel options come from libbpf while it prepares.
@@ -232,7 +249,8 @@ mod tests {
     #[test]
     fn maps_of_programs_and_options_are_not_kept() {
         assert!(is_kept(&map(HASH, 1)) && !is_kept(&map(PROG_ARRAY, 1)) && !is_kept(&map(DEVMAP_HASH, 1)));
-        let data = |name: &str, contents| Definition { internal: true, contents, name: name.to_owned(), ..map(ARRAY, 1) };
+        let data =
+            |name: &str, contents| Definition { internal: true, contents, name: name.to_owned(), ..map(ARRAY, 1) };
         assert!(is_kept(&data(".bss", Some(vec![0]))));
         assert!(!is_kept(&data(".bss", None)) && !is_kept(&data("object.kconfig", Some(vec![0]))));
     }

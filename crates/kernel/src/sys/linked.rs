@@ -60,13 +60,10 @@ impl Object {
         checked(unsafe { bpf::bpf_map__set_max_entries(self.map(index), entries) }).map(drop)
     }
 
-    /// The same for the pattern of the maps in a map of maps.
-    pub(crate) fn set_inner_max_entries(&mut self, index: usize, entries: u32) -> io::Result<()> {
-        // SAFETY: a map of the open object, and null or its pattern, which it owns.
-        unsafe {
-            let inner = bpf::bpf_map__inner_map(self.map(index));
-            if inner.is_null() { Ok(()) } else { checked(bpf::bpf_map__set_max_entries(inner, entries)).map(drop) }
-        }
+    /// Gives a map of maps another pattern, which has to stay open until the object is prepared.
+    pub(crate) fn set_inner_map(&mut self, index: usize, pattern: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: a map of the open object; libbpf keeps the number of the descriptor and looks at it in `prepare` only.
+        checked(unsafe { bpf::bpf_map__set_inner_map_fd(self.map(index), pattern.as_raw_fd()) }).map(drop)
     }
 
     /// Uses a map that exists instead of making one. libbpf duplicates the descriptor.
