@@ -26,6 +26,8 @@ pub(crate) struct Context<'a> {
     pub(crate) write: &'a WriteOptions,
     /// What a function is told that is given up.
     pub(crate) why: &'a str,
+    /// Whether passes go on after a change was taken back.
+    pub(crate) go_on: bool,
 }
 
 /// A change that was taken back.
@@ -85,8 +87,8 @@ pub(crate) fn convict(
     Ok(None)
 }
 
-/// Finds the first change after which the object is no longer good, bans it, and lets the passes go on from before it. When
-/// time is up before it is found, the function stays without any change that may be the one.
+/// Finds a change before which the object is good and after which it is not, bans it, and lets the passes go on from
+/// before it. When time is up before it is found, the function stays without any change that may be the one.
 pub(crate) fn mend(
     is_good: IsGood,
     cx: Context,
@@ -124,7 +126,9 @@ pub(crate) fn mend(
             blamed.by = Some(by);
             c.banned.insert(fingerprint);
             c.rewind(unit, settings, good);
-            on_deep_stack(|| c.run_passes(unit, settings));
+            if cx.go_on {
+                on_deep_stack(|| c.run_passes(unit, settings));
+            }
         }
         // How blocks are cut and ordered cannot be banned; what came before it stays.
         Some(_) if good > 0 => c.rewind(unit, settings, good),

@@ -7,15 +7,18 @@
 //! A program is loaded as the type that its section name or the user says, never as another: what the kernel accepts
 //! as a classifier says nothing about a program of an unknown type.
 //!
+//! The verifier's work counts, too: a change that makes it grow by more than the user allows is taken back in the same way.
+//!
 //! The kernel is asked nothing twice: not about an original, nor about a form that a program has had before. And it is
 //! asked nothing when the run's time is up, when a load that has begun is broken off. A form that was not judged is not
 //! written: the program is what it was when it was accepted last, or as it was in the beginning.
 
 mod settle;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
@@ -34,15 +37,24 @@ const ORIGINALS: f64 = 0.4;
 /// How long after the time limit the kernel may still be asked: where the work before took longer than it was to.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// By how many instructions the verifier's work on a program may grow in any case.
+const ALWAYS: u64 = 2;
+
 /// What to compare with.
 pub(crate) struct Gate {
     /// Verdict on the original, or why there is none.
     before: Result<ObjectVerdict, String>,
     /// How long loading the original took.
     took: Duration,
+    /// How long it would take to make the original's maps as large as they are to be, which only runs need.
+    full_maps: Duration,
     judge: Judge,
     /// When the kernel is asked no more.
     deadline: Option<Instant>,
+    /// By how many percent the verifier's work on a program may grow.
+    growth: f64,
+    /// A load was broken off then.
+    late: Cell<bool>,
     memory: RefCell<Memory>,
 }
 
@@ -79,25 +91,27 @@ impl Gate {
             true => Loader::new(load).map_err(|e| e.to_string()),
             false => Err("switched off".to_owned()),
         };
-        let judge: Judge = match loader {
-            Ok(loader) => {
-                let loader = RefCell::new(loader);
-                Box::new(move |bytes, wanted, deadline| {
-                    loader.borrow_mut().judge(bytes, wanted, deadline).map_err(|e| e.to_string())
-                })
-            }
-            Err(why) => Box::new(move |_, _, _| Err(why.clone())),
-        };
+        let loader = Rc::new(RefCell::new(loader));
+        let mine = loader.clone();
+        let judge: Judge = Box::new(move |bytes, wanted, deadline| match &mut *mine.borrow_mut() {
+            Ok(loader) => loader.judge(bytes, wanted, deadline).map_err(|e| e.to_string()),
+            Err(why) => Err(why.clone()),
+        });
         let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
         let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
-        Gate::with(input, judge, first, last)
+        let gate = Gate::with(input, judge, first, last);
+        let full_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::full_maps_take);
+        Gate { full_maps, growth: options.max_verifier_growth, ..gate }
     }
 
     /// Asks a judge about the original until `first`, and about results until `last`.
     fn with(input: &[u8], judge: Judge, first: Option<Instant>, last: Option<Instant>) -> Gate {
         let started = Instant::now();
         let before = judge(input, &|_, _| true, first);
-        Gate { before, took: started.elapsed(), judge, deadline: last, memory: RefCell::default() }
+        let took = started.elapsed();
+        let (full_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
+        let growth = Options::default().max_verifier_growth;
+        Gate { before, took, full_maps, judge, deadline: last, growth, late, memory }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -115,8 +129,8 @@ impl Gate {
         match &self.before {
             Err(why) => Some(format!("the kernel could not be asked: {why}")),
             Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
-            Ok(_) if self.took * 2 > time => {
-                let (load, time) = (2.0 * self.took.as_secs_f64(), time.as_secs_f64());
+            Ok(_) if (self.took + self.full_maps) * 2 > time => {
+                let (load, time) = (2.0 * (self.took + self.full_maps).as_secs_f64(), time.as_secs_f64());
                 Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))
             }
             Ok(_) => None,
@@ -124,7 +138,7 @@ impl Gate {
     }
 
     fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.late.get() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// The verdict on an original program.
@@ -156,6 +170,14 @@ impl Gate {
         })
     }
 
+    /// Whether a form makes much more work for the verifier than the original of this program did.
+    fn is_heavier(&self, program: usize, form: &Known) -> bool {
+        let before = self.original(program).and_then(|p| p.stats.as_ref()).map(|stats| stats.processed);
+        let (Some(before), Some(after)) = (before, form.words.processed) else { return false };
+        let more = after.saturating_sub(before);
+        more > ALWAYS && more as f64 > before as f64 * self.growth / 100.0
+    }
+
     /// Asks about programs of an object and remembers the answers.
     fn ask(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
         if self.is_over() {
@@ -168,7 +190,10 @@ impl Gate {
         for (program, original) in named {
             let known = match &verdict {
                 Ok(verdict) => match find(verdict, original) {
-                    Some(found) if found.verdict == Verdict::OutOfTime => continue,
+                    Some(found) if found.verdict == Verdict::OutOfTime => {
+                        self.late.set(true);
+                        continue;
+                    }
                     Some(found) => Known { good: original.replaced_by(found), words: words(found) },
                     None => refused(verdict.not_loadable.as_deref().unwrap_or("it is no longer there")),
                 },
@@ -192,7 +217,13 @@ fn words(p: &ProgramVerdict) -> KernelVerdict {
     KernelVerdict {
         accepted: p.verdict.is_accepted(),
         processed: p.stats.as_ref().map(|s| s.processed),
-        reason: (!p.verdict.is_accepted()).then(|| p.verdict.reason().to_string()),
+        reason: match &p.verdict {
+            Verdict::Accepted => None,
+            Verdict::Unsupported { .. } | Verdict::NotLoadable { .. } => {
+                Some(format!("not judged: {}", p.verdict.reason()))
+            }
+            Verdict::Rejected { .. } | Verdict::OutOfTime => Some(p.verdict.reason().to_owned()),
+        },
     }
 }
 

@@ -352,7 +352,8 @@ fn take_back(
 ) -> Result<RunDifference, DriverError> {
     let Job { unit, write, .. } = job;
     let settings = &Settings { deadline: Instant::now().checked_add(AFTERMATH), ..job.settings.clone() };
-    let cx = Context { unit, settings, write, why: "it did something else in this kernel after optimization" };
+    let cx =
+        Context { unit, settings, write, why: "it did something else in this kernel after optimization", go_on: true };
     let Difference { program, what, scenario, .. } = difference;
     let passes = |_: &Object, bytes: &[u8]| Some(judge.passes(bytes, scenario));
     let suspects = blame::suspects(unit, candidates, program);

@@ -17,7 +17,11 @@ mod attributes;
 mod elf;
 mod maps;
 
-use std::{io, os::fd::AsFd, os::fd::OwnedFd, time::Instant};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
 
 use attributes::{Targets, attributes};
 use elf::Source;
@@ -52,6 +56,8 @@ pub struct Loader {
     targets: Targets,
     /// Maps that could not be made, and why.
     left_out: Vec<(String, String)>,
+    /// How long the maps of the last object would take at their full length.
+    full_maps: Duration,
 }
 
 /// BTF that is in the kernel.
@@ -85,11 +91,25 @@ impl Loader {
     pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
         permitted().require()?;
         options.program_type.as_deref().map(ProgramType::named).transpose()?;
-        Ok(Self { options, maps: Maps::default(), btf: None, btfs: 0, targets: Vec::new(), left_out: Vec::new() })
+        Ok(Self {
+            options,
+            maps: Maps::default(),
+            btf: None,
+            btfs: 0,
+            targets: Vec::new(),
+            left_out: Vec::new(),
+            full_maps: Duration::ZERO,
+        })
+    }
+
+    /// About how long the kernel would take to make the maps of the last object as they are defined, which this loader
+    /// does not have it do.
+    pub fn full_maps_take(&self) -> Duration {
+        self.full_maps
     }
 
     /// Asks the kernel about the programs of an object that `wanted` names by name and section, until `deadline`. There
-    /// are no verdicts on the others.
+    /// are no verdicts on the others; those there are stand in the object's order.
     ///
     /// # Errors
     /// [`KernelError::Refused`] if the kernel does not describe a program that it has loaded.
@@ -104,24 +124,29 @@ impl Loader {
             Ok(object) => object,
             Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
         };
+        self.full_maps = maps::full_time_of_all(&object);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
-        let wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
-        let programs = match self.prepare(&mut source, &object, &wanted, deadline) {
-            Some(Ok(prepared)) => wanted
-                .iter()
-                .map(|&index| match self.first_answer(&source, &prepared, index, deadline)? {
-                    Answer::Verdict(verdict) => Ok(verdict),
-                    Answer::None => self.alone(&mut source, &object, index, deadline),
-                })
-                .collect::<Result<_, _>>()?,
-            // One of them keeps the others from being linked.
-            Some(Err(_)) => wanted
-                .iter()
-                .map(|&index| self.alone(&mut source, &object, index, deadline))
-                .collect::<Result<_, _>>()?,
-            None => wanted.iter().map(|&index| described(&object, index, Verdict::OutOfTime)).collect(),
+        let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
+        // The shortest first: then the long ones cannot keep the others from being judged in time.
+        wanted.sort_by_key(|&index| object.program_slots(index));
+        let prepared = match self.prepare(&mut source, &object, &wanted, deadline) {
+            Some(Ok(prepared)) => Some(prepared),
+            // One of them keeps the others from being linked; or there is no time, as each of them will find out.
+            Some(Err(_)) | None => None,
         };
-        Ok(ObjectVerdict { programs, not_loadable: None })
+        let mut programs = Vec::new();
+        for index in wanted {
+            let answer = match &prepared {
+                Some(prepared) => self.first_answer(&source, prepared, index, deadline)?,
+                None => Answer::None,
+            };
+            programs.push(match answer {
+                Answer::Verdict(verdict) => (index, verdict),
+                Answer::None => (index, self.alone(&mut source, &object, index, deadline)?),
+            });
+        }
+        programs.sort_by_key(|(index, _)| *index);
+        Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
     }
 
     /// Opens an object, with its static programs made such that libbpf takes them; or libbpf's words.

@@ -1,6 +1,6 @@
 //! Changes an object until the kernel accepts of it what it accepted of the original.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{Object, WriteOptions};
@@ -15,6 +15,12 @@ use crate::unit::Unit;
 
 /// Rewrites banned per object before the gate gives a function up.
 const PATIENCE: usize = 12;
+
+/// Changes banned per program because of the verifier's work, before what remains without the next one is taken.
+const PATIENCE_WITH_WORK: usize = 6;
+
+/// What a function is told in which no change can be kept for the verifier's work.
+const HEAVIER: &str = "the kernel's verifier has more work after optimization";
 
 /// What a function is told that the kernel was not asked about in time.
 const NOT_JUDGED: &str = "not judged: time";
@@ -46,14 +52,16 @@ pub(crate) fn settle(
             untyped.join(", ")
         ));
     }
-    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization" };
-    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late: Vec::new() };
+    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization", go_on: true };
+    let (late, lightened) = (Vec::new(), HashMap::new());
+    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
     settling.keep_what_was_not_judged(before)?;
     settling.run(before)?;
     let late = settling.late;
     gate.memory.borrow_mut().late.extend(late);
     record(gate, unit, before, object, candidates, write)?;
-    report.gate = summary(before, &gate.memory.borrow().late, candidates, report.dropped);
+    let late = &gate.memory.borrow().late;
+    report.gate = summary(before, late, candidates, report.dropped, report.heavier);
     Ok(())
 }
 
@@ -67,6 +75,8 @@ struct Settling<'a> {
     patience: usize,
     /// Programs that have gone back since time is up.
     late: Vec<usize>,
+    /// How often a change was taken back from a program because of the verifier's work.
+    lightened: HashMap<usize, usize>,
 }
 
 impl Settling<'_> {
@@ -97,6 +107,9 @@ impl Settling<'_> {
             } else if let Some(&bad) = changed.iter().find(|&&p| self.known(p).is_some_and(|k| !k.good)) {
                 self.report.dropped += 1;
                 self.take_back(bad)?;
+            } else if let Some(&heavy) = changed.iter().find(|&&p| self.is_heavier(p) && !self.gate.is_over()) {
+                self.report.heavier += 1;
+                self.lighten(heavy)?;
             } else {
                 return Ok(());
             }
@@ -124,6 +137,44 @@ impl Settling<'_> {
                 self.remember_if_better(program, good)
             }
         }
+    }
+
+    fn is_heavier(&self, program: usize) -> bool {
+        self.known(program).is_some_and(|known| self.gate.is_heavier(program, &known))
+    }
+
+    /// Finds the change that makes more work for the verifier, and takes it back; if there are too many of that kind, all
+    /// that came after it, too.
+    fn lighten(&mut self, program: usize) -> Result<(), DriverError> {
+        let Context { unit, write, .. } = self.cx;
+        let gate = self.gate;
+        let is_light = |object: &Object, bytes: &[u8]| {
+            let good = gate.is_good(unit, object, bytes, program)?;
+            let known = gate.known(unit, object, program);
+            Some(good && known.is_some_and(|known| !gate.is_heavier(program, &known)))
+        };
+        let suspects = self.suspects(program);
+        let Some(i) = blame::convict(&is_light, self.object, self.candidates, &suspects, write)? else {
+            // It takes more than one function. As many are given up, from the first, as are needed.
+            let why = Context { why: HEAVIER, ..self.cx };
+            for i in suspects {
+                if gate.is_over() {
+                    break;
+                }
+                blame::give_up(why, self.object, &mut self.candidates[i])?;
+                if is_light(self.object, &self.object.write(write)?.bytes) == Some(true) {
+                    break;
+                }
+            }
+            return Ok(());
+        };
+        let times = self.lightened.entry(program).or_default();
+        *times += 1;
+        let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
+        let light = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?.good;
+        // What the passes make of it now may be refused, or not judged.
+        gate.memory.borrow_mut().accepted.remove(&program);
+        self.remember_if_better(program, light)
     }
 
     /// Time is up: the program is what it was when it was accepted last. If that does not last because functions are
@@ -242,7 +293,13 @@ fn not_judged() -> KernelVerdict {
 }
 
 /// How it went, in words.
-fn summary(before: &ObjectVerdict, late: &BTreeSet<usize>, candidates: &[Candidate], dropped: usize) -> String {
+fn summary(
+    before: &ObjectVerdict,
+    late: &BTreeSet<usize>,
+    candidates: &[Candidate],
+    dropped: usize,
+    heavier: usize,
+) -> String {
     let unjudged = before.programs.iter().filter(|p| p.verdict == Verdict::OutOfTime).count();
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) && unjudged == 0 {
         let all_untyped = !before.programs.is_empty() && super::untyped(before).len() == before.programs.len();
@@ -258,6 +315,9 @@ fn summary(before: &ObjectVerdict, late: &BTreeSet<usize>, candidates: &[Candida
         0 => "accepted".to_owned(),
         n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
     };
+    if heavier > 0 {
+        text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));
+    }
     let after = |p: &ProgramVerdict| {
         let of = |c: &&Candidate| c.report.name == p.name && c.report.section == p.section;
         candidates.iter().find(of).and_then(|c| c.report.kernel_after.as_ref())
@@ -378,6 +438,48 @@ mod tests {
         fn slots(&self) -> (usize, usize) {
             self.candidates.iter().fold((0, 0), |(a, b), c| (a + c.report.slots_before, b + c.report.slots_after))
         }
+    }
+
+    /// A gate that asks a verifier which has so much work with each atomic, and one instruction otherwise.
+    fn with_heavy_atomics(work: u64) -> Gate {
+        let judge: Judge = Box::new(move |bytes, wanted, _| {
+            let mut verdict = verdicts(bytes, wanted, |_| Verdict::Accepted)?;
+            let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+            for p in &mut verdict.programs {
+                let id = object.function_named(&p.name).ok_or("it is gone")?;
+                let code = bpf_isa::decode_all(object.code(id)).map_err(|e| e.to_string())?;
+                let each = |insn: &Insn| if matches!(insn, Insn::Atomic { .. }) { work } else { 1 };
+                let processed = code.iter().map(|(_, insn)| each(insn)).sum();
+                p.stats = Some(bpf_kernel::VerifierStats { processed, ..Default::default() });
+            }
+            Ok(verdict)
+        });
+        Gate::with(OBJECT, judge, None, None)
+    }
+
+    fn work(c: &Candidate) -> Option<(u64, u64)> {
+        Some((c.report.kernel_before.as_ref()?.processed?, c.report.kernel_after.as_ref()?.processed?))
+    }
+
+    #[test]
+    fn what_makes_more_work_for_the_verifier_is_taken_back_and_nothing_else() {
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(1));
+        let (all, light) = (run.slots(), run.report.gate.clone());
+        assert_eq!((light.as_str(), run.report.heavier), ("accepted", 0));
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(1000));
+        assert!(run.report.heavier > 0 && run.report.dropped == 0, "{}", run.report.gate);
+        assert!(run.report.gate.contains("more work for the verifier"), "{}", run.report.gate);
+        let works: Vec<(u64, u64)> = run.candidates.iter().filter_map(work).collect();
+        assert!(!works.is_empty() && works.iter().all(|(before, after)| after <= &(before + 2)), "{works:?}");
+        let (before, after) = run.slots();
+        assert!(after > all.1, "the example no longer tempts the optimizer");
+        assert!(after < before, "everything was given up");
+        // Two instructions more are no reason.
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(2));
+        assert_eq!(run.report.heavier, 0, "{}", run.report.gate);
     }
 
     /// A gate that asks a verifier without atomics so often, the original included, and then has no time left; and how
