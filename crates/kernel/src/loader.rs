@@ -149,16 +149,22 @@ impl Loader {
         Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
     }
 
-    /// Opens an object, with its static programs made such that libbpf takes them; or libbpf's words.
+    /// Opens an object, with its static programs and its ways of pinning maps made such that libbpf takes them; or libbpf's
+    /// words.
     fn open(&self, source: &mut Source) -> Result<sys::Object, String> {
         loop {
-            match open(&source.bytes, &self.options) {
+            let reason = match open(&source.bytes, &self.options, source.pins_forgotten) {
                 Ok(object) => return Ok(object),
-                Err(KernelError::Open { reason }) => match quoted(&reason, "program '", "' is static") {
-                    Some(name) if source.export(name) => continue,
-                    _ => return Err(telling(&reason)),
-                },
+                Err(KernelError::Open { reason }) => reason,
                 Err(error) => return Err(error.to_string()),
+            };
+            let changed = match quoted(&reason, "program '", "' is static") {
+                Some(name) => source.export(name),
+                // Nothing is pinned here in any way.
+                None => reason.contains("invalid pinning value") && source.forget_pins(),
+            };
+            if !changed {
+                return Err(telling(&reason));
             }
         }
     }

@@ -153,7 +153,7 @@ struct Attempt {
 
 impl Attempt {
     fn whole(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options)?;
+        let mut object = open(bytes, options, false)?;
         for index in 0..object.program_count() {
             object.set_autoload(index, true);
             object.request_log(index, STATISTICS, STATISTICS_BYTES);
@@ -163,7 +163,7 @@ impl Attempt {
 
     fn chosen(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
         let Some(only) = &options.only else { return Self::whole(bytes, options) };
-        let object = open(bytes, options)?;
+        let object = open(bytes, options, false)?;
         let wanted = (0..object.program_count()).find(|&index| object.program_name(index) == *only);
         let wanted = wanted.ok_or_else(|| KernelError::NoProgram { name: only.clone() })?;
         drop(object);
@@ -171,7 +171,7 @@ impl Attempt {
     }
 
     fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options)?;
+        let mut object = open(bytes, options, false)?;
         for index in 0..object.program_count() {
             object.set_autoload(index, index == wanted);
         }
@@ -186,9 +186,10 @@ impl Attempt {
     }
 }
 
-/// Opens an object, without pins and with the types the caller wants.
-pub(crate) fn open(bytes: &[u8], options: &LoadOptions) -> Result<sys::Object, KernelError> {
-    let (opened, messages) = sys::capture(|| sys::Object::open(bytes));
+/// Opens an object, without pins and with the types the caller wants; `lenient` ignores attributes of maps that libbpf
+/// does not know.
+pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result<sys::Object, KernelError> {
+    let (opened, messages) = sys::capture(|| sys::Object::open(bytes, lenient));
     let mut object = opened.map_err(|error| KernelError::Open { reason: Failure { error, messages }.reason() })?;
     if let Some(name) = &options.program_type {
         let (kind, attach) = ProgramType::named(name)?;

@@ -106,6 +106,40 @@ fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
     assert!(compared > 50, "{compared} programs");
 }
 
+#[test]
+fn what_one_program_lacks_is_no_matter_of_the_others() {
+    if !kernel_answers() {
+        return;
+    }
+    let bytes = include_bytes!("fixtures/shapes.o");
+    assert!(!load_object(bytes, &LoadOptions::default()).unwrap().is_accepted());
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let started = Instant::now();
+    // All at once, each alone, and all again with maps that are there already.
+    let mut verdicts = vec![loader.judge(bytes, |_, _| true, None).unwrap()];
+    for one in verdicts[0].programs.clone() {
+        let mut alone = loader.judge(bytes, |name, _| name == one.name, None).unwrap();
+        let [alone] = &mut alone.programs[..] else { panic!("{alone:?}") };
+        assert_eq!(alone.verdict.is_accepted(), one.verdict.is_accepted());
+        assert_eq!(alone.verdict.reason(), one.verdict.reason());
+    }
+    verdicts.push(loader.judge(bytes, |_, _| true, None).unwrap());
+    assert!(started.elapsed() < Duration::from_secs(10), "the huge map was made as it is defined");
+    for verdict in verdicts {
+        let of = |name: &str| verdict.program(name).map(|p| p.verdict.clone());
+        for name in ["uses_huge", "uses_sized", "uses_pinned", "jumping", "not_exported"] {
+            assert_eq!(of(name), Some(Verdict::Accepted), "{name}");
+        }
+        let refused = of("refused").unwrap();
+        assert!(refused.reason().contains("invalid mem access 'map_value_or_null'"), "{refused:?}");
+        let Some(Verdict::NotLoadable { reason }) = of("uses_impossible") else { panic!("{verdict:?}") };
+        assert!(reason.starts_with("map impossible cannot be created"), "{reason}");
+        let Some(Verdict::Unsupported { reason }) = of("calls_what_is_not_there") else { panic!("{verdict:?}") };
+        assert!(reason.contains("no_such_kernel_function"), "{reason}");
+        assert_eq!(verdict.programs.len(), 8);
+    }
+}
+
 /// The bytes of an example whose program begins with a loop that the verifier follows for very long.
 fn with_a_long_loop() -> Vec<u8> {
     let mut bytes = fs::read(root().join("examples/xdp_count.o")).unwrap();

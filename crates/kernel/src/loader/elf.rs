@@ -12,6 +12,8 @@ pub(super) struct Source {
     pub(super) hidden: Vec<String>,
     /// Kernel functions that this kernel does not have.
     pub(super) missing: Vec<String>,
+    /// Maps have an attribute with a name that no loader knows.
+    pub(super) pins_forgotten: bool,
 }
 
 /// Bytes of a symbol (`Elf64_Sym`), and where in it its binding and type are.
@@ -20,8 +22,13 @@ const INFO: usize = 4;
 
 impl Source {
     pub(super) fn new(bytes: &[u8]) -> Self {
-        let mut source =
-            Self { bytes: bytes.to_vec(), license: String::new(), hidden: Vec::new(), missing: Vec::new() };
+        let mut source = Self {
+            bytes: bytes.to_vec(),
+            license: String::new(),
+            hidden: Vec::new(),
+            missing: Vec::new(),
+            pins_forgotten: false,
+        };
         if let Ok(file) = object::File::parse(bytes) {
             let license = file.section_by_name("license").and_then(|s| s.data().ok()).unwrap_or_default();
             let end = license.iter().position(|b| *b == 0).unwrap_or(license.len());
@@ -48,6 +55,21 @@ impl Source {
     /// Makes a static program one that libbpf takes. Other loaders do not care how a program's symbol is bound.
     pub(super) fn export(&mut self, program: &str) -> bool {
         self.rebind(program, elf::STB_GLOBAL, |s| s.kind() == SymbolKind::Text && s.is_local())
+    }
+
+    /// Gives the attribute that says how maps are pinned a name that says nothing. Whether there was such an attribute.
+    pub(super) fn forget_pins(&mut self) -> bool {
+        const NAME: &[u8] = b"\0pinning\0";
+        let Ok(file) = object::File::parse(&*self.bytes) else { return false };
+        let Some((at, size)) = file.section_by_name(".BTF").and_then(|s| s.file_range()) else { return false };
+        let types = at as usize..(at + size) as usize;
+        let name = self.bytes[types.clone()].windows(NAME.len()).position(|window| window == NAME);
+        if let Some(name) = name.filter(|_| !self.pins_forgotten) {
+            self.bytes[types.start + name + 1] = b'_';
+            self.pins_forgotten = true;
+            return true;
+        }
+        false
     }
 
     fn rebind(&mut self, name: &str, binding: u8, which: impl Fn(&object::Symbol<'_, '_>) -> bool) -> bool {
