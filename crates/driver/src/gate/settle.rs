@@ -107,7 +107,7 @@ impl Settling<'_> {
             } else if let Some(&bad) = changed.iter().find(|&&p| self.known(p).is_some_and(|k| !k.good)) {
                 self.report.dropped += 1;
                 self.take_back(bad)?;
-            } else if let Some(&heavy) = changed.iter().find(|&&p| self.is_heavier(p) && !self.gate.is_over()) {
+            } else if let Some(&heavy) = changed.iter().find(|&&p| self.is_heavier(p)) {
                 self.report.heavier += 1;
                 self.lighten(heavy)?;
             } else {
@@ -134,7 +134,8 @@ impl Settling<'_> {
             Some(i) => {
                 self.patience -= 1;
                 let good = blame::mend(&is_good, self.cx, self.object, &mut self.candidates[i])?.good;
-                self.remember_if_better(program, good)
+                self.remember_if_better(program, good)?;
+                if gate.is_over() { self.go_back(program) } else { Ok(()) }
             }
         }
     }
@@ -154,30 +155,29 @@ impl Settling<'_> {
             Some(good && known.is_some_and(|known| !gate.is_heavier(program, &known)))
         };
         let suspects = self.suspects(program);
-        let Some(i) = blame::convict(&is_light, self.object, self.candidates, &suspects, write)? else {
+        match blame::convict(&is_light, self.object, self.candidates, &suspects, write)? {
+            Some(i) => {
+                let times = self.lightened.entry(program).or_default();
+                *times += 1;
+                let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
+                let light = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?.good;
+                self.remember_if_better(program, light)?;
+            }
             // It takes more than one function. As many are given up, from the first, as are needed.
-            let why = Context { why: HEAVIER, ..self.cx };
-            for i in suspects {
-                if gate.is_over() {
-                    break;
-                }
-                blame::give_up(why, self.object, &mut self.candidates[i])?;
-                if is_light(self.object, &self.object.write(write)?.bytes) == Some(true) {
-                    break;
+            None => {
+                let cx = Context { why: HEAVIER, ..self.cx };
+                for i in suspects {
+                    blame::give_up(cx, self.object, &mut self.candidates[i])?;
+                    if is_light(self.object, &self.object.write(write)?.bytes) != Some(false) {
+                        break;
+                    }
                 }
             }
-            return Ok(());
-        };
-        let times = self.lightened.entry(program).or_default();
-        *times += 1;
-        let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
-        let light = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?.good;
-        // What the passes make of it now may be refused, or not judged.
-        gate.memory.borrow_mut().accepted.remove(&program);
-        self.remember_if_better(program, light)
+        }
+        if gate.is_over() { self.go_back(program) } else { Ok(()) }
     }
 
-    /// Time is up: the program is what it was when it was accepted last. If that does not last because functions are
+    /// Time is up: the program is what it was when nothing was found fault with last. If that does not last because functions are
     /// shared with others that went back too, it is what it was in the beginning.
     fn go_back(&mut self, program: usize) -> Result<(), DriverError> {
         let accepted = self.gate.memory.borrow().accepted.get(&program).cloned();
@@ -208,24 +208,32 @@ impl Settling<'_> {
         Ok(())
     }
 
-    /// Keeps the functions of programs that are accepted as they are.
+    /// Keeps the functions of programs that need no further change.
     fn remember(&self, programs: &[usize]) {
-        for &program in programs.iter().filter(|&&p| self.known(p).is_some_and(|known| known.good)) {
+        let fine = |known: Known, program| known.good && !self.gate.is_heavier(program, &known);
+        for &program in programs.iter().filter(|&&p| self.known(p).is_some_and(|known| fine(known, p))) {
             let functions = self.suspects(program).into_iter().map(|i| self.candidates[i].clone()).collect();
             self.gate.memory.borrow_mut().accepted.insert(program, functions);
         }
     }
 
-    /// Keeps a program with this form of one of its functions, if it is known to be accepted, unless a form of it is kept.
+    /// Keeps a program with this form of one of its functions, if it is known to need no further change then, and is
+    /// shorter than what is kept of it.
     fn remember_if_better(&self, program: usize, function: Candidate) -> Result<(), DriverError> {
         let mut trial = self.object.clone();
         function.place(&mut trial)?;
-        let good = self.gate.known(self.cx.unit, &trial, program).is_some_and(|known| known.good);
-        if good && function.body.is_some() {
-            let others = self.suspects(program).into_iter().filter(|i| *i != function.id);
-            let mut functions: Vec<Candidate> = others.map(|i| self.candidates[i].clone()).collect();
-            functions.push(function);
-            self.gate.memory.borrow_mut().accepted.entry(program).or_insert(functions);
+        let known = self.gate.known(self.cx.unit, &trial, program);
+        if function.body.is_none() || !known.is_some_and(|known| known.good && !self.gate.is_heavier(program, &known)) {
+            return Ok(());
+        }
+        let others = self.suspects(program).into_iter().filter(|i| *i != function.id);
+        let mut functions: Vec<Candidate> = others.map(|i| self.candidates[i].clone()).collect();
+        functions.push(function);
+        let saved =
+            |cs: &[Candidate]| -> usize { cs.iter().map(|c| c.report.slots_before - c.report.slots_after).sum() };
+        let accepted = &mut self.gate.memory.borrow_mut().accepted;
+        if accepted.get(&program).is_none_or(|kept| saved(kept) < saved(&functions)) {
+            accepted.insert(program, functions);
         }
         Ok(())
     }
@@ -440,10 +448,15 @@ mod tests {
         }
     }
 
-    /// A gate that asks a verifier which has so much work with each atomic, and one instruction otherwise.
-    fn with_heavy_atomics(work: u64) -> Gate {
+    /// A gate that asks a verifier which has so much work with each atomic, and one instruction otherwise; so often, and
+    /// then has no time left; and how often it asked.
+    fn with_heavy_atomics(work: u64, questions: usize) -> (Gate, Rc<RefCell<usize>>) {
+        let asked = Rc::new(RefCell::new(0));
+        let count = asked.clone();
         let judge: Judge = Box::new(move |bytes, wanted, _| {
-            let mut verdict = verdicts(bytes, wanted, |_| Verdict::Accepted)?;
+            let late = *count.borrow() >= questions;
+            *count.borrow_mut() += usize::from(!late);
+            let mut verdict = verdicts(bytes, wanted, |_| if late { Verdict::OutOfTime } else { Verdict::Accepted })?;
             let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
             for p in &mut verdict.programs {
                 let id = object.function_named(&p.name).ok_or("it is gone")?;
@@ -454,7 +467,30 @@ mod tests {
             }
             Ok(verdict)
         });
-        Gate::with(OBJECT, judge, None, None)
+        (Gate::with(OBJECT, judge, None, None), asked)
+    }
+
+    /// No program makes more work than its original.
+    fn is_light(run: &Run) -> bool {
+        let works: Vec<(u64, u64)> = run.candidates.iter().filter_map(work).collect();
+        !works.is_empty() && works.iter().all(|(before, after)| after <= &(before + 2))
+    }
+
+    #[test]
+    fn whenever_time_ends_no_program_makes_more_work_for_the_verifier() {
+        let mut sizes = Vec::new();
+        for questions in 1.. {
+            let mut run = Run::new();
+            let (gate, asked) = with_heavy_atomics(1000, questions);
+            run.settle(&gate);
+            assert!(is_light(&run), "after {questions} questions: {}", run.report.gate);
+            sizes.push(run.slots().1);
+            if *asked.borrow() < questions {
+                break;
+            }
+            assert!(questions < 1000, "it does not end");
+        }
+        assert_eq!(sizes.iter().min(), sizes.last(), "more questions gave a larger object: {sizes:?}");
     }
 
     fn work(c: &Candidate) -> Option<(u64, u64)> {
@@ -464,21 +500,20 @@ mod tests {
     #[test]
     fn what_makes_more_work_for_the_verifier_is_taken_back_and_nothing_else() {
         let mut run = Run::new();
-        run.settle(&with_heavy_atomics(1));
+        run.settle(&with_heavy_atomics(1, usize::MAX).0);
         let (all, light) = (run.slots(), run.report.gate.clone());
         assert_eq!((light.as_str(), run.report.heavier), ("accepted", 0));
         let mut run = Run::new();
-        run.settle(&with_heavy_atomics(1000));
+        run.settle(&with_heavy_atomics(1000, usize::MAX).0);
         assert!(run.report.heavier > 0 && run.report.dropped == 0, "{}", run.report.gate);
         assert!(run.report.gate.contains("more work for the verifier"), "{}", run.report.gate);
-        let works: Vec<(u64, u64)> = run.candidates.iter().filter_map(work).collect();
-        assert!(!works.is_empty() && works.iter().all(|(before, after)| after <= &(before + 2)), "{works:?}");
+        assert!(is_light(&run), "{}", run.report.gate);
         let (before, after) = run.slots();
         assert!(after > all.1, "the example no longer tempts the optimizer");
         assert!(after < before, "everything was given up");
         // Two instructions more are no reason.
         let mut run = Run::new();
-        run.settle(&with_heavy_atomics(2));
+        run.settle(&with_heavy_atomics(2, usize::MAX).0);
         assert_eq!(run.report.heavier, 0, "{}", run.report.gate);
     }
 
