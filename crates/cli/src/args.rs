@@ -633,6 +633,13 @@ mod tests {
     }
 
     #[test]
+    fn growth_is_a_percentage_and_not_negative() {
+        assert_eq!(percent("0"), Ok(0.0));
+        assert_eq!(percent("2.5"), Ok(2.5));
+        assert!(percent("-1").is_err() && percent("inf").is_err() && percent("much").is_err());
+    }
+
+    #[test]
     fn time_limits_may_be_fractions_but_not_negative_or_infinite() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
         assert!(seconds("-1").is_err() && seconds("inf").is_err() && seconds("NaN").is_err() && seconds("1m").is_err());

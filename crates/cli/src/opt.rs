@@ -344,5 +344,11 @@ mod tests {
             kernel(Some(&bad), Some(&bad)).as_deref(),
             Some("rejected (verified insns 7 -> 7), as was the original: R0 !read_ok")
         );
+        assert_eq!(
+            kernel(Some(&bad), Some(&good)).as_deref(),
+            Some("accepted (verified insns 7 -> 40), while the original was refused: R0 !read_ok")
+        );
+        let late = KernelVerdict { processed: None, ..verdict(false, 0, Some("not judged: time")) };
+        assert_eq!(kernel(Some(&late), Some(&late)).as_deref(), Some("not judged: time"));
     }
 }
