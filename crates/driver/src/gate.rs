@@ -37,6 +37,9 @@ const ORIGINALS: f64 = 0.4;
 /// How long after the time limit the kernel may still be asked: where the work before took longer than it was to.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// What a function is told that the kernel was not asked about in time.
+pub(crate) const NOT_JUDGED: &str = "not judged: time";
+
 /// By how many instructions the verifier's work on a program may grow in any case.
 const ALWAYS: u64 = 2;
 
@@ -108,7 +111,7 @@ impl Gate {
     fn with(input: &[u8], judge: Judge, first: Option<Instant>, last: Option<Instant>) -> Gate {
         let started = Instant::now();
         let before = judge(input, &|_, _| true, first);
-        let took = started.elapsed();
+        let took = time_for_a_result(&before, started.elapsed());
         let (full_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
         let growth = Options::default().max_verifier_growth;
         Gate { before, took, full_maps, judge, deadline: last, growth, late, memory }
@@ -117,6 +120,13 @@ impl Gate {
     /// The programs of the original that the kernel accepts.
     pub(crate) fn accepted(&self) -> Vec<&ProgramVerdict> {
         self.before.iter().flat_map(|v| v.programs.iter().filter(|p| p.verdict.is_accepted())).collect()
+    }
+
+    /// The functions that stay as they are, because a program with them was not judged in time.
+    pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<usize> {
+        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
+        let late = programs.filter(|(_, p)| p.verdict == Verdict::OutOfTime);
+        late.flat_map(|(program, _)| self.functions(unit, program)).collect()
     }
 
     /// How long it took to load the original: the time to be kept for loading a result once.
@@ -203,6 +213,18 @@ impl Gate {
             self.memory.borrow_mut().known.insert((program, form), known);
         }
     }
+}
+
+/// How long it takes to load a result, of which the original took so long: programs that were not judged in time are not
+/// loaded again. Beside the verification itself there is about as much to do: linking, and translation to machine code.
+fn time_for_a_result(before: &Result<ObjectVerdict, String>, took: Duration) -> Duration {
+    let Ok(before) = before else { return took };
+    if before.programs.iter().all(|p| p.verdict != Verdict::OutOfTime) {
+        return took;
+    }
+    let judged = before.programs.iter().filter(|p| p.verdict != Verdict::OutOfTime);
+    let micros = judged.filter_map(|p| p.stats.as_ref()).map(|stats| stats.micros).sum();
+    took.min(2 * Duration::from_micros(micros))
 }
 
 fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {

@@ -28,10 +28,16 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let mut settings = settings(&unit, options, started, gate.took());
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
-    let wanted = wanted(&unit, options);
+    let mut wanted = wanted(&unit, options);
 
     let count = wanted.len();
     let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&unit, id)).collect();
+    // Whatever would be made of these could not be compared.
+    for id in gate.not_judged(&unit) {
+        if std::mem::replace(&mut wanted[id], false) {
+            candidates[id].report.untouched = Some(gate::NOT_JUDGED.to_owned());
+        }
+    }
     watched(observer, &stop, || {
         each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| {
             observer.function(c.id, count, &c.report.name, c.report.slots_before);

@@ -37,6 +37,7 @@ fn an_original_that_takes_too_long_to_verify_is_kept_and_the_limit_too() {
     assert!(took < limit + Duration::from_millis(500), "{took:?}");
     assert!(report.gate.contains("not judged: time"), "{}", report.gate);
     assert_eq!(written, bytes);
+    assert_eq!(report.functions[0].untouched.as_deref(), Some("not judged: time"));
     let before = report.functions[0].kernel_before.as_ref().expect("it is a program");
     assert_eq!((before.accepted, before.reason.as_deref()), (false, Some("not judged: time")));
 }

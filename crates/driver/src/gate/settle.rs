@@ -6,7 +6,7 @@ use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
-use super::{Gate, Known, untyped, words};
+use super::{Gate, Known, NOT_JUDGED, untyped, words};
 use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
@@ -21,9 +21,6 @@ const PATIENCE_WITH_WORK: usize = 6;
 
 /// What a function is told in which no change can be kept for the verifier's work.
 const HEAVIER: &str = "the kernel's verifier has more work after optimization";
-
-/// What a function is told that the kernel was not asked about in time.
-const NOT_JUDGED: &str = "not judged: time";
 
 /// Changes `candidates` and `object` until the kernel accepts what it accepted before.
 pub(crate) fn settle(
