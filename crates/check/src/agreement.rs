@@ -30,7 +30,7 @@ impl Comparison {
     /// Do both say the same? `None` if the kernel did not look at the code.
     pub fn agrees(&self) -> Option<bool> {
         match (&self.kernel, self.ours.verdict) {
-            (Kernel::Unsupported { .. } | Kernel::NotLoadable { .. }, _) => None,
+            (Kernel::Unsupported { .. } | Kernel::NotLoadable { .. } | Kernel::OutOfTime, _) => None,
             (Kernel::Accepted, ours) => Some(ours == Verdict::Accepted),
             (Kernel::Rejected { .. }, ours) => Some(ours == Verdict::Violation),
         }

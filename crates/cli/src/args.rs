@@ -284,6 +284,9 @@ pub struct OptArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
+    /// By how much the work of the kernel's verifier on a program may grow; two instructions always may
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    pub max_verifier_growth: f64,
     /// Never merge accesses to shared memory, nor make load-add-store an atomic add
     #[arg(long)]
     pub strict_shared_memory: bool,
@@ -557,6 +560,7 @@ impl OptArgs {
             kernel: !self.no_kernel,
             run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
+            max_verifier_growth: self.max_verifier_growth,
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
             queries: None,
@@ -590,6 +594,11 @@ fn cpus() -> usize {
 }
 
 /// A program type by a name that libbpf or the kernel knows.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|e| e.to_string())?;
+    if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("a percentage is not negative".to_owned()) }
+}
+
 fn program_type(text: &str) -> Result<String, String> {
     bpf_kernel::ProgramType::named(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }
@@ -621,6 +630,13 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn growth_is_a_percentage_and_not_negative() {
+        assert_eq!(percent("0"), Ok(0.0));
+        assert_eq!(percent("2.5"), Ok(2.5));
+        assert!(percent("-1").is_err() && percent("inf").is_err() && percent("much").is_err());
     }
 
     #[test]

@@ -155,6 +155,7 @@ fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
         Kernel::Rejected { .. } => "rejected",
         Kernel::Unsupported { .. } => "unsupported",
         Kernel::NotLoadable { .. } => "not loadable",
+        Kernel::OutOfTime => "out of time",
     };
     let checked = explainer.checked(c.function, &c.program, &c.ours);
     Checked { kernel: Some((said, c.kernel.reason().to_owned())), agrees: c.agrees(), ..checked }

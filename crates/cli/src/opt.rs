@@ -267,6 +267,10 @@ fn function_line(f: &FunctionReport) -> String {
 /// The verdict on the result, beside that on the original where they differ.
 fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Option<String> {
     let after = after.or(before)?;
+    // What was not judged was not refused.
+    if let Some(reason) = after.reason.as_ref().filter(|reason| reason.starts_with("not judged")) {
+        return Some(reason.clone());
+    }
     let mut text = if after.accepted { "accepted".to_owned() } else { "rejected".to_owned() };
     match (before.and_then(|b| b.processed), after.processed) {
         (Some(b), Some(a)) => {
@@ -277,7 +281,11 @@ fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Opti
         }
         _ => {}
     }
-    if !after.accepted {
+    if after.accepted {
+        if let Some(reason) = before.and_then(|b| b.reason.as_ref()) {
+            let _ = write!(text, ", while the original was refused: {reason}");
+        }
+    } else {
         if before.is_some_and(|b| !b.accepted) {
             text.push_str(", as was the original");
         }
@@ -336,5 +344,11 @@ mod tests {
             kernel(Some(&bad), Some(&bad)).as_deref(),
             Some("rejected (verified insns 7 -> 7), as was the original: R0 !read_ok")
         );
+        assert_eq!(
+            kernel(Some(&bad), Some(&good)).as_deref(),
+            Some("accepted (verified insns 7 -> 40), while the original was refused: R0 !read_ok")
+        );
+        let late = KernelVerdict { processed: None, ..verdict(false, 0, Some("not judged: time")) };
+        assert_eq!(kernel(Some(&late), Some(&late)).as_deref(), Some("not judged: time"));
     }
 }

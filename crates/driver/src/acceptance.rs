@@ -4,9 +4,11 @@
 //! arithmetic on some pointers, no loop that it cannot see the end of, even where nobody comes. It is asked itself.
 //!
 //! Promise: only a program of the second object that the verifier has looked at and refused is named. What this kernel
-//! cannot load for another reason (no such map type, no memory, another program type) says nothing.
+//! cannot load for another reason (no such map type, no memory, another program type), or not in time, says nothing.
 
-use bpf_kernel::{LoadOptions, ProgramVerdict, Verdict, load_object};
+use std::time::Instant;
+
+use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
 use serde::Serialize;
 
 use crate::report::Options;
@@ -26,14 +28,19 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
         return Vec::new();
     }
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-    let verdicts = |bytes: &[u8]| load_object(bytes, &load).map(|v| v.programs).unwrap_or_default();
-    let wanted = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
-    let mut first = verdicts(a);
-    first.retain(|p| p.verdict.is_accepted() && wanted(&p.name));
+    let Ok(mut loader) = Loader::new(load) else { return Vec::new() };
+    let deadline = Instant::now().checked_add(options.time_limit);
+    let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
+    let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
+        let verdict = loader.judge(bytes, |name, _| wanted(name), deadline);
+        verdict.map(|v| v.programs).unwrap_or_default()
+    };
+    let mut first = verdicts(a, &chosen);
+    first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
         return Vec::new();
     }
-    let second = verdicts(b);
+    let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
     let pairs = first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name)?)));
     let reason = |q: &ProgramVerdict| match q.verdict {
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),

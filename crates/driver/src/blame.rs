@@ -14,8 +14,9 @@ use crate::optimize::is_program;
 use crate::pool::on_deep_stack;
 use crate::unit::Unit;
 
-/// Whether an object (its bytes) is good as far as the program in question goes.
-pub(crate) type IsGood<'a> = &'a dyn Fn(&[u8]) -> bool;
+/// Whether an object, of which these are the bytes, is good as far as the program in question goes; `None` if there is no
+/// time to find out.
+pub(crate) type IsGood<'a> = &'a dyn Fn(&Object, &[u8]) -> Option<bool>;
 
 /// What mending needs to know of the run it happens in.
 #[derive(Clone, Copy)]
@@ -25,20 +26,30 @@ pub(crate) struct Context<'a> {
     pub(crate) write: &'a WriteOptions,
     /// What a function is told that is given up.
     pub(crate) why: &'a str,
+    /// Whether passes go on after a change was taken back.
+    pub(crate) go_on: bool,
 }
 
 /// A change that was taken back.
 pub(crate) struct Blamed {
     /// The pass or rule that proposed it; `None` if it is how blocks are cut and ordered, or the function as a whole.
     pub(crate) by: Option<&'static str>,
-    /// The function's listing without the change, and with it.
+    /// The function without the change, before the passes went on.
+    pub(crate) good: Candidate,
+    /// Its listing then, and with the change.
     pub(crate) listings: [Vec<String>; 2],
 }
 
 /// The changed functions a program consists of.
 pub(crate) fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
-    let mut reach: Vec<usize> =
-        (0..candidates.len()).filter(|i| is_program(&unit.object, *i) && candidates[*i].report.name == name).collect();
+    let mut reach = reach(unit, |i| is_program(&unit.object, i) && candidates[i].report.name == name);
+    reach.retain(|i| candidates[*i].body.is_some());
+    reach
+}
+
+/// The functions that programs consist of.
+pub(crate) fn reach(unit: &Unit, is_entry: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut reach: Vec<usize> = (0..unit.object.functions().len()).filter(|i| is_entry(*i)).collect();
     let mut at = 0;
     while at < reach.len() {
         for r in unit.object.refs(FuncId(reach[at])) {
@@ -50,11 +61,10 @@ pub(crate) fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec
         }
         at += 1;
     }
-    reach.retain(|i| candidates[*i].body.is_some());
     reach
 }
 
-/// The function whose original body alone makes the object good again.
+/// The function whose original body alone makes the object good again. None if it takes more than one, or time is up.
 pub(crate) fn convict(
     is_good: IsGood,
     object: &Object,
@@ -68,14 +78,17 @@ pub(crate) fn convict(
     for &i in suspects {
         let mut trial = object.clone();
         trial.reset_body(FuncId(candidates[i].id));
-        if is_good(&trial.write(write)?.bytes) {
-            return Ok(Some(i));
+        match is_good(&trial, &trial.write(write)?.bytes) {
+            Some(true) => return Ok(Some(i)),
+            Some(false) => {}
+            None => break,
         }
     }
     Ok(None)
 }
 
-/// Finds the first change after which the object is no longer good, bans it, and lets the passes go on from before it.
+/// Finds a change before which the object is good and after which it is not, bans it, and lets the passes go on from
+/// before it. When time is up before it is found, the function stays without any change that may be the one.
 pub(crate) fn mend(
     is_good: IsGood,
     cx: Context,
@@ -93,21 +106,29 @@ pub(crate) fn mend(
         let mid = good + (bad - good) / 2;
         let mut o = object.clone();
         rewound(mid).place(&mut o)?;
-        if is_good(&o.write(write)?.bytes) {
-            good = mid;
-        } else {
-            bad = mid;
+        match is_good(&o, &o.write(write)?.bytes) {
+            Some(true) => good = mid,
+            Some(false) => bad = mid,
+            None => {
+                let (good, last) = (rewound(good), c.report.listing_after.clone());
+                *c = good.clone();
+                c.place(object)?;
+                return Ok(Blamed { by: None, listings: [good.report.listing_after.clone(), last], good });
+            }
         }
     }
-    let listings = [good, bad].map(|n| rewound(n).report.listing_after);
-    let mut blamed = Blamed { by: None, listings };
+    let last_good = rewound(good);
+    let listings = [last_good.report.listing_after.clone(), rewound(bad).report.listing_after];
+    let mut blamed = Blamed { by: None, good: last_good, listings };
     let guilty = c.steps().get(bad.wrapping_sub(1)).map(|step| (step.rewrite().map(|r| r.by), step.mark()));
     match guilty {
         Some((Some(by), fingerprint)) => {
             blamed.by = Some(by);
             c.banned.insert(fingerprint);
             c.rewind(unit, settings, good);
-            on_deep_stack(|| c.run_passes(unit, settings));
+            if cx.go_on {
+                on_deep_stack(|| c.run_passes(unit, settings));
+            }
         }
         // How blocks are cut and ordered cannot be banned; what came before it stays.
         Some(_) if good > 0 => c.rewind(unit, settings, good),

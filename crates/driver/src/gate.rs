@@ -1,22 +1,47 @@
 //! The last gate: the running kernel's verifier.
 //!
 //! The original's verdict is the yardstick. Where a program loaded and its optimized form does not, the guilty change
-//! is found and taken back ([`crate::blame`]); in the worst case the function stays as it was.
+//! is found and taken back ([`crate::blame`]); in the worst case the function stays as it was. Each program is judged by
+//! itself: that one does not load is no matter of the others.
 //!
 //! A program is loaded as the type that its section name or the user says, never as another: what the kernel accepts
 //! as a classifier says nothing about a program of an unknown type.
+//!
+//! The verifier's work counts, too: a change that makes it grow by more than the user allows is taken back in the same way.
+//!
+//! The kernel is asked nothing twice: not about an original, nor about a form that a program has had before. And it is
+//! asked nothing when the run's time is up, when a load that has begun is broken off. A form that was not judged is not
+//! written: the program is what it was when it was accepted last, or as it was in the beginning.
 
+mod settle;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict};
-use bpf_object::{Object, WriteOptions};
-use bpf_passes::Settings;
+use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
+use bpf_object::{FuncId, Object};
 
-use crate::DriverError;
-use crate::blame::{self, Context};
+pub(crate) use settle::settle;
+
+use crate::blame;
 use crate::candidate::Candidate;
-use crate::report::{KernelVerdict, Options, Report};
+use crate::optimize::is_program;
+use crate::report::{KernelVerdict, Options};
 use crate::unit::Unit;
+
+/// Part of the time limit in which the originals have to be judged; as much must be left for the results.
+const ORIGINALS: f64 = 0.4;
+/// How long after the time limit the kernel may still be asked: where the work before took longer than it was to.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// What a function is told that the kernel was not asked about in time.
+pub(crate) const NOT_JUDGED: &str = "not judged: time";
+
+/// By how many instructions the verifier's work on a program may grow in any case.
+const ALWAYS: u64 = 2;
 
 /// What to compare with.
 pub(crate) struct Gate {
@@ -24,22 +49,72 @@ pub(crate) struct Gate {
     before: Result<ObjectVerdict, String>,
     /// How long loading the original took.
     took: Duration,
+    /// How long it would take to make the original's maps as large as they are to be, which only runs need.
+    full_maps: Duration,
     judge: Judge,
+    /// When the kernel is asked no more.
+    deadline: Option<Instant>,
+    /// By how many percent the verifier's work on a program may grow.
+    growth: f64,
+    /// A load was broken off then.
+    late: Cell<bool>,
+    memory: RefCell<Memory>,
 }
 
-/// Gives the verdict on an object: the kernel, or in tests something stricter.
-type Judge = Box<dyn Fn(&[u8]) -> Result<ObjectVerdict, String>>;
+/// Gives the verdicts on the programs of an object that are wanted (name and section), until a deadline: the kernel, or
+/// in tests something stricter.
+type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> bool, Option<Instant>) -> Result<ObjectVerdict, String>>;
+
+/// What the kernel was asked before. Programs are numbered as in the verdict on the original.
+#[derive(Default)]
+struct Memory {
+    /// The answer to a form of a program.
+    known: HashMap<(usize, Form), Known>,
+    /// The changed functions of a program when it was accepted last.
+    accepted: HashMap<usize, Vec<Candidate>>,
+    /// Programs that are not in their last form because there was no time to ask about it.
+    late: BTreeSet<usize>,
+}
+
+/// All that a program consists of, as a number of 128 bits.
+type Form = [u64; 2];
+
+#[derive(Clone)]
+struct Known {
+    /// It can take the original's place.
+    good: bool,
+    words: KernelVerdict,
+}
 
 impl Gate {
-    /// Loads the original.
-    pub(crate) fn new(input: &[u8], options: &Options) -> Gate {
+    /// Loads the original, for a run that began at `started`.
+    pub(crate) fn new(input: &[u8], options: &Options, started: Instant) -> Gate {
         let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-        if !options.kernel {
-            return Gate { before: Err("switched off".into()), took: Duration::ZERO, judge: kernel(load) };
-        }
+        let loader = match options.kernel {
+            true => Loader::new(load).map_err(|e| e.to_string()),
+            false => Err("switched off".to_owned()),
+        };
+        let loader = Rc::new(RefCell::new(loader));
+        let mine = loader.clone();
+        let judge: Judge = Box::new(move |bytes, wanted, deadline| match &mut *mine.borrow_mut() {
+            Ok(loader) => loader.judge(bytes, wanted, deadline).map_err(|e| e.to_string()),
+            Err(why) => Err(why.clone()),
+        });
+        let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
+        let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
+        let gate = Gate::with(input, judge, first, last);
+        let full_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::full_maps_take);
+        Gate { full_maps, growth: options.max_verifier_growth, ..gate }
+    }
+
+    /// Asks a judge about the original until `first`, and about results until `last`.
+    fn with(input: &[u8], judge: Judge, first: Option<Instant>, last: Option<Instant>) -> Gate {
         let started = Instant::now();
-        let before = bpf_kernel::load_object(input, &load).map_err(|e| e.to_string());
-        Gate { before, took: started.elapsed(), judge: kernel(load) }
+        let before = judge(input, &|_, _| true, first);
+        let took = time_for_a_result(&before, started.elapsed());
+        let (full_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
+        let growth = Options::default().max_verifier_growth;
+        Gate { before, took, full_maps, judge, deadline: last, growth, late, memory }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -47,38 +122,143 @@ impl Gate {
         self.before.iter().flat_map(|v| v.programs.iter().filter(|p| p.verdict.is_accepted())).collect()
     }
 
+    /// The functions that stay as they are, because a program with them was not judged in time.
+    pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<usize> {
+        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
+        let late = programs.filter(|(_, p)| p.verdict == Verdict::OutOfTime);
+        late.flat_map(|(program, _)| self.functions(unit, program)).collect()
+    }
+
+    /// How long it took to load the original: the time to be kept for loading a result once.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
+    }
+
     /// Why the original and a result cannot be run within `time`, if that is clear already.
     pub(crate) fn not_for_runs(&self, time: Duration) -> Option<String> {
         match &self.before {
             Err(why) => Some(format!("the kernel could not be asked: {why}")),
             Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
-            Ok(_) if self.took * 2 > time => {
-                let (load, time) = (2.0 * self.took.as_secs_f64(), time.as_secs_f64());
+            Ok(_) if (self.took + self.full_maps) * 2 > time => {
+                let (load, time) = (2.0 * (self.took + self.full_maps).as_secs_f64(), time.as_secs_f64());
                 Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))
             }
             Ok(_) => None,
         }
     }
 
-    /// The functions' names whose programs loaded before and do not now.
-    fn regressions(&self, before: &ObjectVerdict, bytes: &[u8]) -> Result<Vec<String>, String> {
-        let after = self.ask(bytes)?;
-        Ok(before
-            .programs
-            .iter()
-            .filter(|p| p.verdict.is_accepted())
-            .filter(|p| !find(&after, p).is_some_and(|q| p.replaced_by(q)))
-            .map(|p| p.name.clone())
-            .collect())
+    fn is_over(&self) -> bool {
+        self.late.get() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn ask(&self, bytes: &[u8]) -> Result<ObjectVerdict, String> {
-        (self.judge)(bytes)
+    /// The verdict on an original program.
+    fn original(&self, program: usize) -> Option<&ProgramVerdict> {
+        self.before.as_ref().ok()?.programs.get(program)
+    }
+
+    /// The functions that a program consists of.
+    fn functions(&self, unit: &Unit, program: usize) -> Vec<usize> {
+        let Some(p) = self.original(program) else { return Vec::new() };
+        let functions = unit.object.functions();
+        blame::reach(unit, |i| {
+            is_program(&unit.object, i) && functions[i].name == p.name && functions[i].section == p.section
+        })
+    }
+
+    /// What was said to a program as it is in this object, if it was asked about.
+    fn known(&self, unit: &Unit, object: &Object, program: usize) -> Option<Known> {
+        let form = form(object, &self.functions(unit, program));
+        self.memory.borrow().known.get(&(program, form)).cloned()
+    }
+
+    /// Whether a program of this object can take the original's place; `None` if there is no time to find out.
+    fn is_good(&self, unit: &Unit, object: &Object, bytes: &[u8], program: usize) -> Option<bool> {
+        let known = || self.known(unit, object, program).map(|known| known.good);
+        known().or_else(|| {
+            self.ask(unit, object, bytes, &[program]);
+            known()
+        })
+    }
+
+    /// Whether a form makes much more work for the verifier than the original of this program did.
+    fn is_heavier(&self, program: usize, form: &Known) -> bool {
+        let before = self.original(program).and_then(|p| p.stats.as_ref()).map(|stats| stats.processed);
+        let (Some(before), Some(after)) = (before, form.words.processed) else { return false };
+        let more = after.saturating_sub(before);
+        more > ALWAYS && more as f64 > before as f64 * self.growth / 100.0
+    }
+
+    /// Asks about programs of an object and remembers the answers.
+    fn ask(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
+        if self.is_over() {
+            return;
+        }
+        let named: Vec<(usize, &ProgramVerdict)> =
+            programs.iter().filter_map(|&at| Some((at, self.original(at)?))).collect();
+        let wanted = |name: &str, section: &str| named.iter().any(|(_, p)| p.name == name && p.section == section);
+        let verdict = (self.judge)(bytes, &wanted, self.deadline);
+        for (program, original) in named {
+            let known = match &verdict {
+                Ok(verdict) => match find(verdict, original) {
+                    Some(found) if found.verdict == Verdict::OutOfTime => {
+                        self.late.set(true);
+                        continue;
+                    }
+                    Some(found) => Known { good: original.replaced_by(found), words: words(found) },
+                    None => refused(verdict.not_loadable.as_deref().unwrap_or("it is no longer there")),
+                },
+                Err(why) => refused(why),
+            };
+            let form = form(object, &self.functions(unit, program));
+            self.memory.borrow_mut().known.insert((program, form), known);
+        }
     }
 }
 
-fn kernel(load: LoadOptions) -> Judge {
-    Box::new(move |bytes| bpf_kernel::load_object(bytes, &load).map_err(|e| e.to_string()))
+/// How long it takes to load a result, of which the original took so long: programs that were not judged in time are not
+/// loaded again. Beside the verification itself there is about as much to do: linking, and translation to machine code.
+fn time_for_a_result(before: &Result<ObjectVerdict, String>, took: Duration) -> Duration {
+    let Ok(before) = before else { return took };
+    if before.programs.iter().all(|p| p.verdict != Verdict::OutOfTime) {
+        return took;
+    }
+    let judged = before.programs.iter().filter(|p| p.verdict != Verdict::OutOfTime);
+    let micros = judged.filter_map(|p| p.stats.as_ref()).map(|stats| stats.micros).sum();
+    took.min(2 * Duration::from_micros(micros))
+}
+
+fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {
+    v.programs.iter().find(|q| q.name == p.name && q.section == p.section)
+}
+
+fn refused(why: &str) -> Known {
+    Known { good: false, words: KernelVerdict { accepted: false, processed: None, reason: Some(why.to_owned()) } }
+}
+
+fn words(p: &ProgramVerdict) -> KernelVerdict {
+    KernelVerdict {
+        accepted: p.verdict.is_accepted(),
+        processed: p.stats.as_ref().map(|s| s.processed),
+        reason: match &p.verdict {
+            Verdict::Accepted => None,
+            Verdict::Unsupported { .. } | Verdict::NotLoadable { .. } => {
+                Some(format!("not judged: {}", p.verdict.reason()))
+            }
+            Verdict::Rejected { .. } | Verdict::OutOfTime => Some(p.verdict.reason().to_owned()),
+        },
+    }
+}
+
+/// What these functions are in this object. All else that the kernel sees of a program is the same in every form.
+fn form(object: &Object, functions: &[usize]) -> Form {
+    [0u8, 1].map(|seed| {
+        let mut hasher = DefaultHasher::new();
+        seed.hash(&mut hasher);
+        for &f in functions {
+            (f, object.new_body(FuncId(f))).hash(&mut hasher);
+        }
+        hasher.finish()
+    })
 }
 
 /// The programs whose section names tell no type, so that the kernel was not asked about them: loaded as some other
@@ -86,183 +266,4 @@ fn kernel(load: LoadOptions) -> Judge {
 fn untyped(v: &ObjectVerdict) -> Vec<&str> {
     let untyped = |p: &&ProgramVerdict| p.kind == ProgramType::UNSPEC && !p.verdict.is_accepted();
     v.programs.iter().filter(untyped).map(|p| p.name.as_str()).collect()
-}
-
-fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {
-    v.programs.iter().find(|q| q.name == p.name && q.section == p.section)
-}
-
-fn words(p: &ProgramVerdict) -> KernelVerdict {
-    KernelVerdict {
-        accepted: p.verdict.is_accepted(),
-        processed: p.stats.as_ref().map(|s| s.processed),
-        reason: (!p.verdict.is_accepted()).then(|| p.verdict.reason().to_string()),
-    }
-}
-
-/// Rewrites banned per object before the gate gives a function up.
-const PATIENCE: usize = 12;
-
-/// Changes `candidates` and `object` until the kernel accepts what it accepted before.
-pub(crate) fn settle(
-    gate: &Gate,
-    unit: &Unit,
-    settings: &Settings,
-    object: &mut Object,
-    candidates: &mut [Candidate],
-    write: &WriteOptions,
-    report: &mut Report,
-) -> Result<(), DriverError> {
-    let before = match &gate.before {
-        Ok(v) => v,
-        Err(why) => {
-            report.gate = format!("skipped: {why}");
-            if why != "switched off" {
-                report.warn(format!("the kernel could not be asked: {why}"));
-            }
-            return Ok(());
-        }
-    };
-    let untyped = untyped(before);
-    if !untyped.is_empty() {
-        report.warn(format!(
-            "the kernel could not be asked about {}: no program type goes with the section name; say it with --type",
-            untyped.join(", ")
-        ));
-    }
-    if !before.programs.iter().any(|p| p.verdict.is_accepted()) {
-        if !untyped.is_empty() && untyped.len() == before.programs.len() {
-            report.gate = "skipped: no program type goes with the section name".to_owned();
-            return Ok(());
-        }
-        let why =
-            before.not_loadable.clone().or_else(|| before.programs.first().map(|p| p.verdict.reason().to_string()));
-        report.gate = format!("skipped: the original does not load: {}", why.unwrap_or_default());
-        record(gate, before, object, candidates, write)?;
-        return Ok(());
-    }
-    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization" };
-    let mut patience = PATIENCE;
-    loop {
-        let bytes = object.write(write)?.bytes;
-        let bad = match gate.regressions(before, &bytes) {
-            Ok(bad) => bad,
-            Err(why) => {
-                report.gate = format!("skipped: {why}");
-                return Ok(());
-            }
-        };
-        let Some(name) = bad.first() else { break };
-        report.dropped += 1;
-        let loads = |bytes: &[u8]| gate.regressions(before, bytes).is_ok_and(|bad| !bad.contains(name));
-        let suspects = blame::suspects(unit, candidates, name);
-        if suspects.is_empty() {
-            report.gate = format!("skipped: the kernel refuses {name}, which is as it was, for now");
-            return Ok(());
-        }
-        let guilty = blame::convict(&loads, object, candidates, &suspects, write)?;
-        let Some(i) = guilty else {
-            // No single function is to blame: give all of them up.
-            for i in suspects {
-                blame::give_up(cx, object, &mut candidates[i])?;
-            }
-            continue;
-        };
-        if patience == 0 {
-            blame::give_up(cx, object, &mut candidates[i])?;
-            patience = PATIENCE;
-            continue;
-        }
-        patience -= 1;
-        blame::mend(&loads, cx, object, &mut candidates[i])?;
-    }
-    report.gate = match report.dropped {
-        0 => "accepted".into(),
-        n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
-    };
-    record(gate, before, object, candidates, write)
-}
-
-/// Writes both verdicts into the reports.
-fn record(
-    gate: &Gate,
-    before: &ObjectVerdict,
-    object: &Object,
-    candidates: &mut [Candidate],
-    write: &WriteOptions,
-) -> Result<(), DriverError> {
-    let after = gate.ask(&object.write(write)?.bytes).ok();
-    for c in candidates {
-        let mine = |p: &&ProgramVerdict| {
-            p.name == c.report.name && p.section == c.report.section && p.kind != ProgramType::UNSPEC
-        };
-        c.report.kernel_before = before.programs.iter().find(mine).map(words);
-        c.report.kernel_after = after.as_ref().and_then(|v| v.programs.iter().find(mine)).map(words);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::optimize::is_program;
-    use bpf_isa::Insn;
-    use bpf_kernel::Verdict;
-    use bpf_object::FuncId;
-
-    const OBJECT: &[u8] = include_bytes!("../../../examples/globals.o");
-
-    /// A verifier that knows no atomics.
-    fn without_atomics(bytes: &[u8]) -> Result<ObjectVerdict, String> {
-        let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
-        let programs = (0..object.functions().len())
-            .filter(|i| is_program(&object, *i))
-            .map(|i| {
-                let f = &object.functions()[i];
-                let code = bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default();
-                let atomic = code.iter().any(|(_, insn)| matches!(insn, Insn::Atomic { .. }));
-                let verdict = match atomic {
-                    true => Verdict::Rejected { errno: 22, log: "no atomics here".into() },
-                    false => Verdict::Accepted,
-                };
-                ProgramVerdict {
-                    name: f.name.clone(),
-                    section: f.section.clone(),
-                    kind: ProgramType::XDP,
-                    slots: f.slots,
-                    verdict,
-                    stats: None,
-                    info: None,
-                }
-            })
-            .collect();
-        Ok(ObjectVerdict { programs, not_loadable: None })
-    }
-
-    #[test]
-    fn only_the_refused_rewrite_is_taken_back() {
-        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
-        let settings = Settings::default();
-        let mut candidates: Vec<Candidate> =
-            (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
-        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
-        let mut object = unit.object.clone();
-        for c in &candidates {
-            c.place(&mut object).expect("it fits");
-        }
-        let write = WriteOptions { keep_debug: false };
-        let accepted = |o: &Object| {
-            without_atomics(&o.write(&write).expect("it is written").bytes).expect("it parses").is_accepted()
-        };
-        assert!(accepted(&unit.object) && !accepted(&object), "the example no longer tempts the optimizer");
-        let gate = Gate { before: without_atomics(OBJECT), took: Duration::ZERO, judge: Box::new(without_atomics) };
-        let mut report = Report::default();
-        settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report).expect("it settles");
-        assert!(accepted(&object), "{}", report.gate);
-        assert!(report.dropped > 0, "{}", report.gate);
-        assert!(candidates.iter().all(|c| c.report.untouched.is_none()), "a whole function was given up");
-        let (before, after) =
-            candidates.iter().fold((0, 0), |(a, b), c| (a + c.report.slots_before, b + c.report.slots_after));
-        assert!(after < before, "everything was given up");
-    }
 }

@@ -23,13 +23,21 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
     let unit = Unit::new(object);
-    let mut settings = settings(&unit, options, started);
+    observer.phase("asking the kernel");
+    let gate = Gate::new(input, options, started);
+    let mut settings = settings(&unit, options, started, gate.took());
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
-    let wanted = wanted(&unit, options);
+    let mut wanted = wanted(&unit, options);
 
     let count = wanted.len();
     let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&unit, id)).collect();
+    // Whatever would be made of these could not be compared.
+    for id in gate.not_judged(&unit) {
+        if std::mem::replace(&mut wanted[id], false) {
+            candidates[id].report.untouched = Some(gate::NOT_JUDGED.to_owned());
+        }
+    }
     watched(observer, &stop, || {
         each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| {
             observer.function(c.id, count, &c.report.name, c.report.slots_before);
@@ -39,7 +47,6 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
         });
     });
-    let gate = Gate::new(input, options);
     let mut object = unit.object.clone();
     for c in &candidates {
         c.place(&mut object)?;
@@ -148,14 +155,18 @@ pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), D
     Ok(())
 }
 
-fn settings(unit: &Unit, options: &Options, started: Instant) -> Settings {
+/// The settings of a run in which the kernel took `load` for the original.
+fn settings(unit: &Unit, options: &Options, started: Instant, load: Duration) -> Settings {
     let only = match &options.passes {
         PassSelection::All => None,
         PassSelection::None => Some(vec![]),
         PassSelection::Only(v) => Some(v.clone()),
     };
-    // A tenth of the time is kept for the kernel and for writing.
-    let share = options.time_limit.mul_f64(0.9).max(Duration::from_millis(1));
+    // A tenth of the time is kept for the kernel and for writing, and more where one load of the result, or of each of
+    // two, takes longer.
+    let loads = load * if options.search { 2 } else { 1 };
+    let kept = loads.mul_f64(1.2).clamp(options.time_limit / 10, options.time_limit.mul_f64(0.45));
+    let share = options.time_limit.saturating_sub(kept).max(Duration::from_millis(1));
     Settings {
         cpu: options.cpu.unwrap_or(unit.cpu.max(3)),
         size: options.goal != Goal::Latency,

@@ -54,6 +54,8 @@ pub struct Options {
     pub run_check: bool,
     /// Program type for the kernel where the section name does not tell (bpftool's names).
     pub program_type: Option<String>,
+    /// By how many percent the instructions that the verifier processes of a program may grow.
+    pub max_verifier_growth: f64,
     /// Forbid merging accesses to shared memory and load-add-store to atomics.
     pub strict_shared_memory: bool,
     /// Keep DWARF sections although they describe the old code.
@@ -79,6 +81,7 @@ impl Default for Options {
             kernel: true,
             run_check: true,
             program_type: None,
+            max_verifier_growth: 2.0,
             strict_shared_memory: false,
             keep_debug: false,
             queries: None,
@@ -151,6 +154,8 @@ pub struct Report {
     pub gate: String,
     /// Rewrites the gate took back because the kernel refused them.
     pub dropped: usize,
+    /// Changes taken back because they made more work for the kernel's verifier.
+    pub heavier: usize,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.

@@ -352,9 +352,10 @@ fn take_back(
 ) -> Result<RunDifference, DriverError> {
     let Job { unit, write, .. } = job;
     let settings = &Settings { deadline: Instant::now().checked_add(AFTERMATH), ..job.settings.clone() };
-    let cx = Context { unit, settings, write, why: "it did something else in this kernel after optimization" };
+    let cx =
+        Context { unit, settings, write, why: "it did something else in this kernel after optimization", go_on: true };
     let Difference { program, what, scenario, .. } = difference;
-    let passes = |bytes: &[u8]| judge.passes(bytes, scenario);
+    let passes = |_: &Object, bytes: &[u8]| Some(judge.passes(bytes, scenario));
     let suspects = blame::suspects(unit, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
     let mut change = None;
@@ -501,7 +502,7 @@ mod tests {
         }
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
-        let gate = Gate::new(OBJECT, &options);
+        let gate = Gate::new(OBJECT, &options, Instant::now());
         let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
         let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
         let mut report = Report::default();

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | may this process call bpf() at all | [`permitted`] |
 //! | one verdict per program of an ELF object | [`load_object`] |
+//! | the same for many forms of one object, in a given time | [`Loader`] |
 //! | an object whose programs run and whose maps are read | [`LoadedObject`] |
 //! | a handful of instructions without an ELF file | [`RawProgram`], [`Map`] |
 //! | test runs that cannot reach the host's network | [`in_private_network`] |
@@ -15,7 +16,9 @@
 
 mod btf;
 mod error;
+mod failure;
 mod feature;
+mod loader;
 mod map;
 mod network;
 mod object;
@@ -31,6 +34,7 @@ mod verdict;
 pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
 pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
+pub use loader::Loader;
 pub use map::{Entry, Map, SharedWords};
 pub use network::in_private_network;
 pub use object::{LoadOptions, LoadedObject, load_object, load_object_file};

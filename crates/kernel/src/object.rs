@@ -7,20 +7,18 @@
 //! Promises: nothing is attached; nothing is pinned, whatever the object's maps ask for, nor are maps pinned by others
 //! reused; and all that was loaded is closed when [`load_object`] returns or [`LoadedObject`] is dropped.
 
-use std::{fs, io, os::fd::BorrowedFd, path::Path};
+use std::{fs, os::fd::BorrowedFd, path::Path};
 
 use crate::{
-    KernelError, Map, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats, permitted,
-    raw::LOG_BYTES, run::Runner, stats, sys,
+    KernelError, Map, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,
+    failure::Failure, permitted, raw::LOG_BYTES, run::Runner, sys,
 };
 
 /// Verifier log levels (BPF_LOG_STATS, and with BPF_LOG_LEVEL1).
-const STATISTICS: u32 = 4;
+pub(crate) const STATISTICS: u32 = 4;
 const FULL_LOG: u32 = 1 | 4;
 /// Room for statistics: three lines, one of them with a number per subprogram.
 const STATISTICS_BYTES: usize = 16 << 10;
-/// How much of a rejection's log is kept.
-const LOG_TAIL: usize = 64 << 10;
 
 /// How to load an object.
 #[derive(Debug, Clone, Default)]
@@ -153,21 +151,9 @@ struct Attempt {
     outcome: Result<(), Failure>,
 }
 
-/// Why libbpf's load failed.
-struct Failure {
-    error: io::Error,
-    messages: String,
-}
-
-impl Failure {
-    fn reason(&self) -> String {
-        if self.messages.is_empty() { self.error.to_string() } else { self.messages.trim_end().to_owned() }
-    }
-}
-
 impl Attempt {
     fn whole(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options)?;
+        let mut object = open(bytes, options, false)?;
         for index in 0..object.program_count() {
             object.set_autoload(index, true);
             object.request_log(index, STATISTICS, STATISTICS_BYTES);
@@ -177,7 +163,7 @@ impl Attempt {
 
     fn chosen(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
         let Some(only) = &options.only else { return Self::whole(bytes, options) };
-        let object = open(bytes, options)?;
+        let object = open(bytes, options, false)?;
         let wanted = (0..object.program_count()).find(|&index| object.program_name(index) == *only);
         let wanted = wanted.ok_or_else(|| KernelError::NoProgram { name: only.clone() })?;
         drop(object);
@@ -185,7 +171,7 @@ impl Attempt {
     }
 
     fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options)?;
+        let mut object = open(bytes, options, false)?;
         for index in 0..object.program_count() {
             object.set_autoload(index, index == wanted);
         }
@@ -200,9 +186,10 @@ impl Attempt {
     }
 }
 
-/// Opens an object, without pins and with the types the caller wants.
-fn open(bytes: &[u8], options: &LoadOptions) -> Result<sys::Object, KernelError> {
-    let (opened, messages) = sys::capture(|| sys::Object::open(bytes));
+/// Opens an object, without pins and with the types the caller wants; `lenient` ignores attributes of maps that libbpf
+/// does not know.
+pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result<sys::Object, KernelError> {
+    let (opened, messages) = sys::capture(|| sys::Object::open(bytes, lenient));
     let mut object = opened.map_err(|error| KernelError::Open { reason: Failure { error, messages }.reason() })?;
     if let Some(name) = &options.program_type {
         let (kind, attach) = ProgramType::named(name)?;
@@ -218,56 +205,22 @@ fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVer
     let quick = Attempt::alone(bytes, options, index, STATISTICS)?;
     let Err(failure) = &quick.outcome else { return accepted(&quick.object, index) };
     if !failure.is_of_the_kernel(&quick.object.program_name(index)) {
-        return Ok(described(&quick.object, index, blame_the_place(failure)));
+        return Ok(described(&quick.object, index, failure.blames_the_place()));
     }
     drop(quick);
     let full = Attempt::alone(bytes, options, index, FULL_LOG)?;
     let Err(failure) = &full.outcome else { return accepted(&full.object, index) };
-    let verdict = blame_of_the_kernel(failure, &full.object.log(index));
+    let verdict = failure.verdict_of_the_kernel(&full.object.log(index));
     Ok(described(&full.object, index, verdict))
 }
 
-impl Failure {
-    /// Did libbpf get as far as giving the program to the kernel? Its words are the only witness.
-    fn is_of_the_kernel(&self, program: &str) -> bool {
-        self.messages.contains(&format!("prog '{program}': BPF program load failed"))
-    }
-}
-
-/// libbpf gave up before the kernel saw the program: is it this kernel that lacks something, or the object?
-fn blame_the_place(failure: &Failure) -> Verdict {
-    /// What libbpf says when BTF, an attach target or a kernel type is missing.
-    const KERNEL_LACKS: [&str; 5] =
-        ["kernel BTF", "vmlinux BTF", "BTF is required", "failed to prepare load attributes", "isn't supported"];
-    const ESRCH: i32 = 3;
-    const EOPNOTSUPP: i32 = 95;
-    let reason = failure.reason();
-    let lacking = KERNEL_LACKS.iter().any(|words| reason.contains(words))
-        || matches!(failure.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
-    if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
-}
-
-/// The kernel refused: did it look at the program's instructions, or was there nothing to attach such a program to?
-fn blame_of_the_kernel(failure: &Failure, log: &str) -> Verdict {
-    /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
-    const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
-    let complaint = stats::last_complaint(log);
-    if log.trim().is_empty() {
-        Verdict::Unsupported { reason: failure.reason() }
-    } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
-        Verdict::Unsupported { reason: complaint.to_owned() }
-    } else {
-        Verdict::Rejected { errno: failure.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
-    }
-}
-
-fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
+pub(crate) fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
     let info = object.program_fd(index).map(sys::program_info).transpose();
     let info = info.map_err(KernelError::refused(format!("describing program {}", object.program_name(index))))?;
     Ok(ProgramVerdict { info, ..described(object, index, Verdict::Accepted) })
 }
 
-fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {
+pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {
     ProgramVerdict {
         name: object.program_name(index),
         section: object.program_section(index),

@@ -18,6 +18,12 @@ use libbpf_sys as bpf;
 
 use crate::{ProgramInfo, RawOptions};
 
+mod interrupt;
+mod linked;
+
+pub(crate) use interrupt::until;
+pub(crate) use linked::{Attributes, Definition, attach_target};
+
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";
 /// A test run is interrupted by signals; it is then started again, this often at most.
@@ -138,11 +144,13 @@ pub(crate) struct Object {
 
 impl Object {
     /// Opens an object and clears the pin paths of its maps: nothing of it will be found or left under /sys/fs/bpf.
-    pub(crate) fn open(bytes: &[u8]) -> io::Result<Self> {
+    /// `lenient` ignores attributes of maps that libbpf does not know.
+    pub(crate) fn open(bytes: &[u8], lenient: bool) -> io::Result<Self> {
         silence();
         let options = bpf::bpf_object_open_opts {
             sz: size_of::<bpf::bpf_object_open_opts>() as bpf::size_t,
             object_name: OBJECT_NAME.as_ptr(),
+            relaxed_maps: lenient,
             ..Default::default()
         };
         // SAFETY: the bytes and the options live through the call, which copies all it keeps: libbpf closes the ELF

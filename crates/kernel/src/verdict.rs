@@ -29,6 +29,8 @@ pub enum Verdict {
         /// libbpf's words.
         reason: String,
     },
+    /// Time ended before the kernel was asked, or before it was done; see [`Loader`](crate::Loader).
+    OutOfTime,
 }
 
 impl Verdict {
@@ -41,6 +43,7 @@ impl Verdict {
     pub fn reason(&self) -> &str {
         match self {
             Self::Accepted => "",
+            Self::OutOfTime => "not judged: time",
             Self::Rejected { log, .. } => stats::last_complaint(log),
             Self::Unsupported { reason } | Self::NotLoadable { reason } => reason.lines().next_back().unwrap_or(""),
         }

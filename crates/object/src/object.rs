@@ -14,7 +14,7 @@ use crate::symbols::Symbols;
 use std::collections::{BTreeMap, HashMap};
 
 /// One instruction of a new body.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewInsn {
     /// Its encoding: 8 bytes, or 16 for `ld_imm64`.
     pub bytes: Vec<u8>,
@@ -289,6 +289,11 @@ impl Object {
             self.bodies.insert(f.0, body);
         }
         Ok(())
+    }
+
+    /// The new body of a function; `None` if it is as it was.
+    pub fn new_body(&self, f: FuncId) -> Option<&[NewInsn]> {
+        self.bodies.get(&f.0).map(Vec::as_slice)
     }
 
     /// Takes a new body back.

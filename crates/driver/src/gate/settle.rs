@@ -1,0 +1,639 @@
+//! Changes an object until the kernel accepts of it what it accepted of the original.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
+use bpf_object::{Object, WriteOptions};
+use bpf_passes::Settings;
+
+use super::{Gate, Known, NOT_JUDGED, untyped, words};
+use crate::DriverError;
+use crate::blame::{self, Context};
+use crate::candidate::Candidate;
+use crate::report::{KernelVerdict, Report};
+use crate::unit::Unit;
+
+/// Rewrites banned per object before the gate gives a function up.
+const PATIENCE: usize = 12;
+
+/// Changes banned per program because of the verifier's work, before what remains without the next one is taken.
+const PATIENCE_WITH_WORK: usize = 6;
+
+/// What a function is told in which no change can be kept for the verifier's work.
+const HEAVIER: &str = "the kernel's verifier has more work after optimization";
+
+/// Changes `candidates` and `object` until the kernel accepts what it accepted before.
+pub(crate) fn settle(
+    gate: &Gate,
+    unit: &Unit,
+    settings: &Settings,
+    object: &mut Object,
+    candidates: &mut [Candidate],
+    write: &WriteOptions,
+    report: &mut Report,
+) -> Result<(), DriverError> {
+    let before = match &gate.before {
+        Ok(v) => v,
+        Err(why) => {
+            report.gate = format!("skipped: {why}");
+            if why != "switched off" {
+                report.warn(format!("the kernel could not be asked: {why}"));
+            }
+            return Ok(());
+        }
+    };
+    let untyped = untyped(before);
+    if !untyped.is_empty() {
+        report.warn(format!(
+            "the kernel could not be asked about {}: no program type goes with the section name; say it with --type",
+            untyped.join(", ")
+        ));
+    }
+    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization", go_on: true };
+    let (late, lightened) = (Vec::new(), HashMap::new());
+    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
+    settling.keep_what_was_not_judged(before)?;
+    settling.run(before)?;
+    let late = settling.late;
+    gate.memory.borrow_mut().late.extend(late);
+    record(gate, unit, before, object, candidates, write)?;
+    let late = &gate.memory.borrow().late;
+    report.gate = summary(before, late, candidates, report.dropped, report.heavier);
+    Ok(())
+}
+
+/// The work of [`settle`].
+struct Settling<'a> {
+    gate: &'a Gate,
+    cx: Context<'a>,
+    object: &'a mut Object,
+    candidates: &'a mut [Candidate],
+    report: &'a mut Report,
+    patience: usize,
+    /// Programs that have gone back since time is up.
+    late: Vec<usize>,
+    /// How often a change was taken back from a program because of the verifier's work.
+    lightened: HashMap<usize, usize>,
+}
+
+impl Settling<'_> {
+    /// Programs whose originals were not judged in time stay as they were: there is nothing to compare with.
+    fn keep_what_was_not_judged(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
+        for (program, p) in before.programs.iter().enumerate() {
+            if p.verdict == Verdict::OutOfTime && !self.suspects(program).is_empty() {
+                self.late.push(program);
+                self.give_up(program, NOT_JUDGED)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
+        let accepted: Vec<usize> =
+            (0..before.programs.len()).filter(|&i| before.programs[i].verdict.is_accepted()).collect();
+        loop {
+            let changed: Vec<usize> = accepted.iter().copied().filter(|&p| !self.suspects(p).is_empty()).collect();
+            let unknown: Vec<usize> = changed.iter().copied().filter(|&p| self.known(p).is_none()).collect();
+            if !unknown.is_empty() {
+                let bytes = self.object.write(self.cx.write)?.bytes;
+                self.gate.ask(self.cx.unit, self.object, &bytes, &unknown);
+            }
+            self.remember(&changed);
+            if let Some(&late) = unknown.iter().find(|&&p| self.known(p).is_none()) {
+                self.go_back(late)?;
+            } else if let Some(&bad) = changed.iter().find(|&&p| self.known(p).is_some_and(|k| !k.good)) {
+                self.report.dropped += 1;
+                self.take_back(bad)?;
+            } else if let Some(&heavy) = changed.iter().find(|&&p| self.is_heavier(p)) {
+                self.report.heavier += 1;
+                self.lighten(heavy)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finds the change that the kernel refuses a program for, and takes it back; if need be, all of them.
+    fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
+        let Context { unit, write, .. } = self.cx;
+        let gate = self.gate;
+        let is_good = |object: &Object, bytes: &[u8]| gate.is_good(unit, object, bytes, program);
+        let suspects = self.suspects(program);
+        let guilty = blame::convict(&is_good, self.object, self.candidates, &suspects, write)?;
+        match guilty {
+            None if gate.is_over() => self.go_back(program),
+            // No single function is to blame: give all of them up.
+            None => self.give_up(program, self.cx.why),
+            Some(i) if self.patience == 0 => {
+                self.patience = PATIENCE;
+                blame::give_up(self.cx, self.object, &mut self.candidates[i])
+            }
+            Some(i) => {
+                self.patience -= 1;
+                let good = blame::mend(&is_good, self.cx, self.object, &mut self.candidates[i])?.good;
+                self.remember_if_better(program, good)?;
+                if gate.is_over() { self.go_back(program) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn is_heavier(&self, program: usize) -> bool {
+        self.known(program).is_some_and(|known| self.gate.is_heavier(program, &known))
+    }
+
+    /// Finds the change that makes more work for the verifier, and takes it back; if there are too many of that kind, all
+    /// that came after it, too.
+    fn lighten(&mut self, program: usize) -> Result<(), DriverError> {
+        let Context { unit, write, .. } = self.cx;
+        let gate = self.gate;
+        let is_light = |object: &Object, bytes: &[u8]| {
+            let good = gate.is_good(unit, object, bytes, program)?;
+            let known = gate.known(unit, object, program);
+            Some(good && known.is_some_and(|known| !gate.is_heavier(program, &known)))
+        };
+        let suspects = self.suspects(program);
+        match blame::convict(&is_light, self.object, self.candidates, &suspects, write)? {
+            Some(i) => {
+                let times = self.lightened.entry(program).or_default();
+                *times += 1;
+                let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
+                let light = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?.good;
+                self.remember_if_better(program, light)?;
+            }
+            // It takes more than one function. As many are given up, from the first, as are needed.
+            None => {
+                let cx = Context { why: HEAVIER, ..self.cx };
+                for i in suspects {
+                    blame::give_up(cx, self.object, &mut self.candidates[i])?;
+                    if is_light(self.object, &self.object.write(write)?.bytes) != Some(false) {
+                        break;
+                    }
+                }
+            }
+        }
+        if gate.is_over() { self.go_back(program) } else { Ok(()) }
+    }
+
+    /// Time is up: the program is what it was when nothing was found fault with last. If that does not last because functions are
+    /// shared with others that went back too, it is what it was in the beginning.
+    fn go_back(&mut self, program: usize) -> Result<(), DriverError> {
+        let accepted = self.gate.memory.borrow().accepted.get(&program).cloned();
+        match accepted {
+            Some(accepted) if !self.late.contains(&program) => {
+                self.late.push(program);
+                for function in self.functions(program) {
+                    match accepted.iter().find(|c| c.id == function) {
+                        Some(c) => self.candidates[function] = c.clone(),
+                        None => self.candidates[function].revert(self.cx.unit, self.cx.settings, NOT_JUDGED),
+                    }
+                    self.candidates[function].place(self.object)?;
+                }
+                Ok(())
+            }
+            _ => {
+                self.late.push(program);
+                self.give_up(program, NOT_JUDGED)
+            }
+        }
+    }
+
+    /// All of a program is as it was in the beginning.
+    fn give_up(&mut self, program: usize, why: &str) -> Result<(), DriverError> {
+        for i in self.suspects(program) {
+            blame::give_up(Context { why, ..self.cx }, self.object, &mut self.candidates[i])?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the functions of programs that need no further change.
+    fn remember(&self, programs: &[usize]) {
+        let fine = |known: Known, program| known.good && !self.gate.is_heavier(program, &known);
+        for &program in programs.iter().filter(|&&p| self.known(p).is_some_and(|known| fine(known, p))) {
+            let functions = self.suspects(program).into_iter().map(|i| self.candidates[i].clone()).collect();
+            self.gate.memory.borrow_mut().accepted.insert(program, functions);
+        }
+    }
+
+    /// Keeps a program with this form of one of its functions, if it is known to need no further change then, and is
+    /// shorter than what is kept of it.
+    fn remember_if_better(&self, program: usize, function: Candidate) -> Result<(), DriverError> {
+        let mut trial = self.object.clone();
+        function.place(&mut trial)?;
+        let known = self.gate.known(self.cx.unit, &trial, program);
+        if function.body.is_none() || !known.is_some_and(|known| known.good && !self.gate.is_heavier(program, &known)) {
+            return Ok(());
+        }
+        let others = self.suspects(program).into_iter().filter(|i| *i != function.id);
+        let mut functions: Vec<Candidate> = others.map(|i| self.candidates[i].clone()).collect();
+        functions.push(function);
+        let saved =
+            |cs: &[Candidate]| -> usize { cs.iter().map(|c| c.report.slots_before - c.report.slots_after).sum() };
+        let accepted = &mut self.gate.memory.borrow_mut().accepted;
+        if accepted.get(&program).is_none_or(|kept| saved(kept) < saved(&functions)) {
+            accepted.insert(program, functions);
+        }
+        Ok(())
+    }
+
+    fn known(&self, program: usize) -> Option<Known> {
+        self.gate.known(self.cx.unit, self.object, program)
+    }
+
+    fn functions(&self, program: usize) -> Vec<usize> {
+        self.gate.functions(self.cx.unit, program)
+    }
+
+    /// The changed functions of a program.
+    fn suspects(&self, program: usize) -> Vec<usize> {
+        let mut functions = self.functions(program);
+        functions.retain(|i| self.candidates[*i].body.is_some());
+        functions
+    }
+}
+
+/// Writes both verdicts into the reports. What the kernel has refused of the original it is asked about once more, in its
+/// last form.
+fn record(
+    gate: &Gate,
+    unit: &Unit,
+    before: &ObjectVerdict,
+    object: &Object,
+    candidates: &mut [Candidate],
+    write: &WriteOptions,
+) -> Result<(), DriverError> {
+    let changed = |program: usize, candidates: &[Candidate]| {
+        gate.functions(unit, program).iter().any(|i| candidates[*i].body.is_some())
+    };
+    let refused: Vec<usize> = before
+        .programs
+        .iter()
+        .enumerate()
+        .filter(|(program, p)| matches!(p.verdict, Verdict::Rejected { .. }) && changed(*program, candidates))
+        .filter(|(program, _)| gate.known(unit, object, *program).is_none())
+        .map(|(program, _)| program)
+        .collect();
+    if !refused.is_empty() {
+        gate.ask(unit, object, &object.write(write)?.bytes, &refused);
+    }
+    for (program, p) in before.programs.iter().enumerate().filter(|(_, p)| p.kind != ProgramType::UNSPEC) {
+        let after = match changed(program, candidates) {
+            false => Some(words(p)),
+            true if matches!(p.verdict, Verdict::Accepted | Verdict::Rejected { .. }) => {
+                Some(gate.known(unit, object, program).map_or_else(not_judged, |known| known.words))
+            }
+            // What this place cannot load of the original it cannot load of the result.
+            true => Some(words(p)),
+        };
+        let entry = candidates.iter_mut().find(|c| c.report.name == p.name && c.report.section == p.section);
+        if let Some(c) = entry {
+            c.report.kernel_before = Some(words(p));
+            c.report.kernel_after = after;
+        }
+    }
+    Ok(())
+}
+
+fn not_judged() -> KernelVerdict {
+    KernelVerdict { accepted: false, processed: None, reason: Some(NOT_JUDGED.to_owned()) }
+}
+
+/// How it went, in words.
+fn summary(
+    before: &ObjectVerdict,
+    late: &BTreeSet<usize>,
+    candidates: &[Candidate],
+    dropped: usize,
+    heavier: usize,
+) -> String {
+    let unjudged = before.programs.iter().filter(|p| p.verdict == Verdict::OutOfTime).count();
+    if !before.programs.iter().any(|p| p.verdict.is_accepted()) && unjudged == 0 {
+        let all_untyped = !before.programs.is_empty() && super::untyped(before).len() == before.programs.len();
+        if all_untyped {
+            return "skipped: no program type goes with the section name".to_owned();
+        }
+        let first = before.programs.first().map(|p| p.verdict.reason().to_owned());
+        let why = before.not_loadable.clone().or(first).filter(|why| !why.trim().is_empty());
+        let why = why.unwrap_or_else(|| "it has no programs that libbpf knows".to_owned());
+        return format!("skipped: the original does not load: {why}");
+    }
+    let mut text = match dropped {
+        0 => "accepted".to_owned(),
+        n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
+    };
+    if heavier > 0 {
+        text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));
+    }
+    let after = |p: &ProgramVerdict| {
+        let of = |c: &&Candidate| c.report.name == p.name && c.report.section == p.section;
+        candidates.iter().find(of).and_then(|c| c.report.kernel_after.as_ref())
+    };
+    let rejected = |p: &&ProgramVerdict| matches!(p.verdict, Verdict::Rejected { .. });
+    let now_accepted = |p: &&ProgramVerdict| after(p).is_some_and(|k| k.accepted);
+    let names =
+        |programs: Vec<&ProgramVerdict>| programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let (better, as_before): (Vec<_>, Vec<_>) = before.programs.iter().filter(rejected).partition(now_accepted);
+    let elsewhere = before
+        .programs
+        .iter()
+        .filter(|p| matches!(p.verdict, Verdict::Unsupported { .. } | Verdict::NotLoadable { .. }));
+    let elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
+    let late = before.programs.iter().enumerate().filter(|(i, p)| late.contains(i) || p.verdict == Verdict::OutOfTime);
+    let late: Vec<_> = late.map(|(_, p)| p).collect();
+    for (what, who) in [
+        ("accepted, while the original was refused", names(better)),
+        ("refused as before", names(as_before)),
+        ("not judged", elsewhere.join(", ")),
+        (NOT_JUDGED, names(late)),
+    ] {
+        if !who.is_empty() {
+            text.push_str(&format!("; {what}: {who}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Instant;
+
+    use bpf_isa::Insn;
+    use bpf_object::FuncId;
+
+    use super::super::Judge;
+    use super::*;
+    use crate::optimize::is_program;
+
+    const OBJECT: &[u8] = include_bytes!("../../../../examples/globals.o");
+
+    /// The verdicts of a verifier that says this to a program's code.
+    fn verdicts(
+        bytes: &[u8],
+        wanted: &dyn Fn(&str, &str) -> bool,
+        says: impl Fn(&[(usize, Insn)]) -> Verdict,
+    ) -> Result<ObjectVerdict, String> {
+        let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+        let programs = (0..object.functions().len())
+            .filter(|i| is_program(&object, *i))
+            .filter(|i| wanted(&object.functions()[*i].name, &object.functions()[*i].section))
+            .map(|i| {
+                let f = &object.functions()[i];
+                ProgramVerdict {
+                    name: f.name.clone(),
+                    section: f.section.clone(),
+                    kind: ProgramType::XDP,
+                    slots: f.slots,
+                    verdict: says(&bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default()),
+                    stats: None,
+                    info: None,
+                }
+            })
+            .collect();
+        Ok(ObjectVerdict { programs, not_loadable: None })
+    }
+
+    /// A verifier that knows no atomics.
+    fn without_atomics(code: &[(usize, Insn)]) -> Verdict {
+        match code.iter().any(|(_, insn)| matches!(insn, Insn::Atomic { .. })) {
+            true => Verdict::Rejected { errno: 22, log: "no atomics here".into() },
+            false => Verdict::Accepted,
+        }
+    }
+
+    /// An object that was optimized, and what a gate did to it.
+    struct Run {
+        unit: Unit,
+        object: Object,
+        candidates: Vec<Candidate>,
+        report: Report,
+    }
+
+    const WRITE: WriteOptions = WriteOptions { keep_debug: false };
+
+    impl Run {
+        /// Optimizes the example.
+        fn new() -> Run {
+            let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+            let settings = Settings::default();
+            let mut candidates: Vec<Candidate> =
+                (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
+            candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+            let mut object = unit.object.clone();
+            for c in &candidates {
+                c.place(&mut object).expect("it fits");
+            }
+            Run { unit, object, candidates, report: Report::default() }
+        }
+
+        /// Has it settled by a gate with this judge, whose time is up when the judge says so.
+        fn settle(&mut self, gate: &Gate) {
+            let Run { unit, object, candidates, report } = self;
+            settle(gate, unit, &Settings::default(), object, candidates, &WRITE, report).expect("it settles");
+        }
+
+        fn bytes(&self) -> Vec<u8> {
+            self.object.write(&WRITE).expect("it is written").bytes
+        }
+
+        fn accepted(&self) -> bool {
+            verdicts(&self.bytes(), &|_, _| true, without_atomics).expect("it parses").is_accepted()
+        }
+
+        fn slots(&self) -> (usize, usize) {
+            self.candidates.iter().fold((0, 0), |(a, b), c| (a + c.report.slots_before, b + c.report.slots_after))
+        }
+    }
+
+    /// A gate that asks a verifier which has so much work with each atomic, and one instruction otherwise; so often, and
+    /// then has no time left; and how often it asked.
+    fn with_heavy_atomics(work: u64, questions: usize) -> (Gate, Rc<RefCell<usize>>) {
+        let asked = Rc::new(RefCell::new(0));
+        let count = asked.clone();
+        let judge: Judge = Box::new(move |bytes, wanted, _| {
+            let late = *count.borrow() >= questions;
+            *count.borrow_mut() += usize::from(!late);
+            let mut verdict = verdicts(bytes, wanted, |_| if late { Verdict::OutOfTime } else { Verdict::Accepted })?;
+            let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+            for p in &mut verdict.programs {
+                let id = object.function_named(&p.name).ok_or("it is gone")?;
+                let code = bpf_isa::decode_all(object.code(id)).map_err(|e| e.to_string())?;
+                let each = |insn: &Insn| if matches!(insn, Insn::Atomic { .. }) { work } else { 1 };
+                let processed = code.iter().map(|(_, insn)| each(insn)).sum();
+                p.stats = Some(bpf_kernel::VerifierStats { processed, ..Default::default() });
+            }
+            Ok(verdict)
+        });
+        (Gate::with(OBJECT, judge, None, None), asked)
+    }
+
+    /// No program makes more work than its original.
+    fn is_light(run: &Run) -> bool {
+        let works: Vec<(u64, u64)> = run.candidates.iter().filter_map(work).collect();
+        !works.is_empty() && works.iter().all(|(before, after)| after <= &(before + 2))
+    }
+
+    #[test]
+    fn whenever_time_ends_no_program_makes_more_work_for_the_verifier() {
+        let mut sizes = Vec::new();
+        for questions in 1.. {
+            let mut run = Run::new();
+            let (gate, asked) = with_heavy_atomics(1000, questions);
+            run.settle(&gate);
+            assert!(is_light(&run), "after {questions} questions: {}", run.report.gate);
+            sizes.push(run.slots().1);
+            if *asked.borrow() < questions {
+                break;
+            }
+            assert!(questions < 1000, "it does not end");
+        }
+        assert_eq!(sizes.iter().min(), sizes.last(), "more questions gave a larger object: {sizes:?}");
+    }
+
+    fn work(c: &Candidate) -> Option<(u64, u64)> {
+        Some((c.report.kernel_before.as_ref()?.processed?, c.report.kernel_after.as_ref()?.processed?))
+    }
+
+    #[test]
+    fn what_makes_more_work_for_the_verifier_is_taken_back_and_nothing_else() {
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(1, usize::MAX).0);
+        let (all, light) = (run.slots(), run.report.gate.clone());
+        assert_eq!((light.as_str(), run.report.heavier), ("accepted", 0));
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(1000, usize::MAX).0);
+        assert!(run.report.heavier > 0 && run.report.dropped == 0, "{}", run.report.gate);
+        assert!(run.report.gate.contains("more work for the verifier"), "{}", run.report.gate);
+        assert!(is_light(&run), "{}", run.report.gate);
+        let (before, after) = run.slots();
+        assert!(after > all.1, "the example no longer tempts the optimizer");
+        assert!(after < before, "everything was given up");
+        // Two instructions more are no reason.
+        let mut run = Run::new();
+        run.settle(&with_heavy_atomics(2, usize::MAX).0);
+        assert_eq!(run.report.heavier, 0, "{}", run.report.gate);
+    }
+
+    /// A gate that asks a verifier without atomics so often, the original included, and then has no time left; and how
+    /// often it asked.
+    fn patient_for(questions: usize) -> (Gate, Rc<RefCell<usize>>) {
+        let asked = Rc::new(RefCell::new(0));
+        let count = asked.clone();
+        let judge: Judge = Box::new(move |bytes, wanted, _| {
+            let late = *count.borrow() >= questions;
+            *count.borrow_mut() += usize::from(!late);
+            verdicts(bytes, wanted, |code| if late { Verdict::OutOfTime } else { without_atomics(code) })
+        });
+        (Gate::with(OBJECT, judge, None, None), asked)
+    }
+
+    #[test]
+    fn only_the_refused_rewrite_is_taken_back() {
+        let mut run = Run::new();
+        assert!(!run.accepted(), "the example no longer tempts the optimizer");
+        let (gate, _) = patient_for(usize::MAX);
+        run.settle(&gate);
+        assert!(run.accepted(), "{}", run.report.gate);
+        assert!(run.report.dropped > 0, "{}", run.report.gate);
+        assert!(run.candidates.iter().all(|c| c.report.untouched.is_none()), "a whole function was given up");
+        let (before, after) = run.slots();
+        assert!(after < before, "everything was given up");
+    }
+
+    #[test]
+    fn a_form_that_was_judged_is_not_loaded_again() {
+        let mut run = Run::new();
+        let (gate, asked) = patient_for(usize::MAX);
+        run.settle(&gate);
+        let questions = *asked.borrow();
+        let bytes = run.bytes();
+        run.settle(&gate);
+        assert_eq!(*asked.borrow(), questions);
+        assert_eq!(run.bytes(), bytes);
+        // Nor is one that has not changed.
+        let mut run = Run::new();
+        let (gate, asked) = patient_for(usize::MAX);
+        for c in &mut run.candidates {
+            c.revert(&run.unit, &Settings::default(), "for the test");
+            c.place(&mut run.object).expect("it fits");
+        }
+        run.settle(&gate);
+        assert_eq!(*asked.borrow(), 1);
+        assert_eq!(run.report.gate, "accepted");
+    }
+
+    #[test]
+    fn an_original_that_was_not_judged_in_time_is_written_as_it_was() {
+        let mut run = Run::new();
+        let (gate, _) = patient_for(0);
+        run.settle(&gate);
+        assert_eq!(run.bytes(), OBJECT);
+        let kept = |c: &Candidate| c.report.untouched.as_deref() == Some(NOT_JUDGED);
+        assert!(run.candidates.iter().any(kept), "{:?}", run.report.gate);
+        assert!(run.report.gate.contains(NOT_JUDGED), "{}", run.report.gate);
+    }
+
+    #[test]
+    fn whenever_time_ends_the_object_is_one_that_was_accepted() {
+        let mut best = usize::MAX;
+        let mut all = usize::MAX;
+        for questions in 1.. {
+            let mut run = Run::new();
+            let (gate, asked) = patient_for(questions);
+            run.settle(&gate);
+            assert!(run.accepted(), "after {questions} questions: {}", run.report.gate);
+            let (before, after) = run.slots();
+            assert!(after <= before);
+            best = best.min(after);
+            if *asked.borrow() < questions {
+                all = after;
+                break;
+            }
+            assert!(questions < 1000, "it does not end");
+        }
+        assert_eq!(best, all, "more questions gave a larger object");
+    }
+
+    #[test]
+    fn a_later_form_that_was_not_judged_in_time_gives_way_to_the_one_accepted_before() {
+        let mut run = Run::new();
+        // Only what is accepted at once, so that one question is enough.
+        for c in &mut run.candidates {
+            let n = (0..=c.steps().len()).rev().find(|&n| {
+                let mut trial = c.clone();
+                trial.rewind(&run.unit, &Settings::default(), n);
+                let mut object = run.unit.object.clone();
+                trial.place(&mut object).expect("it fits");
+                let bytes = object.write(&WRITE).expect("it is written").bytes;
+                verdicts(&bytes, &|_, _| true, without_atomics).expect("it parses").is_accepted()
+            });
+            c.rewind(&run.unit, &Settings::default(), n.expect("the original is accepted"));
+            c.place(&mut run.object).expect("it fits");
+        }
+        let (gate, asked) = patient_for(2);
+        run.settle(&gate);
+        assert_eq!((run.report.gate.as_str(), *asked.borrow()), ("accepted", 2));
+        let accepted = run.bytes();
+        assert_ne!(accepted, OBJECT);
+        run.candidates.iter_mut().for_each(|c| c.run_passes(&run.unit, &Settings::default()));
+        for c in &run.candidates {
+            c.place(&mut run.object).expect("it fits");
+        }
+        assert_ne!(run.bytes(), accepted, "the passes found nothing more");
+        run.settle(&gate);
+        assert_eq!(run.bytes(), accepted);
+        assert!(run.report.gate.contains(NOT_JUDGED), "{}", run.report.gate);
+    }
+
+    #[test]
+    fn nothing_is_asked_when_time_is_up() {
+        let judge: Judge = Box::new(|bytes, wanted, deadline| {
+            assert!(deadline.is_none(), "a result was loaded");
+            verdicts(bytes, wanted, without_atomics)
+        });
+        let gate = Gate::with(OBJECT, judge, None, Some(Instant::now()));
+        let mut run = Run::new();
+        run.settle(&gate);
+        assert_eq!(run.bytes(), OBJECT);
+    }
+}

@@ -1,0 +1,43 @@
+//! The kernel is part of the time limit: its verifier may look at one program for as long as at a million instructions.
+
+use std::time::{Duration, Instant};
+
+use bpf_driver::{Options, Silent, optimize};
+use bpf_object::{FuncId, Object};
+
+/// An example whose program begins with a loop that the verifier follows for about a second, and then refuses.
+fn with_a_long_loop() -> Vec<u8> {
+    let mut bytes = include_bytes!("../../../examples/xdp_count.o").to_vec();
+    let object = Object::parse(bytes.clone()).expect("a committed object");
+    let code = object.code(FuncId(0)).to_vec();
+    let at = bytes.windows(code.len()).position(|window| window == code).expect("the code is there");
+    let [l0, l1, l2, l3] = 400_000i32.to_le_bytes();
+    let start = [
+        [0xb7, 0, 0, 0, 0, 0, 0, 0],           // r0 = 0
+        [0x07, 0, 0, 0, 1, 0, 0, 0],           // r0 += 1
+        [0xa5, 0, 0xfe, 0xff, l0, l1, l2, l3], // if r0 < 400000 goto -2
+    ];
+    bytes[at..at + 24].copy_from_slice(start.as_flattened());
+    bytes
+}
+
+#[test]
+fn an_original_that_takes_too_long_to_verify_is_kept_and_the_limit_too() {
+    if let Err(why) = bpf_kernel::permitted().require() {
+        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let bytes = with_a_long_loop();
+    let limit = Duration::from_millis(250);
+    let started = Instant::now();
+    let (written, report) =
+        optimize(&bytes, &Options { time_limit: limit, ..Options::default() }, &Silent).expect("it is an object");
+    let took = started.elapsed();
+    assert!(took < limit + Duration::from_millis(500), "{took:?}");
+    assert!(report.gate.contains("not judged: time"), "{}", report.gate);
+    assert_eq!(written, bytes);
+    assert_eq!(report.functions[0].untouched.as_deref(), Some("not judged: time"));
+    let before = report.functions[0].kernel_before.as_ref().expect("it is a program");
+    assert_eq!((before.accepted, before.reason.as_deref()), (false, Some("not judged: time")));
+}

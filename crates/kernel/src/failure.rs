@@ -1,0 +1,55 @@
+//! A load that failed: whose fault is it, the program's or the place's?
+//!
+//! libbpf says why in words only, so its words are what there is to go by.
+
+use std::io;
+
+use crate::{Verdict, stats};
+
+/// How much of a rejection's log is kept.
+const LOG_TAIL: usize = 64 << 10;
+
+/// Why a load failed.
+pub(crate) struct Failure {
+    pub(crate) error: io::Error,
+    /// libbpf's warnings.
+    pub(crate) messages: String,
+}
+
+impl Failure {
+    pub(crate) fn reason(&self) -> String {
+        if self.messages.is_empty() { self.error.to_string() } else { self.messages.trim_end().to_owned() }
+    }
+
+    /// Did libbpf get as far as giving the program to the kernel?
+    pub(crate) fn is_of_the_kernel(&self, program: &str) -> bool {
+        self.messages.contains(&format!("prog '{program}': BPF program load failed"))
+    }
+
+    /// libbpf gave up before the kernel saw the program: is it this kernel that lacks something, or the object?
+    pub(crate) fn blames_the_place(&self) -> Verdict {
+        /// What libbpf says when BTF, an attach target or a kernel type is missing.
+        const KERNEL_LACKS: [&str; 5] =
+            ["kernel BTF", "vmlinux BTF", "BTF is required", "failed to prepare load attributes", "isn't supported"];
+        const ESRCH: i32 = 3;
+        const EOPNOTSUPP: i32 = 95;
+        let reason = self.reason();
+        let lacking = KERNEL_LACKS.iter().any(|words| reason.contains(words))
+            || matches!(self.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
+        if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
+    }
+
+    /// The kernel refused: did it look at the program's instructions, or was there nothing to attach such a program to?
+    pub(crate) fn verdict_of_the_kernel(&self, log: &str) -> Verdict {
+        /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
+        const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
+        let complaint = stats::last_complaint(log);
+        if log.trim().is_empty() {
+            Verdict::Unsupported { reason: self.reason() }
+        } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
+            Verdict::Unsupported { reason: complaint.to_owned() }
+        } else {
+            Verdict::Rejected { errno: self.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Verdicts on many forms of one object, each program by itself, in a given time.
+//!
+//! The one idea: what all forms have in common is made once. Maps, as short as the verifier allows, and BTF are lent to
+//! every form that defines the same; libbpf links a form once, and its programs are then given to the kernel one by one,
+//! and only those that are asked about. What one program lacks (a map that cannot be made, a function that this kernel
+//! does not have) is no matter of the others.
+//!
+//! Where the kernel refuses a program without having found fault with its instructions, or needs to be told something that
+//! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses,
+//! and its word counts.
+//!
+//! Promises: the verdicts and the verifier's statistics are those that [`load_object`](crate::load_object) would give,
+//! unless that gives none; nothing is attached or pinned; a program that the kernel still looks at when time is up is
+//! [`Verdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
+
+mod attributes;
+mod elf;
+mod maps;
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use attributes::{Targets, attributes};
+use elf::Source;
+use maps::Maps;
+
+use crate::{
+    KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
+    failure::Failure,
+    object::{STATISTICS, accepted, described, open},
+    permitted,
+    raw::LOG_BYTES,
+    stats,
+    sys::{self, Attributes},
+};
+
+/// Room for the statistics of a program that loads, and for the complaint about one that does not.
+const LOG_ROOM: usize = 64 << 10;
+/// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
+const ATTEMPTS: usize = 5;
+
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const ENOSPC: i32 = 28;
+
+/// Loads forms of one object; see the module.
+pub struct Loader {
+    options: LoadOptions,
+    maps: Maps,
+    btf: Option<KeptBtf>,
+    /// How many different encodings of BTF there were.
+    btfs: usize,
+    targets: Targets,
+    /// Maps that could not be made, and why.
+    left_out: Vec<(String, String)>,
+    /// How long the maps of the last object would take at their full length.
+    full_maps: Duration,
+}
+
+/// BTF that is in the kernel.
+struct KeptBtf {
+    bytes: Vec<u8>,
+    /// The functions that libbpf has changed in it.
+    hidden: Vec<String>,
+    number: usize,
+    fd: OwnedFd,
+}
+
+/// An object that is linked, and whose maps and BTF are in the kernel.
+struct Prepared {
+    object: sys::Object,
+    /// Maps it has to do without, by index.
+    left_out: Vec<usize>,
+}
+
+/// What the kernel said to a program at the first attempt.
+enum Answer {
+    Verdict(ProgramVerdict),
+    /// Ask libbpf.
+    None,
+}
+
+impl Loader {
+    /// A loader that has made nothing yet.
+    ///
+    /// # Errors
+    /// [`KernelError::NotPermitted`], or the type the programs are to have is unknown.
+    pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
+        permitted().require()?;
+        options.program_type.as_deref().map(ProgramType::named).transpose()?;
+        Ok(Self {
+            options,
+            maps: Maps::default(),
+            btf: None,
+            btfs: 0,
+            targets: Vec::new(),
+            left_out: Vec::new(),
+            full_maps: Duration::ZERO,
+        })
+    }
+
+    /// About how long the kernel would take to make the maps of the last object as they are defined, which this loader
+    /// does not have it do.
+    pub fn full_maps_take(&self) -> Duration {
+        self.full_maps
+    }
+
+    /// Asks the kernel about the programs of an object that `wanted` names by name and section, until `deadline`. There
+    /// are no verdicts on the others; those there are stand in the object's order.
+    ///
+    /// # Errors
+    /// [`KernelError::Refused`] if the kernel does not describe a program that it has loaded.
+    pub fn judge(
+        &mut self,
+        bytes: &[u8],
+        wanted: impl Fn(&str, &str) -> bool,
+        deadline: Option<Instant>,
+    ) -> Result<ObjectVerdict, KernelError> {
+        let mut source = Source::new(bytes);
+        let object = match self.open(&mut source) {
+            Ok(object) => object,
+            Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
+        };
+        self.full_maps = maps::full_time_of_all(&object);
+        let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
+        let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
+        // The shortest first: then the long ones cannot keep the others from being judged in time.
+        wanted.sort_by_key(|&index| object.program_slots(index));
+        let prepared = match self.prepare(&mut source, &object, &wanted, deadline) {
+            Some(Ok(prepared)) => Some(prepared),
+            // One of them keeps the others from being linked; or there is no time, as each of them will find out.
+            Some(Err(_)) | None => None,
+        };
+        let mut programs = Vec::new();
+        for index in wanted {
+            let answer = match &prepared {
+                Some(prepared) => self.first_answer(&source, prepared, index, deadline)?,
+                None => Answer::None,
+            };
+            programs.push(match answer {
+                Answer::Verdict(verdict) => (index, verdict),
+                Answer::None => (index, self.alone(&mut source, &object, index, deadline)?),
+            });
+        }
+        programs.sort_by_key(|(index, _)| *index);
+        Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
+    }
+
+    /// Opens an object, with its static programs and its ways of pinning maps made such that libbpf takes them; or libbpf's
+    /// words.
+    fn open(&self, source: &mut Source) -> Result<sys::Object, String> {
+        loop {
+            let reason = match open(&source.bytes, &self.options, source.pins_forgotten) {
+                Ok(object) => return Ok(object),
+                Err(KernelError::Open { reason }) => reason,
+                Err(error) => return Err(error.to_string()),
+            };
+            let changed = match quoted(&reason, "program '", "' is static") {
+                Some(name) => source.export(name),
+                // Nothing is pinned here in any way.
+                None => reason.contains("invalid pinning value") && source.forget_pins(),
+            };
+            if !changed {
+                return Err(telling(&reason));
+            }
+        }
+    }
+
+    /// Links the `wanted` programs of an object, and makes its maps; `None` if there is no time for it. `opened` is the
+    /// same object, for its names.
+    fn prepare(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        wanted: &[usize],
+        deadline: Option<Instant>,
+    ) -> Option<Result<Prepared, Failure>> {
+        loop {
+            if is_over(deadline) {
+                return None;
+            }
+            let mut object = match self.open(source) {
+                Ok(object) => object,
+                Err(messages) => return Some(Err(Failure { error: io::ErrorKind::InvalidData.into(), messages })),
+            };
+            for index in 0..object.program_count() {
+                object.set_autoload(index, wanted.contains(&index));
+            }
+            if let [only] = wanted {
+                object.request_log(*only, STATISTICS, LOG_ROOM);
+            }
+            let failure = match self.prepare_once(source, object) {
+                Ok(prepared) => return Some(Ok(prepared)),
+                Err(failure) => failure,
+            };
+            let words = &failure.messages;
+            let map = quoted(words, "map '", "': failed to create").filter(|name| self.can_do_without(opened, name));
+            let function = quoted(words, "extern (func ksym) '", "': not found");
+            if let Some(name) = map {
+                self.left_out.push((name.to_owned(), telling(words)));
+            } else if !function.is_some_and(|name| source.do_without(name)) {
+                return Some(Err(failure));
+            }
+        }
+    }
+
+    /// A map that the object has and has not been prepared without.
+    fn can_do_without(&self, object: &sys::Object, map: &str) -> bool {
+        let known = (0..object.map_count()).any(|index| object.map_definition(index).name == map);
+        known && !self.left_out.iter().any(|(name, _)| name == map)
+    }
+
+    fn prepare_once(&mut self, source: &Source, mut object: sys::Object) -> Result<Prepared, Failure> {
+        let failed = |error: io::Error| Failure { error, messages: String::new() };
+        let left_out: Vec<usize> = (0..object.map_count())
+            .filter(|&index| {
+                let name = object.map_definition(index).name;
+                self.left_out.iter().any(|(left_out, _)| *left_out == name)
+            })
+            .collect();
+        let bytes = object.btf_bytes().map(<[u8]>::to_vec);
+        let lent = self.btf.as_ref().filter(|kept| {
+            bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
+        });
+        let number = lent.map_or(self.btfs + 1, |kept| kept.number);
+        let plan = self.maps.lend(&mut object, number).map_err(failed)?;
+        for &index in &left_out {
+            object.leave_map_out(index).map_err(failed)?;
+        }
+        match lent {
+            Some(kept) => object.lend_btf(kept.fd.try_clone().map_err(failed)?),
+            None => self.btfs += 1,
+        }
+        let (outcome, messages) = sys::capture(|| object.prepare());
+        outcome.map_err(|error| Failure { error, messages })?;
+        self.maps.keep(&object, plan, &left_out);
+        if self.btf.as_ref().is_none_or(|kept| kept.number != number)
+            && let (Some(bytes), Some(fd)) = (bytes, object.btf_fd())
+        {
+            let fd = fd.try_clone_to_owned().map_err(failed)?;
+            self.btf = Some(KeptBtf { bytes, hidden: source.hidden.clone(), number, fd });
+        }
+        Ok(Prepared { object, left_out })
+    }
+
+    /// Gives a program of a prepared object to the kernel.
+    fn first_answer(
+        &mut self,
+        source: &Source,
+        prepared: &Prepared,
+        index: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Answer, KernelError> {
+        let object = &prepared.object;
+        if object.program_type(index) == ProgramType::UNSPEC.0 {
+            let reason = format!("no program type goes with section {}", object.program_section(index));
+            return Ok(Answer::Verdict(described(object, index, Verdict::NotLoadable { reason })));
+        }
+        let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(Answer::None) };
+        let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
+        let verdict = match outcome {
+            Ok(fd) => {
+                let info = sys::program_info(fd.as_fd()).map_err(describing(object, index))?;
+                ProgramVerdict { info: Some(info), ..described(object, index, Verdict::Accepted) }
+            }
+            Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
+            Err(Refusal::Error(_)) if !complains(&log) => return Ok(Answer::None),
+            Err(Refusal::Error(error)) => {
+                let failure = Failure { error, messages: String::new() };
+                let verdict = match failure.verdict_of_the_kernel(&log) {
+                    // What it attaches to was not found to be right: libbpf may know better.
+                    Verdict::Unsupported { .. } => return Ok(Answer::None),
+                    verdict => self.excused(source, prepared, &log).unwrap_or(verdict),
+                };
+                described(object, index, verdict)
+            }
+        };
+        Ok(Answer::Verdict(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
+    }
+
+    /// Was a program refused because it needs what it was prepared without? libbpf puts calls of functions that do not
+    /// exist in the place (`POISON_LDIMM64_MAP_BASE` and `POISON_CALL_KFUNC_BASE` in libbpf.c).
+    fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<Verdict> {
+        let (_, number) = stats::last_complaint(log).split_once("invalid func unknown#")?;
+        if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
+            let name = prepared.left_out.contains(&map).then(|| prepared.object.map_definition(map).name)?;
+            let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
+            return Some(Verdict::NotLoadable { reason: format!("map {name} cannot be created: {reason}") });
+        }
+        if number.starts_with("2002") && !source.missing.is_empty() {
+            let reason = format!("this kernel has no function {}", source.missing.join(" or "));
+            return Some(Verdict::Unsupported { reason });
+        }
+        None
+    }
+
+    /// The verdict on a program that is alone in its object, if need be by libbpf.
+    fn alone(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        index: usize,
+        deadline: Option<Instant>,
+    ) -> Result<ProgramVerdict, KernelError> {
+        let mut prepared = match self.prepare(source, opened, &[index], deadline) {
+            None => return Ok(described(opened, index, Verdict::OutOfTime)),
+            Some(Err(failure)) => {
+                let verdict = match failure.blames_the_place() {
+                    Verdict::Unsupported { reason } => Verdict::Unsupported { reason: telling(&reason) },
+                    Verdict::NotLoadable { reason } => Verdict::NotLoadable { reason: telling(&reason) },
+                    verdict => verdict,
+                };
+                return Ok(described(opened, index, verdict));
+            }
+            Some(Ok(prepared)) => prepared,
+        };
+        if let Answer::Verdict(verdict) = self.first_answer(source, &prepared, index, deadline)? {
+            return Ok(verdict);
+        }
+        if is_over(deadline) {
+            return Ok(described(opened, index, Verdict::OutOfTime));
+        }
+        let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
+        let object = &prepared.object;
+        let Err(error) = outcome else { return accepted(object, index) };
+        let log = object.log(index);
+        let failure = Failure { error, messages };
+        let verdict = if sent && is_of_a_signal(&failure.error) {
+            Verdict::OutOfTime
+        } else if failure.is_of_the_kernel(&object.program_name(index)) {
+            let verdict = failure.verdict_of_the_kernel(&log);
+            self.excused(source, &prepared, &log).unwrap_or(verdict)
+        } else if failure.messages.contains("failed to initialize slot") {
+            // The program was loaded. The others, which the object puts into a program array, were not to be.
+            Verdict::Accepted
+        } else {
+            failure.blames_the_place()
+        };
+        Ok(described(object, index, verdict))
+    }
+}
+
+/// Why the kernel did not load a program.
+enum Refusal {
+    Time,
+    Error(io::Error),
+}
+
+/// Gives a program to the kernel, again if it is told to come again, and with more room if the log needs it.
+fn load(
+    object: &sys::Object,
+    index: usize,
+    license: &str,
+    attributes: &Attributes,
+    deadline: Option<Instant>,
+) -> (Result<OwnedFd, Refusal>, String) {
+    let mut log = vec![0; LOG_ROOM];
+    for attempt in 1.. {
+        if is_over(deadline) {
+            break;
+        }
+        let (outcome, sent) = sys::until(deadline, || object.load_linked(index, license, attributes, &mut log));
+        let error = match outcome {
+            Ok(fd) => return (Ok(fd), sys::text(&log)),
+            Err(error) => error,
+        };
+        if is_of_a_signal(&error) && (sent || attempt < ATTEMPTS) {
+            continue;
+        }
+        if error.raw_os_error() == Some(ENOSPC) && log.len() < LOG_BYTES {
+            log = vec![0; LOG_BYTES];
+            continue;
+        }
+        return (Err(Refusal::Error(error)), sys::text(&log));
+    }
+    (Err(Refusal::Time), String::new())
+}
+
+/// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.
+fn is_of_a_signal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EAGAIN | EINTR))
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Does a log hold more than statistics?
+fn complains(log: &str) -> bool {
+    stats::last_complaint(log) != stats::last_complaint("")
+}
+
+fn describing(object: &sys::Object, index: usize) -> impl FnOnce(io::Error) -> KernelError {
+    KernelError::refused(format!("describing program {}", object.program_name(index)))
+}
+
+/// What stands between two of libbpf's words.
+fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
+    words.lines().find_map(|line| {
+        let (_, rest) = line.split_once(before)?;
+        rest.split_once(after).map(|(name, _)| name)
+    })
+}
+
+/// libbpf's words without those that say no more than that something failed.
+fn telling(words: &str) -> String {
+    let empty = |line: &&str| line.starts_with("failed to load object") || line.trim().is_empty();
+    let lines: Vec<&str> = words.lines().filter(|line| !empty(line)).collect();
+    if lines.is_empty() { words.trim().to_owned() } else { lines.join("\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_out_of_libbpfs_words() {
+        let words =
+            "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
+        assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
+        assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
+        assert_eq!(telling(words).lines().next_back(), Some("map 'events': failed to create: -EINVAL"));
+        assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
+    }
+
+    #[test]
+    fn statistics_are_no_complaint() {
+        assert!(!complains("verification time 6 usec\nstack depth 0\nprocessed 2 insns (limit 1000000)\n"));
+        assert!(complains("R0 !read_ok\nprocessed 1 insns\n"));
+    }
+}

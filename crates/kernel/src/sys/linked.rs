@@ -1,0 +1,229 @@
+//! An object that libbpf prepares and does not load: its maps as they are defined, made or lent, and its programs as they
+//! would be given to the kernel.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
+    ptr, slice,
+};
+
+use libbpf_sys as bpf;
+
+use super::{Object, checked, copied, owned, silence};
+
+/// A map as its object defines it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    pub(crate) kind: u32,
+    pub(crate) key_size: u32,
+    pub(crate) value_size: u32,
+    pub(crate) max_entries: u32,
+    pub(crate) flags: u32,
+    pub(crate) extra: u64,
+    pub(crate) numa_node: u32,
+    pub(crate) ifindex: u32,
+    /// Global data, with its contents if libbpf tells.
+    pub(crate) internal: bool,
+    pub(crate) contents: Option<Vec<u8>>,
+    /// What the maps in a map of maps look like.
+    pub(crate) inner: Option<Box<Definition>>,
+}
+
+/// What the kernel is told about a program besides its type, its instructions, and their BTF.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Attributes {
+    pub(crate) expected_attach_type: u32,
+    pub(crate) flags: u32,
+    /// A type of the kernel's own BTF; 0 for none.
+    pub(crate) attach_target: u32,
+    pub(crate) log_level: u32,
+}
+
+impl Object {
+    /// Links programs, creates maps and loads BTF, for [`Object::load_linked`] or [`Object::load`]. Once. After a failure
+    /// the object is good for its names only.
+    pub(crate) fn prepare(&mut self) -> io::Result<()> {
+        // SAFETY: the object is open.
+        checked(unsafe { bpf::bpf_object__prepare(self.raw.as_ptr()) }).map(drop)
+    }
+
+    /// Before [`Object::prepare`], like all that follows up to there.
+    pub(crate) fn map_definition(&self, index: usize) -> Definition {
+        // SAFETY: a map of the open object.
+        unsafe { definition(self.map(index)) }
+    }
+
+    pub(crate) fn set_max_entries(&mut self, index: usize, entries: u32) -> io::Result<()> {
+        // SAFETY: a map of the open object.
+        checked(unsafe { bpf::bpf_map__set_max_entries(self.map(index), entries) }).map(drop)
+    }
+
+    /// Gives a map of maps another pattern, which has to stay open until the object is prepared.
+    pub(crate) fn set_inner_map(&mut self, index: usize, pattern: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: a map of the open object; libbpf keeps the number of the descriptor and looks at it in `prepare` only.
+        checked(unsafe { bpf::bpf_map__set_inner_map_fd(self.map(index), pattern.as_raw_fd()) }).map(drop)
+    }
+
+    /// Uses a map that exists instead of making one. libbpf duplicates the descriptor.
+    pub(crate) fn lend_map(&mut self, index: usize, map: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: a map of the open object and an open descriptor.
+        checked(unsafe { bpf::bpf_map__reuse_fd(self.map(index), map.as_raw_fd()) }).map(drop)
+    }
+
+    /// Does without a map: instructions that refer to it become such that no verifier takes.
+    pub(crate) fn leave_map_out(&mut self, index: usize) -> io::Result<()> {
+        // SAFETY: a map of the open object.
+        checked(unsafe { bpf::bpf_map__set_autocreate(self.map(index), false) }).map(drop)
+    }
+
+    /// The object's BTF, encoded.
+    pub(crate) fn btf_bytes(&self) -> Option<&[u8]> {
+        // SAFETY: the object is open and owns its BTF, whose encoding stays until it is changed, which takes `&mut self`.
+        unsafe {
+            let btf = bpf::bpf_object__btf(self.raw.as_ptr());
+            if btf.is_null() {
+                return None;
+            }
+            let mut size = 0;
+            let data = bpf::btf__raw_data(btf, &mut size);
+            (!data.is_null()).then(|| slice::from_raw_parts(data.cast(), size as usize))
+        }
+    }
+
+    /// The descriptor of the BTF in the kernel, once it is there.
+    pub(crate) fn btf_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the object is open; the descriptor stays open as long as it.
+        unsafe {
+            let fd = bpf::bpf_object__btf_fd(self.raw.as_ptr());
+            (fd >= 0).then(|| BorrowedFd::borrow_raw(fd))
+        }
+    }
+
+    /// Uses BTF that the kernel has already. [`Object::prepare`] then tries to load it again, fails at once because there
+    /// is a descriptor (`btf_load_into_kernel`), and goes on, as BTF is optional for all but struct_ops maps.
+    pub(crate) fn lend_btf(&mut self, loaded: OwnedFd) {
+        // SAFETY: the object is open; its BTF, if any, takes the descriptor and closes it when it is freed.
+        unsafe {
+            let btf = bpf::bpf_object__btf(self.raw.as_ptr());
+            if !btf.is_null() && bpf::btf__fd(btf) < 0 {
+                bpf::btf__set_fd(btf, loaded.into_raw_fd());
+            }
+        }
+    }
+
+    pub(crate) fn expected_attach_type(&self, index: usize) -> u32 {
+        // SAFETY: a program of the open object.
+        unsafe { bpf::bpf_program__expected_attach_type(self.program(index)) }
+    }
+
+    pub(crate) fn program_flags(&self, index: usize) -> u32 {
+        // SAFETY: a program of the open object.
+        unsafe { bpf::bpf_program__flags(self.program(index)) }
+    }
+
+    /// A program's instructions; those of its subprograms are among them once the object is prepared.
+    pub(crate) fn instructions(&self, index: usize) -> &[[u8; 8]] {
+        let program = self.program(index);
+        // SAFETY: a program of the open object; its instructions change in `prepare` and `load` only, which take `&mut`.
+        unsafe {
+            let first = bpf::bpf_program__insns(program);
+            if first.is_null() {
+                return &[];
+            }
+            slice::from_raw_parts(first.cast(), bpf::bpf_program__insn_cnt(program) as usize)
+        }
+    }
+
+    /// Gives a program of a prepared object to the kernel, once: neither a failure nor a signal makes this try again.
+    pub(crate) fn load_linked(
+        &self,
+        index: usize,
+        license: &str,
+        attributes: &Attributes,
+        log: &mut [u8],
+    ) -> io::Result<OwnedFd> {
+        silence();
+        let program = self.program(index);
+        let license = CString::new(license)?;
+        let btf = self.btf_fd().map(|fd| fd.as_raw_fd() as u32);
+        let mut request = bpf::bpf_prog_load_opts {
+            sz: size_of::<bpf::bpf_prog_load_opts>() as bpf::size_t,
+            attempts: 1,
+            expected_attach_type: attributes.expected_attach_type,
+            attach_btf_id: attributes.attach_target,
+            prog_flags: attributes.flags,
+            // SAFETY: the object is open.
+            kern_version: unsafe { bpf::bpf_object__kversion(self.raw.as_ptr()) },
+            log_level: attributes.log_level,
+            log_size: log.len() as u32,
+            log_buf: log.as_mut_ptr().cast(),
+            ..Default::default()
+        };
+        if let Some(btf) = btf {
+            request.prog_btf_fd = btf;
+            request.func_info_rec_size = size_of::<bpf::bpf_func_info>() as u32;
+            request.line_info_rec_size = size_of::<bpf::bpf_line_info>() as u32;
+            // SAFETY: a program of the open object. Records of another size than ours give null, and are not counted.
+            unsafe {
+                let functions = bpf::bpf_program__func_info(program);
+                request.func_info = functions.cast();
+                request.func_info_cnt = if functions.is_null() { 0 } else { bpf::bpf_program__func_info_cnt(program) };
+                let lines = bpf::bpf_program__line_info(program);
+                request.line_info = lines.cast();
+                request.line_info_cnt = if lines.is_null() { 0 } else { bpf::bpf_program__line_info_cnt(program) };
+            }
+        }
+        let code = self.instructions(index);
+        // SAFETY: a program of the open object, whose name and instructions are libbpf's; the log is as long as said, and
+        // all pointers live through the call.
+        owned(unsafe {
+            bpf::bpf_prog_load(
+                self.program_type(index),
+                bpf::bpf_program__name(program),
+                license.as_ptr(),
+                code.as_ptr().cast(),
+                code.len() as bpf::size_t,
+                &mut request,
+            )
+        })
+    }
+}
+
+/// # Safety
+/// `map` is a map of an open object, or the pattern of the maps in one.
+unsafe fn definition(map: *mut bpf::bpf_map) -> Definition {
+    // SAFETY: the caller's promise; `inner` is null or owned by `map`, and the contents are as long as told.
+    unsafe {
+        let internal = bpf::bpf_map__is_internal(map);
+        let mut size = 0;
+        let contents = if internal { bpf::bpf_map__initial_value(map, &mut size) } else { ptr::null_mut() };
+        let contents =
+            (!contents.is_null()).then(|| slice::from_raw_parts(contents.cast::<u8>(), size as usize).to_vec());
+        let inner = bpf::bpf_map__inner_map(map);
+        Definition {
+            name: copied(bpf::bpf_map__name(map)),
+            kind: bpf::bpf_map__type(map),
+            key_size: bpf::bpf_map__key_size(map),
+            value_size: bpf::bpf_map__value_size(map),
+            max_entries: bpf::bpf_map__max_entries(map),
+            flags: bpf::bpf_map__map_flags(map),
+            extra: bpf::bpf_map__map_extra(map),
+            numa_node: bpf::bpf_map__numa_node(map),
+            ifindex: bpf::bpf_map__ifindex(map),
+            internal,
+            contents,
+            inner: (!inner.is_null()).then(|| Box::new(definition(inner))),
+        }
+    }
+}
+
+/// The id in the kernel's own BTF of what a program attaches to.
+pub(crate) fn attach_target(name: &str, attach_type: u32) -> Option<u32> {
+    silence();
+    let name = CString::new(name).ok()?;
+    // SAFETY: a C string that lives through the call.
+    let id = unsafe { bpf::libbpf_find_vmlinux_btf_id(name.as_ptr(), attach_type) };
+    u32::try_from(id).ok().filter(|id| *id != 0)
+}
