@@ -565,11 +565,16 @@ impl OptArgs {
             keep_debug: self.keep_debug,
             queries: None,
             search: !self.no_search && self.passes == PassSelection::All,
-            cache: match (&self.cache, self.no_cache) {
-                (_, true) => None,
-                (Some(path), _) => Some(path.clone()),
-                (None, _) => bpf_search::store::default_path(),
-            },
+            cache: self.cache_file(),
+        }
+    }
+
+    /// Where what the search learns is kept, if it is.
+    pub fn cache_file(&self) -> Option<PathBuf> {
+        match (&self.cache, self.no_cache) {
+            (_, true) => None,
+            (Some(path), _) => Some(path.clone()),
+            (None, _) => bpf_search::store::default_path(),
         }
     }
 }
@@ -593,12 +598,12 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A program type by a name that libbpf or the kernel knows.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().map_err(|e| e.to_string())?;
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("a percentage is not negative".to_owned()) }
 }
 
+/// A program type by a name that libbpf or the kernel knows.
 fn program_type(text: &str) -> Result<String, String> {
     bpf_kernel::ProgramType::named(text).map(|_| text.to_owned()).map_err(|e| e.to_string())
 }

@@ -81,7 +81,7 @@ impl Totals {
 
 /// Runs the command.
 pub fn run(args: &OptArgs) -> Result<u8, Failure> {
-    let cache = args.options().cache;
+    let cache = args.cache_file();
     let besides: Vec<&Path> = [args.input.as_path(), &args.output].into_iter().chain(cache.as_deref()).collect();
     let json = Destination::of_report(args.json.as_deref(), &besides)?;
     if args.diff && matches!(json, Some(Destination::Stdout)) {
@@ -145,7 +145,7 @@ struct Done {
 fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     const HINT: &str = "name another output behind -o";
     let output = Destination::of(&args.output)?;
-    let cache = args.options().cache;
+    let cache = args.cache_file();
     output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
     let taken = [Some(args.input.as_path()), args.json.as_deref(), cache.as_deref()];
     let taken: Vec<&Path> = taken.into_iter().flatten().collect();

@@ -10,9 +10,8 @@ use bpf_passes::Settings;
 
 use crate::DriverError;
 use crate::candidate::Candidate;
-use crate::optimize::is_program;
 use crate::pool::on_deep_stack;
-use crate::unit::Unit;
+use crate::unit::{Unit, is_program};
 
 /// Whether an object, of which these are the bytes, is good as far as the program in question goes; `None` if there is no
 /// time to find out.

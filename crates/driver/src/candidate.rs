@@ -11,6 +11,7 @@ use rustc_hash::FxHashSet;
 use crate::DriverError;
 use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
 use crate::report::FunctionReport;
+use crate::sensitive::is_sensitive;
 use crate::unit::Unit;
 
 /// What optimizing one function gave.
@@ -53,7 +54,7 @@ impl Candidate {
             listing_after: listing,
         };
         let banned = FxHashSet::default();
-        let graph = unit.graphs[id].as_ref().ok().filter(|_| !unit.is_sensitive(FuncId(id)));
+        let graph = unit.graphs[id].as_ref().ok().filter(|_| !is_sensitive(unit, FuncId(id)));
         let derivation = graph.cloned().map(Derivation::new);
         Candidate { id, derivation, banned, body: None, report, timed_out: false, judged: false }
     }
@@ -203,4 +204,14 @@ fn listing(code: &[u8]) -> Vec<String> {
         Ok(v) => v.iter().map(|(s, i)| format!("{s:4}: {i}")).collect(),
         Err(_) => vec![],
     }
+}
+
+/// All functions of an object after the passes, and the object with what came of them.
+#[cfg(test)]
+pub(crate) fn after_passes(unit: &Unit, settings: &Settings) -> (Vec<Candidate>, Object) {
+    let mut candidates: Vec<Candidate> = (0..unit.graphs.len()).map(|i| Candidate::new(unit, i)).collect();
+    candidates.iter_mut().for_each(|c| c.run_passes(unit, settings));
+    let mut object = unit.object.clone();
+    candidates.iter().for_each(|c| c.place(&mut object).expect("it fits"));
+    (candidates, object)
 }

@@ -28,9 +28,8 @@ pub(crate) use settle::settle;
 
 use crate::blame;
 use crate::candidate::Candidate;
-use crate::optimize::is_program;
 use crate::report::{KernelVerdict, Options};
-use crate::unit::Unit;
+use crate::unit::{Unit, is_program};
 
 /// Part of the time limit in which the originals have to be judged; as much must be left for the results.
 const ORIGINALS: f64 = 0.4;

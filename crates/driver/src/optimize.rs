@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bpf_object::{FuncKind, Object, WriteOptions};
+use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
 use bpf_prove::Limits;
 
@@ -232,9 +232,4 @@ fn watched<T>(observer: &dyn Observer, stop: &AtomicBool, f: impl FnOnce() -> T)
         finished.store(true, Ordering::Relaxed);
         r
     })
-}
-
-/// Whether a function is an entry point the loader loads by itself.
-pub(crate) fn is_program(object: &Object, id: usize) -> bool {
-    object.functions()[id].kind == FuncKind::Program
 }

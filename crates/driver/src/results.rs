@@ -10,8 +10,12 @@ use bpf_program::{Function, Op, Terminator};
 
 use crate::unit::Unit;
 
-/// For each function of an object, whether nobody reads what it leaves in r0.
-pub(crate) fn ignored(unit: &Unit) -> Vec<bool> {
+/// Whether nobody reads what a function leaves in r0.
+pub(crate) fn is_ignored(unit: &Unit, f: FuncId) -> bool {
+    unit.ignored.get_or_init(|| ignored(unit))[f.0]
+}
+
+fn ignored(unit: &Unit) -> Vec<bool> {
     let object = &unit.object;
     let mut ignored: Vec<bool> = object
         .functions()

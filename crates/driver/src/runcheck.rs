@@ -22,9 +22,8 @@ use crate::candidate::Candidate;
 use crate::difftest::calls::Calls;
 use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, why_not_run};
 use crate::gate::{self, Gate};
-use crate::optimize::is_program;
 use crate::report::{Options, Report};
-use crate::unit::Unit;
+use crate::unit::{Unit, is_program};
 
 /// Part of the time limit that the check may take.
 const SHARE: f64 = 0.1;
@@ -493,13 +492,7 @@ mod tests {
     fn settled(given: impl Fn(&[u8]) -> Vec<u8> + Sync + 'static) -> (Object, Vec<Candidate>, RunCheck, Report) {
         let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
         let settings = Settings::default();
-        let mut candidates: Vec<Candidate> =
-            (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
-        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
-        let mut object = unit.object.clone();
-        for c in &candidates {
-            c.place(&mut object).expect("it fits");
-        }
+        let (mut candidates, mut object) = crate::candidate::after_passes(&unit, &settings);
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
         let gate = Gate::new(OBJECT, &options, Instant::now());

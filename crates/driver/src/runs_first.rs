@@ -23,10 +23,9 @@ use serde::Serialize;
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
 use crate::interpret::{MapState, Program, State};
-use crate::optimize::is_program;
 use crate::report::Options;
 use crate::runcheck::{NotRun, compare, isolated};
-use crate::unit::Unit;
+use crate::unit::{Unit, is_program};
 
 /// Time for the runs in the kernel, and as much for the interpreter, at most.
 const TIME: Duration = Duration::from_millis(700);

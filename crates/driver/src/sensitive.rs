@@ -9,8 +9,7 @@ use bpf_object::{CoreReloc, FuncId, RefKind};
 use bpf_program::{Function, ProgKind};
 use bpf_prove::Sensitive;
 
-use crate::optimize::is_program;
-use crate::unit::Unit;
+use crate::unit::{Unit, is_program};
 
 /// Functions that call each other.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -32,8 +31,13 @@ impl Together {
     }
 }
 
-/// For each function, whether what its program does may hang on which of its accesses the verifier visits.
-pub(crate) fn functions(unit: &Unit) -> Vec<bool> {
+/// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
+/// functions hold that call it, or that it calls, however indirectly.
+pub(crate) fn is_sensitive(unit: &Unit, f: FuncId) -> bool {
+    unit.sensitive.get_or_init(|| functions(unit))[f.0]
+}
+
+fn functions(unit: &Unit) -> Vec<bool> {
     let of = |(i, g): (usize, &Result<Function, String>)| Together {
         held: match g {
             // Whatever stands in its place once it is linked.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bpf_facts::{Env, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
-use bpf_object::{FuncId, MapDef, Object};
+use bpf_object::{FuncId, FuncKind, MapDef, Object};
 use bpf_program::{Function, build};
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
@@ -25,10 +25,10 @@ pub struct Unit {
     arities: HashMap<String, usize>,
     /// Highest cpu level in use.
     pub cpu: u8,
-    /// See [`Unit::is_sensitive`].
-    sensitive: OnceLock<Vec<bool>>,
-    /// See [`Unit::ignores_result`].
-    ignored: OnceLock<Vec<bool>>,
+    /// See [`crate::sensitive::is_sensitive`].
+    pub(crate) sensitive: OnceLock<Vec<bool>>,
+    /// See [`crate::results::is_ignored`].
+    pub(crate) ignored: OnceLock<Vec<bool>>,
 }
 
 impl Unit {
@@ -108,17 +108,6 @@ impl Unit {
         f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections })
     }
 
-    /// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
-    /// functions hold that call it, or that it calls, however indirectly.
-    pub fn is_sensitive(&self, f: FuncId) -> bool {
-        self.sensitive.get_or_init(|| crate::sensitive::functions(self))[f.0]
-    }
-
-    /// Whether nobody reads what a function leaves in r0.
-    pub(crate) fn ignores_result(&self, f: FuncId) -> bool {
-        self.ignored.get_or_init(|| crate::results::ignored(self))[f.0]
-    }
-
     /// Its sections.
     pub(crate) fn sections(&self) -> &[SectionInfo] {
         &self.sections
@@ -138,4 +127,9 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
         value_size: m.value_size,
         max_entries: m.max_entries,
     }
+}
+
+/// Whether a function is an entry point the loader loads by itself.
+pub(crate) fn is_program(object: &Object, id: usize) -> bool {
+    object.functions()[id].kind == FuncKind::Program
 }

@@ -14,13 +14,14 @@ use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
 use crate::acceptance;
-use crate::optimize::{check_programs, is_program};
+use crate::optimize::check_programs;
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
-use crate::results::without_result;
+use crate::results::{is_ignored, without_result};
 use crate::runs_first::{self, RunsFirst};
-use crate::unit::Unit;
+use crate::sensitive::is_sensitive;
+use crate::unit::{Unit, is_program};
 
 /// Time for all that is left when it is clear already that the objects differ.
 const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -185,7 +186,7 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
             };
         }
     };
-    let (f, g) = match names.a.ignores_result(i) && names.b.ignores_result(j) {
+    let (f, g) = match is_ignored(names.a, i) && is_ignored(names.b, j) {
         true => (without_result(&f), without_result(&g)),
         false => (f, g),
     };
@@ -198,7 +199,7 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
             FunctionVerdict::Unknown { reason: "more code that nothing leads to, which the kernel refuses".into() }
         }
-        Verdict::Equal if (names.a.is_sensitive(i) || names.b.is_sensitive(j)) && !bpf_prove::same_graph(&f, &g) => {
+        Verdict::Equal if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) => {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
         }
         Verdict::Equal => FunctionVerdict::Equal,

@@ -119,9 +119,7 @@ mod tests {
 
     fn optimized() -> (Unit, Vec<Candidate>) {
         let unit = Unit::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"));
-        let settings = Settings::default();
-        let mut all: Vec<Candidate> = (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
-        all.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+        let (all, _) = crate::candidate::after_passes(&unit, &Settings::default());
         (unit, all)
     }
 

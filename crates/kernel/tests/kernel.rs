@@ -1,16 +1,18 @@
 //! What the running kernel answers. Without permission for bpf() these tests say so and pass, unless
 //! BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
 
+mod common;
+
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 use bpf_kernel::{
-    Feature, KernelError, LoadOptions, LoadedObject, Map, Permission, ProgramType, RawOptions, RawProgram, Verdict,
-    in_private_network, load_object, load_object_file, permitted, release, supports, supports_helper,
-    supports_program_type,
+    Feature, KernelError, LoadOptions, LoadedObject, Map, ProgramType, RawOptions, RawProgram, Verdict,
+    in_private_network, load_object, load_object_file, release, supports, supports_helper, supports_program_type,
 };
+use common::kernel_answers;
 use object::{Object, ObjectSection};
 
 const HASH: u32 = 1;
@@ -24,15 +26,6 @@ const PACKET: [u8; 14] = [7; 14];
 const RETURN_TWO: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
 /// `exit`, with r0 never set.
 const RETURN_NOTHING: [[u8; 8]; 1] = [[0x95, 0, 0, 0, 0, 0, 0, 0]];
-
-/// Tells a test to go on, or why not.
-fn kernel_answers() -> bool {
-    let Permission::No(reason) = permitted() else { return true };
-    let required = std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_some_and(|value| value == "1");
-    assert!(!required, "BPF_OPT_REQUIRE_KERNEL=1, but bpf() is not permitted: {reason}");
-    eprintln!("skipped: bpf() is not permitted here: {reason}");
-    false
-}
 
 fn bench(folder: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/bench").join(folder);

@@ -1,6 +1,8 @@
 //! The loader for many forms of one object: it says what loading the object says, keeps what can be kept, and ends in
 //! time. Without permission for bpf() these tests say so and pass, unless BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
 
+mod common;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,16 +11,8 @@ use std::{
 
 use object::{Object, ObjectSection};
 
-use bpf_kernel::{LoadOptions, Loader, Permission, ProgramVerdict, Verdict, load_object, permitted};
-
-/// Tells a test to go on, or why not.
-fn kernel_answers() -> bool {
-    let Permission::No(reason) = permitted() else { return true };
-    let required = std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_some_and(|value| value == "1");
-    assert!(!required, "BPF_OPT_REQUIRE_KERNEL=1, but bpf() is not permitted: {reason}");
-    eprintln!("skipped: bpf() is not permitted here: {reason}");
-    false
-}
+use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict, load_object};
+use common::kernel_answers;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,19 +1,10 @@
 //! A slice of the comparison of the table of context fields with the running kernel.
 
-use bpf_kernel::Permission;
+mod common;
+
 use bpf_modeltest::context::{Extent, all};
 use bpf_platform::{FieldKind, ProgKind, ctx_field};
-
-fn permitted() -> bool {
-    match bpf_kernel::permitted() {
-        Permission::Yes => true,
-        Permission::No(reason) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() is required: {reason}");
-            eprintln!("SKIPPED: bpf() is not permitted here ({reason})");
-            false
-        }
-    }
-}
+use common::permitted;
 
 #[test]
 fn context_fields_are_as_wide_as_the_table_says_and_change_no_others() {

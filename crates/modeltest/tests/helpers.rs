@@ -1,22 +1,14 @@
 //! A slice of the comparison of the helper table with the running kernel.
 
-use bpf_kernel::{Map, Permission, ProgramType, RawOptions, RawProgram};
+mod common;
+
+use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 use bpf_modeltest::campaign::{Random, Report};
 use bpf_modeltest::compare::judge;
 use bpf_modeltest::observe::{Bench, Filling};
 use bpf_modeltest::recipe::{self, Call};
 use bpf_platform::helpers::{Helper, LAST};
-
-fn permitted() -> bool {
-    match bpf_kernel::permitted() {
-        Permission::Yes => true,
-        Permission::No(reason) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() is required: {reason}");
-            eprintln!("SKIPPED: bpf() is not permitted here ({reason})");
-            false
-        }
-    }
-}
+use common::permitted;
 
 #[test]
 fn helpers_do_what_the_table_says_and_nothing_else() {

@@ -1,24 +1,16 @@
 //! Where the kernel puts the values of maps: what `bpf_platform::maps` says of it, asked of the running kernel.
 
+mod common;
+
 use bpf_isa::{encode_all, parse_listing};
-use bpf_kernel::{Map, Permission, ProgramType, RawOptions, RawProgram};
+use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 use bpf_platform::maps;
+use common::permitted;
 
 /// Bytes of a value, so that elements side by side are aligned only if the kernel pads them.
 const VALUE: u32 = 12;
 /// Elements that are looked at.
 const ELEMENTS: u8 = 3;
-
-fn permitted() -> bool {
-    match bpf_kernel::permitted() {
-        Permission::Yes => true,
-        Permission::No(reason) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() is required: {reason}");
-            eprintln!("SKIPPED: bpf() is not permitted here ({reason})");
-            false
-        }
-    }
-}
 
 /// The address of the value under a key, as a program sees it: it stores it to another map.
 fn address_of_value(map: &Map, key: &[u8]) -> u64 {

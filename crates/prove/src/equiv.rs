@@ -17,6 +17,7 @@ use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
 use crate::presence::{PACKET_STORE, presence_differs};
 use crate::region::{Outcome, execute};
+use crate::same::same_graph;
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
@@ -959,64 +960,4 @@ fn never_leaks(f: &Function, facts: &Facts) -> bool {
         .iter()
         .filter(|b| facts.entry(**b).is_some())
         .all(|b| facts.states(f, *b).last().is_none_or(|s| !s.frame_leaked()))
-}
-
-/// Whether two functions are the same graph: same operations and references, jumps to the same
-/// places, whatever the numbering of blocks.
-pub fn same_graph(a: &Function, b: &Function) -> bool {
-    let (oa, _) = reverse_postorder(a);
-    let (ob, _) = reverse_postorder(b);
-    if oa.len() != ob.len() || a.kind != b.kind {
-        return false;
-    }
-    let number = |order: &[BlockId], n: usize| {
-        let mut v = vec![usize::MAX; n];
-        for (i, b) in order.iter().enumerate() {
-            v[b.index()] = i;
-        }
-        v
-    };
-    let (na, nb) = (number(&oa, a.blocks.len()), number(&ob, b.blocks.len()));
-    oa.iter().zip(&ob).all(|(x, y)| {
-        let (p, q) = (a.block(*x), b.block(*y));
-        p.ops.len() == q.ops.len()
-            && p.ops.iter().zip(&q.ops).all(|(s, t)| same_op(s, t))
-            && same_terminator(&p.term, &q.term)
-            && p.term.successors().map(|s| na[s.index()]).eq(q.term.successors().map(|s| nb[s.index()]))
-    })
-}
-
-pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
-    let links = match (&a.link, &b.link) {
-        (None, None) => true,
-        (Some(x), Some(y)) => same_symbol(&x.symbol, &y.symbol),
-        _ => false,
-    };
-    // The distance of a linked call follows the layout; of one without a link nobody knows where it leads.
-    let insns = match (a.insn, b.insn) {
-        (Insn::Call(bpf_isa::Call::Local(_)), Insn::Call(bpf_isa::Call::Local(_))) => a.link.is_some(),
-        (Insn::LoadImm64 { kind: bpf_isa::Imm64Kind::Func, .. }, _) if a.link.is_none() => false,
-        (x, y) => x == y,
-    };
-    links && insns
-}
-
-fn same_symbol(a: &bpf_program::Symbol, b: &bpf_program::Symbol) -> bool {
-    use bpf_program::Symbol::Map;
-    match (a, b) {
-        (Map { name: x, .. }, Map { name: y, .. }) => x == y,
-        _ => a == b,
-    }
-}
-
-fn same_terminator(a: &Terminator, b: &Terminator) -> bool {
-    match (a, b) {
-        (Terminator::Goto(_), Terminator::Goto(_)) | (Terminator::Exit { .. }, Terminator::Exit { .. }) => true,
-        (Terminator::MayGoto { .. }, Terminator::MayGoto { .. }) => true,
-        (
-            Terminator::Branch { cond: c, width: w, dst: d, src: s, .. },
-            Terminator::Branch { cond: e, width: x, dst: f, src: t, .. },
-        ) => c == e && w == x && d == f && s == t,
-        _ => false,
-    }
 }

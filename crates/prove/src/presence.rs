@@ -31,7 +31,7 @@ use bpf_program::{
     reverse_postorder, stores_matter,
 };
 
-use crate::equiv::same_graph;
+use crate::same::same_graph;
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

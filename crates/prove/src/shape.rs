@@ -23,7 +23,8 @@ use bpf_program::{BlockId, Function, Op, Symbol, Terminator, reverse_postorder};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-use crate::equiv::{has_meaning, same_op};
+use crate::equiv::has_meaning;
+use crate::same::same_op;
 
 /// Why a graph is not another shape of the same function.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

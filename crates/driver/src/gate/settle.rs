@@ -363,7 +363,7 @@ mod tests {
 
     use super::super::Judge;
     use super::*;
-    use crate::optimize::is_program;
+    use crate::unit::is_program;
 
     const OBJECT: &[u8] = include_bytes!("../../../../examples/globals.o");
 
@@ -416,13 +416,7 @@ mod tests {
         fn new() -> Run {
             let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
             let settings = Settings::default();
-            let mut candidates: Vec<Candidate> =
-                (0..unit.object.functions().len()).map(|i| Candidate::new(&unit, i)).collect();
-            candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
-            let mut object = unit.object.clone();
-            for c in &candidates {
-                c.place(&mut object).expect("it fits");
-            }
+            let (candidates, object) = crate::candidate::after_passes(&unit, &settings);
             Run { unit, object, candidates, report: Report::default() }
         }
 
