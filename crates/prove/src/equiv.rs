@@ -219,7 +219,7 @@ impl Settled for (Judged, Outcome, Outcome) {
     }
 }
 
-impl Settled for Result<(Relation, Moved), String> {
+impl Settled for Result<(Relation, Known), String> {
     fn equal(&self) -> bool {
         self.is_ok()
     }
@@ -302,14 +302,26 @@ pub enum Source {
 /// The places in which the two sides differ, and how.
 pub type Moved = Vec<(Place, Source)>;
 
+/// Pairs of registers that hold the same on the old side. A new side that knows may use one for the other.
+pub type Twins = Vec<(Reg, Reg)>;
+
+/// What is known at a point besides that both sides hold the same in the places that the new one may still use.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Known {
+    /// Where the new side holds something else than the old one, and what.
+    pub moved: Moved,
+    /// What the old side holds twice.
+    pub twins: Twins,
+}
+
 /// Two straight-line sequences to compare, and from where. On a path both have the same jumps
 /// ([`crate::path`]), at which they must turn alike.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// Facts of the old side at the start.
     pub before: &'a bpf_facts::State,
-    /// Where the new side differs from it at the start.
-    pub moved: &'a Moved,
+    /// What else is known at the start.
+    pub known: &'a Known,
     /// The old side's operations.
     pub old: &'a [Op],
     /// The new side's.
@@ -326,8 +338,8 @@ pub struct Stretch<'a> {
     pub pool: &'a Pool,
 }
 
-/// Compares two straight-line sequences; says how their conditions relate, and where the new side
-/// then differs.
+/// Compares two straight-line sequences; says how their conditions relate, and what is then known
+/// of the two sides.
 ///
 /// # Errors
 /// Why the sequences could not be shown equal.
@@ -337,7 +349,7 @@ pub fn compare(
     stretch: &Stretch,
     guided: bool,
     options: &Options,
-) -> (Result<(Relation, Moved), String>, Stats) {
+) -> (Result<(Relation, Known), String>, Stats) {
     let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
@@ -355,7 +367,7 @@ pub fn constant_condition(
     let (nothing, nowhere) = (Live::default(), Terminator::Goto(taken));
     let stretch = Stretch {
         before,
-        moved: &vec![],
+        known: &Known::default(),
         old: ops,
         new: ops,
         live: &nothing,
@@ -378,7 +390,7 @@ pub fn constant_condition(
 fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::State {
     let before = stretch.before;
     let mut s = before.clone();
-    for (place, source) in stretch.moved {
+    for (place, source) in &stretch.known.moved {
         // A byte that is a number holds no part of an address, whatever the facts think of it.
         if let Place::Reg(r) = *place {
             s.set_reg(
@@ -406,7 +418,7 @@ fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::S
 fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch: &Stretch) -> Result<State, Stop> {
     let mut s = entry.clone();
     let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
-    for (place, source) in stretch.moved {
+    for (place, source) in &stretch.known.moved {
         let value = match *source {
             Source::Const(k) => cx.terms.constant(64, k),
             Source::Frame(k) => cx.terms.add_const(frame, k),
@@ -436,7 +448,7 @@ fn compare_in(
     stretch: &Stretch,
     guided: bool,
     options: &Options,
-) -> Result<Result<(Relation, Moved), String>, Stop> {
+) -> Result<Result<(Relation, Known), String>, Stop> {
     let Stretch { before, old, new, live, end, .. } = *stretch;
     let (ta, tb) = match end {
         End::Branches(a, b) => (Some(a), Some(b)),
@@ -449,6 +461,9 @@ fn compare_in(
     let mut entry = Entry::new(env.maps, kind).state(cx, before);
     let standing: Vec<&Computation> = stretch.standing.iter().map(|id| stretch.pool.get(*id)).collect();
     assume(cx, env, kind, before, &mut entry, &standing);
+    unify(&mut entry, before, &stretch.known.twins);
+    // One name for what is the same, or the two sides use different ones.
+    entry.regs = entry.regs.map(|t| cx.better(t));
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
@@ -487,19 +502,24 @@ fn compare_in(
         Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
         Judged::Unknown(why) => return Ok(Err(why)),
     }
+    let twins = match live_out {
+        LiveOut::Block(l) => twins(cx, &a, l),
+        _ => Twins::new(),
+    };
+    let known = Known { moved, twins };
     let tru = cx.terms.tru();
     let (x, y) = (ca.unwrap_or(tru), cb.unwrap_or(tru));
     if ca.is_none() && cb.is_none() {
-        return Ok(Ok((Relation::Same, moved)));
+        return Ok(Ok((Relation::Same, known)));
     }
     let e = cx.terms.eq(x, y);
     let ne = cx.terms.not(e);
     if ca.is_some() && cb.is_some() {
         if matches!(cx.possible(guard, &[ne]), Possible::Never) {
-            return Ok(Ok((Relation::Same, moved)));
+            return Ok(Ok((Relation::Same, known)));
         }
         if matches!(cx.possible(guard, &[e]), Possible::Never) {
-            return Ok(Ok((Relation::Negated, moved)));
+            return Ok(Ok((Relation::Negated, known)));
         }
     }
     let mut constant = |t: TermId| {
@@ -516,7 +536,42 @@ fn compare_in(
         (Some(old), Some(new)) => Relation::Constant { old, new },
         _ => Relation::Unrelated,
     };
-    Ok(Ok((relation, moved)))
+    Ok(Ok((relation, known)))
+}
+
+/// Registers that hold the same are given one value, that of the one of which most is known.
+fn unify(entry: &mut State, before: &bpf_facts::State, twins: &Twins) {
+    let pointer = |r: Reg| match &before.reg(r).kind {
+        bpf_facts::Kind::Pointer { nullable, .. } => 1 + u8::from(!nullable),
+        _ => 0,
+    };
+    let mut values = entry.regs;
+    for r in Reg::all() {
+        let paired = |&(p, q): &(Reg, Reg)| if p == r { Some(q) } else { (q == r).then_some(p) };
+        let best = twins.iter().filter_map(paired).max_by_key(|q| (pointer(*q), *q));
+        if let Some(best) = best.filter(|q| (pointer(*q), *q) > (pointer(r), r)) {
+            values[r.index()] = entry.regs[best.index()];
+        }
+    }
+    entry.regs = values;
+}
+
+/// The registers that hold the same at the end of the old side, one of each pair live on the new one. Of numbers and
+/// the frame's addresses the facts tell.
+fn twins(cx: &mut Context, a: &Outcome, live: &Live) -> Twins {
+    let frame = cx.lookup(&VarKey::Frame);
+    let mut told = |t: TermId| cx.terms.as_const(t).is_some() || Some(cx.terms.split_address(t).0) == frame;
+    let regs: Vec<Reg> = Reg::all().filter(|r| *r != Reg::R10).collect();
+    let mut out = Twins::new();
+    for (i, p) in regs.iter().enumerate() {
+        let value = a.exit.regs[p.index()];
+        if told(value) {
+            continue;
+        }
+        let same = regs[i + 1..].iter().filter(|q| a.exit.regs[q.index()] == value);
+        out.extend(same.filter(|q| live.regs.contains(*p) || live.regs.contains(**q)).map(|q| (*p, *q)));
+    }
+    out
 }
 
 /// The live places of the new side that differ under `model` and hold something that can be told.

@@ -19,11 +19,12 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
+use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
 use crate::context::{Limits, Stats};
-use crate::equiv::{End, Moved, Options, Place, Relation, Source, Stretch, compare, constant_condition};
+use crate::equiv::{End, Known, Options, Place, Relation, Source, Stretch, Twins, compare, constant_condition};
 use crate::path::jump;
 use crate::standing::{ComputationId, Pool, Standing};
 
@@ -73,16 +74,26 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
         Ok(stats) => return Ok(stats),
         Err(e) => e,
     };
-    // The facts may know more once jumps that never happen are gone.
-    let (pruned, effort) = without_impossible_jumps(old, env, options);
+    // The facts may know more once jumps that never happen are gone; and blocks that such a jump parts on one side only
+    // are run in one.
+    let (pruned_old, effort) = without_impossible_jumps(old, env, options);
     stats.add(effort);
-    let Some(pruned) = pruned else { return Err((reason, stats)) };
-    let (result, more) = match play(&pruned, new, env, options) {
-        Ok(more) => (Ok(()), more),
-        Err((reason, more)) => (Err(reason), more),
-    };
-    stats.add(more);
-    result.map(|()| stats).map_err(|reason| (reason, stats))
+    let (pruned_new, effort) = without_impossible_jumps(new, env, options);
+    stats.add(effort);
+    let mut tries: Vec<(&Function, &Function)> = Vec::new();
+    tries.extend(pruned_old.as_ref().zip(pruned_new.as_ref()));
+    tries.extend(pruned_old.as_ref().map(|f| (f, new)));
+    tries.extend(pruned_new.as_ref().map(|f| (old, f)));
+    for (f, g) in tries {
+        match play(f, g, env, options) {
+            Ok(more) => {
+                stats.add(more);
+                return Ok(stats);
+            }
+            Err((_, more)) => stats.add(more),
+        }
+    }
+    Err((reason, stats))
 }
 
 /// Rounds in which one impossible jump may reveal another.
@@ -174,13 +185,13 @@ const DEPTH: usize = 4;
 const LONGEST: usize = 400;
 
 /// Compares two sequences, as [`compare`] does, from where the step starts.
-type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], Wanted, End) -> Result<(Relation, Moved), Option<String>>;
+type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], Wanted, End) -> Result<(Relation, Known), Option<String>>;
 
 /// What is live on the new side at some point, and what it has computed there.
 type Wanted<'w> = (&'w Live, &'w [ComputationId]);
 
-/// Told of a pair that is come to: what differs there, the old side's edge, and both blocks.
-type Reach<'r> = &'r mut dyn FnMut(&Moved, (BlockId, bool), BlockId, BlockId);
+/// Told of a pair that is come to: what is known there, the old side's edge, and both blocks.
+type Reach<'r> = &'r mut dyn FnMut(&Known, (BlockId, bool), BlockId, BlockId);
 
 /// Where the two sides stand, at the start of a block each.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -192,14 +203,14 @@ struct Pair {
     /// The edge, as block and side of its end, that the old side came by, where its facts of that edge
     /// matter: they may say what the new side has yet to test. Left out where the block's own do.
     via: Option<(BlockId, bool)>,
-    /// Live places of the new side that hold something else than the old side's.
-    moved: Moved,
+    /// What is known of both besides.
+    known: Known,
 }
 
 impl Pair {
     /// Reached by a step of both sides.
     fn met(old: BlockId, new: BlockId) -> Pair {
-        Pair { old, new, alone: 0, via: None, moved: Moved::new() }
+        Pair { old, new, alone: 0, via: None, known: Known::default() }
     }
 }
 
@@ -276,11 +287,15 @@ impl Game<'_> {
     }
 
     fn step_in(&self, pair: &Pair, played: &mut Played, stats: &mut Stats) -> Result<Vec<Pair>, String> {
-        // Pairs the two meet at are tried with the facts of the block first, which more edges share.
+        // Pairs the two meet at are tried with the facts of the block first, which more edges share; likewise without
+        // what the old side holds twice.
         let good = |next: &[Pair]| -> Option<Vec<Pair>> {
             let open = |p: &Pair| {
-                let shared = Pair { via: None, ..p.clone() };
-                [shared, p.clone()].into_iter().skip(usize::from(p.alone > 0)).find(|p| !self.lost.contains(p))
+                let alone = p.alone > 0;
+                let plain = Pair { known: Known { twins: Twins::new(), ..p.known.clone() }, ..p.clone() };
+                let tried = if p.known.twins.is_empty() { vec![plain] } else { vec![plain, p.clone()] };
+                let both = |p: Pair| [Pair { via: None, ..p.clone() }, p].into_iter().skip(usize::from(alone));
+                tried.into_iter().flat_map(both).find(|p| !self.lost.contains(p))
             };
             next.iter().map(open).collect()
         };
@@ -341,7 +356,7 @@ impl Game<'_> {
         }?;
         if let Some(new) = self.fb.entry(pair.new) {
             let mut same = *self.lb.entry(pair.new);
-            for (place, _) in &pair.moved {
+            for (place, _) in &pair.known.moved {
                 match place {
                     Place::Reg(r) => same.regs = same.regs.without(*r),
                     Place::Byte(off) => same.stack = same.stack.minus(&StackSet::range(*off, 1)),
@@ -377,7 +392,7 @@ impl Game<'_> {
         let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
         let standing = self.standing(pair);
-        let moved_before = pair.moved.iter().filter_map(|(_, s)| match s {
+        let moved_before = pair.known.moved.iter().filter_map(|(_, s)| match s {
             Source::Computed(id) => Some(*id),
             _ => None,
         });
@@ -385,19 +400,23 @@ impl Game<'_> {
         let mut compare = |old: &[Op], new: &[Op], (live, carried): Wanted, end: End| {
             let carried = &[carried, &moved_before[..]].concat()[..];
             let pool = &self.pool;
-            let stretch = Stretch { before, moved: &pair.moved, old, new, live, end, standing, carried, pool };
+            let stretch = Stretch { before, known: &pair.known, old, new, live, end, standing, carried, pool };
             let (relation, s) = compare(self.old.kind, self.env, &stretch, guided, &options);
             stats.add(s);
             relation.map_err(Some)
         };
         // Of what moved, each successor keeps what it may read.
-        let with = |moved: &Moved, mut next: Pair| {
+        let with = |known: &Known, mut next: Pair| {
             let live = self.lb.entry(next.new);
             let wanted = |p: Place| match p {
                 Place::Reg(r) => live.regs.contains(r),
                 Place::Byte(o) => live.stack.contains(o),
             };
-            next.moved = moved.iter().copied().filter(|(p, _)| wanted(*p)).collect();
+            let either = |(p, q): &(Reg, Reg)| live.regs.contains(*p) || live.regs.contains(*q);
+            next.known = Known {
+                moved: known.moved.iter().copied().filter(|(p, _)| wanted(*p)).collect(),
+                twins: known.twins.iter().copied().filter(either).collect(),
+            };
             next
         };
         // The old side's edges that its facts exclude lead nowhere.
@@ -410,11 +429,11 @@ impl Game<'_> {
                 }
                 let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
                 let end = both(ta, tb).ok_or_else(|| Some("the blocks end differently".to_string()))?;
-                let (relation, moved) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)?;
+                let (relation, known) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)?;
                 pairs(&relation, ta, tb, &|taken| open(ca.last, taken))
                     .map(|next| {
                         let met = |(taken, old, new)| {
-                            with(&moved, Pair { via: Some((ca.last, taken)), ..Pair::met(old, new) })
+                            with(&known, Pair { via: Some((ca.last, taken)), ..Pair::met(old, new) })
                         };
                         next.into_iter().map(met).collect()
                     })
@@ -423,8 +442,8 @@ impl Game<'_> {
             Step::Through { .. } => {
                 let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
                 let mut next = Vec::new();
-                self.through(&ca, &cb, 0, &mut compare, &mut |moved, taken, old, new| {
-                    next.push(with(moved, Pair { via: Some(taken), ..Pair::met(old, new) }));
+                self.through(&ca, &cb, 0, &mut compare, &mut |known, taken, old, new| {
+                    next.push(with(known, Pair { via: Some(taken), ..Pair::met(old, new) }));
                 })?;
                 Ok(next)
             }
@@ -435,11 +454,11 @@ impl Game<'_> {
                     return Err(None);
                 }
                 // The new side has yet to run its block.
-                let (_, moved) = compare(&ca.ops, &[], self.at(b), End::Open)?;
+                let (_, known) = compare(&ca.ops, &[], self.at(b), End::Open)?;
                 let sides = [true, false].into_iter().zip(ta.successors());
                 let gone = |(taken, s)| {
                     let via = Some((ca.last, taken));
-                    with(&moved, Pair { old: s, alone: alone + 1, via, ..pair.clone() })
+                    with(&known, Pair { old: s, alone: alone + 1, via, ..pair.clone() })
                 };
                 Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(gone).collect())
             }
@@ -447,18 +466,18 @@ impl Game<'_> {
                 let cb = chain(self.new, &self.pb, b, 0);
                 let tb = &self.new.block(cb.last).term;
                 let live = self.behind(cb.last);
-                let gone = |moved: &Moved, to| with(moved, Pair { new: to, alone: alone + 1, ..pair.clone() });
+                let gone = |known: &Known, to| with(known, Pair { new: to, alone: alone + 1, ..pair.clone() });
                 match *tb {
                     Terminator::Goto(t) => {
-                        let (_, moved) = compare(&[], &cb.ops, live, End::Open)?;
-                        Ok(vec![gone(&moved, t)])
+                        let (_, known) = compare(&[], &cb.ops, live, End::Open)?;
+                        Ok(vec![gone(&known, t)])
                     }
                     Terminator::Branch { taken, fall, .. } => {
                         let here = Terminator::Goto(a);
-                        let (relation, moved) = compare(&[], &cb.ops, live, End::Branches(&here, tb))?;
+                        let (relation, known) = compare(&[], &cb.ops, live, End::Branches(&here, tb))?;
                         Ok(match relation {
-                            Relation::Constant { new, .. } => vec![gone(&moved, if new { taken } else { fall })],
-                            _ => vec![gone(&moved, taken), gone(&moved, fall)],
+                            Relation::Constant { new, .. } => vec![gone(&known, if new { taken } else { fall })],
+                            _ => vec![gone(&known, taken), gone(&known, fall)],
                         })
                     }
                     _ => Err(None),
@@ -482,10 +501,10 @@ impl Game<'_> {
         let open = |taken: bool| self.fa.edge(self.old, ca.last, taken).is_some();
         // With a path behind, the end may be as any block's.
         if depth > 0
-            && let Ok((relation, moved)) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)
+            && let Ok((relation, known)) = compare(&ca.ops, &cb.ops, self.behind(cb.last), end)
             && let Some(next) = pairs(&relation, ta, tb, &open)
         {
-            next.into_iter().for_each(|(taken, old, new)| reach(&moved, (ca.last, taken), old, new));
+            next.into_iter().for_each(|(taken, old, new)| reach(&known, (ca.last, taken), old, new));
             return Ok(());
         }
         let (Terminator::Branch { .. }, Terminator::Branch { .. }) = (ta, tb) else { return Err(None) };
@@ -511,8 +530,8 @@ impl Game<'_> {
                 }
                 self.through(&Chain { ops: xa, ..na }, &Chain { ops: xb, ..nb }, depth + 1, compare, reach)?;
             } else {
-                let (_, moved) = compare(&xa, &xb, self.at(new), End::Open)?;
-                reach(&moved, (ca.last, taken), old, new);
+                let (_, known) = compare(&xa, &xb, self.at(new), End::Open)?;
+                reach(&known, (ca.last, taken), old, new);
             }
         }
         Ok(())
@@ -526,13 +545,17 @@ impl Game<'_> {
         let Pair { old: a, new: b, alone, .. } = *pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        eprintln!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.moved);
+        eprintln!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.known);
         if let Some(s) = self.facts(pair) {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
             eprintln!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
             let stack: Vec<String> = s.stack_values().map(|(o, v)| format!("fp{o}: {:?}", v.num)).collect();
             eprintln!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
+        }
+        for id in self.standing(pair) {
+            let ops: Vec<String> = self.pool.get(*id).ops().iter().map(|o| o.insn.to_string()).collect();
+            eprintln!("  standing {}", ops.join("; "));
         }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
             ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
