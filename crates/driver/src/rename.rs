@@ -113,7 +113,9 @@ impl Names<'_, '_> {
             let theirs = self.b.arity(self.b.object.function_identity(partner))?;
             Some(mine.max(theirs))
         };
-        f(&Env { maps: &self.a.maps, callee_args: &callee_args, sections: &self.sections() })
+        // What the two declare is compared elsewhere.
+        let externs = self.a.externs();
+        f(&Env { maps: &self.a.maps, callee_args: &callee_args, sections: &self.sections(), externs })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use bpf_facts::{Env, Facts, Liveness, MapInfo, SectionInfo};
+use bpf_facts::{Env, ExternInfo, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
 use bpf_object::{FuncId, FuncKind, MapDef, Object};
 use bpf_program::{Function, build};
@@ -19,6 +19,8 @@ pub struct Unit {
     pub maps: Vec<MapInfo>,
     /// Its sections.
     sections: Vec<SectionInfo>,
+    /// The functions it wants from elsewhere.
+    externs: Vec<ExternInfo>,
     /// The graph of each function, or why there is none.
     pub graphs: Vec<Result<Function, String>>,
     /// How many argument registers each subprogram may read, by the name of its graph, which is unique.
@@ -58,7 +60,9 @@ impl Unit {
             })
             .max()
             .unwrap_or(1);
+        let externs = object.extern_functions().map(|(name, p)| ExternInfo { name, parameters: p.params.len() });
         let mut unit = Unit {
+            externs: externs.collect(),
             sections,
             object,
             maps,
@@ -77,7 +81,7 @@ impl Unit {
             }
         }
         let arity = |name: &str| unit.arities.get(name).copied();
-        let env = Env { maps: &unit.maps, callee_args: &arity, sections: &unit.sections };
+        let env = Env { maps: &unit.maps, callee_args: &arity, sections: &unit.sections, externs: &unit.externs };
         crate::arguments::find(&unit.object, &mut unit.graphs, &env);
         unit
     }
@@ -90,13 +94,17 @@ impl Unit {
                 continue;
             }
             let callee_args = |name: &str| self.arities.get(name).copied();
-            let env = Env { maps: &self.maps, callee_args: &callee_args, sections: &self.sections };
+            let env =
+                Env { maps: &self.maps, callee_args: &callee_args, sections: &self.sections, externs: &self.externs };
             let facts = Facts::of(f, &env);
             let live = Liveness::of(f, &env, &facts);
             let entry = live.entry(f.entry()).regs;
             let read = (1..=5).filter(|n| Reg::new(*n).is_some_and(|r| entry.contains(r))).max().unwrap_or(0);
-            let declared = self.object.func_proto(FuncId(i)).map_or(0, |p| p.params.len());
-            let n = usize::from(read).max(declared).min(5);
+            // Nobody puts another in the place of a static function, whose parameters nobody but its body knows.
+            let function = &self.object.functions()[i];
+            let fixed = function.kind == FuncKind::Static && function.local;
+            let proto = if fixed { None } else { self.object.func_proto(FuncId(i)) };
+            let n = usize::from(read).max(proto.map_or(0, |p| p.params.len())).min(5);
             arities.insert(f.name.clone(), n);
         }
         arities
@@ -105,12 +113,17 @@ impl Unit {
     /// Calls `f` with the environment of this unit's functions.
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
         let arity = |name: &str| self.arity(name);
-        f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections })
+        f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections, externs: &self.externs })
     }
 
     /// Its sections.
     pub(crate) fn sections(&self) -> &[SectionInfo] {
         &self.sections
+    }
+
+    /// The functions it wants from elsewhere.
+    pub(crate) fn externs(&self) -> &[ExternInfo] {
+        &self.externs
     }
 
     /// How many argument registers the subprogram of this identity may read, if that is known.

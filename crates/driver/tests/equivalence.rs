@@ -210,7 +210,11 @@ fn pair(
         (None, None, None) => (Expect::Equal, "proven equal".into()),
     };
     let expect = case.expect.unwrap_or(Expect::Equal);
-    let met = found == expect || expect == Expect::NotProven && found != Expect::Equal;
+    let met = match expect {
+        Expect::NotProven => found != Expect::Equal,
+        Expect::NotRefuted => found != Expect::Refuted,
+        _ => found == expect,
+    };
     if !met {
         *better = with_expect(better, found);
         problems.push(format!(

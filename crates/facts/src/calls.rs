@@ -9,7 +9,7 @@
 //! number to the callee, which may store it; the callee keeps the address of an argument; or the callee copies stack
 //! bytes in which an address is spilled.
 
-use bpf_isa::{Call, Insn, Reg, RegSet};
+use bpf_isa::{Insn, Reg, RegSet};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Arg;
 use bpf_program::{Op, Symbol};
@@ -66,8 +66,8 @@ pub(crate) fn arguments(op: &Op, env: &Env<'_>) -> RegSet {
         return RegSet::first_args(row(op).arguments.len());
     }
     match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
-        (Insn::Call(Call::Local(_)), Some(Symbol::Func { name })) => {
-            (env.callee_args)(name).map_or(RegSet::ARGS, |n| RegSet::first_args(n.min(5)))
+        (Insn::Call(_), Some(symbol @ (Symbol::Func { .. } | Symbol::Extern { .. }))) => {
+            env.arguments_of(symbol).map_or(RegSet::ARGS, |n| RegSet::first_args(n.min(5)))
         }
         (Insn::CallX { reg }, _) => RegSet::ARGS.with(*reg),
         _ => RegSet::ARGS,
@@ -101,7 +101,8 @@ impl CallEffects {
             }
             Extent::Unknown => (None, None),
             Extent::Key => sized(map.and_then(|m| m.key_size)),
-            Extent::Value => sized(map.and_then(|m| m.value_size)),
+            Extent::Value if access.writes() => sized(map.and_then(|m| m.value_size)),
+            Extent::Value => sized(map.and_then(MapInfo::value_bytes_read)),
             Extent::Bytes(n) => sized(Some(n)),
             Extent::Register(r) => {
                 let (min, max) = length(state, r);

@@ -1,6 +1,7 @@
 //! What the function's surroundings tell about it.
 
 use bpf_platform::maps;
+use bpf_program::Symbol;
 
 /// Sizes of a map, as far as the object states them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -28,6 +29,11 @@ impl MapInfo {
         self.map_type.is_some_and(maps::aligns_values)
     }
 
+    /// Bytes of the program's memory that are read where it hands over a value.
+    pub fn value_bytes_read(&self) -> Option<u32> {
+        self.value_size.map(|n| maps::value_bytes_read(self.map_type, n))
+    }
+
     /// Whether an output-value argument may be read.
     pub(crate) fn may_be_bloom_filter(&self) -> bool {
         self.map_type.is_none_or(maps::peek_reads_value)
@@ -43,6 +49,18 @@ pub struct Env<'a> {
     pub callee_args: &'a dyn Fn(&str) -> Option<usize>,
     /// Sections of global data.
     pub sections: &'a [SectionInfo],
+    /// Functions that are not in the object.
+    pub externs: &'a [ExternInfo],
+}
+
+/// A function of the kernel's or of another object, as this one declares it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ExternInfo {
+    /// Its symbol's name.
+    pub name: String,
+    /// How many parameters it has. The kernel and libbpf refuse a call if its own function has others
+    /// (`bpf_object__resolve_ksym_func_btf_id`; `check_kfunc_args` in kernel/bpf/verifier.c).
+    pub parameters: usize,
 }
 
 /// What is known of a section of global data.
@@ -61,11 +79,20 @@ fn unknown_arity(_: &str) -> Option<usize> {
 impl Env<'static> {
     /// No maps, nothing known of callees.
     pub fn empty() -> Env<'static> {
-        Env { maps: &[], callee_args: &unknown_arity, sections: &[] }
+        Env { maps: &[], callee_args: &unknown_arity, sections: &[], externs: &[] }
     }
 }
 
 impl Env<'_> {
+    /// How many argument registers the callee of a call by this symbol has; `None` if unknown.
+    pub fn arguments_of(&self, callee: &Symbol) -> Option<usize> {
+        match callee {
+            Symbol::Func { name } => (self.callee_args)(name),
+            Symbol::Extern { name } => self.externs.iter().find(|e| *e.name == **name).map(|e| e.parameters),
+            _ => None,
+        }
+    }
+
     /// The map with this index.
     pub fn map(&self, index: usize) -> Option<&MapInfo> {
         self.maps.get(index)

@@ -28,6 +28,7 @@ pub struct Facts {
     /// Edge states, (taken, fall-through), of every block.
     edges: Vec<[Option<State>; 2]>,
     maps: Vec<crate::MapInfo>,
+    externs: Vec<crate::ExternInfo>,
     arities: Arities,
 }
 
@@ -57,7 +58,13 @@ impl Facts {
             solver.give_up();
         }
         let edges = f.blocks.iter().enumerate().map(|(i, _)| solver.edges_of(BlockId(i as u32))).collect();
-        Facts { entry: solver.entry, edges, maps: env.maps.to_vec(), arities: arities(f, env) }
+        Facts {
+            entry: solver.entry,
+            edges,
+            maps: env.maps.to_vec(),
+            externs: env.externs.to_vec(),
+            arities: arities(f, env),
+        }
     }
 
     /// The state at the block's entry; `None` if no execution gets there.
@@ -80,7 +87,7 @@ impl Facts {
     /// The surroundings the facts were computed in.
     fn with_env<T>(&self, g: impl FnOnce(&Env<'_>) -> T) -> T {
         let callee_args = |name: &str| self.arities.get(name).copied();
-        g(&Env { maps: &self.maps, callee_args: &callee_args, ..Env::empty() })
+        g(&Env { maps: &self.maps, callee_args: &callee_args, externs: &self.externs, ..Env::empty() })
     }
 }
 

@@ -38,7 +38,7 @@ mod value;
 mod tests;
 
 pub use analysis::Analysis;
-pub use env::{Env, MapInfo, SectionInfo};
+pub use env::{Env, ExternInfo, MapInfo, SectionInfo};
 pub use fixpoint::Facts;
 pub use frame::{FRAME, StackSet};
 pub use liveness::{Effect, Live, Liveness};

@@ -373,6 +373,20 @@ impl Btf {
         self.get(id).is_some_and(|t| t.kind == FUNC && t.vlen == 1)
     }
 
+    /// The signatures of functions that are declared only (`BTF_FUNC_EXTERN`), by name; of those that take any number of
+    /// arguments, or of whose name there is another FUNC, none.
+    pub fn extern_functions(&self) -> impl Iterator<Item = (String, FuncProto)> {
+        const EXTERN: usize = 2;
+        let declared =
+            (1..self.types.len() as u32).filter(|id| self.get(*id).is_some_and(|t| t.kind == FUNC && t.vlen == EXTERN));
+        declared.filter_map(|id| {
+            let name = self.string(self.get(id)?.name)?;
+            let proto = self.func_proto(self.func_named(&name)?)?;
+            let fixed = proto.params.iter().all(|p| p.value != ValueType::Void);
+            fixed.then_some((name, proto))
+        })
+    }
+
     /// The number of the FUNC type of this name, if there is exactly one.
     pub fn func_named(&self, name: &str) -> Option<u32> {
         let mut found = (1..self.types.len() as u32)

@@ -222,6 +222,11 @@ impl Object {
         btf.func_proto(by_record.or_else(|| btf.func_named(&function.name))?)
     }
 
+    /// The functions that are declared and not defined here, and their signatures.
+    pub fn extern_functions(&self) -> impl Iterator<Item = (String, FuncProto)> {
+        self.btf.iter().flat_map(|btf| btf.extern_functions())
+    }
+
     /// The signature against which the kernel verifies `f` alone, if it does: its func_info names a FUNC type with global
     /// linkage (`btf_prepare_func_args` in kernel/bpf/btf.c).
     pub fn global_signature(&self, f: FuncId) -> Option<FuncProto> {

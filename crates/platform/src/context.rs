@@ -32,38 +32,25 @@ impl ProgKind {
         [Xdp, Skb, SockAddr, Tracing, Subprogram, Other]
     };
 
-    /// The kind that libbpf derives from an ELF section name (libbpf `section_defs`).
+    /// The kind that libbpf derives from an ELF section name (`section_defs` and `sec_def_matches` in libbpf.c). Of a name
+    /// that it does not know the loader says the type, which may be any; but `xdp…`, `socket…` and `classifier…` are taken
+    /// at their word, as older loaders do.
     pub fn from_section(section: &str) -> ProgKind {
         let s = section.trim_start_matches('?');
-        let head = s.split(['/', '.']).next().unwrap_or(s);
-        match head {
-            "xdp" | "xdp_devmap" | "xdp_cpumap" => ProgKind::Xdp,
-            _ if head.starts_with("xdp") => ProgKind::Xdp,
-            "tc" | "tcx" | "netkit" | "classifier" | "action" | "socket" | "cgroup_skb" | "lwt_in" | "lwt_out"
-            | "lwt_xmit" | "lwt_seg6local" | "sk_skb" | "flow_dissector" => ProgKind::Skb,
-            _ if head.starts_with("socket") || head.starts_with("classifier") => ProgKind::Skb,
-            "cgroup" => match s.split('/').nth(1).unwrap_or("") {
-                "skb" => ProgKind::Skb,
-                m if m.starts_with("bind")
-                    || m.starts_with("connect")
-                    || m.starts_with("sendmsg")
-                    || m.starts_with("recvmsg")
-                    || m.starts_with("getpeername")
-                    || m.starts_with("getsockname") =>
-                {
-                    if m == "bind4" || m == "bind6" || m.ends_with('4') || m.ends_with('6') || m.ends_with("unix") {
-                        ProgKind::SockAddr
-                    } else {
-                        ProgKind::Other
-                    }
-                }
-                _ => ProgKind::Other,
-            },
-            "tracepoint" | "tp" | "kprobe" | "kretprobe" | "ksyscall" | "kretsyscall" | "uprobe" | "uretprobe"
-            | "usdt" | "raw_tracepoint" | "raw_tp" => ProgKind::Tracing,
+        let begins_with = |words: &[&str]| words.iter().any(|w| s.starts_with(w));
+        let is_one_of = |names: &[&str]| names.contains(&s);
+        // Those that libbpf writes with a plus: alone, or with what they are for.
+        let is_for = |names: &[&str]| {
+            names.iter().any(|n| s.strip_prefix(n).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+        };
+        match () {
+            () if begins_with(&["xdp"]) => ProgKind::Xdp,
+            () if begins_with(&["socket", "classifier"]) || is_one_of(SKB_SECTIONS) => ProgKind::Skb,
+            () if is_one_of(SOCK_ADDR_SECTIONS) => ProgKind::SockAddr,
+            () if is_for(TRACING_SECTIONS) => ProgKind::Tracing,
             // Replaces a function of another program: its arguments are that function's.
-            "freplace" => ProgKind::Subprogram,
-            _ => ProgKind::Other,
+            () if is_for(&["freplace"]) => ProgKind::Subprogram,
+            () => ProgKind::Other,
         }
     }
 
@@ -76,6 +63,78 @@ impl ProgKind {
         }
     }
 }
+
+/// Sections of programs whose context is `__sk_buff`.
+const SKB_SECTIONS: &[&str] = &[
+    "tc",
+    "tc/ingress",
+    "tc/egress",
+    "tcx/ingress",
+    "tcx/egress",
+    "action",
+    "netkit/primary",
+    "netkit/peer",
+    "lwt_in",
+    "lwt_out",
+    "lwt_xmit",
+    "lwt_seg6local",
+    "sk_skb",
+    "sk_skb/stream_parser",
+    "sk_skb/stream_verdict",
+    "sk_skb/verdict",
+    "flow_dissector",
+    "cgroup_skb/ingress",
+    "cgroup_skb/egress",
+    "cgroup/skb",
+];
+
+/// Sections of programs whose context is `bpf_sock_addr`.
+const SOCK_ADDR_SECTIONS: &[&str] = &[
+    "cgroup/bind4",
+    "cgroup/bind6",
+    "cgroup/connect4",
+    "cgroup/connect6",
+    "cgroup/connect_unix",
+    "cgroup/sendmsg4",
+    "cgroup/sendmsg6",
+    "cgroup/sendmsg_unix",
+    "cgroup/recvmsg4",
+    "cgroup/recvmsg6",
+    "cgroup/recvmsg_unix",
+    "cgroup/getpeername4",
+    "cgroup/getpeername6",
+    "cgroup/getpeername_unix",
+    "cgroup/getsockname4",
+    "cgroup/getsockname6",
+    "cgroup/getsockname_unix",
+];
+
+/// Sections of programs whose context is memory of the kernel's.
+const TRACING_SECTIONS: &[&str] = &[
+    "tracepoint",
+    "tp",
+    "raw_tracepoint",
+    "raw_tp",
+    "kprobe",
+    "kretprobe",
+    "kprobe.multi",
+    "kretprobe.multi",
+    "kprobe.session",
+    "ksyscall",
+    "kretsyscall",
+    "uprobe",
+    "uprobe.s",
+    "uretprobe",
+    "uretprobe.s",
+    "uprobe.multi",
+    "uprobe.multi.s",
+    "uretprobe.multi",
+    "uretprobe.multi.s",
+    "uprobe.session",
+    "uprobe.session.s",
+    "usdt",
+    "usdt.s",
+];
 
 /// What a context field means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -121,6 +180,22 @@ const SKB_SK: u32 = 168;
 /// family, remote_port, local_port, gso_segs, gso_size, tstamp_type. A narrow load of their upper bytes gives the lower
 /// ones: `convert_ctx_accesses` in kernel/bpf/verifier.c shifts only where the load is narrower than the kernel's field.
 const SKB_SHORT: [u32; 14] = [4, 12, 16, 20, 24, 28, 44, 72, 88, 132, 136, 164, 176, 180];
+
+/// The bits that can be set in the four bytes of a field of the context, as far as the kernel's own field says. Nothing is
+/// proven by this; an input in which others are set is none that a kernel gives (`bpf_convert_ctx_access` and
+/// `sock_addr_convert_ctx_access` in net/core/filter.c).
+pub fn possible_bits(kind: ProgKind, offset: u32) -> u32 {
+    match (kind, offset) {
+        // Three bits of a byte, and one; `remote_port` is shifted.
+        (ProgKind::Skb, 4) => 7,
+        (ProgKind::Skb, 20) => 1,
+        (ProgKind::Skb, 132) => 0xffff_0000,
+        (ProgKind::Skb, o) if SKB_SHORT.contains(&o) => 0xffff,
+        // user_family, user_port, family, type, protocol.
+        (ProgKind::SockAddr, 0 | 24 | 28 | 32 | 36) => 0xffff,
+        _ => u32::MAX,
+    }
+}
 
 /// The field of `kind`'s context that holds byte `offset`; `None` if the context is not described here.
 pub fn ctx_field(kind: ProgKind, offset: i64) -> Option<CtxField> {
@@ -184,6 +259,12 @@ fn may_be_skb(kind: ProgKind) -> bool {
 /// may a read of a field that only the loader knows ([`access_matters`], [`others_may_change`]).
 pub fn fields_matter(kind: ProgKind) -> bool {
     matches!(kind, ProgKind::Skb | ProgKind::SockAddr | ProgKind::Subprogram | ProgKind::Other)
+}
+
+/// Whether the kernel clears this byte of the context before programs that access any of them: `cb` (`bpf_needs_clear_cb`
+/// in include/linux/filter.h).
+pub fn is_cleared(kind: ProgKind, offset: i64) -> bool {
+    kind == ProgKind::Skb && (i64::from(SKB_CB)..i64::from(SKB_CB_END)).contains(&offset)
 }
 
 /// Whether stores of the program itself to the packet change what is done before it runs (`bpf_unclone_prologue` in

@@ -136,6 +136,10 @@ pub struct Argument {
     pub extent: Extent,
     /// What happens to that memory.
     pub access: Access,
+    /// How many low bits of the register the helper looks at, by the type that the kernel's header declares (`BPF_CALL_x`
+    /// in include/linux/filter.h casts to it). No proof relies on it; two calls that differ in others only are not called
+    /// different.
+    pub bits: u32,
 }
 
 /// What a call may do to the packet.
@@ -149,16 +153,40 @@ pub enum Packet {
     Moved,
 }
 
+/// The numbers a helper may return, by the type that the kernel's header declares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ResultRange {
+    /// `u32`.
+    U32,
+    /// `long`: an error or a small number, which the kernel's own function has as an `int`.
+    Int,
+    /// Any of 64 bits.
+    Any,
+}
+
+impl ResultRange {
+    /// The number of this range whose low bits are those of `r0`.
+    pub fn within(self, r0: u64) -> u64 {
+        match self {
+            ResultRange::U32 => u64::from(r0 as u32),
+            ResultRange::Int => i64::from(r0 as i32) as u64,
+            ResultRange::Any => r0,
+        }
+    }
+}
+
 /// What a call may do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Effects {
     /// The helper's name without `bpf_`; empty for what has no row.
     pub name: &'static str,
+    /// That a program has such a call changes how the kernel runs it, whether the call is ever made or not.
+    pub marks_program: bool,
     /// What r0 holds afterwards.
     pub result: Ret,
-    /// How many low bits of r0 may be set afterwards: 32 where the helper is declared to return `u32`. No proof relies on
-    /// it; it keeps examples of differences from being such that no kernel shows them.
-    pub result_bits: u32,
+    /// Which numbers r0 may hold afterwards. No proof relies on it; it keeps examples of differences from being such that
+    /// no kernel shows them.
+    pub result_range: ResultRange,
     /// The arguments, r1 first.
     pub arguments: Vec<Argument>,
     /// The packet, through the context or a dynptr.
@@ -252,7 +280,8 @@ impl Effects {
 static UNKNOWN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(|| Effects {
     name: "",
     result: Ret::Unknown,
-    result_bits: 64,
+    result_range: ResultRange::Any,
+    marks_program: false,
     arguments: (1..=5).filter_map(Reg::new).map(Argument::unknown).collect(),
     packet: Packet::Moved,
     changes_context: true,
@@ -272,7 +301,7 @@ static UNKNOWN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(|| Effec
 impl Argument {
     /// An argument of which nothing is known.
     fn unknown(register: Reg) -> Argument {
-        Argument { register, class: Arg::Opaque, extent: Extent::Unknown, access: Access::ANYTHING }
+        Argument { register, class: Arg::Opaque, extent: Extent::Unknown, access: Access::ANYTHING, bits: 64 }
     }
 
     /// The argument of this class; `bytes` if it is an opaque one of known length.
@@ -288,7 +317,7 @@ impl Argument {
             Arg::Opaque => bytes.map_or(Extent::Unknown, Extent::Bytes),
             Arg::Vararg | Arg::CallbackCtx => Extent::Unknown,
         };
-        Argument { register, class, extent, access }
+        Argument { register, class, extent, access, bits: 64 }
     }
 
     /// Whether the verifier lets any number pass for the address: the memory may be any, wherever a pointer that the number

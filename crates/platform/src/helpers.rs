@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use bpf_isa::Reg;
 
-use crate::effects::{Access, Argument, Effects, Packet};
+use crate::effects::{Access, Argument, Effects, Packet, ResultRange};
 
 /// What a helper does with one argument. Argument numbers count from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +119,26 @@ pub const LAST: i32 = 211;
 static TABLE: LazyLock<HashMap<i32, Helper>> =
     LazyLock::new(|| include_str!("helpers.tsv").lines().filter_map(parse_row).map(|h| (h.id, h)).collect());
 
+/// Helpers by whose mere presence the verifier marks a program, so that the kernel treats it otherwise wherever it runs:
+/// `cb_access` and `dst_needed` (the device keeps routes), `kprobe_override`, buffers for call chains, the address of the
+/// traced function (`check_helper_call` and `do_misc_fixups` in kernel/bpf/verifier.c).
+const MARKING: [&str; 7] =
+    ["tail_call", "get_route_realm", "override_return", "get_stackid", "get_stack", "get_task_stack", "get_func_ip"];
+
+/// Bits of parameter `i` of a C prototype.
+fn declared_bits(prototype: &str, i: usize) -> u32 {
+    let parameters = prototype.split_once('(').map_or("", |(_, p)| p);
+    match parameters.split(',').nth(i).map(str::trim) {
+        Some(p) if p.contains('*') => 64,
+        Some(p) => match p.split(' ').next() {
+            Some("int" | "s32" | "u32" | "__wsum") => 32,
+            Some("u16" | "__be16") => 16,
+            _ => 64,
+        },
+        None => 64,
+    }
+}
+
 fn parse_row(line: &'static str) -> Option<Helper> {
     if line.starts_with('#') {
         return None;
@@ -131,13 +151,19 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     let (classes, access) = (list(col.next()?), list(col.next()?));
     let flags: Vec<&str> = col.next()?.split(' ').collect();
     let source = col.next()?;
-    let result_bits = if col.next()?.starts_with("u32 ") { 32 } else { 64 };
+    let prototype = col.next()?;
+    let result_range = match prototype.split(' ').next()? {
+        "u32" => ResultRange::U32,
+        "long" if ret == Ret::Scalar => ResultRange::Int,
+        _ => ResultRange::Any,
+    };
     if classes.len() != access.len() {
         return None;
     }
     let args: Vec<Arg> = classes.iter().map(|c| parse_arg(c)).collect();
     let argument = |(i, (class, text)): (usize, (&&str, &&str))| {
-        Some(Argument::new(Reg::new(i as u8 + 1)?, args[i], opaque_bytes(class), Access::parse(text)?))
+        let argument = Argument::new(Reg::new(i as u8 + 1)?, args[i], opaque_bytes(class), Access::parse(text)?);
+        Some(Argument { bits: declared_bits(prototype, i), ..argument })
     };
     let arguments = classes.iter().zip(&access).enumerate().map(argument).collect::<Option<Vec<_>>>()?;
     let flag = |f: &str| flags.contains(&f);
@@ -148,8 +174,9 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     };
     let effects = Effects {
         name,
+        marks_program: MARKING.contains(&name),
         result: ret,
-        result_bits,
+        result_range,
         arguments,
         packet,
         changes_context: !flag("context_same"),

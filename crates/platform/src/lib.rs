@@ -13,7 +13,7 @@ pub mod maps;
 pub mod verifier;
 
 pub use context::{
-    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, may_read_wider,
-    others_may_change, packet_pointer_offset, stores_matter,
+    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, is_cleared,
+    may_read_wider, others_may_change, packet_pointer_offset, possible_bits, stores_matter,
 };
-pub use effects::Effects;
+pub use effects::{Effects, ResultRange};

@@ -122,6 +122,14 @@ pub fn is_per_cpu(map_type: u32) -> bool {
     matches!(map_type, PERCPU_HASH | PERCPU_ARRAY | LRU_PERCPU_HASH | PERCPU_CGROUP_STORAGE)
 }
 
+/// How many bytes of the program's memory are read where it hands over a value of `value_size` bytes. Into a new element
+/// of a per-CPU hash they are copied in words of eight (`pcpu_init_value` in `kernel/bpf/hashtab.c`, `bpf_long_memcpy`:
+/// since 5.10, not in 6.18); user space sees all of them (`bpf_percpu_hash_copy`).
+pub fn value_bytes_read(map_type: Option<u32>, value_size: u32) -> u32 {
+    let in_words = map_type.is_none_or(|t| matches!(t, PERCPU_HASH | LRU_PERCPU_HASH));
+    if in_words { value_size.saturating_add(7) & !7 } else { value_size }
+}
+
 /// Full maps drop elements to make room for others (`kernel/bpf/bpf_lru_list.c`); lookups decide which.
 pub fn evicts(map_type: u32) -> bool {
     matches!(map_type, LRU_HASH | LRU_PERCPU_HASH)

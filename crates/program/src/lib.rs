@@ -13,8 +13,8 @@ mod graph;
 mod lower;
 
 pub use bpf_platform::{
-    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, may_read_wider,
-    others_may_change, packet_pointer_offset, stores_matter,
+    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, is_cleared,
+    may_read_wider, others_may_change, packet_pointer_offset, stores_matter,
 };
 pub use build::{BuildError, build, build_from_insns};
 pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};

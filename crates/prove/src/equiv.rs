@@ -734,10 +734,7 @@ impl Tracked<'_, '_> {
     /// Those before operation `i`, which is none that has been passed.
     fn before(&mut self, i: usize) -> &bpf_facts::State {
         while self.at < i {
-            let op = &self.ops[self.at];
-            if !is_jump(op) {
-                self.state.step(op, (BlockId(0), self.at), self.kind, self.env);
-            }
+            self.state.step(&self.ops[self.at], (BlockId(0), self.at), self.kind, self.env);
             self.at += 1;
         }
         &self.state

@@ -104,8 +104,8 @@ impl Points {
         let mut rest = path.iter();
         for op in &ops {
             states.push(state.clone());
+            state.step(op, (at, i), f.kind, env);
             if !path::is_jump(op) {
-                state.step(op, (at, i), f.kind, env);
                 i += 1;
                 continue;
             }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
+use bpf_platform::{Effects, is_cleared};
 use bpf_program::{
     BlockId, FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
     reverse_postorder, stores_matter,
@@ -147,6 +148,11 @@ impl Fields {
         }
     }
 
+    /// Whether some byte of these is such a one.
+    fn touch(&self, is_one: impl Fn(i64) -> bool) -> bool {
+        self.reads.iter().chain(&self.writes).any(|(at, n)| (*at..*at + i64::from(*n)).any(&is_one))
+    }
+
     /// Whether the verifier takes all these accesses, given that it takes those of `old`.
     fn are_taken(&self, kind: ProgKind, old: &Fields) -> bool {
         let taken = |old: &BTreeSet<_>, new: &BTreeSet<_>| new.iter().all(|access| is_taken(kind, old, *access));
@@ -169,6 +175,9 @@ struct Presence {
     excluded: BTreeSet<String>,
     /// Operations that are refused wherever they stand.
     refused: BTreeSet<String>,
+    /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
+    /// for some then (`cb_access`).
+    marks: BTreeSet<&'static str>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
 }
@@ -202,11 +211,14 @@ impl Presence {
                 let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && stores_matter(f.kind);
                 let is_seen = is_call && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
+                let row = Effects::of(&op.insn, op.link.is_some());
+                all.marks.extend((seen.is_some() && row.marks_program).then_some(row.name));
                 let Some(m) = op.insn.memory_operand() else { continue };
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }
         }
+        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then_some("cb"));
         all
     }
 }
@@ -234,6 +246,9 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     }
     if a.sensitive.prepares != b.sensitive.prepares {
         return Some(PACKET_STORE);
+    }
+    if a.marks != b.marks {
+        return Some("something by which the kernel marks the program is not in both");
     }
     if !b.maps.is_subset(&a.maps) {
         return Some("a map that the original does not name");

@@ -8,7 +8,7 @@
 
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Imm64Kind, Insn, Reg, RegSet, Size, Src};
-use bpf_platform::Effects;
+use bpf_platform::{Effects, ResultRange, possible_bits};
 use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::blast::Model;
 use crate::context::{Context, EventKind, Meaning, Possible, Region, VarKey};
 use crate::equiv::Difference;
-use crate::term::{MemNode, Node, TermId, mask};
+use crate::term::{MemNode, Node, TermId};
 
 const CTX: u64 = 0x1000_0000;
 const CTX_BYTES: u64 = 0x1000;
@@ -76,7 +76,7 @@ pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> 
 }
 
 fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
-    let (model, places) = place(cx, part, apart)?;
+    let (model, places) = place(cx, old.kind, part, apart)?;
     let cx = &*cx;
     let mut recording = Recording::default();
     let a = run(cx, &model, env, old, &mut recording, None);
@@ -133,7 +133,7 @@ impl Places {
 ///
 /// `apart`: two events that the formula tells apart do differ in what they ask. Without that the answers
 /// may differ all the same, which no run would show.
-fn place(cx: &mut Context, differ: TermId, apart: bool) -> Option<(Model, Places)> {
+fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Option<(Model, Places)> {
     let frame = Cpu::default().register(Reg::R10)?;
     let mut constraints = Vec::new();
     let mut homes: FxHashMap<Region, Vec<u64>> = FxHashMap::default();
@@ -144,6 +144,10 @@ fn place(cx: &mut Context, differ: TermId, apart: bool) -> Option<(Model, Places
         let home = OBJECTS + n as u64 * OBJECT_BYTES;
         let c = match (key, meaning) {
             (VarKey::Frame, _) => is_one_of(cx, *t, &[frame]),
+            (VarKey::CtxField(off, 4, _), _) => {
+                no_others(cx, *t, possible_bits(kind, u32::try_from(*off).unwrap_or(0)))
+            }
+            (VarKey::Ret(event), Meaning::Scalar) => in_range(cx, *t, *event),
             (VarKey::CtxPointer, _) => is_one_of(cx, *t, &[CTX]),
             (VarKey::PacketPointer(..), Meaning::Pointer(r)) => {
                 if *r == Region::Packet && is_entry(cx, key) && !is_meta(key) {
@@ -260,6 +264,11 @@ fn in_order(cx: &mut Context, vars: &[(VarKey, TermId, Meaning)], key: &VarKey, 
     };
     let Some(mine) = vars.iter().find(|v| v.0 == *key).map(|v| rank(key, &v.2)) else { return vec![] };
     let mut out = Vec::new();
+    // Metadata comes in words of four bytes (`xdp_metalen_invalid`).
+    if is_meta(key) && is_entry(cx, key) {
+        let (low, start) = (cx.terms.extract(t, 0, 2), cx.terms.constant(2, PACKET_START & 3));
+        out.push(cx.terms.eq(low, start));
+    }
     for (other, u, m) in vars {
         let VarKey::PacketPointer(_, w) = other else { continue };
         if w != version || rank(other, m) >= mine {
@@ -280,6 +289,31 @@ fn is_one_of(cx: &mut Context, t: TermId, values: &[u64]) -> TermId {
     cx.terms.any(&any)
 }
 
+/// Of the low 32 bits, only these are set.
+fn no_others(cx: &mut Context, t: TermId, bits: u32) -> TermId {
+    let low = cx.terms.extract(t, 0, 32);
+    let others = cx.terms.constant(32, u64::from(!bits));
+    let set = cx.terms.and(low, others);
+    let zero = cx.terms.constant(32, 0);
+    cx.terms.eq(set, zero)
+}
+
+/// That `t` is a number which the helper that event `id` calls may return.
+fn in_range(cx: &mut Context, t: TermId, id: u32) -> TermId {
+    let event = (id as usize).checked_sub(1).and_then(|i| cx.events.get(i));
+    let range = match event.map(|e| &e.what) {
+        Some(EventKind::Call(insn, link)) => Effects::of(insn, link.is_some()).result_range,
+        _ => ResultRange::Any,
+    };
+    let low = cx.terms.extract(t, 0, 32);
+    let number = match range {
+        ResultRange::U32 => cx.terms.zext(low, 64),
+        ResultRange::Int => cx.terms.sext(low, 64),
+        ResultRange::Any => return cx.terms.tru(),
+    };
+    cx.terms.eq(t, number)
+}
+
 fn within(cx: &mut Context, t: TermId) -> TermId {
     let lo = cx.terms.constant(64, PACKET);
     let hi = cx.terms.constant(64, PACKET + PACKET_BYTES);
@@ -288,6 +322,9 @@ fn within(cx: &mut Context, t: TermId) -> TermId {
     let (a, b) = (cx.terms.not(below), cx.terms.not(above));
     cx.terms.all(&[a, b])
 }
+
+/// A store to a context field: calls made before, offset, bytes, value.
+type CtxStore = (usize, i64, u32, u64);
 
 /// What a run did, as far as the outside can tell.
 #[derive(Default)]
@@ -301,14 +338,35 @@ struct Recording {
     frames: Vec<Vec<u8>>,
     /// For each call the memory written so far.
     memory: Vec<FxHashMap<u64, u8>>,
-    /// Stores to context fields: calls made before, offset, bytes, value.
-    ctx_stores: Vec<(usize, i64, u32, u64)>,
+    /// Stores to context fields.
+    ctx_stores: Vec<CtxStore>,
     /// Memory written in all.
     last: FxHashMap<u64, u8>,
     /// The call at which the run left the recorded one.
     diverged: Option<String>,
     /// Initial bytes that were read.
     read: FxHashMap<u64, u8>,
+}
+
+impl Recording {
+    /// The bytes that stores have left in the context's fields by the call of this number.
+    fn context(&self, calls: usize) -> FxHashMap<i64, u8> {
+        let mut bytes = FxHashMap::default();
+        for (_, off, n, v) in self.ctx_stores.iter().filter(|(c, ..)| *c <= calls) {
+            bytes.extend((0..i64::from(*n)).map(|i| (off + i, (v >> (8 * i)) as u8)));
+        }
+        bytes
+    }
+}
+
+/// The first call, and the byte, before which the two sides leave the context differently.
+fn context_differs(old: &Recording, new: &Recording) -> Option<(usize, i64)> {
+    let mut calls: Vec<usize> = old.ctx_stores.iter().chain(&new.ctx_stores).map(|s| s.0).collect();
+    calls.sort_unstable();
+    calls.into_iter().find_map(|n| {
+        let (a, b) = (old.context(n), new.context(n));
+        a.keys().chain(b.keys()).filter(|k| a.get(k) != b.get(k)).min().map(|k| (n, *k))
+    })
 }
 
 struct World<'a> {
@@ -515,6 +573,10 @@ impl World<'_> {
         Ok(Next::Done)
     }
 
+    fn keeps(&self, off: i64) -> bool {
+        ctx_field(self.kind, off).is_some() && u32::try_from(off).is_ok_and(|o| possible_bits(self.kind, o) == u32::MAX)
+    }
+
     fn plain_ctx(&self, address: u64, size: u64) -> bool {
         (0..size).all(|i| ctx_field(self.kind, (address - CTX + i) as i64).is_some_and(|f| f.kind == FieldKind::Memory))
     }
@@ -541,7 +603,15 @@ impl Host for World<'_> {
 
     fn load(&mut self, address: u64, size: Size) -> Result<u64, Fault> {
         if in_ctx(address) && !self.plain_ctx(address, size.bytes().into()) {
-            return Ok(self.ctx_load((address - CTX) as i64, size));
+            let off = (address - CTX) as i64;
+            let n = size.bytes();
+            let overlaps = |s: &&CtxStore| s.1 < off + i64::from(n) && off < s.1 + i64::from(s.2);
+            return match self.recording.ctx_stores.iter().rfind(overlaps) {
+                None => Ok(self.ctx_load(off, size)),
+                // A field as wide as in the kernel keeps what is stored.
+                Some((_, at, 4, v)) if (*at, n) == (off, 4) && self.keeps(off) => Ok(*v),
+                Some(_) => Err(Fault::Unmodelled("a field of the context read behind its store".into())),
+            };
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes[..size.bytes() as usize])?;
@@ -585,8 +655,8 @@ impl Host for World<'_> {
         let Some(id) = self.next_event(|k| *k == wanted, &args[..nargs]) else {
             return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
-        let bits = Effects::of(&op.insn, op.link.is_some()).result_bits;
-        let r0 = self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)) & mask(bits);
+        let range = Effects::of(&op.insn, op.link.is_some()).result_range;
+        let r0 = range.within(self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)));
         cpu.set(Reg::R0, r0);
         let mut writes = self.moves_on(id);
         for (key, t, _) in self.cx.variables() {
@@ -671,7 +741,7 @@ fn same_shape(a: Insn, b: Insn) -> bool {
 /// How many argument registers a call has.
 fn arity(op: &Op, env: &Env) -> usize {
     match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
-        (Insn::Call(_), Some(Symbol::Func { name })) => (env.callee_args)(name).unwrap_or(5),
+        (Insn::Call(_), Some(symbol)) => env.arguments_of(symbol).map_or(5, |n| n.min(5)),
         _ => 5,
     }
 }
@@ -748,18 +818,15 @@ fn compare(
         let missing = words(&old.calls[new.calls.len()]);
         return Some(Found::new(format!("call {} is missing: {missing}", new.calls.len() + 1)));
     }
-    if old.ctx_stores != new.ctx_stores {
-        let n = old.ctx_stores.iter().zip(&new.ctx_stores).take_while(|(p, q)| p == q).count();
-        let at = |r: &Recording| match r.ctx_stores.get(n) {
-            Some((calls, off, bytes, v)) => {
-                format!("{v:#x} to the {bytes} bytes of the context at {off} after {calls} call(s)")
-            }
-            None => "nothing".into(),
+    if let Some((calls, off)) = context_differs(old, new) {
+        let at = |r: &Recording| match r.context(calls).get(&off) {
+            Some(v) => format!("{v:#04x} in the byte of the context at {off} after {calls} call(s)"),
+            None => format!("the byte of the context at {off} as it was after {calls} call(s)"),
         };
         let (p, q) = (at(old), at(new));
         return Some(Found {
-            difference: format!("store {} to the context: {p}, and {q} in the new one", n + 1),
-            states: [Some(format!("storing {p}")), Some(format!("storing {q}"))],
+            difference: format!("stores to the context leave {p}, and {q} in the new one"),
+            states: [Some(format!("leaving {p}")), Some(format!("leaving {q}"))],
         });
     }
     let mut keys: Vec<&u64> = old.last.keys().chain(new.last.keys()).collect();

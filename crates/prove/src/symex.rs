@@ -748,7 +748,8 @@ impl<'c, 'e> Sym<'c, 'e> {
             Extent::Unknown if a.access.kernel_object => return Some(Touch::Anything { region: None, write: true }),
             Extent::Unknown => None,
             Extent::Key => self.map_bytes(e, |m| m.key_size),
-            Extent::Value => self.map_bytes(e, |m| m.value_size),
+            Extent::Value if write => self.map_bytes(e, |m| m.value_size),
+            Extent::Value => self.map_bytes(e, bpf_facts::MapInfo::value_bytes_read),
             Extent::Bytes(n) => Some(n),
             Extent::Register(r) => self.length(r),
         };
@@ -1133,9 +1134,8 @@ impl Machine for Sym<'_, '_> {
         self.state.recent = None;
         match (op.insn, &op.link) {
             (Insn::Call(Call::Helper(_)), None) => self.helper_call(op, Effects::of(&op.insn, false)),
-            (Insn::Call(_), Some(Link { symbol: Symbol::Func { name }, .. })) => {
-                let n = (self.env.callee_args)(name).unwrap_or(5);
-                self.opaque_call(op, n)
+            (Insn::Call(_), Some(Link { symbol: symbol @ (Symbol::Func { .. } | Symbol::Extern { .. }), .. })) => {
+                self.opaque_call(op, self.env.arguments_of(symbol).map_or(5, |n| n.min(5)))
             }
             (Insn::CallX { reg }, _) => {
                 let target = self.state.regs[reg.index()];

@@ -18,11 +18,17 @@ pub enum Expect {
     Refuted,
     /// Anything but proven equal.
     NotProven,
+    /// Anything but refuted: they are equal, though it may be beyond the prover.
+    NotRefuted,
 }
 
 impl Expect {
-    const WORDS: [(Expect, &'static str); 3] =
-        [(Expect::Equal, "equal"), (Expect::Refuted, "refuted"), (Expect::NotProven, "not-proven")];
+    const WORDS: [(Expect, &'static str); 4] = [
+        (Expect::Equal, "equal"),
+        (Expect::Refuted, "refuted"),
+        (Expect::NotProven, "not-proven"),
+        (Expect::NotRefuted, "not-refuted"),
+    ];
 
     /// The word in the file.
     pub fn word(self) -> &'static str {
@@ -175,7 +181,7 @@ impl Case {
             "kfunc" => self.around.kfuncs.push(Signature::parse(value).map_err(text)?),
             "expect" => {
                 let found = Expect::WORDS.iter().find(|(_, word)| *word == value);
-                self.expect = Some(found.ok_or("expected `equal`, `refuted` or `not-proven`")?.0);
+                self.expect = Some(found.ok_or("expected `equal`, `refuted`, `not-proven` or `not-refuted`")?.0);
             }
             "run" => {
                 self.run = Some(match value {

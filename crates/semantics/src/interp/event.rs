@@ -13,7 +13,7 @@ const LONGEST: u64 = 1 << 16;
 /// The value of an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgValue {
-    /// A number, or a pointer that is not into the stack.
+    /// A number, as far as the callee looks at it, or a pointer that is not into the stack.
     Plain(u64),
     /// A pointer into the stack to memory that the callee reads or writes: where in the stack is private, the
     /// bytes read through it are in [`Event::memory`].
@@ -54,7 +54,7 @@ impl Event {
             event.args.push(match v {
                 None => ArgValue::Uninitialised,
                 Some(v) if is_buffer(argument) && cpu.in_stack(v) => ArgValue::StackBuffer,
-                Some(v) => ArgValue::Plain(v),
+                Some(v) => ArgValue::Plain(v & (u64::MAX >> (64 - argument.bits))),
             });
             let length = match argument.extent {
                 Extent::Key => u64::from(key),
