@@ -322,6 +322,8 @@ pub struct Stretch<'a> {
     pub before: &'a bpf_facts::State,
     /// What else is known at the start.
     pub known: &'a Known,
+    /// The jump that the old side came by, and whether it was taken: its condition holds of the registers at the start.
+    pub came: Option<(&'a Terminator, bool)>,
     /// The old side's operations.
     pub old: &'a [Op],
     /// The new side's.
@@ -368,6 +370,7 @@ pub fn constant_condition(
     let stretch = Stretch {
         before,
         known: &Known::default(),
+        came: None,
         old: ops,
         new: ops,
         live: &nothing,
@@ -464,6 +467,10 @@ fn compare_in(
     unify(&mut entry, before, &stretch.known.twins);
     // One name for what is the same, or the two sides use different ones.
     entry.regs = entry.regs.map(|t| cx.better(t));
+    if let Some((jump, taken)) = stretch.came {
+        let holds = held(cx, env, kind, &entry, jump, taken)?;
+        cx.assumptions.extend(holds);
+    }
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
     let turns = old.iter().any(is_jump).then(Turns::default);
     let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
@@ -537,6 +544,23 @@ fn compare_in(
         _ => Relation::Unrelated,
     };
     Ok(Ok((relation, known)))
+}
+
+/// What a jump that was passed says of the registers behind it.
+fn held(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    state: &State,
+    jump: &Terminator,
+    taken: bool,
+) -> Result<Option<TermId>, Stop> {
+    let Terminator::Branch { cond, width, dst, src, .. } = *jump else { return Ok(None) };
+    let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
+    let condition = branch(&mut sym, cond, width, dst, src)?;
+    let holds = if taken { condition } else { cx.terms.not(condition) };
+    // That cannot be, so no execution gets here; nothing is to be concluded from it.
+    Ok((cx.terms.as_const(holds) != Some(0)).then_some(holds))
 }
 
 /// Registers that hold the same are given one value, that of the one of which most is known.

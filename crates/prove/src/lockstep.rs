@@ -392,6 +392,7 @@ impl Game<'_> {
         let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
         let standing = self.standing(pair);
+        let came = pair.via.map(|(from, taken)| (&self.old.block(from).term, taken));
         let moved_before = pair.known.moved.iter().filter_map(|(_, s)| match s {
             Source::Computed(id) => Some(*id),
             _ => None,
@@ -400,7 +401,7 @@ impl Game<'_> {
         let mut compare = |old: &[Op], new: &[Op], (live, carried): Wanted, end: End| {
             let carried = &[carried, &moved_before[..]].concat()[..];
             let pool = &self.pool;
-            let stretch = Stretch { before, known: &pair.known, old, new, live, end, standing, carried, pool };
+            let stretch = Stretch { before, known: &pair.known, came, old, new, live, end, standing, carried, pool };
             let (relation, s) = compare(self.old.kind, self.env, &stretch, guided, &options);
             stats.add(s);
             relation.map_err(Some)
@@ -454,13 +455,16 @@ impl Game<'_> {
                     return Err(None);
                 }
                 // The new side has yet to run its block.
-                let (_, known) = compare(&ca.ops, &[], self.at(b), End::Open)?;
+                let here = Terminator::Goto(b);
+                let end = if matches!(ta, Terminator::Branch { .. }) { End::Branches(ta, &here) } else { End::Open };
+                let (relation, known) = compare(&ca.ops, &[], self.at(b), end)?;
                 let sides = [true, false].into_iter().zip(ta.successors());
                 let gone = |(taken, s)| {
                     let via = Some((ca.last, taken));
                     with(&known, Pair { old: s, alone: alone + 1, via, ..pair.clone() })
                 };
-                Ok(sides.filter(|(t, _)| open(ca.last, *t)).map(gone).collect())
+                let never = |taken: bool| matches!(relation, Relation::Constant { old, .. } if old != taken);
+                Ok(sides.filter(|(t, _)| open(ca.last, *t) && !never(*t)).map(gone).collect())
             }
             Step::New => {
                 let cb = chain(self.new, &self.pb, b, 0);
