@@ -221,12 +221,12 @@ impl Loader {
                 self.left_out.iter().any(|(left_out, _)| *left_out == name)
             })
             .collect();
-        let bytes = object.btf_bytes().map(<[u8]>::to_vec);
+        let bytes = object.btf_bytes();
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
-        let plan = self.maps.lend(&mut object, number).map_err(failed)?;
+        let plan = self.maps.lend(&mut object, number, bytes.as_deref()).map_err(failed)?;
         for &index in &left_out {
             object.leave_map_out(index).map_err(failed)?;
         }

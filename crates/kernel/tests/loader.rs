@@ -219,3 +219,14 @@ fn an_object_may_lie_at_any_address() {
         assert!(verdict.is_accepted() && verdict.programs.len() == 2, "{shift}: {verdict:#?}");
     }
 }
+
+/// libbpf changes its own copy of the BTF for hidden functions, after the loader has looked at it.
+#[test]
+fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kernel() {
+    if !kernel_answers() {
+        return;
+    }
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hidden.o");
+    assert!(load_object(&fs::read(&fixture).unwrap(), &LoadOptions::default()).unwrap().is_accepted());
+    assert_eq!(compare(&fixture, &LoadOptions::default()), 1);
+}
