@@ -146,7 +146,7 @@ pub fn programs(object: &Object) -> Vec<FuncId> {
 
 /// Program and attach types to try for a section: what libbpf says, or, where it says nothing, the usual ones.
 pub fn types_of(section: &str) -> Vec<(u32, u32)> {
-    if let Ok((kind, attach)) = ProgramType::named(section.trim_start_matches('?')) {
+    if let Ok((kind, attach)) = ProgramType::named(section.strip_prefix('?').unwrap_or(section)) {
         return vec![(kind.0, attach)];
     }
     // Older loaders put names of their own behind a slash.

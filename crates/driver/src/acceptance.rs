@@ -41,7 +41,8 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
         return Vec::new();
     }
     let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
-    let pairs = first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name)?)));
+    let pairs =
+        first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name && q.section == p.section)?)));
     let reason = |q: &ProgramVerdict| match q.verdict {
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {

@@ -5,7 +5,7 @@
 //! functions, then over the log. That change is banned, and the passes go on from before it. In the worst case the
 //! function stays as it was.
 
-use bpf_object::{FuncId, Object, RefKind, WriteOptions};
+use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_passes::Settings;
 
 use crate::DriverError;
@@ -39,28 +39,11 @@ pub(crate) struct Blamed {
     pub(crate) listings: [Vec<String>; 2],
 }
 
-/// The changed functions a program consists of.
+/// The changed functions that may run when a program of this name does.
 pub(crate) fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
-    let mut reach = reach(unit, |i| is_program(&unit.object, i) && candidates[i].report.name == name);
-    reach.retain(|i| candidates[*i].body.is_some());
-    reach
-}
-
-/// The functions that programs consist of.
-pub(crate) fn reach(unit: &Unit, is_entry: impl Fn(usize) -> bool) -> Vec<usize> {
-    let mut reach: Vec<usize> = (0..unit.object.functions().len()).filter(|i| is_entry(*i)).collect();
-    let mut at = 0;
-    while at < reach.len() {
-        for r in unit.object.refs(FuncId(reach[at])) {
-            if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind
-                && !reach.contains(&target.0)
-            {
-                reach.push(target.0);
-            }
-        }
-        at += 1;
-    }
-    reach
+    let named = |f: &FuncId| is_program(&unit.object, f.0) && candidates[f.0].report.name == name;
+    let run = unit.object.run_with((0..candidates.len()).map(FuncId).filter(named));
+    run.into_iter().map(|f| f.0).filter(|i| candidates[*i].body.is_some()).collect()
 }
 
 /// The function whose original body alone makes the object good again. None if it takes more than one, or time is up.

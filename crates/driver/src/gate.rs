@@ -26,7 +26,6 @@ use bpf_object::{FuncId, Object};
 
 pub(crate) use settle::settle;
 
-use crate::blame;
 use crate::candidate::Candidate;
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
@@ -155,13 +154,32 @@ impl Gate {
         self.before.as_ref().ok()?.programs.get(program)
     }
 
-    /// The functions that a program consists of.
+    /// The functions that a program consists of. Where nobody knows which they are, it may be any: a program with a
+    /// verdict is never one that nothing of the object has to do with.
     fn functions(&self, unit: &Unit, program: usize) -> Vec<usize> {
         let Some(p) = self.original(program) else { return Vec::new() };
-        let functions = unit.object.functions();
-        blame::reach(unit, |i| {
-            is_program(&unit.object, i) && functions[i].name == p.name && functions[i].section == p.section
-        })
+        let object = &unit.object;
+        let mut entries = object.entries(&p.name, &p.section);
+        if entries.is_empty() {
+            entries = (0..object.functions().len()).map(FuncId).collect();
+        }
+        object.loaded_with(entries).into_iter().map(|f| f.0).collect()
+    }
+
+    /// The programs of the object that there is no verdict on, though there are verdicts: libbpf does not know them.
+    fn unheard_of(&self, unit: &Unit) -> Vec<usize> {
+        let Ok(before) = &self.before else { return Vec::new() };
+        let entries = before.programs.iter().flat_map(|p| unit.object.entries(&p.name, &p.section));
+        let known: BTreeSet<usize> = entries.map(|f| f.0).collect();
+        let all = 0..unit.object.functions().len();
+        all.filter(|&i| is_program(&unit.object, i) && !known.contains(&i)).collect()
+    }
+
+    /// How many programs of the same name and section come before this one in verdicts.
+    fn namesakes(&self, program: usize) -> usize {
+        let Some(p) = self.original(program) else { return 0 };
+        let before = self.before.iter().flat_map(|v| v.programs.iter().take(program));
+        before.filter(|q| q.name == p.name && q.section == p.section).count()
     }
 
     /// What was said to a program as it is in this object, if it was asked about.
@@ -198,7 +216,7 @@ impl Gate {
         let verdict = (self.judge)(bytes, &wanted, self.deadline);
         for (program, original) in named {
             let known = match &verdict {
-                Ok(verdict) => match find(verdict, original) {
+                Ok(verdict) => match find(verdict, original, self.namesakes(program)) {
                     Some(found) if found.verdict == Verdict::OutOfTime => {
                         self.late.set(true);
                         continue;
@@ -226,8 +244,9 @@ fn time_for_a_result(before: &Result<ObjectVerdict, String>, took: Duration) -> 
     took.min(2 * Duration::from_micros(micros))
 }
 
-fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict) -> Option<&'v ProgramVerdict> {
-    v.programs.iter().find(|q| q.name == p.name && q.section == p.section)
+/// The verdict on the same program in another verdict, where there are so many namesakes before it.
+fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict, namesakes: usize) -> Option<&'v ProgramVerdict> {
+    v.programs.iter().filter(|q| q.name == p.name && q.section == p.section).nth(namesakes)
 }
 
 fn refused(why: &str) -> Known {

@@ -23,7 +23,8 @@ fn ignored(unit: &Unit) -> Vec<bool> {
         .enumerate()
         .map(|(i, f)| {
             let proto = object.func_proto(FuncId(i));
-            f.kind != FuncKind::Program && proto.is_some_and(|p| p.returns == ValueType::Void)
+            let read = f.kind == FuncKind::Program || object.is_exception_callback(FuncId(i));
+            !read && proto.is_some_and(|p| p.returns == ValueType::Void)
         })
         .collect();
     if !ignored.contains(&true) {

@@ -7,11 +7,12 @@
 //!
 //! Promises: only programs are run that can do no harm ([`crate::difftest::harmless_in_test_run`]), in a network
 //! namespace of their own, with maps of their own; no input is tried when the time is up (a tenth of the whole), except
-//! that a difference once seen is followed to its end; the result does not change unless a difference is found.
+//! that a difference once seen is followed to its end; the result does not change unless a difference is found, or the
+//! kernel refuses a program of it that it takes of the original.
 
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{ProgramVerdict, in_private_network};
+use bpf_kernel::{LoadOptions, ProgramVerdict, Verdict, in_private_network, load_object};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 use serde::Serialize;
@@ -41,7 +42,7 @@ const AFTERMATH: Duration = Duration::from_secs(1);
 /// How running original and result went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RunCheck {
-    /// `no difference`, `different: …`, or `skipped: …`.
+    /// `no difference`, `different: …`, `refused: …`, or `skipped: …`.
     pub status: String,
     /// The programs that were run.
     pub programs: Vec<ProgramRuns>,
@@ -138,6 +139,8 @@ type Given = Box<dyn Fn(&[u8]) -> Vec<u8> + Sync>;
 pub(crate) struct Compared {
     pub(crate) programs: Vec<ProgramRuns>,
     pub(crate) skipped: Vec<NotRun>,
+    /// A program that the kernel takes of the original and refuses of the result, with its words: what the gate is for.
+    pub(crate) refused: Option<NotRun>,
     pub(crate) difference: Option<Difference>,
 }
 
@@ -221,7 +224,10 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
     match Pair::load(old, new, setup.clone()) {
         // With large maps, a round takes about as long as loading.
         Ok(pair) => run(pair, setup.deadline, started.elapsed() / 2, seed, programs),
-        Err(e) if programs.len() == 1 && setup.only.is_some() => Compared::none(programs, &e.to_string()),
+        Err(e) if programs.len() == 1 && setup.only.is_some() => {
+            let refused = programs.iter().filter(|_| e.second).find_map(|name| refused(old, new, setup, name));
+            Compared { refused, ..Compared::none(programs, &e.to_string()) }
+        }
         // Perhaps each of them loads.
         Err(_) => {
             let mut all = Compared::default();
@@ -234,8 +240,8 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
                 };
                 all.programs.extend(one.programs);
                 all.skipped.extend(one.skipped);
-                all.difference = one.difference;
-                if all.difference.is_some() {
+                (all.difference, all.refused) = (one.difference, one.refused);
+                if all.difference.is_some() || all.refused.is_some() {
                     break;
                 }
             }
@@ -244,12 +250,21 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
     }
 }
 
+/// The verifier's words on a program of the second object, if it has looked at it and refused it, and takes the first's.
+fn refused(old: &[u8], new: &[u8], setup: &Setup, name: &str) -> Option<NotRun> {
+    let options = LoadOptions { program_type: setup.program_type.clone(), only: None };
+    let verdict = load_object(new, &options).ok()?;
+    let verdict = verdict.program(name).map(|p| &p.verdict).filter(|v| matches!(v, Verdict::Rejected { .. }))?;
+    load_object(old, &options).ok()?.program(name).filter(|p| p.verdict.is_accepted())?;
+    Some(NotRun { name: name.to_owned(), reason: verdict.reason().to_owned() })
+}
+
 fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u64, programs: &[String]) -> Compared {
     let skipped = pair.skipped.iter().filter(|(name, _)| programs.contains(name));
     let skipped = skipped.map(|(name, reason)| NotRun { name: name.clone(), reason: reason.clone() }).collect();
     let names = pair.programs().map(str::to_owned).filter(|name| programs.contains(name));
     let programs = names.map(|name| ProgramRuns { name, ..ProgramRuns::default() }).collect();
-    let mut all = Compared { programs, skipped, difference: None };
+    let mut all = Compared { programs, skipped, ..Compared::default() };
     for round in 0..INPUTS.div_ceil(ROUND) {
         for (i, p) in all.programs.iter_mut().enumerate().filter(|(_, p)| p.unsteady_rounds < UNSTEADY) {
             if is_over(deadline, longest) {
@@ -291,6 +306,7 @@ pub(crate) fn settle(
     }
     let accepted = job.gate.accepted();
     let mut known: Option<Difference> = None;
+    let mut refused: Vec<String> = Vec::new();
     loop {
         let programs: Vec<String> = candidates
             .iter()
@@ -317,6 +333,20 @@ pub(crate) fn settle(
             None => {
                 let compared = judge.compare(&bytes, &programs);
                 check.take(compared.programs, compared.skipped);
+                if let Some(NotRun { name, reason }) = compared.refused {
+                    let why = "this kernel refuses it after optimization";
+                    let cx = Context { unit: job.unit, settings: job.settings, write: job.write, why, go_on: false };
+                    for i in blame::suspects(job.unit, candidates, &name) {
+                        blame::give_up(cx, object, &mut candidates[i])?;
+                    }
+                    report.warn(format!(
+                        "THE KERNEL REFUSES program {name} as it was optimized, and the gate has not seen it: {reason}. The \
+                         program is what it was. This is a bug of bpf-opt; please report it with this message."
+                    ));
+                    refused.push(name);
+                    gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+                    continue;
+                }
                 let Some(found) = compared.difference else { break };
                 Difference { scenario: judge.reduced(&bytes, found.scenario.clone()), ..found }
             }
@@ -335,6 +365,9 @@ pub(crate) fn settle(
             0 => "no difference".to_owned(),
             n => format!("different: {n} wrong change(s) found and taken back"),
         };
+    }
+    if !refused.is_empty() && check.differences.is_empty() {
+        check.status = format!("refused: all changes taken back of {}", refused.join(", "));
     }
     check.milliseconds = started.elapsed().as_millis() as u64;
     Ok(check)
@@ -540,6 +573,19 @@ mod tests {
         assert!(report.warnings[0].starts_with("WRONG OPTIMIZATION of program xdp_count"), "{:?}", report.warnings);
         assert!(report.warnings[0].contains(&first.input.packet));
         assert!(check.status.starts_with("different"), "{}", check.status);
+    }
+
+    #[test]
+    fn a_result_that_the_kernel_refuses_and_the_gate_has_not_seen_is_taken_back() {
+        if !kernel() {
+            return;
+        }
+        // Behind all that was asked for of the packet.
+        const OUTSIDE: [u8; 8] = [0x69, 0x72, 0, 0x70, 0, 0, 0, 0];
+        let (object, candidates, check, report) = settled(|bytes| replaced(bytes, MERGED, OUTSIDE));
+        assert!(candidates[0].body.is_none() && written(&object) == OBJECT, "{check:?}");
+        assert!(check.status.starts_with("refused") && check.differences.is_empty(), "{check:?}");
+        assert!(report.warnings[0].starts_with("THE KERNEL REFUSES program xdp_count"), "{:?}", report.warnings);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! that way.
 
 use bpf_kernel::ProgramType;
-use bpf_object::{CoreReloc, FuncId, RefKind};
+use bpf_object::{CoreReloc, FuncId};
 use bpf_program::{Function, ProgKind};
 use bpf_prove::Sensitive;
 
@@ -52,11 +52,9 @@ fn functions(unit: &Unit) -> Vec<bool> {
     loop {
         let before = functions.clone();
         for f in 0..functions.len() {
-            for r in unit.object.refs(FuncId(f)) {
-                if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind {
-                    let both = functions[f].or(functions[target.0]);
-                    (functions[f], functions[target.0]) = (both, both);
-                }
+            for target in unit.object.callees(FuncId(f)) {
+                let both = functions[f].or(functions[target.0]);
+                (functions[f], functions[target.0]) = (both, both);
             }
         }
         if functions == before {
@@ -82,7 +80,7 @@ fn may_be_skb(section: &str) -> bool {
     match ProgKind::from_section(section) {
         ProgKind::Skb | ProgKind::Subprogram => true,
         ProgKind::Xdp | ProgKind::SockAddr | ProgKind::Tracing => false,
-        ProgKind::Other => ProgramType::named(section.trim_start_matches('?')).is_err(),
+        ProgKind::Other => ProgramType::named(section.strip_prefix('?').unwrap_or(section)).is_err(),
     }
 }
 

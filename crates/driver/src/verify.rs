@@ -69,8 +69,8 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     Ok(report)
 }
 
-/// The names of the functions asked for, with all that they refer to in either object: what a function calls is part of
-/// what it does. `None` stands for all.
+/// The names of the functions asked for, with all that may run when they do in either object: that is part of what they
+/// do. `None` stands for all.
 fn wanted(objects: &[&Object], programs: &[String]) -> Option<BTreeSet<String>> {
     if programs.is_empty() {
         return None;
@@ -80,19 +80,8 @@ fn wanted(objects: &[&Object], programs: &[String]) -> Option<BTreeSet<String>> 
         let before = names.len();
         for o in objects {
             let known = o.functions().iter().enumerate().filter(|(_, f)| names.contains(&f.name));
-            let refs = known.flat_map(|(i, _)| o.refs(FuncId(i)));
-            let mut targets: BTreeSet<FuncId> = BTreeSet::new();
-            for r in refs {
-                match &r.kind {
-                    RefKind::Call { target } | RefKind::FuncAddr { target } => {
-                        targets.insert(*target);
-                    }
-                    // Pointers to functions may stand in any data, programs in any map.
-                    RefKind::Data { .. } | RefKind::Map { .. } => targets.extend(o.functions_in_data()),
-                    _ => {}
-                }
-            }
-            names.extend(targets.iter().filter_map(|f| o.functions().get(f.0)).map(|f| f.name.clone()));
+            let run: Vec<FuncId> = o.run_with(known.map(|(i, _)| FuncId(i)));
+            names.extend(run.iter().filter_map(|f| o.functions().get(f.0)).map(|f| f.name.clone()));
         }
         if names.len() == before {
             return Some(names);

@@ -1292,6 +1292,39 @@ fn kinds_of_sections_that_libbpf_checks_are_seen() {
 }
 
 #[test]
+fn sections_that_libbpf_takes_by_their_names_whatever_they_are_are_seen() {
+    for name in ["license", "version", "maps", ".maps", ".BTF", ".BTF.ext"] {
+        not_equal(DECLARATIONS, |elf| elf.section(".symtab").name = name.into());
+        not_equal("twins.o", |elf| {
+            let mut nothing = elf.sections[elf.find(".text")].clone();
+            (nothing.name, nothing.kind, nothing.flags) = (name.into(), 0, 0);
+            elf.sections.push(nothing);
+        });
+    }
+    not_equal(DECLARATIONS, |elf| elf.section(".rel.BTF.ext").name = "license".into());
+    // String tables are skipped by their type.
+    equal(DECLARATIONS, |elf| elf.section(".strtab").name = "license.".into());
+}
+
+#[test]
+fn string_tables_that_libelf_refuses_are_seen() {
+    const COMPRESSED: u64 = 0x800;
+    for name in [".strtab", ".symtab", ".rel.maps", "xdp"] {
+        not_equal(DECLARATIONS, |elf| elf.section(name).flags |= COMPRESSED);
+    }
+    not_equal(DECLARATIONS, |elf| {
+        let names = elf.section(".strtab");
+        (names.name, names.flags) = (".other".into(), COMPRESSED);
+    });
+    // Nobody reads these.
+    equal(DECLARATIONS, |elf| {
+        let mut lines = elf.sections[elf.find("license")].clone();
+        (lines.name, lines.flags) = (".debug_line".into(), COMPRESSED);
+        elf.sections.push(lines);
+    });
+}
+
+#[test]
 fn relocations_that_libbpf_skips_are_seen() {
     for (section, name) in [
         (".rel.maps", ".rel.mops"),

@@ -425,7 +425,11 @@ impl Machine for AbstractMachine<'_, '_, '_> {
         Ok(())
     }
 
-    fn legacy_load(&mut self, size: Size, _index: Option<&Abs>, _imm: i32) -> Result<(), Infallible> {
+    fn legacy_load(&mut self, size: Size, index: Option<&Abs>, _imm: i32) -> Result<(), Infallible> {
+        // What it finds there, and whether the program goes on, tells the number.
+        if let Some(index) = index {
+            self.number(index);
+        }
         self.clobber(Value::scalar(Num::top(size.bits()).zext(64)));
         Ok(())
     }

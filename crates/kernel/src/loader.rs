@@ -7,7 +7,8 @@
 //!
 //! Where the kernel refuses a program without having found fault with its instructions, or needs to be told something that
 //! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses,
-//! and its word counts.
+//! and its word counts. So it does for a program that this loader has only ever seen refused: a mistake of this loader may
+//! cost a result, but it must not make an original one that nothing is known of.
 //!
 //! Promises: the verdicts and the verifier's statistics are those that [`load_object`](crate::load_object) would give,
 //! unless that gives none; nothing is attached or pinned; a program that the kernel still looks at when time is up is
@@ -18,6 +19,7 @@ mod elf;
 mod maps;
 
 use std::{
+    collections::BTreeSet,
     io,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
@@ -30,7 +32,7 @@ use maps::Maps;
 use crate::{
     KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
     failure::Failure,
-    object::{STATISTICS, accepted, described, open},
+    object::{STATISTICS, accepted, accepted_alone, described, open},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -39,6 +41,8 @@ use crate::{
 
 /// Room for the statistics of a program that loads, and for the complaint about one that does not.
 const LOG_ROOM: usize = 64 << 10;
+/// For maps that take longer to make at their full length, no refusal is looked into.
+const PLAIN_LOAD: Duration = Duration::from_millis(100);
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
@@ -58,6 +62,8 @@ pub struct Loader {
     left_out: Vec<(String, String)>,
     /// How long the maps of the last object would take at their full length.
     full_maps: Duration,
+    /// Programs, by name and section, of which a refusal is believed: they were accepted, or refused by a plain load, too.
+    believed: BTreeSet<(String, String)>,
 }
 
 /// BTF that is in the kernel.
@@ -99,6 +105,7 @@ impl Loader {
             targets: Vec::new(),
             left_out: Vec::new(),
             full_maps: Duration::ZERO,
+            believed: BTreeSet::new(),
         })
     }
 
@@ -145,8 +152,29 @@ impl Loader {
                 Answer::None => (index, self.alone(&mut source, &object, index, deadline)?),
             });
         }
+        for (index, program) in &mut programs {
+            self.look_into(&source, *index, program, deadline);
+        }
         programs.sort_by_key(|(index, _)| *index);
         Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
+    }
+
+    /// Asks libbpf about a refusal, unless it is believed: where a plain load accepts the program, that is the verdict.
+    fn look_into(&mut self, source: &Source, index: usize, program: &mut ProgramVerdict, deadline: Option<Instant>) {
+        let key = (program.name.clone(), program.section.clone());
+        let open = matches!(program.verdict, Verdict::Rejected { .. }) && !self.believed.contains(&key);
+        if program.verdict.is_accepted() {
+            self.believed.insert(key);
+        } else if open && self.full_maps <= PLAIN_LOAD && !is_over(deadline) {
+            let plain = || accepted_alone(&source.bytes, &self.options, index);
+            match sys::until(deadline, plain) {
+                (Ok(Some(plain)), _) => *program = plain,
+                (Ok(None), false) => {
+                    self.believed.insert(key);
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Opens an object, with its static programs and its ways of pinning maps made such that libbpf takes them; or libbpf's
@@ -221,12 +249,12 @@ impl Loader {
                 self.left_out.iter().any(|(left_out, _)| *left_out == name)
             })
             .collect();
-        let bytes = object.btf_bytes().map(<[u8]>::to_vec);
+        let bytes = object.btf_bytes();
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
-        let plan = self.maps.lend(&mut object, number).map_err(failed)?;
+        let plan = self.maps.lend(&mut object, number, bytes.as_deref()).map_err(failed)?;
         for &index in &left_out {
             object.leave_map_out(index).map_err(failed)?;
         }
@@ -424,6 +452,27 @@ mod tests {
         assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
         assert_eq!(telling(words).lines().next_back(), Some("map 'events': failed to create: -EINVAL"));
         assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
+    }
+
+    #[test]
+    fn a_refusal_is_believed_only_if_a_plain_load_refuses_too() {
+        if let Err(why) = permitted().require() {
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
+            eprintln!("skipped: {why}");
+            return;
+        }
+        let source = Source::new(include_bytes!("../../../examples/xdp_count.o"));
+        let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
+        let object = loader.open(&mut Source::new(&source.bytes)).expect("a committed object");
+        let refused = || described(&object, 0, Verdict::Rejected { errno: 13, log: "by mistake".into() });
+        let mut program = refused();
+        loader.look_into(&source, 0, &mut program, None);
+        assert!(program.verdict.is_accepted(), "{program:?}");
+        // A program that this loader has accepted before has become worse.
+        loader.look_into(&source, 0, &mut program, None);
+        program = refused();
+        loader.look_into(&source, 0, &mut program, None);
+        assert!(!program.verdict.is_accepted());
     }
 
     #[test]

@@ -200,6 +200,20 @@ pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result
     Ok(object)
 }
 
+/// The verdict on one program, loaded alone, if the kernel accepts it; `None` if it has looked at it and does not.
+pub(crate) fn accepted_alone(
+    bytes: &[u8],
+    options: &LoadOptions,
+    index: usize,
+) -> Result<Option<ProgramVerdict>, KernelError> {
+    let Attempt { object, outcome } = Attempt::alone(bytes, options, index, STATISTICS)?;
+    match outcome {
+        Ok(()) => accepted(&object, index).map(Some),
+        Err(failure) if failure.is_of_the_kernel(&object.program_name(index)) => Ok(None),
+        Err(failure) => Err(KernelError::Load { reason: failure.reason() }),
+    }
+}
+
 /// The verdict on one program, loaded alone.
 fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVerdict, KernelError> {
     let quick = Attempt::alone(bytes, options, index, STATISTICS)?;

@@ -203,3 +203,30 @@ fn nothing_is_judged_when_time_is_up() {
     let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now() + Duration::from_secs(60))).unwrap();
     assert!(verdict.is_accepted(), "{verdict:?}");
 }
+
+#[test]
+fn an_object_may_lie_at_any_address() {
+    if !kernel_answers() {
+        return;
+    }
+    let example = fs::read(root().join("crates/driver/tests/fixtures/exception.o")).unwrap();
+    for shift in 0..8 {
+        let mut bytes = vec![0; shift];
+        bytes.extend(&example);
+        let mut loader = Loader::new(LoadOptions::default()).unwrap();
+        // Only a program under the GPL may call functions of the kernel.
+        let verdict = loader.judge(&bytes[shift..], |_, _| true, None).unwrap();
+        assert!(verdict.is_accepted() && verdict.programs.len() == 2, "{shift}: {verdict:#?}");
+    }
+}
+
+/// libbpf changes its own copy of the BTF for hidden functions, after the loader has looked at it.
+#[test]
+fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kernel() {
+    if !kernel_answers() {
+        return;
+    }
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hidden.o");
+    assert!(load_object(&fs::read(&fixture).unwrap(), &LoadOptions::default()).unwrap().is_accepted());
+    assert_eq!(compare(&fixture, &LoadOptions::default()), 1);
+}

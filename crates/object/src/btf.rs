@@ -387,6 +387,14 @@ impl Btf {
         })
     }
 
+    /// The tags by which libbpf finds exception callbacks, on whatever type (`bpf_prog_assign_exc_cb` in
+    /// `tools/lib/bpf/libbpf.c`): the name of the callback, and the type whose tag it is, if it is there.
+    pub fn exception_callbacks(&self) -> impl Iterator<Item = (String, Option<Type>)> {
+        const TAG: &str = "exception_callback:";
+        let tags = self.ids().filter_map(|id| self.get(id)).filter(|t| t.kind == DECL_TAG);
+        tags.filter_map(|t| Some((self.string(t.name)?.strip_prefix(TAG)?.to_owned(), self.get(t.size_or_type))))
+    }
+
     /// The number of the FUNC type of this name, if there is exactly one.
     pub fn func_named(&self, name: &str) -> Option<u32> {
         let mut found = (1..self.types.len() as u32)

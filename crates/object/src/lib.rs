@@ -35,6 +35,7 @@ mod error;
 mod functions;
 mod maps;
 mod object;
+mod programs;
 mod rewrite;
 mod symbols;
 

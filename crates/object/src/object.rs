@@ -10,6 +10,7 @@ use crate::elf::{Elf, Section, unique_names};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
 use crate::maps::Maps;
+use crate::programs;
 use crate::symbols::Symbols;
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,6 +70,8 @@ pub struct Object {
     pub(crate) layout: Layout,
     pub(crate) bodies: BTreeMap<usize, Vec<NewInsn>>,
     pub(crate) maps: Maps,
+    /// Functions with the exception callbacks that their types name.
+    pub(crate) exception_callbacks: Vec<(FuncId, FuncId)>,
     identities: Identities,
     warnings: Vec<String>,
 }
@@ -113,7 +116,21 @@ impl Object {
         let mut layout = Layout::read(&parts)?;
         warnings.append(&mut layout.warnings);
         let identities = Identities::of(&layout.functions, &maps.defs);
-        Ok(Object { identities, elf, symbols, btf, ext, ext_section, layout, bodies: BTreeMap::new(), maps, warnings })
+        let exception_callbacks = btf.as_ref().map_or_else(Vec::new, |btf| programs::exception_callbacks(btf, &layout));
+        let bodies = BTreeMap::new();
+        Ok(Object {
+            identities,
+            elf,
+            symbols,
+            btf,
+            ext,
+            ext_section,
+            layout,
+            bodies,
+            maps,
+            exception_callbacks,
+            warnings,
+        })
     }
 
     /// All functions, by section and start.

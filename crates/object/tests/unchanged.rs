@@ -92,3 +92,29 @@ fn questions_about_functions_that_do_not_exist_have_empty_answers() {
     assert!(object.func_proto(none).is_none() && object.line_of(none, 0).is_none() && object.locked(none).is_none());
     assert!(object.identity_body(none).is_err());
 }
+
+#[test]
+fn programs_are_found_by_the_names_that_libbpf_has_for_them() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver/tests/fixtures");
+    let object = Object::parse(std::fs::read(folder.join("entries.o")).unwrap()).unwrap();
+    let entry = |name: &str, section: &str| -> Vec<&str> {
+        object.entries(name, section).iter().map(|f| object.functions()[f.0].name.as_str()).collect()
+    };
+    assert_eq!(entry("switched_off", "cgroup_skb/ingress"), ["switched_off"]);
+    assert_eq!(entry("of_this_file", "cgroup_skb/egress"), ["of_this_file"]);
+    assert_eq!(entry("one_name", "cgroup/skb"), entry("another_name", "cgroup/skb"));
+    assert_eq!(entry("one_name", "cgroup/skb").len(), 1);
+    assert!(entry("switched_off", "?cgroup_skb/ingress").is_empty());
+    assert!(entry("one_name", "cgroup_skb/egress").is_empty());
+}
+
+#[test]
+fn exception_callbacks_are_part_of_their_programs() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../driver/tests/fixtures");
+    let object = Object::parse(std::fs::read(folder.join("exception.o")).unwrap()).unwrap();
+    let id = |name: &str| object.function_named(name).unwrap();
+    assert_eq!(object.callees(id("thrower")), [id("caught")]);
+    assert_eq!(object.loaded_with([id("thrower")]), [id("thrower"), id("caught")]);
+    assert_eq!(object.run_with([id("bystander")]), [id("bystander")]);
+    assert!(object.is_exception_callback(id("caught")) && !object.is_exception_callback(id("thrower")));
+}

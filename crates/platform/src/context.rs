@@ -36,7 +36,7 @@ impl ProgKind {
     /// that it does not know the loader says the type, which may be any; but `xdp…`, `socket…` and `classifier…` are taken
     /// at their word, as older loaders do.
     pub fn from_section(section: &str) -> ProgKind {
-        let s = section.trim_start_matches('?');
+        let s = section.strip_prefix('?').unwrap_or(section);
         let begins_with = |words: &[&str]| words.iter().any(|w| s.starts_with(w));
         let is_one_of = |names: &[&str]| names.contains(&s);
         // Those that libbpf writes with a plus: alone, or with what they are for.
@@ -264,7 +264,7 @@ pub fn fields_matter(kind: ProgKind) -> bool {
 /// Whether the kernel clears this byte of the context before programs that access any of them: `cb` (`bpf_needs_clear_cb`
 /// in include/linux/filter.h).
 pub fn is_cleared(kind: ProgKind, offset: i64) -> bool {
-    kind == ProgKind::Skb && (i64::from(SKB_CB)..i64::from(SKB_CB_END)).contains(&offset)
+    may_be_skb(kind) && (i64::from(SKB_CB)..i64::from(SKB_CB_END)).contains(&offset)
 }
 
 /// Whether stores of the program itself to the packet change what is done before it runs (`bpf_unclone_prologue` in

@@ -160,6 +160,9 @@ impl Fields {
     }
 }
 
+/// The mark of a program that accesses `cb`.
+const CB: &str = "cb";
+
 #[derive(Default)]
 struct Presence {
     /// Where executions come, as far as is known.
@@ -214,11 +217,15 @@ impl Presence {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 all.marks.extend((seen.is_some() && row.marks_program).then_some(row.name));
                 let Some(m) = op.insn.memory_operand() else { continue };
+                // What came as an argument may be the context.
+                let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
+                let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
+                all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then_some(CB));
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }
         }
-        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then_some("cb"));
+        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then_some(CB));
         all
     }
 }

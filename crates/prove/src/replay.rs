@@ -550,6 +550,13 @@ impl World<'_> {
         let same_frame = old.frames.get(k).is_some_and(|f| same_frame(cpu, op, f));
         let same =
             asks && same_frame && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
+        // Where in the frame an object lies is private, what it begins with is not.
+        if let (Some(x), Some(y), Some(frame)) = (old.calls.get(k), cpu.trace.last(), old.frames.get(k))
+            && x.call == y.call
+            && x.args.iter().zip(&y.args).any(|(x, y)| x != y && begin_alike(cpu, (x, frame), (y, cpu.frame())))
+        {
+            return Err(Fault::Unmodelled("an object at another place of the frame".into()));
+        }
         if !same {
             let now = cpu.trace.last().map_or_else(String::new, words);
             let then = old.calls.get(k).map_or_else(|| "nothing".into(), words);
@@ -622,7 +629,9 @@ impl Host for World<'_> {
         if in_ctx(address) && !self.plain_ctx(address, size.bytes().into()) {
             let off = (address - CTX) as i64;
             let n = self.recording.effects.len();
-            self.recording.ctx_stores.push((n, off, size.bytes(), low(v, size.bits())));
+            let field = u32::try_from(off).ok().filter(|_| size.bytes() == 4);
+            let stored = v & field.map_or(u64::MAX, |o| possible_bits(self.kind, o).into());
+            self.recording.ctx_stores.push((n, off, size.bytes(), low(stored, size.bits())));
             let kind = EventKind::CtxStore(off, size.bytes());
             if let Some(id) = self.next_event(|k| *k == kind, &[low(v, size.bits())]) {
                 let bytes = self.moves_on(id);
@@ -760,6 +769,21 @@ fn same_frame(cpu: &Cpu, op: &Op, old: &[u8]) -> bool {
         Some(n) if !known && n <= old.len() => cpu.frame()[old.len() - n..] == old[old.len() - n..],
         _ => true,
     }
+}
+
+/// Whether both arguments lead into the frame, to the same bytes: at least one, at most those of a word.
+fn begin_alike(cpu: &Cpu, (x, old): (&ArgValue, &[u8]), (y, new): (&ArgValue, &[u8])) -> bool {
+    let top = cpu.register(Reg::R10).unwrap_or(0);
+    let from = |a: &ArgValue, frame: &[u8]| match a {
+        ArgValue::Plain(v) if cpu.in_stack(*v) => {
+            let below = usize::try_from(top.wrapping_sub(*v)).ok()?;
+            Some(frame[frame.len().checked_sub(below)?..].to_vec())
+        }
+        _ => None,
+    };
+    let (Some(a), Some(b)) = (from(x, old), from(y, new)) else { return false };
+    let n = a.len().min(b.len()).min(8);
+    n > 0 && a[..n] == b[..n]
 }
 
 fn same_memory(a: &FxHashMap<u64, u8>, b: &FxHashMap<u64, u8>, initial: &FxHashMap<u64, u8>) -> bool {

@@ -31,7 +31,7 @@ pub(crate) struct Calls {
 struct Calling {
     helpers: BTreeSet<i32>,
     kfuncs: BTreeSet<String>,
-    /// Functions it calls or takes the address of.
+    /// Functions it calls or takes the address of, and its exception callbacks.
     functions: BTreeSet<usize>,
     /// Why that may not be all.
     unclear: Option<String>,
@@ -118,12 +118,11 @@ impl Calls {
 
 fn calling(object: &Object, f: FuncId) -> Calling {
     let mut calling = Calling { unclear: object.locked(f).map(str::to_owned), ..Calling::default() };
+    calling.functions = object.callees(f).into_iter().map(|f| f.0).collect();
     let refs = object.refs(f);
     for r in refs {
         match &r.kind {
-            RefKind::Call { target } | RefKind::FuncAddr { target } => {
-                calling.functions.insert(target.0);
-            }
+            RefKind::Call { .. } | RefKind::FuncAddr { .. } => {}
             RefKind::Map { .. } | RefKind::Data { .. } | RefKind::Extern { .. } => {}
             other => calling.unclear = Some(format!("it refers to something unknown: {other:?}")),
         }

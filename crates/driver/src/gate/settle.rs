@@ -58,7 +58,7 @@ pub(crate) fn settle(
     gate.memory.borrow_mut().late.extend(late);
     record(gate, unit, before, object, candidates, write)?;
     let late = &gate.memory.borrow().late;
-    report.gate = summary(before, late, candidates, report.dropped, report.heavier);
+    report.gate = summary(gate, unit, before, late, candidates, report.dropped, report.heavier);
     Ok(())
 }
 
@@ -284,7 +284,7 @@ fn record(
             // What this place cannot load of the original it cannot load of the result.
             true => Some(words(p)),
         };
-        let entry = candidates.iter_mut().find(|c| c.report.name == p.name && c.report.section == p.section);
+        let entry = unit.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get_mut(f.0));
         if let Some(c) = entry {
             c.report.kernel_before = Some(words(p));
             c.report.kernel_after = after;
@@ -299,6 +299,8 @@ fn not_judged() -> KernelVerdict {
 
 /// How it went, in words.
 fn summary(
+    gate: &Gate,
+    unit: &Unit,
     before: &ObjectVerdict,
     late: &BTreeSet<usize>,
     candidates: &[Candidate],
@@ -324,8 +326,8 @@ fn summary(
         text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));
     }
     let after = |p: &ProgramVerdict| {
-        let of = |c: &&Candidate| c.report.name == p.name && c.report.section == p.section;
-        candidates.iter().find(of).and_then(|c| c.report.kernel_after.as_ref())
+        let entry = unit.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get(f.0));
+        entry.and_then(|c| c.report.kernel_after.as_ref())
     };
     let rejected = |p: &&ProgramVerdict| matches!(p.verdict, Verdict::Rejected { .. });
     let now_accepted = |p: &&ProgramVerdict| after(p).is_some_and(|k| k.accepted);
@@ -336,7 +338,9 @@ fn summary(
         .programs
         .iter()
         .filter(|p| matches!(p.verdict, Verdict::Unsupported { .. } | Verdict::NotLoadable { .. }));
-    let elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
+    let mut elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
+    let unheard_of = gate.unheard_of(unit).into_iter().filter(|i| candidates[*i].body.is_some());
+    elsewhere.extend(unheard_of.map(|i| format!("{} (libbpf knows no such program)", candidates[i].report.name)));
     let late = before.programs.iter().enumerate().filter(|(i, p)| late.contains(i) || p.verdict == Verdict::OutOfTime);
     let late: Vec<_> = late.map(|(_, p)| p).collect();
     for (what, who) in [

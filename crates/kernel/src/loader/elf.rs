@@ -22,15 +22,19 @@ const INFO: usize = 4;
 
 impl Source {
     pub(super) fn new(bytes: &[u8]) -> Self {
+        // A copy of its own: headers can be read only where they are aligned.
+        let bytes = bytes.to_vec();
         let mut source = Self {
-            bytes: bytes.to_vec(),
+            bytes: Vec::new(),
             license: String::new(),
             hidden: Vec::new(),
             missing: Vec::new(),
             pins_forgotten: false,
         };
-        if let Ok(file) = object::File::parse(bytes) {
-            let license = file.section_by_name("license").and_then(|s| s.data().ok()).unwrap_or_default();
+        if let Ok(file) = object::File::parse(&*bytes) {
+            // Of several, libbpf keeps what it read last (`bpf_object__elf_collect`).
+            let license = file.sections().filter(|s| s.name() == Ok("license")).last();
+            let license = license.and_then(|s| s.data().ok()).unwrap_or_default();
             let end = license.iter().position(|b| *b == 0).unwrap_or(license.len());
             source.license = String::from_utf8_lossy(&license[..end]).into_owned();
             let hidden = |s: &object::Symbol<'_, '_>| {
@@ -39,7 +43,7 @@ impl Source {
             let names = file.symbols().filter(hidden).filter_map(|s| s.name().ok().map(str::to_owned));
             source.hidden = names.collect();
         }
-        source
+        Self { bytes, ..source }
     }
 
     /// Makes the object load without a function of the kernel: only who calls it is refused then. Whether there was

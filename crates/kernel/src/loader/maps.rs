@@ -139,9 +139,9 @@ pub(super) struct Plan {
 
 impl Maps {
     /// Lends an object that is open what maps there are, and makes the others short. Maps that were made with the BTF
-    /// of number `btf` suit in any case, because it is the object's.
-    pub(super) fn lend(&self, object: &mut sys::Object, btf: usize) -> std::io::Result<Plan> {
-        let bound = object.btf_bytes().is_some_and(binds_maps);
+    /// of number `btf`, which is encoded in these bytes, suit in any case, because it is the object's.
+    pub(super) fn lend(&self, object: &mut sys::Object, btf: usize, bytes: Option<&[u8]>) -> std::io::Result<Plan> {
+        let bound = bytes.is_some_and(binds_maps);
         let (mut new, mut patterns) = (Vec::new(), Vec::new());
         for index in 0..object.map_count() {
             let definition = object.map_definition(index);

@@ -78,9 +78,13 @@ impl Object {
         checked(unsafe { bpf::bpf_map__set_autocreate(self.map(index), false) }).map(drop)
     }
 
-    /// The object's BTF, encoded.
-    pub(crate) fn btf_bytes(&self) -> Option<&[u8]> {
-        // SAFETY: the object is open and owns its BTF, whose encoding stays until it is changed, which takes `&mut self`.
+    /// A copy of the object's BTF, encoded.
+    ///
+    /// libbpf keeps what it has encoded until one of its functions for that changes the BTF. But [`Object::prepare`]
+    /// changes hidden functions behind their back (`bpf_object__sanitize_and_load_btf`), and would give the kernel what it
+    /// has kept from before. Looking for a string makes it forget that (`btf_ensure_modifiable`), whether it is there or not.
+    pub(crate) fn btf_bytes(&mut self) -> Option<Vec<u8>> {
+        // SAFETY: the object is open and owns its BTF, whose encoding stays until it is copied; the string is a C string.
         unsafe {
             let btf = bpf::bpf_object__btf(self.raw.as_ptr());
             if btf.is_null() {
@@ -88,7 +92,9 @@ impl Object {
             }
             let mut size = 0;
             let data = bpf::btf__raw_data(btf, &mut size);
-            (!data.is_null()).then(|| slice::from_raw_parts(data.cast(), size as usize))
+            let bytes = (!data.is_null()).then(|| slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec());
+            bpf::btf__find_str(btf, c"".as_ptr());
+            bytes
         }
     }
 

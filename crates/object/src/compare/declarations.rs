@@ -12,6 +12,7 @@ use crate::btf::{DATASEC, SectionVariable, Type, VAR};
 use crate::btf_ext::FUNC_INFO;
 use crate::functions::FuncId;
 use crate::object::Object;
+use crate::programs::loaded_section;
 use crate::symbols::{STB_GLOBAL, STB_WEAK, STT_OBJECT, Symbol};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -35,7 +36,7 @@ fn sort(section: &str) -> Sort {
     match section {
         ".maps" => Sort::Maps,
         ".ksyms" | ".kconfig" => Sort::Externals,
-        _ if section.trim_start_matches('?').starts_with(".struct_ops") => Sort::StructOps,
+        _ if loaded_section(section).starts_with(".struct_ops") => Sort::StructOps,
         _ => Sort::Variables,
     }
 }

@@ -14,11 +14,15 @@ use crate::object::Object;
 use crate::symbols::STT_FUNC;
 use std::collections::BTreeSet;
 
-/// Sections that libbpf reads even if they are empty.
-const READ_EMPTY: [&str; 6] = ["maps", ".maps", "license", "version", ".BTF", ".BTF.ext"];
+/// Sections that libbpf reads by their names, even if they are empty, whatever their type is; but no string tables.
+const READ_BY_NAME: [&str; 6] = ["maps", ".maps", "license", "version", ".BTF", ".BTF.ext"];
+/// The flag of compressed sections (`SHF_COMPRESSED`).
+const COMPRESSED: u64 = 0x800;
 
 pub(super) fn compare(a: &Object, b: &Object, m: &Matching, out: &mut Findings) {
     empty_sections(a, b, out);
+    sections_read_by_name(a, b, out);
+    compressed(a, b, out);
     kinds(a, b, m, out);
     record_header(a, b, out);
     relocation_sections(a, b, m, out);
@@ -30,7 +34,7 @@ fn empty_sections(a: &Object, b: &Object, out: &mut Findings) {
     let read = |o: &Object| {
         let empty = o.elf.sections.iter().filter(|s| s.kind != 0 && s.size == 0);
         let mut found: Vec<(String, u32)> = empty
-            .filter(|s| s.kind == SHT_SYMTAB || READ_EMPTY.contains(&s.name.as_str()))
+            .filter(|s| s.kind == SHT_SYMTAB || READ_BY_NAME.contains(&s.name.as_str()))
             .map(|s| (s.name.clone(), s.kind))
             .collect();
         found.sort();
@@ -45,6 +49,35 @@ fn empty_sections(a: &Object, b: &Object, out: &mut Findings) {
     let tables = |o: &Object| o.elf.sections.iter().filter(|s| s.kind == SHT_SYMTAB).count();
     if tables(a) != tables(b) {
         out.different("symbol table".into(), "the objects do not have the same number of them".into());
+    }
+}
+
+/// Symbols, relocations and sections without a type are compared by what they mean; not so where libbpf takes them for
+/// something else, because of their names.
+fn sections_read_by_name(a: &Object, b: &Object, out: &mut Findings) {
+    let read = |o: &'_ Object| -> BTreeSet<(String, u32, Vec<u8>)> {
+        let sections = o.elf.sections.iter().enumerate().skip(1);
+        let of_another_kind = |s: &Section| s.kind == 0 || s.kind == SHT_SYMTAB || s.is_reloc();
+        let taken = sections.filter(|(_, s)| READ_BY_NAME.contains(&s.name.as_str()) && of_another_kind(s));
+        taken.map(|(i, s)| (s.name.clone(), s.kind, o.elf.data(i).to_vec())).collect()
+    };
+    let (x, y) = (read(a), read(b));
+    if let Some((name, kind, _)) = x.symmetric_difference(&y).next() {
+        let what =
+            format!("libbpf reads it by its name, and there is such a one of type {kind} in one of the two only");
+        out.different(format!("section {name}"), what);
+    }
+}
+
+/// libelf reads no strings out of a compressed section (`elf_strptr`), and other data as they stand.
+fn compressed(a: &Object, b: &Object, out: &mut Findings) {
+    let compressed = |o: &'_ Object| -> BTreeSet<(String, u32)> {
+        let sections = o.elf.sections.iter().filter(|s| s.flags & COMPRESSED != 0 && !s.is_debug());
+        sections.map(|s| (s.name.clone(), s.kind)).collect()
+    };
+    let (x, y) = (compressed(a), compressed(b));
+    if let Some((name, _)) = x.symmetric_difference(&y).next() {
+        out.different(format!("section {name}"), "it is compressed in one of the two only".into());
     }
 }
 

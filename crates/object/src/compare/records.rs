@@ -12,7 +12,7 @@ use super::Findings;
 use super::matching::Matching;
 use crate::btf::{FUNC, FUNC_PROTO};
 use crate::btf_ext::{CORE_RELO, FUNC_INFO, LINE_INFO, Record};
-use crate::functions::{FuncId, FuncKind, Function, RefKind};
+use crate::functions::{FuncId, FuncKind, Function};
 use crate::object::Object;
 use std::fmt;
 
@@ -103,7 +103,7 @@ fn roots(o: &Object) -> Vec<FuncId> {
     let all = || (0..o.functions().len()).map(FuncId);
     let is_program = |f: &FuncId| o.functions().get(f.0).is_some_and(|f| f.kind == FuncKind::Program);
     let mut reached = vec![false; o.functions().len()];
-    for f in all().filter(is_program).flat_map(|f| with_callees(o, f)) {
+    for f in o.loaded_with(all().filter(is_program)) {
         if let Some(reached) = reached.get_mut(f.0) {
             *reached = true;
         }
@@ -111,26 +111,9 @@ fn roots(o: &Object) -> Vec<FuncId> {
     all().filter(|f| is_program(f) || reached.get(f.0) == Some(&false)).collect()
 }
 
-/// A function and all that libbpf appends to it.
-fn with_callees(o: &Object, root: FuncId) -> Vec<FuncId> {
-    let mut found = vec![root];
-    let mut next = 0;
-    while let Some(&f) = found.get(next) {
-        next += 1;
-        for r in o.refs(f) {
-            if let RefKind::Call { target } | RefKind::FuncAddr { target } = r.kind
-                && !found.contains(&target)
-            {
-                found.push(target);
-            }
-        }
-    }
-    found
-}
-
 /// The first thing for which a program is refused, and the function that has it.
 fn refused(o: &Object, root: FuncId) -> Option<(FuncId, Problem)> {
-    let all = with_callees(o, root);
+    let all = o.loaded_with([root]);
     let any = |table: usize| o.functions().get(root.0).is_some_and(|f| !cut_out(o, table, f).is_empty());
     let (functions, lines) = (any(FUNC_INFO), any(LINE_INFO));
     all.into_iter().find_map(|id| {

@@ -23,8 +23,6 @@ const LINKAGE_GLOBAL: u32 = 1;
 const LINKAGE_EXTERN: u32 = 2;
 /// Nested members looked into, at most.
 const NESTED_MAX: usize = 16;
-/// The tag by which libbpf finds exception callbacks, on whatever type (`bpf_object_prepare_progs`).
-const EXCEPTION_CALLBACK: &str = "exception_callback:";
 
 /// Compares what kernel and libbpf find in the BTF of two objects when they read all of it.
 pub(super) fn compare(types: &mut TypeComparison, out: &mut Findings) {
@@ -76,16 +74,13 @@ fn lacks_integer(types: &Types) -> bool {
         && !all.any(|t| t.kind == INT && btf.word(t, 0).is_some_and(|encoding| encoding & 0xff == BITS))
 }
 
-/// The tags that name exception callbacks: text, kind and name of the type they are on.
+/// The tags that name exception callbacks: the callback, kind and name of the type they are on.
 fn callbacks(types: &Types) -> Vec<(String, u32, String)> {
     let Some(btf) = types.btf else { return vec![] };
-    let tags = btf.ids().filter_map(|id| btf.get(id)).filter(|t| t.kind == DECL_TAG);
-    let callback = |t: Type| {
-        let text = btf.string(t.name).filter(|text| text.starts_with(EXCEPTION_CALLBACK))?;
-        let on = btf.get(t.size_or_type);
-        Some((text, on.map_or(0, |t| t.kind), on.and_then(|t| btf.string(t.name)).unwrap_or_default()))
+    let described = |(callback, on): (String, Option<Type>)| {
+        (callback, on.map_or(0, |t| t.kind), on.and_then(|t| btf.string(t.name)).unwrap_or_default())
     };
-    let mut found: Vec<_> = tags.filter_map(callback).collect();
+    let mut found: Vec<_> = btf.exception_callbacks().map(described).collect();
     found.sort();
     found
 }

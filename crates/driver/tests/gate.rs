@@ -1,0 +1,96 @@
+//! What the kernel took of the original it takes of the result, however a program is named and whatever it consists of.
+//!
+//! The objects (`fixtures`) have programs of which the verifier sees from the code as compiled that the result is in range,
+//! and does not from the shorter code that the passes make of it; so the gate has to take changes back.
+
+use std::time::Duration;
+
+use bpf_driver::{FunctionReport, Options, Report, Silent, optimize, verify};
+use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
+use bpf_object::Object;
+
+const ENTRIES: &[u8] = include_bytes!("fixtures/entries.o");
+const EXCEPTION: &[u8] = include_bytes!("fixtures/exception.o");
+
+fn options() -> Options {
+    Options { time_limit: Duration::from_secs(20), ..Options::default() }
+}
+
+fn kernel() -> bool {
+    let permitted = bpf_kernel::permitted().require();
+    if let Err(why) = &permitted {
+        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
+        eprintln!("skipped: {why}");
+    }
+    permitted.is_ok()
+}
+
+fn judged(bytes: &[u8]) -> ObjectVerdict {
+    let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
+    loader.judge(bytes, |_, _| true, None).expect("it answers")
+}
+
+/// Optimizes an object of which the kernel takes these programs (by name), as it has to take them of the result.
+#[track_caller]
+fn optimized(object: &[u8], programs: &[&str]) -> Report {
+    let (result, report) = optimize(object, &options(), &Silent).expect("an object");
+    for bytes in [object, &result] {
+        let verdict = judged(bytes);
+        let mut names: Vec<&str> = verdict.programs.iter().map(|p| p.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, programs, "{:?}", verdict.not_loadable);
+        assert!(verdict.is_accepted(), "{verdict:#?}\n{report:#?}");
+    }
+    report
+}
+
+fn function<'r>(report: &'r Report, name: &str) -> &'r FunctionReport {
+    report.functions.iter().find(|f| f.name == name).expect("it is there")
+}
+
+#[test]
+fn programs_are_judged_by_whatever_name_libbpf_knows_them() {
+    if !kernel() {
+        return;
+    }
+    let report = optimized(ENTRIES, &["another_name", "of_this_file", "one_name", "switched_off"]);
+    assert!(report.dropped > 0 && report.gate.starts_with("accepted"), "the kernel no longer minds: {report:#?}");
+    assert!(!report.gate.contains("not judged"), "{}", report.gate);
+    for name in ["switched_off", "of_this_file", "one_name"] {
+        let f = function(&report, name);
+        let after = f.kernel_after.as_ref().expect("it was judged");
+        assert!(after.accepted && f.slots_after == 8, "{f:#?}");
+    }
+}
+
+#[test]
+fn an_exception_callback_is_judged_as_part_of_its_program() {
+    if !kernel() {
+        return;
+    }
+    let report = optimized(EXCEPTION, &["bystander", "thrower"]);
+    assert!(report.dropped > 0, "the kernel no longer minds: {report:#?}");
+}
+
+/// The object with another number in the first instruction of the callback, which changes what `thrower` may return.
+fn with_another_callback() -> Vec<u8> {
+    let object = Object::parse(EXCEPTION.to_vec()).expect("a committed object");
+    let code = object.code(object.function_named("caught").expect("it is there")).to_vec();
+    let mut bytes = EXCEPTION.to_vec();
+    let at = bytes.windows(code.len()).position(|w| w == code).expect("the code is in the file");
+    assert_eq!(bytes[at..at + 8], [0x57, 1, 0, 0, 7, 0, 0, 0]);
+    bytes[at + 4] = 3;
+
+    bytes[at + 8..at + 16].copy_from_slice(&[0x07, 1, 0, 0, 1, 0, 0, 0]);
+    bytes
+}
+
+#[test]
+fn a_program_with_another_exception_callback_is_another_program() {
+    let other = with_another_callback();
+    for program in ["thrower", "bystander"] {
+        let options = Options { programs: vec![program.to_owned()], ..options() };
+        let report = verify(EXCEPTION, &other, &options).expect("both are objects");
+        assert_eq!(report.is_equal(), program == "bystander", "{program}: {report:#?}");
+    }
+}

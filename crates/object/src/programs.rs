@@ -1,0 +1,109 @@
+//! Which functions make up a program: where it begins, and what else is loaded or may run with it.
+//!
+//! The one idea: this is asked in one place for all who follow programs through an object, as libbpf does it
+//! (`tools/lib/bpf/libbpf.c`): a program is a function symbol in a section of code (`bpf_object__add_programs`); to its
+//! instructions libbpf appends those of all functions that they name (`bpf_object__relocate_calls`), and of the exception
+//! callback that a tag on its type names (`bpf_prog_assign_exc_cb`). Promise: where libbpf takes one function, it is among
+//! those given here, though there may be more.
+
+use crate::btf::{Btf, FUNC};
+use crate::functions::{FuncId, Layout, RefKind};
+use crate::object::Object;
+use crate::symbols::STT_FUNC;
+
+/// The name by which libbpf knows a section of programs: without the `?` that switches them off (`bpf_object__init_prog`).
+pub(crate) fn loaded_section(name: &str) -> &str {
+    name.strip_prefix('?').unwrap_or(name)
+}
+
+impl Object {
+    /// The functions that libbpf may mean by the program of this name in this section, which has no `?` before its name
+    /// there: any symbol at their beginning may have given the name.
+    #[must_use]
+    pub fn entries(&self, name: &str, section: &str) -> Vec<FuncId> {
+        let named = |f: &FuncId| {
+            let function = self.functions().get(f.0);
+            function.is_some_and(|f| f.name == name && loaded_section(&f.section) == section)
+        };
+        let mut found: Vec<FuncId> = (0..self.functions().len()).map(FuncId).filter(named).collect();
+        for s in self.symbols.all.iter().filter(|s| s.kind == STT_FUNC && s.name == name) {
+            let Some(index) = s.section() else { continue };
+            let here = self.elf.sections.get(index).is_some_and(|s| loaded_section(&s.name) == section);
+            let slot = usize::try_from(s.value / 8).ok();
+            let function = slot.filter(|_| here).and_then(|slot| self.layout.function_at(index, slot));
+            found.extend(function.filter(|f| !found.contains(f)));
+        }
+        found
+    }
+
+    /// The functions that are loaded because `f` is: those that its instructions call or take the address of, and its
+    /// exception callbacks.
+    #[must_use]
+    pub fn callees(&self, f: FuncId) -> Vec<FuncId> {
+        let named = self.refs(f).iter().filter_map(|r| match r.kind {
+            RefKind::Call { target } | RefKind::FuncAddr { target } => Some(target),
+            _ => None,
+        });
+        named.chain(self.exception_callbacks.iter().filter(|(of, _)| *of == f).map(|(_, callback)| *callback)).collect()
+    }
+
+    /// Whether the kernel runs this function when a program throws an exception, and takes its result for the program's.
+    #[must_use]
+    pub fn is_exception_callback(&self, f: FuncId) -> bool {
+        self.exception_callbacks.iter().any(|(_, callback)| *callback == f)
+    }
+
+    /// What the kernel verifies and translates together with these functions: they and all that is loaded because of them.
+    #[must_use]
+    pub fn loaded_with(&self, roots: impl IntoIterator<Item = FuncId>) -> Vec<FuncId> {
+        closure(roots, |f| self.callees(f))
+    }
+
+    /// What may run when these functions do: all that is loaded because of them, and where they refer to data or maps, the
+    /// functions whose addresses stand there, as programs do in program arrays.
+    #[must_use]
+    pub fn run_with(&self, roots: impl IntoIterator<Item = FuncId>) -> Vec<FuncId> {
+        let holds_functions = |kind: &RefKind| matches!(kind, RefKind::Data { .. } | RefKind::Map { .. });
+        closure(roots, |f| {
+            let mut next = self.callees(f);
+            if self.refs(f).iter().any(|r| holds_functions(&r.kind)) {
+                next.extend(self.functions_in_data());
+            }
+            next
+        })
+    }
+}
+
+fn closure(roots: impl IntoIterator<Item = FuncId>, next: impl Fn(FuncId) -> Vec<FuncId>) -> Vec<FuncId> {
+    let mut found: Vec<FuncId> = Vec::new();
+    let add = |found: &mut Vec<FuncId>, list: Vec<FuncId>| {
+        for f in list {
+            if !found.contains(&f) {
+                found.push(f);
+            }
+        }
+    };
+    add(&mut found, roots.into_iter().collect());
+    let mut at = 0;
+    while let Some(&f) = found.get(at) {
+        add(&mut found, next(f));
+        at += 1;
+    }
+    found
+}
+
+/// Functions with their exception callbacks: all pairs of functions that have the names that a tag joins. libbpf and the
+/// kernel take fewer (a program, a global function that is not hidden), or refuse the object.
+pub(crate) fn exception_callbacks(btf: &Btf, layout: &Layout) -> Vec<(FuncId, FuncId)> {
+    let named = |name: &str| -> Vec<FuncId> {
+        let all = layout.functions.iter().enumerate();
+        all.filter(|(_, f)| f.name == name).map(|(i, _)| FuncId(i)).collect()
+    };
+    let mut pairs = Vec::new();
+    for (callback, on) in btf.exception_callbacks() {
+        let Some(program) = on.filter(|t| t.kind == FUNC).and_then(|t| btf.string(t.name)) else { continue };
+        let callbacks = named(&callback);
+        pairs.extend(named(&program).into_iter().flat_map(|f| callbacks.iter().map(move |g| (f, *g))));
+    }
+    pairs
+}
