@@ -1,8 +1,8 @@
 //! What the function's surroundings tell about it.
 
-use bpf_platform::maps;
+use bpf_platform::{ManagedFields, maps};
 
-/// Sizes of a map, as far as the object states them.
+/// What the object states of a map.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MapInfo {
     /// Symbol name.
@@ -15,6 +15,8 @@ pub struct MapInfo {
     pub value_size: Option<u32>,
     /// Greatest number of elements.
     pub max_entries: Option<u32>,
+    /// What the kernel manages in its values.
+    pub managed: ManagedFields,
 }
 
 impl MapInfo {
@@ -52,6 +54,8 @@ pub struct SectionInfo {
     pub name: String,
     /// It begins at a multiple of two to this power, also where it is linked with others into one (`sh_addralign`).
     pub zero_bits: u32,
+    /// What the kernel manages in it.
+    pub managed: ManagedFields,
 }
 
 fn unknown_arity(_: &str) -> Option<usize> {
