@@ -30,6 +30,11 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
         return ManagedFields::default();
     };
     let mut found = Vec::new();
+    let all = || whole(u32::try_from(section.size).unwrap_or(u32::MAX));
+    // Types behind one of a kind that is not known are not read.
+    if btf.unknown_kind.is_some() {
+        found.push(all());
+    }
     let described = |t: &Type| t.kind == DATASEC && btf.string(t.name).as_deref() == Some(section.name.as_str());
     for t in btf.ids().filter_map(|id| btf.get(id)).filter(described) {
         let places = Places::of(object, index, t);
@@ -43,7 +48,7 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
             match places.offset(&name, btf.word(variable, 0), entry).and_then(|at| u32::try_from(at).ok()) {
                 Some(at) => found.extend(fields.iter().map(|f| moved(f, at))),
                 // Somewhere.
-                None => found.push(whole(u32::try_from(section.size).unwrap_or(u32::MAX))),
+                None => found.push(all()),
             }
         }
     }
@@ -52,7 +57,8 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
 
 /// The managed fields of a value of this type, in the order in which the walk comes to them.
 fn within(btf: &Btf, id: u32, depth: usize, left: &mut usize) -> Vec<ManagedField> {
-    let Some((_, t)) = btf.plain(id) else { return vec![] };
+    // Of a type that cannot be read not even the size is known.
+    let Some((_, t)) = btf.plain(id) else { return vec![whole(u32::MAX)] };
     let all = || vec![whole(btf.size_of(id).unwrap_or(u32::MAX))];
     if depth == 0 || *left == 0 {
         return all();

@@ -61,6 +61,21 @@ fn a_variable_without_a_place_may_be_anywhere_in_its_section() {
 }
 
 #[test]
+fn types_that_are_not_read_may_hold_anything() {
+    let mut changed = UNLINKED.to_vec();
+    let btf = changed.windows(8).position(|w| w == [0x9f, 0xeb, 1, 0, 24, 0, 0, 0]).expect("the section is there");
+    // The kind of the first type (`struct btf_type` behind the header), one that there is not yet.
+    changed[btf + 24 + 7] = 30;
+    let object = read(&changed);
+    assert!(object.warnings().iter().any(|w| w.contains("unknown kind")), "{:?}", object.warnings());
+    for section in [".data.static", ".data.hidden"] {
+        assert!(object.managed_fields(section).may_be_accessed(Some(0), 8));
+    }
+    // Nothing is known of its values: they are no memory of a known map.
+    assert!(object.maps().iter().all(|m| m.map_type.is_none()));
+}
+
+#[test]
 fn objects_at_hand_are_read() {
     for path in common::everything() {
         let object = Object::parse(std::fs::read(&path).unwrap()).unwrap();
