@@ -78,13 +78,14 @@ impl Names<'_, '_> {
         }
     }
 
-    /// The first object's sections of data, each as aligned as in both.
+    /// The first object's sections of data, each as aligned as in both, with what the kernel manages in either.
     fn sections(&self) -> Vec<SectionInfo> {
         let mut sections = self.a.sections().to_vec();
         for theirs in self.b.sections() {
             let name = self.matching.section_name_back(&self.a.object, &self.b.object, &theirs.name);
             for mine in sections.iter_mut().filter(|s| Some(s.name.as_str()) == name) {
                 mine.zero_bits = mine.zero_bits.min(theirs.zero_bits);
+                mine.managed = mine.managed.union(&theirs.managed);
             }
         }
         sections

@@ -38,7 +38,11 @@ impl Unit {
     pub fn new(object: Object) -> Unit {
         let maps: Vec<MapInfo> =
             object.maps().iter().enumerate().map(|(i, m)| map_info(object.map_identity(i), m)).collect();
-        let sections = object.alignments().map(|(name, zero_bits)| SectionInfo { name: name.to_owned(), zero_bits });
+        let sections = object.alignments().map(|(name, zero_bits)| SectionInfo {
+            name: name.to_owned(),
+            zero_bits,
+            managed: object.managed_fields(name),
+        });
         let sections: Vec<SectionInfo> = sections.collect();
         let ids = (0..object.functions().len()).map(FuncId);
         let graphs: Vec<Result<Function, String>> = ids
@@ -139,6 +143,7 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
         key_size: m.key_size,
         value_size: m.value_size,
         max_entries: m.max_entries,
+        managed: m.managed.clone(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the function's surroundings tell about it.
 
-use bpf_platform::maps;
+use bpf_platform::{ManagedFields, maps};
 use bpf_program::Symbol;
 
-/// Sizes of a map, as far as the object states them.
+/// What the object states of a map.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct MapInfo {
     /// Symbol name.
@@ -16,6 +16,8 @@ pub struct MapInfo {
     pub value_size: Option<u32>,
     /// Greatest number of elements.
     pub max_entries: Option<u32>,
+    /// What the kernel manages in its values.
+    pub managed: ManagedFields,
 }
 
 impl MapInfo {
@@ -70,6 +72,8 @@ pub struct SectionInfo {
     pub name: String,
     /// It begins at a multiple of two to this power, also where it is linked with others into one (`sh_addralign`).
     pub zero_bits: u32,
+    /// What the kernel manages in it.
+    pub managed: ManagedFields,
 }
 
 fn unknown_arity(_: &str) -> Option<usize> {

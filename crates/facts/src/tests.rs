@@ -48,6 +48,7 @@ pub(crate) fn maps() -> Vec<MapInfo> {
         key_size: Some(key),
         value_size: Some(value),
         max_entries: Some(1),
+        ..MapInfo::default()
     };
     vec![map("hash", 1, 16, 8), map("outer", 12, 4, 4)]
 }

@@ -4,8 +4,11 @@
 //! type with a bounded number of steps, so that cyclic or corrupt type graphs cannot hang.
 //! Promise: the section itself is never changed.
 
+use bpf_platform::ManagedFields;
+
 use crate::elf::{u16_at, u32_at};
 use crate::error::ObjectError;
+use crate::managed;
 
 const SECTION: &str = ".BTF";
 const MAX_STEPS: usize = 64;
@@ -96,6 +99,8 @@ pub struct MapDef {
     pub legacy: bool,
     /// The template of the inner maps of a map-in-map.
     pub inner: Option<Box<MapDef>>,
+    /// What the kernel manages in its values. Only BTF tells it of that.
+    pub managed: ManagedFields,
 }
 
 #[derive(Debug, Clone)]
@@ -327,7 +332,11 @@ impl Btf {
                 "max_entries" => map.max_entries = self.number(ty),
                 "map_flags" => map.map_flags = self.number(ty),
                 "key" => map.key_size = self.pointee(ty).and_then(|t| self.size_of(t)),
-                "value" => map.value_size = self.pointee(ty).and_then(|t| self.size_of(t)),
+                "value" => {
+                    let value = self.pointee(ty);
+                    map.value_size = value.and_then(|t| self.size_of(t));
+                    map.managed = value.map_or_else(ManagedFields::default, |t| managed::in_type(self, t));
+                }
                 "values" => {
                     map.value_size = Some(4);
                     let inner = self.plain(ty).filter(|(_, t)| t.kind == ARRAY).and_then(|(_, t)| self.word(t, 0));
@@ -437,4 +446,9 @@ impl Btf {
         }
         None
     }
+}
+
+/// Bit offset and bit-field width of a member (`struct btf_member` in `include/uapi/linux/btf.h`).
+pub(crate) fn member_place(t: Type, offset: u32) -> (u32, u32) {
+    if t.kflag { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) }
 }

@@ -33,6 +33,7 @@ pub mod compare;
 mod elf;
 mod error;
 mod functions;
+mod managed;
 mod maps;
 mod object;
 mod programs;

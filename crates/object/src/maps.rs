@@ -6,6 +6,8 @@
 //! fields). Promise: a map without a readable definition is still listed, with unknown fields, so
 //! that references to it resolve.
 
+use bpf_platform::ManagedFields;
+
 use crate::btf::{Btf, MapDef};
 use crate::elf::{Elf, SHT_PROGBITS, u32_at};
 use crate::symbols::{STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, Symbols};
@@ -94,5 +96,7 @@ fn legacy_def(name: &str, data: &[u8], start: u64, end: u64) -> MapDef {
         map_flags: field(4),
         legacy: true,
         inner: None,
+        // Their values have no types.
+        managed: ManagedFields::default(),
     }
 }

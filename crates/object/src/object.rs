@@ -4,11 +4,14 @@
 //! slots in questions and answers always count in the input's numbering. Promise: a body that is
 //! accepted can be written.
 
+use bpf_platform::ManagedFields;
+
 use crate::btf::{Btf, FuncProto, MapDef};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
 use crate::elf::{Elf, Section, unique_names};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
+use crate::managed;
 use crate::maps::Maps;
 use crate::programs;
 use crate::symbols::Symbols;
@@ -216,6 +219,13 @@ impl Object {
     /// Names of the sections, and the power of two that their start is a multiple of when they are linked.
     pub fn alignments(&self) -> impl Iterator<Item = (&str, u32)> {
         self.elf.sections.iter().map(|s| (s.identity.as_str(), s.align.max(1).trailing_zeros()))
+    }
+
+    /// What the kernel manages in the section of global data of this name, unique in the object, as BTF says.
+    #[must_use]
+    pub fn managed_fields(&self, section: &str) -> ManagedFields {
+        let index = self.elf.sections.iter().position(|s| s.identity == section);
+        index.map_or_else(ManagedFields::default, |index| managed::in_section(self, index))
     }
 
     /// What was noticed while reading and will be left as it is, with section and offset.

@@ -31,6 +31,7 @@ fn optimize(listing: &str, settings: &Settings) -> String {
         key_size: Some(4),
         value_size: Some(8),
         max_entries: Some(16),
+        ..MapInfo::default()
     }];
     let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let f = optimize_all(function(listing, ProgKind::Xdp), &env, settings);

@@ -8,6 +8,7 @@
 
 pub mod context;
 pub mod effects;
+pub mod fields;
 pub mod helpers;
 pub mod maps;
 pub mod verifier;
@@ -17,3 +18,4 @@ pub use context::{
     may_read_wider, others_may_change, packet_pointer_offset, possible_bits, stores_matter,
 };
 pub use effects::{Effects, ResultRange};
+pub use fields::{ManagedField, ManagedFields};

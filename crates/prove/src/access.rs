@@ -16,7 +16,8 @@
 //! never splits one, and merges only what nothing stands between. Memory nobody else sees (packet, fresh memory) is
 //! compared by its contents; here only the bytes count: the new side touches none the old one does not touch.
 //! Accesses through pointers of unknown origin may be to the context or to a kernel object, whose fields
-//! the verifier translates: they are consumed whole, with the same width.
+//! the verifier translates: they are consumed whole, with the same width. So are those of fields of map values that the
+//! kernel manages, because the verifier takes them in no other form.
 //! Sources: design, equivalence contract, 4 and 6.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -56,7 +57,7 @@ pub struct Access {
     pub consumes: Option<usize>,
 }
 
-/// What an access through a pointer of unknown origin is, and what it may see.
+/// What an access is that must stay as it is, and what it may see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exact {
     /// Bytes accessed.
@@ -65,6 +66,20 @@ pub struct Exact {
     pub sees: Vec<(u32, MemId)>,
     /// Whether it may be dropped if nobody uses its value.
     pub droppable: bool,
+    /// Why it must stay.
+    pub reason: Reason,
+}
+
+/// Why an access must stay as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The verifier may translate it: it may be to the context or to a kernel object.
+    Translated,
+    /// It may be of a field that the kernel manages ([`bpf_platform::fields`]).
+    Managed {
+        /// It writes an immediate.
+        immediate: bool,
+    },
 }
 
 type Place = (u32, TermId, i64);
@@ -126,7 +141,7 @@ impl OldAccesses {
         let alike = o.write == b.write
             && match (&o.exact, &b.exact) {
                 (None, None) => true,
-                (Some(x), Some(y)) => x.size == y.size,
+                (Some(x), Some(y)) => x.size == y.size && x.reason == y.reason,
                 _ => false,
             };
         if !free || !alike {
@@ -143,7 +158,9 @@ impl OldAccesses {
         {
             return false;
         }
-        !b.write || same_value(cx, b.guard, o.value, b.value)
+        // What goes into a managed field the verifier judges by its type, which is not the same for all equal values.
+        let judged_by_type = b.exact.as_ref().is_some_and(|e| e.reason != Reason::Translated);
+        !b.write || o.value == b.value || !judged_by_type && same_value(cx, b.guard, o.value, b.value)
     }
 }
 

@@ -362,6 +362,8 @@ pub struct Context {
     sections: FxHashMap<String, u32>,
     /// Pointers at entry of which it is known, to what power of two they are a multiple.
     aligned: FxHashMap<TermId, u32>,
+    /// How far into a map's value or a section of data pointers at entry lead, where that is known.
+    places: FxHashMap<TermId, i64>,
 }
 
 impl Context {
@@ -407,6 +409,7 @@ impl Context {
             aligned_maps: FxHashSet::default(),
             sections: FxHashMap::default(),
             aligned: FxHashMap::default(),
+            places: FxHashMap::default(),
         }
     }
 
@@ -431,6 +434,23 @@ impl Context {
     /// A pointer is a multiple of 2 to this power.
     pub fn is_multiple(&mut self, pointer: TermId, zero_bits: u32) {
         self.aligned.insert(pointer, zero_bits);
+    }
+
+    /// A pointer leads so far into a map's value or a section of data.
+    pub fn is_inside(&mut self, pointer: TermId, offset: i64) {
+        self.places.insert(pointer, offset);
+    }
+
+    /// How far into a map's value or a section of data a pointer leads, if that is known.
+    pub fn place_inside(&self, pointer: TermId) -> Option<i64> {
+        let Node::Var(v) = self.terms.node(pointer) else { return None };
+        let in_value = matches!(self.meanings.get(v), Some(Meaning::Pointer(Region::MapValue(_))));
+        match self.key_of(*v) {
+            Some(VarKey::Symbol(Symbol::Data { offset, .. })) => Some(*offset),
+            // Helpers give the start of a value.
+            Some(VarKey::Ret(_)) if in_value => Some(0),
+            _ => self.places.get(&pointer).copied(),
+        }
     }
 
     /// To what power of two an address of an object is a multiple, as far as that is known.

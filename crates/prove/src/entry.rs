@@ -137,6 +137,9 @@ impl<'a> Entry<'a> {
         let own = |cx: &mut Context| {
             let t = own(cx, key.clone(), Meaning::Pointer(r.clone()), offset);
             cx.is_multiple(t, start.min((offset.tnum.value | offset.tnum.mask).trailing_zeros()));
+            if let Some(k) = offset.as_const().filter(|_| !base.is_argument()) {
+                cx.is_inside(t, k as i64);
+            }
             t
         };
         if nullable && (has_an_address(region) || !base.same(base) || offset.as_const() != Some(0)) {
@@ -172,6 +175,10 @@ impl<'a> Entry<'a> {
                         self.next += 1;
                         let t = cx.var(VarKey::EntryBase(self.next), 64, Meaning::Pointer(r.clone()));
                         cx.is_multiple(t, start);
+                        // What a caller has passed may lie anywhere in a value.
+                        if !base.is_argument() {
+                            cx.is_inside(t, 0);
+                        }
                         self.bases.insert(k, t);
                         t
                     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bpf_facts::Env;
 use bpf_isa::{AluOp, AtomicOp, Call, Imm64Kind, Insn, Reg, Size, Width};
+use bpf_platform::ManagedFields;
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps::{self, Element};
@@ -17,7 +18,7 @@ use bpf_program::{
 };
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use crate::access::{Access, Exact, is_aligned, missing};
+use crate::access::{Access, Exact, Reason, is_aligned, missing};
 use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
 use crate::term::{MemId, Node, TermId};
 
@@ -214,7 +215,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     ) -> Result<(TermId, u32), Stop> {
         let droppable = *region == Region::Kernel || size != Size::B;
         let sees = self.private_memories(*region == Region::Kernel);
-        let exact = Some(Exact { size: size.bytes(), sees, droppable });
+        let exact = Some(Exact { size: size.bytes(), sees, droppable, reason: Reason::Translated });
         self.shared_access(region, base, off, &[written], exact)?;
         let old = match (self.side, &self.log.last().and_then(|a| a.consumes)) {
             (Side::New, Some(i)) => self.cx.old_accesses.as_ref().map(|o| o.entry(*i).clone()),
@@ -222,6 +223,31 @@ impl<'c, 'e> Sym<'c, 'e> {
         };
         let old = old.ok_or_else(|| Stop::Unmodelled("a lost access".into()))?;
         Ok((old.value, old.access))
+    }
+
+    /// An access of a field that the kernel manages, which the verifier takes in this form alone. Gives the value read.
+    fn managed_access(
+        &mut self,
+        (region, base, off): (&Region, TermId, i64),
+        size: Size,
+        written: Option<TermId>,
+        immediate: bool,
+    ) -> Result<TermId, Stop> {
+        let reason = Reason::Managed { immediate };
+        let exact = Exact { size: size.bytes(), sees: vec![], droppable: true, reason };
+        Ok(self.shared_access(region, base, off, &[written], Some(exact))?[0])
+    }
+
+    /// Whether an access may be of a field that the kernel manages.
+    fn is_managed(&self, region: &Region, base: TermId, off: i64, size: Size) -> bool {
+        let offset = self.cx.place_inside(base).map(|start| start.wrapping_add(off));
+        let may_be = |fields: &ManagedFields| fields.may_be_accessed(offset, size.bytes());
+        match region {
+            Region::MapValue(name) => self.map_info(name).is_some_and(|m| may_be(&m.managed)),
+            Region::AnyMapValue => self.env.maps.iter().any(|m| may_be(&m.managed)),
+            Region::Data(name) => self.env.sections.iter().any(|s| s.name == **name && may_be(&s.managed)),
+            _ => false,
+        }
     }
 
     /// An access to shared memory while others write: of these bytes (or of one whole value), which are written or
@@ -267,7 +293,9 @@ impl<'c, 'e> Sym<'c, 'e> {
                         // It may be a field of the context that is a packet pointer, or one of a socket that is -1.
                         let may_be_context = *region == Region::Unknown;
                         let field = matches!(self.cx.terms.node(base), Node::Var(_)).then_some(at);
-                        if exact.as_ref().is_some_and(|e| may_read_wider(field, e.size, may_be_context)) {
+                        let wider =
+                            |e: &Exact| e.reason == Reason::Translated && may_read_wider(field, e.size, may_be_context);
+                        if exact.as_ref().is_some_and(wider) {
                             let upper = self.cx.var(VarKey::ReadUpper(self.cx.reads), 64 - bits, Meaning::Scalar);
                             self.cx.terms.concat(&[low, upper])
                         } else {
@@ -456,7 +484,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn ctx_read(&mut self, base: TermId, off: i64, size: Size) -> Result<TermId, Stop> {
         // Nothing is known of a field that the table does not describe: it may be a packet pointer.
         let region = if ctx_field(self.kind, off).is_some() { Region::Kernel } else { Region::Unknown };
-        let exact = Exact { size: size.bytes(), sees: vec![], droppable: true };
+        let exact = Exact { size: size.bytes(), sees: vec![], droppable: true, reason: Reason::Translated };
         Ok(self.shared_access(&region, base, off, &[None], Some(exact))?[0])
     }
 
@@ -957,6 +985,9 @@ impl Machine for Sym<'_, '_> {
         }
         let region = if region == Region::Ctx { Region::CtxBytes } else { region };
         if self.is_told(&region) {
+            if self.is_managed(&region, sym, k, size) {
+                return self.managed_access((&region, sym, k), size, None, false);
+            }
             let bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
             return Ok(self.cx.terms.concat(&bytes));
         }
@@ -966,7 +997,7 @@ impl Machine for Sym<'_, '_> {
         Ok(self.cx.terms.concat(&bytes))
     }
 
-    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, _imm: bool) -> Result<(), Stop> {
+    fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, imm: bool) -> Result<(), Stop> {
         if self.cx.exhausted() {
             return Err(Stop::TooLarge);
         }
@@ -974,11 +1005,11 @@ impl Machine for Sym<'_, '_> {
             let outer = self.guard;
             let before = self.state.clone();
             self.guard = self.cx.terms.all(&[outer, c]);
-            self.store(&x, off, size, v, false)?;
+            self.store(&x, off, size, v, imm)?;
             let one = std::mem::replace(&mut self.state, before);
             let nc = self.cx.terms.not(c);
             self.guard = self.cx.terms.all(&[outer, nc]);
-            self.store(&y, off, size, v, false)?;
+            self.store(&y, off, size, v, imm)?;
             self.guard = outer;
             self.state = crate::region::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
             return Ok(());
@@ -1003,6 +1034,10 @@ impl Machine for Sym<'_, '_> {
             return Ok(());
         }
         let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        if self.is_told(&region) && self.is_managed(&region, sym, k, size) {
+            self.managed_access((&region, sym, k), size, Some(*v), imm)?;
+            return Ok(());
+        }
         let bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(*v, i * 8, 8)).collect();
         if self.is_told(&region) {
             let bytes: Vec<Option<TermId>> = bytes.into_iter().map(Some).collect();
@@ -1278,7 +1313,7 @@ impl Sym<'_, '_> {
     ) -> Result<(), Stop> {
         let place = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, Meaning::Unknown);
         let sees = self.private_memories(false);
-        let exact = Some(Exact { size: 8, sees, droppable });
+        let exact = Some(Exact { size: 8, sees, droppable, reason: Reason::Translated });
         let value = self.shared_access(&Region::Unknown, place, 0, &[None], exact)?;
         self.state.regs[dst.index()] = value[0];
         Ok(())

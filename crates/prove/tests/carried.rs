@@ -67,6 +67,7 @@ fn within(limits: Limits, old: &Function, new: &Function) -> Verdict {
         key_size: Some(4),
         value_size: Some(32),
         max_entries: Some(8),
+        ..MapInfo::default()
     };
     let maps = [map("map0"), map("map1")];
     let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };

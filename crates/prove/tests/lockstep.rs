@@ -33,6 +33,7 @@ fn verdict_of(kind: ProgKind, old: &str, new: &str) -> Verdict {
         key_size: Some(4),
         value_size: Some(16),
         max_entries: Some(1),
+        ..MapInfo::default()
     }];
     let arity = |_: &str| None;
     let env = Env { maps: &maps, callee_args: &arity, ..Env::empty() };

@@ -14,6 +14,7 @@ fn map(name: &str, map_type: u32) -> MapInfo {
         key_size: Some(4),
         value_size: Some(16),
         max_entries: Some(4),
+        ..MapInfo::default()
     }
 }
 

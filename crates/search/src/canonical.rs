@@ -211,9 +211,10 @@ pub(crate) fn with_offset(i: &Insn, to: i16) -> Insn {
 }
 
 /// The canonical form of a window; `None` if it holds a call, a jump that is not its region's or something
-/// unknown. A region's room is not part of it.
+/// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A region's room is not
+/// part of it.
 pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
-    if !w.is_plain() {
+    if !w.is_plain() || w.knows_managed_fields() {
         return None;
     }
     let look = Look::at(w);

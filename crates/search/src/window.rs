@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use bpf_facts::{Env, Live, State};
-use bpf_isa::Insn;
-use bpf_program::{Op, ProgKind};
+use bpf_isa::{Insn, RegSet};
+use bpf_program::{Op, ProgKind, Symbol};
 
 use crate::batch::NOP;
 use crate::region::{Region, is_jump};
@@ -39,6 +39,31 @@ impl Window<'_> {
     pub fn is_plain(&self) -> bool {
         let of_region = |i: &Insn| self.region.is_some() && (is_jump(i) || *i == NOP);
         self.old.iter().all(|o| plain(&o.insn) || of_region(&o.insn))
+    }
+
+    /// Whether it accesses memory and may have the address of a value in which the kernel manages fields.
+    pub(crate) fn knows_managed_fields(&self) -> bool {
+        let managed = |region: &bpf_facts::Region| match region {
+            bpf_facts::Region::MapValue { map } => self.env.map(*map).is_some_and(|m| !m.managed.is_empty()),
+            bpf_facts::Region::AnyMapValue => self.env.maps.iter().any(|m| !m.managed.is_empty()),
+            bpf_facts::Region::Data { section } => self.has_managed_fields(section),
+            _ => false,
+        };
+        let accesses = self.old.iter().any(|o| crate::canonical::memory(&o.insn).is_some());
+        let read = self.old.iter().fold(RegSet::EMPTY, |read, o| read.union(o.insn.uses()));
+        let in_registers = || read.iter().any(|r| self.before.reg(r).region().is_some_and(managed));
+        let in_frame = || self.before.stack_values().any(|(_, v)| v.region().is_some_and(managed));
+        let named = || {
+            self.old.iter().any(|o| match o.link.as_ref().map(|l| &l.symbol) {
+                Some(Symbol::Data { section, .. }) => self.has_managed_fields(section),
+                _ => false,
+            })
+        };
+        accesses && (in_registers() || in_frame() || named())
+    }
+
+    fn has_managed_fields(&self, section: &str) -> bool {
+        self.env.sections.iter().any(|s| s.name == section && !s.managed.is_empty())
     }
 }
 

@@ -126,6 +126,7 @@ fn what_is_said_of_a_map_or_the_packet_is_not_needed_by_a_rule() {
         key_size: Some(4),
         value_size: Some(8),
         max_entries: Some(4),
+        ..MapInfo::default()
     }];
     let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
     let mut s = numbers(&[]);

@@ -190,6 +190,7 @@ pub fn map_infos() -> Vec<MapInfo> {
             key_size: Some(*key),
             value_size: Some(*value),
             max_entries: Some(*max),
+            ..MapInfo::default()
         })
         .collect()
 }

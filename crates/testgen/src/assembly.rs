@@ -74,6 +74,8 @@ pub struct Map {
     pub flags: u32,
     /// What the kernel manages in its values.
     pub special: Option<Special>,
+    /// Pointers in its values that the kernel manages, too: type tag and offset.
+    pub pointers: Vec<(String, u32)>,
     /// The map that its inner maps are like, by name.
     pub inner: Option<String>,
 }
@@ -89,6 +91,8 @@ pub struct Variable {
     pub size: u32,
     /// The first bytes of its value; the others are 0.
     pub value: Vec<u8>,
+    /// The type tag of a pointer that the kernel manages, if it is one.
+    pub pointer: Option<String>,
 }
 
 /// A type in a signature.
@@ -231,7 +235,7 @@ const CONTEXTS: [(&str, &str); 24] = [
 const TEXT: &str = ".text";
 
 impl Map {
-    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `of MAP`.
+    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`.
     ///
     /// # Errors
     /// The word that is wrong.
@@ -251,8 +255,15 @@ impl Map {
                 "flags" => map.flags = number(words.next().unwrap_or_default())?,
                 "lock" => map.special = Some(Special::Lock),
                 "timer" => map.special = Some(Special::Timer),
+                "pointer" => {
+                    let tag = words.next().unwrap_or_default().to_owned();
+                    map.pointers.push((tag, number(words.next().unwrap_or_default())?));
+                }
                 "of" => map.inner = words.next().map(str::to_string),
-                other => return Err(syntax(other, "property of a map (`flags N`, `lock`, `timer`, `of MAP`)")),
+                other => {
+                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`)";
+                    return Err(syntax(other, known));
+                }
             }
         }
         Ok(map)
@@ -264,9 +275,10 @@ impl Map {
             members.push(("key_size", btf.number(self.key_size)));
         }
         let inner = self.inner.as_ref().and_then(|name| maps.iter().find(|m| m.name == *name));
-        match (self.special, inner) {
-            (Some(special), _) => {
-                let value = self.value_type(btf, special);
+        let is_managed = self.special.is_some() || !self.pointers.is_empty();
+        match (is_managed, inner) {
+            (true, _) => {
+                let value = self.value_type(btf);
                 // Types of key and value come together, or the kernel takes neither.
                 let key = btf.int(4, false);
                 let key = if self.key_size == 4 { key } else { btf.array(key, self.key_size / 4) };
@@ -274,13 +286,13 @@ impl Map {
                 members.push(("key", btf.pointer(key)));
                 members.push(("value", btf.pointer(value)));
             }
-            (None, Some(inner)) => {
+            (false, Some(inner)) => {
                 let inner = inner.definition(btf, &[]);
                 let inner = btf.pointer(inner);
                 members.push(("values", btf.array(inner, 0)));
             }
             // The kernel takes storage of its objects only with types.
-            (None, None) if maps::is_local_storage(self.map_type) => {
+            (false, None) if maps::is_local_storage(self.map_type) => {
                 let word = btf.int(4, false);
                 let words = btf.array(word, self.value_size / 4);
                 let value = btf.structure("value", self.value_size, &[("words", words, 0)]);
@@ -289,8 +301,8 @@ impl Map {
                 members.push(("key", btf.pointer(key)));
                 members.push(("value", btf.pointer(value)));
             }
-            (None, None) if self.value_size > 0 => members.push(("value_size", btf.number(self.value_size))),
-            (None, None) => {}
+            (false, None) if self.value_size > 0 => members.push(("value_size", btf.number(self.value_size))),
+            (false, None) => {}
         }
         if self.max_entries > 0 {
             members.push(("max_entries", btf.number(self.max_entries)));
@@ -311,37 +323,62 @@ impl Map {
         8 * if self.inner.is_some() { numbers - u32::from(self.value_size > 0) } else { numbers }
     }
 
-    fn value_type(&self, btf: &mut Btf, special: Special) -> TypeId {
+    /// What the kernel manages in a value, and words between.
+    fn value_type(&self, btf: &mut Btf) -> TypeId {
         let word = btf.int(4, false);
-        let (name, ty, bytes) = match special {
-            Special::Lock => ("lock", btf.structure("bpf_spin_lock", 4, &[("val", word, 0)]), 4),
-            Special::Timer => {
+        let mut fields = vec![];
+        match self.special {
+            Some(Special::Lock) => fields.push((0, 4, btf.structure("bpf_spin_lock", 4, &[("val", word, 0)]))),
+            Some(Special::Timer) => {
                 let wide = btf.int(8, false);
                 let opaque = btf.array(wide, 2);
-                ("timer", btf.structure("bpf_timer", 16, &[("__opaque", opaque, 0)]), 16)
+                fields.push((0, 16, btf.structure("bpf_timer", 16, &[("__opaque", opaque, 0)])));
             }
-        };
-        let rest = btf.array(word, (self.value_size - bytes) / 4);
-        btf.structure("value", self.value_size, &[(name, ty, 0), ("rest", rest, bytes)])
+            None => {}
+        }
+        fields.extend(self.pointers.iter().map(|(tag, at)| (*at, 8, managed_pointer(btf, tag))));
+        fields.sort_unstable();
+        let (mut members, mut end) = (vec![], 0);
+        let last = (self.value_size, 0, None);
+        for (at, bytes, ty) in fields.into_iter().map(|(at, bytes, ty)| (at, bytes, Some(ty))).chain([last]) {
+            if at > end {
+                members.push((format!("words{end}"), btf.array(word, (at - end) / 4), end));
+            }
+            members.extend(ty.map(|ty| (format!("field{at}"), ty, at)));
+            end = at + bytes;
+        }
+        let members: Vec<(&str, TypeId, u32)> =
+            members.iter().map(|(name, ty, at)| (name.as_str(), *ty, *at)).collect();
+        btf.structure("value", self.value_size, &members)
     }
 }
 
+/// A pointer that the kernel manages: to a task, or where the tag does not allow that, to a structure of the program.
+fn managed_pointer(btf: &mut Btf, tag: &str) -> TypeId {
+    let to = if tag.starts_with("kptr") {
+        btf.structure("task_struct", 0, &[])
+    } else {
+        let wide = btf.int(8, false);
+        btf.structure("element", 8, &[("wide", wide, 0)])
+    };
+    btf.tagged_pointer(tag, to)
+}
+
 impl Variable {
-    /// Reads `NAME SECTION BYTES`, and perhaps the first bytes in hexadecimal digits.
+    /// Reads `NAME SECTION BYTES`, and perhaps the first bytes in hexadecimal digits, or `pointer TAG`.
     ///
     /// # Errors
     /// The word that is wrong.
     pub fn parse(text: &str) -> Result<Variable, AssemblyError> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [name, section, size, value @ ..] = &words[..] else {
-            return Err(syntax(text, "variable (`NAME SECTION BYTES [HEX]`)"));
+            return Err(syntax(text, "variable (`NAME SECTION BYTES [HEX | pointer TAG]`)"));
         };
-        Ok(Variable {
-            name: (*name).into(),
-            section: (*section).into(),
-            size: number(size)?,
-            value: hex(&value.concat())?,
-        })
+        let (value, pointer) = match value {
+            ["pointer", tag] => (vec![], Some((*tag).to_owned())),
+            digits => (hex(&digits.concat())?, None),
+        };
+        Ok(Variable { name: (*name).into(), section: (*section).into(), size: number(size)?, value, pointer })
     }
 }
 
@@ -501,7 +538,7 @@ impl<'a> Writer<'a> {
         let mut end = 0;
         for map in &self.around.maps {
             let definition = map.definition(&mut self.btf, &self.around.maps);
-            let variable = self.btf.variable(&map.name, definition);
+            let variable = self.btf.variable(&map.name, Linkage::Global, definition);
             let bytes = map.definition_bytes();
             entries.push((variable, end, bytes));
             ranges.push(u64::from(end)..u64::from(end + bytes));
@@ -529,9 +566,16 @@ impl<'a> Writer<'a> {
                 let at = bytes.len();
                 bytes.extend(v.value.iter().take(v.size as usize));
                 bytes.resize(at + v.size as usize, 0);
-                let byte = self.btf.int(1, false);
-                let ty = self.btf.array(byte, v.size);
-                entries.push((self.btf.variable(&v.name, ty), at as u32, v.size));
+                // User space maps sections with variables that it may see, and the kernel none with its pointers
+                // (`map_is_mmapable` in libbpf.c, `bpf_map_mmap` in kernel/bpf/syscall.c).
+                let (linkage, ty) = match &v.pointer {
+                    Some(tag) => (Linkage::Static, managed_pointer(&mut self.btf, tag)),
+                    None if self.around.variables.iter().any(|w| w.section == name && w.pointer.is_some()) => {
+                        (Linkage::Static, self.bytes(v.size))
+                    }
+                    None => (Linkage::Global, self.bytes(v.size)),
+                };
+                entries.push((self.btf.variable(&v.name, linkage, ty), at as u32, v.size));
                 found.push((v.name.clone(), at as u64..bytes.len() as u64));
             }
             let kind = match name {
@@ -546,6 +590,11 @@ impl<'a> Writer<'a> {
                 self.symbols.push((name, symbol));
             }
         }
+    }
+
+    fn bytes(&mut self, count: u32) -> TypeId {
+        let byte = self.btf.int(1, false);
+        self.btf.array(byte, count)
     }
 
     fn kfuncs(&mut self) {

@@ -15,6 +15,7 @@ const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 const VAR: u32 = 14;
 const DATASEC: u32 = 15;
+const TYPE_TAG: u32 = 18;
 
 /// Number of a type; 0 is `void`.
 pub type TypeId = u32;
@@ -22,13 +23,13 @@ pub type TypeId = u32;
 /// `void`.
 pub const VOID: TypeId = 0;
 
-/// Whether a function is static, global or defined elsewhere (`enum btf_func_linkage`).
+/// Whether a function or variable is static, global or defined elsewhere (`enum btf_func_linkage`, `BTF_VAR_…`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Linkage {
-    /// Verified with its callers.
+    /// Of a function: verified with its callers.
     Static = 0,
-    /// Verified alone.
+    /// Of a function: verified alone.
     Global = 1,
     /// A kernel function.
     Extern = 2,
@@ -96,6 +97,12 @@ impl Btf {
         self.add("", PTR, 0, to, &[])
     }
 
+    /// A pointer to a type with a tag (`__attribute__((btf_type_tag("…")))`).
+    pub fn tagged_pointer(&mut self, tag: &str, to: TypeId) -> TypeId {
+        let tagged = self.add(tag, TYPE_TAG, 0, to, &[]);
+        self.pointer(tagged)
+    }
+
     /// An array.
     pub fn array(&mut self, of: TypeId, count: u32) -> TypeId {
         let index = self.int(4, false);
@@ -116,9 +123,9 @@ impl Btf {
         self.add(name, FUNC, linkage as usize, proto, &[])
     }
 
-    /// A global variable.
-    pub fn variable(&mut self, name: &str, ty: TypeId) -> TypeId {
-        self.add(name, VAR, 0, ty, &[1])
+    /// A variable, global or static.
+    pub fn variable(&mut self, name: &str, linkage: Linkage, ty: TypeId) -> TypeId {
+        self.add(name, VAR, 0, ty, &[linkage as u32])
     }
 
     /// A data section of variables or functions (type, offset, bytes).

@@ -25,6 +25,7 @@ pub fn maps() -> Vec<MapInfo> {
         key_size: Some(4),
         value_size: Some(VALUE_SIZE as u32),
         max_entries: Some(16),
+        ..MapInfo::default()
     };
     vec![map("one"), map("two")]
 }

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use bpf_platform::fields;
+
 use crate::sys::{self, Definition};
 
 /// `enum bpf_map_type` in linux/bpf.h.
@@ -67,21 +69,6 @@ const WITH_LENGTH: [u32; 13] = [
 const NOT_KEPT: [u32; 7] = [PROG_ARRAY, DEVMAP, DEVMAP_HASH, CPUMAP, STRUCT_OPS, ARENA, INSN_ARRAY];
 /// As many elements as any of the shortened ones gets.
 const FEW: u32 = 16;
-
-/// Names of types in BTF that make a map belong to it, and parts of names of type tags that do.
-const BOUND_TYPES: [&str; 10] = [
-    "bpf_spin_lock",
-    "bpf_res_spin_lock",
-    "bpf_timer",
-    "bpf_wq",
-    "bpf_task_work",
-    "bpf_list_head",
-    "bpf_list_node",
-    "bpf_rb_root",
-    "bpf_rb_node",
-    "bpf_refcount",
-];
-const BOUND_TAGS: [&str; 2] = ["kptr", "uptr"];
 
 /// The length a map is made with.
 fn length(map: &Definition) -> u32 {
@@ -230,7 +217,7 @@ fn binds_maps(btf: &[u8]) -> bool {
     let Some(strings) = strings else { return true };
     strings.split(|byte| *byte == 0).any(|name| {
         let name = String::from_utf8_lossy(name);
-        BOUND_TYPES.contains(&name.as_ref()) || BOUND_TAGS.iter().any(|tag| name.contains(tag))
+        fields::is_managed_structure(&name) || fields::is_managed_pointer(&name)
     })
 }
 

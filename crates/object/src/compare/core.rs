@@ -5,8 +5,8 @@
 //! (`bpf_core_parse_spec` in `tools/lib/bpf/relo_core.c`); what is asked about a type as a whole keeps the type, to be
 //! compared structurally. Promise: two records with the same question get the same answer on every kernel.
 
-use super::types::{Types, enumerator, kind_name, member_place};
-use crate::btf::{ARRAY, Btf, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION};
+use super::types::{Types, enumerator, kind_name};
+use crate::btf::{ARRAY, Btf, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION, member_place};
 use crate::functions::CoreReloc;
 use std::fmt::Write;
 

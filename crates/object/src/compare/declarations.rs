@@ -107,7 +107,7 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
             let variable = types.get(entry.id);
             let name = variable.and_then(|v| types.name(v)).unwrap_or_default();
             let linkage = variable.and_then(|v| types.btf?.word(v, 0));
-            let place = places.as_ref().and_then(|p| p.variable(&name, linkage != Some(GLOBAL_ALLOCATED), entry));
+            let place = places.as_ref().and_then(|p| p.variable(&name, linkage, entry));
             found.entry(name).or_default().push(Variable { entry, place });
         }
     }
@@ -122,7 +122,7 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
 }
 
 /// Where the variables of a section are.
-struct Places<'a> {
+pub(crate) struct Places<'a> {
     object: &'a Object,
     section: usize,
     /// The first symbol of each name that libbpf takes for a variable; none if BTF itself says the places.
@@ -132,7 +132,7 @@ struct Places<'a> {
 impl<'a> Places<'a> {
     /// For the ELF section that a DATASEC type describes. clang leaves its size and the offsets to loaders, which ask
     /// the symbol table; linkers write both, and then BTF counts (libbpf: `btf_fixup_datasec`, `find_elf_var_sym`).
-    fn of(object: &'a Object, section: usize, t: Type) -> Self {
+    pub fn of(object: &'a Object, section: usize, t: Type) -> Self {
         let symbols = || {
             let mut found = HashMap::new();
             let variable = |s: &&Symbol| s.kind == STT_OBJECT && matches!(s.bind, STB_GLOBAL | STB_WEAK);
@@ -144,13 +144,17 @@ impl<'a> Places<'a> {
         Places { object, section, symbols: (t.size_or_type == 0).then(symbols) }
     }
 
-    /// `None` where libbpf finds no place.
-    fn variable(&self, name: &str, is_static: bool, entry: SectionVariable) -> Option<Place> {
-        let offset = match &self.symbols {
+    /// Where in the section the variable of this name and linkage is; `None` where libbpf finds no place.
+    pub fn offset(&self, name: &str, linkage: Option<u32>, entry: SectionVariable) -> Option<u64> {
+        match &self.symbols {
             // libbpf leaves static variables alone.
-            Some(symbols) if !is_static => symbols.get(name)?.value,
-            _ => u64::from(entry.offset),
-        };
+            Some(symbols) if linkage == Some(GLOBAL_ALLOCATED) => symbols.get(name).map(|s| s.value),
+            _ => Some(u64::from(entry.offset)),
+        }
+    }
+
+    fn variable(&self, name: &str, linkage: Option<u32>, entry: SectionVariable) -> Option<Place> {
+        let offset = self.offset(name, linkage, entry)?;
         Some(place_in(self.object, self.section, offset))
     }
 }

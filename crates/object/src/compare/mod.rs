@@ -24,6 +24,7 @@ mod types;
 mod wellformed;
 mod written;
 
+pub(crate) use declarations::Places;
 pub use matching::{Matching, Matchings};
 pub use written::beside_bodies;
 

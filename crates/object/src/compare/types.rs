@@ -7,7 +7,7 @@
 
 use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, DECL_TAG, ENUM, ENUM64, FLOAT, FUNC, FUNC_PROTO, FWD, INT, PTR, RESTRICT, STRUCT,
-    TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE,
+    TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE, member_place,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -226,11 +226,6 @@ fn reserved(t: Type) -> u32 {
     // Bits 16 to 23, 29 and 30 are unused by all kinds (`struct btf_type`).
     let counts = matches!(t.kind, STRUCT | UNION | ENUM | ENUM64 | FUNC | FUNC_PROTO | DATASEC);
     t.info & if counts { 0x60ff_0000 } else { 0x60ff_ffff }
-}
-
-/// Bit offset and bit-field width of a member (`struct btf_member` in `include/uapi/linux/btf.h`).
-pub(super) fn member_place(t: Type, offset: u32) -> (u32, u32) {
-    if t.kflag { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) }
 }
 
 /// Name and value of an enumerator.

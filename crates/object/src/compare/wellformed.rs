@@ -6,10 +6,10 @@
 //! Promise: a type that fails them is unknown, unless the other object has an equal one that fails them, too.
 
 use super::Findings;
-use super::types::{Names, Outcome, TypeComparison, Types, kind_name, member_place};
+use super::types::{Names, Outcome, TypeComparison, Types, kind_name};
 use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, DECL_TAG, ENUM, ENUM64, FLOAT, FUNC, FUNC_PROTO, FWD, INT, PTR, RESTRICT, STRUCT,
-    TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE,
+    TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE, member_place,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

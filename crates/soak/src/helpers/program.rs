@@ -139,6 +139,7 @@ impl Program {
             section: section.into(),
             size,
             value,
+            pointer: None,
         };
         let variables = vec![
             variable("out", ".bss", OUT_BYTES, vec![]),
@@ -162,7 +163,7 @@ impl Program {
 
 fn map(name: &str, shape: Shape, inner: Option<String>) -> Map {
     let Shape { map_type, key_size, value_size, max_entries, flags, .. } = shape;
-    Map { name: name.into(), map_type, key_size, value_size, max_entries, flags, special: None, inner }
+    Map { name: name.into(), map_type, key_size, value_size, max_entries, flags, inner, ..Map::default() }
 }
 
 /// The name in `rN = NAME ll` or `rN = NAME + K ll`.

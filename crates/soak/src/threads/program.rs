@@ -107,8 +107,13 @@ impl Source {
         };
         let bytes = 8 * WORDS as u32;
         let mut around = Surroundings { section: SECTION.into(), ..Surroundings::default() };
-        let variable =
-            |section: &str, value| Variable { name: SHARED.into(), section: section.into(), size: bytes, value };
+        let variable = |section: &str, value| Variable {
+            name: SHARED.into(),
+            section: section.into(),
+            size: bytes,
+            value,
+            pointer: None,
+        };
         match self.home {
             Home::Bss | Home::Argument => around.variables.push(variable(".bss", vec![])),
             Home::Data => around.variables.push(variable(".data", vec![1])),
