@@ -334,8 +334,8 @@ fn callbacks() -> Vec<Trap> {
         trap(
             "another context",
             XDP,
-            run(&format!("{below}; *(u64 *)(r10 - 8) = r6"), 4, -16, "r0 = *(u64 *)(r10 - 8)"),
-            run(&format!("{below}; *(u64 *)(r10 - 8) = r6"), 4, -8, "r0 = *(u64 *)(r10 - 8)"),
+            run(&format!("{below}; *(u64 *)(r10 - 8) = 7"), 4, -16, "r0 = *(u64 *)(r10 - 8)"),
+            run(&format!("{below}; *(u64 *)(r10 - 8) = 7"), 4, -8, "r0 = *(u64 *)(r10 - 8)"),
         ),
         trap(
             "a loop without an effect on registers dropped",

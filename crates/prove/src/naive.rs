@@ -481,6 +481,15 @@ fn side(
             }
             _ => None,
         };
+        // No kernel takes such an access, so no run shows what it gives.
+        let outside = |v: &Value| {
+            let at = v.num.as_signed_const().zip(op.insn.memory_operand());
+            let inside = at.is_none_or(|(k, m)| (0..CONTEXT as i64).contains(&k.wrapping_add(m.off.into())));
+            v.region() == Some(&Region::Ctx) && !inside
+        };
+        if place.as_ref().is_some_and(outside) {
+            return Err("an access outside of the context".into());
+        }
         m.perhaps_frame = place.as_ref().is_some_and(|v| facts.may_be_frame_address(v));
         m.place = place;
         exec(&mut m, op)?;

@@ -178,9 +178,9 @@ struct Presence {
     excluded: BTreeSet<String>,
     /// Operations that are refused wherever they stand.
     refused: BTreeSet<String>,
-    /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
-    /// for some then (`cb_access`).
-    marks: BTreeSet<&'static str>,
+    /// Where the verifier may come: helpers by which it marks the program, functions that are called, which may call such
+    /// helpers, and whether it accesses `cb`, which is cleared for some then (`cb_access`).
+    marks: BTreeSet<Arc<str>>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
 }
@@ -195,7 +195,8 @@ impl Presence {
             let mut seen = visited.states(f, b).into_iter();
             for op in &f.block(b).ops {
                 let text = text(op);
-                match op.link.as_ref().map(|l| &l.symbol) {
+                let symbol = op.link.as_ref().map(|l| &l.symbol);
+                match symbol {
                     Some(Symbol::Map { name, .. }) => drop(all.maps.insert(name.clone())),
                     Some(Symbol::Data { section, .. }) => drop(all.maps.insert(section.clone())),
                     _ => {}
@@ -215,17 +216,23 @@ impl Presence {
                 let is_seen = is_call && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let row = Effects::of(&op.insn, op.link.is_some());
-                all.marks.extend((seen.is_some() && row.marks_program).then_some(row.name));
+                all.marks.extend((seen.is_some() && row.marks_program).then(|| Arc::from(row.name)));
+                let callee = match symbol {
+                    Some(Symbol::Func { name }) => Some(name),
+                    Some(Symbol::Extern { name }) if is_kfunc(op) => Some(name),
+                    _ => None,
+                };
+                all.marks.extend(callee.filter(|_| seen.is_some()).cloned());
                 let Some(m) = op.insn.memory_operand() else { continue };
                 // What came as an argument may be the context.
                 let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
                 let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
-                all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then_some(CB));
+                all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then(|| CB.into()));
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }
         }
-        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then_some(CB));
+        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then(|| CB.into()));
         all
     }
 }

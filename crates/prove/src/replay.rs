@@ -187,6 +187,7 @@ fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Optio
         };
         constraints.push(c);
     }
+    constraints.extend(fields_agree(cx, kind, &vars));
     constraints.extend(undisturbed(cx));
     if apart {
         constraints.extend(events_apart(cx));
@@ -196,6 +197,29 @@ fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Optio
         Possible::Sometimes(m) => Some((m, places)),
         _ => None,
     }
+}
+
+/// Reads of one field of the context in two widths find the same bits.
+fn fields_agree(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meaning)]) -> Vec<TermId> {
+    let mut out = Vec::new();
+    // Of others no part may be read.
+    if !matches!(kind, ProgKind::Skb | ProgKind::SockAddr) {
+        return out;
+    }
+    for (a, t, _) in vars {
+        for (b, u, _) in vars {
+            let (VarKey::CtxField(at, n, v), VarKey::CtxField(from, m, w)) = (a, b) else { continue };
+            let skip = at - from;
+            // Where the kernel's field is shorter, upper bytes are not what a narrow read of them finds.
+            let whole = u32::try_from(*from).is_ok_and(|o| possible_bits(kind, o) == u32::MAX);
+            if v != w || n >= m || skip < 0 || skip + i64::from(*n) > i64::from(*m) || skip > 0 && !whole {
+                continue;
+            }
+            let (narrow, wide) = (cx.terms.extract(*t, 0, 8 * n), cx.terms.extract(*u, 8 * skip as u32, 8 * n));
+            out.push(cx.terms.eq(narrow, wide));
+        }
+    }
+    out
 }
 
 /// Nobody else writes: what the program finds after each atomic and the like is what was there before it, as
@@ -340,6 +364,8 @@ struct Recording {
     memory: Vec<FxHashMap<u64, u8>>,
     /// Stores to context fields.
     ctx_stores: Vec<CtxStore>,
+    /// Bytes of context fields that were read before anything was stored there.
+    ctx_read: FxHashMap<i64, u8>,
     /// Memory written in all.
     last: FxHashMap<u64, u8>,
     /// The call at which the run left the recorded one.
@@ -365,7 +391,10 @@ fn context_differs(old: &Recording, new: &Recording) -> Option<(usize, i64)> {
     calls.sort_unstable();
     calls.into_iter().find_map(|n| {
         let (a, b) = (old.context(n), new.context(n));
-        a.keys().chain(b.keys()).filter(|k| a.get(k) != b.get(k)).min().map(|k| (n, *k))
+        // What nobody has stored to is as it was.
+        let before = |k: &i64| old.ctx_read.get(k).or(new.ctx_read.get(k));
+        let differs = |k: &&i64| a.get(k).or(before(k)) != b.get(k).or(before(k));
+        a.keys().chain(b.keys()).filter(differs).min().map(|k| (n, *k))
     })
 }
 
@@ -614,7 +643,12 @@ impl Host for World<'_> {
             let n = size.bytes();
             let overlaps = |s: &&CtxStore| s.1 < off + i64::from(n) && off < s.1 + i64::from(s.2);
             return match self.recording.ctx_stores.iter().rfind(overlaps) {
-                None => Ok(self.ctx_load(off, size)),
+                None => {
+                    let v = self.ctx_load(off, size);
+                    let bytes = (0..i64::from(n)).map(|i| (off + i, (v >> (8 * i)) as u8));
+                    self.recording.ctx_read.extend(bytes);
+                    Ok(v)
+                }
                 // A field as wide as in the kernel keeps what is stored.
                 Some((_, at, 4, v)) if (*at, n) == (off, 4) && self.keeps(off) => Ok(*v),
                 Some(_) => Err(Fault::Unmodelled("a field of the context read behind its store".into())),

@@ -197,6 +197,8 @@ impl<'c, 'e> Sym<'c, 'e> {
         for r in 0..self.cx.region_count() {
             let hidden = match self.cx.region(r) {
                 Region::Stack => self.cx.frame_secret,
+                // The registers of a task in a uprobe are the program's context (`bpf_task_pt_regs`).
+                Region::CtxBytes if self.kind == ProgKind::Tracing => false,
                 _ => kernel_object || self.cx.is_shared(r),
             };
             if !hidden {
