@@ -2076,3 +2076,12 @@ fn what_a_linker_may_change_is_not_relied_on() {
     assert_eq!(words, 2, "its two words are no double word: {:#?}", stores.listing_after);
     assert!(clears.untouched.as_ref().is_some_and(|why| why.contains("linker")), "{report:#?}");
 }
+
+/// A variable without a size stands in a section that is empty, and is where it was.
+#[test]
+fn variables_in_an_empty_section_are_compared_by_its_name() {
+    let object = fixture("empty_section.o");
+    let report = verify(&object, &object);
+    assert!(report.is_equal(), "{report:#?}");
+    different("empty_section.o", &["nothing", ".bss"], |elf| elf.change_symbol("nothing", |s| s.value = 8));
+}

@@ -14,7 +14,7 @@ use crate::object::Object;
 
 /// Nesting that is followed (the kernel follows `MAX_RESOLVE_DEPTH`, 32).
 const DEPTH: usize = 32;
-/// Types looked at for one value.
+/// Types looked at for one value, or for all of a section.
 const TYPES: usize = 100_000;
 /// Fields of an array that are told apart (the kernel allows `BTF_FIELDS_MAX`, 11, in one value).
 const FIELDS: usize = 256;
@@ -29,7 +29,7 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
     let (Some(btf), Some(section)) = (&object.btf, object.elf.sections.get(index)) else {
         return ManagedFields::default();
     };
-    let mut found = Vec::new();
+    let (mut found, mut left) = (Vec::new(), TYPES);
     let all = || whole(u32::try_from(section.size).unwrap_or(u32::MAX));
     // Types behind one of a kind that is not known are not read.
     if btf.unknown_kind.is_some() {
@@ -40,7 +40,7 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
         let places = Places::of(object, index, t);
         for entry in btf.section_variables(t) {
             let Some(variable) = btf.get(entry.id).filter(|v| v.kind == VAR) else { continue };
-            let fields = within(btf, variable.size_or_type, DEPTH, &mut TYPES.clone());
+            let fields = within(btf, variable.size_or_type, DEPTH, &mut left);
             if fields.is_empty() {
                 continue;
             }

@@ -20,6 +20,8 @@ pub(super) enum Place {
     Map(usize, u64),
     /// Bytes from the start of a section.
     Section(usize, u64),
+    /// Bytes from the start of a section of this name that is empty: variables without a size stand there.
+    Empty(String, u64),
     /// A symbol that another object or the kernel defines, and a distance.
     Undefined(String, i64),
     /// A number, or a common symbol, with `st_shndx`.
@@ -104,7 +106,10 @@ pub(super) fn place_in(o: &Object, section: usize, at: u64) -> Place {
     }
     match o.maps.at(section, at) {
         Some((map, distance)) => Place::Map(map, distance),
-        None => Place::Section(section, at),
+        None => match o.elf.sections.get(section) {
+            Some(s) if s.size == 0 => Place::Empty(s.name.clone(), at),
+            _ => Place::Section(section, at),
+        },
     }
 }
 
@@ -122,7 +127,7 @@ pub(super) fn same_place(m: &Matching, a: &Place, b: &Place) -> bool {
         (Place::Function(f, x), Place::Function(g, y)) => m.function(*f) == Some(*g) && *x == 0 && *y == 0,
         (Place::Map(p, x), Place::Map(q, y)) => m.map_back(*q) == Some(*p) && x == y,
         (Place::Section(s, x), Place::Section(t, y)) => m.sections.get(*s).copied().flatten() == Some(*t) && x == y,
-        (Place::Undefined(..) | Place::Absolute(..) | Place::Nothing(_), _) => a == b,
+        (Place::Empty(..) | Place::Undefined(..) | Place::Absolute(..) | Place::Nothing(_), _) => a == b,
         _ => false,
     }
 }
@@ -141,6 +146,7 @@ pub(super) fn describe_place(o: &Object, place: &Place) -> String {
         Place::Function(f, at) => plus(&format!("function {}", o.function_identity(*f)), *at),
         Place::Map(map, at) => plus(&format!("map {}", o.map_identity(*map)), *at),
         Place::Section(s, at) => plus(o.elf.sections.get(*s).map_or("?", |s| &s.identity), *at),
+        Place::Empty(section, at) => plus(section, *at),
         Place::Undefined(name, _) => format!("external {name}"),
         Place::Absolute(_, value) => format!("number {value:#x}"),
         Place::Nothing(_) => "no symbol".into(),
