@@ -287,7 +287,7 @@ pub struct OptArgs {
     /// By how much the work of the kernel's verifier on a program may grow; two instructions always may
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub max_verifier_growth: f64,
-    /// Never merge accesses to shared memory, nor make load-add-store an atomic add
+    /// Never make one access of two to neighbouring places of shared memory, nor load, add and store an atomic add
     #[arg(long)]
     pub strict_shared_memory: bool,
     /// Keep DWARF sections of changed objects, although they describe the old code
