@@ -104,11 +104,10 @@ impl Unit {
             let live = Liveness::of(f, &env, &facts);
             let entry = live.entry(f.entry()).regs;
             let read = (1..=5).filter(|n| Reg::new(*n).is_some_and(|r| entry.contains(r))).max().unwrap_or(0);
-            // Nobody puts another in the place of a static function, whose parameters nobody but its body knows.
-            let function = &self.object.functions()[i];
-            let fixed = function.kind == FuncKind::Static && function.local;
-            let proto = if fixed { None } else { self.object.func_proto(FuncId(i)) };
-            let n = usize::from(read).max(proto.map_or(0, |p| p.params.len())).min(5);
+            // Another may be put in its place, also in that of a static one whose callers pass what it declares
+            // (`btf_check_subprog_call` in kernel/bpf/btf.c leaves it replaceable), and read all that is declared.
+            let declared = self.object.func_proto(FuncId(i)).map_or(0, |p| p.params.len());
+            let n = usize::from(read).max(declared).min(5);
             arities.insert(f.name.clone(), n);
         }
         arities
