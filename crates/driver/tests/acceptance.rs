@@ -66,7 +66,6 @@ fn a_program_for_which_the_kernel_unshares_the_packet_is_none_for_which_it_does_
         "constant-argument-of-a-storer-to-the-packet-becomes-an-open-one",
         "read-only-switch-around-a-packet-store-is-hidden",
         "read-only-switch-around-a-packet-store-is-shown",
-        "call-of-a-storer-to-the-packet-goes-behind-a-test-that-only-the-solver-knows",
     ] {
         let [a, b] = objects(&format!("redteam-i/{name}.bpf"));
         let report = verify(&a, &b, &options()).expect("both are objects");
