@@ -334,7 +334,7 @@ ACCESS = {
     "probe_read_kernel_str": {1: "write-some fail-zeroed"},
     "copy_from_user": {1: _CLEARED},
     "copy_from_user_task": {1: "write-all fail-partly"},  # flags != 0: untouched; a fault: cleared
-    "get_current_comm": {1: _CLEARED},  # strscpy_pad
+    "get_current_comm": {1: "write-some fail-zeroed"},  # strscpy, which does not pad, from 5.17 to 6.3 (f3f213497797)
     "skb_load_bytes": {3: _CLEARED},
     "skb_load_bytes_relative": {3: _CLEARED},
     "skb_get_tunnel_key": {2: _CLEARED},  # all fields since 4.17 (1fbc2e0cfcf0)
