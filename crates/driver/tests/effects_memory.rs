@@ -111,7 +111,6 @@ fn always_written() -> Vec<Trap> {
     vec![
         dead("probe_read_kernel", EVENT, "r1 = r10; r1 += -16; r2 = 8; r3 = r7; call 113"),
         dead("probe_read_user", EVENT, "r1 = r10; r1 += -16; r2 = 8; r3 = 0; call 112"),
-        dead("get_current_comm", EVENT, "r1 = r10; r1 += -16; r2 = 16; call 16"),
         dead("get_ns_current_pid_tgid", EVENT, "r1 = 1; r2 = 1; r3 = r10; r3 += -16; r4 = 8; call 120"),
     ]
 }
