@@ -221,7 +221,7 @@ fn packet() -> Vec<Trap> {
 fn stack() -> Vec<Trap> {
     let lookup = "r2 = r10; r2 += -4; r1 = &counts; call 1; if r0 == 0 goto out; w0 = 1; out: exit";
     let queue = "r2 = *(u32 *)(r1 + 16)";
-    let comm = "r1 = r10; r1 += -16; w2 = 16; call 16";
+    let probe = "r1 = r10; r1 += -16; w2 = 16; r3 = 8; call 113";
     let sum = "r1 = r10; r1 += -16; call sum; exit";
     let count = "*(u64 *)(r10 - 8) = 0; w1 = 4; r2 = &count_up; r3 = r10; r3 += -8; r4 = 0; call 181";
     vec![
@@ -255,10 +255,10 @@ fn stack() -> Vec<Trap> {
         trap(
             "a buffer that a helper writes",
             EVENT,
-            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {comm}; r0 = *(u64 *)(r10 - 16); exit"),
-            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {comm}; r0 = 0; exit"),
+            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {probe}; r0 = *(u64 *)(r10 - 16); exit"),
+            format!("*(u64 *)(r10 - 16) = 0; *(u64 *)(r10 - 8) = 0; {probe}; r0 = 0; exit"),
         )
-        .right(format!("{comm}; r0 = *(u64 *)(r10 - 16); exit")),
+        .right(format!("{probe}; r0 = *(u64 *)(r10 - 16); exit")),
         trap(
             "a buffer that a subprogram reads",
             XDP,
