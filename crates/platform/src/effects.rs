@@ -418,11 +418,12 @@ mod tests {
 
     #[test]
     fn helpers_that_may_fail_without_writing_do_not_overwrite() {
-        for name in ["get_stack", "get_task_stack", "probe_read_kernel_str", "xdp_load_bytes", "strtol", "get_func_arg"]
-        {
+        let may_leave_some =
+            ["get_current_comm", "get_stack", "get_task_stack", "probe_read_kernel_str", "xdp_load_bytes"];
+        for name in may_leave_some.into_iter().chain(["strtol", "get_func_arg"]) {
             assert!(row(name).arguments.iter().all(|a| !a.access.overwrites()), "{name}");
         }
-        for name in ["probe_read_kernel", "skb_load_bytes", "get_current_comm", "get_ns_current_pid_tgid"] {
+        for name in ["probe_read_kernel", "skb_load_bytes", "get_ns_current_pid_tgid"] {
             assert!(row(name).arguments.iter().any(|a| a.access.overwrites()), "{name}");
         }
     }
