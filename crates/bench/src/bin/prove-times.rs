@@ -7,6 +7,10 @@ use bpf_bench::{finish, harvest, objects, quantile};
 use bpf_prove::{Options, ask, functions};
 use clap::Parser;
 
+/// The allocator of the tool, so that what is measured is what its users get.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Times the prover over the queries of real optimizer runs.
 #[derive(Parser)]
 struct Args {
