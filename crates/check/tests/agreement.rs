@@ -5,8 +5,9 @@ mod common;
 use std::path::PathBuf;
 
 use bpf_check::{Comparison, compare};
+use bpf_kernel::testing::permitted;
 use bpf_object::Object;
-use common::{kernel_allowed, root};
+use common::root;
 
 /// More folders of objects, separated by colons.
 const MORE: &str = "BPF_OPT_OBJECTS";
@@ -39,7 +40,7 @@ fn line(file: &str, c: &Comparison) -> String {
 
 #[test]
 fn agrees_with_the_kernel_on_real_objects() {
-    if !kernel_allowed() {
+    if !permitted() {
         return;
     }
     let (mut agreed, mut differ, mut apart) = (0, Vec::new(), Vec::new());

@@ -4,11 +4,12 @@
 mod common;
 
 use bpf_check::{Report, Verdict};
-use common::{Fixture, fixtures, kernel_allowed};
+use bpf_kernel::testing::permitted;
+use common::{Fixture, fixtures};
 
 #[test]
 fn the_kernel_says_of_each_what_its_header_says() {
-    if !kernel_allowed() {
+    if !permitted() {
         return;
     }
     let mut wrong = Vec::new();

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use bpf_check::{Program, Report, Target, Verdict, create, load_linked, programs, types_of};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src};
 use bpf_kernel::Map;
+use bpf_kernel::testing::permitted;
 use bpf_object::Object;
-use common::{fixtures, kernel_allowed, root};
+use common::{fixtures, root};
 
 /// Mutants in `make test`.
 const MUTANTS: u64 = 1500;
@@ -148,7 +149,7 @@ fn mutant(seed: &Program, r: &mut Random) -> Program {
 
 #[test]
 fn mutants_get_the_same_verdicts() {
-    if !kernel_allowed() {
+    if !permitted() {
         return;
     }
     let number = |key: &str, or: u64| std::env::var(key).ok().and_then(|v| v.parse().ok()).unwrap_or(or);

@@ -4,20 +4,9 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bpf_kernel::testing::permitted;
 use common::*;
 use tempfile::TempDir;
-
-/// Whether the kernel may be asked; says so if not.
-fn kernel() -> bool {
-    match bpf_kernel::permitted().require() {
-        Ok(()) => true,
-        Err(e) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{e}");
-            eprintln!("skipped: {e}");
-            false
-        }
-    }
-}
 
 /// The example with one instruction changed.
 fn changed(folder: &TempDir, from: [u8; 8], to: [u8; 8]) -> PathBuf {
@@ -57,7 +46,7 @@ fn bad_files_and_names_are_exit_code_2() {
 
 #[test]
 fn an_optimized_object_shows_no_difference() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,7 +64,7 @@ fn an_optimized_object_shows_no_difference() {
 
 #[test]
 fn a_wrong_result_is_shown_with_its_packet() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -94,7 +83,7 @@ fn a_wrong_result_is_shown_with_its_packet() {
 
 #[test]
 fn a_wrong_map_value_is_shown_with_its_key() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -105,7 +94,7 @@ fn a_wrong_map_value_is_shown_with_its_key() {
 
 #[test]
 fn packets_come_from_a_capture() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bpf_driver::{Options, verify};
+use bpf_kernel::testing::permitted;
 use bpf_testgen::case::Case;
 
 /// Both objects of a case of `tests/equivalence`.
@@ -17,18 +18,9 @@ fn options() -> Options {
     Options { time_limit: Duration::from_secs(10), ..Options::default() }
 }
 
-fn kernel() -> bool {
-    let permitted = bpf_kernel::permitted().require();
-    if let Err(why) = &permitted {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-        eprintln!("skipped: {why}");
-    }
-    permitted.is_ok()
-}
-
 #[test]
 fn an_equal_object_that_the_kernel_refuses_is_no_replacement() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     for name in ["endless-loop-where-nobody-comes", "pointer-multiplied", "uninitialized-register-read"] {
@@ -58,7 +50,7 @@ fn a_kernel_that_is_not_to_be_asked_refuses_nothing() {
 /// Whether the verifier comes to a store to the packet hangs on what it knows; no proof sees that, but the kernel tells.
 #[test]
 fn a_program_for_which_the_kernel_unshares_the_packet_is_none_for_which_it_does_not() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     for name in [

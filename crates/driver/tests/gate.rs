@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bpf_driver::{FunctionReport, Options, Report, Silent, optimize, verify};
+use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
 use bpf_object::Object;
 
@@ -14,15 +15,6 @@ const EXCEPTION: &[u8] = include_bytes!("fixtures/exception.o");
 
 fn options() -> Options {
     Options { time_limit: Duration::from_secs(20), ..Options::default() }
-}
-
-fn kernel() -> bool {
-    let permitted = bpf_kernel::permitted().require();
-    if let Err(why) = &permitted {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-        eprintln!("skipped: {why}");
-    }
-    permitted.is_ok()
 }
 
 fn judged(bytes: &[u8]) -> ObjectVerdict {
@@ -50,7 +42,7 @@ fn function<'r>(report: &'r Report, name: &str) -> &'r FunctionReport {
 
 #[test]
 fn programs_are_judged_by_whatever_name_libbpf_knows_them() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let report = optimized(ENTRIES, &["another_name", "of_this_file", "one_name", "switched_off"]);
@@ -65,7 +57,7 @@ fn programs_are_judged_by_whatever_name_libbpf_knows_them() {
 
 #[test]
 fn an_exception_callback_is_judged_as_part_of_its_program() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let report = optimized(EXCEPTION, &["bystander", "thrower"]);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bpf_driver::{Options, Report, Silent};
+use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, load_object};
 use bpf_object::{Object, WriteOptions};
 
@@ -13,16 +14,6 @@ const FIXTURES: [&str; 2] = ["managed.o", "managed_linked.o"];
 fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../object/tests/fixtures/compare");
     std::fs::read(folder.join(name)).expect("fixture")
-}
-
-/// Whether the kernel can be asked.
-fn kernel() -> bool {
-    let permitted = bpf_kernel::permitted().require();
-    if let Err(why) = &permitted {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-        eprintln!("skipped: {why}");
-    }
-    permitted.is_ok()
 }
 
 /// What the kernel refuses, with its reasons.
@@ -67,7 +58,7 @@ fn a_number_beside_it_is_read_in_half() {
 
 #[test]
 fn the_kernel_takes_what_was_made_without_it() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     for name in FIXTURES {
@@ -81,7 +72,7 @@ fn the_kernel_takes_what_was_made_without_it() {
 fn the_fields_are_those_that_the_kernel_finds() {
     /// The slot in `reads` of `r1 = *(u64 *)(r0 + 40)`.
     const READ: usize = 8;
-    if !kernel() {
+    if !permitted() {
         return;
     }
     for name in FIXTURES {

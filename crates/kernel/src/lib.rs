@@ -29,6 +29,7 @@ mod run;
 mod stats;
 mod surroundings;
 mod sys;
+pub mod testing;
 mod verdict;
 
 pub use btf::{Btf, kernel_type_id};

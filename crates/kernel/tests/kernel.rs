@@ -1,18 +1,16 @@
 //! What the running kernel answers. Without permission for bpf() these tests say so and pass, unless
 //! BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
 
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
+use bpf_kernel::testing::{available, permitted};
 use bpf_kernel::{
     Feature, KernelError, LoadOptions, LoadedObject, Map, ProgramType, RawOptions, RawProgram, Verdict,
     in_private_network, load_object, load_object_file, release, supports, supports_helper, supports_program_type,
 };
-use common::kernel_answers;
 use object::{Object, ObjectSection};
 
 const HASH: u32 = 1;
@@ -54,7 +52,7 @@ fn xdp(insns: &[[u8; 8]]) -> Result<RawProgram, bpf_kernel::Rejection> {
 
 #[test]
 fn a_raw_program_runs_and_returns() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let program = xdp(&RETURN_TWO).unwrap();
@@ -68,7 +66,7 @@ fn a_raw_program_runs_and_returns() {
 
 #[test]
 fn a_raw_program_tells_its_statistics_on_request() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let options = RawOptions { log_level: 4, ..RawOptions::default() };
@@ -78,7 +76,7 @@ fn a_raw_program_tells_its_statistics_on_request() {
 
 #[test]
 fn a_bad_program_is_rejected_with_the_verifiers_words() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let rejection = xdp(&RETURN_NOTHING).unwrap_err();
@@ -89,7 +87,7 @@ fn a_bad_program_is_rejected_with_the_verifiers_words() {
 
 #[test]
 fn a_tracepoint_program_cannot_be_test_run() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let program = RawProgram::load(ProgramType::TRACEPOINT, RETURN_TWO.as_flattened(), &RawOptions::default()).unwrap();
@@ -99,7 +97,7 @@ fn a_tracepoint_program_cannot_be_test_run() {
 
 #[test]
 fn a_raw_tracepoint_runs_on_its_context_alone() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     // r0 = *(u64 *)(r1 + 0); exit
@@ -110,7 +108,7 @@ fn a_raw_tracepoint_runs_on_its_context_alone() {
 
 #[test]
 fn a_map_gives_back_what_was_put_in() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let map = Map::create(HASH, 4, 8, 16).unwrap();
@@ -127,7 +125,7 @@ fn a_map_gives_back_what_was_put_in() {
 
 #[test]
 fn a_per_cpu_map_has_a_value_for_each_cpu() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let map = Map::create(PERCPU_ARRAY, 4, 4, 1).unwrap();
@@ -139,7 +137,7 @@ fn a_per_cpu_map_has_a_value_for_each_cpu() {
 
 #[test]
 fn raw_code_reaches_a_map_by_its_descriptor() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let map = Map::create(ARRAY, 4, 8, 1).unwrap();
@@ -165,7 +163,7 @@ fn raw_code_reaches_a_map_by_its_descriptor() {
 
 #[test]
 fn every_k2_object_is_accepted_with_its_statistics() {
-    let (true, Some(folder)) = (kernel_answers(), bench("k2")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("k2")) else { return };
     let rows = manifest(&folder);
     assert_eq!(rows.len(), 19);
     for row in &rows {
@@ -183,7 +181,7 @@ fn every_k2_object_is_accepted_with_its_statistics() {
 
 #[test]
 fn public_objects_load_as_their_manifest_says() {
-    let (true, Some(folder)) = (kernel_answers(), bench("public")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("public")) else { return };
     if !release().starts_with("6.18") {
         eprintln!("skipped: the manifest is about Linux 6.18, this is {}", release());
         return;
@@ -219,7 +217,7 @@ fn with_a_bad_start(path: &Path, section: &str) -> Vec<u8> {
 
 #[test]
 fn each_program_of_a_failing_object_gets_its_own_verdict() {
-    let (true, Some(folder)) = (kernel_answers(), bench("public")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("public")) else { return };
     let path = folder.join("es-new_linux-sockex3_kern.o");
     let options = LoadOptions { program_type: Some("socket".to_owned()), only: None };
     let good = load_object_file(&path, &options).unwrap();
@@ -245,7 +243,7 @@ fn each_program_of_a_failing_object_gets_its_own_verdict() {
 
 #[test]
 fn a_missing_attach_target_is_no_fault_of_the_program() {
-    let (true, Some(folder)) = (kernel_answers(), bench("k2")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("k2")) else { return };
     let options = LoadOptions { program_type: Some("fentry".to_owned()), only: None };
     let verdict = load_object_file(&folder.join("11-xdp1.o"), &options).unwrap();
     assert!(matches!(verdict.programs[0].verdict, Verdict::Unsupported { .. }), "{verdict:?}");
@@ -253,7 +251,7 @@ fn a_missing_attach_target_is_no_fault_of_the_program() {
 
 #[test]
 fn a_loaded_object_runs_and_its_maps_are_read() {
-    let (true, Some(folder)) = (kernel_answers(), bench("k2")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("k2")) else { return };
     let object = LoadedObject::load_file(&folder.join("11-xdp1.o"), &LoadOptions::default()).unwrap();
     let [program] = object.programs() else { panic!("one program") };
     let maps = object.maps().unwrap();
@@ -273,7 +271,7 @@ fn a_loaded_object_runs_and_its_maps_are_read() {
 
 #[test]
 fn what_is_no_object_is_not_loadable() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let verdict = load_object(b"not an ELF file", &LoadOptions::default()).unwrap();
@@ -292,7 +290,7 @@ fn program_types_have_bpftools_names() {
 
 #[test]
 fn features_are_found_by_trying() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let found: Vec<_> = Feature::ALL.into_iter().filter(|feature| supports(*feature).unwrap()).collect();
@@ -307,7 +305,7 @@ fn features_are_found_by_trying() {
 
 #[test]
 fn nothing_is_left_under_sys_fs_bpf() {
-    let (true, Some(folder)) = (kernel_answers(), bench("public")) else { return };
+    let (true, Some(folder)) = (permitted(), bench("public")) else { return };
     // Its only map asks to be pinned by name.
     let object = folder.join("es-cilium-examples-kprobepin_bpf_bpfel.o");
     let pin = Path::new("/sys/fs/bpf/kprobe_map");
@@ -327,22 +325,17 @@ fn network() -> PathBuf {
 #[test]
 fn a_private_network_is_that_of_one_thread_and_has_no_device_but_its_own() {
     let host = network();
-    match in_private_network(|| (network(), fs::read_to_string("/proc/thread-self/net/dev").unwrap())) {
-        Ok((private, devices)) => {
-            assert_ne!(private, host);
-            assert!(devices.lines().skip(2).all(|line| line.split_whitespace().nth(2) == Some("0")), "{devices}");
-        }
-        Err(error) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{error}");
-            eprintln!("skipped: no network namespace here: {error}");
-        }
+    let seen = || (network(), fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    if let Some((private, devices)) = available(in_private_network(seen)) {
+        assert_ne!(private, host);
+        assert!(devices.lines().skip(2).all(|line| line.split_whitespace().nth(2) == Some("0")), "{devices}");
     }
     assert_eq!(network(), host);
 }
 
 #[test]
 fn a_syscall_program_gives_its_context_back() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     // r0 = 5; *(u64 *)(r1 + 0) = r0; exit
@@ -357,7 +350,7 @@ fn a_syscall_program_gives_its_context_back() {
 
 #[test]
 fn one_program_loads_where_all_together_do_not() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     // Its XDP and tc programs share a program array, which takes programs of one type.
@@ -373,7 +366,7 @@ fn one_program_loads_where_all_together_do_not() {
 
 #[test]
 fn memory_of_a_map_is_shared_with_programs() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     /// `BPF_F_MMAPABLE` in `linux/bpf.h`.

@@ -1,8 +1,6 @@
 //! The loader for many forms of one object: it says what loading the object says, keeps what can be kept, and ends in
 //! time. Without permission for bpf() these tests say so and pass, unless BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
 
-mod common;
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,8 +9,8 @@ use std::{
 
 use object::{Object, ObjectSection};
 
+use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict, load_object};
-use common::kernel_answers;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -68,7 +66,7 @@ fn same(path: &Path, expected: &ProgramVerdict, found: &ProgramVerdict) {
 
 #[test]
 fn programs_of_the_examples_get_the_verdicts_of_a_plain_load() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let compared: usize = objects(&root().join("examples")).iter().map(|o| compare(o, &LoadOptions::default())).sum();
@@ -82,7 +80,7 @@ fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
         eprintln!("skipped: {} is not here", bench.display());
         return;
     }
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let mut compared = 0;
@@ -102,7 +100,7 @@ fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
 
 #[test]
 fn what_one_program_lacks_is_no_matter_of_the_others() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let bytes = include_bytes!("fixtures/shapes.o");
@@ -151,7 +149,7 @@ fn with_a_long_loop() -> Vec<u8> {
 
 #[test]
 fn a_load_is_interrupted_at_the_deadline() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let bytes = with_a_long_loop();
@@ -177,7 +175,7 @@ fn a_load_is_interrupted_at_the_deadline() {
 
 #[test]
 fn only_the_programs_asked_about_are_loaded() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let bytes = fs::read(root().join("examples/kinds.o")).unwrap();
@@ -192,7 +190,7 @@ fn only_the_programs_asked_about_are_loaded() {
 
 #[test]
 fn nothing_is_judged_when_time_is_up() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let bytes = fs::read(root().join("examples/globals.o")).unwrap();
@@ -206,7 +204,7 @@ fn nothing_is_judged_when_time_is_up() {
 
 #[test]
 fn an_object_may_lie_at_any_address() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let example = fs::read(root().join("crates/driver/tests/fixtures/exception.o")).unwrap();
@@ -223,7 +221,7 @@ fn an_object_may_lie_at_any_address() {
 /// libbpf changes its own copy of the BTF for hidden functions, after the loader has looked at it.
 #[test]
 fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kernel() {
-    if !kernel_answers() {
+    if !permitted() {
         return;
     }
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hidden.o");

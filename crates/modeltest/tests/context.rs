@@ -1,10 +1,8 @@
 //! A slice of the comparison of the table of context fields with the running kernel.
 
-mod common;
-
+use bpf_kernel::testing::permitted;
 use bpf_modeltest::context::{Extent, all};
 use bpf_platform::{FieldKind, ProgKind, ctx_field};
-use common::permitted;
 
 #[test]
 fn context_fields_are_as_wide_as_the_table_says_and_change_no_others() {

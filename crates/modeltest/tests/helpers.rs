@@ -1,14 +1,12 @@
 //! A slice of the comparison of the helper table with the running kernel.
 
-mod common;
-
+use bpf_kernel::testing::{available, permitted};
 use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 use bpf_modeltest::campaign::{Random, Report};
 use bpf_modeltest::compare::judge;
 use bpf_modeltest::observe::{Bench, Filling};
 use bpf_modeltest::recipe::{self, Call};
 use bpf_platform::helpers::{Helper, LAST};
-use common::permitted;
 
 #[test]
 fn helpers_do_what_the_table_says_and_nothing_else() {
@@ -16,14 +14,7 @@ fn helpers_do_what_the_table_says_and_nothing_else() {
         return;
     }
     let recipes = recipe::all().unwrap();
-    let bench = match Bench::new() {
-        Ok(bench) => bench,
-        Err(why) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-            eprintln!("SKIPPED: {why}");
-            return;
-        }
-    };
+    let Some(bench) = available(Bench::new()) else { return };
     let mut report = Report::default();
     report.slice(&bench, &recipes, 1);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
@@ -108,10 +99,7 @@ fn a_row_that_is_wrong_is_noticed() {
         return;
     }
     let recipes = recipe::all().unwrap();
-    let Ok(bench) = Bench::new() else {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "no surroundings");
-        return;
-    };
+    let Some(bench) = available(Bench::new()) else { return };
     let swapped = [
         ("tc", "map_update_elem(map:hash, u32:2, u64:77, 0)", "map_lookup_elem", "map hash changed"),
         ("tc", "skb_store_bytes(ctx, 20, in:1122334455667788, 8, 0)", "skb_load_bytes", "the packet changed"),

@@ -1,11 +1,9 @@
 //! Where the kernel puts the values of maps: what `bpf_platform::maps` says of it, asked of the running kernel.
 
-mod common;
-
 use bpf_isa::{encode_all, parse_listing};
+use bpf_kernel::testing::permitted;
 use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 use bpf_platform::maps;
-use common::permitted;
 
 /// Bytes of a value, so that elements side by side are aligned only if the kernel pads them.
 const VALUE: u32 = 12;

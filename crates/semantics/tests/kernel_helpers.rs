@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bpf_isa::{decode_all, encode_all, parse_listing};
-use bpf_kernel::{Map, Permission, ProgramType, RawOptions, RawProgram};
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 use bpf_program::{ProgKind, build_from_insns};
 use bpf_semantics::interp::{KernelHost, MapSpec};
 
@@ -41,17 +42,6 @@ impl Rng {
     }
     fn packets(&mut self, len: usize, count: usize) -> Vec<Vec<u8>> {
         (0..count).map(|_| self.packet(len)).collect()
-    }
-}
-
-fn permitted() -> bool {
-    match bpf_kernel::permitted() {
-        Permission::Yes => true,
-        Permission::No(reason) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() is required: {reason}");
-            eprintln!("SKIPPED: bpf() is not permitted here ({reason})");
-            false
-        }
     }
 }
 

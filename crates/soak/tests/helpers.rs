@@ -4,21 +4,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bpf_driver::Options;
+use bpf_kernel::testing::available;
 use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_soak::finds::{Optimizer, REAL};
 use bpf_soak::helpers::HelpersLane;
 use bpf_soak::{Lane, Tally};
 
-/// The lane, unless this kernel may not be asked; says so then.
+/// The lane, where it can run.
 fn lane(optimizer: Optimizer, keep: &Path) -> Option<HelpersLane> {
-    match HelpersLane::of(optimizer, keep) {
-        Ok(lane) => Some(lane),
-        Err(why) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
+    available(HelpersLane::of(optimizer, keep))
 }
 
 #[test]

@@ -1,16 +1,8 @@
 //! Where this kernel does not do what the instruction set says, and the generator therefore keeps away.
 
 use bpf_isa::parse_listing;
-use bpf_kernel::{ProgramType, RawOptions, RawProgram, permitted};
-
-fn kernel() -> bool {
-    let permitted = permitted().require();
-    if let Err(e) = &permitted {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{e}");
-        eprintln!("skipped: {e}");
-    }
-    permitted.is_ok()
-}
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{ProgramType, RawOptions, RawProgram};
 
 /// r0 >> 32 after an exchange that succeeds on one of two ways to the same place; `after` follows the exchange.
 fn upper_half(after: &str) -> u32 {
@@ -32,7 +24,7 @@ fn upper_half(after: &str) -> u32 {
 /// `w0 = w0` always works, and that is what generated programs have.
 #[test]
 fn an_explicit_zero_extension_after_cmpxchg_works() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     assert_eq!(upper_half("w0 = w0\n"), 0);
@@ -48,7 +40,7 @@ fn an_explicit_zero_extension_after_cmpxchg_works() {
 /// Generated programs fetch from map values only.
 #[test]
 fn what_an_atomic_fetches_from_the_frame_is_right_without_a_jump() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let run = |end: &str| {

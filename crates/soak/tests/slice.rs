@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bpf_driver::Options;
+use bpf_kernel::testing::permitted;
 use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_soak::campaign::{self, LanePlan, MakeLane, Settings, State};
 use bpf_soak::clang::{ClangLane, Optimizer};
@@ -14,18 +15,6 @@ use bpf_soak::exec::Exec;
 use bpf_soak::facts::FactsLane;
 use bpf_soak::packets::{Packets, Subject};
 use bpf_soak::{Lane, Tally, report};
-
-/// Whether the kernel may be asked; says so if not.
-fn kernel() -> bool {
-    match bpf_kernel::permitted().require() {
-        Ok(()) => true,
-        Err(e) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{e}");
-            eprintln!("skipped: {e}");
-            false
-        }
-    }
-}
 
 /// Units until the time is over, at least one; nothing may disagree.
 fn slice(lane: &mut dyn Lane, counter: &str, at_least: u64) -> Tally {
@@ -45,7 +34,7 @@ fn slice(lane: &mut dyn Lane, counter: &str, at_least: u64) -> Tally {
 
 #[test]
 fn random_programs_run_alike_in_interpreter_and_kernel() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     let tally = slice(&mut Exec::new().expect("permitted"), "instructions", 300_000);
@@ -66,7 +55,7 @@ fn facts_describe_what_happens() {
 
 /// The lane, unless there is no kernel or no clang; says so then.
 fn clang(optimizer: Option<Optimizer>, keep: &Path) -> Option<ClangLane> {
-    if !kernel() {
+    if !permitted() {
         return None;
     }
     let lane = match optimizer {
@@ -141,14 +130,14 @@ fn packets(optimized: Vec<u8>) -> Packets {
 
 #[test]
 fn equal_objects_do_the_same() {
-    if kernel() {
+    if permitted() {
         slice(&mut packets(example()), "packets", 2_000);
     }
 }
 
 #[test]
 fn a_wrong_return_value_is_found() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     // `w0 = 2` becomes `w0 = 1`.
@@ -161,7 +150,7 @@ fn a_wrong_return_value_is_found() {
 
 #[test]
 fn a_wrong_map_value_is_found() {
-    if !kernel() {
+    if !permitted() {
         return;
     }
     // The counter counts by three instead of by one.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bpf_kernel::testing::{available, permitted};
 use bpf_soak::threads::change::Change;
 use bpf_soak::threads::program::{Home, Source};
 use bpf_soak::threads::race::{Runner, Track};
@@ -15,18 +16,6 @@ const ORDERS: Questions = Questions { orders: true, races: 0, changes: 0 };
 /// The kernel, of every program, and nothing else.
 const RACES: Questions = Questions { orders: false, races: 1, changes: 0 };
 
-/// The lane, where it can run; says so if not.
-fn lane(made: Result<ThreadsLane, String>) -> Option<ThreadsLane> {
-    match made {
-        Ok(lane) => Some(lane),
-        Err(why) => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-            eprintln!("skipped: {why}");
-            None
-        }
-    }
-}
-
 /// An optimizer that makes this change wherever it can, and asks nobody.
 fn wrong(change: Change) -> Optimizer {
     Box::new(move |source, _| {
@@ -39,7 +28,7 @@ fn wrong(change: Change) -> Optimizer {
 /// Has the lane look until it finds something, in so many units at most; gives what it found.
 fn found(change: Change, questions: Questions, units: u64) -> Option<String> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut lane = lane(ThreadsLane::of(wrong(change), questions, folder.path()))?;
+    let mut lane = available(ThreadsLane::of(wrong(change), questions, folder.path()))?;
     let mut tally = Tally::default();
     for index in 0..units {
         lane.unit(1, index, &mut tally);
@@ -99,14 +88,7 @@ fn the_kernel_shows_what_a_wrong_optimizer_does() {
 /// second ever finds that the first word is behind.
 #[test]
 fn the_kernel_shows_two_reads_that_changed_places() {
-    let track = match Track::new() {
-        Ok(track) if bpf_kernel::permitted().require().is_ok() => track,
-        _ => {
-            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "bpf() or a second CPU is missing");
-            eprintln!("skipped: no bpf(), or one CPU only");
-            return;
-        }
-    };
+    let (true, Some(track)) = (permitted(), available(Track::new())) else { return };
     let script = Script::of(vec![(0, Value::Count), (1, Value::Count)]);
     let program = |first: &str, second: &str| {
         let code = format!(
@@ -139,7 +121,7 @@ fn quiet(lane: &mut dyn Lane, units: u64) -> Tally {
 #[test]
 fn optimized_programs_show_nothing_new() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(mut lane) = lane(ThreadsLane::new(folder.path())) else { return };
+    let Some(mut lane) = available(ThreadsLane::new(folder.path())) else { return };
     let tally = quiet(&mut lane, 4);
     let count = |what: &str| tally.counts.get(what).copied().unwrap_or(0);
     assert!(count("programs") >= 10 && count("wrong changes") >= 20 && count("raced runs") > 0, "{tally:?}");
@@ -151,7 +133,7 @@ fn optimized_programs_show_nothing_new() {
 fn a_change_that_is_allowed_shows_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let questions = Questions { orders: true, races: 8, changes: 0 };
-    let Some(mut lane) = lane(ThreadsLane::of(wrong(Change::Lock), questions, folder.path())) else { return };
+    let Some(mut lane) = available(ThreadsLane::of(wrong(Change::Lock), questions, folder.path())) else { return };
     let tally = quiet(&mut lane, 10);
     assert!(tally.counts["programs"] > tally.counts["programs that stay as they are"], "{tally:?}");
 }
@@ -167,6 +149,6 @@ fn a_program_shows_nothing_that_it_does_not_show_itself() {
         source.with(lines).object().map_err(|e| e.to_string())
     });
     let questions = Questions { orders: true, races: 1, changes: 0 };
-    let Some(mut lane) = lane(ThreadsLane::of(optimizer, questions, folder.path())) else { return };
+    let Some(mut lane) = available(ThreadsLane::of(optimizer, questions, folder.path())) else { return };
     quiet(&mut lane, 5);
 }

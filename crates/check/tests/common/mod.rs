@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bpf_check::{MapInfo, Program, is_gpl};
 use bpf_isa::{Imm64Kind, Insn, encode_all, parse_listing};
-use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram, permitted};
+use bpf_kernel::{Map, ProgramType, RawOptions, RawProgram};
 
 /// A program with what its header says.
 pub struct Fixture {
@@ -18,17 +18,6 @@ pub struct Fixture {
     pub kind: (ProgramType, u32),
     pub maps: Vec<MapInfo>,
     pub license: String,
-}
-
-/// May the kernel be asked? Fails the test if it must be.
-pub fn kernel_allowed() -> bool {
-    let permission = permitted();
-    if permission.is_granted() {
-        return true;
-    }
-    assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "the kernel is required: {permission:?}");
-    eprintln!("skipped: {permission:?}");
-    false
 }
 
 /// The project's root.
