@@ -82,9 +82,12 @@ fn within(btf: &Btf, id: u32, depth: usize, left: &mut usize) -> Vec<ManagedFiel
         ARRAY => {
             let (Some(element), Some(count)) = (btf.word(t, 0), btf.word(t, 2)) else { return all() };
             let found = within(btf, element, depth - 1, left);
-            let Some(bytes) = btf.size_of(element) else { return if found.is_empty() { found } else { all() } };
-            match found.len().checked_mul(count as usize) {
-                Some(fields) if fields <= FIELDS => {
+            // However many of them.
+            if found.is_empty() {
+                return found;
+            }
+            match (btf.size_of(element), found.len().checked_mul(count as usize)) {
+                (Some(bytes), Some(fields)) if fields <= FIELDS => {
                     let starts = (0..count).map(|i| i.saturating_mul(bytes));
                     starts.flat_map(|at| found.iter().map(move |f| moved(f, at))).collect()
                 }

@@ -76,6 +76,22 @@ fn types_that_are_not_read_may_hold_anything() {
 }
 
 #[test]
+fn arrays_as_long_as_a_number_can_say_are_not_counted_through() {
+    let mut changed = UNLINKED.to_vec();
+    // `struct btf_type` of an array and `struct btf_array` behind it.
+    let is_array = |w: &[u8]| w[..12] == [0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0] && w[21..] == [0; 3];
+    let arrays: Vec<usize> = changed.windows(24).enumerate().filter(|(_, w)| is_array(w)).map(|(at, _)| at).collect();
+    assert!(arrays.len() > 3, "{arrays:?}");
+    for at in arrays {
+        changed[at + 20..at + 24].fill(0xff);
+    }
+    let object = read(&changed);
+    assert!(object.managed_fields("license").is_empty());
+    let found = in_map(&object, "m");
+    assert!((16..u32::MAX - 16).step_by(1 << 20).all(|at| found.may_be_accessed(Some(at.into()), 1)), "{found:?}");
+}
+
+#[test]
 fn objects_at_hand_are_read() {
     for path in common::everything() {
         let object = Object::parse(std::fs::read(&path).unwrap()).unwrap();
