@@ -4,11 +4,8 @@
 //! type with a bounded number of steps, so that cyclic or corrupt type graphs cannot hang.
 //! Promise: the section itself is never changed.
 
-use bpf_platform::ManagedFields;
-
 use crate::elf::{u16_at, u32_at};
 use crate::error::ObjectError;
-use crate::managed;
 
 const SECTION: &str = ".BTF";
 const MAX_STEPS: usize = 64;
@@ -78,29 +75,6 @@ pub struct FuncProto {
     pub returns: ValueType,
     /// Its parameters in order.
     pub params: Vec<Param>,
-}
-
-/// A map as its definition says, from BTF's `.maps` or from a legacy `maps` section.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MapDef {
-    /// Symbol name.
-    pub name: String,
-    /// `enum bpf_map_type`.
-    pub map_type: Option<u32>,
-    /// Bytes of a key.
-    pub key_size: Option<u32>,
-    /// Bytes of a value.
-    pub value_size: Option<u32>,
-    /// Number of entries.
-    pub max_entries: Option<u32>,
-    /// `BPF_F_…` flags; `None` if the definition does not say.
-    pub map_flags: Option<u32>,
-    /// Defined in a legacy `maps` section, not through BTF.
-    pub legacy: bool,
-    /// The template of the inner maps of a map-in-map.
-    pub inner: Option<Box<MapDef>>,
-    /// What the kernel manages in its values. Only BTF tells it of that.
-    pub managed: ManagedFields,
 }
 
 #[derive(Debug, Clone)]
@@ -289,77 +263,14 @@ impl Btf {
         None
     }
 
-    fn members(&self, t: Type) -> impl Iterator<Item = (String, u32)> + '_ {
+    /// Names and types of a structure's members.
+    pub fn members(&self, t: Type) -> impl Iterator<Item = (String, u32)> + '_ {
         (0..t.vlen.min(MAX_STEPS))
             .filter_map(move |i| Some((self.string(self.word(t, i * 3)?)?, self.word(t, i * 3 + 1)?)))
     }
 
-    /// The variables of the `.maps` data section: (offset if the section has places, name, type).
-    fn map_variables(&self) -> Vec<(Option<u32>, String, u32)> {
-        let mut found = Vec::new();
-        for id in 1..self.types.len() as u32 {
-            let Some(t) = self.get(id).filter(|t| t.kind == DATASEC) else { continue };
-            if self.string(t.name).as_deref() != Some(".maps") {
-                continue;
-            }
-            // clang leaves size and offsets to loaders, linkers write both (libbpf: `btf_fixup_datasec`).
-            let has_places = t.size_or_type != 0;
-            for entry in self.section_variables(t) {
-                if let Some(var) = self.get(entry.id).filter(|v| v.kind == VAR)
-                    && let Some(name) = self.string(var.name)
-                {
-                    found.push((has_places.then_some(entry.offset), name, var.size_or_type));
-                }
-            }
-        }
-        found
-    }
-
-    /// The definitions of all `.maps` variables, with their offsets there if BTF has them.
-    pub fn map_defs(&self) -> Vec<(Option<u32>, MapDef)> {
-        self.map_variables().into_iter().map(|(at, name, ty)| (at, self.map_def(name, ty, 0))).collect()
-    }
-
-    /// libbpf's encoding: numbers are the lengths of arrays pointed to, types are pointed to.
-    fn map_def(&self, name: String, ty: u32, depth: usize) -> MapDef {
-        let mut map = MapDef { name, ..MapDef::default() };
-        let Some((_, t)) = self.plain(ty).filter(|(_, t)| t.kind == STRUCT) else { return map };
-        for (member, ty) in self.members(t) {
-            match member.as_str() {
-                "type" => map.map_type = self.number(ty),
-                "key_size" => map.key_size = self.number(ty),
-                "value_size" => map.value_size = self.number(ty),
-                "max_entries" => map.max_entries = self.number(ty),
-                "map_flags" => map.map_flags = self.number(ty),
-                "key" => map.key_size = self.pointee(ty).and_then(|t| self.size_of(t)),
-                "value" => {
-                    let value = self.pointee(ty);
-                    map.value_size = value.and_then(|t| self.size_of(t));
-                    map.managed = value.map_or_else(ManagedFields::default, |t| managed::in_type(self, t));
-                }
-                "values" => {
-                    map.value_size = Some(4);
-                    let inner = self.plain(ty).filter(|(_, t)| t.kind == ARRAY).and_then(|(_, t)| self.word(t, 0));
-                    if let Some(inner) = inner.and_then(|t| self.pointee(t))
-                        && depth == 0
-                        && self.plain(inner).is_some_and(|(_, t)| t.kind == STRUCT)
-                    {
-                        map.inner = Some(Box::new(self.map_def(format!("{}.inner", map.name), inner, 1)));
-                    }
-                }
-                _ => {}
-            }
-        }
-        map
-    }
-
     pub fn pointee(&self, id: u32) -> Option<u32> {
         self.plain(id).filter(|(_, t)| t.kind == PTR).map(|(_, t)| t.size_or_type)
-    }
-
-    /// `__uint(name, N)` is `int (*name)[N]` (libbpf: `get_map_field_int`).
-    fn number(&self, id: u32) -> Option<u32> {
-        self.get(self.pointee(id)?).filter(|t| t.kind == ARRAY).and_then(|t| self.word(t, 2))
     }
 
     /// The signature of the FUNC type with this number.

@@ -5,7 +5,7 @@
 //! with a resolved target; so moving code later means re-encoding these. Promise: what cannot be
 //! understood locks the functions it could concern, with the reason, instead of being guessed.
 
-use crate::btf::Btf;
+use crate::btf::{Btf, FUNC};
 use crate::btf_ext::{BtfExt, CORE_RELO, FUNC_INFO, LINE_INFO};
 use crate::elf::{Elf, SHT_NOBITS, SHT_PROGBITS, u32_at, u64_at};
 use crate::error::ObjectError;
@@ -225,6 +225,22 @@ impl Layout {
 
     pub fn function_at(&self, section: usize, slot: usize) -> Option<FuncId> {
         self.by_start.get(&(section, slot)).map(|&i| FuncId(i))
+    }
+
+    /// Functions with their exception callbacks: all pairs of functions that have the names that a tag joins. libbpf and the
+    /// kernel take fewer (a program, a global function that is not hidden), or refuse the object.
+    pub fn exception_callbacks(&self, btf: &Btf) -> Vec<(FuncId, FuncId)> {
+        let named = |name: &str| -> Vec<FuncId> {
+            let all = self.functions.iter().enumerate();
+            all.filter(|(_, f)| f.name == name).map(|(i, _)| FuncId(i)).collect()
+        };
+        let mut pairs = Vec::new();
+        for (callback, on) in btf.exception_callbacks() {
+            let Some(program) = on.filter(|t| t.kind == FUNC).and_then(|t| btf.string(t.name)) else { continue };
+            let callbacks = named(&callback);
+            pairs.extend(named(&program).into_iter().flat_map(|f| callbacks.iter().map(move |g| (f, *g))));
+        }
+        pairs
     }
 
     pub fn functions_of(&self, section: usize) -> &[usize] {

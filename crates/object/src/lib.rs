@@ -30,6 +30,8 @@
 mod btf;
 mod btf_ext;
 pub mod compare;
+mod core_relo;
+mod datasec;
 mod elf;
 mod error;
 mod functions;
@@ -40,7 +42,8 @@ mod programs;
 mod rewrite;
 mod symbols;
 
-pub use btf::{FuncProto, MapDef, Param, ValueType};
+pub use btf::{FuncProto, Param, ValueType};
 pub use error::ObjectError;
 pub use functions::{CoreReloc, FuncId, FuncKind, Function, Ref, RefKind};
+pub use maps::MapDef;
 pub use object::{NewInsn, Object, WriteOptions, Written};

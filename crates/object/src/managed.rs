@@ -9,8 +9,9 @@ use bpf_platform::fields::{self, ManagedField, ManagedFields};
 use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, PTR, RESTRICT, STRUCT, TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE, member_place,
 };
-use crate::compare::Places;
-use crate::object::Object;
+use crate::datasec::Places;
+use crate::elf::Section;
+use crate::symbols::Symbols;
 
 /// Nesting that is followed (the kernel follows `MAX_RESOLVE_DEPTH`, 32).
 const DEPTH: usize = 32;
@@ -25,10 +26,7 @@ pub(crate) fn in_type(btf: &Btf, id: u32) -> ManagedFields {
 }
 
 /// The managed fields of a section of global data, as its BTF says.
-pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
-    let (Some(btf), Some(section)) = (&object.btf, object.elf.sections.get(index)) else {
-        return ManagedFields::default();
-    };
+pub(crate) fn in_section(btf: &Btf, symbols: &Symbols, section: &Section) -> ManagedFields {
     let (mut found, mut left) = (Vec::new(), TYPES);
     let all = || whole(u32::try_from(section.size).unwrap_or(u32::MAX));
     // Types behind one of a kind that is not known are not read.
@@ -37,7 +35,7 @@ pub(crate) fn in_section(object: &Object, index: usize) -> ManagedFields {
     }
     let described = |t: &Type| t.kind == DATASEC && btf.string(t.name).as_deref() == Some(section.name.as_str());
     for t in btf.ids().filter_map(|id| btf.get(id)).filter(described) {
-        let places = Places::of(object, index, t);
+        let places = Places::of(symbols, t);
         for entry in btf.section_variables(t) {
             let Some(variable) = btf.get(entry.id).filter(|v| v.kind == VAR) else { continue };
             let fields = within(btf, variable.size_or_type, DEPTH, &mut left);

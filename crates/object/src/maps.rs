@@ -8,10 +8,34 @@
 
 use bpf_platform::ManagedFields;
 
-use crate::btf::{Btf, MapDef};
+use crate::btf::{ARRAY, Btf, DATASEC, STRUCT, VAR};
 use crate::elf::{Elf, SHT_PROGBITS, u32_at};
+use crate::managed;
 use crate::symbols::{STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, Symbols};
 use std::collections::{BTreeMap, HashMap};
+
+/// A map as its definition says, from BTF's `.maps` or from a legacy `maps` section.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MapDef {
+    /// Symbol name.
+    pub name: String,
+    /// `enum bpf_map_type`.
+    pub map_type: Option<u32>,
+    /// Bytes of a key.
+    pub key_size: Option<u32>,
+    /// Bytes of a value.
+    pub value_size: Option<u32>,
+    /// Number of entries.
+    pub max_entries: Option<u32>,
+    /// `BPF_F_…` flags; `None` if the definition does not say.
+    pub map_flags: Option<u32>,
+    /// Defined in a legacy `maps` section, not through BTF.
+    pub legacy: bool,
+    /// The template of the inner maps of a map-in-map.
+    pub inner: Option<Box<MapDef>>,
+    /// What the kernel manages in its values. Only BTF tells it of that.
+    pub managed: ManagedFields,
+}
 
 /// All maps, and where they are.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +49,7 @@ pub(crate) struct Maps {
 impl Maps {
     pub fn read(elf: &Elf, symbols: &Symbols, btf: Option<&Btf>) -> Self {
         let mut this = Self::default();
-        let btf_maps = btf.map(Btf::map_defs).unwrap_or_default();
+        let btf_maps = btf.map(map_defs).unwrap_or_default();
         let mut by_place: HashMap<u64, &MapDef> = HashMap::new();
         let mut by_name: HashMap<&str, Vec<&MapDef>> = HashMap::new();
         for (at, def) in &btf_maps {
@@ -80,6 +104,70 @@ impl Maps {
         let (&(_, start), &map) = self.places.range((section, 0)..=(section, offset)).next_back()?;
         Some((map, offset - start))
     }
+}
+
+/// The variables of the `.maps` data section: (offset if the section has places, name, type).
+fn map_variables(btf: &Btf) -> Vec<(Option<u32>, String, u32)> {
+    let mut found = Vec::new();
+    for id in btf.ids() {
+        let Some(t) = btf.get(id).filter(|t| t.kind == DATASEC) else { continue };
+        if btf.string(t.name).as_deref() != Some(".maps") {
+            continue;
+        }
+        // clang leaves size and offsets to loaders, linkers write both (libbpf: `btf_fixup_datasec`).
+        let has_places = t.size_or_type != 0;
+        for entry in btf.section_variables(t) {
+            if let Some(var) = btf.get(entry.id).filter(|v| v.kind == VAR)
+                && let Some(name) = btf.string(var.name)
+            {
+                found.push((has_places.then_some(entry.offset), name, var.size_or_type));
+            }
+        }
+    }
+    found
+}
+
+/// The definitions of all `.maps` variables, with their offsets there if BTF has them.
+fn map_defs(btf: &Btf) -> Vec<(Option<u32>, MapDef)> {
+    map_variables(btf).into_iter().map(|(at, name, ty)| (at, map_def(btf, name, ty, 0))).collect()
+}
+
+/// libbpf's encoding: numbers are the lengths of arrays pointed to, types are pointed to.
+fn map_def(btf: &Btf, name: String, ty: u32, depth: usize) -> MapDef {
+    let mut map = MapDef { name, ..MapDef::default() };
+    let Some((_, t)) = btf.plain(ty).filter(|(_, t)| t.kind == STRUCT) else { return map };
+    for (member, ty) in btf.members(t) {
+        match member.as_str() {
+            "type" => map.map_type = number(btf, ty),
+            "key_size" => map.key_size = number(btf, ty),
+            "value_size" => map.value_size = number(btf, ty),
+            "max_entries" => map.max_entries = number(btf, ty),
+            "map_flags" => map.map_flags = number(btf, ty),
+            "key" => map.key_size = btf.pointee(ty).and_then(|t| btf.size_of(t)),
+            "value" => {
+                let value = btf.pointee(ty);
+                map.value_size = value.and_then(|t| btf.size_of(t));
+                map.managed = value.map_or_else(ManagedFields::default, |t| managed::in_type(btf, t));
+            }
+            "values" => {
+                map.value_size = Some(4);
+                let inner = btf.plain(ty).filter(|(_, t)| t.kind == ARRAY).and_then(|(_, t)| btf.word(t, 0));
+                if let Some(inner) = inner.and_then(|t| btf.pointee(t))
+                    && depth == 0
+                    && btf.plain(inner).is_some_and(|(_, t)| t.kind == STRUCT)
+                {
+                    map.inner = Some(Box::new(map_def(btf, format!("{}.inner", map.name), inner, 1)));
+                }
+            }
+            _ => {}
+        }
+    }
+    map
+}
+
+/// `__uint(name, N)` is `int (*name)[N]` (libbpf: `get_map_field_int`).
+fn number(btf: &Btf, id: u32) -> Option<u32> {
+    btf.get(btf.pointee(id)?).filter(|t| t.kind == ARRAY).and_then(|t| btf.word(t, 2))
 }
 
 fn legacy_def(name: &str, data: &[u8], start: u64, end: u64) -> MapDef {

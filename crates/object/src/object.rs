@@ -6,14 +6,14 @@
 
 use bpf_platform::ManagedFields;
 
-use crate::btf::{Btf, FuncProto, MapDef};
+use crate::btf::{Btf, FuncProto};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
+use crate::core_relo;
 use crate::elf::{Elf, Section, unique_names};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Parts, Ref, RefKind};
 use crate::managed;
-use crate::maps::Maps;
-use crate::programs;
+use crate::maps::{MapDef, Maps};
 use crate::symbols::Symbols;
 use std::collections::{BTreeMap, HashMap};
 
@@ -119,7 +119,7 @@ impl Object {
         let mut layout = Layout::read(&parts)?;
         warnings.append(&mut layout.warnings);
         let identities = Identities::of(&layout.functions, &maps.defs);
-        let exception_callbacks = btf.as_ref().map_or_else(Vec::new, |btf| programs::exception_callbacks(btf, &layout));
+        let exception_callbacks = btf.as_ref().map_or_else(Vec::new, |btf| layout.exception_callbacks(btf));
         let bodies = BTreeMap::new();
         Ok(Object {
             identities,
@@ -186,7 +186,7 @@ impl Object {
     /// What cannot be followed, in words.
     pub fn core_members(&self, record: &CoreReloc) -> Result<Vec<String>, String> {
         let btf = self.btf.as_ref().ok_or("there is no BTF")?;
-        crate::compare::core::members(btf, record)
+        core_relo::members(btf, record)
     }
 
     /// All maps.
@@ -224,8 +224,9 @@ impl Object {
     /// What the kernel manages in the section of global data of this name, unique in the object, as BTF says.
     #[must_use]
     pub fn managed_fields(&self, section: &str) -> ManagedFields {
-        let index = self.elf.sections.iter().position(|s| s.identity == section);
-        index.map_or_else(ManagedFields::default, |index| managed::in_section(self, index))
+        let section = self.elf.sections.iter().find(|s| s.identity == section);
+        let (Some(btf), Some(section)) = (&self.btf, section) else { return ManagedFields::default() };
+        managed::in_section(btf, &self.symbols, section)
     }
 
     /// What was noticed while reading and will be left as it is, with section and offset.

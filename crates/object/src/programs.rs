@@ -6,8 +6,7 @@
 //! callback that a tag on its type names (`bpf_prog_assign_exc_cb`). Promise: where libbpf takes one function, it is among
 //! those given here, though there may be more.
 
-use crate::btf::{Btf, FUNC};
-use crate::functions::{FuncId, Layout, RefKind};
+use crate::functions::{FuncId, RefKind};
 use crate::object::Object;
 use crate::symbols::STT_FUNC;
 
@@ -90,20 +89,4 @@ fn closure(roots: impl IntoIterator<Item = FuncId>, next: impl Fn(FuncId) -> Vec
         at += 1;
     }
     found
-}
-
-/// Functions with their exception callbacks: all pairs of functions that have the names that a tag joins. libbpf and the
-/// kernel take fewer (a program, a global function that is not hidden), or refuse the object.
-pub(crate) fn exception_callbacks(btf: &Btf, layout: &Layout) -> Vec<(FuncId, FuncId)> {
-    let named = |name: &str| -> Vec<FuncId> {
-        let all = layout.functions.iter().enumerate();
-        all.filter(|(_, f)| f.name == name).map(|(i, _)| FuncId(i)).collect()
-    };
-    let mut pairs = Vec::new();
-    for (callback, on) in btf.exception_callbacks() {
-        let Some(program) = on.filter(|t| t.kind == FUNC).and_then(|t| btf.string(t.name)) else { continue };
-        let callbacks = named(&callback);
-        pairs.extend(named(&program).into_iter().flat_map(|f| callbacks.iter().map(move |g| (f, *g))));
-    }
-    pairs
 }

@@ -4,9 +4,9 @@
 //! compared one by one, because their order in the section means nothing. Code belongs to the functions and is left
 //! out, but for code that no function covers.
 
+use super::findings::{Findings, in_section};
 use super::matching::Matching;
 use super::reference::{Place, describe, follow, identity, place, same, same_place};
-use super::{Findings, in_section};
 use crate::elf::{SHF_EXECINSTR, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, Section};
 use crate::object::Object;
 use crate::symbols::Reloc;

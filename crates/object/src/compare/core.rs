@@ -6,19 +6,12 @@
 //! compared structurally. Promise: two records with the same question get the same answer on every kernel.
 
 use super::types::{Types, enumerator, kind_name};
-use crate::btf::{ARRAY, Btf, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION, member_place};
+use crate::btf::{ARRAY, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION, member_place};
+use crate::core_relo::{
+    ENUMVAL_EXISTS, ENUMVAL_VALUE, FIELD_BYTE_OFFSET, FIELD_RSHIFT_U64, TYPE_ID_LOCAL, TYPE_MATCHES, TYPE_SIZE,
+};
 use crate::functions::CoreReloc;
 use std::fmt::Write;
-
-// `enum bpf_core_relo_kind` in `include/uapi/linux/bpf.h`.
-const FIELD_BYTE_OFFSET: u32 = 0;
-const FIELD_RSHIFT_U64: u32 = 5;
-pub(super) const TYPE_ID_LOCAL: u32 = 6;
-pub(super) const TYPE_ID_TARGET: u32 = 7;
-const TYPE_SIZE: u32 = 9;
-const ENUMVAL_EXISTS: u32 = 10;
-const ENUMVAL_VALUE: u32 = 11;
-const TYPE_MATCHES: u32 = 12;
 
 /// The question of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,33 +68,6 @@ pub(super) fn question(types: &Types, record: &CoreReloc) -> Result<Question, St
         }
         kind => Err(format!("CO-RE record of unknown kind {kind}")),
     }
-}
-
-/// The names of the members on the way to the field that a record is about; none if it is about something else.
-///
-/// # Errors
-/// What cannot be followed, in words.
-pub(crate) fn members(btf: &Btf, record: &CoreReloc) -> Result<Vec<String>, String> {
-    let gone = || "the access string leaves its type".to_owned();
-    let mut names = Vec::new();
-    if record.kind > FIELD_RSHIFT_U64 {
-        return Ok(names);
-    }
-    let (_, mut t) = btf.plain(record.type_id).ok_or_else(gone)?;
-    for step in record.access.split(':').skip(1) {
-        let index: usize = step.parse().map_err(|_| gone())?;
-        let next = match t.kind {
-            STRUCT | UNION if index < t.vlen => {
-                let word = |n: usize| btf.word(t, index * 3 + n).ok_or_else(gone);
-                names.push(btf.string(word(0)?).ok_or_else(gone)?);
-                word(1)?
-            }
-            ARRAY => btf.word(t, 0).ok_or_else(gone)?,
-            _ => return Err(gone()),
-        };
-        (_, t) = btf.plain(next).ok_or_else(gone)?;
-    }
-    Ok(names)
 }
 
 fn what_is_asked(kind: u32) -> &'static str {

@@ -3,21 +3,18 @@
 //! The one idea: BTF is used from a few roots (the variables of its data sections, the functions named by `.BTF.ext`,
 //! CO-RE records), so these are compared, with all that they reach; types that nothing reaches may come and go.
 
-use super::Findings;
 use super::definition::{self, Definition, Unread};
+use super::findings::Findings;
 use super::matching::Matching;
 use super::reference::{Place, place_in, same_place};
 use super::types::{Names, Outcome, TypeComparison, Types};
 use crate::btf::{DATASEC, SectionVariable, Type, VAR};
 use crate::btf_ext::FUNC_INFO;
+use crate::datasec::Places;
 use crate::functions::FuncId;
 use crate::object::Object;
 use crate::programs::loaded_section;
-use crate::symbols::{STB_GLOBAL, STB_WEAK, STT_OBJECT, Symbol};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// `BTF_VAR_GLOBAL_ALLOCATED`: libbpf asks for no symbol of variables of another linkage.
-const GLOBAL_ALLOCATED: u32 = 1;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How the variables of a data section are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,12 +99,12 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
     let mut found: BTreeMap<String, Vec<Variable>> = BTreeMap::new();
     let mut elf = o.elf.sections.iter().enumerate().filter(|(_, s)| s.name == section && !s.is_reloc());
     for t in list {
-        let places = elf.next().map(|(here, _)| Places::of(o, here, *t));
+        let (here, places) = (elf.next().map(|(here, _)| here), Places::of(&o.symbols, *t));
         for entry in types.btf.map(|b| b.section_variables(*t)).unwrap_or_default() {
             let variable = types.get(entry.id);
             let name = variable.and_then(|v| types.name(v)).unwrap_or_default();
             let linkage = variable.and_then(|v| types.btf?.word(v, 0));
-            let place = places.as_ref().and_then(|p| p.variable(&name, linkage, entry));
+            let place = here.and_then(|s| Some(place_in(o, s, places.offset(&name, linkage, entry)?)));
             found.entry(name).or_default().push(Variable { entry, place });
         }
     }
@@ -119,44 +116,6 @@ fn by_name(o: &Object, types: &Types, section: &str, list: &[Type]) -> BTreeMap<
         });
     }
     found
-}
-
-/// Where the variables of a section are.
-pub(crate) struct Places<'a> {
-    object: &'a Object,
-    section: usize,
-    /// The first symbol of each name that libbpf takes for a variable; none if BTF itself says the places.
-    symbols: Option<HashMap<&'a str, &'a Symbol>>,
-}
-
-impl<'a> Places<'a> {
-    /// For the ELF section that a DATASEC type describes. clang leaves its size and the offsets to loaders, which ask
-    /// the symbol table; linkers write both, and then BTF counts (libbpf: `btf_fixup_datasec`, `find_elf_var_sym`).
-    pub fn of(object: &'a Object, section: usize, t: Type) -> Self {
-        let symbols = || {
-            let mut found = HashMap::new();
-            let variable = |s: &&Symbol| s.kind == STT_OBJECT && matches!(s.bind, STB_GLOBAL | STB_WEAK);
-            for s in object.symbols.all.iter().filter(variable) {
-                found.entry(s.name.as_str()).or_insert(s);
-            }
-            found
-        };
-        Places { object, section, symbols: (t.size_or_type == 0).then(symbols) }
-    }
-
-    /// Where in the section the variable of this name and linkage is; `None` where libbpf finds no place.
-    pub fn offset(&self, name: &str, linkage: Option<u32>, entry: SectionVariable) -> Option<u64> {
-        match &self.symbols {
-            // libbpf leaves static variables alone.
-            Some(symbols) if linkage == Some(GLOBAL_ALLOCATED) => symbols.get(name).map(|s| s.value),
-            _ => Some(u64::from(entry.offset)),
-        }
-    }
-
-    fn variable(&self, name: &str, linkage: Option<u32>, entry: SectionVariable) -> Option<Place> {
-        let offset = self.offset(name, linkage, entry)?;
-        Some(place_in(self.object, self.section, offset))
-    }
 }
 
 /// Whether libbpf leaves the size of a section's variables as BTF has it. It lays `.kconfig` out anew, but with these

@@ -5,9 +5,9 @@
 //! (`bpf_object__elf_collect`, `ignore_elf_section` and `bpf_object__add_programs` in `tools/lib/bpf/libbpf.c`).
 //! Promise: if it takes a part of the first object, it takes the same part of the second.
 
+use super::findings::{Findings, in_section};
 use super::matching::Matching;
 use super::reference::{Place, place};
-use super::{Findings, in_section};
 use crate::elf::{SHT_PROGBITS, SHT_SYMTAB, Section};
 use crate::functions::{FuncId, FuncKind};
 use crate::object::Object;

@@ -14,6 +14,7 @@ mod contents;
 pub(crate) mod core;
 mod declarations;
 mod definition;
+mod findings;
 mod loading;
 mod matching;
 mod records;
@@ -24,7 +25,7 @@ mod types;
 mod wellformed;
 mod written;
 
-pub(crate) use declarations::Places;
+pub use findings::{Finding, Findings};
 pub use matching::{Matching, Matchings};
 pub use written::beside_bodies;
 
@@ -32,56 +33,13 @@ use self::core::Question;
 use self::types::{Names, Outcome, TypeComparison};
 use crate::btf::Btf;
 use crate::btf_ext::LINE_INFO;
-use crate::elf::Section;
+use crate::core_relo;
 use crate::functions::{CoreReloc, FuncId, FuncKind};
 use crate::object::Object;
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 
 /// Renamed types named in notes, at most.
 const RENAMED_MAX: usize = 8;
-
-/// Something to say about two objects.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// The section, symbol, map, variable or function.
-    pub place: String,
-    /// What is different there, unknown, or ignored.
-    pub what: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
-    }
-}
-
-/// What a comparison found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
-    /// What loaders, the kernel or user space see.
-    pub differences: Vec<Finding>,
-    /// What could not be understood, and is not the same as it stands.
-    pub unknowns: Vec<Finding>,
-    /// What differs without effect.
-    pub notes: Vec<Finding>,
-}
-
-impl Findings {
-    fn different(&mut self, place: String, what: String) {
-        self.differences.push(Finding { place, what });
-    }
-    fn unknown(&mut self, place: String, what: String) {
-        self.unknowns.push(Finding { place, what });
-    }
-    fn note(&mut self, place: String, what: String) {
-        self.notes.push(Finding { place, what });
-    }
-}
-
-fn in_section(s: &Section) -> String {
-    format!("section {}", s.identity)
-}
 
 /// Which of the two objects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -255,7 +213,7 @@ impl<'a> Comparison<'a> {
         // With what the instruction holds before it is patched, because libbpf checks that (`bpf_core_patch_insn`);
         // numbers of types it does not.
         let held = |o: &Object, f: FuncId, r: &CoreReloc| {
-            let numbers_type = matches!(r.kind, core::TYPE_ID_LOCAL | core::TYPE_ID_TARGET);
+            let numbers_type = matches!(r.kind, core_relo::TYPE_ID_LOCAL | core_relo::TYPE_ID_TARGET);
             if numbers_type { None } else { code::patched_field(o.code(f), r.slot) }
         };
         let mut first: HashMap<usize, BTreeSet<Option<u64>>> = HashMap::new();
@@ -337,7 +295,7 @@ impl<'a> Comparison<'a> {
         }
         let own_number = |(key, number): (&(Side, u32, u32, String), &usize)| {
             let asked = self.asked.get(*number)?;
-            (key.0 == Side::Second && key.1 == core::TYPE_ID_LOCAL && asked.type_id != key.2).then_some(())
+            (key.0 == Side::Second && key.1 == core_relo::TYPE_ID_LOCAL && asked.type_id != key.2).then_some(())
         };
         if self.questions.iter().any(|q| own_number(q).is_some()) {
             let what = "types that programs ask the number of (`bpf_core_type_id_local`) have other numbers";

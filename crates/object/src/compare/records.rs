@@ -8,7 +8,7 @@
 //! Linux 6.18 with bpftool: `driver/tests/objects.rs`. Promise: if the records of one object are refused and those of the
 //! other are not, or for something else, that is unknown.
 
-use super::Findings;
+use super::findings::Findings;
 use super::matching::Matching;
 use crate::btf::{FUNC, FUNC_PROTO};
 use crate::btf_ext::{CORE_RELO, FUNC_INFO, LINE_INFO, Record};

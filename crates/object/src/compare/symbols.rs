@@ -4,7 +4,7 @@
 //! it, and the kernel verifies global functions alone. So binding, visibility, kind and place must agree; order and
 //! numbers need not. Local symbols and labels name nothing for a loader: they may go, which is noted.
 
-use super::Findings;
+use super::findings::Findings;
 use super::matching::Matching;
 use super::reference::{Place, describe_place, place, same_place};
 use crate::object::Object;

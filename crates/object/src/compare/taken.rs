@@ -5,7 +5,7 @@
 //! `sym_is_extern`, `sym_is_subprog` and `bpf_object__reloc_code` in `tools/lib/bpf/libbpf.c`). Promise: a form that
 //! libbpf refuses, or reads in its own way, is in the second object only if it is in the same function of the first.
 
-use super::Findings;
+use super::findings::Findings;
 use super::matching::Matching;
 use crate::functions::{CodeRef, Form, FuncId};
 use crate::object::Object;

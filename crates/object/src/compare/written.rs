@@ -7,10 +7,11 @@
 //! from the first in the bodies of the changed functions, in what follows their lengths, and in debug information.
 //! What changed bodies *do* is the caller's to prove.
 
+use super::Comparison;
 use super::contents::same_as_it_stands;
+use super::findings::{Finding, Findings, in_section};
 use super::matching::Matching;
 use super::reference::{Place, place};
-use super::{Comparison, Finding, Findings, in_section};
 use crate::btf_ext::{CORE_RELO, FUNC_INFO, LINE_INFO, Record};
 use crate::elf::{SHF_INFO_LINK, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_STRTAB, SHT_SYMTAB, Section};
 use crate::functions::{FuncId, RefKind};
