@@ -188,6 +188,7 @@ fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Optio
         constraints.push(c);
     }
     constraints.extend(fields_agree(cx, kind, &vars));
+    constraints.extend(linear_part_fits(cx, kind, &vars));
     constraints.extend(undisturbed(cx));
     if apart {
         constraints.extend(events_apart(cx));
@@ -220,6 +221,21 @@ fn fields_agree(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meani
         }
     }
     out
+}
+
+/// The linear part of an skb, from `data` to `data_end`, is part of its `len` bytes (`skb_headlen` in
+/// include/linux/skbuff.h), at the start of the program.
+fn linear_part_fits(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meaning)]) -> Option<TermId> {
+    const LEN: i64 = 0;
+    let entry = |is: &dyn Fn(&VarKey, &Meaning) -> bool| vars.iter().find(|(k, _, m)| is(k, m)).map(|(_, t, _)| *t);
+    let pointer = |to: Region| entry(&|k, m| is_entry(cx, k) && !is_meta(k) && *m == Meaning::Pointer(to.clone()));
+    let (start, end) = (pointer(Region::Packet)?, pointer(Region::PacketEnd)?);
+    let at_entry = |k: &VarKey| matches!(k, VarKey::CtxField(LEN, 4, v) if cx.terms.as_const(*v) == Some(0));
+    let len = entry(&|k, _| kind == ProgKind::Skb && at_entry(k))?;
+    let (whole, part) = (cx.terms.extract(len, 0, 32), cx.terms.sub(end, start));
+    let whole = cx.terms.zext(whole, 64);
+    let longer = cx.terms.ult(whole, part);
+    Some(cx.terms.not(longer))
 }
 
 /// Nobody else writes: what the program finds after each atomic and the like is what was there before it, as
