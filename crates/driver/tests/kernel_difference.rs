@@ -8,6 +8,7 @@ use std::time::Duration;
 use bpf_driver::difftest::{Pair, Random, Setup};
 use bpf_driver::{Options, Silent, optimize};
 use bpf_kernel::testing::permitted;
+use bpf_testgen::case::Case;
 
 /// Packets per program in `make test`; `BPF_OPT_PACKETS` asks for more.
 const PACKETS: u64 = 300;
@@ -60,4 +61,29 @@ fn compare_all() {
     }
     eprintln!("{programs} programs, {runs} packets each way, {unsteady} rounds unsteady");
     assert!(runs >= packets, "no program ran");
+}
+
+/// One of these words is the map's number, which the kernel counts up with every map.
+#[test]
+fn what_the_kernel_numbers_is_no_difference() {
+    if !permitted() {
+        return;
+    }
+    let mut runs = 0;
+    for at in (0..256).step_by(4) {
+        let text = format!(
+            "; A word of a map.\n; section: tc\n; map: m array 4 8 1\n; expect: equal\nbefore:\n    r1 = m ll\n    r0 = *(u32 *)(r1 + {at})\n    \
+             r0 &= 1\n    exit\nafter:\n    r2 = m ll\n    r0 = *(u32 *)(r2 + {at})\n    r0 &= 1\n    exit\n"
+        );
+        let case = Case::parse(&text).expect("a case");
+        let (a, b) =
+            (case.old_object().expect("it assembles"), case.new_object().expect("it assembles").expect("a pair"));
+        // Not all of them may be read.
+        let Ok(mut pair) = Pair::load(&a, &b, Setup::default()) else { continue };
+        let name = pair.programs().next().expect("a program").to_owned();
+        let round = pair.round(&name, &mut Random::of(1, at), 2, None);
+        assert_eq!(round.difference, None, "the word at {at}");
+        runs += round.runs + round.unsteady;
+    }
+    assert!(runs > 0, "no word could be read");
 }
