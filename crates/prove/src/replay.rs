@@ -6,9 +6,11 @@
 //! long as it asks the same questions. The first event, byte or bit of the result in which they differ
 //! is the witness.
 
+use std::ops::RangeInclusive;
+
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Imm64Kind, Insn, Reg, RegSet, Size, Src};
-use bpf_platform::{Effects, ResultRange, possible_bits};
+use bpf_platform::{Effects, ResultRange, impossible_numbers, possible_bits};
 use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
@@ -145,7 +147,9 @@ fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Optio
         let c = match (key, meaning) {
             (VarKey::Frame, _) => is_one_of(cx, *t, &[frame]),
             (VarKey::CtxField(off, 4, _), _) => {
-                no_others(cx, *t, possible_bits(kind, u32::try_from(*off).unwrap_or(0)))
+                let field = u32::try_from(*off).unwrap_or(0);
+                constraints.extend(impossible_numbers(kind, field).map(|range| outside(cx, *t, range)));
+                no_others(cx, *t, possible_bits(kind, field))
             }
             (VarKey::Ret(event), Meaning::Scalar) => in_range(cx, *t, *event),
             (VarKey::CtxPointer, _) => is_one_of(cx, *t, &[CTX]),
@@ -336,6 +340,14 @@ fn no_others(cx: &mut Context, t: TermId, bits: u32) -> TermId {
     let set = cx.terms.and(low, others);
     let zero = cx.terms.constant(32, 0);
     cx.terms.eq(set, zero)
+}
+
+/// The low 32 bits are no number of this range.
+fn outside(cx: &mut Context, t: TermId, range: RangeInclusive<u32>) -> TermId {
+    let low = cx.terms.extract(t, 0, 32);
+    let [first, last] = [range.start(), range.end()].map(|k| cx.terms.constant(32, u64::from(*k)));
+    let (below, above) = (cx.terms.ult(low, first), cx.terms.ult(last, low));
+    cx.terms.any(&[below, above])
 }
 
 /// That `t` is a number which the helper that event `id` calls may return.
