@@ -36,6 +36,11 @@ impl MapInfo {
         self.value_size.map(|n| maps::value_bytes_read(self.map_type, n))
     }
 
+    /// Whether it may count that a program names it.
+    pub fn naming_counts(&self) -> bool {
+        self.map_type.is_none_or(maps::naming_counts)
+    }
+
     /// Whether an output-value argument may be read.
     pub(crate) fn may_be_bloom_filter(&self) -> bool {
         self.map_type.is_none_or(maps::peek_reads_value)

@@ -117,6 +117,18 @@ pub fn is_array(map_type: u32) -> bool {
     matches!(map_type, ARRAY | PERCPU_ARRAY)
 }
 
+/// That a program names such a map changes the map or the program, whether it is ever used or not: a table of programs
+/// belongs to the first that names it, and takes only programs like it from then on (`bpf_check_tail_call`,
+/// `map_type_contains_progs` in `kernel/bpf/core.c` and `include/linux/bpf.h`); storage of cgroups is allocated where the
+/// program is attached (`bpf_cgroup_storage_assign`); a program has one arena. So may types that are not known here.
+pub fn naming_counts(map_type: u32) -> bool {
+    match map_type {
+        PROG_ARRAY | DEVMAP | DEVMAP_HASH | CPUMAP => true,
+        CGROUP_STORAGE | PERCPU_CGROUP_STORAGE | STRUCT_OPS | ARENA => true,
+        other => !(HASH..ARENA).contains(&other),
+    }
+}
+
 /// Each CPU has values of its own.
 pub fn is_per_cpu(map_type: u32) -> bool {
     matches!(map_type, PERCPU_HASH | PERCPU_ARRAY | LRU_PERCPU_HASH | PERCPU_CGROUP_STORAGE)

@@ -18,17 +18,19 @@
 //!   What it does where executions come, the old one does where executions come;
 //! - the new one names no map or section of data that the old one does not name: not every program may use every map
 //!   (`check_map_prog_compatibility` in kernel/bpf/verifier.c);
+//! - both name the same maps of those of which that counts ([`bpf_platform::maps::naming_counts`]), wherever it stands: the
+//!   kernel takes the names from the code as it is loaded (`resolve_pseudo_ldimm64`);
 //! - nor does it hold an operation that is refused wherever it stands, which the old one does not hold
 //!   (`check_alu_op`: shifts by constants as wide as the register, division by the constant zero).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bpf_facts::{Env, Facts, Region, State};
-use bpf_isa::{AluOp, Insn, MemoryOperand, Src};
+use bpf_facts::{Env, Facts, MapInfo, Region, State};
+use bpf_isa::{AluOp, Imm64Kind, Insn, MemoryOperand, Src};
 use bpf_platform::{Effects, is_cleared};
 use bpf_program::{
-    BlockId, FieldKind, Function, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
+    BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
     reverse_postorder, stores_matter,
 };
 
@@ -178,8 +180,10 @@ struct Presence {
     excluded: BTreeSet<String>,
     /// Operations that are refused wherever they stand.
     refused: BTreeSet<String>,
-    /// Where the verifier may come: helpers by which it marks the program, functions that are called, which may call such
-    /// helpers, and whether it accesses `cb`, which is cleared for some then (`cb_access`).
+    /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
+    /// for some then (`cb_access`). Anywhere: helpers that move the packet, which decides what may replace the program or
+    /// a function of it (`changes_pkt_data`, `check_cfg` and `check_attach_btf_id`); functions that are called, which may
+    /// call such helpers; maps that count by being named.
     marks: BTreeSet<Arc<str>>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
@@ -196,6 +200,7 @@ impl Presence {
             for op in &f.block(b).ops {
                 let text = text(op);
                 let symbol = op.link.as_ref().map(|l| &l.symbol);
+                all.marks.extend(named_map_that_counts(op, env));
                 match symbol {
                     Some(Symbol::Map { name, .. }) => drop(all.maps.insert(name.clone())),
                     Some(Symbol::Data { section, .. }) => drop(all.maps.insert(section.clone())),
@@ -216,13 +221,14 @@ impl Presence {
                 let is_seen = is_call && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let row = Effects::of(&op.insn, op.link.is_some());
-                all.marks.extend((seen.is_some() && row.marks_program).then(|| Arc::from(row.name)));
+                let marks = seen.is_some() && row.marks_program || row.moves_packet() && !row.name.is_empty();
+                all.marks.extend(marks.then(|| Arc::from(row.name)));
                 let callee = match symbol {
                     Some(Symbol::Func { name }) => Some(name),
                     Some(Symbol::Extern { name }) if is_kfunc(op) => Some(name),
                     _ => None,
                 };
-                all.marks.extend(callee.filter(|_| seen.is_some()).cloned());
+                all.marks.extend(callee.cloned());
                 let Some(m) = op.insn.memory_operand() else { continue };
                 // What came as an argument may be the context.
                 let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
@@ -234,6 +240,21 @@ impl Presence {
         }
         all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then(|| CB.into()));
         all
+    }
+}
+
+/// The mark of an operation that names a map of which that counts.
+fn named_map_that_counts(op: &Op, env: &Env) -> Option<Arc<str>> {
+    match (&op.link, op.insn) {
+        (Some(Link { symbol: Symbol::Map { name, .. }, .. }), _) => {
+            let counts = env.maps.iter().find(|m| m.name == **name).is_none_or(MapInfo::naming_counts);
+            counts.then(|| format!("map {name}").into())
+        }
+        // By a number of which nobody knows whose it is.
+        (None, Insn::LoadImm64 { kind: Imm64Kind::MapFd | Imm64Kind::MapIdx, imm, .. }) => {
+            Some(format!("map {imm}").into())
+        }
+        _ => None,
     }
 }
 
