@@ -15,6 +15,7 @@
 //! [`Verdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
 
 mod attributes;
+mod complete;
 mod elf;
 mod maps;
 
@@ -80,6 +81,8 @@ struct Prepared {
     object: sys::Object,
     /// Maps it has to do without, by index.
     left_out: Vec<usize>,
+    /// It has arrays whose length nobody but its loader knows.
+    short_arrays: bool,
 }
 
 /// What the kernel said to a program at the first attempt.
@@ -228,7 +231,7 @@ impl Loader {
             let map = quoted(words, "map '", "': failed to create").filter(|name| self.can_do_without(opened, name));
             let function = quoted(words, "extern (func ksym) '", "': not found");
             if let Some(name) = map {
-                self.left_out.push((name.to_owned(), telling(words)));
+                self.left_out.push((name.to_owned(), why_not_created(words)));
             } else if !function.is_some_and(|name| source.do_without(name)) {
                 return Some(Err(failure));
             }
@@ -241,37 +244,47 @@ impl Loader {
         known && !self.left_out.iter().any(|(name, _)| name == map)
     }
 
+    /// The maps that an object has to do without, by index: those of which that is known already, and those of which its
+    /// definition says so.
+    fn cannot_be_made(&mut self, source: &Source, object: &sys::Object, btf: Option<&[u8]>) -> Vec<usize> {
+        let mut indexes = Vec::new();
+        for index in 0..object.map_count() {
+            let map = object.map_definition(index);
+            if !self.left_out.iter().any(|(name, _)| *name == map.name) {
+                let unknown = source.unknown_maps.iter().find(|(name, _)| *name == map.name);
+                let why = unknown.map(|(_, why)| why.clone()).or_else(|| maps::why_not(&map, btf));
+                let Some(why) = why else { continue };
+                self.left_out.push((map.name, why));
+            }
+            indexes.push(index);
+        }
+        indexes
+    }
+
     fn prepare_once(&mut self, source: &Source, mut object: sys::Object) -> Result<Prepared, Failure> {
         let failed = |error: io::Error| Failure { error, messages: String::new() };
-        let left_out: Vec<usize> = (0..object.map_count())
-            .filter(|&index| {
-                let name = object.map_definition(index).name;
-                self.left_out.iter().any(|(left_out, _)| *left_out == name)
-            })
-            .collect();
         let bytes = object.btf_bytes();
+        let left_out = self.cannot_be_made(source, &object, bytes.as_deref());
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
+        let short_arrays = (0..object.map_count()).any(|i| complete::has_length_of_loader(&object.map_definition(i)));
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
-        let plan = self.maps.lend(&mut object, number, bytes.as_deref()).map_err(failed)?;
-        for &index in &left_out {
-            object.leave_map_out(index).map_err(failed)?;
-        }
+        let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out).map_err(failed)?;
         match lent {
             Some(kept) => object.lend_btf(kept.fd.try_clone().map_err(failed)?),
             None => self.btfs += 1,
         }
         let (outcome, messages) = sys::capture(|| object.prepare());
         outcome.map_err(|error| Failure { error, messages })?;
-        self.maps.keep(&object, plan, &left_out);
+        self.maps.keep(&object, plan);
         if self.btf.as_ref().is_none_or(|kept| kept.number != number)
             && let (Some(bytes), Some(fd)) = (bytes, object.btf_fd())
         {
             let fd = fd.try_clone_to_owned().map_err(failed)?;
             self.btf = Some(KeptBtf { bytes, hidden: source.hidden.clone(), number, fd });
         }
-        Ok(Prepared { object, left_out })
+        Ok(Prepared { object, left_out, short_arrays })
     }
 
     /// Gives a program of a prepared object to the kernel.
@@ -309,10 +322,15 @@ impl Loader {
         Ok(Answer::Verdict(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
     }
 
-    /// Was a program refused because it needs what it was prepared without? libbpf puts calls of functions that do not
+    /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
     /// exist in the place (`POISON_LDIMM64_MAP_BASE` and `POISON_CALL_KFUNC_BASE` in libbpf.c).
     fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<Verdict> {
-        let (_, number) = stats::last_complaint(log).split_once("invalid func unknown#")?;
+        let complaint = stats::last_complaint(log);
+        if prepared.short_arrays && complaint.contains("map_value_or_null") {
+            let reason = format!("only its loader knows how long an array is: {complaint}");
+            return Some(Verdict::NotLoadable { reason });
+        }
+        let (_, number) = complaint.split_once("invalid func unknown#")?;
         if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
             let name = prepared.left_out.contains(&map).then(|| prepared.object.map_definition(map).name)?;
             let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
@@ -423,6 +441,12 @@ fn complains(log: &str) -> bool {
 
 fn describing(object: &sys::Object, index: usize) -> impl FnOnce(io::Error) -> KernelError {
     KernelError::refused(format!("describing program {}", object.program_name(index)))
+}
+
+/// The kernel's error for a map that it did not make, as libbpf tells it.
+fn why_not_created(words: &str) -> String {
+    let error = words.lines().find_map(|line| Some(line.split_once("': failed to create: ")?.1));
+    error.map_or_else(|| telling(words), |error| format!("the kernel refuses it: {}", error.trim()))
 }
 
 /// What stands between two of libbpf's words.

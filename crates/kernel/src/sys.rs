@@ -20,9 +20,11 @@ use crate::{ProgramInfo, RawOptions};
 
 mod interrupt;
 mod linked;
+mod types;
 
 pub(crate) use interrupt::until;
 pub(crate) use linked::{Attributes, Definition, attach_target};
+pub(crate) use types::{Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";

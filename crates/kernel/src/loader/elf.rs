@@ -3,6 +3,8 @@
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, SymbolScope, elf};
 
+use crate::legacy;
+
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {
     pub(super) bytes: Vec<u8>,
@@ -14,6 +16,8 @@ pub(super) struct Source {
     pub(super) missing: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
     pub(super) pins_forgotten: bool,
+    /// Maps that nobody knows how to make, and why.
+    pub(super) unknown_maps: Vec<(String, String)>,
 }
 
 /// Bytes of a symbol (`Elf64_Sym`), and where in it its binding and type are.
@@ -22,14 +26,18 @@ const INFO: usize = 4;
 
 impl Source {
     pub(super) fn new(bytes: &[u8]) -> Self {
-        // A copy of its own: headers can be read only where they are aligned.
-        let bytes = bytes.to_vec();
+        let (bytes, unknown_maps) = match legacy::convert(bytes) {
+            Some(converted) => (converted.bytes, converted.impossible),
+            // A copy of its own: headers can be read only where they are aligned.
+            None => (bytes.to_vec(), Vec::new()),
+        };
         let mut source = Self {
             bytes: Vec::new(),
             license: String::new(),
             hidden: Vec::new(),
             missing: Vec::new(),
             pins_forgotten: false,
+            unknown_maps,
         };
         if let Ok(file) = object::File::parse(&*bytes) {
             // Of several, libbpf keeps what it read last (`bpf_object__elf_collect`).

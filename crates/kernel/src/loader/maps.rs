@@ -11,36 +11,19 @@ use std::{
     time::Duration,
 };
 
-use bpf_platform::fields;
+use bpf_platform::{
+    fields,
+    maps::{
+        ARENA, ARRAY, ARRAY_OF_MAPS, BLOOM_FILTER, CGROUP_ARRAY, CPUMAP, DEVMAP, DEVMAP_HASH, HASH, HASH_OF_MAPS,
+        LPM_TRIE, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY, PERCPU_HASH, PROG_ARRAY, QUEUE, REUSEPORT_SOCKARRAY,
+        RINGBUF, SOCKHASH, SOCKMAP, STACK, STACK_TRACE, STRUCT_OPS, USER_RINGBUF, XSKMAP,
+    },
+};
 
+use super::complete;
 use crate::sys::{self, Definition};
 
-/// `enum bpf_map_type` in linux/bpf.h.
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
-const PROG_ARRAY: u32 = 3;
-const PERCPU_HASH: u32 = 5;
-const PERCPU_ARRAY: u32 = 6;
-const STACK_TRACE: u32 = 7;
-const CGROUP_ARRAY: u32 = 8;
-const LRU_HASH: u32 = 9;
-const LRU_PERCPU_HASH: u32 = 10;
-const LPM_TRIE: u32 = 11;
-const ARRAY_OF_MAPS: u32 = 12;
-const HASH_OF_MAPS: u32 = 13;
-const DEVMAP: u32 = 14;
-const SOCKMAP: u32 = 15;
-const CPUMAP: u32 = 16;
-const XSKMAP: u32 = 17;
-const SOCKHASH: u32 = 18;
-const QUEUE: u32 = 22;
-const STACK: u32 = 23;
-const DEVMAP_HASH: u32 = 25;
-const STRUCT_OPS: u32 = 26;
-const RINGBUF: u32 = 27;
-const BLOOM_FILTER: u32 = 30;
-const USER_RINGBUF: u32 = 31;
-const ARENA: u32 = 33;
+/// `BPF_MAP_TYPE_INSN_ARRAY` in linux/bpf.h: targets of indirect jumps.
 const INSN_ARRAY: u32 = 34;
 
 /// Maps whose length nothing in a program depends on. (That of an array decides which lookups cannot fail; see
@@ -50,7 +33,7 @@ const SHORTENED: [u32; 9] =
 /// Ring buffers: libbpf makes their length a multiple of pages.
 const RINGS: [u32; 2] = [RINGBUF, USER_RINGBUF];
 /// Maps that the kernel does not make without a length; loaders set it.
-const WITH_LENGTH: [u32; 13] = [
+const WITH_LENGTH: [u32; 15] = [
     ARRAY,
     PERCPU_ARRAY,
     PROG_ARRAY,
@@ -64,6 +47,8 @@ const WITH_LENGTH: [u32; 13] = [
     CPUMAP,
     XSKMAP,
     BLOOM_FILTER,
+    REUSEPORT_SOCKARRAY,
+    ARENA,
 ];
 /// Maps that remember what was loaded with them, or that libbpf fills in a way of its own.
 const NOT_KEPT: [u32; 7] = [PROG_ARRAY, DEVMAP, DEVMAP_HASH, CPUMAP, STRUCT_OPS, ARENA, INSN_ARRAY];
@@ -83,12 +68,11 @@ fn length(map: &Definition) -> u32 {
 /// About how long the kernel takes to make a map at its full length: what it fills beforehand counts. Measured with Linux
 /// 6.18; an element that every processor has one of takes longest (`pcpu_alloc`).
 fn full_time(map: &Definition) -> Duration {
-    const NO_PREALLOC: u32 = 1;
     const OF_ALL_CPUS: [u32; 3] = [PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH];
     const NANOSECONDS_EACH: u64 = 150;
     const NANOSECONDS_OF_ALL_CPUS: u64 = 1_000;
     let of_all_cpus = OF_ALL_CPUS.contains(&map.kind);
-    if map.flags & NO_PREALLOC != 0 || !(of_all_cpus || [HASH, LRU_HASH, STACK_TRACE].contains(&map.kind)) {
+    if map.flags & complete::NO_PREALLOC != 0 || !(of_all_cpus || [HASH, LRU_HASH, STACK_TRACE].contains(&map.kind)) {
         return Duration::ZERO;
     }
     let element = if of_all_cpus { NANOSECONDS_OF_ALL_CPUS } else { NANOSECONDS_EACH };
@@ -125,36 +109,39 @@ pub(super) struct Plan {
 }
 
 impl Maps {
-    /// Lends an object that is open what maps there are, and makes the others short. Maps that were made with the BTF
-    /// of number `btf`, which is encoded in these bytes, suit in any case, because it is the object's.
-    pub(super) fn lend(&self, object: &mut sys::Object, btf: usize, bytes: Option<&[u8]>) -> std::io::Result<Plan> {
+    /// Lends an object that is open what maps there are, and makes the others complete and short; but not those that it
+    /// has to do without. Maps that were made with the BTF of number `btf`, which is encoded in these bytes, suit in any
+    /// case, because it is the object's.
+    pub(super) fn lend(
+        &self,
+        object: &mut sys::Object,
+        btf: usize,
+        bytes: Option<&[u8]>,
+        left_out: &[usize],
+    ) -> std::io::Result<Plan> {
         let bound = bytes.is_some_and(binds_maps);
         let (mut new, mut patterns) = (Vec::new(), Vec::new());
         for index in 0..object.map_count() {
-            let definition = object.map_definition(index);
-            if !is_kept(&definition) {
-                patterns.extend(shorten(object, index, &definition, bound)?);
-                new.push(None);
+            new.push(None);
+            if left_out.contains(&index) {
+                object.leave_map_out(index)?;
                 continue;
             }
+            let definition = object.map_definition(index);
             let suits = |kept: &&Kept| kept.definition == definition && (!bound || kept.btf == btf);
-            match self.kept.iter().find(suits) {
-                Some(kept) => {
-                    object.lend_map(index, kept.fd.as_fd())?;
-                    new.push(None);
-                }
-                None => {
-                    patterns.extend(shorten(object, index, &definition, bound)?);
-                    new.push(Some(definition));
-                }
+            if let Some(kept) = self.kept.iter().find(suits) {
+                object.lend_map(index, kept.fd.as_fd())?;
+                continue;
             }
+            patterns.extend(make_ready(object, index, &definition, bound)?);
+            new[index] = Some(definition).filter(is_kept);
         }
         Ok(Plan { new, btf, _patterns: patterns })
     }
 
-    /// Keeps what was made for a prepared object, but for the maps it was prepared without.
-    pub(super) fn keep(&mut self, object: &sys::Object, plan: Plan, left_out: &[usize]) {
-        for (index, definition) in plan.new.into_iter().enumerate().filter(|(index, _)| !left_out.contains(index)) {
+    /// Keeps what was made for a prepared object.
+    pub(super) fn keep(&mut self, object: &sys::Object, plan: Plan) {
+        for (index, definition) in plan.new.into_iter().enumerate() {
             let fd = object.map_fd(index).and_then(|fd| fd.try_clone_to_owned().ok());
             if let (Some(definition), Some(fd)) = (definition, fd) {
                 // An older map of this definition belongs to another BTF.
@@ -165,35 +152,61 @@ impl Maps {
     }
 }
 
+/// Why a map of an object with this BTF cannot be made, if that is clear before the kernel is asked.
+pub(super) fn why_not(definition: &Definition, btf: Option<&[u8]>) -> Option<String> {
+    let full = match complete::completed(definition) {
+        Ok(full) => full,
+        Err(why) => return Some(why),
+    };
+    let pattern = full.inner.as_ref().filter(|_| needs_pattern(definition, &full))?;
+    let replaceable = pattern.extra == 0 && !btf.is_some_and(binds_maps);
+    (!replaceable).then(|| "its definition leaves open what maps are in it, which belong to their types".to_owned())
+}
+
+/// Must the maps in a map be made like another one than its definition describes?
+fn needs_pattern(definition: &Definition, full: &Definition) -> bool {
+    let lengths = full.inner.as_ref().map(|inner| (inner.max_entries, length(inner)));
+    definition.inner != full.inner || lengths.is_some_and(|(said, made)| said == 0 && made != 0)
+}
+
 /// Must the object's BTF be loaded with it? libbpf insists where there are struct_ops maps (`kernel_needs_btf`).
 pub(super) fn needs_own_btf(object: &sys::Object) -> bool {
     (0..object.map_count()).any(|index| object.map_definition(index).kind == STRUCT_OPS)
 }
 
-/// Has a map made with the length it may have, and returns what has to stay open until then.
-fn shorten(
+/// Has a map made with all that its loader would add, and as short as it may be; returns what has to stay open until
+/// then.
+fn make_ready(
     object: &mut sys::Object,
     index: usize,
     definition: &Definition,
     bound: bool,
 ) -> std::io::Result<Option<OwnedFd>> {
-    let entries = length(definition);
-    if entries != definition.max_entries {
+    let full = complete::completed(definition).map_err(std::io::Error::other)?;
+    if full != *definition {
+        object.define(index, &full)?;
+    }
+    let entries = length(&full);
+    if entries != full.max_entries {
         object.set_max_entries(index, entries)?;
     }
-    match &definition.inner {
-        // A pattern without types will do where nothing depends on them.
-        Some(inner) if SHORTENED.contains(&inner.kind) && inner.max_entries > FEW && !bound && inner.extra == 0 => {
-            let pattern = create(inner)?;
-            object.set_inner_map(index, pattern.as_fd())?;
-            Ok(Some(pattern))
-        }
-        _ => Ok(None),
+    let Some(inner) = &full.inner else { return Ok(None) };
+    // A pattern without types will do where nothing depends on them.
+    let shorter = SHORTENED.contains(&inner.kind) && inner.max_entries > FEW && !bound && inner.extra == 0;
+    if !(shorter || needs_pattern(definition, &full)) {
+        return Ok(None);
     }
+    let pattern = create(inner)?;
+    object.set_inner_map(index, pattern.as_fd())?;
+    Ok(Some(pattern))
 }
 
 fn create(map: &Definition) -> std::io::Result<OwnedFd> {
-    sys::create_map(map.kind, map.key_size, map.value_size, length(map), map.flags, None, None)
+    // A ring has a number of pages that is a power of two (`ringbuf_map_alloc`). libbpf sees to that for maps that are
+    // not in another one. No page is longer.
+    const PAGES: u32 = 1 << 16;
+    let entries = if RINGS.contains(&map.kind) { PAGES } else { length(map) };
+    sys::create_map(map.kind, map.key_size, map.value_size, entries, map.flags, None, None)
 }
 
 /// May a map of this definition be used again? The values of kernel options come from libbpf while it prepares.
@@ -226,20 +239,7 @@ mod tests {
     use super::*;
 
     fn map(kind: u32, max_entries: u32) -> Definition {
-        Definition {
-            name: "m".to_owned(),
-            kind,
-            key_size: 4,
-            value_size: 8,
-            max_entries,
-            flags: 0,
-            extra: 0,
-            numa_node: 0,
-            ifindex: 0,
-            internal: false,
-            contents: None,
-            inner: None,
-        }
+        Definition { name: "m".to_owned(), kind, key_size: 4, value_size: 8, max_entries, ..Definition::default() }
     }
 
     #[test]

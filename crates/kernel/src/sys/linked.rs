@@ -13,7 +13,7 @@ use libbpf_sys as bpf;
 use super::{Object, checked, copied, owned, silence};
 
 /// A map as its object defines it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) kind: u32,
@@ -58,6 +58,16 @@ impl Object {
     pub(crate) fn set_max_entries(&mut self, index: usize, entries: u32) -> io::Result<()> {
         // SAFETY: a map of the open object.
         checked(unsafe { bpf::bpf_map__set_max_entries(self.map(index), entries) }).map(drop)
+    }
+
+    /// Gives a map other sizes of keys and values, and other flags. Not for global data.
+    pub(crate) fn define(&mut self, index: usize, map: &Definition) -> io::Result<()> {
+        // SAFETY: a map of the open object.
+        unsafe {
+            checked(bpf::bpf_map__set_key_size(self.map(index), map.key_size))?;
+            checked(bpf::bpf_map__set_value_size(self.map(index), map.value_size))?;
+            checked(bpf::bpf_map__set_map_flags(self.map(index), map.flags)).map(drop)
+        }
     }
 
     /// Gives a map of maps another pattern, which has to stay open until the object is prepared.

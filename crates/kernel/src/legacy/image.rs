@@ -1,0 +1,165 @@
+//! An ELF file whose sections can be changed.
+//!
+//! The one idea: nothing that is there moves. New contents go to the end of the file, and so does the table of sections.
+//! Promise: sections keep their numbers; a file that is not what this module knows is not read at all.
+
+use object::elf;
+
+/// A file of 64 bits, little-endian.
+pub(super) struct Image {
+    bytes: Vec<u8>,
+    /// The table of sections, one `Elf64_Shdr` each.
+    headers: Vec<[u8; HEADER]>,
+    /// The section that holds the names of sections.
+    names: usize,
+}
+
+/// A symbol (`Elf64_Sym`).
+#[derive(Debug, Clone)]
+pub(super) struct Symbol {
+    pub(super) name: String,
+    /// Where it is in the file.
+    at: usize,
+    pub(super) section: usize,
+    pub(super) value: u64,
+    pub(super) kind: u8,
+    pub(super) binding: u8,
+}
+
+/// Bytes of `Elf64_Ehdr`, and places in it: `e_shoff`, `e_shnum`, `e_shstrndx`.
+const FILE_HEADER: usize = 64;
+const TABLE: usize = 40;
+const COUNT: usize = 60;
+const NAMES: usize = 62;
+/// Bytes of `Elf64_Shdr`, and places in it: `sh_name`, `sh_type`, `sh_offset`, `sh_size`, `sh_link`, `sh_addralign`.
+const HEADER: usize = 64;
+const NAME: usize = 0;
+const KIND: usize = 4;
+const OFFSET: usize = 24;
+const SIZE: usize = 32;
+const LINK: usize = 40;
+const ALIGNMENT: usize = 48;
+/// Bytes of `Elf64_Sym`, and places in it: `st_info`, `st_shndx`, `st_value`.
+const SYMBOL: usize = 24;
+const INFO: usize = 4;
+const SECTION: usize = 6;
+const VALUE: usize = 8;
+
+impl Image {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        const MAGIC_64_LITTLE: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
+        if !bytes.starts_with(&MAGIC_64_LITTLE) || bytes.len() < FILE_HEADER {
+            return None;
+        }
+        let (table, count) = (usize::try_from(long(bytes, TABLE)?).ok()?, half(bytes, COUNT)?);
+        let headers = bytes.get(table..)?.get(..usize::from(count) * HEADER)?.as_chunks().0.to_vec();
+        Some(Self { names: half(bytes, NAMES)?.into(), bytes: bytes.to_vec(), headers })
+    }
+
+    pub(super) fn sections(&self) -> std::ops::Range<usize> {
+        0..self.headers.len()
+    }
+
+    pub(super) fn name(&self, section: usize) -> Option<&str> {
+        string(self.data(self.names)?, word(self.headers.get(section)?, NAME)? as usize)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.sections().find(|&section| self.name(section) == Some(name))
+    }
+
+    /// Holds it data of the program's (`SHT_PROGBITS`)?
+    pub(super) fn is_data(&self, section: usize) -> bool {
+        self.headers.get(section).and_then(|h| word(h, KIND)) == Some(elf::SHT_PROGBITS)
+    }
+
+    pub(super) fn data(&self, section: usize) -> Option<&[u8]> {
+        let header = self.headers.get(section)?;
+        let (offset, size) = (usize::try_from(long(header, OFFSET)?).ok()?, usize::try_from(long(header, SIZE)?).ok()?);
+        self.bytes.get(offset..)?.get(..size)
+    }
+
+    pub(super) fn set_data(&mut self, section: usize, data: &[u8]) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let header = &mut self.headers[section];
+        header[OFFSET..][..8].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        header[SIZE..][..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
+        self.bytes.extend_from_slice(data);
+    }
+
+    pub(super) fn rename(&mut self, section: usize, name: &str) -> Option<()> {
+        let mut names = self.data(self.names)?.to_vec();
+        let at = names.len() as u32;
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        self.set_data(self.names, &names);
+        self.headers[section][NAME..][..4].copy_from_slice(&at.to_le_bytes());
+        Some(())
+    }
+
+    /// A new section with data, behind all others.
+    pub(super) fn add(&mut self, name: &str, data: &[u8]) -> Option<()> {
+        let mut header = [0; HEADER];
+        header[KIND..][..4].copy_from_slice(&elf::SHT_PROGBITS.to_le_bytes());
+        header[ALIGNMENT] = 4;
+        self.headers.push(header);
+        self.rename(self.headers.len() - 1, name)?;
+        self.set_data(self.headers.len() - 1, data);
+        Some(())
+    }
+
+    /// All symbols.
+    pub(super) fn symbols(&self) -> Option<Vec<Symbol>> {
+        let table = self.headers.iter().find(|h| word(*h, KIND) == Some(elf::SHT_SYMTAB))?;
+        let (offset, size) = (usize::try_from(long(table, OFFSET)?).ok()?, usize::try_from(long(table, SIZE)?).ok()?);
+        let names = self.data(word(table, LINK)? as usize)?;
+        let symbols = self.bytes.get(offset..)?.get(..size)?.as_chunks::<SYMBOL>().0.iter().enumerate();
+        let symbol = |(index, s): (usize, &[u8; SYMBOL])| {
+            Some(Symbol {
+                name: string(names, word(s, NAME)? as usize)?.to_owned(),
+                at: offset + index * SYMBOL,
+                section: half(s, SECTION)?.into(),
+                value: long(s, VALUE)?,
+                kind: s[INFO] & 0xf,
+                binding: s[INFO] >> 4,
+            })
+        };
+        symbols.map(symbol).collect()
+    }
+
+    /// Moves a symbol; one that is not a section's becomes an object that all know, as variables are.
+    pub(super) fn move_symbol(&mut self, symbol: &Symbol, section: usize, value: u64) {
+        let bytes = &mut self.bytes[symbol.at..][..SYMBOL];
+        bytes[SECTION..][..2].copy_from_slice(&(section as u16).to_le_bytes());
+        bytes[VALUE..][..8].copy_from_slice(&value.to_le_bytes());
+        if symbol.kind != elf::STT_SECTION {
+            bytes[INFO] = elf::STB_GLOBAL << 4 | elf::STT_OBJECT;
+        }
+    }
+
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let table = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(self.headers.as_flattened());
+        self.bytes[TABLE..][..8].copy_from_slice(&table.to_le_bytes());
+        self.bytes[COUNT..][..2].copy_from_slice(&(self.headers.len() as u16).to_le_bytes());
+        self.bytes
+    }
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn string(table: &[u8], at: usize) -> Option<&str> {
+    let rest = table.get(at..)?;
+    std::str::from_utf8(&rest[..rest.iter().position(|b| *b == 0)?]).ok()
+}
