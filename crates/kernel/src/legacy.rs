@@ -1,4 +1,4 @@
-//! Legacy map sections, made such that libbpf takes them.
+//! Objects of older days, made such that libbpf takes them: above all their maps.
 //!
 //! Before maps were defined by types (`.maps`), objects defined them by numbers: records in a section `maps`, which
 //! iproute2, bcc, libbpf before 1.0, cilium/ebpf and others still take, or in sections `maps/…`, which gobpf does.
@@ -9,6 +9,7 @@
 //! or that is no definition, gets a reason: the map is there, so that programs without it can be linked, and is not to be
 //! made.
 
+mod compilers;
 mod image;
 
 use std::{collections::BTreeMap, ffi::CStr};
@@ -67,14 +68,22 @@ struct Map {
     record: Record,
 }
 
-/// A copy of an object with legacy map sections; `None` if it has none, or is not to be read.
+/// A copy of an object of older days; `None` if it is none, or is not to be read.
 pub(crate) fn convert(bytes: &[u8]) -> Option<Converted> {
     let mut image = Image::parse(bytes)?;
-    let old: Vec<usize> =
-        image.sections().filter(|&s| image.name(s).is_some_and(is_legacy) && image.is_data(s)).collect();
+    let modernized = compilers::modernize(&mut image)?;
+    let impossible = convert_maps(&mut image);
+    (modernized || impossible.is_some())
+        .then(|| Converted { bytes: image.into_bytes(), impossible: impossible.unwrap_or_default() })
+}
+
+/// Defines the maps of legacy sections by types: those that are not to be made, and why; `None` if there are none.
+fn convert_maps(image: &mut Image) -> Option<Vec<(String, String)>> {
+    let legacy = |&s: &usize| image.name(s).is_some_and(is_legacy) && image.is_data(s);
+    let old: Vec<usize> = image.sections().filter(legacy).collect();
     let first = *old.first()?;
     let symbols = image.symbols()?;
-    let sections: Vec<Vec<Map>> = old.iter().map(|&section| read(&image, section, &symbols)).collect::<Option<_>>()?;
+    let sections: Vec<Vec<Map>> = old.iter().map(|&section| read(image, section, &symbols)).collect::<Option<_>>()?;
 
     // Where the types are: the section that is there, or the first of the old ones.
     let target = image.find(BY_TYPES).unwrap_or(first);
@@ -90,7 +99,7 @@ pub(crate) fn convert(bytes: &[u8]) -> Option<Converted> {
         data.extend_from_slice(image.data(section)?);
     }
 
-    let types = define(&image, &sections, &starts, data.len() as u32)?;
+    let types = define(image, &sections, &starts, data.len() as u32)?;
     image.set_data(target, &data);
     for symbol in &symbols {
         if let Some(start) = starts.get(&symbol.section) {
@@ -105,8 +114,7 @@ pub(crate) fn convert(bytes: &[u8]) -> Option<Converted> {
         Some(section) => image.set_data(section, &types),
         None => image.add(TYPES, &types)?,
     }
-    let impossible = sections.into_iter().flatten().filter_map(|map| Some((map.name, map.record.problem?))).collect();
-    Some(Converted { bytes: image.into_bytes(), impossible })
+    Some(sections.into_iter().flatten().filter_map(|map| Some((map.name, map.record.problem?))).collect())
 }
 
 /// The maps of a section, in their order.

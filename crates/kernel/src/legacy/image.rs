@@ -31,19 +31,24 @@ const FILE_HEADER: usize = 64;
 const TABLE: usize = 40;
 const COUNT: usize = 60;
 const NAMES: usize = 62;
-/// Bytes of `Elf64_Shdr`, and places in it: `sh_name`, `sh_type`, `sh_offset`, `sh_size`, `sh_link`, `sh_addralign`.
+/// Bytes of `Elf64_Shdr`, and places in it: `sh_name`, `sh_type`, `sh_flags`, `sh_offset`, `sh_size`, `sh_link`, `sh_info`,
+/// `sh_addralign`, `sh_entsize`.
 const HEADER: usize = 64;
 const NAME: usize = 0;
 const KIND: usize = 4;
+const FLAGS: usize = 8;
 const OFFSET: usize = 24;
 const SIZE: usize = 32;
 const LINK: usize = 40;
+const APPLIES_TO: usize = 44;
 const ALIGNMENT: usize = 48;
-/// Bytes of `Elf64_Sym`, and places in it: `st_info`, `st_shndx`, `st_value`.
+const ENTRY: usize = 56;
+/// Bytes of `Elf64_Sym`, and places in it: `st_info`, `st_shndx`, `st_value`, `st_size`.
 const SYMBOL: usize = 24;
 const INFO: usize = 4;
 const SECTION: usize = 6;
 const VALUE: usize = 8;
+const LENGTH: usize = 16;
 
 impl Image {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
@@ -70,7 +75,36 @@ impl Image {
 
     /// Holds it data of the program's (`SHT_PROGBITS`)?
     pub(super) fn is_data(&self, section: usize) -> bool {
-        self.headers.get(section).and_then(|h| word(h, KIND)) == Some(elf::SHT_PROGBITS)
+        self.kind(section) == Some(elf::SHT_PROGBITS)
+    }
+
+    /// Holds it instructions?
+    pub(super) fn is_code(&self, section: usize) -> bool {
+        let flags = self.headers.get(section).and_then(|h| long(h, FLAGS)).unwrap_or(0);
+        self.is_data(section)
+            && flags & u64::from(elf::SHF_EXECINSTR) != 0
+            && self.data(section).is_some_and(|data| !data.is_empty())
+    }
+
+    /// Holds it relocations with a number to add (`SHT_RELA`)?
+    pub(super) fn is_with_addends(&self, section: usize) -> bool {
+        self.kind(section) == Some(elf::SHT_RELA)
+    }
+
+    /// The section that relocations are for.
+    pub(super) fn applies_to(&self, section: usize) -> Option<usize> {
+        Some(word(self.headers.get(section)?, APPLIES_TO)? as usize)
+    }
+
+    /// Its relocations are of this many bytes each, without a number to add.
+    pub(super) fn set_without_addends(&mut self, section: usize, bytes: u64) {
+        let header = &mut self.headers[section];
+        header[KIND..][..4].copy_from_slice(&elf::SHT_REL.to_le_bytes());
+        header[ENTRY..][..8].copy_from_slice(&bytes.to_le_bytes());
+    }
+
+    fn kind(&self, section: usize) -> Option<u32> {
+        word(self.headers.get(section)?, KIND)
     }
 
     pub(super) fn data(&self, section: usize) -> Option<&[u8]> {
@@ -88,13 +122,19 @@ impl Image {
     }
 
     pub(super) fn rename(&mut self, section: usize, name: &str) -> Option<()> {
-        let mut names = self.data(self.names)?.to_vec();
-        let at = names.len() as u32;
-        names.extend_from_slice(name.as_bytes());
-        names.push(0);
-        self.set_data(self.names, &names);
+        let at = self.add_string(self.names, name)?;
         self.headers[section][NAME..][..4].copy_from_slice(&at.to_le_bytes());
         Some(())
+    }
+
+    /// Where a string now stands in a table of strings.
+    fn add_string(&mut self, table: usize, string: &str) -> Option<u32> {
+        let mut strings = self.data(table)?.to_vec();
+        let at = strings.len() as u32;
+        strings.extend_from_slice(string.as_bytes());
+        strings.push(0);
+        self.set_data(table, &strings);
+        Some(at)
     }
 
     /// A new section with data, behind all others.
@@ -135,6 +175,20 @@ impl Image {
         if symbol.kind != elf::STT_SECTION {
             bytes[INFO] = elf::STB_GLOBAL << 4 | elf::STT_OBJECT;
         }
+    }
+
+    pub(super) fn rename_symbol(&mut self, symbol: &Symbol, name: &str) -> Option<()> {
+        let table = self.headers.iter().find(|h| word(*h, KIND) == Some(elf::SHT_SYMTAB))?;
+        let at = self.add_string(word(table, LINK)? as usize, name)?;
+        self.bytes[symbol.at..][..4].copy_from_slice(&at.to_le_bytes());
+        Some(())
+    }
+
+    /// Makes a symbol a function of so many bytes that all know.
+    pub(super) fn make_function(&mut self, symbol: &Symbol, length: u64) {
+        let bytes = &mut self.bytes[symbol.at..][..SYMBOL];
+        bytes[LENGTH..][..8].copy_from_slice(&length.to_le_bytes());
+        bytes[INFO] = elf::STB_GLOBAL << 4 | elf::STT_FUNC;
     }
 
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
