@@ -33,7 +33,7 @@ use maps::Maps;
 use crate::{
     KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
     failure::Failure,
-    object::{STATISTICS, accepted, accepted_alone, described, open},
+    object::{STATISTICS, accepted, accepted_alone, described},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -42,6 +42,8 @@ use crate::{
 
 /// Room for the statistics of a program that loads, and for the complaint about one that does not.
 const LOG_ROOM: usize = 64 << 10;
+/// How many elements tables get for runs: enough for none to be full or to evict anything soon, and made in milliseconds.
+const RUN_ELEMENTS: u32 = 4096;
 /// For maps that take longer to make at their full length, no refusal is looked into.
 const PLAIN_LOAD: Duration = Duration::from_millis(100);
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
@@ -63,6 +65,8 @@ pub struct Loader {
     left_out: Vec<(String, String)>,
     /// How long the maps of the last object would take at their full length.
     full_maps: Duration,
+    /// The same for maps that are no longer than runs need.
+    maps_for_runs: Duration,
     /// Programs, by name and section, of which a refusal is believed: they were accepted, or refused by a plain load, too.
     believed: BTreeSet<(String, String)>,
 }
@@ -108,14 +112,15 @@ impl Loader {
             targets: Vec::new(),
             left_out: Vec::new(),
             full_maps: Duration::ZERO,
+            maps_for_runs: Duration::ZERO,
             believed: BTreeSet::new(),
         })
     }
 
-    /// About how long the kernel would take to make the maps of the last object as they are defined, which this loader
-    /// does not have it do.
-    pub fn full_maps_take(&self) -> Duration {
-        self.full_maps
+    /// At most about how long the kernel would take to make the maps of the last object for runs
+    /// ([`LoadedObject::load_for_runs`](crate::LoadedObject::load_for_runs)), which this loader does not have it do.
+    pub fn maps_for_runs_take(&self) -> Duration {
+        self.maps_for_runs
     }
 
     /// Asks the kernel about the programs of an object that `wanted` names by name and section, until `deadline`. There
@@ -130,11 +135,12 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
         let mut source = Source::new(bytes);
-        let object = match self.open(&mut source) {
+        let object = match source.open(&self.options) {
             Ok(object) => object,
             Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
         };
-        self.full_maps = maps::full_time_of_all(&object);
+        self.full_maps = maps::time_to_make_all(&object, u32::MAX);
+        self.maps_for_runs = maps::time_to_make_all(&object, RUN_ELEMENTS);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
         let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
         // The shortest first: then the long ones cannot keep the others from being judged in time.
@@ -180,26 +186,6 @@ impl Loader {
         }
     }
 
-    /// Opens an object, with its static programs and its ways of pinning maps made such that libbpf takes them; or libbpf's
-    /// words.
-    fn open(&self, source: &mut Source) -> Result<sys::Object, String> {
-        loop {
-            let reason = match open(&source.bytes, &self.options, source.pins_forgotten) {
-                Ok(object) => return Ok(object),
-                Err(KernelError::Open { reason }) => reason,
-                Err(error) => return Err(error.to_string()),
-            };
-            let changed = match quoted(&reason, "program '", "' is static") {
-                Some(name) => source.export(name),
-                // Nothing is pinned here in any way.
-                None => reason.contains("invalid pinning value") && source.forget_pins(),
-            };
-            if !changed {
-                return Err(telling(&reason));
-            }
-        }
-    }
-
     /// Links the `wanted` programs of an object, and makes its maps; `None` if there is no time for it. `opened` is the
     /// same object, for its names.
     fn prepare(
@@ -213,7 +199,7 @@ impl Loader {
             if is_over(deadline) {
                 return None;
             }
-            let mut object = match self.open(source) {
+            let mut object = match source.open(&self.options) {
                 Ok(object) => object,
                 Err(messages) => return Some(Err(Failure { error: io::ErrorKind::InvalidData.into(), messages })),
             };
@@ -389,6 +375,16 @@ impl Loader {
     }
 }
 
+/// Opens an object for runs: definitions of maps completed as for verdicts ([`complete`]), and tables not longer than runs
+/// need. With it comes what has to stay open until it is loaded.
+pub(crate) fn open_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<(sys::Object, Vec<OwnedFd>), KernelError> {
+    let mut source = Source::new(bytes);
+    let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
+    let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, RUN_ELEMENTS);
+    let patterns = patterns.map_err(KernelError::refused("preparing the maps"))?;
+    Ok((object, patterns))
+}
+
 /// Why the kernel did not load a program.
 enum Refusal {
     Time,
@@ -487,7 +483,7 @@ mod tests {
         }
         let source = Source::new(include_bytes!("../../../examples/xdp_count.o"));
         let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
-        let object = loader.open(&mut Source::new(&source.bytes)).expect("a committed object");
+        let object = Source::new(&source.bytes).open(&loader.options).expect("a committed object");
         let refused = || described(&object, 0, Verdict::Rejected { errno: 13, log: "by mistake".into() });
         let mut program = refused();
         loader.look_into(&source, 0, &mut program, None);

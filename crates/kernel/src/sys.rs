@@ -618,7 +618,8 @@ pub(crate) fn software_event(config: u64, cpu: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
-fn possible_cpus() -> io::Result<usize> {
+/// Processors that there may be.
+pub(crate) fn possible_cpus() -> io::Result<usize> {
     silence();
     // SAFETY: takes nothing; reads a file under /sys.
     checked(unsafe { bpf::libbpf_num_possible_cpus() }).map(|count| count as usize)

@@ -3,7 +3,8 @@
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, SymbolScope, elf};
 
-use crate::legacy;
+use super::{quoted, telling};
+use crate::{KernelError, LoadOptions, legacy, object::open, sys};
 
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {
@@ -52,6 +53,26 @@ impl Source {
             source.hidden = names.collect();
         }
         Self { bytes, ..source }
+    }
+
+    /// Opens the object, with its static programs and its ways of pinning maps made such that libbpf takes them; or
+    /// libbpf's words.
+    pub(super) fn open(&mut self, options: &LoadOptions) -> Result<sys::Object, String> {
+        loop {
+            let reason = match open(&self.bytes, options, self.pins_forgotten) {
+                Ok(object) => return Ok(object),
+                Err(KernelError::Open { reason }) => reason,
+                Err(error) => return Err(error.to_string()),
+            };
+            let changed = match quoted(&reason, "program '", "' is static") {
+                Some(name) => self.export(name),
+                // Nothing is pinned here in any way.
+                None => reason.contains("invalid pinning value") && self.forget_pins(),
+            };
+            if !changed {
+                return Err(telling(&reason));
+            }
+        }
     }
 
     /// Makes the object load without a function of the kernel: only who calls it is refused then. Whether there was

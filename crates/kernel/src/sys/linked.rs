@@ -163,6 +163,9 @@ impl Object {
         silence();
         let program = self.program(index);
         let license = CString::new(license)?;
+        // The kernel takes letters, digits, `_` and `.` (`bpf_obj_name_cpy`), and a name says nothing to the verifier.
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let name = CString::new(self.program_name(index).replace(|c| !valid(c), "_"))?;
         let btf = self.btf_fd().map(|fd| fd.as_raw_fd() as u32);
         let mut request = bpf::bpf_prog_load_opts {
             sz: size_of::<bpf::bpf_prog_load_opts>() as bpf::size_t,
@@ -192,12 +195,12 @@ impl Object {
             }
         }
         let code = self.instructions(index);
-        // SAFETY: a program of the open object, whose name and instructions are libbpf's; the log is as long as said, and
+        // SAFETY: a program of the open object, whose instructions are libbpf's; the log is as long as said, and
         // all pointers live through the call.
         owned(unsafe {
             bpf::bpf_prog_load(
                 self.program_type(index),
-                bpf::bpf_program__name(program),
+                name.as_ptr(),
                 license.as_ptr(),
                 code.as_ptr().cast(),
                 code.len() as bpf::size_t,
