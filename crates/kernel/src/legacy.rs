@@ -294,9 +294,48 @@ mod tests {
         assert_eq!(record(&[1, 4, 8]).problem.as_deref(), Some("its definition is too short"));
     }
 
+    const EXAMPLE: &[u8] = include_bytes!("../../../examples/xdp_count.o");
+
     #[test]
-    fn objects_without_legacy_maps_are_not_touched() {
-        assert!(convert(include_bytes!("../../../examples/xdp_count.o")).is_none());
+    fn objects_of_today_are_not_touched() {
+        assert!(convert(EXAMPLE).is_none());
         assert!(convert(b"no object").is_none());
+    }
+
+    #[test]
+    fn functions_without_a_type_and_relocations_with_addends_become_what_they_are_today() {
+        let mut image = Image::parse(EXAMPLE).unwrap();
+        let functions = |image: &Image| -> Vec<(String, u64, u64)> {
+            let symbols = image.symbols().unwrap().into_iter().filter(|s| s.kind == elf::STT_FUNC);
+            symbols.map(|s| (s.name, s.value, s.size)).collect()
+        };
+        let code = image.find("xdp").unwrap();
+        let relocations = image.find(".relxdp").unwrap();
+        let today = (functions(&image), image.data(relocations).unwrap().to_vec());
+        assert!(!today.0.is_empty() && !today.1.is_empty());
+
+        image.age(code, relocations);
+        let aged = image.into_bytes();
+        assert!(functions(&Image::parse(&aged).unwrap()).is_empty());
+        let converted = convert(&aged).expect("there is something to do");
+        assert!(converted.impossible.is_empty());
+        let image = Image::parse(&converted.bytes).unwrap();
+        assert_eq!((functions(&image), image.data(relocations).unwrap().to_vec()), today);
+        assert!(convert(&converted.bytes).is_none(), "it is of today now");
+    }
+
+    #[test]
+    fn a_record_per_symbol_or_none() {
+        let legacy = include_bytes!("../tests/fixtures/legacy.o");
+        assert!(convert(legacy).unwrap().impossible.is_empty());
+        // One byte more, and no length fits.
+        let mut image = Image::parse(legacy).unwrap();
+        let section = image.find("maps").unwrap();
+        let longer = [image.data(section).unwrap(), &[0]].concat();
+        image.set_data(section, &longer);
+        let impossible = convert(&image.into_bytes()).unwrap().impossible;
+        let names: Vec<&str> = impossible.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["table", "array", "events", "locks"]);
+        assert!(impossible[0].1.ends_with("is not a number of equally long records"), "{impossible:?}");
     }
 }

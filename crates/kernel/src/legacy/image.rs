@@ -22,6 +22,8 @@ pub(super) struct Symbol {
     at: usize,
     pub(super) section: usize,
     pub(super) value: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "functions of old objects have none"))]
+    pub(super) size: u64,
     pub(super) kind: u8,
     pub(super) binding: u8,
 }
@@ -160,6 +162,7 @@ impl Image {
                 at: offset + index * SYMBOL,
                 section: half(s, SECTION)?.into(),
                 value: long(s, VALUE)?,
+                size: long(s, LENGTH)?,
                 kind: s[INFO] & 0xf,
                 binding: s[INFO] >> 4,
             })
@@ -198,6 +201,23 @@ impl Image {
         self.bytes[TABLE..][..8].copy_from_slice(&table.to_le_bytes());
         self.bytes[COUNT..][..2].copy_from_slice(&(self.headers.len() as u16).to_le_bytes());
         self.bytes
+    }
+}
+
+#[cfg(test)]
+impl Image {
+    /// Makes a section of code, and its relocations, what compilers made of them before LLVM 6.
+    pub(super) fn age(&mut self, code: usize, relocations: usize) {
+        for symbol in self.symbols().unwrap().iter().filter(|s| s.section == code && s.kind == elf::STT_FUNC) {
+            self.make_function(symbol, 0);
+            self.bytes[symbol.at + INFO] = elf::STB_GLOBAL << 4 | elf::STT_NOTYPE;
+        }
+        let records = self.data(relocations).unwrap().as_chunks::<16>().0;
+        let with_addends: Vec<u8> = records.iter().flat_map(|r| r.iter().copied().chain([0; 8])).collect();
+        self.set_data(relocations, &with_addends);
+        let header = &mut self.headers[relocations];
+        header[KIND..][..4].copy_from_slice(&elf::SHT_RELA.to_le_bytes());
+        header[ENTRY..][..8].copy_from_slice(&24u64.to_le_bytes());
     }
 }
 
