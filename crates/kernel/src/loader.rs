@@ -32,7 +32,7 @@ use maps::Maps;
 
 use crate::{
     KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
-    failure::Failure,
+    failure::{Failure, telling},
     object::{STATISTICS, accepted, accepted_alone, described},
     permitted,
     raw::LOG_BYTES,
@@ -216,9 +216,13 @@ impl Loader {
             let words = &failure.messages;
             let map = quoted(words, "map '", "': failed to create").filter(|name| self.can_do_without(opened, name));
             let function = quoted(words, "extern (func ksym) '", "': not found");
+            let value = quoted(words, "extern '", "' (strong): not resolved");
+            let value = value.or_else(|| quoted(words, "extern (var ksym) '", "': not found in kernel BTF"));
             if let Some(name) = map {
                 self.left_out.push((name.to_owned(), why_not_created(words)));
-            } else if !function.is_some_and(|name| source.do_without(name)) {
+            } else if !function.is_some_and(|name| source.do_without(name))
+                && !value.is_some_and(|name| source.do_without_value(name))
+            {
                 return Some(Err(failure));
             }
         }
@@ -286,6 +290,10 @@ impl Loader {
             let reason = format!("no program type goes with section {}", object.program_section(index));
             return Ok(Answer::Verdict(described(object, index, Verdict::NotLoadable { reason })));
         }
+        if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index)) {
+            let reason = format!("this kernel has no {name}");
+            return Ok(Answer::Verdict(described(object, index, Verdict::Unsupported { reason })));
+        }
         let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(Answer::None) };
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
         let verdict = match outcome {
@@ -339,14 +347,7 @@ impl Loader {
     ) -> Result<ProgramVerdict, KernelError> {
         let mut prepared = match self.prepare(source, opened, &[index], deadline) {
             None => return Ok(described(opened, index, Verdict::OutOfTime)),
-            Some(Err(failure)) => {
-                let verdict = match failure.blames_the_place() {
-                    Verdict::Unsupported { reason } => Verdict::Unsupported { reason: telling(&reason) },
-                    Verdict::NotLoadable { reason } => Verdict::NotLoadable { reason: telling(&reason) },
-                    verdict => verdict,
-                };
-                return Ok(described(opened, index, verdict));
-            }
+            Some(Err(failure)) => return Ok(described(opened, index, failure.blames_the_place())),
             Some(Ok(prepared)) => prepared,
         };
         if let Answer::Verdict(verdict) = self.first_answer(source, &prepared, index, deadline)? {
@@ -453,13 +454,6 @@ fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
     })
 }
 
-/// libbpf's words without those that say no more than that something failed.
-fn telling(words: &str) -> String {
-    let empty = |line: &&str| line.starts_with("failed to load object") || line.trim().is_empty();
-    let lines: Vec<&str> = words.lines().filter(|line| !empty(line)).collect();
-    if lines.is_empty() { words.trim().to_owned() } else { lines.join("\n") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,8 +464,7 @@ mod tests {
             "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
         assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
         assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
-        assert_eq!(telling(words).lines().next_back(), Some("map 'events': failed to create: -EINVAL"));
-        assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
+        assert_eq!(why_not_created(words), "the kernel refuses it: -EINVAL");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! What libbpf knows of an object file and does not tell; and small changes to a copy of it, so that one program that
 //! cannot load does not keep libbpf from opening all others.
 
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, SymbolScope, elf};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind, SymbolScope, elf};
 
-use super::{quoted, telling};
-use crate::{KernelError, LoadOptions, legacy, object::open, sys};
+use super::quoted;
+use crate::{KernelError, LoadOptions, failure::telling, legacy, object::open, sys};
 
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {
@@ -15,6 +15,8 @@ pub(super) struct Source {
     pub(super) hidden: Vec<String>,
     /// Kernel functions that this kernel does not have.
     pub(super) missing: Vec<String>,
+    /// Variables and options of the kernel that this kernel does not have.
+    missing_values: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
     pub(super) pins_forgotten: bool,
     /// Maps that nobody knows how to make, and why.
@@ -37,6 +39,7 @@ impl Source {
             license: String::new(),
             hidden: Vec::new(),
             missing: Vec::new(),
+            missing_values: Vec::new(),
             pins_forgotten: false,
             unknown_maps,
         };
@@ -78,11 +81,55 @@ impl Source {
     /// Makes the object load without a function of the kernel: only who calls it is refused then. Whether there was
     /// anything to do.
     pub(super) fn do_without(&mut self, function: &str) -> bool {
-        let weakened = self.rebind(function, elf::STB_WEAK, |s| s.is_undefined() && !s.is_weak());
+        let weakened = self.weaken(function);
         if weakened {
             self.missing.push(function.to_owned());
         }
         weakened
+    }
+
+    /// Makes the object load without a variable or an option of the kernel, which is 0 then: see [`Source::lacks`].
+    pub(super) fn do_without_value(&mut self, name: &str) -> bool {
+        let weakened = self.weaken(name);
+        if weakened {
+            self.missing_values.push(name.to_owned());
+        }
+        weakened
+    }
+
+    /// What a program, or anything that it may call, refers to and this kernel does not have. What the verifier says of a
+    /// 0 in its place is no word on the program.
+    pub(super) fn lacks(&self, program: &str, section: &str) -> Option<&str> {
+        const TEXT: &str = ".text";
+        if self.missing_values.is_empty() {
+            return None;
+        }
+        let file = object::File::parse(&*self.bytes).ok()?;
+        let named = file.symbols().find(|s| {
+            let of_section = s.section_index().and_then(|index| file.section_by_index(index).ok());
+            let here = of_section.is_some_and(|s| s.name().is_ok_and(|name| name.trim_start_matches('?') == section));
+            here && s.kind() == SymbolKind::Text && s.name() == Ok(program)
+        });
+        // Where it is not found, it may be anywhere.
+        let own = named.and_then(|s| Some((s.section_index()?, s.address()..s.address() + s.size())));
+        for code in file.sections() {
+            let is_text = code.name() == Ok(TEXT);
+            for (at, relocation) in code.relocations() {
+                let inside = own.as_ref().is_none_or(|(index, range)| *index == code.index() && range.contains(&at));
+                let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+                let name = file.symbol_by_index(symbol).ok().and_then(|s| s.name().ok()).unwrap_or_default();
+                let missing = self.missing_values.iter().find(|missing| *missing == name);
+                if let Some(missing) = missing.filter(|_| inside || is_text) {
+                    return Some(missing);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether there was such a symbol to make weak.
+    fn weaken(&mut self, name: &str) -> bool {
+        self.rebind(name, elf::STB_WEAK, |s| s.is_undefined() && !s.is_weak())
     }
 
     /// Makes a static program one that libbpf takes. Other loaders do not care how a program's symbol is bound.
