@@ -290,7 +290,9 @@ impl Loader {
             let reason = format!("no program type goes with section {}", object.program_section(index));
             return Ok(Answer::Verdict(described(object, index, Verdict::NotLoadable { reason })));
         }
-        if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index)) {
+        // libbpf has put the functions that it calls behind it.
+        let calls = object.instructions(index).len() > object.program_slots(index);
+        if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index), calls) {
             let reason = format!("this kernel has no {name}");
             return Ok(Answer::Verdict(described(object, index, Verdict::Unsupported { reason })));
         }

@@ -97,9 +97,9 @@ impl Source {
         weakened
     }
 
-    /// What a program, or anything that it may call, refers to and this kernel does not have. What the verifier says of a
-    /// 0 in its place is no word on the program.
-    pub(super) fn lacks(&self, program: &str, section: &str) -> Option<&str> {
+    /// What a program refers to and this kernel does not have; or any function, if it `calls` some. What the verifier says of
+    /// a 0 in its place is no word on the program.
+    pub(super) fn lacks(&self, program: &str, section: &str, calls: bool) -> Option<&str> {
         const TEXT: &str = ".text";
         if self.missing_values.is_empty() {
             return None;
@@ -119,7 +119,7 @@ impl Source {
                 let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
                 let name = file.symbol_by_index(symbol).ok().and_then(|s| s.name().ok()).unwrap_or_default();
                 let missing = self.missing_values.iter().find(|missing| *missing == name);
-                if let Some(missing) = missing.filter(|_| inside || is_text) {
+                if let Some(missing) = missing.filter(|_| inside || calls && is_text) {
                     return Some(missing);
                 }
             }
