@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf_kernel::{LoadOptions, LoadedObject, Loader, ObjectVerdict, Verdict};
+use bpf_kernel::{LoadOptions, LoadedObject, Loader, ObjectVerdict, ProgramType, Verdict};
 use common::kernel_answers;
 
 const LEGACY: &[u8] = include_bytes!("fixtures/legacy.o");
@@ -163,4 +163,20 @@ fn objects_of_the_benchmark_that_libbpf_does_not_take_are_judged() {
         let verdict = verdict.unwrap();
         assert!(verdict.is_accepted() && verdict.programs.len() == programs, "{name}: {verdict:#?}");
     }
+}
+
+#[test]
+fn sections_named_for_older_loaders_are_of_the_type_that_those_would_say() {
+    let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/bench/public/es-new_linux-sockex3_kern.o");
+    if !object.is_file() {
+        eprintln!("skipped: {} is not here", object.display());
+        return;
+    }
+    if !kernel_answers() {
+        return;
+    }
+    // `socket/0` to `socket/4`.
+    let verdict = judged(&fs::read(object).unwrap());
+    assert!(verdict.is_accepted() && verdict.programs.len() == 5, "{verdict:#?}");
+    assert!(verdict.programs.iter().all(|p| p.kind == ProgramType::SOCKET_FILTER), "{verdict:#?}");
 }

@@ -4,7 +4,7 @@
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind, SymbolScope, elf};
 
 use super::quoted;
-use crate::{KernelError, LoadOptions, failure::telling, legacy, object::open, sys};
+use crate::{KernelError, LoadOptions, ProgramType, failure::telling, legacy, object::open, sys};
 
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {
@@ -21,6 +21,17 @@ pub(super) struct Source {
     pub(super) pins_forgotten: bool,
     /// Maps that nobody knows how to make, and why.
     pub(super) unknown_maps: Vec<(String, String)>,
+}
+
+/// Gives programs of whose section libbpf does not know the type the one that other loaders would.
+fn set_older_types(object: &mut sys::Object) {
+    for index in 0..object.program_count() {
+        if object.program_type(index) == ProgramType::UNSPEC.0
+            && let Some((kind, attach)) = ProgramType::of_older_loaders(&object.program_section(index))
+        {
+            object.set_program_type(index, kind.0, attach);
+        }
+    }
 }
 
 /// Bytes of a symbol (`Elf64_Sym`), and where in it its binding and type are.
@@ -58,12 +69,15 @@ impl Source {
         Self { bytes, ..source }
     }
 
-    /// Opens the object, with its static programs and its ways of pinning maps made such that libbpf takes them; or
-    /// libbpf's words.
+    /// Opens the object, with its static programs, its ways of pinning maps and the names of its sections made such that
+    /// libbpf takes them; or libbpf's words.
     pub(super) fn open(&mut self, options: &LoadOptions) -> Result<sys::Object, String> {
         loop {
             let reason = match open(&self.bytes, options, self.pins_forgotten) {
-                Ok(object) => return Ok(object),
+                Ok(mut object) => {
+                    set_older_types(&mut object);
+                    return Ok(object);
+                }
                 Err(KernelError::Open { reason }) => reason,
                 Err(error) => return Err(error.to_string()),
             };
