@@ -103,7 +103,7 @@ fn convert_maps(image: &mut Image) -> Option<Vec<(String, String)>> {
     image.set_data(target, &data);
     for symbol in &symbols {
         if let Some(start) = starts.get(&symbol.section) {
-            image.move_symbol(symbol, target, symbol.value + start);
+            image.move_symbol(symbol, target, symbol.value.wrapping_add(*start));
         }
     }
     for &section in &old {
@@ -129,8 +129,8 @@ fn read(image: &Image, section: usize, symbols: &[Symbol]) -> Option<Vec<Map>> {
     }
     // Symbols need have no size: like all loaders, take the records for equally long (libbpf 0.x:
     // `bpf_object__init_user_maps`, iproute2: `bpf_fetch_maps_end`).
-    let length = data.len().checked_div(at.len())?;
-    let regular = data.len() % at.len() == 0 && at.keys().all(|at| at % length as u64 == 0);
+    let length = data.len().checked_div(at.len()).unwrap_or(0);
+    let regular = length > 0 && data.len() % at.len() == 0 && at.keys().all(|at| at % length as u64 == 0);
     let mut maps: Vec<Map> = Vec::new();
     for (start, symbol) in at {
         let bytes = data.get(usize::try_from(start).ok()?..).and_then(|rest| rest.get(..length));
@@ -210,8 +210,8 @@ fn define(image: &Image, sections: &[Vec<Map>], starts: &BTreeMap<usize, u64>, s
             let definition = define_map(&mut types, maps, map, true)?;
             variables.push(Variable {
                 type_id: types.variable(&map.name, definition).ok()?,
-                offset: (starts.get(&map.symbol.section)? + map.symbol.value) as u32,
-                size: (end - map.symbol.value) as u32,
+                offset: starts.get(&map.symbol.section)?.wrapping_add(map.symbol.value) as u32,
+                size: end.saturating_sub(map.symbol.value) as u32,
             });
         }
     }
@@ -322,6 +322,31 @@ mod tests {
         let image = Image::parse(&converted.bytes).unwrap();
         assert_eq!((functions(&image), image.data(relocations).unwrap().to_vec()), today);
         assert!(convert(&converted.bytes).is_none(), "it is of today now");
+    }
+
+    #[test]
+    fn damaged_objects_are_converted_or_not_and_nothing_worse() {
+        let whole = include_bytes!("../tests/fixtures/legacy.o");
+        let mut state = 1u64;
+        let mut below = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        let header = whole.len() - 40 * 64..whole.len();
+        let converted = (0..4000).filter(|round| {
+            let mut bytes = whole.to_vec();
+            for _ in 0..1 + below(3) {
+                // Mostly in the headers, which are at the end, and in that of the file.
+                let at = match round % 3 {
+                    0 => below(64),
+                    1 => header.start + below(header.len()),
+                    _ => below(whole.len()),
+                };
+                bytes[at] = below(256) as u8;
+            }
+            convert(&bytes).is_some()
+        });
+        assert!((500..4000).contains(&converted.count()));
     }
 
     #[test]

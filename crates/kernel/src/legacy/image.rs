@@ -59,6 +59,10 @@ impl Image {
             return None;
         }
         let (table, count) = (usize::try_from(long(bytes, TABLE)?).ok()?, half(bytes, COUNT)?);
+        // Numbers from there on mean something else, and one section may be added.
+        if count >= elf::SHN_LORESERVE - 1 {
+            return None;
+        }
         let headers = bytes.get(table..)?.get(..usize::from(count) * HEADER)?.as_chunks().0.to_vec();
         Some(Self { names: half(bytes, NAMES)?.into(), bytes: bytes.to_vec(), headers })
     }
