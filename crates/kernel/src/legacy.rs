@@ -11,6 +11,7 @@
 
 mod compilers;
 mod image;
+mod unlinked;
 
 use std::{collections::BTreeMap, ffi::CStr};
 
@@ -19,6 +20,8 @@ use object::elf;
 
 use crate::sys::{Types, Variable};
 use image::{Image, Symbol, word};
+
+pub(crate) use unlinked::without_calls_of;
 
 /// An object whose maps are defined by types alone.
 pub(crate) struct Converted {

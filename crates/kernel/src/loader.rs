@@ -321,6 +321,11 @@ impl Loader {
     /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
     /// exist in the place (`POISON_LDIMM64_MAP_BASE` and `POISON_CALL_KFUNC_BASE` in libbpf.c).
     fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<Verdict> {
+        if !source.unlinked.is_empty() {
+            // The kernel does not take types of functions that are not there, and wants types for some programs.
+            let reason = format!("the object is not linked: it has no {}", source.unlinked.join(" or "));
+            return Some(Verdict::NotLoadable { reason });
+        }
         let complaint = stats::last_complaint(log);
         if prepared.short_arrays && complaint.contains("map_value_or_null") {
             let reason = format!("only its loader knows how long an array is: {complaint}");

@@ -232,7 +232,7 @@ fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kern
 }
 
 #[test]
-fn what_one_program_needs_of_another_kernel_is_no_matter_of_the_others() {
+fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others() {
     if !kernel_answers() {
         return;
     }
@@ -244,11 +244,14 @@ fn what_one_program_needs_of_another_kernel_is_no_matter_of_the_others() {
         ("option", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
         ("through_a_call", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
         ("variable", Some("this kernel has no variable_of_no_kernel")),
+        ("unlinked", Some("the object is not linked: it has no of_another_object")),
         ("attached", Some("prog 'attached': failed to find kernel BTF type ID of 'function_of_no_kernel': -ESRCH")),
     ] {
         match (expected, &verdict.program(name).unwrap().verdict) {
             (None, Verdict::Accepted) => {}
-            (Some(expected), unsupported @ Verdict::Unsupported { .. }) => assert_eq!(unsupported.reason(), expected),
+            (Some(expected), verdict @ (Verdict::Unsupported { .. } | Verdict::NotLoadable { .. })) => {
+                assert_eq!(verdict.reason(), expected);
+            }
             (_, other) => panic!("{name}: {other:?}"),
         }
     }

@@ -97,6 +97,11 @@ impl Image {
         self.kind(section) == Some(elf::SHT_RELA)
     }
 
+    /// Holds it relocations with nothing to add (`SHT_REL`)?
+    pub(super) fn is_relocations(&self, section: usize) -> bool {
+        self.kind(section) == Some(elf::SHT_REL)
+    }
+
     /// The section that relocations are for.
     pub(super) fn applies_to(&self, section: usize) -> Option<usize> {
         Some(word(self.headers.get(section)?, APPLIES_TO)? as usize)
@@ -189,6 +194,11 @@ impl Image {
         let at = self.add_string(word(table, LINK)? as usize, name)?;
         self.bytes[symbol.at..][..4].copy_from_slice(&at.to_le_bytes());
         Some(())
+    }
+
+    /// A symbol has no name from now on.
+    pub(super) fn forget_name(&mut self, symbol: &Symbol) {
+        self.bytes[symbol.at..][..4].fill(0);
     }
 
     /// Makes a symbol a function of so many bytes that all know.

@@ -15,6 +15,8 @@ pub(super) struct Source {
     pub(super) hidden: Vec<String>,
     /// Kernel functions that this kernel does not have.
     pub(super) missing: Vec<String>,
+    /// Functions that the object would get when it is linked.
+    pub(super) unlinked: Vec<String>,
     /// Variables and options of the kernel that this kernel does not have.
     missing_values: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
@@ -34,6 +36,10 @@ fn set_older_types(object: &mut sys::Object) {
     }
 }
 
+/// A helper that no kernel has, called in the place of functions that are not linked; beside libbpf's own such numbers
+/// (`POISON_CALL_KFUNC_BASE`).
+const UNLINKED: i32 = 2_003_000_000;
+
 /// Bytes of a symbol (`Elf64_Sym`), and where in it its binding and type are.
 const SYMBOL: usize = 24;
 const INFO: usize = 4;
@@ -50,6 +56,7 @@ impl Source {
             license: String::new(),
             hidden: Vec::new(),
             missing: Vec::new(),
+            unlinked: Vec::new(),
             missing_values: Vec::new(),
             pins_forgotten: false,
             unknown_maps,
@@ -84,7 +91,8 @@ impl Source {
             let changed = match quoted(&reason, "program '", "' is static") {
                 Some(name) => self.export(name),
                 // Nothing is pinned here in any way.
-                None => reason.contains("invalid pinning value") && self.forget_pins(),
+                None if reason.contains("invalid pinning value") => self.forget_pins(),
+                None => quoted(&reason, "failed to find BTF for extern '", "'").is_some_and(|name| self.cut_off(name)),
             };
             if !changed {
                 return Err(telling(&reason));
@@ -149,6 +157,18 @@ impl Source {
     /// Makes a static program one that libbpf takes. Other loaders do not care how a program's symbol is bound.
     pub(super) fn export(&mut self, program: &str) -> bool {
         self.rebind(program, elf::STB_GLOBAL, |s| s.kind() == SymbolKind::Text && s.is_local())
+    }
+
+    /// Makes the object open without a function that it would be linked with.
+    fn cut_off(&mut self, function: &str) -> bool {
+        match legacy::without_calls_of(&self.bytes, function, UNLINKED) {
+            Some(bytes) => {
+                self.bytes = bytes;
+                self.unlinked.push(function.to_owned());
+                true
+            }
+            None => false,
+        }
     }
 
     /// Gives the attribute that says how maps are pinned a name that says nothing. Whether there was such an attribute.
