@@ -28,7 +28,7 @@ use std::{
 
 use attributes::{Targets, attributes};
 use elf::Source;
-use maps::Maps;
+use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
     KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
@@ -42,10 +42,8 @@ use crate::{
 
 /// Room for the statistics of a program that loads, and for the complaint about one that does not.
 const LOG_ROOM: usize = 64 << 10;
-/// How many elements tables get for runs: enough for none to be full or to evict anything soon, and made in milliseconds.
-const RUN_ELEMENTS: u32 = 4096;
 /// For maps that take longer to make at their full length, no refusal is looked into.
-const PLAIN_LOAD: Duration = Duration::from_millis(100);
+const PLAIN_LOAD: Duration = Duration::from_millis(250);
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
@@ -85,7 +83,7 @@ struct Prepared {
     object: sys::Object,
     /// Maps it has to do without, by index.
     left_out: Vec<usize>,
-    /// It has arrays whose length nobody but its loader knows.
+    /// It has arrays with fewer elements than they are going to have.
     short_arrays: bool,
 }
 
@@ -139,8 +137,8 @@ impl Loader {
             Ok(object) => object,
             Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
         };
-        self.full_maps = maps::time_to_make_all(&object, u32::MAX);
-        self.maps_for_runs = maps::time_to_make_all(&object, RUN_ELEMENTS);
+        self.full_maps = maps::time_to_make_all(&object, AS_DEFINED);
+        self.maps_for_runs = maps::time_to_make_all(&object, FOR_RUNS);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
         let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
         // The shortest first: then the long ones cannot keep the others from being judged in time.
@@ -258,7 +256,7 @@ impl Loader {
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
-        let short_arrays = (0..object.map_count()).any(|i| complete::has_length_of_loader(&object.map_definition(i)));
+        let short_arrays = (0..object.map_count()).any(|i| maps::is_short_array(&object.map_definition(i)));
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
         let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out).map_err(failed)?;
         match lent {
@@ -328,7 +326,7 @@ impl Loader {
         }
         let complaint = stats::last_complaint(log);
         if prepared.short_arrays && complaint.contains("map_value_or_null") {
-            let reason = format!("only its loader knows how long an array is: {complaint}");
+            let reason = format!("an array was made shorter than it is going to be: {complaint}");
             return Some(Verdict::NotLoadable { reason });
         }
         let (_, number) = complaint.split_once("invalid func unknown#")?;
@@ -388,7 +386,7 @@ impl Loader {
 pub(crate) fn open_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<(sys::Object, Vec<OwnedFd>), KernelError> {
     let mut source = Source::new(bytes);
     let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
-    let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, RUN_ELEMENTS);
+    let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
     let patterns = patterns.map_err(KernelError::refused("preparing the maps"))?;
     Ok((object, patterns))
 }

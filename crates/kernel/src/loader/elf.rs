@@ -20,20 +20,9 @@ pub(super) struct Source {
     /// Variables and options of the kernel that this kernel does not have.
     missing_values: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
-    pub(super) pins_forgotten: bool,
+    pins_forgotten: bool,
     /// Maps that nobody knows how to make, and why.
     pub(super) unknown_maps: Vec<(String, String)>,
-}
-
-/// Gives programs of whose section libbpf does not know the type the one that other loaders would.
-fn set_older_types(object: &mut sys::Object) {
-    for index in 0..object.program_count() {
-        if object.program_type(index) == ProgramType::UNSPEC.0
-            && let Some((kind, attach)) = ProgramType::of_older_loaders(&object.program_section(index))
-        {
-            object.set_program_type(index, kind.0, attach);
-        }
-    }
 }
 
 /// A helper that no kernel has, called in the place of functions that are not linked; beside libbpf's own such numbers
@@ -195,5 +184,16 @@ impl Source {
             self.bytes[at] = binding << 4 | self.bytes[at] & 0xf;
         }
         !places.is_empty()
+    }
+}
+
+/// Gives programs of whose section libbpf does not know the type the one that other loaders would.
+fn set_older_types(object: &mut sys::Object) {
+    for index in 0..object.program_count() {
+        if object.program_type(index) == ProgramType::UNSPEC.0
+            && let Some((kind, attach)) = ProgramType::of_older_loaders(&object.program_section(index))
+        {
+            object.set_program_type(index, kind.0, attach);
+        }
     }
 }

@@ -16,7 +16,7 @@ use bpf_platform::{
     maps::{
         ARENA, ARRAY, ARRAY_OF_MAPS, BLOOM_FILTER, CGROUP_ARRAY, CPUMAP, DEVMAP, DEVMAP_HASH, HASH, HASH_OF_MAPS,
         LPM_TRIE, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY, PERCPU_HASH, PROG_ARRAY, QUEUE, REUSEPORT_SOCKARRAY,
-        RINGBUF, SOCKHASH, SOCKMAP, STACK, STACK_TRACE, STRUCT_OPS, USER_RINGBUF, XSKMAP, is_per_cpu,
+        RINGBUF, SOCKHASH, SOCKMAP, STACK, STACK_TRACE, STRUCT_OPS, USER_RINGBUF, XSKMAP, is_array, is_per_cpu,
     },
 };
 
@@ -52,24 +52,55 @@ const WITH_LENGTH: [u32; 15] = [
 ];
 /// Maps that remember what was loaded with them, or that libbpf fills in a way of its own.
 const NOT_KEPT: [u32; 7] = [PROG_ARRAY, DEVMAP, DEVMAP_HASH, CPUMAP, STRUCT_OPS, ARENA, INSN_ARRAY];
-/// As many elements as any of the shortened ones gets for a verdict.
-const FEW: u32 = 16;
+/// How long maps are made at most.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    /// Elements of the shortened ones.
+    table: u32,
+    /// Bytes of a ring, which the kernel rounds up to a page.
+    ring: u32,
+    /// Bytes of all elements of an array.
+    array: u64,
+    /// Elements of an array that every processor has one of.
+    array_of_all_cpus: u32,
+}
 
-/// The length a map is made with, if that of the shortened ones is to be `most` at most.
-fn length(map: &Definition, most: u32) -> u32 {
+/// As their definitions say.
+pub(super) const AS_DEFINED: Lengths =
+    Lengths { table: u32::MAX, ring: u32::MAX, array: u64::MAX, array_of_all_cpus: u32::MAX };
+/// For verdicts, all is made in milliseconds. An array that is shortened is treated as one whose length is the loader's
+/// ([`complete::has_length_of_loader`]).
+pub(super) const FOR_VERDICTS: Lengths = Lengths { table: 16, ring: 1, array: 16 << 20, array_of_all_cpus: 8192 };
+/// For runs, tables get enough elements for none to be full, or to evict anything, soon; arrays get all that programs may
+/// ask for.
+pub(super) const FOR_RUNS: Lengths = Lengths { table: 4096, ..AS_DEFINED };
+
+/// The length a map is made with.
+fn length(map: &Definition, most: Lengths) -> u32 {
     match map.kind {
-        kind if RINGS.contains(&kind) && most > FEW => map.max_entries.max(1),
-        kind if RINGS.contains(&kind) => 1,
-        kind if SHORTENED.contains(&kind) => map.max_entries.clamp(1, most),
+        kind if RINGS.contains(&kind) => map.max_entries.clamp(1, most.ring),
+        kind if SHORTENED.contains(&kind) => map.max_entries.clamp(1, most.table),
+        ARRAY if !map.internal => {
+            let fit = most.array / u64::from(map.value_size).next_multiple_of(8).max(8);
+            map.max_entries.clamp(1, u32::try_from(fit).unwrap_or(u32::MAX).max(1))
+        }
+        PERCPU_ARRAY => map.max_entries.clamp(1, most.array_of_all_cpus),
         kind if WITH_LENGTH.contains(&kind) => map.max_entries.max(1),
         _ => map.max_entries,
     }
 }
 
+/// Is this array, or are those in this map, made with fewer elements than their definition says, or does it not say?
+pub(super) fn is_short_array(map: &Definition) -> bool {
+    complete::has_length_of_loader(map)
+        || is_array(map.kind) && length(map, FOR_VERDICTS) < map.max_entries
+        || map.inner.as_ref().is_some_and(|inner| is_short_array(inner))
+}
+
 /// How long the kernel takes at most, or nearly so, to make a map with so many elements at most: what it fills beforehand
 /// counts. Measured with Linux 6.18 on a virtual machine. A byte costs two nanoseconds where memory is used for the first
 /// time, and a fifth of that otherwise; an element that every processor has one of takes longest (`pcpu_alloc`).
-fn time_to_make(map: &Definition, most: u32, processors: u32) -> Duration {
+fn time_to_make(map: &Definition, most: Lengths, processors: u32) -> Duration {
     const NANOSECONDS_A_BYTE: u64 = 2;
     const NANOSECONDS_EACH: u64 = 100;
     const NANOSECONDS_EACH_OF_ALL: u64 = 1_500;
@@ -94,7 +125,7 @@ fn time_to_make(map: &Definition, most: u32, processors: u32) -> Duration {
 }
 
 /// The same for all maps of an object that is open.
-pub(super) fn time_to_make_all(object: &sys::Object, most: u32) -> Duration {
+pub(super) fn time_to_make_all(object: &sys::Object, most: Lengths) -> Duration {
     let processors = sys::possible_cpus().map_or(u32::MAX, |count| count as u32);
     (0..object.map_count()).map(|index| time_to_make(&object.map_definition(index), most, processors)).sum()
 }
@@ -104,7 +135,7 @@ pub(super) fn time_to_make_all(object: &sys::Object, most: u32) -> Duration {
 pub(super) fn make_all_ready(
     object: &mut sys::Object,
     unknown: &[(String, String)],
-    most: u32,
+    most: Lengths,
 ) -> std::io::Result<Vec<OwnedFd>> {
     let bytes = object.btf_bytes();
     let bound = bytes.as_deref().is_some_and(binds_maps);
@@ -167,7 +198,7 @@ impl Maps {
                 object.lend_map(index, kept.fd.as_fd())?;
                 continue;
             }
-            patterns.extend(make_ready(object, index, &definition, bound, FEW)?);
+            patterns.extend(make_ready(object, index, &definition, bound, FOR_VERDICTS)?);
             new[index] = Some(definition).filter(is_kept);
         }
         Ok(Plan { new, btf, _patterns: patterns })
@@ -199,7 +230,7 @@ pub(super) fn why_not(definition: &Definition, btf: Option<&[u8]>) -> Option<Str
 
 /// Must the maps in a map be made like another one than its definition describes?
 fn needs_pattern(definition: &Definition, full: &Definition) -> bool {
-    let lengths = full.inner.as_ref().map(|inner| (inner.max_entries, length(inner, FEW)));
+    let lengths = full.inner.as_ref().map(|inner| (inner.max_entries, length(inner, FOR_VERDICTS)));
     definition.inner != full.inner || lengths.is_some_and(|(said, made)| said == 0 && made != 0)
 }
 
@@ -215,7 +246,7 @@ fn make_ready(
     index: usize,
     definition: &Definition,
     bound: bool,
-    most: u32,
+    most: Lengths,
 ) -> std::io::Result<Option<OwnedFd>> {
     let full = complete::completed(definition).map_err(std::io::Error::other)?;
     if full != *definition {
@@ -227,7 +258,7 @@ fn make_ready(
     }
     let Some(inner) = &full.inner else { return Ok(None) };
     // A pattern without types will do where nothing depends on them.
-    let shorter = SHORTENED.contains(&inner.kind) && inner.max_entries > most && !bound && inner.extra == 0;
+    let shorter = length(inner, most) < inner.max_entries && !RINGS.contains(&inner.kind) && !bound && inner.extra == 0;
     if !(shorter || needs_pattern(definition, &full)) {
         return Ok(None);
     }
@@ -236,7 +267,7 @@ fn make_ready(
     Ok(Some(pattern))
 }
 
-fn create(map: &Definition, most: u32) -> std::io::Result<OwnedFd> {
+fn create(map: &Definition, most: Lengths) -> std::io::Result<OwnedFd> {
     // A ring has a number of pages that is a power of two (`ringbuf_map_alloc`). libbpf sees to that for maps that are
     // not in another one. No page is longer.
     const PAGES: u32 = 1 << 16;
@@ -278,19 +309,28 @@ mod tests {
     }
 
     #[test]
-    fn hash_tables_are_short_and_arrays_keep_their_length() {
-        assert_eq!(length(&map(HASH, 1 << 20), FEW), FEW);
-        assert_eq!(length(&map(LRU_HASH, 3), FEW), 3);
-        assert_eq!(length(&map(ARRAY, 1 << 20), FEW), 1 << 20);
-        assert_eq!(length(&map(PROG_ARRAY, 100), FEW), 100);
+    fn hash_tables_are_short_and_arrays_keep_their_length_if_it_is_not_huge() {
+        assert_eq!(length(&map(HASH, 1 << 20), FOR_VERDICTS), 16);
+        assert_eq!(length(&map(LRU_HASH, 3), FOR_VERDICTS), 3);
+        assert_eq!(length(&map(ARRAY, 1 << 20), FOR_VERDICTS), 1 << 20);
+        assert_eq!(length(&map(PROG_ARRAY, 100), FOR_VERDICTS), 100);
+        assert!(!is_short_array(&map(ARRAY, 1 << 20)) && !is_short_array(&map(HASH, 1 << 20)));
+        for huge in [map(ARRAY, 1 << 30), map(PERCPU_ARRAY, 1 << 20)] {
+            assert!(is_short_array(&huge) && length(&huge, FOR_VERDICTS) < huge.max_entries);
+            assert_eq!(length(&huge, FOR_RUNS), huge.max_entries);
+            assert!(is_short_array(&Definition { inner: Some(Box::new(huge)), ..map(HASH_OF_MAPS, 3) }));
+        }
+        // Global data is one element, however large.
+        let data = Definition { internal: true, value_size: 1 << 30, ..map(ARRAY, 1) };
+        assert_eq!(length(&data, FOR_VERDICTS), 1);
     }
 
     #[test]
     fn what_the_loader_would_set_is_set() {
-        assert_eq!(length(&map(ARRAY, 0), FEW), 1);
-        assert_eq!(length(&map(RINGBUF, 0), FEW), 1);
+        assert_eq!(length(&map(ARRAY, 0), FOR_VERDICTS), 1);
+        assert_eq!(length(&map(RINGBUF, 0), FOR_VERDICTS), 1);
         // Storage of sockets, tasks and the like has no length.
-        assert_eq!(length(&map(24, 0), FEW), 0);
+        assert_eq!(length(&map(24, 0), FOR_VERDICTS), 0);
     }
 
     #[test]
@@ -304,7 +344,7 @@ mod tests {
 
     #[test]
     fn large_maps_take_long_at_their_full_length() {
-        let full = |map: Definition| time_to_make(&map, u32::MAX, 2);
+        let full = |map: Definition| time_to_make(&map, AS_DEFINED, 2);
         assert!(full(map(PERCPU_HASH, 10_000_000)) > Duration::from_secs(5));
         // Two seconds where the memory is new.
         assert!(full(Definition { value_size: 300, ..map(HASH, 3_000_000) }) > Duration::from_secs(2));
@@ -312,7 +352,7 @@ mod tests {
         assert!(full(Definition { flags: 1, ..map(HASH, 10_000_000) }) < Duration::from_secs(1));
         assert!(full(map(HASH, 1000)) < Duration::from_millis(1));
         // Tables are shortened, and arrays are not.
-        let short = |map: Definition| time_to_make(&map, 4096, 2);
+        let short = |map: Definition| time_to_make(&map, FOR_RUNS, 2);
         assert!(short(map(PERCPU_HASH, 10_000_000)) < Duration::from_millis(20));
         assert_eq!(short(map(ARRAY, 10_000_000)), full(map(ARRAY, 10_000_000)));
     }
