@@ -23,8 +23,8 @@ pub enum Verdict {
         /// libbpf's or the kernel's words.
         reason: String,
     },
-    /// The object as it stands cannot be loaded by libbpf: legacy maps, a section name without a type, a map that
-    /// cannot be created.
+    /// The object as it stands cannot be loaded: a section name without a type, a map that cannot be created. For
+    /// [`load_object`](crate::load_object), which is libbpf's word alone, also legacy maps.
     NotLoadable {
         /// libbpf's words.
         reason: String,
