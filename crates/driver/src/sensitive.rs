@@ -2,11 +2,16 @@
 //!
 //! [`bpf_prove::Sensitive`] says what one function holds. The verifier walks programs, so what counts is what all the
 //! functions hold that call each other, however indirectly; and only programs whose context is an skb are translated
-//! that way.
+//! that way. In two more cases it counts what the verifier knows of a number: of the result of a program for the egress of
+//! a cgroup, which decides where it may be attached; and of a length that a syscall program hands over with its context,
+//! which decides how long a context must be.
 
+use bpf_facts::{Facts, Kind, Region, State, Value};
+use bpf_isa::{Insn, Reg};
 use bpf_kernel::ProgramType;
 use bpf_object::{CoreReloc, FuncId};
-use bpf_program::{Function, ProgKind};
+use bpf_platform::Effects;
+use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
 use bpf_prove::Sensitive;
 
 use crate::unit::{Unit, is_program};
@@ -18,16 +23,38 @@ struct Together {
     /// One of them is a program, and one is a program whose context may be an skb.
     program: bool,
     skb: bool,
+    /// One of them may throw an exception.
+    throws: bool,
+    /// One is a program to which it matters whether the verifier knows that it returns 2 or 3: one that throws, or one
+    /// that may.
+    egress: bool,
+    congestion: bool,
+    /// One is a syscall program, and one hands over what may be the context, with a length.
+    syscall: bool,
+    lengths: bool,
 }
 
 impl Together {
     fn or(self, o: Together) -> Together {
-        Together { held: self.held.or(o.held), program: self.program || o.program, skb: self.skb || o.skb }
+        Together {
+            held: self.held.or(o.held),
+            program: self.program || o.program,
+            skb: self.skb || o.skb,
+            throws: self.throws || o.throws,
+            egress: self.egress || o.egress,
+            congestion: self.congestion || o.congestion,
+            syscall: self.syscall || o.syscall,
+            lengths: self.lengths || o.lengths,
+        }
     }
 
     fn is_sensitive(self) -> bool {
-        // Functions without a program are to be linked to one, or replace those of another.
-        self.held.matters() && (self.skb || !self.program)
+        let held = match self.program {
+            true => self.skb && self.held.matters(),
+            // They are to be linked to a program, which may hold the rest, or replace those of another.
+            false => !self.held.is_nothing(),
+        };
+        held || self.congestion || self.egress && self.throws || self.syscall && self.lengths
     }
 }
 
@@ -42,11 +69,17 @@ fn functions(unit: &Unit) -> Vec<bool> {
         held: match g {
             // Whatever stands in its place once it is linked.
             Ok(_) if unit.object.functions()[i].weak && !is_program(&unit.object, i) => Sensitive::anything(),
+            Ok(f) if names_another_object(unit, f) => Sensitive::anything(),
             Ok(f) => unit.with_env(|env| Sensitive::of(f, env)).or(by_name(unit, FuncId(i))),
             Err(_) => Sensitive::anything(),
         },
         program: is_program(&unit.object, i),
         skb: is_program(&unit.object, i) && may_be_skb(&unit.object.functions()[i].section),
+        throws: g.as_ref().is_ok_and(throws),
+        egress: is_program_in(unit, i, EGRESS),
+        congestion: is_program_in(unit, i, EGRESS) && g.as_ref().is_ok_and(|f| may_return(unit, f, &CONGESTION)),
+        syscall: is_program_in(unit, i, SYSCALL),
+        lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(unit, f)),
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
     loop {
@@ -61,6 +94,73 @@ fn functions(unit: &Unit) -> Vec<bool> {
             return functions.into_iter().map(Together::is_sensitive).collect();
         }
     }
+}
+
+/// What programs for the egress of a cgroup return to tell of congestion. If the verifier knows at an exit that it is one
+/// of these, the program can be attached nowhere else, whatever its loader asks for (`enforce_expected_attach_type` in
+/// `check_return_code`, kernel/bpf/verifier.c).
+const CONGESTION: [u64; 2] = [2, 3];
+
+/// The sections of programs for the egress of a cgroup, and of syscall programs, as libbpf knows them. Of sections whose
+/// type nobody knows, gap G3 in docs/trust.md speaks.
+const EGRESS: &str = "cgroup_skb/egress";
+const SYSCALL: &str = "syscall";
+
+fn is_program_in(unit: &Unit, i: usize, section: &str) -> bool {
+    let own = &unit.object.functions()[i].section;
+    is_program(&unit.object, i) && own.strip_prefix('?').unwrap_or(own) == section
+}
+
+/// Whether a function hands memory that may be the context to the kernel, together with a number that is not known: the
+/// verifier takes the greatest it cannot exclude for how far into the context a program may look, and a test run needs
+/// one as long (`check_helper_mem_access` in kernel/bpf/verifier.c, `max_ctx_offset`).
+fn hands_over_a_length(unit: &Unit, f: &Function) -> bool {
+    let may_be_context = |v: &Value| v.kind == Kind::Unknown || v.region() == Some(&Region::Ctx);
+    let unknown = |v: &Value| v.region().is_none() && v.num.as_const().is_none();
+    let hands_over = |op: &Op, state: &State| {
+        let of_the_kernel = match op.link.as_ref().map(|l| &l.symbol) {
+            Some(Symbol::Func { .. }) => false,
+            _ => matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }),
+        };
+        let row = Effects::of(&op.insn, op.link.is_some());
+        let values = || row.arguments.iter().map(|a| (a, state.reg(a.register)));
+        of_the_kernel
+            && values().any(|(a, v)| a.access.is_memory() && may_be_context(v))
+            && values().any(|(_, v)| unknown(v))
+    };
+    unit.with_env(|env| {
+        let facts = Facts::of_every_way(f, env);
+        let mut blocks = f.layout.iter().map(|b| (&f.block(*b).ops, facts.states(f, *b)));
+        blocks.any(|(ops, states)| ops.iter().zip(&states).any(|(op, state)| hands_over(op, state)))
+    })
+}
+
+/// Whether it may return one of these, at an exit that the verifier may come to.
+fn may_return(unit: &Unit, f: &Function, numbers: &[u64]) -> bool {
+    unit.with_env(|env| {
+        let facts = Facts::of_every_way(f, env);
+        let exits = f.layout.iter().filter(|b| matches!(f.block(**b).term, Terminator::Exit { .. }));
+        let low = |b: &BlockId| facts.states(f, *b).last().map(|s| s.reg(Reg::R0).num.truncate(32));
+        exits.filter_map(low).any(|r0| numbers.iter().any(|n| r0.contains(*n)))
+    })
+}
+
+/// Whether a function throws exceptions: the number thrown is a program's result.
+fn throws(f: &Function) -> bool {
+    externs(f).any(|name| name == "bpf_throw")
+}
+
+/// Whether a function refers to what another object defines, with which it is to be linked.
+fn names_another_object(unit: &Unit, f: &Function) -> bool {
+    externs(f).any(|name| !unit.object.is_asked_of_the_kernel(name))
+}
+
+fn externs(f: &Function) -> impl Iterator<Item = &str> {
+    let links = f.layout.iter().flat_map(|b| &f.block(*b).ops).filter_map(|op| op.link.as_ref());
+    links.filter_map(|l| match &l.symbol {
+        Symbol::Extern { name } => Some(&**name),
+        _ => None,
+    })
 }
 
 /// What the CO-RE records of a function name: the loader finds fields of `__sk_buff` by name, whatever the local type.

@@ -307,6 +307,15 @@ impl Btf {
         })
     }
 
+    /// Whether libbpf looks for a symbol of this name in the kernel or its configuration: it is declared in one of these
+    /// sections (`bpf_object__collect_externs` in `tools/lib/bpf/libbpf.c`).
+    pub fn is_asked_of_the_kernel(&self, name: &str) -> bool {
+        let section =
+            |t: &Type| t.kind == DATASEC && matches!(self.string(t.name).as_deref(), Some(".ksyms" | ".kconfig"));
+        let declared = self.ids().filter_map(|id| self.get(id)).filter(section).flat_map(|t| self.section_variables(t));
+        declared.filter_map(|v| self.get(v.id)).any(|t| self.string(t.name).as_deref() == Some(name))
+    }
+
     /// The tags by which libbpf finds exception callbacks, on whatever type (`bpf_prog_assign_exc_cb` in
     /// `tools/lib/bpf/libbpf.c`): the name of the callback, and the type whose tag it is, if it is there.
     pub fn exception_callbacks(&self) -> impl Iterator<Item = (String, Option<Type>)> {

@@ -255,6 +255,13 @@ impl Object {
         self.btf.iter().flat_map(|btf| btf.extern_functions())
     }
 
+    /// Whether an undefined symbol is to be found in the kernel or its configuration, rather than in another object that
+    /// this one is to be linked to.
+    #[must_use]
+    pub fn is_asked_of_the_kernel(&self, name: &str) -> bool {
+        self.btf.as_ref().is_some_and(|btf| btf.is_asked_of_the_kernel(name))
+    }
+
     /// The signature against which the kernel verifies `f` alone, if it does: its func_info names a FUNC type with global
     /// linkage (`btf_prepare_func_args` in kernel/bpf/btf.c).
     pub fn global_signature(&self, f: FuncId) -> Option<FuncProto> {

@@ -113,6 +113,11 @@ impl Sensitive {
         self.translates && self.translated
     }
 
+    /// Whether nothing of this is there.
+    pub fn is_nothing(self) -> bool {
+        self == Sensitive::default()
+    }
+
     /// Whether something counts by being there.
     fn counts(self) -> bool {
         self.translates || self.prepares
@@ -164,6 +169,8 @@ impl Fields {
 
 /// The mark of a program that accesses `cb`.
 const CB: &str = "cb";
+/// The mark of a program that writes the registers of what it traces.
+const REGISTERS: &str = "registers";
 
 #[derive(Default)]
 struct Presence {
@@ -181,9 +188,9 @@ struct Presence {
     /// Operations that are refused wherever they stand.
     refused: BTreeSet<String>,
     /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
-    /// for some then (`cb_access`). Anywhere: helpers that move the packet, which decides what may replace the program or
-    /// a function of it (`changes_pkt_data`, `check_cfg` and `check_attach_btf_id`); functions that are called, which may
-    /// call such helpers; maps that count by being named.
+    /// for some then (`cb_access`). Anywhere: helpers that may do something, because those that move the packet or may
+    /// sleep decide what may replace the program or a function of it (`check_cfg`, `bpf_check_attach_target`); functions
+    /// that are called, which may call such helpers; maps that count by being named.
     marks: BTreeSet<Arc<str>>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
@@ -216,12 +223,13 @@ impl Presence {
                 let (state, seen) = (states.next(), seen.next());
                 let at = |s: &Option<State>| s.as_ref().map(|s| Sensitive::at(f.kind, op, s)).unwrap_or_default();
                 all.sensitive = all.sensitive.or(at(&seen));
-                // A call may lead to anything.
-                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && stores_matter(f.kind);
+                let row = Effects::of(&op.insn, op.link.is_some());
+                // A call may lead to anything; and functions that the verifier comes to by no call are dropped, or know other
+                // things of what they are called with (`btf_check_subprog_call`).
+                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && !row.no_effect;
                 let is_seen = is_call && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
-                let row = Effects::of(&op.insn, op.link.is_some());
-                let marks = seen.is_some() && row.marks_program || row.moves_packet() && !row.name.is_empty();
+                let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
                 all.marks.extend(marks.then(|| Arc::from(row.name)));
                 let callee = match symbol {
                     Some(Symbol::Func { name }) => Some(name),
@@ -234,6 +242,10 @@ impl Presence {
                 let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
                 let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
                 all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then(|| CB.into()));
+                // Uprobes may write registers, kprobes may not (`kprobe_write_ctx`, `kprobe_prog_is_valid_access`).
+                let to_context =
+                    seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none_or(|r| *r == Region::Ctx));
+                all.marks.extend((f.kind == ProgKind::Tracing && m.writes && to_context).then(|| REGISTERS.into()));
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }

@@ -537,10 +537,11 @@ impl<'c, 'e> Sym<'c, 'e> {
         v
     }
 
-    /// Forgets the contents of the regions `f` names, as of the current world.
+    /// Forgets the contents of the regions `f` names, as of the current world; but not what nobody writes.
     fn forget(&mut self, f: impl Fn(&Region) -> bool) {
         for r in 0..self.cx.region_count() {
-            if f(&self.cx.region(r).clone()) {
+            let region = self.cx.region(r).clone();
+            if f(&region) && !matches!(&region, Region::Data(section) if read_only(section)) {
                 let m = self.cx.terms.mem_base(r, self.state.world);
                 self.set_memory(r, m);
             }
