@@ -13,7 +13,7 @@ use bpf_platform::maps;
 use thiserror::Error;
 
 use crate::btf::{Btf, Linkage, TypeId, VOID, function_records};
-use crate::elf::{Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
+use crate::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
 
 /// Why there is no object.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -128,6 +128,23 @@ pub struct Signature {
     pub returns: Type,
 }
 
+/// How an object says which maps it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapForm {
+    /// By BTF, in the section `.maps`.
+    #[default]
+    Typed,
+    /// By numbers in a section: type, sizes of key and value, length and flags, four bytes each, and then zeroes. No flag
+    /// of [`Map`] beside these is said, nor are inner maps. libbpf takes such maps before its version 1.0 only.
+    Legacy {
+        /// Bytes of a definition, at least 20: `struct bpf_map_def` of libbpf has 20, of samples/bpf 28,
+        /// `struct bpf_elf_map` of iproute2 36.
+        bytes: u32,
+        /// Each map has a section of its own, `maps/NAME`, instead of a place in `maps`.
+        apart: bool,
+    },
+}
+
 /// What there is beside the code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Surroundings {
@@ -139,6 +156,12 @@ pub struct Surroundings {
     pub variables: Vec<Variable>,
     /// Kernel functions that are called.
     pub kfuncs: Vec<Signature>,
+    /// Kernel functions without which the object loads, too (`__weak`): their address is 0 then.
+    pub weak_kfuncs: Vec<Signature>,
+    /// How maps are defined.
+    pub map_form: MapForm,
+    /// Without `.BTF` and `.BTF.ext`, as `clang` writes objects without `-g`.
+    pub untyped: bool,
 }
 
 /// How a function is seen from outside.
@@ -146,7 +169,8 @@ pub struct Surroundings {
 pub enum Role {
     /// An entry point.
     Program,
-    /// A subprogram that is verified with its callers; callbacks, too.
+    /// A subprogram that is verified with its callers; callbacks, too. In a program's section, a program whose symbol
+    /// is local.
     Static,
     /// A subprogram that is verified alone.
     Global,
@@ -507,7 +531,9 @@ pub fn object(around: &Surroundings, functions: &[Function]) -> Result<Vec<u8>, 
     writer.code()?;
     let Writer { mut elf, btf, .. } = writer;
     elf.section("license", SectionKind::Data, b"GPL\0".to_vec());
-    elf.section(".BTF", SectionKind::Info, btf.write());
+    if !around.untyped {
+        elf.section(".BTF", SectionKind::Info, btf.write());
+    }
     Ok(elf.write())
 }
 
@@ -530,9 +556,37 @@ struct Code<'a> {
 
 impl<'a> Writer<'a> {
     fn maps(&mut self) {
-        if self.around.maps.is_empty() {
-            return;
+        match self.around.map_form {
+            _ if self.around.maps.is_empty() => {}
+            MapForm::Typed => self.typed_maps(),
+            MapForm::Legacy { bytes, apart } => self.legacy_maps(bytes, apart),
         }
+    }
+
+    fn legacy_maps(&mut self, bytes: u32, apart: bool) {
+        let definition = |map: &Map| {
+            let numbers = [map.map_type, map.key_size, map.value_size, map.max_entries, map.flags];
+            let mut definition = numbers.map(u32::to_le_bytes).concat();
+            definition.resize(bytes as usize, 0);
+            definition
+        };
+        let maps = &self.around.maps;
+        let together = (!apart).then(|| {
+            let all: Vec<u8> = maps.iter().flat_map(definition).collect();
+            self.elf.section("maps", SectionKind::Data, all)
+        });
+        for (at, map) in maps.iter().enumerate() {
+            let (section, at) = match together {
+                Some(section) => (section, at as u64),
+                None => (self.elf.section(&format!("maps/{}", map.name), SectionKind::Data, definition(map)), 0),
+            };
+            let range = at * u64::from(bytes)..(at + 1) * u64::from(bytes);
+            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
+            self.symbols.push((map.name.clone(), symbol));
+        }
+    }
+
+    fn typed_maps(&mut self) {
         let mut entries = vec![];
         let mut ranges = vec![];
         let mut end = 0;
@@ -547,7 +601,7 @@ impl<'a> Writer<'a> {
         self.btf.section(".maps", end, &entries);
         let section = self.elf.section(".maps", SectionKind::Data, vec![0; end as usize]);
         for (map, range) in self.around.maps.iter().zip(ranges) {
-            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, true, Some(section), range);
+            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
             self.symbols.push((map.name.clone(), symbol));
         }
     }
@@ -586,7 +640,7 @@ impl<'a> Writer<'a> {
             self.btf.section(name, bytes.len() as u32, &entries);
             let section = self.elf.section(name, kind, bytes);
             for (name, range) in found {
-                let symbol = self.elf.symbol(&name, SymbolKind::Object, true, Some(section), range);
+                let symbol = self.elf.symbol(&name, SymbolKind::Object, Binding::Global, Some(section), range);
                 self.symbols.push((name, symbol));
             }
         }
@@ -599,9 +653,11 @@ impl<'a> Writer<'a> {
 
     fn kfuncs(&mut self) {
         let mut entries = vec![];
-        for k in &self.around.kfuncs {
+        let strong = self.around.kfuncs.iter().map(|k| (k, Binding::Global));
+        let weak = self.around.weak_kfuncs.iter().map(|k| (k, Binding::Weak));
+        for (k, binding) in strong.chain(weak) {
             entries.push((k.id(&mut self.btf, Linkage::Extern, self.context), 0, 0));
-            let symbol = self.elf.symbol(&k.name, SymbolKind::Unknown, true, None, 0..0);
+            let symbol = self.elf.symbol(&k.name, SymbolKind::Unknown, binding, None, 0..0);
             self.symbols.push((k.name.clone(), symbol));
         }
         if !entries.is_empty() {
@@ -634,7 +690,7 @@ impl<'a> Writer<'a> {
                 bytes.extend(encoded);
             }
             let id = self.elf.section(name, SectionKind::Code, bytes);
-            let symbol = self.elf.symbol("", SymbolKind::Section, false, Some(id), 0..0);
+            let symbol = self.elf.symbol("", SymbolKind::Section, Binding::Local, Some(id), 0..0);
             sections.push(Code { id, symbol, name });
         }
         let mut records = vec![];
@@ -642,23 +698,28 @@ impl<'a> Writer<'a> {
             let mut functions = vec![];
             for (i, f) in self.functions.iter().enumerate().filter(|(_, f)| f.section == code.name) {
                 let range = 8 * starts[i] as u64..8 * (starts[i] + slots(&parsed[i].0)) as u64;
-                let global = f.role != Role::Static;
-                self.elf.symbol(&f.signature.name, SymbolKind::Func, global, Some(code.id), range);
-                let linkage = if global { Linkage::Global } else { Linkage::Static };
+                let (binding, linkage) = match f.role {
+                    Role::Static => (Binding::Local, Linkage::Static),
+                    Role::Program | Role::Global => (Binding::Global, Linkage::Global),
+                };
+                self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
                 functions.push((8 * starts[i] as u32, f.signature.id(&mut self.btf, linkage, self.context)));
                 self.relocations(code, starts[i], &parsed[i], &sections);
             }
             records.push((self.btf.string(code.name), functions));
         }
-        self.elf.section(".BTF.ext", SectionKind::Info, function_records(&records));
+        if !self.around.untyped {
+            self.elf.section(".BTF.ext", SectionKind::Info, function_records(&records));
+        }
         Ok(())
     }
 
     /// Writes what is added to a symbol's value. Functions are reached from their section: a call counts slots less one,
     /// an address bytes.
     fn set_addends(&self, insns: &[Insn], named: &[Named], starts: &[usize], bytes: &mut [u8]) {
+        let starts_of = slots_of(insns);
         for n in named {
-            let at = 8 * slot(insns, n.insn) + 4;
+            let at = 8 * starts_of[n.insn] + 4;
             let target = self.functions.iter().position(|f| f.signature.name == n.name).map(|t| starts[t] as i32);
             let addend = match (target, insns[n.insn]) {
                 (Some(start), Insn::Call(_)) => start - 1,
@@ -672,6 +733,7 @@ impl<'a> Writer<'a> {
 
     fn relocations(&mut self, code: &Code, start: usize, parsed: &(Vec<Insn>, Vec<Named>), sections: &[Code]) {
         let (insns, named) = parsed;
+        let starts_of = slots_of(insns);
         for n in named {
             let kind = if matches!(insns[n.insn], Insn::Call(_)) { RELOC_CALL } else { RELOC_IMM64 };
             let function = self.functions.iter().find(|f| f.signature.name == n.name);
@@ -680,7 +742,7 @@ impl<'a> Writer<'a> {
                 None => self.symbols.iter().find(|s| s.0 == n.name).map(|s| s.1),
             };
             if let Some(symbol) = symbol {
-                self.elf.relocate(code.id, 8 * (start + slot(insns, n.insn)) as u64, symbol, kind);
+                self.elf.relocate(code.id, 8 * (start + starts_of[n.insn]) as u64, symbol, kind);
             }
         }
     }
@@ -727,9 +789,15 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The slot of an instruction within its function.
-fn slot(insns: &[Insn], index: usize) -> usize {
-    insns[..index].iter().map(|i| i.slots()).sum()
+/// The slot of each instruction within its function.
+fn slots_of(insns: &[Insn]) -> Vec<usize> {
+    let mut end = 0;
+    let mut starts = Vec::with_capacity(insns.len());
+    for insn in insns {
+        starts.push(end);
+        end += insn.slots();
+    }
+    starts
 }
 
 fn without_comment(line: &str) -> &str {
