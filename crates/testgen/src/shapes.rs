@@ -39,10 +39,13 @@ pub enum Shape {
     /// and exit, for each system call: Calico, xdp-tools, ebpf_exporter. Size: different codes, of each of which there are
     /// three programs.
     Twins,
-    /// Programs that the kernel refuses after a million instructions, beside others that it loads: older kernels unrolled
-    /// what this one walks, or the loader would set a bound in `.rodata`. With an odd seed they are long, with an even one
-    /// their code is shorter than that of all others. Size: such programs.
+    /// Programs that the kernel refuses after a million instructions, beside others that it loads: other kernels prune
+    /// more, or the loader would set a bound in `.rodata`: Cilium with all options, Calico's debug builds, klockstat.
+    /// Size: such programs.
     TooMuchToVerify,
+    /// The same, and their code is shorter than that of all others, because it is little more than a loop: profilers that
+    /// walk stacks or environments byte by byte. Size: such programs.
+    EndlessLoops,
     /// One program of very many slots with loops: Cilium's `bpf_host`, `bpf_lxc`, OpenTelemetry's unwinders, obi.
     /// Size: slots, up to 60,000.
     LargeLoops,
@@ -56,7 +59,7 @@ pub enum Shape {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Shape; 10] = [
+    pub const ALL: [Shape; 11] = [
         Shape::LegacyMaps,
         Shape::LoaderMaps,
         Shape::StaticPrograms,
@@ -64,6 +67,7 @@ impl Shape {
         Shape::ManyPrograms,
         Shape::Twins,
         Shape::TooMuchToVerify,
+        Shape::EndlessLoops,
         Shape::LargeLoops,
         Shape::MissingKfuncs,
         Shape::TracepointContexts,
@@ -77,6 +81,7 @@ impl Shape {
             Shape::ManyPrograms => 30,
             Shape::Twins => 3,
             Shape::TooMuchToVerify => 1,
+            Shape::EndlessLoops => 4,
             Shape::LargeLoops => 5_000,
             Shape::MissingKfuncs => 6,
         }
@@ -89,7 +94,7 @@ impl Shape {
             Shape::HugeMaps => 50,
             Shape::ManyPrograms => 100,
             Shape::Twins => 30,
-            Shape::TooMuchToVerify => 8,
+            Shape::TooMuchToVerify | Shape::EndlessLoops => 8,
             Shape::LargeLoops => 60_000,
             Shape::MissingKfuncs => 30,
         }
@@ -151,7 +156,8 @@ pub fn generate(shape: Shape, seed: u64, size: usize) -> Result<Generated, Assem
         Shape::HugeMaps => huge_maps(&mut r, size),
         Shape::ManyPrograms => Ok(many_programs(&mut r, size)),
         Shape::Twins => Ok(twins(&mut r, size)),
-        Shape::TooMuchToVerify => Ok(too_much_to_verify(&mut r, seed, size)),
+        Shape::TooMuchToVerify => Ok(too_much_to_verify(&mut r, size, 400)),
+        Shape::EndlessLoops => Ok(too_much_to_verify(&mut r, size, 0)),
         Shape::LargeLoops => Ok(large_loops(&mut r, size)),
         Shape::MissingKfuncs => missing_kfuncs(&mut r, size),
         Shape::TracepointContexts => Ok(tracepoint_contexts(&mut r, size)),
@@ -346,10 +352,10 @@ fn twins(r: &mut Rng, size: usize) -> Draft {
     draft
 }
 
-fn too_much_to_verify(r: &mut Rng, seed: u64, size: usize) -> Draft {
+/// Programs with so many slots before a loop that never ends for the verifier, beside others.
+fn too_much_to_verify(r: &mut Rng, size: usize, slots: usize) -> Draft {
     let mut draft = Draft::default();
     for n in 0..size {
-        let slots = if seed % 2 == 1 { 400 } else { 0 };
         let mut body = Body::new(r, Hook::Xdp).fill(slots);
         let (again, even) = (body.label(), body.label());
         body.write(&format!(
