@@ -6,7 +6,6 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -48,9 +47,9 @@ fn kernel() -> bool {
 }
 
 /// An object, what became of it, and what was said about that.
-struct Run {
+struct Run<'o> {
     shape: Shape,
-    original: Generated,
+    original: &'o Generated,
     result: Vec<u8>,
     report: Value,
 }
@@ -62,17 +61,22 @@ fn optimized(shape: Shape) {
     let large = std::env::var_os("BPF_OPT_SHAPES").is_some_and(|size| size == "large");
     // Two fifths of it must be enough for the verifier to look at 60,000 slots.
     let (size, seconds) = if large { (shape.large(), 20) } else { (shape.small(), 2) };
-    let run = Run::new(shape, generate(shape, seed, size).expect("it assembles"), Duration::from_secs(seconds));
+    let original = generate(shape, seed, size).expect("it assembles");
+    let run = Run::new(shape, &original, Duration::from_secs(seconds), &[]);
     run.has_grown_nowhere();
     if kernel() {
         run.every_loadable_program_is_judged();
-        run.what_loaded_loads();
+        assert_eq!(run.not_loaded(&original.bytes), Vec::<String>::new(), "{shape:?}: the original");
+        assert_eq!(run.not_loaded(&run.result), Vec::<String>::new(), "{shape:?}: the result");
+        let alone = Run::new(shape, &original, Duration::from_secs(seconds / 2), &["--no-kernel"]);
+        alone.has_grown_nowhere();
+        assert_eq!(alone.not_loaded(&alone.result), Vec::<String>::new(), "{shape:?}: made without asking the kernel");
     }
 }
 
-impl Run {
+impl Run<'_> {
     #[track_caller]
-    fn new(shape: Shape, original: Generated, limit: Duration) -> Run {
+    fn new<'o>(shape: Shape, original: &'o Generated, limit: Duration, more: &[&str]) -> Run<'o> {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         fs::write(at("in.o"), &original.bytes).expect("written");
@@ -80,18 +84,18 @@ impl Run {
         command.current_dir(folder.path()).stderr(fs::File::create(at("err")).expect("created")).stdout(Stdio::null());
         command.args(["opt", "in.o", "-o", "out.o", "--json", "report.json", "--jobs", "1", "--no-cache"]);
         command.args(["--time-limit", &limit.as_secs().to_string()]);
+        command.args(more);
         let started = Instant::now();
         let code = ended(command.spawn().expect("the binary runs"), started);
         let took = started.elapsed();
         let said = fs::read_to_string(at("err")).expect("it says something");
         assert_eq!(code, Some(0), "{shape:?}, after {took:?}:\n{said}");
-        eprintln!("{shape:?}: {took:.2?}");
-        eprintln!("{}", said.lines().filter(|l| l.starts_with("total")).collect::<String>());
+        eprintln!("{shape:?} {more:?}: {took:.2?}, {}", said.lines().last().unwrap_or_default());
         let kept = took < limit + limit / 10 + GRACE || LIMIT_NOT_YET_KEPT.contains(&shape);
         assert!(kept, "{shape:?} took {took:?}, with a limit of {limit:?}:\n{said}");
         let report = fs::read(at("report.json")).expect("the report");
         let report = serde_json::from_slice(&report).expect("JSON");
-        Run { shape, original, result: read(&at("out.o")), report }
+        Run { shape, original, result: fs::read(at("out.o")).expect("the result"), report }
     }
 
     /// What the report says of a program.
@@ -148,12 +152,10 @@ impl Run {
         }
     }
 
-    #[track_caller]
-    fn what_loaded_loads(&self) {
-        let Generated { bytes, plain, programs } = &self.original;
-        let wanted: Vec<&Expected> = programs.iter().filter(|p| p.fate == Fate::Loads).collect();
-        assert_eq!(not_loaded(bytes, plain, &wanted), Vec::<String>::new(), "{:?}: the original", self.shape);
-        assert_eq!(not_loaded(&self.result, plain, &wanted), Vec::<String>::new(), "{:?}: the result", self.shape);
+    /// The programs that are to load and do not, of the original or a result, and why.
+    fn not_loaded(&self, bytes: &[u8]) -> Vec<String> {
+        let wanted: Vec<&Expected> = self.original.programs.iter().filter(|p| p.fate == Fate::Loads).collect();
+        not_loaded(bytes, &self.original.plain, &wanted)
     }
 }
 
@@ -171,10 +173,6 @@ fn ended(mut child: Child, started: Instant) -> Option<i32> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).expect("it was written")
 }
 
 /// Which of these programs do not load as the project's own loader would load them, and the kernel's words.
