@@ -231,6 +231,7 @@ shapes! {
     originals_refused_after_a_million_instructions: TooMuchToVerify,
     short_originals_refused_after_a_million_instructions: EndlessLoops,
     programs_of_thousands_of_slots_with_loops: LargeLoops,
+    program_arrays_with_a_refused_program: ProgramArrays,
     missing_kernel_functions: MissingKfuncs,
     records_of_tracepoints: TracepointContexts,
 }

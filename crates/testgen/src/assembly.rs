@@ -78,6 +78,8 @@ pub struct Map {
     pub pointers: Vec<(String, u32)>,
     /// The map that its inner maps are like, by name.
     pub inner: Option<String>,
+    /// The programs that loaders put into it, from its first element on, by name.
+    pub programs: Vec<String>,
 }
 
 /// A global variable.
@@ -259,7 +261,8 @@ const CONTEXTS: [(&str, &str); 24] = [
 const TEXT: &str = ".text";
 
 impl Map {
-    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`.
+    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`,
+    /// `holds PROGRAM`.
     ///
     /// # Errors
     /// The word that is wrong.
@@ -284,8 +287,9 @@ impl Map {
                     map.pointers.push((tag, number(words.next().unwrap_or_default())?));
                 }
                 "of" => map.inner = words.next().map(str::to_string),
+                "holds" => map.programs.extend(words.next().map(str::to_string)),
                 other => {
-                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`)";
+                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`)";
                     return Err(syntax(other, known));
                 }
             }
@@ -334,11 +338,22 @@ impl Map {
         if self.flags > 0 {
             members.push(("map_flags", btf.number(self.flags)));
         }
+        if !self.programs.is_empty() {
+            let (context, result) = (btf.pointer(VOID), btf.int(4, true));
+            let program = btf.prototype(&[("ctx".into(), context)], result);
+            let program = btf.pointer(program);
+            members.push(("values", btf.array(program, 0)));
+        }
         // libbpf wants the array of `values` at the end of the structure.
         members.sort_by_key(|m| m.0 == "values");
         let members: Vec<(&str, TypeId, u32)> =
             members.into_iter().enumerate().map(|(i, (name, ty))| (name, ty, 8 * i as u32)).collect();
         btf.structure("", self.definition_bytes(), &members)
+    }
+
+    /// Bytes in the section: the definition, and a pointer to each program that the map holds.
+    fn room(&self) -> u32 {
+        self.definition_bytes() + 8 * self.programs.len() as u32
     }
 
     fn definition_bytes(&self) -> u32 {
@@ -524,7 +539,8 @@ pub fn object(around: &Surroundings, functions: &[Function]) -> Result<Vec<u8>, 
     let context =
         CONTEXTS.iter().filter(|(head, _)| around.section.starts_with(head)).max_by_key(|(head, _)| head.len());
     let context = context.map_or("unknown_ctx", |(_, name)| name);
-    let mut writer = Writer { around, functions, context, elf: Elf::default(), btf: Btf::default(), symbols: vec![] };
+    let (elf, btf) = (Elf::default(), Btf::default());
+    let mut writer = Writer { around, functions, context, elf, btf, symbols: vec![], held: vec![] };
     writer.maps();
     writer.variables();
     writer.kfuncs();
@@ -545,6 +561,8 @@ struct Writer<'a> {
     btf: Btf,
     /// What maps, variables and kernel functions are called.
     symbols: Vec<(String, SymbolId)>,
+    /// Where maps hold programs, and which.
+    held: Vec<(SectionId, u64, String)>,
 }
 
 /// A section of code: its functions with their instructions.
@@ -593,7 +611,7 @@ impl<'a> Writer<'a> {
         for map in &self.around.maps {
             let definition = map.definition(&mut self.btf, &self.around.maps);
             let variable = self.btf.variable(&map.name, Linkage::Global, definition);
-            let bytes = map.definition_bytes();
+            let bytes = map.room();
             entries.push((variable, end, bytes));
             ranges.push(u64::from(end)..u64::from(end + bytes));
             end += bytes;
@@ -601,6 +619,8 @@ impl<'a> Writer<'a> {
         self.btf.section(".maps", end, &entries);
         let section = self.elf.section(".maps", SectionKind::Data, vec![0; end as usize]);
         for (map, range) in self.around.maps.iter().zip(ranges) {
+            let places = (range.start + u64::from(map.definition_bytes())..range.end).step_by(8);
+            self.held.extend(places.zip(&map.programs).map(|(at, program)| (section, at, program.clone())));
             let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
             self.symbols.push((map.name.clone(), symbol));
         }
@@ -702,7 +722,10 @@ impl<'a> Writer<'a> {
                     Role::Static => (Binding::Local, Linkage::Static),
                     Role::Program | Role::Global => (Binding::Global, Linkage::Global),
                 };
-                self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
+                let symbol = self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
+                for (section, at, _) in self.held.iter().filter(|(_, _, program)| *program == f.signature.name) {
+                    self.elf.relocate(*section, *at, symbol, RELOC_IMM64);
+                }
                 functions.push((8 * starts[i] as u32, f.signature.id(&mut self.btf, linkage, self.context)));
                 self.relocations(code, starts[i], &parsed[i], &sections);
             }

@@ -116,10 +116,15 @@ impl Btf {
         self.add(name, STRUCT, members.len(), bytes, &body)
     }
 
+    /// The type of functions with these parameters (name, type).
+    pub fn prototype(&mut self, params: &[(String, TypeId)], returns: TypeId) -> TypeId {
+        let body: Vec<u32> = params.iter().flat_map(|(name, ty)| [self.string(name), *ty]).collect();
+        self.add("", FUNC_PROTO, params.len(), returns, &body)
+    }
+
     /// A function with parameters (name, type).
     pub fn function(&mut self, name: &str, linkage: Linkage, params: &[(String, TypeId)], returns: TypeId) -> TypeId {
-        let body: Vec<u32> = params.iter().flat_map(|(name, ty)| [self.string(name), *ty]).collect();
-        let proto = self.add("", FUNC_PROTO, params.len(), returns, &body);
+        let proto = self.prototype(params, returns);
         self.add(name, FUNC, linkage as usize, proto, &[])
     }
 

@@ -49,6 +49,9 @@ pub enum Shape {
     /// One program of very many slots with loops: Cilium's `bpf_host`, `bpf_lxc`, OpenTelemetry's unwinders, obi.
     /// Size: slots, up to 60,000.
     LargeLoops,
+    /// Tail calls through an array of programs that is filled in the object, one of which the kernel refuses: Cilium's and
+    /// Calico's policies, Tetragon's filters. What loads one program of it loads all. Size: programs that it holds.
+    ProgramArrays,
     /// Kernel functions that this kernel does not have: always called by some programs, by others only where they exist
     /// (`bpf_ksym_exists`), by the rest not at all: sched_ext's schedulers, Tetragon, xdp-tools. Size: programs.
     MissingKfuncs,
@@ -59,7 +62,7 @@ pub enum Shape {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Shape; 11] = [
+    pub const ALL: [Shape; 12] = [
         Shape::LegacyMaps,
         Shape::LoaderMaps,
         Shape::StaticPrograms,
@@ -69,6 +72,7 @@ impl Shape {
         Shape::TooMuchToVerify,
         Shape::EndlessLoops,
         Shape::LargeLoops,
+        Shape::ProgramArrays,
         Shape::MissingKfuncs,
         Shape::TracepointContexts,
     ];
@@ -83,7 +87,7 @@ impl Shape {
             Shape::TooMuchToVerify => 1,
             Shape::EndlessLoops => 4,
             Shape::LargeLoops => 5_000,
-            Shape::MissingKfuncs => 6,
+            Shape::ProgramArrays | Shape::MissingKfuncs => 6,
         }
     }
 
@@ -96,7 +100,7 @@ impl Shape {
             Shape::Twins => 30,
             Shape::TooMuchToVerify | Shape::EndlessLoops => 8,
             Shape::LargeLoops => 60_000,
-            Shape::MissingKfuncs => 30,
+            Shape::ProgramArrays | Shape::MissingKfuncs => 30,
         }
     }
 }
@@ -115,7 +119,7 @@ const MISSING_WEAK: &str = "bpf_of_a_much_later_kernel";
 pub enum Fate {
     /// It is accepted.
     Loads,
-    /// It is too much to verify.
+    /// It is refused: too much to verify, or wrong.
     Refused,
     /// It calls [`MISSING`].
     Lacks,
@@ -159,6 +163,7 @@ pub fn generate(shape: Shape, seed: u64, size: usize) -> Result<Generated, Assem
         Shape::TooMuchToVerify => Ok(too_much_to_verify(&mut r, size, 400)),
         Shape::EndlessLoops => Ok(too_much_to_verify(&mut r, size, 0)),
         Shape::LargeLoops => Ok(large_loops(&mut r, size)),
+        Shape::ProgramArrays => program_arrays(&mut r, size),
         Shape::MissingKfuncs => missing_kfuncs(&mut r, size),
         Shape::TracepointContexts => Ok(tracepoint_contexts(&mut r, size)),
     }?;
@@ -378,6 +383,30 @@ fn large_loops(r: &mut Rng, size: usize) -> Draft {
     let kind = Kind { slots: size, ..Kind::of(r, hook) };
     draft.good("large".into(), kind.section, kind.body(r).finish());
     draft
+}
+
+fn program_arrays(r: &mut Rng, size: usize) -> Result<Draft, AssemblyError> {
+    let mut draft = Draft::default();
+    let kind = Kind { section: "xdp", ..Kind::of(r, Hook::Xdp) };
+    let mut map = format!("policies prog_array 4 4 {size}");
+    for n in 0..size {
+        map += &format!(" holds policy_{n}");
+    }
+    draft.map(&map, &format!("policies prog_array 4 4 {size}"))?;
+    for n in 0..size {
+        let mut body = kind.body(r);
+        body.write(&format!("r1 = r6; r2 = policies ll; r3 = {}; call bpf_tail_call", (n + 1) % size));
+        if n == size / 2 {
+            // Nothing is known of where the value ends.
+            let over = body.lookup(TABLE, 1);
+            body.write("r1 = r7; r0 += r1; r1 = *(u64 *)(r0 + 0); r7 += r1");
+            body.end(&over);
+            draft.add(format!("policy_{n}"), kind.section, Fate::Refused, body.finish());
+        } else {
+            draft.good(format!("policy_{n}"), kind.section, body.finish());
+        }
+    }
+    Ok(draft)
 }
 
 fn missing_kfuncs(r: &mut Rng, size: usize) -> Result<Draft, AssemblyError> {
