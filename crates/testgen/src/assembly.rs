@@ -12,7 +12,7 @@ use bpf_platform::helpers::Helper;
 use bpf_platform::maps;
 use thiserror::Error;
 
-use crate::btf::{Btf, Linkage, TypeId, VOID, function_records};
+use crate::btf::{Btf, CodeRecords, Linkage, TypeId, VOID, code_records};
 use crate::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
 
 /// Why there is no object.
@@ -164,6 +164,8 @@ pub struct Surroundings {
     pub map_form: MapForm,
     /// Without `.BTF` and `.BTF.ext`, as `clang` writes objects without `-g`.
     pub untyped: bool,
+    /// Each instruction has a record that says which line of source it comes from.
+    pub lines: bool,
 }
 
 /// How a function is seen from outside.
@@ -256,6 +258,9 @@ const CONTEXTS: [(&str, &str); 24] = [
     ("perf_event", "bpf_perf_event_data"),
     ("raw_tp", "bpf_raw_tracepoint_args"),
 ];
+
+/// About as many instructions as a line of C has.
+const INSNS_OF_A_LINE: u32 = 3;
 
 /// Where subprograms stand.
 const TEXT: &str = ".text";
@@ -716,6 +721,7 @@ impl<'a> Writer<'a> {
         let mut records = vec![];
         for code in &sections {
             let mut functions = vec![];
+            let mut lines = vec![];
             for (i, f) in self.functions.iter().enumerate().filter(|(_, f)| f.section == code.name) {
                 let range = 8 * starts[i] as u64..8 * (starts[i] + slots(&parsed[i].0)) as u64;
                 let (binding, linkage) = match f.role {
@@ -727,12 +733,17 @@ impl<'a> Writer<'a> {
                     self.elf.relocate(*section, *at, symbol, RELOC_IMM64);
                 }
                 functions.push((8 * starts[i] as u32, f.signature.id(&mut self.btf, linkage, self.context)));
+                if self.around.lines {
+                    let file = self.btf.string("generated.c");
+                    let line = |(n, slot)| (8 * (starts[i] + slot) as u32, file, 1 + n as u32 / INSNS_OF_A_LINE);
+                    lines.extend(slots_of(&parsed[i].0).into_iter().enumerate().map(line));
+                }
                 self.relocations(code, starts[i], &parsed[i], &sections);
             }
-            records.push((self.btf.string(code.name), functions));
+            records.push(CodeRecords { name: self.btf.string(code.name), functions, lines });
         }
         if !self.around.untyped {
-            self.elf.section(".BTF.ext", SectionKind::Info, function_records(&records));
+            self.elf.section(".BTF.ext", SectionKind::Info, code_records(&records));
         }
         Ok(())
     }

@@ -170,6 +170,7 @@ pub fn generate(shape: Shape, seed: u64, size: usize) -> Result<Generated, Assem
     for around in [&mut draft.around, &mut draft.plain] {
         around.section = draft.programs.first().map(|p| p.section.clone()).unwrap_or_default();
         around.maps.extend(standard_maps()?);
+        around.lines = true;
     }
     let mut functions = draft.functions;
     functions.extend(assembly::functions(SUBPROGRAM, "")?);
