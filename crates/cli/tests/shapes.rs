@@ -70,6 +70,7 @@ fn optimized(shape: Shape) {
         assert_eq!(run.not_loaded(&run.result), Vec::<String>::new(), "{shape:?}: the result");
         let alone = Run::new(shape, &original, Duration::from_secs(seconds / 2), &["--no-kernel"]);
         alone.has_grown_nowhere();
+        alone.gave_nothing_up();
         assert_eq!(alone.not_loaded(&alone.result), Vec::<String>::new(), "{shape:?}: made without asking the kernel");
     }
 }
@@ -124,6 +125,15 @@ impl Run<'_> {
         let judged = self.report["functions"].as_array().expect("functions").iter();
         let judged = judged.filter(|f| f["kernel_before"]["accepted"] == true).count();
         assert!(saved > 0 || judged == 0, "{shape:?}: nothing was done: {:#}", self.report);
+    }
+
+    /// What the engine proposes it need not put back when it looks at the whole.
+    #[track_caller]
+    fn gave_nothing_up(&self) {
+        for f in self.report["functions"].as_array().expect("functions") {
+            let why = f["untouched"].as_str().unwrap_or_default();
+            assert!(why.is_empty() || why.contains("time"), "{:?}: {f:#}", self.shape);
+        }
     }
 
     #[track_caller]
