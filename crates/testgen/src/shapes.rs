@@ -47,7 +47,7 @@ pub enum Shape {
     /// walk stacks or environments byte by byte. Size: such programs.
     EndlessLoops,
     /// One program of very many slots with loops: Cilium's `bpf_host`, `bpf_lxc`, OpenTelemetry's unwinders, obi.
-    /// Size: slots, up to 60,000.
+    /// Size: about how many slots.
     LargeLoops,
     /// Tail calls through an array of programs that is filled in the object, one of which the kernel refuses: Cilium's and
     /// Calico's policies, Tetragon's filters. What loads one program of it loads all. Size: programs that it holds.
@@ -248,7 +248,7 @@ fn legacy_maps(r: &mut Rng, seed: u64, size: usize) -> Result<Draft, AssemblyErr
     let mut draft = Draft::default();
     let (bytes, apart) = [(20, false), (28, false), (36, false), (28, true)][seed as usize % 4];
     draft.around.map_form = MapForm::Legacy { bytes, apart };
-    draft.around.untyped = seed % 2 == 0;
+    draft.around.untyped = seed.is_multiple_of(2);
     let without_room = format!("sources hash 4 {VALUE_BYTES} 65536 flags 1");
     draft.map(&without_room, &without_room)?;
     for n in 0..size {
@@ -463,13 +463,13 @@ mod tests {
     }
 
     #[test]
-    fn a_large_program_has_as_many_slots_as_wanted() {
+    fn a_large_program_has_about_as_many_slots_as_wanted() {
         for size in [5_000, 20_000, 60_000] {
             let draft = large_loops(&mut Rng::new(1), size);
             let listing = &draft.functions[0].listing;
             let slots = listing.lines().filter(|l| !l.ends_with(':')).map(|l| 1 + usize::from(l.ends_with(" ll")));
             let slots: usize = slots.sum();
-            assert!(slots <= size && slots + 60 > size, "{slots} of {size}");
+            assert!(slots.abs_diff(size) < 60, "{slots} of {size}");
         }
     }
 }

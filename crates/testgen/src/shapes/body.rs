@@ -109,7 +109,7 @@ impl<'r> Body<'r> {
         }
     }
 
-    /// Adds random statements until there are so many slots, the end included.
+    /// Adds random statements until there are about so many slots, the end included.
     pub fn fill(mut self, slots: usize) -> Body<'r> {
         while self.slots + 30 < slots {
             self.statement();
