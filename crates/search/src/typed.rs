@@ -26,8 +26,8 @@ pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
             return false;
         }
         let is_old = w.old.iter().any(|o| o.insn == op.insn && o.link == op.link);
-        let is_taken = is_old || allowed(&state, op) && is_placed(w, &state, op);
-        if !is_taken {
+        let may_stand = is_old || allowed(&state, op) && is_placed(w, &state, op);
+        if !may_stand {
             return false;
         }
         state.step(op, (BlockId(0), i), w.kind, w.env);
