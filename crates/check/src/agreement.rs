@@ -2,9 +2,10 @@
 
 use bpf_isa::{Call, Imm64Kind, Insn, encode_all};
 use bpf_kernel::{
-    KernelError, LoadOptions, Map, ObjectVerdict, ProgramType, RawOptions, RawProgram, Verdict as Kernel, load_object,
+    KernelError, LoadOptions, Loader, Map, ObjectVerdict, ProgramType, RawOptions, RawProgram, Verdict as Kernel,
+    load_object,
 };
-use bpf_object::{FuncId, Object};
+use bpf_object::{FuncId, Function, Object};
 
 use crate::program::{MapInfo, Program, Target};
 use crate::report::{Report, Verdict, programs, types_of};
@@ -72,7 +73,7 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
             Some((kind, attach)) => (kind.0, attach),
             None => types_of(&function.section).first().copied().unwrap_or((0, 0)),
         };
-        let mut program = Program::link(object, f, kind.0, kind.1);
+        let program = Program::link(object, f, kind.0, kind.1);
         let mut kernel = match verdict.program(&function.name) {
             Some(p) => p.verdict.clone(),
             None => {
@@ -80,8 +81,8 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
                 Kernel::NotLoadable { reason }
             }
         };
-        if let (Kernel::NotLoadable { .. }, Some(answer)) = (&kernel, without_libbpf(&mut program)) {
-            kernel = answer;
+        if let Kernel::NotLoadable { .. } = &kernel {
+            kernel = without_libbpf(bytes, function, kind.0).unwrap_or(kernel);
         }
         let ours = Report::of(&program);
         rows.push(Comparison { function: f, name: function.name.clone(), kind, ours, kernel, program });
@@ -89,19 +90,15 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
     Ok(rows)
 }
 
-/// The kernel's verdict on a program whose object libbpf does not take (legacy maps, pins of other loaders), if nothing
-/// of BTF is needed for it. Contents of constants are forgotten: the kernel does not get them this way.
-fn without_libbpf(program: &mut Program) -> Option<Kernel> {
-    let maps: Vec<Map> = program.maps.iter().map(create).collect::<Option<_>>()?;
-    if program.subs.iter().any(|s| s.global) {
-        return None;
-    }
-    program.maps.iter_mut().for_each(|m| m.frozen = None);
-    match load_linked(program, &maps)? {
-        Ok(()) => Some(Kernel::Accepted),
-        Err(log) if log.trim().is_empty() || log.contains("without BTF") || log.contains("missing btf") => None,
-        Err(log) => Some(Kernel::Rejected { errno: 0, log }),
-    }
+/// The kernel's verdict on a program of this type in an object that libbpf does not take (legacy maps, pins of other
+/// loaders, sections without a type).
+fn without_libbpf(bytes: &[u8], function: &Function, kind: u32) -> Option<Kernel> {
+    let program_type = Some(ProgramType(kind).to_string());
+    let mut loader = Loader::new(LoadOptions { program_type, only: None }).ok()?;
+    let section = function.section.trim_start_matches('?');
+    let verdict = loader.judge(bytes, |name, of| name == function.name && of == section, None).ok()?;
+    let program = verdict.programs.into_iter().next()?;
+    matches!(program.verdict, Kernel::Accepted | Kernel::Rejected { .. }).then_some(program.verdict)
 }
 
 /// Hash tables need not be as long as their definition says: the verifier does not care.

@@ -47,8 +47,8 @@ pub(crate) struct Gate {
     before: Result<ObjectVerdict, String>,
     /// How long loading the original took.
     took: Duration,
-    /// How long it would take to make the original's maps as large as they are to be, which only runs need.
-    full_maps: Duration,
+    /// How long it would take to make the original's maps as large as runs need them.
+    run_maps: Duration,
     judge: Judge,
     /// When the kernel is asked no more.
     deadline: Option<Instant>,
@@ -101,8 +101,8 @@ impl Gate {
         let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
         let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
         let gate = Gate::with(input, judge, first, last);
-        let full_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::full_maps_take);
-        Gate { full_maps, growth: options.max_verifier_growth, ..gate }
+        let run_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::maps_for_runs_take);
+        Gate { run_maps, growth: options.max_verifier_growth, ..gate }
     }
 
     /// Asks a judge about the original until `first`, and about results until `last`.
@@ -110,9 +110,9 @@ impl Gate {
         let started = Instant::now();
         let before = judge(input, &|_, _| true, first);
         let took = time_for_a_result(&before, started.elapsed());
-        let (full_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
+        let (run_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
         let growth = Options::default().max_verifier_growth;
-        Gate { before, took, full_maps, judge, deadline: last, growth, late, memory }
+        Gate { before, took, run_maps, judge, deadline: last, growth, late, memory }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -137,8 +137,8 @@ impl Gate {
         match &self.before {
             Err(why) => Some(format!("the kernel could not be asked: {why}")),
             Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
-            Ok(_) if (self.took + self.full_maps) * 2 > time => {
-                let (load, time) = (2.0 * (self.took + self.full_maps).as_secs_f64(), time.as_secs_f64());
+            Ok(_) if (self.took + self.run_maps) * 2 > time => {
+                let (load, time) = (2.0 * (self.took + self.run_maps).as_secs_f64(), time.as_secs_f64());
                 Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))
             }
             Ok(_) => None,

@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
-use bpf_driver::{FunctionReport, Options, Report, Silent, optimize, verify};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, Silent, optimize, verify};
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
 use bpf_object::Object;
 
 const ENTRIES: &[u8] = include_bytes!("fixtures/entries.o");
 const EXCEPTION: &[u8] = include_bytes!("fixtures/exception.o");
+const LOADERS: &[u8] = include_bytes!("fixtures/loaders.o");
+const LARGE: &[u8] = include_bytes!("fixtures/large.o");
 
 fn options() -> Options {
     Options { time_limit: Duration::from_secs(20), ..Options::default() }
@@ -93,4 +95,37 @@ fn a_program_with_another_exception_callback_is_another_program() {
         let report = verify(EXCEPTION, &other, &options).expect("both are objects");
         assert_eq!(report.is_equal(), program == "bystander", "{program}: {report:#?}");
     }
+}
+
+#[test]
+fn programs_with_maps_of_other_loaders_are_judged_and_those_with_unknown_maps_have_a_reason() {
+    if !kernel() {
+        return;
+    }
+    let (result, report) = optimize(LOADERS, &options(), &Silent).expect("an object");
+    assert!(report.dropped > 0, "the kernel no longer minds: {report:#?}");
+    let verdict = judged(&result);
+    for name in ["with_numbers", "completed"] {
+        let of = |k: &Option<KernelVerdict>| k.as_ref().is_some_and(|k| k.accepted);
+        let f = function(&report, name);
+        assert!(of(&f.kernel_before) && of(&f.kernel_after), "{f:#?}");
+        assert!(verdict.program(name).is_some_and(|p| p.verdict.is_accepted()), "{verdict:#?}");
+    }
+    let reason = "map unknown cannot be created: its definition does not say how long its keys are";
+    assert!(report.gate.ends_with(&format!("not judged: not_known ({reason})")), "{}", report.gate);
+    let runs = report.run_check.expect("it was asked for");
+    let run: Vec<&str> = runs.programs.iter().filter(|p| p.inputs > 0).map(|p| p.name.as_str()).collect();
+    assert!(runs.status == "no difference" && run.contains(&"with_numbers"), "{runs:#?}");
+}
+
+#[test]
+fn runs_do_not_wait_for_tables_of_full_length() {
+    if !kernel() {
+        return;
+    }
+    // Both tables would take longer than the tenth of the limit that runs may take.
+    let (_, report) = optimize(LARGE, &options(), &Silent).expect("an object");
+    let runs = report.run_check.expect("it was asked for");
+    assert!(runs.status == "no difference" && runs.inputs > 0, "{runs:#?}");
+    assert!(runs.milliseconds < 2000, "{runs:#?}");
 }

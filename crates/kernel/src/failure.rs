@@ -18,7 +18,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn reason(&self) -> String {
-        if self.messages.is_empty() { self.error.to_string() } else { self.messages.trim_end().to_owned() }
+        if self.messages.is_empty() { self.error.to_string() } else { telling(&self.messages) }
     }
 
     /// Did libbpf get as far as giving the program to the kernel?
@@ -34,7 +34,7 @@ impl Failure {
         const ESRCH: i32 = 3;
         const EOPNOTSUPP: i32 = 95;
         let reason = self.reason();
-        let lacking = KERNEL_LACKS.iter().any(|words| reason.contains(words))
+        let lacking = KERNEL_LACKS.iter().any(|words| self.messages.contains(words))
             || matches!(self.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
         if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
     }
@@ -51,5 +51,33 @@ impl Failure {
         } else {
             Verdict::Rejected { errno: self.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
         }
+    }
+}
+
+/// libbpf's words without those that say no more than that something failed.
+pub(crate) fn telling(words: &str) -> String {
+    const EMPTY: [&str; 3] = [": failed to load: ", ": failed to prepare load attributes", ": failed to load object"];
+    let empty = |line: &&str| {
+        line.trim().is_empty()
+            || line.starts_with("failed to load object")
+            || EMPTY.iter().any(|words| line.contains(words))
+    };
+    let lines: Vec<&str> = words.lines().filter(|line| !empty(line)).collect();
+    if lines.is_empty() { words.trim().to_owned() } else { lines.join("\n") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_say_nothing_are_left_out() {
+        let words = "prog 'p': failed to find kernel BTF type ID of 'f': -ESRCH\n\
+                     prog 'p': failed to prepare load attributes: -ESRCH\nprog 'p': failed to load: -ESRCH\n\
+                     failed to load object 'object'\n";
+        assert_eq!(telling(words), "prog 'p': failed to find kernel BTF type ID of 'f': -ESRCH");
+        assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
+        let failure = Failure { error: io::Error::from_raw_os_error(22), messages: words.to_owned() };
+        assert!(matches!(failure.blames_the_place(), Verdict::Unsupported { .. }));
     }
 }

@@ -18,6 +18,7 @@ mod btf;
 mod error;
 mod failure;
 mod feature;
+mod legacy;
 mod loader;
 mod map;
 mod network;

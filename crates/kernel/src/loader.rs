@@ -15,6 +15,7 @@
 //! [`Verdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
 
 mod attributes;
+mod complete;
 mod elf;
 mod maps;
 
@@ -31,8 +32,8 @@ use maps::Maps;
 
 use crate::{
     KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
-    failure::Failure,
-    object::{STATISTICS, accepted, accepted_alone, described, open},
+    failure::{Failure, telling},
+    object::{STATISTICS, accepted, accepted_alone, described},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -41,6 +42,8 @@ use crate::{
 
 /// Room for the statistics of a program that loads, and for the complaint about one that does not.
 const LOG_ROOM: usize = 64 << 10;
+/// How many elements tables get for runs: enough for none to be full or to evict anything soon, and made in milliseconds.
+const RUN_ELEMENTS: u32 = 4096;
 /// For maps that take longer to make at their full length, no refusal is looked into.
 const PLAIN_LOAD: Duration = Duration::from_millis(100);
 /// How often a program is given to the kernel that is asked to come again, as libbpf does (`PROG_LOAD_ATTEMPTS`).
@@ -62,6 +65,8 @@ pub struct Loader {
     left_out: Vec<(String, String)>,
     /// How long the maps of the last object would take at their full length.
     full_maps: Duration,
+    /// The same for maps that are no longer than runs need.
+    maps_for_runs: Duration,
     /// Programs, by name and section, of which a refusal is believed: they were accepted, or refused by a plain load, too.
     believed: BTreeSet<(String, String)>,
 }
@@ -80,6 +85,8 @@ struct Prepared {
     object: sys::Object,
     /// Maps it has to do without, by index.
     left_out: Vec<usize>,
+    /// It has arrays whose length nobody but its loader knows.
+    short_arrays: bool,
 }
 
 /// What the kernel said to a program at the first attempt.
@@ -105,14 +112,15 @@ impl Loader {
             targets: Vec::new(),
             left_out: Vec::new(),
             full_maps: Duration::ZERO,
+            maps_for_runs: Duration::ZERO,
             believed: BTreeSet::new(),
         })
     }
 
-    /// About how long the kernel would take to make the maps of the last object as they are defined, which this loader
-    /// does not have it do.
-    pub fn full_maps_take(&self) -> Duration {
-        self.full_maps
+    /// At most about how long the kernel would take to make the maps of the last object for runs
+    /// ([`LoadedObject::load_for_runs`](crate::LoadedObject::load_for_runs)), which this loader does not have it do.
+    pub fn maps_for_runs_take(&self) -> Duration {
+        self.maps_for_runs
     }
 
     /// Asks the kernel about the programs of an object that `wanted` names by name and section, until `deadline`. There
@@ -127,11 +135,12 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
         let mut source = Source::new(bytes);
-        let object = match self.open(&mut source) {
+        let object = match source.open(&self.options) {
             Ok(object) => object,
             Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
         };
-        self.full_maps = maps::full_time_of_all(&object);
+        self.full_maps = maps::time_to_make_all(&object, u32::MAX);
+        self.maps_for_runs = maps::time_to_make_all(&object, RUN_ELEMENTS);
         let of_interest = |&index: &usize| wanted(&object.program_name(index), &object.program_section(index));
         let mut wanted: Vec<usize> = (0..object.program_count()).filter(of_interest).collect();
         // The shortest first: then the long ones cannot keep the others from being judged in time.
@@ -177,26 +186,6 @@ impl Loader {
         }
     }
 
-    /// Opens an object, with its static programs and its ways of pinning maps made such that libbpf takes them; or libbpf's
-    /// words.
-    fn open(&self, source: &mut Source) -> Result<sys::Object, String> {
-        loop {
-            let reason = match open(&source.bytes, &self.options, source.pins_forgotten) {
-                Ok(object) => return Ok(object),
-                Err(KernelError::Open { reason }) => reason,
-                Err(error) => return Err(error.to_string()),
-            };
-            let changed = match quoted(&reason, "program '", "' is static") {
-                Some(name) => source.export(name),
-                // Nothing is pinned here in any way.
-                None => reason.contains("invalid pinning value") && source.forget_pins(),
-            };
-            if !changed {
-                return Err(telling(&reason));
-            }
-        }
-    }
-
     /// Links the `wanted` programs of an object, and makes its maps; `None` if there is no time for it. `opened` is the
     /// same object, for its names.
     fn prepare(
@@ -210,7 +199,7 @@ impl Loader {
             if is_over(deadline) {
                 return None;
             }
-            let mut object = match self.open(source) {
+            let mut object = match source.open(&self.options) {
                 Ok(object) => object,
                 Err(messages) => return Some(Err(Failure { error: io::ErrorKind::InvalidData.into(), messages })),
             };
@@ -227,9 +216,13 @@ impl Loader {
             let words = &failure.messages;
             let map = quoted(words, "map '", "': failed to create").filter(|name| self.can_do_without(opened, name));
             let function = quoted(words, "extern (func ksym) '", "': not found");
+            let value = quoted(words, "extern '", "' (strong): not resolved");
+            let value = value.or_else(|| quoted(words, "extern (var ksym) '", "': not found in kernel BTF"));
             if let Some(name) = map {
-                self.left_out.push((name.to_owned(), telling(words)));
-            } else if !function.is_some_and(|name| source.do_without(name)) {
+                self.left_out.push((name.to_owned(), why_not_created(words)));
+            } else if !function.is_some_and(|name| source.do_without(name))
+                && !value.is_some_and(|name| source.do_without_value(name))
+            {
                 return Some(Err(failure));
             }
         }
@@ -241,37 +234,47 @@ impl Loader {
         known && !self.left_out.iter().any(|(name, _)| name == map)
     }
 
+    /// The maps that an object has to do without, by index: those of which that is known already, and those of which its
+    /// definition says so.
+    fn cannot_be_made(&mut self, source: &Source, object: &sys::Object, btf: Option<&[u8]>) -> Vec<usize> {
+        let mut indexes = Vec::new();
+        for index in 0..object.map_count() {
+            let map = object.map_definition(index);
+            if !self.left_out.iter().any(|(name, _)| *name == map.name) {
+                let unknown = source.unknown_maps.iter().find(|(name, _)| *name == map.name);
+                let why = unknown.map(|(_, why)| why.clone()).or_else(|| maps::why_not(&map, btf));
+                let Some(why) = why else { continue };
+                self.left_out.push((map.name, why));
+            }
+            indexes.push(index);
+        }
+        indexes
+    }
+
     fn prepare_once(&mut self, source: &Source, mut object: sys::Object) -> Result<Prepared, Failure> {
         let failed = |error: io::Error| Failure { error, messages: String::new() };
-        let left_out: Vec<usize> = (0..object.map_count())
-            .filter(|&index| {
-                let name = object.map_definition(index).name;
-                self.left_out.iter().any(|(left_out, _)| *left_out == name)
-            })
-            .collect();
         let bytes = object.btf_bytes();
+        let left_out = self.cannot_be_made(source, &object, bytes.as_deref());
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
+        let short_arrays = (0..object.map_count()).any(|i| complete::has_length_of_loader(&object.map_definition(i)));
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
-        let plan = self.maps.lend(&mut object, number, bytes.as_deref()).map_err(failed)?;
-        for &index in &left_out {
-            object.leave_map_out(index).map_err(failed)?;
-        }
+        let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out).map_err(failed)?;
         match lent {
             Some(kept) => object.lend_btf(kept.fd.try_clone().map_err(failed)?),
             None => self.btfs += 1,
         }
         let (outcome, messages) = sys::capture(|| object.prepare());
         outcome.map_err(|error| Failure { error, messages })?;
-        self.maps.keep(&object, plan, &left_out);
+        self.maps.keep(&object, plan);
         if self.btf.as_ref().is_none_or(|kept| kept.number != number)
             && let (Some(bytes), Some(fd)) = (bytes, object.btf_fd())
         {
             let fd = fd.try_clone_to_owned().map_err(failed)?;
             self.btf = Some(KeptBtf { bytes, hidden: source.hidden.clone(), number, fd });
         }
-        Ok(Prepared { object, left_out })
+        Ok(Prepared { object, left_out, short_arrays })
     }
 
     /// Gives a program of a prepared object to the kernel.
@@ -286,6 +289,12 @@ impl Loader {
         if object.program_type(index) == ProgramType::UNSPEC.0 {
             let reason = format!("no program type goes with section {}", object.program_section(index));
             return Ok(Answer::Verdict(described(object, index, Verdict::NotLoadable { reason })));
+        }
+        // libbpf has put the functions that it calls behind it.
+        let calls = object.instructions(index).len() > object.program_slots(index);
+        if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index), calls) {
+            let reason = format!("this kernel has no {name}");
+            return Ok(Answer::Verdict(described(object, index, Verdict::Unsupported { reason })));
         }
         let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(Answer::None) };
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
@@ -309,10 +318,20 @@ impl Loader {
         Ok(Answer::Verdict(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
     }
 
-    /// Was a program refused because it needs what it was prepared without? libbpf puts calls of functions that do not
+    /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
     /// exist in the place (`POISON_LDIMM64_MAP_BASE` and `POISON_CALL_KFUNC_BASE` in libbpf.c).
     fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<Verdict> {
-        let (_, number) = stats::last_complaint(log).split_once("invalid func unknown#")?;
+        if !source.unlinked.is_empty() {
+            // The kernel does not take types of functions that are not there, and wants types for some programs.
+            let reason = format!("the object is not linked: it has no {}", source.unlinked.join(" or "));
+            return Some(Verdict::NotLoadable { reason });
+        }
+        let complaint = stats::last_complaint(log);
+        if prepared.short_arrays && complaint.contains("map_value_or_null") {
+            let reason = format!("only its loader knows how long an array is: {complaint}");
+            return Some(Verdict::NotLoadable { reason });
+        }
+        let (_, number) = complaint.split_once("invalid func unknown#")?;
         if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
             let name = prepared.left_out.contains(&map).then(|| prepared.object.map_definition(map).name)?;
             let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
@@ -335,14 +354,7 @@ impl Loader {
     ) -> Result<ProgramVerdict, KernelError> {
         let mut prepared = match self.prepare(source, opened, &[index], deadline) {
             None => return Ok(described(opened, index, Verdict::OutOfTime)),
-            Some(Err(failure)) => {
-                let verdict = match failure.blames_the_place() {
-                    Verdict::Unsupported { reason } => Verdict::Unsupported { reason: telling(&reason) },
-                    Verdict::NotLoadable { reason } => Verdict::NotLoadable { reason: telling(&reason) },
-                    verdict => verdict,
-                };
-                return Ok(described(opened, index, verdict));
-            }
+            Some(Err(failure)) => return Ok(described(opened, index, failure.blames_the_place())),
             Some(Ok(prepared)) => prepared,
         };
         if let Answer::Verdict(verdict) = self.first_answer(source, &prepared, index, deadline)? {
@@ -369,6 +381,16 @@ impl Loader {
         };
         Ok(described(object, index, verdict))
     }
+}
+
+/// Opens an object for runs: definitions of maps completed as for verdicts ([`complete`]), and tables not longer than runs
+/// need. With it comes what has to stay open until it is loaded.
+pub(crate) fn open_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<(sys::Object, Vec<OwnedFd>), KernelError> {
+    let mut source = Source::new(bytes);
+    let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
+    let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, RUN_ELEMENTS);
+    let patterns = patterns.map_err(KernelError::refused("preparing the maps"))?;
+    Ok((object, patterns))
 }
 
 /// Why the kernel did not load a program.
@@ -425,19 +447,18 @@ fn describing(object: &sys::Object, index: usize) -> impl FnOnce(io::Error) -> K
     KernelError::refused(format!("describing program {}", object.program_name(index)))
 }
 
+/// The kernel's error for a map that it did not make, as libbpf tells it.
+fn why_not_created(words: &str) -> String {
+    let error = words.lines().find_map(|line| Some(line.split_once("': failed to create: ")?.1));
+    error.map_or_else(|| telling(words), |error| format!("the kernel refuses it: {}", error.trim()))
+}
+
 /// What stands between two of libbpf's words.
 fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
     words.lines().find_map(|line| {
         let (_, rest) = line.split_once(before)?;
         rest.split_once(after).map(|(name, _)| name)
     })
-}
-
-/// libbpf's words without those that say no more than that something failed.
-fn telling(words: &str) -> String {
-    let empty = |line: &&str| line.starts_with("failed to load object") || line.trim().is_empty();
-    let lines: Vec<&str> = words.lines().filter(|line| !empty(line)).collect();
-    if lines.is_empty() { words.trim().to_owned() } else { lines.join("\n") }
 }
 
 #[cfg(test)]
@@ -450,8 +471,7 @@ mod tests {
             "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
         assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
         assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
-        assert_eq!(telling(words).lines().next_back(), Some("map 'events': failed to create: -EINVAL"));
-        assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
+        assert_eq!(why_not_created(words), "the kernel refuses it: -EINVAL");
     }
 
     #[test]
@@ -463,7 +483,7 @@ mod tests {
         }
         let source = Source::new(include_bytes!("../../../examples/xdp_count.o"));
         let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
-        let object = loader.open(&mut Source::new(&source.bytes)).expect("a committed object");
+        let object = Source::new(&source.bytes).open(&loader.options).expect("a committed object");
         let refused = || described(&object, 0, Verdict::Rejected { errno: 13, log: "by mistake".into() });
         let mut program = refused();
         loader.look_into(&source, 0, &mut program, None);

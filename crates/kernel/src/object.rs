@@ -11,7 +11,7 @@ use std::{fs, os::fd::BorrowedFd, path::Path};
 
 use crate::{
     KernelError, Map, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,
-    failure::Failure, permitted, raw::LOG_BYTES, run::Runner, sys,
+    failure::Failure, loader::open_for_runs, permitted, raw::LOG_BYTES, run::Runner, sys,
 };
 
 /// Verifier log levels (BPF_LOG_STATS, and with BPF_LOG_LEVEL1).
@@ -71,10 +71,38 @@ impl LoadedObject {
     /// Loads all programs of an object, or the one that is wanted, or fails.
     pub fn load(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
         permitted().require()?;
-        let Attempt { object, outcome } = Attempt::chosen(bytes, options)?;
+        Self::of(Attempt::chosen(bytes, options)?)
+    }
+
+    fn of(Attempt { object, outcome }: Attempt) -> Result<Self, KernelError> {
         outcome.map_err(|failure| KernelError::Load { reason: failure.reason() })?;
         let programs = (0..object.program_count()).map(|index| accepted(&object, index)).collect::<Result<_, _>>()?;
         Ok(Self { object, programs })
+    }
+
+    /// The same, for runs: with maps of old objects, with definitions completed that are left to a loader, and with tables
+    /// not longer than a few thousand elements, which is much quicker. Whether an object loads as its users would load it
+    /// this does not tell.
+    ///
+    /// # Errors
+    /// As for [`LoadedObject::load`].
+    pub fn load_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+        permitted().require()?;
+        let (mut object, _until_loaded) = open_for_runs(bytes, options)?;
+        let count = object.program_count();
+        let wanted = options.only.as_ref().map(|only| {
+            let index = (0..count).find(|&index| object.program_name(index) == *only);
+            index.ok_or_else(|| KernelError::NoProgram { name: only.clone() })
+        });
+        let wanted = wanted.transpose()?;
+        for index in 0..count {
+            let load = wanted.is_none_or(|wanted| wanted == index);
+            object.set_autoload(index, load);
+            if load {
+                object.request_log(index, STATISTICS, STATISTICS_BYTES);
+            }
+        }
+        Self::of(Attempt::load(object))
     }
 
     /// [`LoadedObject::load`] for a file.

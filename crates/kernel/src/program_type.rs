@@ -41,6 +41,15 @@ impl ProgramType {
             .ok_or_else(|| KernelError::UnknownProgramType { name: name.to_owned() })
     }
 
+    /// The type that loaders other than today's libbpf read off the beginning of a section name that libbpf does not know,
+    /// such as `xdp/tail` and `socket1`: libbpf before 1.0, iproute2, the kernel's samples, cilium/ebpf. These are the names
+    /// that proofs rely on, too (`bpf_platform::ProgKind::from_section`); of others, any loader may say anything.
+    pub(crate) fn of_older_loaders(section: &str) -> Option<(Self, u32)> {
+        const BEGINNINGS: [&str; 3] = ["xdp", "socket", "classifier"];
+        let section = section.strip_prefix('?').unwrap_or(section);
+        BEGINNINGS.iter().find(|name| section.starts_with(**name)).and_then(|name| Self::named(name).ok())
+    }
+
     fn by_enum_name(name: &str) -> Option<Self> {
         (0..)
             .map_while(|kind| Some((kind, sys::program_type_name(kind)?)))
@@ -59,6 +68,25 @@ impl fmt::Display for ProgramType {
         match sys::program_type_name(self.0) {
             Some(name) => f.write_str(&name),
             None => write!(f, "program type {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn section_names_of_older_loaders_are_those_that_proofs_rely_on() {
+        let kind = |section: &str| ProgramType::of_older_loaders(section).map(|(kind, _)| kind);
+        assert_eq!(kind("xdp/tail"), Some(ProgramType::XDP));
+        assert_eq!(kind("?socket1"), Some(ProgramType::SOCKET_FILTER));
+        assert_eq!(kind("classifier-of-mine"), Some(ProgramType::SCHED_CLS));
+        for section in ["tail-32", "tcp", "ingress", "cgroup/sock1", ""] {
+            assert_eq!(kind(section), None, "{section}");
+        }
+        for section in ["xdp/tail", "socket1", "classifier-of-mine"] {
+            assert_ne!(bpf_platform::ProgKind::from_section(section), bpf_platform::ProgKind::Other);
         }
     }
 }

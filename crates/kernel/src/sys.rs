@@ -20,9 +20,11 @@ use crate::{ProgramInfo, RawOptions};
 
 mod interrupt;
 mod linked;
+mod types;
 
 pub(crate) use interrupt::until;
 pub(crate) use linked::{Attributes, Definition, attach_target};
+pub(crate) use types::{Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";
@@ -616,7 +618,8 @@ pub(crate) fn software_event(config: u64, cpu: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
-fn possible_cpus() -> io::Result<usize> {
+/// Processors that there may be.
+pub(crate) fn possible_cpus() -> io::Result<usize> {
     silence();
     // SAFETY: takes nothing; reads a file under /sys.
     checked(unsafe { bpf::libbpf_num_possible_cpus() }).map(|count| count as usize)

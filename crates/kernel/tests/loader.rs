@@ -230,3 +230,29 @@ fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kern
     assert!(load_object(&fs::read(&fixture).unwrap(), &LoadOptions::default()).unwrap().is_accepted());
     assert_eq!(compare(&fixture, &LoadOptions::default()), 1);
 }
+
+#[test]
+fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others() {
+    if !kernel_answers() {
+        return;
+    }
+    let bytes = include_bytes!("fixtures/lacking.o");
+    let verdict = Loader::new(LoadOptions::default()).unwrap().judge(bytes, |_, _| true, None).unwrap();
+    for (name, expected) in [
+        ("plain", None),
+        ("optional", None),
+        ("option", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
+        ("through_a_call", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
+        ("variable", Some("this kernel has no variable_of_no_kernel")),
+        ("unlinked", Some("the object is not linked: it has no of_another_object")),
+        ("attached", Some("prog 'attached': failed to find kernel BTF type ID of 'function_of_no_kernel': -ESRCH")),
+    ] {
+        match (expected, &verdict.program(name).unwrap().verdict) {
+            (None, Verdict::Accepted) => {}
+            (Some(expected), verdict @ (Verdict::Unsupported { .. } | Verdict::NotLoadable { .. })) => {
+                assert_eq!(verdict.reason(), expected);
+            }
+            (_, other) => panic!("{name}: {other:?}"),
+        }
+    }
+}

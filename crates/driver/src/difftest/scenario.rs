@@ -195,7 +195,7 @@ impl Loaded {
     pub fn new(objects: &[&[u8]], setup: &Setup) -> Result<Loaded, PairError> {
         let options = setup.load_options();
         let load = |(i, bytes): (usize, &&[u8])| {
-            LoadedObject::load(bytes, &options).map_err(|source| PairError { second: i == 1, source })
+            LoadedObject::load_for_runs(bytes, &options).map_err(|source| PairError { second: i == 1, source })
         };
         let sides = objects.iter().enumerate().map(load).collect::<Result<Vec<_>, _>>()?;
         sides.iter().for_each(|side| setup.furnish.apply(side));

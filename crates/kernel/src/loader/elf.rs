@@ -1,7 +1,10 @@
 //! What libbpf knows of an object file and does not tell; and small changes to a copy of it, so that one program that
 //! cannot load does not keep libbpf from opening all others.
 
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind, SymbolScope, elf};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind, SymbolScope, elf};
+
+use super::quoted;
+use crate::{KernelError, LoadOptions, ProgramType, failure::telling, legacy, object::open, sys};
 
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {
@@ -12,9 +15,30 @@ pub(super) struct Source {
     pub(super) hidden: Vec<String>,
     /// Kernel functions that this kernel does not have.
     pub(super) missing: Vec<String>,
+    /// Functions that the object would get when it is linked.
+    pub(super) unlinked: Vec<String>,
+    /// Variables and options of the kernel that this kernel does not have.
+    missing_values: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
     pub(super) pins_forgotten: bool,
+    /// Maps that nobody knows how to make, and why.
+    pub(super) unknown_maps: Vec<(String, String)>,
 }
+
+/// Gives programs of whose section libbpf does not know the type the one that other loaders would.
+fn set_older_types(object: &mut sys::Object) {
+    for index in 0..object.program_count() {
+        if object.program_type(index) == ProgramType::UNSPEC.0
+            && let Some((kind, attach)) = ProgramType::of_older_loaders(&object.program_section(index))
+        {
+            object.set_program_type(index, kind.0, attach);
+        }
+    }
+}
+
+/// A helper that no kernel has, called in the place of functions that are not linked; beside libbpf's own such numbers
+/// (`POISON_CALL_KFUNC_BASE`).
+const UNLINKED: i32 = 2_003_000_000;
 
 /// Bytes of a symbol (`Elf64_Sym`), and where in it its binding and type are.
 const SYMBOL: usize = 24;
@@ -22,14 +46,20 @@ const INFO: usize = 4;
 
 impl Source {
     pub(super) fn new(bytes: &[u8]) -> Self {
-        // A copy of its own: headers can be read only where they are aligned.
-        let bytes = bytes.to_vec();
+        let (bytes, unknown_maps) = match legacy::convert(bytes) {
+            Some(converted) => (converted.bytes, converted.impossible),
+            // A copy of its own: headers can be read only where they are aligned.
+            None => (bytes.to_vec(), Vec::new()),
+        };
         let mut source = Self {
             bytes: Vec::new(),
             license: String::new(),
             hidden: Vec::new(),
             missing: Vec::new(),
+            unlinked: Vec::new(),
+            missing_values: Vec::new(),
             pins_forgotten: false,
+            unknown_maps,
         };
         if let Ok(file) = object::File::parse(&*bytes) {
             // Of several, libbpf keeps what it read last (`bpf_object__elf_collect`).
@@ -46,19 +76,99 @@ impl Source {
         Self { bytes, ..source }
     }
 
+    /// Opens the object, with its static programs, its ways of pinning maps and the names of its sections made such that
+    /// libbpf takes them; or libbpf's words.
+    pub(super) fn open(&mut self, options: &LoadOptions) -> Result<sys::Object, String> {
+        loop {
+            let reason = match open(&self.bytes, options, self.pins_forgotten) {
+                Ok(mut object) => {
+                    set_older_types(&mut object);
+                    return Ok(object);
+                }
+                Err(KernelError::Open { reason }) => reason,
+                Err(error) => return Err(error.to_string()),
+            };
+            let changed = match quoted(&reason, "program '", "' is static") {
+                Some(name) => self.export(name),
+                // Nothing is pinned here in any way.
+                None if reason.contains("invalid pinning value") => self.forget_pins(),
+                None => quoted(&reason, "failed to find BTF for extern '", "'").is_some_and(|name| self.cut_off(name)),
+            };
+            if !changed {
+                return Err(telling(&reason));
+            }
+        }
+    }
+
     /// Makes the object load without a function of the kernel: only who calls it is refused then. Whether there was
     /// anything to do.
     pub(super) fn do_without(&mut self, function: &str) -> bool {
-        let weakened = self.rebind(function, elf::STB_WEAK, |s| s.is_undefined() && !s.is_weak());
+        let weakened = self.weaken(function);
         if weakened {
             self.missing.push(function.to_owned());
         }
         weakened
     }
 
+    /// Makes the object load without a variable or an option of the kernel, which is 0 then: see [`Source::lacks`].
+    pub(super) fn do_without_value(&mut self, name: &str) -> bool {
+        let weakened = self.weaken(name);
+        if weakened {
+            self.missing_values.push(name.to_owned());
+        }
+        weakened
+    }
+
+    /// What a program refers to and this kernel does not have; or any function, if it `calls` some. What the verifier says of
+    /// a 0 in its place is no word on the program.
+    pub(super) fn lacks(&self, program: &str, section: &str, calls: bool) -> Option<&str> {
+        const TEXT: &str = ".text";
+        if self.missing_values.is_empty() {
+            return None;
+        }
+        let file = object::File::parse(&*self.bytes).ok()?;
+        let named = file.symbols().find(|s| {
+            let of_section = s.section_index().and_then(|index| file.section_by_index(index).ok());
+            let here = of_section.is_some_and(|s| s.name().is_ok_and(|name| name.trim_start_matches('?') == section));
+            here && s.kind() == SymbolKind::Text && s.name() == Ok(program)
+        });
+        // Where it is not found, it may be anywhere.
+        let own = named.and_then(|s| Some((s.section_index()?, s.address()..s.address() + s.size())));
+        for code in file.sections() {
+            let is_text = code.name() == Ok(TEXT);
+            for (at, relocation) in code.relocations() {
+                let inside = own.as_ref().is_none_or(|(index, range)| *index == code.index() && range.contains(&at));
+                let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+                let name = file.symbol_by_index(symbol).ok().and_then(|s| s.name().ok()).unwrap_or_default();
+                let missing = self.missing_values.iter().find(|missing| *missing == name);
+                if let Some(missing) = missing.filter(|_| inside || calls && is_text) {
+                    return Some(missing);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether there was such a symbol to make weak.
+    fn weaken(&mut self, name: &str) -> bool {
+        self.rebind(name, elf::STB_WEAK, |s| s.is_undefined() && !s.is_weak())
+    }
+
     /// Makes a static program one that libbpf takes. Other loaders do not care how a program's symbol is bound.
     pub(super) fn export(&mut self, program: &str) -> bool {
         self.rebind(program, elf::STB_GLOBAL, |s| s.kind() == SymbolKind::Text && s.is_local())
+    }
+
+    /// Makes the object open without a function that it would be linked with.
+    fn cut_off(&mut self, function: &str) -> bool {
+        match legacy::without_calls_of(&self.bytes, function, UNLINKED) {
+            Some(bytes) => {
+                self.bytes = bytes;
+                self.unlinked.push(function.to_owned());
+                true
+            }
+            None => false,
+        }
     }
 
     /// Gives the attribute that says how maps are pinned a name that says nothing. Whether there was such an attribute.

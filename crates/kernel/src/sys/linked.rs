@@ -13,7 +13,7 @@ use libbpf_sys as bpf;
 use super::{Object, checked, copied, owned, silence};
 
 /// A map as its object defines it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) kind: u32,
@@ -58,6 +58,16 @@ impl Object {
     pub(crate) fn set_max_entries(&mut self, index: usize, entries: u32) -> io::Result<()> {
         // SAFETY: a map of the open object.
         checked(unsafe { bpf::bpf_map__set_max_entries(self.map(index), entries) }).map(drop)
+    }
+
+    /// Gives a map other sizes of keys and values, and other flags. Not for global data.
+    pub(crate) fn define(&mut self, index: usize, map: &Definition) -> io::Result<()> {
+        // SAFETY: a map of the open object.
+        unsafe {
+            checked(bpf::bpf_map__set_key_size(self.map(index), map.key_size))?;
+            checked(bpf::bpf_map__set_value_size(self.map(index), map.value_size))?;
+            checked(bpf::bpf_map__set_map_flags(self.map(index), map.flags)).map(drop)
+        }
     }
 
     /// Gives a map of maps another pattern, which has to stay open until the object is prepared.
@@ -153,6 +163,9 @@ impl Object {
         silence();
         let program = self.program(index);
         let license = CString::new(license)?;
+        // The kernel takes letters, digits, `_` and `.` (`bpf_obj_name_cpy`), and a name says nothing to the verifier.
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let name = CString::new(self.program_name(index).replace(|c| !valid(c), "_"))?;
         let btf = self.btf_fd().map(|fd| fd.as_raw_fd() as u32);
         let mut request = bpf::bpf_prog_load_opts {
             sz: size_of::<bpf::bpf_prog_load_opts>() as bpf::size_t,
@@ -182,12 +195,12 @@ impl Object {
             }
         }
         let code = self.instructions(index);
-        // SAFETY: a program of the open object, whose name and instructions are libbpf's; the log is as long as said, and
+        // SAFETY: a program of the open object, whose instructions are libbpf's; the log is as long as said, and
         // all pointers live through the call.
         owned(unsafe {
             bpf::bpf_prog_load(
                 self.program_type(index),
-                bpf::bpf_program__name(program),
+                name.as_ptr(),
                 license.as_ptr(),
                 code.as_ptr().cast(),
                 code.len() as bpf::size_t,

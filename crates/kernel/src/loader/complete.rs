@@ -1,0 +1,172 @@
+//! Definitions of maps that a loader completes, completed.
+//!
+//! Many objects leave to their loader what it knows better: sizes of keys and values, lengths, the maps in maps. The one
+//! idea: nothing is filled in on which a verdict could hang. A field gets a value if the kernel makes no map of that type
+//! with any other, or if the verifier never looks at it; the same for the original and for every other form. Where neither
+//! holds, the map is not made, and programs with it are not judged, for the reason that is returned here.
+
+use bpf_platform::maps;
+
+use crate::sys::Definition;
+
+/// `BPF_F_NO_PREALLOC`, `BPF_F_NUMA_NODE`, `BPF_F_STACK_BUILD_ID` and `BPF_F_MMAPABLE` in linux/bpf.h.
+pub(super) const NO_PREALLOC: u32 = 1;
+const NUMA_NODE: u32 = 1 << 2;
+const STACK_BUILD_ID: u32 = 1 << 5;
+const MMAPABLE: u32 = 1 << 10;
+
+/// How many bytes keys or values of a type of maps have, if the definition does not say so.
+enum Size {
+    /// The kernel takes no other.
+    Only(u32),
+    /// The kernel takes others, too, but no program that uses such a map shows the verifier any of these bytes.
+    NeverSeen(u32),
+    /// There are none, or nothing is known of such maps.
+    AsItIs,
+    /// The verifier checks accesses against it.
+    OfTheLoader,
+}
+
+/// Keys, by what the types' `map_alloc_check` and `map_alloc` want (`kernel/bpf`: `array_map_alloc_check`,
+/// `stack_map_alloc`, `dev_map_alloc_check`, `sock_map_alloc`, `cpu_map_alloc`, `xsk_map_alloc`,
+/// `bpf_local_storage_map_alloc_check`, `cgroup_storage_map_alloc`, `htab_map_alloc_check`, `trie_alloc`).
+fn key_size(map: &Definition) -> Size {
+    match map.kind {
+        maps::ARRAY | maps::PERCPU_ARRAY | maps::PROG_ARRAY | maps::PERF_EVENT_ARRAY => Size::Only(4),
+        maps::CGROUP_ARRAY | maps::ARRAY_OF_MAPS | maps::REUSEPORT_SOCKARRAY | maps::STACK_TRACE => Size::Only(4),
+        maps::DEVMAP | maps::DEVMAP_HASH | maps::SOCKMAP | maps::CPUMAP | maps::XSKMAP => Size::Only(4),
+        kind if maps::is_local_storage(kind) => Size::Only(4),
+        // 8 or 16: `get_local_storage`, the one helper, takes no key.
+        maps::CGROUP_STORAGE | maps::PERCPU_CGROUP_STORAGE => Size::NeverSeen(8),
+        maps::HASH | maps::PERCPU_HASH | maps::LRU_HASH | maps::LRU_PERCPU_HASH => Size::OfTheLoader,
+        maps::HASH_OF_MAPS | maps::SOCKHASH | maps::LPM_TRIE => Size::OfTheLoader,
+        _ => Size::AsItIs,
+    }
+}
+
+/// Values, by the same functions, and `fd_array_map_alloc_check`, `fd_htab_map_alloc_check`, `reuseport_array_alloc_check`,
+/// `queue_stack_map_alloc_check` and `bloom_map_alloc`.
+fn value_size(map: &Definition) -> Size {
+    match map.kind {
+        maps::PROG_ARRAY | maps::PERF_EVENT_ARRAY | maps::CGROUP_ARRAY => Size::Only(4),
+        maps::ARRAY_OF_MAPS | maps::HASH_OF_MAPS | maps::XSKMAP => Size::Only(4),
+        // 4 or 8: to programs the values are sockets, or nothing at all (`check_map_func_compatibility`).
+        maps::SOCKMAP | maps::SOCKHASH | maps::CPUMAP | maps::REUSEPORT_SOCKARRAY => Size::NeverSeen(4),
+        // The length of a stack: `get_stackid`, the one helper, gives its number.
+        maps::STACK_TRACE if map.flags & STACK_BUILD_ID != 0 => Size::NeverSeen(32),
+        maps::STACK_TRACE => Size::NeverSeen(8),
+        // 4 or 8, and lookups show them.
+        maps::DEVMAP | maps::DEVMAP_HASH => Size::OfTheLoader,
+        maps::ARRAY | maps::PERCPU_ARRAY | maps::LPM_TRIE | maps::QUEUE | maps::STACK => Size::OfTheLoader,
+        maps::HASH | maps::PERCPU_HASH | maps::LRU_HASH | maps::LRU_PERCPU_HASH => Size::OfTheLoader,
+        maps::BLOOM_FILTER | maps::CGROUP_STORAGE | maps::PERCPU_CGROUP_STORAGE => Size::OfTheLoader,
+        kind if maps::is_local_storage(kind) => Size::OfTheLoader,
+        _ => Size::AsItIs,
+    }
+}
+
+/// The flags a map is made with. Tries and the storage of kernel objects are never filled beforehand, and arenas always
+/// shared with user space: the kernel wants these flags (`trie_alloc`, `bpf_local_storage_map_alloc_check`,
+/// `arena_map_alloc`). On which memory a map lies no program can tell.
+fn flags(map: &Definition) -> u32 {
+    let wanted = match map.kind {
+        maps::LPM_TRIE => NO_PREALLOC,
+        maps::ARENA => MMAPABLE,
+        kind if maps::is_local_storage(kind) => NO_PREALLOC,
+        _ => 0,
+    };
+    (map.flags | wanted) & !NUMA_NODE
+}
+
+/// A definition with all that the kernel wants but its length; or why that cannot be known.
+pub(super) fn completed(map: &Definition) -> Result<Definition, String> {
+    if map.internal {
+        return Ok(map.clone());
+    }
+    let filled = |size: u32, rule: Size, what: &str| match rule {
+        Size::Only(default) | Size::NeverSeen(default) if size == 0 => Ok(default),
+        Size::OfTheLoader if size == 0 => Err(format!("its definition does not say how long its {what} are")),
+        _ => Ok(size),
+    };
+    let inner = match &map.inner {
+        Some(inner) => {
+            Some(Box::new(completed(inner).map_err(|why| format!("the definition of the maps in it: {why}"))?))
+        }
+        None if [maps::ARRAY_OF_MAPS, maps::HASH_OF_MAPS].contains(&map.kind) => {
+            return Err("its definition does not say what the maps in it are like".to_owned());
+        }
+        None => None,
+    };
+    Ok(Definition {
+        key_size: filled(map.key_size, key_size(map), "keys")?,
+        value_size: filled(map.value_size, value_size(map), "values")?,
+        flags: flags(map),
+        inner,
+        ..map.clone()
+    })
+}
+
+/// Does the length that this map is going to have decide which lookups cannot fail? An array has as many elements as its
+/// definition says; if that says nothing, it is made with one, which every array has. Then a program is not refused for a
+/// lookup of another element without a test, which would be right in the longer array (`can_elide_value_nullness` in
+/// kernel/bpf/verifier.c). What is taken of a short array is taken of a longer one.
+pub(super) fn has_length_of_loader(map: &Definition) -> bool {
+    maps::is_array(map.kind) && !map.internal && map.max_entries == 0
+        || map.inner.as_ref().is_some_and(|inner| has_length_of_loader(inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(kind: u32, key_size: u32, value_size: u32) -> Definition {
+        Definition { kind, key_size, value_size, ..Definition::default() }
+    }
+
+    #[test]
+    fn sizes_that_only_one_value_fits_are_filled_in() {
+        for kind in [maps::PERF_EVENT_ARRAY, maps::PROG_ARRAY, maps::CGROUP_ARRAY, maps::XSKMAP] {
+            let made = completed(&map(kind, 0, 0)).unwrap();
+            assert_eq!((made.key_size, made.value_size), (4, 4), "{kind}");
+        }
+        assert_eq!(completed(&map(maps::ARRAY, 0, 24)).unwrap(), map(maps::ARRAY, 4, 24));
+        // What is said stays, also if the kernel is going to refuse it.
+        assert_eq!(completed(&map(maps::ARRAY, 8, 24)).unwrap(), map(maps::ARRAY, 8, 24));
+        assert_eq!(completed(&map(maps::RINGBUF, 0, 0)).unwrap(), map(maps::RINGBUF, 0, 0));
+    }
+
+    #[test]
+    fn sizes_that_the_verifier_sees_are_not_guessed() {
+        for (kind, key_size, value_size, what) in [
+            (maps::HASH, 0, 8, "keys"),
+            (maps::HASH, 4, 0, "values"),
+            (maps::ARRAY, 4, 0, "values"),
+            (maps::DEVMAP, 4, 0, "values"),
+            (maps::QUEUE, 0, 0, "values"),
+        ] {
+            let why = completed(&map(kind, key_size, value_size)).unwrap_err();
+            assert_eq!(why, format!("its definition does not say how long its {what} are"), "{kind}");
+        }
+        let why = completed(&map(maps::ARRAY_OF_MAPS, 4, 4)).unwrap_err();
+        assert_eq!(why, "its definition does not say what the maps in it are like");
+        let inner = Some(Box::new(map(maps::HASH, 0, 4)));
+        let why = completed(&Definition { inner, ..map(maps::ARRAY_OF_MAPS, 4, 4) }).unwrap_err();
+        assert!(why.ends_with("how long its keys are"), "{why}");
+    }
+
+    #[test]
+    fn flags_without_which_the_kernel_makes_no_such_map_are_set() {
+        assert_eq!(completed(&map(maps::LPM_TRIE, 8, 4)).unwrap().flags, NO_PREALLOC);
+        let there = Definition { flags: NUMA_NODE | 2, ..map(maps::LRU_HASH, 4, 4) };
+        assert_eq!(completed(&there).unwrap().flags, 2);
+    }
+
+    #[test]
+    fn only_arrays_without_a_length_have_one_of_the_loader() {
+        let long = |kind, max_entries| Definition { max_entries, ..map(kind, 4, 4) };
+        assert!(has_length_of_loader(&long(maps::ARRAY, 0)) && !has_length_of_loader(&long(maps::ARRAY, 3)));
+        assert!(!has_length_of_loader(&long(maps::HASH, 0)));
+        let inner = Some(Box::new(long(maps::PERCPU_ARRAY, 0)));
+        assert!(has_length_of_loader(&Definition { inner, ..long(maps::HASH_OF_MAPS, 3) }));
+    }
+}
