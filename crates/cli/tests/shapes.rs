@@ -22,19 +22,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// When a run is ended.
 const HANGING: Duration = Duration::from_secs(120);
 
-/// Shapes with which the limit is not kept yet: the run check loads the whole original, with the programs that were not
-/// judged in time, and nothing interrupts that.
-const LIMIT_NOT_YET_KEPT: [Shape; 2] = [Shape::TooMuchToVerify, Shape::EndlessLoops];
-
 /// Programs that the kernel loads and that are not judged yet: of these shapes those whose names begin like this.
-const NOT_YET_JUDGED: [(Shape, &str); 4] = [
-    (Shape::LegacyMaps, "legacy"),
-    (Shape::LoaderMaps, COMPLETED[1]),
-    (Shape::LoaderMaps, COMPLETED[2]),
-    (Shape::LoaderMaps, COMPLETED[3]),
-];
-/// Programs that are not judged on machines where the others of the object take the time that there is for the originals.
-const NOT_JUDGED_IN_TIME: [(Shape, &str); 1] = [(Shape::EndlessLoops, "companion")];
+const NOT_YET_JUDGED: [(Shape, &str); 1] = [(Shape::LoaderMaps, COMPLETED[1])];
 
 /// Whether the kernel can be asked; says so if not.
 fn kernel() -> bool {
@@ -92,8 +81,7 @@ impl Run<'_> {
         let said = fs::read_to_string(at("err")).expect("it says something");
         assert_eq!(code, Some(0), "{shape:?}, after {took:?}:\n{said}");
         eprintln!("{shape:?} {more:?}: {took:.2?}, {}", said.lines().last().unwrap_or_default());
-        let kept = took < limit + limit / 10 + GRACE || LIMIT_NOT_YET_KEPT.contains(&shape);
-        assert!(kept, "{shape:?} took {took:?}, with a limit of {limit:?}:\n{said}");
+        assert!(took < limit + limit / 10 + GRACE, "{shape:?} took {took:?}, with a limit of {limit:?}:\n{said}");
         let report = fs::read(at("report.json")).expect("the report");
         let report = serde_json::from_slice(&report).expect("JSON");
         Run { shape, original, result: fs::read(at("out.o")).expect("the result"), report }
@@ -144,13 +132,10 @@ impl Run<'_> {
             let (before, after) = (&f["kernel_before"], &f["kernel_after"]);
             let reason = before["reason"].as_str().unwrap_or_default();
             let is_judged = before["accepted"] == true;
-            let listed = |list: &[(Shape, &str)]| list.iter().any(|(s, name)| *s == shape && p.name.starts_with(name));
+            let listed = NOT_YET_JUDGED.iter().any(|(s, name)| *s == shape && p.name.starts_with(name));
             match p.fate {
-                Fate::Loads if listed(&NOT_YET_JUDGED) => {
+                Fate::Loads if listed => {
                     assert!(!is_judged, "{shape:?}: {} is judged now: take it off NOT_YET_JUDGED", p.name);
-                }
-                Fate::Loads if listed(&NOT_JUDGED_IN_TIME) && !is_judged => {
-                    assert_eq!(reason, "not judged: time", "{shape:?}: {f:#}");
                 }
                 Fate::Loads => {
                     assert!(is_judged, "{shape:?}: the kernel loads {}, and was not asked: {f:#}", p.name);
