@@ -120,6 +120,11 @@ impl Gate {
         self.before.iter().flat_map(|v| v.programs.iter().filter(|p| p.verdict.is_accepted())).collect()
     }
 
+    /// Whether the kernel accepts all programs of the original.
+    pub(crate) fn accepts_all(&self) -> bool {
+        self.before.as_ref().is_ok_and(ObjectVerdict::is_accepted)
+    }
+
     /// The functions that stay as they are, because a program with them was not judged in time.
     pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<usize> {
         let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());

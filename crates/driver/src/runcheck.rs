@@ -178,12 +178,16 @@ impl RunJudge {
         (may, may_not)
     }
 
-    /// Runs these programs until the time is up or something differs.
-    fn compare(&self, result: &[u8], programs: &[String]) -> Compared {
+    /// Runs these programs until the time is up or something differs. `whole`: the kernel takes all programs of the
+    /// original; else each of them is loaded alone, because nothing ends the load of one that takes long to verify.
+    fn compare(&self, result: &[u8], programs: &[String], whole: bool) -> Compared {
         let setup = Setup { deadline: Instant::now().checked_add(self.time), ..self.setup.clone() };
         let (old, new) = (&self.original, (self.given)(result));
-        isolated(|| compare(old, &new, &setup, self.seed, programs))
-            .unwrap_or_else(|why| Compared::none(programs, &why))
+        let run = || match whole {
+            true => compare(old, &new, &setup, self.seed, programs),
+            false => one_by_one(old, &new, &setup, self.seed, programs, Duration::ZERO),
+        };
+        isolated(run).unwrap_or_else(|why| Compared::none(programs, &why))
     }
 
     /// Whether `scenario` shows no difference between the original and `result`.
@@ -229,30 +233,39 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
             Compared { refused, ..Compared::none(programs, &e.to_string()) }
         }
         // Perhaps each of them loads; which makes the maps anew each time.
-        Err(_) => {
-            let mut all = Compared::default();
-            let mut longest = started.elapsed();
-            for (i, name) in programs.iter().enumerate() {
-                let setup = Setup { only: Some(name.clone()), ..setup.clone() };
-                let name = std::slice::from_ref(name);
-                let began = Instant::now();
-                let one = match is_over(setup.deadline, longest) {
-                    true => Compared::none(name, "there is no time to load it"),
-                    false => compare(old, new, &setup, seed.wrapping_add(i as u64), name),
-                };
-                if one.programs.is_empty() {
-                    longest = longest.max(began.elapsed());
-                }
-                all.programs.extend(one.programs);
-                all.skipped.extend(one.skipped);
-                (all.difference, all.refused) = (one.difference, one.refused);
-                if all.difference.is_some() || all.refused.is_some() {
-                    break;
-                }
-            }
-            all
+        Err(_) => one_by_one(old, new, setup, seed, programs, started.elapsed()),
+    }
+}
+
+/// The same with each program alone in its objects. `longest`: how long loading one has taken at most.
+fn one_by_one(
+    old: &[u8],
+    new: &[u8],
+    setup: &Setup,
+    seed: u64,
+    programs: &[String],
+    mut longest: Duration,
+) -> Compared {
+    let mut all = Compared::default();
+    for (i, name) in programs.iter().enumerate() {
+        let setup = Setup { only: Some(name.clone()), ..setup.clone() };
+        let name = std::slice::from_ref(name);
+        let began = Instant::now();
+        let one = match is_over(setup.deadline, longest) {
+            true => Compared::none(name, "there is no time to load it"),
+            false => compare(old, new, &setup, seed.wrapping_add(i as u64), name),
+        };
+        if one.programs.is_empty() {
+            longest = longest.max(began.elapsed());
+        }
+        all.programs.extend(one.programs);
+        all.skipped.extend(one.skipped);
+        (all.difference, all.refused) = (one.difference, one.refused);
+        if all.difference.is_some() || all.refused.is_some() {
+            break;
         }
     }
+    all
 }
 
 /// The verifier's words on a program of the second object, if it has looked at it and refused it, and takes the first's.
@@ -337,7 +350,7 @@ pub(crate) fn settle(
         let difference = match again {
             Some(difference) => difference,
             None => {
-                let compared = judge.compare(&bytes, &programs);
+                let compared = judge.compare(&bytes, &programs, job.gate.accepts_all());
                 check.take(compared.programs, compared.skipped);
                 if let Some(NotRun { name, reason }) = compared.refused {
                     let why = "this kernel refuses it after optimization";

@@ -148,16 +148,27 @@ impl Loader {
             // One of them keeps the others from being linked; or there is no time, as each of them will find out.
             Some(Err(_)) | None => None,
         };
-        let mut programs = Vec::new();
-        for index in wanted {
-            let answer = match &prepared {
-                Some(prepared) => self.first_answer(&source, prepared, index, deadline)?,
-                None => Answer::None,
-            };
-            programs.push(match answer {
-                Answer::Verdict(verdict) => (index, verdict),
-                Answer::None => (index, self.alone(&mut source, &object, index, deadline)?),
-            });
+        let (mut programs, mut late) = (Vec::new(), Vec::new());
+        // Those that take longer than their share come again when all have had theirs: a short program may take as long as
+        // a million instructions.
+        for is_first in [true, false] {
+            let turn = if is_first { std::mem::take(&mut wanted) } else { std::mem::take(&mut late) };
+            let count = turn.len();
+            for (done, index) in turn.into_iter().enumerate() {
+                let until = share(deadline, count - done + late.len());
+                let answer = match &prepared {
+                    Some(prepared) => self.first_answer(&source, prepared, index, until)?,
+                    None => Answer::None,
+                };
+                let verdict = match answer {
+                    Answer::Verdict(verdict) => verdict,
+                    Answer::None => self.alone(&mut source, &object, index, until)?,
+                };
+                match verdict.verdict {
+                    Verdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
+                    _ => programs.push((index, verdict)),
+                }
+            }
         }
         for (index, program) in &mut programs {
             self.look_into(&source, *index, program, deadline);
@@ -430,6 +441,13 @@ fn load(
 /// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.
 fn is_of_a_signal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EAGAIN | EINTR))
+}
+
+/// When one of so many that wait has had its part of the time.
+fn share(deadline: Option<Instant>, waiting: usize) -> Option<Instant> {
+    let now = Instant::now();
+    let left = deadline?.saturating_duration_since(now);
+    now.checked_add(left / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX))
 }
 
 fn is_over(deadline: Option<Instant>) -> bool {

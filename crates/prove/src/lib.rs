@@ -33,7 +33,7 @@ pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
 pub use equiv::{Difference, Options, Verdict, along, functions, window};
 pub use points::Points;
-pub use presence::{Sensitive, VISITS, presence_differs, unreachable_operations};
+pub use presence::{Sensitive, VISITS, is_taken, presence_differs, unreachable_operations};
 pub use replay::{Witness, replay};
 pub use rewrite::{Known, Rewrite, ask};
 pub use same::same_graph;

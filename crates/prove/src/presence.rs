@@ -319,8 +319,8 @@ pub fn unreachable_operations(f: &Function) -> usize {
     f.layout.iter().filter(|b| !reached.contains(b)).map(|b| f.block(*b).ops.len() + 1).sum()
 }
 
-/// Whether the verifier takes an access to the context, given that it takes these.
-fn is_taken(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)) -> bool {
+/// Whether the verifier takes an access to the context (offset and width in bytes), given that it takes these.
+pub fn is_taken(kind: ProgKind, taken: &BTreeSet<(i64, u32)>, (at, size): (i64, u32)) -> bool {
     if taken.contains(&(at, size)) {
         return true;
     }

@@ -3,9 +3,12 @@
 //! Neither tests nor the prover mind a pointer that is halved and put together again; the kernel
 //! does. Operations that stand in the original are not questioned.
 
+use std::collections::BTreeSet;
+
 use bpf_facts::{Kind, Region, State, Value};
 use bpf_isa::{AluOp, Cond, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
+use bpf_prove::is_taken;
 
 use crate::batch::NOP;
 use crate::propose::readable;
@@ -22,7 +25,9 @@ pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
         if !op.insn.uses().minus(set).is_empty() || op.insn.defs().contains(Reg::R10) {
             return false;
         }
-        if !w.old.iter().any(|o| o.insn == op.insn && o.link == op.link) && !allowed(&state, op) {
+        let is_old = w.old.iter().any(|o| o.insn == op.insn && o.link == op.link);
+        let may_stand = is_old || allowed(&state, op) && is_placed(w, &state, op);
+        if !may_stand {
             return false;
         }
         state.step(op, (BlockId(0), i), w.kind, w.env);
@@ -30,6 +35,38 @@ pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
     }
     let _: RegSet = set;
     true
+}
+
+/// Whether the verifier takes an access where it is: on the stack at a multiple of its width (`check_stack_access` and
+/// `check_generic_ptr_alignment` in kernel/bpf/verifier.c), in the context as the original makes it.
+fn is_placed(w: &Window, state: &State, op: &Op) -> bool {
+    match access(state, op) {
+        Some((Region::Stack, m, at)) => at % i64::from(m.size.bytes()) == 0,
+        Some((Region::Ctx, m, at)) => is_taken(w.kind, &accesses_of_context(w, m.writes), (at, m.size.bytes())),
+        _ => true,
+    }
+}
+
+/// Where an operation reads or writes the memory of a region, if that is known.
+fn access<'s>(state: &'s State, op: &Op) -> Option<(&'s Region, MemoryOperand, i64)> {
+    let m = op.insn.memory_operand()?;
+    let (region, _, at) = state.reg(m.base).pointer_at()?;
+    Some((region, m, at + i64::from(m.off)))
+}
+
+/// Where the window reads or writes the context, and how many bytes at once.
+fn accesses_of_context(w: &Window, writes: bool) -> BTreeSet<(i64, u32)> {
+    let mut state = w.before.clone();
+    let mut found = BTreeSet::new();
+    for (i, op) in w.old.iter().enumerate() {
+        if let Some((Region::Ctx, m, at)) = access(&state, op)
+            && m.writes == writes
+        {
+            found.insert((at, m.size.bytes()));
+        }
+        state.step(op, (BlockId(0), i), w.kind, w.env);
+    }
+    found
 }
 
 fn is_pointer(v: &Value) -> bool {

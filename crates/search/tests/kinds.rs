@@ -92,6 +92,37 @@ fn a_store_to_the_context_stays_as_it_is() {
 }
 
 #[test]
+fn what_is_read_of_a_record_or_the_stack_stays_where_the_verifier_takes_it() {
+    // Neighbours are read at once where their place is a multiple of their width together.
+    let of_a_record = |at: i32| {
+        format!(
+            "r2 = *(u32 *)(r1 + {at})\nr3 = *(u32 *)(r1 + {})\n*(u32 *)(r10 - 8) = r2\n*(u32 *)(r10 - 4) = r3\n\
+             r4 = *(u64 *)(r10 - 8)",
+            at + 4
+        )
+    };
+    let widest = |at: i32| {
+        let found = Case::new(ProgKind::Tracing, &of_a_record(at), live(&[4])).best(400_000);
+        listing(&found).iter().filter(|insn| insn.contains("*(u64 *)(r1 ")).count()
+    };
+    assert_eq!((widest(16), widest(20)), (1, 0));
+    // A part of a number is no field.
+    let found = Case::new(ProgKind::Tracing, "r2 = *(u64 *)(r1 + 16)\nr2 &= 255", live(&[2])).best(200_000);
+    assert_eq!(listing(&found), Vec::<String>::new());
+    // The same on the stack, of which all is allowed that is a multiple of its width.
+    let found = Case::new(ProgKind::Xdp, "r2 = 0\n*(u32 *)(r10 - 12) = r2\n*(u32 *)(r10 - 8) = r2", live_frame(-12));
+    let found = listing(&found.best(200_000));
+    assert!(!found.iter().any(|insn| insn.contains("*(u64 *)(r10 - 0xc)")), "{found:?}");
+}
+
+/// Eight bytes of the frame.
+fn live_frame(from: i64) -> Live {
+    let mut l = Live::default();
+    l.stack.insert_range(from, 8);
+    l
+}
+
+#[test]
 fn what_the_loader_patches_is_moved_or_dropped_as_a_whole() {
     // The address of a map is made in two steps that are one; the first address is never used.
     let mut case = Case::new(ProgKind::Xdp, "r2 = 0x0 ll\nr3 = r2\nr2 = 0x0 ll\nr4 = r3\nr4 = r3", live(&[2, 4]));

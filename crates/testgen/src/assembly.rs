@@ -12,8 +12,8 @@ use bpf_platform::helpers::Helper;
 use bpf_platform::maps;
 use thiserror::Error;
 
-use crate::btf::{Btf, Linkage, TypeId, VOID, function_records};
-use crate::elf::{Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
+use crate::btf::{Btf, CodeRecords, Linkage, TypeId, VOID, code_records};
+use crate::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
 
 /// Why there is no object.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub struct Map {
     pub pointers: Vec<(String, u32)>,
     /// The map that its inner maps are like, by name.
     pub inner: Option<String>,
+    /// The programs that loaders put into it, from its first element on, by name.
+    pub programs: Vec<String>,
 }
 
 /// A global variable.
@@ -128,6 +130,23 @@ pub struct Signature {
     pub returns: Type,
 }
 
+/// How an object says which maps it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapForm {
+    /// By BTF, in the section `.maps`.
+    #[default]
+    Typed,
+    /// By numbers in a section: type, sizes of key and value, length and flags, four bytes each, and then zeroes. No flag
+    /// of [`Map`] beside these is said, nor are inner maps. libbpf takes such maps before its version 1.0 only.
+    Legacy {
+        /// Bytes of a definition, at least 20: `struct bpf_map_def` of libbpf has 20, of samples/bpf 28,
+        /// `struct bpf_elf_map` of iproute2 36.
+        bytes: u32,
+        /// Each map has a section of its own, `maps/NAME`, instead of a place in `maps`.
+        apart: bool,
+    },
+}
+
 /// What there is beside the code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Surroundings {
@@ -139,6 +158,14 @@ pub struct Surroundings {
     pub variables: Vec<Variable>,
     /// Kernel functions that are called.
     pub kfuncs: Vec<Signature>,
+    /// Kernel functions without which the object loads, too (`__weak`): their address is 0 then.
+    pub weak_kfuncs: Vec<Signature>,
+    /// How maps are defined.
+    pub map_form: MapForm,
+    /// Without `.BTF` and `.BTF.ext`, as `clang` writes objects without `-g`.
+    pub untyped: bool,
+    /// Each instruction has a record that says which line of source it comes from.
+    pub lines: bool,
 }
 
 /// How a function is seen from outside.
@@ -146,7 +173,8 @@ pub struct Surroundings {
 pub enum Role {
     /// An entry point.
     Program,
-    /// A subprogram that is verified with its callers; callbacks, too.
+    /// A subprogram that is verified with its callers; callbacks, too. In a program's section, a program whose symbol
+    /// is local.
     Static,
     /// A subprogram that is verified alone.
     Global,
@@ -231,11 +259,15 @@ const CONTEXTS: [(&str, &str); 24] = [
     ("raw_tp", "bpf_raw_tracepoint_args"),
 ];
 
+/// About as many instructions as a line of C has.
+const INSNS_OF_A_LINE: u32 = 3;
+
 /// Where subprograms stand.
 const TEXT: &str = ".text";
 
 impl Map {
-    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`.
+    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`,
+    /// `holds PROGRAM`.
     ///
     /// # Errors
     /// The word that is wrong.
@@ -260,8 +292,9 @@ impl Map {
                     map.pointers.push((tag, number(words.next().unwrap_or_default())?));
                 }
                 "of" => map.inner = words.next().map(str::to_string),
+                "holds" => map.programs.extend(words.next().map(str::to_string)),
                 other => {
-                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`)";
+                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`)";
                     return Err(syntax(other, known));
                 }
             }
@@ -310,11 +343,22 @@ impl Map {
         if self.flags > 0 {
             members.push(("map_flags", btf.number(self.flags)));
         }
+        if !self.programs.is_empty() {
+            let (context, result) = (btf.pointer(VOID), btf.int(4, true));
+            let program = btf.prototype(&[("ctx".into(), context)], result);
+            let program = btf.pointer(program);
+            members.push(("values", btf.array(program, 0)));
+        }
         // libbpf wants the array of `values` at the end of the structure.
         members.sort_by_key(|m| m.0 == "values");
         let members: Vec<(&str, TypeId, u32)> =
             members.into_iter().enumerate().map(|(i, (name, ty))| (name, ty, 8 * i as u32)).collect();
         btf.structure("", self.definition_bytes(), &members)
+    }
+
+    /// Bytes in the section: the definition, and a pointer to each program that the map holds.
+    fn room(&self) -> u32 {
+        self.definition_bytes() + 8 * self.programs.len() as u32
     }
 
     fn definition_bytes(&self) -> u32 {
@@ -500,14 +544,17 @@ pub fn object(around: &Surroundings, functions: &[Function]) -> Result<Vec<u8>, 
     let context =
         CONTEXTS.iter().filter(|(head, _)| around.section.starts_with(head)).max_by_key(|(head, _)| head.len());
     let context = context.map_or("unknown_ctx", |(_, name)| name);
-    let mut writer = Writer { around, functions, context, elf: Elf::default(), btf: Btf::default(), symbols: vec![] };
+    let (elf, btf) = (Elf::default(), Btf::default());
+    let mut writer = Writer { around, functions, context, elf, btf, symbols: vec![], held: vec![] };
     writer.maps();
     writer.variables();
     writer.kfuncs();
     writer.code()?;
     let Writer { mut elf, btf, .. } = writer;
     elf.section("license", SectionKind::Data, b"GPL\0".to_vec());
-    elf.section(".BTF", SectionKind::Info, btf.write());
+    if !around.untyped {
+        elf.section(".BTF", SectionKind::Info, btf.write());
+    }
     Ok(elf.write())
 }
 
@@ -519,6 +566,8 @@ struct Writer<'a> {
     btf: Btf,
     /// What maps, variables and kernel functions are called.
     symbols: Vec<(String, SymbolId)>,
+    /// Where maps hold programs, and which.
+    held: Vec<(SectionId, u64, String)>,
 }
 
 /// A section of code: its functions with their instructions.
@@ -530,16 +579,44 @@ struct Code<'a> {
 
 impl<'a> Writer<'a> {
     fn maps(&mut self) {
-        if self.around.maps.is_empty() {
-            return;
+        match self.around.map_form {
+            _ if self.around.maps.is_empty() => {}
+            MapForm::Typed => self.typed_maps(),
+            MapForm::Legacy { bytes, apart } => self.legacy_maps(bytes, apart),
         }
+    }
+
+    fn legacy_maps(&mut self, bytes: u32, apart: bool) {
+        let definition = |map: &Map| {
+            let numbers = [map.map_type, map.key_size, map.value_size, map.max_entries, map.flags];
+            let mut definition = numbers.map(u32::to_le_bytes).concat();
+            definition.resize(bytes as usize, 0);
+            definition
+        };
+        let maps = &self.around.maps;
+        let together = (!apart).then(|| {
+            let all: Vec<u8> = maps.iter().flat_map(definition).collect();
+            self.elf.section("maps", SectionKind::Data, all)
+        });
+        for (at, map) in maps.iter().enumerate() {
+            let (section, at) = match together {
+                Some(section) => (section, at as u64),
+                None => (self.elf.section(&format!("maps/{}", map.name), SectionKind::Data, definition(map)), 0),
+            };
+            let range = at * u64::from(bytes)..(at + 1) * u64::from(bytes);
+            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
+            self.symbols.push((map.name.clone(), symbol));
+        }
+    }
+
+    fn typed_maps(&mut self) {
         let mut entries = vec![];
         let mut ranges = vec![];
         let mut end = 0;
         for map in &self.around.maps {
             let definition = map.definition(&mut self.btf, &self.around.maps);
             let variable = self.btf.variable(&map.name, Linkage::Global, definition);
-            let bytes = map.definition_bytes();
+            let bytes = map.room();
             entries.push((variable, end, bytes));
             ranges.push(u64::from(end)..u64::from(end + bytes));
             end += bytes;
@@ -547,7 +624,9 @@ impl<'a> Writer<'a> {
         self.btf.section(".maps", end, &entries);
         let section = self.elf.section(".maps", SectionKind::Data, vec![0; end as usize]);
         for (map, range) in self.around.maps.iter().zip(ranges) {
-            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, true, Some(section), range);
+            let places = (range.start + u64::from(map.definition_bytes())..range.end).step_by(8);
+            self.held.extend(places.zip(&map.programs).map(|(at, program)| (section, at, program.clone())));
+            let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
             self.symbols.push((map.name.clone(), symbol));
         }
     }
@@ -586,7 +665,7 @@ impl<'a> Writer<'a> {
             self.btf.section(name, bytes.len() as u32, &entries);
             let section = self.elf.section(name, kind, bytes);
             for (name, range) in found {
-                let symbol = self.elf.symbol(&name, SymbolKind::Object, true, Some(section), range);
+                let symbol = self.elf.symbol(&name, SymbolKind::Object, Binding::Global, Some(section), range);
                 self.symbols.push((name, symbol));
             }
         }
@@ -599,9 +678,11 @@ impl<'a> Writer<'a> {
 
     fn kfuncs(&mut self) {
         let mut entries = vec![];
-        for k in &self.around.kfuncs {
+        let strong = self.around.kfuncs.iter().map(|k| (k, Binding::Global));
+        let weak = self.around.weak_kfuncs.iter().map(|k| (k, Binding::Weak));
+        for (k, binding) in strong.chain(weak) {
             entries.push((k.id(&mut self.btf, Linkage::Extern, self.context), 0, 0));
-            let symbol = self.elf.symbol(&k.name, SymbolKind::Unknown, true, None, 0..0);
+            let symbol = self.elf.symbol(&k.name, SymbolKind::Unknown, binding, None, 0..0);
             self.symbols.push((k.name.clone(), symbol));
         }
         if !entries.is_empty() {
@@ -634,31 +715,45 @@ impl<'a> Writer<'a> {
                 bytes.extend(encoded);
             }
             let id = self.elf.section(name, SectionKind::Code, bytes);
-            let symbol = self.elf.symbol("", SymbolKind::Section, false, Some(id), 0..0);
+            let symbol = self.elf.symbol("", SymbolKind::Section, Binding::Local, Some(id), 0..0);
             sections.push(Code { id, symbol, name });
         }
         let mut records = vec![];
         for code in &sections {
             let mut functions = vec![];
+            let mut lines = vec![];
             for (i, f) in self.functions.iter().enumerate().filter(|(_, f)| f.section == code.name) {
                 let range = 8 * starts[i] as u64..8 * (starts[i] + slots(&parsed[i].0)) as u64;
-                let global = f.role != Role::Static;
-                self.elf.symbol(&f.signature.name, SymbolKind::Func, global, Some(code.id), range);
-                let linkage = if global { Linkage::Global } else { Linkage::Static };
+                let (binding, linkage) = match f.role {
+                    Role::Static => (Binding::Local, Linkage::Static),
+                    Role::Program | Role::Global => (Binding::Global, Linkage::Global),
+                };
+                let symbol = self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
+                for (section, at, _) in self.held.iter().filter(|(_, _, program)| *program == f.signature.name) {
+                    self.elf.relocate(*section, *at, symbol, RELOC_IMM64);
+                }
                 functions.push((8 * starts[i] as u32, f.signature.id(&mut self.btf, linkage, self.context)));
+                if self.around.lines {
+                    let file = self.btf.string("generated.c");
+                    let line = |(n, slot)| (8 * (starts[i] + slot) as u32, file, 1 + n as u32 / INSNS_OF_A_LINE);
+                    lines.extend(slots_of(&parsed[i].0).into_iter().enumerate().map(line));
+                }
                 self.relocations(code, starts[i], &parsed[i], &sections);
             }
-            records.push((self.btf.string(code.name), functions));
+            records.push(CodeRecords { name: self.btf.string(code.name), functions, lines });
         }
-        self.elf.section(".BTF.ext", SectionKind::Info, function_records(&records));
+        if !self.around.untyped {
+            self.elf.section(".BTF.ext", SectionKind::Info, code_records(&records));
+        }
         Ok(())
     }
 
     /// Writes what is added to a symbol's value. Functions are reached from their section: a call counts slots less one,
     /// an address bytes.
     fn set_addends(&self, insns: &[Insn], named: &[Named], starts: &[usize], bytes: &mut [u8]) {
+        let starts_of = slots_of(insns);
         for n in named {
-            let at = 8 * slot(insns, n.insn) + 4;
+            let at = 8 * starts_of[n.insn] + 4;
             let target = self.functions.iter().position(|f| f.signature.name == n.name).map(|t| starts[t] as i32);
             let addend = match (target, insns[n.insn]) {
                 (Some(start), Insn::Call(_)) => start - 1,
@@ -672,6 +767,7 @@ impl<'a> Writer<'a> {
 
     fn relocations(&mut self, code: &Code, start: usize, parsed: &(Vec<Insn>, Vec<Named>), sections: &[Code]) {
         let (insns, named) = parsed;
+        let starts_of = slots_of(insns);
         for n in named {
             let kind = if matches!(insns[n.insn], Insn::Call(_)) { RELOC_CALL } else { RELOC_IMM64 };
             let function = self.functions.iter().find(|f| f.signature.name == n.name);
@@ -680,7 +776,7 @@ impl<'a> Writer<'a> {
                 None => self.symbols.iter().find(|s| s.0 == n.name).map(|s| s.1),
             };
             if let Some(symbol) = symbol {
-                self.elf.relocate(code.id, 8 * (start + slot(insns, n.insn)) as u64, symbol, kind);
+                self.elf.relocate(code.id, 8 * (start + starts_of[n.insn]) as u64, symbol, kind);
             }
         }
     }
@@ -727,9 +823,15 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The slot of an instruction within its function.
-fn slot(insns: &[Insn], index: usize) -> usize {
-    insns[..index].iter().map(|i| i.slots()).sum()
+/// The slot of each instruction within its function.
+fn slots_of(insns: &[Insn]) -> Vec<usize> {
+    let mut end = 0;
+    let mut starts = Vec::with_capacity(insns.len());
+    for insn in insns {
+        starts.push(end);
+        end += insn.slots();
+    }
+    starts
 }
 
 fn without_comment(line: &str) -> &str {

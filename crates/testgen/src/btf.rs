@@ -1,4 +1,4 @@
-//! Writing `.BTF` and the function records of `.BTF.ext`.
+//! Writing `.BTF` and `.BTF.ext`.
 //!
 //! One idea: types are only appended; a type of the same bytes is not written twice, so callers ask for `int` whenever
 //! they need one. Format: `Documentation/bpf/btf.rst` of the kernel.
@@ -116,10 +116,15 @@ impl Btf {
         self.add(name, STRUCT, members.len(), bytes, &body)
     }
 
+    /// The type of functions with these parameters (name, type).
+    pub fn prototype(&mut self, params: &[(String, TypeId)], returns: TypeId) -> TypeId {
+        let body: Vec<u32> = params.iter().flat_map(|(name, ty)| [self.string(name), *ty]).collect();
+        self.add("", FUNC_PROTO, params.len(), returns, &body)
+    }
+
     /// A function with parameters (name, type).
     pub fn function(&mut self, name: &str, linkage: Linkage, params: &[(String, TypeId)], returns: TypeId) -> TypeId {
-        let body: Vec<u32> = params.iter().flat_map(|(name, ty)| [self.string(name), *ty]).collect();
-        let proto = self.add("", FUNC_PROTO, params.len(), returns, &body);
+        let proto = self.prototype(params, returns);
         self.add(name, FUNC, linkage as usize, proto, &[])
     }
 
@@ -160,17 +165,36 @@ fn header() -> Vec<u8> {
     out
 }
 
-/// The contents of `.BTF.ext`: for each section (by its name's offset) the functions (byte offset, type).
-pub fn function_records(sections: &[(u32, Vec<(u32, TypeId)>)]) -> Vec<u8> {
-    let mut records = 8u32.to_le_bytes().to_vec();
-    for (name, functions) in sections {
-        records.extend([*name, functions.len() as u32].map(u32::to_le_bytes).concat());
-        records.extend(functions.iter().flat_map(|(at, ty)| [*at, *ty].map(u32::to_le_bytes).concat()));
+/// What `.BTF.ext` says of a section of code.
+pub struct CodeRecords {
+    /// Where its name is among the strings.
+    pub name: u32,
+    /// Functions: byte offset, type.
+    pub functions: Vec<(u32, TypeId)>,
+    /// Lines: byte offset, and where the file's name is among the strings, and the line's number.
+    pub lines: Vec<(u32, u32, u32)>,
+}
+
+/// The contents of `.BTF.ext`.
+pub fn code_records(sections: &[CodeRecords]) -> Vec<u8> {
+    let mut functions = 8u32.to_le_bytes().to_vec();
+    let mut lines = 16u32.to_le_bytes().to_vec();
+    for s in sections {
+        functions.extend([s.name, s.functions.len() as u32].map(u32::to_le_bytes).concat());
+        functions.extend(s.functions.iter().flat_map(|(at, ty)| [*at, *ty].map(u32::to_le_bytes).concat()));
+        lines.extend([s.name, s.lines.len() as u32].map(u32::to_le_bytes).concat());
+        // The column has the lower ten bits; the text of the line is left out.
+        let line = |(at, file, number): &(u32, u32, u32)| [*at, *file, 0, number << 10].map(u32::to_le_bytes).concat();
+        lines.extend(s.lines.iter().flat_map(line));
+    }
+    // libbpf takes a table of lines without records for damaged.
+    if sections.iter().any(|s| s.lines.is_empty()) {
+        lines.clear();
     }
     let mut out = header();
-    let size = records.len() as u32;
-    // No table of lines: libbpf takes one without records for damaged.
-    out.extend([0, size, size, 0].map(u32::to_le_bytes).concat());
-    out.extend(records);
+    let size = functions.len() as u32;
+    out.extend([0, size, size, lines.len() as u32].map(u32::to_le_bytes).concat());
+    out.extend(functions);
+    out.extend(lines);
     out
 }

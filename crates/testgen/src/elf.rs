@@ -52,6 +52,18 @@ pub enum SymbolKind {
     Section = 3,
 }
 
+/// Who sees a symbol (`STB_…`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Binding {
+    /// This file.
+    Local = 0,
+    /// All.
+    Global = 1,
+    /// All; where it is not defined it is 0.
+    Weak = 2,
+}
+
 /// Number of a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SectionId(usize);
@@ -70,7 +82,7 @@ struct Section {
 struct Symbol {
     name: String,
     kind: SymbolKind,
-    global: bool,
+    binding: Binding,
     section: Option<SectionId>,
     value: u64,
     size: u64,
@@ -95,12 +107,12 @@ impl Elf {
         &mut self,
         name: &str,
         kind: SymbolKind,
-        global: bool,
+        binding: Binding,
         section: Option<SectionId>,
         range: std::ops::Range<u64>,
     ) -> SymbolId {
         let (value, size) = (range.start, range.end - range.start);
-        self.symbols.push(Symbol { name: name.into(), kind, global, section, value, size });
+        self.symbols.push(Symbol { name: name.into(), kind, binding, section, value, size });
         SymbolId(self.symbols.len() - 1)
     }
 
@@ -124,7 +136,7 @@ impl Elf {
             out.section(strings.at(&s.name), kind, flags, &s.bytes, [0, 0, 0]);
         }
         let mut order: Vec<usize> = (0..self.symbols.len()).collect();
-        order.sort_by_key(|i| self.symbols[*i].global);
+        order.sort_by_key(|i| self.symbols[*i].binding != Binding::Local);
         let number = |id: SymbolId| 1 + order.iter().position(|i| *i == id.0).unwrap_or(0) as u64;
         let symtab = out.headers.len() + self.sections.iter().filter(|s| !s.relocs.is_empty()).count();
         for (i, s) in self.sections.iter().enumerate().filter(|(_, s)| !s.relocs.is_empty()) {
@@ -138,12 +150,12 @@ impl Elf {
         let mut bytes = vec![0; SYMBOL_BYTES as usize];
         for s in order.iter().map(|i| &self.symbols[*i]) {
             bytes.extend(strings.at(&s.name).to_le_bytes());
-            bytes.extend([u8::from(s.global) << 4 | s.kind as u8, 0]);
+            bytes.extend([(s.binding as u8) << 4 | s.kind as u8, 0]);
             bytes.extend(s.section.map_or(0, |s| s.0 as u16 + 1).to_le_bytes());
             bytes.extend(s.value.to_le_bytes());
             bytes.extend(s.size.to_le_bytes());
         }
-        let locals = 1 + self.symbols.iter().filter(|s| !s.global).count() as u64;
+        let locals = 1 + self.symbols.iter().filter(|s| s.binding == Binding::Local).count() as u64;
         let name = strings.at(".symtab");
         out.section(name, SHT_SYMTAB, 0, &bytes, [symtab as u64 + 1, locals, SYMBOL_BYTES]);
         let name = strings.at(".strtab");

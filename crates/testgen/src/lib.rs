@@ -7,6 +7,7 @@
 //! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
 //! - [`c`]: random programs in C, and clang.
 //! - [`random`]: random numbers that are the same in every run.
+//! - [`shapes`]: objects with what is special about those of real projects.
 //! - [`windows`]: random states, straight-line code over them, and changes of it that are right or nearly.
 //! - [`shrink`]: making what fails smaller.
 //!
@@ -18,6 +19,7 @@ pub mod c;
 pub mod case;
 mod elf;
 pub mod random;
+pub mod shapes;
 pub mod windows;
 
 pub use bpf_shrink::shrink;

@@ -157,7 +157,7 @@ impl Program {
         }
         let kfuncs = KFUNCS.iter().filter(|k| listing.contains(k.split('(').next().unwrap_or(k)));
         let kfuncs = kfuncs.map(|k| Signature::parse(k)).collect::<Result<_, _>>()?;
-        Ok(Surroundings { section: self.section.into(), maps, variables, kfuncs })
+        Ok(Surroundings { section: self.section.into(), maps, variables, kfuncs, ..Surroundings::default() })
     }
 }
 
