@@ -24,6 +24,7 @@ mod runcheck;
 mod runs_first;
 mod sensitive;
 mod synthesis;
+mod twins;
 mod unit;
 mod variants;
 mod verify;

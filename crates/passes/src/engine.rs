@@ -12,9 +12,10 @@ use std::time::Instant;
 use bpf_facts::Env;
 use bpf_program::{BlockId, Function, Terminator, predecessors};
 use bpf_prove::{Derivation, Known, Limits, Options, Points, Proven, Rewrite, Session, Switches, path};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
 
+use crate::quiet::Quiet;
 use crate::view::{Cost, View, cost};
 use crate::{Pass, all_passes, cfg};
 
@@ -110,9 +111,8 @@ pub struct Engine<'a> {
     /// Rewrites not to make again: the kernel refused what they led to.
     banned: &'a FxHashSet<u64>,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
-    refused: FxHashMap<u64, ()>,
-    /// Paths on which nothing was found, and nothing has changed since.
-    quiet: FxHashSet<(BlockId, Vec<BlockId>)>,
+    refused: FxHashSet<u64>,
+    quiet: Quiet,
     /// Counters.
     pub tally: Tally,
 }
@@ -129,6 +129,16 @@ impl<'a> Engine<'a> {
     pub fn with_passes(passes: Vec<Box<dyn Pass>>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
         let (refused, quiet) = Default::default();
         Engine { settings, passes, banned, refused, quiet, tally: Tally::default() }
+    }
+
+    /// The same one, which passes over what an earlier one with these passes and settings has looked at in vain.
+    pub fn knowing(self, quiet: Quiet) -> Engine<'a> {
+        Engine { quiet, ..self }
+    }
+
+    /// What it has looked at in vain.
+    pub fn into_quiet(self) -> Quiet {
+        self.quiet
     }
 
     /// Rewrites the function until nothing improves.
@@ -175,20 +185,12 @@ impl<'a> Engine<'a> {
             if std::iter::once(&block).chain(&path).any(|b| touched.contains(b)) {
                 continue;
             }
-            let place = (block, path);
-            if self.quiet.contains(&place) {
-                continue;
-            }
-            let (block, path) = &place;
-            while self.improve_path(session, *block, path) {
-                touched.insert(*block);
-                touched.extend(path);
+            while self.improve_path(session, block, &path) {
+                touched.insert(block);
+                touched.extend(&path);
                 if self.spent() {
                     break;
                 }
-            }
-            if !touched.contains(block) {
-                self.quiet.insert(place);
             }
         }
         !touched.is_empty()
@@ -198,10 +200,21 @@ impl<'a> Engine<'a> {
     fn improve_path(&mut self, session: &mut Session, block: BlockId, path: &[BlockId]) -> bool {
         let Some(points) = session.path(block, path) else { return false };
         let view = View::new(session.function(), &points, session.env(), self.settings);
+        if self.quiet.is(&view) {
+            return false;
+        }
         let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| path::jumps(ops) > 0);
         let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
         let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
+        self.note(&view, winner.is_some());
         self.carry_out(session, winner)
+    }
+
+    /// Remembers that nothing was found, if all was asked.
+    fn note(&mut self, view: &View, found: bool) {
+        if !found && !self.tally.timed_out {
+            self.quiet.note(view);
+        }
     }
 
     /// One rewrite that may read what was dead: a register that still holds the number needed. It is
@@ -247,6 +260,11 @@ impl<'a> Engine<'a> {
     /// The first proposal of pass `p` or one after it that is cheaper and proven; `p` becomes that pass.
     fn winner(&mut self, session: &Session, points: &Points, p: &mut usize) -> Option<(Proven, u64)> {
         let view = View::new(session.function(), points, session.env(), self.settings);
+        let all = *p == 0;
+        if all && self.quiet.is(&view) {
+            *p = self.passes.len();
+            return None;
+        }
         while *p < self.passes.len() {
             let proposals = self.passes[*p].propose(&view);
             let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
@@ -254,6 +272,9 @@ impl<'a> Engine<'a> {
                 return winner;
             }
             *p += 1;
+        }
+        if all {
+            self.note(&view, false);
         }
         None
     }
@@ -280,7 +301,7 @@ impl<'a> Engine<'a> {
             return None;
         }
         let fingerprint = fingerprint(view, &rewrite);
-        if self.banned.contains(&fingerprint) || self.refused.contains_key(&fingerprint) {
+        if self.banned.contains(&fingerprint) || self.refused.contains(&fingerprint) {
             return None;
         }
         if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
@@ -305,7 +326,7 @@ impl<'a> Engine<'a> {
             Err((_, stats)) => {
                 self.tally.refused += 1;
                 self.tally.sat_calls += stats.sat_calls;
-                self.refused.insert(fingerprint, ());
+                self.refused.insert(fingerprint);
                 None
             }
         }
@@ -313,9 +334,6 @@ impl<'a> Engine<'a> {
 
     fn carry_out(&mut self, session: &mut Session, winner: Option<(Proven, u64)>) -> bool {
         let Some((proven, fingerprint)) = winner else { return false };
-        let Rewrite { block, path, .. } = proven.rewrite();
-        let meets = |b: &BlockId| b == block || path.contains(b);
-        self.quiet.retain(|(first, others)| !meets(first) && !others.iter().any(meets));
         session.apply(proven, fingerprint).is_ok()
     }
 
