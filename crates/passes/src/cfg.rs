@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use bpf_isa::{AluOp, Cond, Insn, Src};
 use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
 
 /// Name under which users select it.
@@ -19,7 +20,7 @@ pub fn simplify(f: &mut Function) -> bool {
     let slots = slot_count(f);
     let mut changed = false;
     loop {
-        let step = thread(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
+        let step = thread(f) | ask_for_bits(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
         if !step {
             break;
         }
@@ -63,6 +64,26 @@ fn thread(f: &mut Function) -> bool {
         }
         if term != f.block(b).term {
             f.block_mut(b).term = term;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// `if w1 == 0` behind a mask of `w1` is asked the other way round, so that a jump on bits can take the place of both.
+/// Which of its sides comes next in memory is not changed by that.
+fn ask_for_bits(f: &mut Function) -> bool {
+    let mut changed = false;
+    for i in 0..f.layout.len() {
+        let block = f.block_mut(f.layout[i]);
+        let Terminator::Branch { cond: cond @ Cond::Eq, dst, src: Src::Imm(0), taken, fall, .. } = &mut block.term
+        else {
+            continue;
+        };
+        let last = block.ops.iter().rev().find(|o| o.insn.defs().contains(*dst));
+        if last.is_some_and(|o| matches!(o.insn, Insn::Alu { op: AluOp::And, .. })) {
+            *cond = Cond::Ne;
+            std::mem::swap(taken, fall);
             changed = true;
         }
     }

@@ -452,3 +452,69 @@ fn a_store_of_what_is_there_goes() {
          exit",
     );
 }
+
+#[test]
+fn a_mask_that_is_only_compared_with_zero_goes_into_the_jump() {
+    becomes(
+        &with(&["masks", "delete"], 3),
+        "r6 = *(u32 *)(r1 + 16)
+         w6 &= 8
+         r0 = 2
+         if w6 != 0 goto +1
+         r0 = 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         r0 = 2
+         if w6 & 8 goto +1
+         r0 = 1
+         exit",
+    );
+    // For older kernels with a 64-bit jump, which tests the same bits.
+    becomes(
+        &with(&["masks", "delete"], 2),
+        "r6 = *(u32 *)(r1 + 16)
+         r6 &= 8
+         r0 = 2
+         if r6 != 0 goto +1
+         r0 = 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         r0 = 2
+         if r6 & 8 goto +1
+         r0 = 1
+         exit",
+    );
+}
+
+#[test]
+fn a_copy_made_to_be_masked_goes_with_the_mask() {
+    becomes(
+        &with(&["masks", "delete"], 3),
+        "r6 = *(u32 *)(r1 + 16)
+         w2 = w6
+         w2 &= 8
+         if w2 != 0 goto +2
+         r0 = r6
+         exit
+         r0 = r6
+         r0 += 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         if w6 & 8 goto +2
+         r0 = r6
+         exit
+         r0 = r6
+         r0 += 1
+         exit",
+    );
+}
+
+#[test]
+fn a_masked_value_that_is_read_later_stays() {
+    let listing = "r0 = *(u32 *)(r1 + 16)
+         w0 &= 8
+         if w0 != 0 goto +1
+         r0 = 1
+         exit";
+    becomes(&with(&["masks", "delete"], 3), listing, listing);
+}

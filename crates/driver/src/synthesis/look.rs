@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bpf_facts::Env;
+use bpf_isa::{AluOp, Insn};
 use bpf_passes::View;
 use bpf_program::Op;
 use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
@@ -37,9 +38,15 @@ pub(super) struct Outcome {
     /// No replacement of so many slots exists among the enumerator's instructions.
     pub(super) exhausted: Option<usize>,
     pub(super) steps: u64,
+    /// Candidates that would have taken as long as the questions to the prover.
+    pub(super) questions: u64,
     pub(super) progress: Progress,
     pub(super) payoff: Payoff,
 }
+
+/// See [`price`]; a circuit for a division is large.
+const QUESTION: u64 = 512;
+const DIVISION: u64 = 16 * QUESTION;
 
 /// Worth of a replacement that saves no slots.
 const NO_SLOTS: f64 = 0.1;
@@ -106,6 +113,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         complete: true,
         exhausted: None,
         steps: 0,
+        questions: 0,
         progress: Progress::default(),
         payoff: memory.payoff.clone(),
     };
@@ -140,6 +148,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         }
     };
     out.steps = short.steps;
+    out.questions = short.judged * price(window.old);
     out.exhausted = short.exhausted_to;
     let saved = |f: &Found| slots(window.old).saturating_sub(slots(&f.with)) as f64 + NO_SLOTS;
     let excluded = short.exhausted_to.map_or(0, |n| n + 1);
@@ -162,10 +171,13 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         None => window.old.iter().for_each(|o| o.insn.hash(&mut h)),
     }
     let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
-    let budget = Budget { proposals: item.effort.candidates, deadline: settings.deadline };
+    let proposals = item.effort.candidates;
+    let questions = (proposals / price(window.old)).max(1);
+    let budget = Budget { proposals, questions, deadline: settings.deadline };
     let found = portfolio.run(budget, &mut out.payoff, &mut judge).cloned();
     out.progress = portfolio.progress();
-    out.complete = out.progress.proposals >= item.effort.candidates;
+    out.questions += out.progress.judged * price(window.old);
+    out.complete = out.progress.proposals >= proposals || out.progress.judged >= questions;
     if let Some(f) = found
         && out.found.as_ref().is_none_or(|e| f.cost < e.cost)
     {
@@ -173,6 +185,12 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         out.found = Some(f);
     }
     Some(out)
+}
+
+/// Candidates that take as long as a question to the prover about this window.
+pub(super) fn price(ops: &[Op]) -> u64 {
+    let divides = |o: &Op| matches!(o.insn, Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. });
+    if ops.iter().any(divides) { DIVISION } else { QUESTION }
 }
 
 /// What was found for a window, as a change of its function.

@@ -21,8 +21,6 @@ const EXPECTED: [f64; EFFORT.len()] = [0.05, 0.02, 0.02, 0.02];
 const BELIEF: (f64, f64) = (100.0, 4.0);
 /// Steps of the enumerator for each candidate of the chain's budget, at most.
 pub(super) const STEPS: u64 = 8;
-/// Candidates that take as long as a question to the prover.
-const QUESTION: u64 = 1_000;
 /// Effort of a window that is known to be as short as can be.
 const SETTLED: u64 = u64::MAX;
 
@@ -129,7 +127,7 @@ impl Memory {
             return;
         }
         let saved = outcome.saved;
-        let cost = (outcome.progress.proposals + outcome.steps / STEPS + QUESTION * outcome.progress.judged) as f64;
+        let cost = (outcome.progress.proposals + outcome.steps / STEPS + outcome.questions) as f64;
         self.classes.entry((item.window.class, item.effort.level)).or_default().add(saved, cost);
         self.levels[item.effort.level].add(saved, cost);
         self.payoff.learn(&outcome.payoff, base);
