@@ -56,8 +56,8 @@ The rules run first; what is left of the time goes into a search for what no rul
 itself, and what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
 same bytes, as long as the time limit is not what ends it: with `--rounds N` the search ends after N rounds,
 each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
---jobs. The JSON report says how many rounds there were (`search.rounds`) and whether time ended first
-(`timed_out`).
+--jobs. The JSON report says how many rounds there were (`search.rounds`) and what ended them
+(`search.ended`: `rounds`, or `time` if the time limit was too short).
 
 Ctrl-C stops the search and writes the best result so far; a second Ctrl-C gives up at once.
 The JSON report is described in docs/json.md.

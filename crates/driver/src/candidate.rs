@@ -51,6 +51,7 @@ impl Candidate {
             kernel_after: None,
             untouched: None,
             twin_of: None,
+            cut_short: false,
             refuted: None,
             seconds: 0.0,
             listing_before: listing.clone(),
@@ -116,6 +117,11 @@ impl Candidate {
         c.report.untouched = report.untouched;
         c.report.twin_of = Some(report.name);
         c.lower(unit, settings);
+    }
+
+    /// Whether there was no time for it at all.
+    pub(crate) fn is_not_reached(&self) -> bool {
+        self.timed_out && self.steps().is_empty() && self.report.untouched.is_none()
     }
 
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.

@@ -109,9 +109,14 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
     };
+    let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
+    for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
+        c.report.untouched = Some(late.to_owned());
+    }
     report.notes.extend(written.notes);
     report.timed_out = candidates.iter().any(|c| c.timed_out);
-    for c in &candidates {
+    for c in &mut candidates {
+        c.report.cut_short = c.timed_out;
         if let Some(refutation) = &c.report.refuted {
             report.warnings.push(refutation.text(&c.report.name));
         } else if let Some(why) = &c.report.untouched {

@@ -133,6 +133,8 @@ pub struct FunctionReport {
     pub kernel_after: Option<KernelVerdict>,
     /// Why the function was left as it was, if it was.
     pub untouched: Option<String>,
+    /// Whether time ended before all was done that the rules would do.
+    pub cut_short: bool,
     /// The function that it is the same as but for the name: the work was done on that one, and its figures hold for
     /// both.
     pub twin_of: Option<String>,

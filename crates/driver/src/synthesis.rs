@@ -31,11 +31,28 @@ use memory::Memory;
 /// How often what was learnt is written to its file, at most.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// Why a search came to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// No window is open.
+    #[default]
+    Done,
+    /// There were to be no more rounds ([`Options::rounds`]).
+    Rounds,
+    /// The time limit.
+    Time,
+    /// The user.
+    Interrupted,
+}
+
 /// What the search did, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct SearchReport {
     /// Rounds that were begun.
     pub rounds: u64,
+    /// Why there were no more.
+    pub ended: Ended,
     /// Windows looked at, counted anew when they changed or got more effort.
     pub windows: usize,
     /// Windows improved.
@@ -92,19 +109,14 @@ pub(crate) fn run(
     let is_open = |c: &&Candidate| wanted[c.id] && c.report.untouched.is_none() && twins.leads(c.id);
     let mut changed: Vec<usize> = candidates.iter().filter(is_open).map(|c| c.id).collect();
     let mut flushed = Instant::now();
-    while options.rounds.is_none_or(|most| report.rounds < most) && !over(settings) {
+    report.ended = loop {
+        if let Some(why) = end(&report, settings, options) {
+            break why;
+        }
         agenda.open(&changed, candidates, unit, settings, options.jobs);
-        let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut report) else { break };
+        let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut report) else { break Ended::Done };
         report.rounds += 1;
         report.improved += applied.improved;
-        if std::env::var_os("SCHED").is_some() {
-            let slots: usize = candidates.iter().map(|c| c.report.slots_after).sum();
-            eprintln!(
-                "round {} {:.2}s slots {slots} {report:?}",
-                report.rounds,
-                search.started.elapsed().as_secs_f64()
-            );
-        }
         if applied.improved > 0 {
             observer.saved(candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum());
         }
@@ -113,7 +125,7 @@ pub(crate) fn run(
             memory.store.flush();
             flushed = Instant::now();
         }
-    }
+    };
     for (twin, of) in twins.pairs() {
         Candidate::share(candidates, unit, settings, of, twin);
     }
@@ -153,7 +165,21 @@ fn round<'a>(
     Some(apply::apply(search, candidates, agenda, &found))
 }
 
+/// Why there is to be no further round, if there is a reason.
+fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<Ended> {
+    if settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed)) {
+        return Some(Ended::Interrupted);
+    }
+    if options.rounds.is_some_and(|most| report.rounds >= most) {
+        return Some(Ended::Rounds);
+    }
+    settings.deadline.is_some_and(|d| Instant::now() >= d).then_some(Ended::Time)
+}
+
 fn over(settings: &Settings) -> bool {
     settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed))
         || settings.deadline.is_some_and(|d| Instant::now() >= d)
 }
+
+#[cfg(test)]
+mod tests;

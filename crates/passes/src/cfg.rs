@@ -70,24 +70,34 @@ fn thread(f: &mut Function) -> bool {
     changed
 }
 
-/// `if w1 == 0` behind a mask of `w1` is asked the other way round, so that a jump on bits can take the place of both.
-/// Which of its sides comes next in memory is not changed by that.
+/// `if w1 == 0` behind a mask of `w1` is asked the other way round, so that a jump on bits can take the place of both:
+/// where the side without bits can come next, or a copy made for the mask goes as well. What comes next is not changed yet.
 fn ask_for_bits(f: &mut Function) -> bool {
     let mut changed = false;
-    for i in 0..f.layout.len() {
-        let block = f.block_mut(f.layout[i]);
-        let Terminator::Branch { cond: cond @ Cond::Eq, dst, src: Src::Imm(0), taken, fall, .. } = &mut block.term
-        else {
+    for b in f.layout.clone() {
+        let Terminator::Branch { cond: Cond::Eq, dst, src: Src::Imm(0), taken: clear, .. } = f.block(b).term else {
             continue;
         };
-        let last = block.ops.iter().rev().find(|o| o.insn.defs().contains(*dst));
-        if last.is_some_and(|o| matches!(o.insn, Insn::Alu { op: AluOp::And, .. })) {
+        let mut sets = f.block(b).ops.iter().rev().filter(|o| o.insn.defs().contains(dst)).map(|o| o.insn);
+        let is_masked = matches!(sets.next(), Some(Insn::Alu { op: AluOp::And, .. }));
+        let is_copy = matches!(sets.next(), Some(Insn::Mov { src: Src::Reg(_), .. }));
+        if is_masked
+            && (is_copy || may_come_next(f, b, clear))
+            && let Terminator::Branch { cond, taken, fall, .. } = &mut f.block_mut(b).term
+        {
             *cond = Cond::Ne;
             std::mem::swap(taken, fall);
             changed = true;
         }
     }
     changed
+}
+
+/// Whether block `to` can stand behind block `b` in memory although something else does now: it stands further down, and
+/// nothing in between or after it leads to it.
+pub(crate) fn may_come_next(f: &Function, b: BlockId, to: BlockId) -> bool {
+    let below = f.layout.iter().skip_while(|x| **x != b).skip(1);
+    below.clone().any(|x| *x == to) && !below.clone().any(|x| f.block(*x).term.successors().any(|s| s == to))
 }
 
 /// Blocks nothing leads to any more. Code that was unreachable from the start stays unless its

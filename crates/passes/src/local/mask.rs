@@ -9,16 +9,16 @@
 //! if w2 != 0 goto L        →    if w1 & 8 goto L
 //! ```
 //!
-//! There is no jump on all bits being zero. [`crate::cfg`] turns jumps on `== 0` round where a mask stands before them; but
-//! then the side where the bits are set may be the one that comes next in memory, and the other one needs a `goto`. That is
-//! worth it where a copy goes as well, or where the other side may be laid out next.
+//! There is no jump on all bits being zero. Where it pays, [`crate::cfg`] has asked the other way round; but then the side
+//! where bits are set may be the one that comes next in memory, and the other one needs a `goto`. That is worth it where a
+//! copy goes as well, or where the other side may be laid out next.
 
 use bpf_isa::{AluOp, Cond, Insn, Reg, Src, Width};
-use bpf_program::{BlockId, Terminator};
+use bpf_program::{BlockId, Function, Terminator};
 use bpf_prove::Rewrite;
 
 use super::Pass;
-use crate::View;
+use crate::{View, cfg};
 
 pub struct Mask;
 
@@ -57,23 +57,12 @@ impl Pass for Mask {
         {
             out.push(v.replace_tail(copy, v.edit(copy, n, &[copy, at], &[]), test(source), self.name()));
         }
-        if can_fall(v, taken, fall) {
+        let last = v.path.last().copied().unwrap_or(v.block);
+        if next_in_memory(v.f, last) != Some(taken) || cfg::may_come_next(v.f, last, fall) {
             out.push(v.replace_tail(at, v.edit(at, n, &[at], &[]), test(dst), self.name()));
         }
         out
     }
-}
-
-/// Whether the side on which no bit is set needs no `goto`: it comes next, or nothing that stands further down leads to it,
-/// so that it can.
-fn can_fall(v: &View, taken: BlockId, fall: BlockId) -> bool {
-    let place = |b: BlockId| v.f.layout.iter().position(|x| *x == b);
-    let last = v.path.last().copied().unwrap_or(v.block);
-    let Some(here) = place(last) else { return false };
-    if v.f.layout.get(here + 1) != Some(&taken) {
-        return true;
-    }
-    !v.f.layout[here + 1..].iter().any(|b| v.f.block(*b).term.successors().any(|s| s == fall))
 }
 
 /// Whether nothing from operation `start` on changes the tested register, but the mask itself, or the mask's; and, for the
@@ -84,4 +73,9 @@ fn is_kept(v: &View, start: usize, tested: Reg, mask: Src) -> bool {
         set.contains(tested) || mask.reg().is_some_and(|r| set.contains(r))
     };
     !v.ops[start..].iter().any(|o| changes(&o.insn))
+}
+
+fn next_in_memory(f: &Function, b: BlockId) -> Option<BlockId> {
+    let here = f.layout.iter().position(|x| *x == b)?;
+    f.layout.get(here + 1).copied()
 }
