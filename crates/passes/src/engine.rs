@@ -217,15 +217,22 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// One rewrite that may read what was dead: a register that still holds the number needed. It is
-    /// sound only right after an analysis, before anything else changes, and calls for a new one.
+    /// Rewrites that may read what was dead: a register that still holds the number needed. Each is sound only right after
+    /// an analysis, before anything else changes, and calls for a new one. The other blocks have their turn before the
+    /// whole function is looked at again, which takes much longer than an analysis.
     fn revive(&mut self, session: &mut Session) -> bool {
-        session.function().layout.clone().into_iter().any(|b| {
-            !self.spent() && {
+        let mut changed = false;
+        for b in session.function().layout.clone() {
+            while !self.spent() {
                 let winner = session.block_with_dead(b).and_then(|points| self.winner(session, &points, &mut 0));
-                self.carry_out(session, winner)
+                if !self.carry_out(session, winner) {
+                    break;
+                }
+                changed = true;
+                session.analyze();
             }
-        })
+        }
+        changed
     }
 
     fn spent(&mut self) -> bool {
