@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::quiet::Quiet;
 use crate::view::{Cost, View, cost};
-use crate::{Pass, all_passes, cfg};
+use crate::{Pass, all_passes, cfg, tails};
 
 /// What the engine may do.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
-            if !changed && !self.paths(session) && !self.revive(session) {
+            if !changed && !self.paths(session) && !self.revive(session) && !(shape && self.share_tails(session)) {
                 return;
             }
         }
@@ -168,6 +168,17 @@ impl<'a> Engine<'a> {
         if !cfg::simplify(&mut new) {
             return false;
         }
+        let done = session.reshape(new);
+        self.tally.shapes_refused += usize::from(done.is_err());
+        done.is_ok()
+    }
+
+    /// Shares common ends of blocks, where fewer slots are what counts.
+    fn share_tails(&mut self, session: &mut Session) -> bool {
+        if self.spent() || !self.settings.size {
+            return false;
+        }
+        let Some(new) = tails::share(session) else { return false };
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
         done.is_ok()

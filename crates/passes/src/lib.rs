@@ -10,6 +10,7 @@ pub mod cfg;
 pub mod engine;
 mod local;
 mod quiet;
+mod tails;
 mod view;
 
 pub use engine::{Engine, Proposal, Recorder, Settings, Tally, optimize, paths_of};
