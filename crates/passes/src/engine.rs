@@ -156,7 +156,8 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
-            if !changed && !self.paths(session) && !self.revive(session) && !(shape && self.share_tails(session)) {
+            changed = changed || self.paths(session) || self.revive(session) || shape && self.share_tails(session);
+            if !changed {
                 return;
             }
         }

@@ -518,3 +518,61 @@ fn a_masked_value_that_is_read_later_stays() {
          exit";
     becomes(&with(&["masks", "delete"], 3), listing, listing);
 }
+
+#[test]
+fn a_common_end_of_two_blocks_is_kept_once() {
+    becomes(
+        &Settings::default(),
+        "r6 = r1
+         call 7
+         if r0 s> 5 goto +5
+         *(u32 *)(r6 + 16) = r0
+         call 5
+         call 7
+         call 8
+         goto +4
+         *(u32 *)(r6 + 12) = r0
+         call 5
+         call 7
+         call 8
+         r0 = 2
+         exit",
+        "r6 = r1
+         call 7
+         if r0 s> 5 goto +2
+         *(u32 *)(r6 + 16) = r0
+         goto +1
+         *(u32 *)(r6 + 12) = r0
+         call 5
+         call 7
+         call 8
+         r0 = 2
+         exit",
+    );
+}
+
+#[test]
+fn an_end_that_would_use_pointers_of_different_types_is_not_shared() {
+    // One way r6 is the context, the other way it points into the frame.
+    let listing = "*(u64 *)(r10 - 8) = 0
+         r6 = r1
+         call 7
+         if r0 s> 5 goto +5
+         call 5
+         r1 = *(u32 *)(r6 + 4)
+         r0 += r1
+         r0 += 1
+         exit
+         r6 = r10
+         r6 += -8
+         call 8
+         r1 = *(u32 *)(r6 + 4)
+         r0 += r1
+         r0 += 1
+         exit";
+    becomes(&with(&["jumps"], 3), listing, listing);
+    // With the same number of instructions, and the context on both ways, it is.
+    let same = listing.replace("r6 = r10", "r7 = 1").replace("r6 += -8", "r7 += 1");
+    let shared = optimize(&same, &with(&["jumps"], 3));
+    assert_eq!(shared.matches("(r6 + 0x4)").count(), 1, "{shared}");
+}
