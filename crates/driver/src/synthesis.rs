@@ -170,10 +170,11 @@ fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<
     if settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed)) {
         return Some(Ended::Interrupted);
     }
-    if options.rounds.is_some_and(|most| report.rounds >= most) {
-        return Some(Ended::Rounds);
+    // A round that time has cut short is none that can be repeated.
+    if settings.deadline.is_some_and(|d| Instant::now() >= d) {
+        return Some(Ended::Time);
     }
-    settings.deadline.is_some_and(|d| Instant::now() >= d).then_some(Ended::Time)
+    options.rounds.is_some_and(|most| report.rounds >= most).then_some(Ended::Rounds)
 }
 
 fn over(settings: &Settings) -> bool {
