@@ -37,8 +37,7 @@ impl Twins {
         self.first[id] == id
     }
 
-    /// Hands what was made of each to those that are the same: each with the one that worked for it, the first always
-    /// before the others.
+    /// Each function that is not worked on, with the one that is in its place.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         self.first.iter().copied().enumerate().filter(|(i, j)| i != j)
     }

@@ -65,8 +65,7 @@ impl Pass for Mask {
     }
 }
 
-/// Whether nothing from operation `start` on changes the tested register, but the mask itself, or the mask's; and, for the
-/// mask's result, nothing reads it before the jump.
+/// Whether nothing from operation `start` on changes the tested register or the mask's.
 fn is_kept(v: &View, start: usize, tested: Reg, mask: Src) -> bool {
     let changes = |insn: &Insn| {
         let set = insn.defs();
