@@ -48,12 +48,16 @@ Examples:
   bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
   bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
   bpf-opt opt prog.o -o out.o --no-search             rules only: most of the gain, in milliseconds
+  bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
 
 The rules run first; what is left of the time goes into a search for what no rule finds. It ends by
 itself, and what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
-same bytes, as long as the time limit is not what ends it.
+same bytes, as long as the time limit is not what ends it: with `--rounds N` the search ends after N rounds,
+each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
+--jobs. The JSON report says how many rounds there were (`search.rounds`) and what ended them
+(`search.ended`: `rounds`, or `time` if the time limit was too short).
 
 Ctrl-C stops the search and writes the best result so far; a second Ctrl-C gives up at once.
 The JSON report is described in docs/json.md.
@@ -247,6 +251,10 @@ pub struct OptArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Rounds of the search at most, beside the time limit: so the same seed gives the same bytes on every machine. What
+    /// earlier runs have learned is then only used if --cache names it
+    #[arg(long, value_name = "N", conflicts_with = "no_search")]
+    pub rounds: Option<u64>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -553,6 +561,7 @@ impl OptArgs {
             },
             time_limit: self.time_limit,
             seed: self.seed,
+            rounds: self.rounds,
             jobs: self.jobs.map_or_else(cpus, usize::from),
             cpu: self.cpu.map(|c| c as u8 + 1),
             passes: self.passes.clone(),
@@ -574,6 +583,8 @@ impl OptArgs {
         match (&self.cache, self.no_cache) {
             (_, true) => None,
             (Some(path), _) => Some(path.clone()),
+            // What others have left there must not change what so many rounds give.
+            (None, _) if self.rounds.is_some() => None,
             (None, _) => bpf_search::store::default_path(),
         }
     }

@@ -26,6 +26,38 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_number_of_jobs() {
 }
 
 #[test]
+fn so_many_rounds_give_the_same_bytes_whatever_the_number_of_jobs_and_what_was_learned_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let input = example("hooks.o").display().to_string();
+    let run = |out: &str, extra: &[&str]| {
+        let (out, json) = (at(out), at(&format!("{out}.json")));
+        let args = ["opt", &input, "-o", &out, "--json", &json, "--no-kernel", "--time-limit", "300", "-q"];
+        // The user's cache is this folder.
+        let mut command = command();
+        command.env("XDG_CACHE_HOME", folder.path()).args(args.iter().chain(extra));
+        assert!(command.status().expect("it runs").success());
+        let report = fs::read_to_string(&json).expect("the report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        (fs::read(&out).expect("the output"), report)
+    };
+    let (once, report) = run("once.o", &["--rounds", "1", "--jobs", "1"]);
+    assert_eq!(report["rounds"], 1);
+    assert_eq!((&report["search"]["rounds"], &report["search"]["ended"]), (&1.into(), &"rounds".into()));
+    // Another run leaves there what it has learned.
+    run("other.o", &[]);
+    assert!(folder.path().join("bpf-opt/rules.redb").exists());
+    for jobs in ["1", "2", "5"] {
+        let (again, report) = run("again.o", &["--rounds", "1", "--jobs", jobs]);
+        assert!(once == again, "with {jobs} jobs");
+        assert_eq!(report["search"]["ended"], "rounds");
+    }
+    let (none, report) = run("none.o", &["--rounds", "0"]);
+    assert!(none == run("rules.o", &["--no-search"]).0);
+    assert_eq!(report["search"]["windows"], 0);
+}
+
+#[test]
 fn what_was_learned_gives_the_same_bytes_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = folder.path().join("rules.redb").display().to_string();

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bpf_object::{FuncId, NewInsn, Object};
-use bpf_passes::{Engine, Settings};
+use bpf_passes::{Engine, Quiet, Settings};
 use bpf_program::{Function, lower, slot_count};
 use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISITS, presence_differs};
 use rustc_hash::FxHashSet;
@@ -26,6 +26,8 @@ pub(crate) struct Candidate {
     pub(crate) body: Option<Vec<NewInsn>>,
     pub(crate) report: FunctionReport,
     pub(crate) timed_out: bool,
+    /// Where the passes have found nothing.
+    pub(crate) quiet: Quiet,
     /// Whether what it is now has been proven, or tried to, as a whole.
     judged: bool,
 }
@@ -48,6 +50,8 @@ impl Candidate {
             kernel_before: None,
             kernel_after: None,
             untouched: None,
+            twin_of: None,
+            cut_short: false,
             refuted: None,
             seconds: 0.0,
             listing_before: listing.clone(),
@@ -56,7 +60,21 @@ impl Candidate {
         let banned = FxHashSet::default();
         let graph = unit.graphs[id].as_ref().ok().filter(|_| !is_sensitive(unit, FuncId(id)));
         let derivation = graph.cloned().map(Derivation::new);
-        Candidate { id, derivation, banned, body: None, report, timed_out: false, judged: false }
+        Candidate {
+            id,
+            derivation,
+            banned,
+            body: None,
+            report,
+            timed_out: false,
+            quiet: Quiet::default(),
+            judged: false,
+        }
+    }
+
+    /// The graph as it was.
+    pub(crate) fn original(&self) -> Option<&Function> {
+        self.derivation.as_ref().map(Derivation::original)
     }
 
     /// The graph as it is now.
@@ -78,16 +96,32 @@ impl Candidate {
         };
         unit.with_env(|env| {
             let mut session = Session::new(derivation, env);
-            let mut engine = Engine::new(settings, &self.banned);
+            let mut engine = Engine::new(settings, &self.banned).knowing(std::mem::take(&mut self.quiet));
             engine.run(&mut session);
             self.report.proofs += engine.tally.proofs;
             self.report.refused += engine.tally.refused + engine.tally.shapes_refused;
             self.report.sat_calls += engine.tally.sat_calls;
             self.timed_out |= engine.tally.timed_out;
+            self.quiet = engine.into_quiet();
             self.derivation = Some(session.finish());
         });
         self.lower(unit, settings);
         self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// Hands what was made of the candidate `of` to `twin`, which is the same function with another name.
+    pub(crate) fn share(candidates: &mut [Candidate], unit: &Unit, settings: &Settings, of: usize, twin: usize) {
+        let Candidate { derivation, quiet, timed_out, report, .. } = candidates[of].clone();
+        let c = &mut candidates[twin];
+        (c.derivation, c.quiet, c.timed_out) = (derivation, quiet, timed_out);
+        c.report.untouched = report.untouched;
+        c.report.twin_of = Some(report.name);
+        c.lower(unit, settings);
+    }
+
+    /// Whether there was no time for it at all.
+    pub(crate) fn is_not_reached(&self) -> bool {
+        self.timed_out && self.steps().is_empty() && self.report.untouched.is_none()
     }
 
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.

@@ -24,6 +24,7 @@ mod runcheck;
 mod runs_first;
 mod sensitive;
 mod synthesis;
+mod twins;
 mod unit;
 mod variants;
 mod verify;
@@ -41,7 +42,7 @@ pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
 pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
 pub use runs_first::RunsFirst;
-pub use synthesis::SearchReport;
+pub use synthesis::{Ended, SearchReport};
 pub use unit::Unit;
 pub use variants::{Variant, variants};
 

@@ -13,6 +13,7 @@ use crate::gate::{self, Gate};
 use crate::opinion::Budget;
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::runcheck::{self, Job, RunJudge};
+use crate::twins::Twins;
 use crate::unit::Unit;
 use crate::written::wrong;
 use crate::{DriverError, pool, synthesis};
@@ -38,15 +39,20 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             candidates[id].report.untouched = Some(gate::NOT_JUDGED.to_owned());
         }
     }
+    let twins = Twins::of(&candidates, &wanted);
     watched(observer, &stop, || {
-        each_candidate(&mut candidates, &unit, &settings, options.jobs, |c| {
+        let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id);
+        each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
             observer.function(c.id, count, &c.report.name, c.report.slots_before);
-            if wanted[c.id] && !observer.stop() {
+            if !observer.stop() {
                 c.run_passes(&unit, &settings);
             }
             observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
         });
     });
+    for (twin, of) in twins.pairs() {
+        Candidate::share(&mut candidates, &unit, &settings, of, twin);
+    }
     let mut object = unit.object.clone();
     for c in &candidates {
         c.place(&mut object)?;
@@ -103,9 +109,14 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
     };
+    let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
+    for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
+        c.report.untouched = Some(late.to_owned());
+    }
     report.notes.extend(written.notes);
     report.timed_out = candidates.iter().any(|c| c.timed_out);
-    for c in &candidates {
+    for c in &mut candidates {
+        c.report.cut_short = c.timed_out;
         if let Some(refutation) = &c.report.refuted {
             report.warnings.push(refutation.text(&c.report.name));
         } else if let Some(why) = &c.report.untouched {
@@ -128,9 +139,16 @@ pub(crate) fn judge(
     let refuted =
         |cs: &[Candidate]| cs.iter().filter(|c| c.report.refuted.is_some() || c.report.untouched.is_some()).count();
     let before = refuted(candidates);
-    each_candidate(candidates, unit, settings, options.jobs, |c| {
-        c.second_opinion(unit, settings, budget, options.seed);
-    });
+    each_candidate(
+        candidates,
+        unit,
+        settings,
+        options.jobs,
+        |_| true,
+        |c| {
+            c.second_opinion(unit, settings, budget, options.seed);
+        },
+    );
     refuted(candidates) > before
 }
 
@@ -188,21 +206,25 @@ fn wanted(unit: &Unit, options: &Options) -> Vec<bool> {
         .collect()
 }
 
-/// Calls `f` with each candidate on `jobs` threads. The result does not depend on their number. Should `f`
-/// break, the function is what it was before, and the user is told.
+/// Calls `f` with each candidate that `which` names, on `jobs` threads, the smallest first: they gain most in a second.
+/// The result does not depend on the number of threads. Should `f` break, the function is what it was before, and the
+/// user is told.
 pub(crate) fn each_candidate(
     candidates: &mut Vec<Candidate>,
     unit: &Unit,
     settings: &Settings,
     jobs: usize,
+    which: impl Fn(&Candidate) -> bool,
     f: impl Fn(&mut Candidate) + Sync,
 ) {
-    let mut waiting = std::mem::take(candidates);
-    // The largest first, so that no thread is left with a long one at the end.
-    waiting.sort_by_key(|c| (std::cmp::Reverse(c.report.slots_before), c.id));
-    let done: Mutex<Vec<Candidate>> = Mutex::new(Vec::new());
-    pool::each(jobs, waiting, |mut c| {
+    let (mut waiting, others): (Vec<_>, Vec<_>) = std::mem::take(candidates).into_iter().partition(which);
+    waiting.sort_by_key(|c| (c.report.slots_before, c.id));
+    let done: Mutex<Vec<Candidate>> = Mutex::new(others);
+    pool::each_from_both_ends(jobs, waiting, |mut c| {
+        // It is large, and nobody needs it twice.
+        let quiet = std::mem::take(&mut c.quiet);
         let mut before = c.clone();
+        c.quiet = quiet;
         let run = std::panic::AssertUnwindSafe(|| f(&mut c));
         if std::panic::catch_unwind(run).is_err() {
             before.revert(unit, settings, "an internal error, please report it");

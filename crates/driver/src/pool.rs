@@ -15,14 +15,35 @@ pub fn on_deep_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
 
 /// Calls `f` with each item, on `jobs` threads, taking the items in their order.
 pub(crate) fn each<T: Send>(jobs: usize, items: impl IntoIterator<Item = T>, f: impl Fn(T) + Sync) {
+    work(jobs, items, |queue, _| queue.pop_front(), f);
+}
+
+/// The same, but that every other thread takes the last items first. Of items in the order of their size many are done
+/// soon, and none of the large ones is begun when the other threads have come to their end.
+pub(crate) fn each_from_both_ends<T: Send>(jobs: usize, items: impl IntoIterator<Item = T>, f: impl Fn(T) + Sync) {
+    let take = |queue: &mut VecDeque<T>, worker: usize| match worker % 2 {
+        0 => queue.pop_front(),
+        _ => queue.pop_back(),
+    };
+    work(jobs, items, take, f);
+}
+
+/// Calls `f` with each item; `take` says which one a thread, by its number, goes on with.
+fn work<T: Send>(
+    jobs: usize,
+    items: impl IntoIterator<Item = T>,
+    take: impl Fn(&mut VecDeque<T>, usize) -> Option<T> + Sync,
+    f: impl Fn(T) + Sync,
+) {
     let queue: Mutex<VecDeque<T>> = Mutex::new(items.into_iter().collect());
     let count = queue.lock().map_or(0, |q| q.len());
-    let next = || queue.lock().ok().and_then(|mut q| q.pop_front());
+    let next = |worker| queue.lock().ok().and_then(|mut q| take(&mut q, worker));
+    let (next, f) = (&next, &f);
     std::thread::scope(|s| {
         let workers: Vec<_> = (0..jobs.clamp(1, count.max(1)))
-            .map_while(|_| {
-                let body = || {
-                    while let Some(item) = next() {
+            .map_while(|worker| {
+                let body = move || {
+                    while let Some(item) = next(worker) {
                         f(item);
                     }
                 };

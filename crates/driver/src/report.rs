@@ -40,6 +40,9 @@ pub struct Options {
     pub time_limit: Duration,
     /// Seed of everything random.
     pub seed: u64,
+    /// Rounds of the search at most; `None`: as many as the time allows. If time does not end first, the result is the
+    /// same on every machine, whatever the number of jobs.
+    pub rounds: Option<u64>,
     /// Worker threads.
     pub jobs: usize,
     /// Highest cpu level to use; `None`: what the object uses already, at least 3.
@@ -74,6 +77,7 @@ impl Default for Options {
             goal: Goal::Size,
             time_limit: Duration::from_secs(30),
             seed: 1,
+            rounds: None,
             jobs: 1,
             cpu: None,
             passes: PassSelection::All,
@@ -129,6 +133,11 @@ pub struct FunctionReport {
     pub kernel_after: Option<KernelVerdict>,
     /// Why the function was left as it was, if it was.
     pub untouched: Option<String>,
+    /// Whether time ended before all was done that the rules would do.
+    pub cut_short: bool,
+    /// The function that it is the same as but for the name: the work was done on that one, and its figures hold for
+    /// both.
+    pub twin_of: Option<String>,
     /// What was made of it, step by step proven, was wrong as a whole and was not written: an error of this program.
     pub refuted: Option<Refutation>,
     /// Wall-clock seconds spent.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use bpf_isa::{AluOp, Cond, Insn, Src};
 use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
 
 /// Name under which users select it.
@@ -19,7 +20,7 @@ pub fn simplify(f: &mut Function) -> bool {
     let slots = slot_count(f);
     let mut changed = false;
     loop {
-        let step = thread(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
+        let step = thread(f) | ask_for_bits(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
         if !step {
             break;
         }
@@ -67,6 +68,36 @@ fn thread(f: &mut Function) -> bool {
         }
     }
     changed
+}
+
+/// `if w1 == 0` behind a mask of `w1` is asked the other way round, so that a jump on bits can take the place of both:
+/// where the side without bits can come next, or a copy made for the mask goes as well. What comes next is not changed yet.
+fn ask_for_bits(f: &mut Function) -> bool {
+    let mut changed = false;
+    for b in f.layout.clone() {
+        let Terminator::Branch { cond: Cond::Eq, dst, src: Src::Imm(0), taken: clear, .. } = f.block(b).term else {
+            continue;
+        };
+        let mut sets = f.block(b).ops.iter().rev().filter(|o| o.insn.defs().contains(dst)).map(|o| o.insn);
+        let is_masked = matches!(sets.next(), Some(Insn::Alu { op: AluOp::And, .. }));
+        let is_copy = matches!(sets.next(), Some(Insn::Mov { src: Src::Reg(_), .. }));
+        if is_masked
+            && (is_copy || may_come_next(f, b, clear))
+            && let Terminator::Branch { cond, taken, fall, .. } = &mut f.block_mut(b).term
+        {
+            *cond = Cond::Ne;
+            std::mem::swap(taken, fall);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Whether block `to` can stand behind block `b` in memory although something else does now: it stands further down, and
+/// nothing in between or after it leads to it.
+pub(crate) fn may_come_next(f: &Function, b: BlockId, to: BlockId) -> bool {
+    let below = f.layout.iter().skip_while(|x| **x != b).skip(1);
+    below.clone().any(|x| *x == to) && !below.clone().any(|x| f.block(*x).term.successors().any(|s| s == to))
 }
 
 /// Blocks nothing leads to any more. Code that was unreachable from the start stays unless its

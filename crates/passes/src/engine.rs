@@ -12,11 +12,12 @@ use std::time::Instant;
 use bpf_facts::Env;
 use bpf_program::{BlockId, Function, Terminator, predecessors};
 use bpf_prove::{Derivation, Known, Limits, Options, Points, Proven, Rewrite, Session, Switches, path};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
 
+use crate::quiet::Quiet;
 use crate::view::{Cost, View, cost};
-use crate::{Pass, all_passes, cfg};
+use crate::{Pass, all_passes, cfg, tails};
 
 /// What the engine may do.
 #[derive(Clone, Debug)]
@@ -110,9 +111,8 @@ pub struct Engine<'a> {
     /// Rewrites not to make again: the kernel refused what they led to.
     banned: &'a FxHashSet<u64>,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
-    refused: FxHashMap<u64, ()>,
-    /// Paths on which nothing was found, and nothing has changed since.
-    quiet: FxHashSet<(BlockId, Vec<BlockId>)>,
+    refused: FxHashSet<u64>,
+    quiet: Quiet,
     /// Counters.
     pub tally: Tally,
 }
@@ -131,6 +131,16 @@ impl<'a> Engine<'a> {
         Engine { settings, passes, banned, refused, quiet, tally: Tally::default() }
     }
 
+    /// The same one, which passes over what an earlier one with these passes and settings has looked at in vain.
+    pub fn knowing(self, quiet: Quiet) -> Engine<'a> {
+        Engine { quiet, ..self }
+    }
+
+    /// What it has looked at in vain.
+    pub fn into_quiet(self) -> Quiet {
+        self.quiet
+    }
+
     /// Rewrites the function until nothing improves.
     pub fn run(&mut self, session: &mut Session) {
         let shape = self.settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == cfg::NAME));
@@ -146,7 +156,8 @@ impl<'a> Engine<'a> {
                     return;
                 }
             }
-            if !changed && !self.paths(session) && !self.revive(session) {
+            changed = changed || self.paths(session) || self.revive(session) || shape && self.share_tails(session);
+            if !changed {
                 return;
             }
         }
@@ -158,6 +169,17 @@ impl<'a> Engine<'a> {
         if !cfg::simplify(&mut new) {
             return false;
         }
+        let done = session.reshape(new);
+        self.tally.shapes_refused += usize::from(done.is_err());
+        done.is_ok()
+    }
+
+    /// Shares common ends of blocks, where fewer slots are what counts.
+    fn share_tails(&mut self, session: &mut Session) -> bool {
+        if self.spent() || !self.settings.size {
+            return false;
+        }
+        let Some(new) = tails::share(session) else { return false };
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
         done.is_ok()
@@ -175,20 +197,12 @@ impl<'a> Engine<'a> {
             if std::iter::once(&block).chain(&path).any(|b| touched.contains(b)) {
                 continue;
             }
-            let place = (block, path);
-            if self.quiet.contains(&place) {
-                continue;
-            }
-            let (block, path) = &place;
-            while self.improve_path(session, *block, path) {
-                touched.insert(*block);
-                touched.extend(path);
+            while self.improve_path(session, block, &path) {
+                touched.insert(block);
+                touched.extend(&path);
                 if self.spent() {
                     break;
                 }
-            }
-            if !touched.contains(block) {
-                self.quiet.insert(place);
             }
         }
         !touched.is_empty()
@@ -198,21 +212,39 @@ impl<'a> Engine<'a> {
     fn improve_path(&mut self, session: &mut Session, block: BlockId, path: &[BlockId]) -> bool {
         let Some(points) = session.path(block, path) else { return false };
         let view = View::new(session.function(), &points, session.env(), self.settings);
+        if self.quiet.is(&view) {
+            return false;
+        }
         let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| path::jumps(ops) > 0);
         let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
         let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
+        self.note(&view, winner.is_some());
         self.carry_out(session, winner)
     }
 
-    /// One rewrite that may read what was dead: a register that still holds the number needed. It is
-    /// sound only right after an analysis, before anything else changes, and calls for a new one.
+    /// Remembers that nothing was found, if all was asked.
+    fn note(&mut self, view: &View, found: bool) {
+        if !found && !self.tally.timed_out {
+            self.quiet.note(view);
+        }
+    }
+
+    /// Rewrites that may read what was dead: a register that still holds the number needed. Each is sound only right after
+    /// an analysis, before anything else changes, and calls for a new one. The other blocks have their turn before the
+    /// whole function is looked at again, which takes much longer than an analysis.
     fn revive(&mut self, session: &mut Session) -> bool {
-        session.function().layout.clone().into_iter().any(|b| {
-            !self.spent() && {
+        let mut changed = false;
+        for b in session.function().layout.clone() {
+            while !self.spent() {
                 let winner = session.block_with_dead(b).and_then(|points| self.winner(session, &points, &mut 0));
-                self.carry_out(session, winner)
+                if !self.carry_out(session, winner) {
+                    break;
+                }
+                changed = true;
+                session.analyze();
             }
-        })
+        }
+        changed
     }
 
     fn spent(&mut self) -> bool {
@@ -247,6 +279,11 @@ impl<'a> Engine<'a> {
     /// The first proposal of pass `p` or one after it that is cheaper and proven; `p` becomes that pass.
     fn winner(&mut self, session: &Session, points: &Points, p: &mut usize) -> Option<(Proven, u64)> {
         let view = View::new(session.function(), points, session.env(), self.settings);
+        let all = *p == 0;
+        if all && self.quiet.is(&view) {
+            *p = self.passes.len();
+            return None;
+        }
         while *p < self.passes.len() {
             let proposals = self.passes[*p].propose(&view);
             let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
@@ -254,6 +291,9 @@ impl<'a> Engine<'a> {
                 return winner;
             }
             *p += 1;
+        }
+        if all {
+            self.note(&view, false);
         }
         None
     }
@@ -280,7 +320,7 @@ impl<'a> Engine<'a> {
             return None;
         }
         let fingerprint = fingerprint(view, &rewrite);
-        if self.banned.contains(&fingerprint) || self.refused.contains_key(&fingerprint) {
+        if self.banned.contains(&fingerprint) || self.refused.contains(&fingerprint) {
             return None;
         }
         if self.settings.deadline.is_some_and(|d| Instant::now() >= d) {
@@ -305,7 +345,7 @@ impl<'a> Engine<'a> {
             Err((_, stats)) => {
                 self.tally.refused += 1;
                 self.tally.sat_calls += stats.sat_calls;
-                self.refused.insert(fingerprint, ());
+                self.refused.insert(fingerprint);
                 None
             }
         }
@@ -313,9 +353,6 @@ impl<'a> Engine<'a> {
 
     fn carry_out(&mut self, session: &mut Session, winner: Option<(Proven, u64)>) -> bool {
         let Some((proven, fingerprint)) = winner else { return false };
-        let Rewrite { block, path, .. } = proven.rewrite();
-        let meets = |b: &BlockId| b == block || path.contains(b);
-        self.quiet.retain(|(first, others)| !meets(first) && !others.iter().any(meets));
         session.apply(proven, fingerprint).is_ok()
     }
 

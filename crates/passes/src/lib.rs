@@ -9,10 +9,13 @@
 pub mod cfg;
 pub mod engine;
 mod local;
+mod quiet;
+mod tails;
 mod view;
 
 pub use engine::{Engine, Proposal, Recorder, Settings, Tally, optimize, paths_of};
 pub use local::{Pass, all as all_passes};
+pub use quiet::Quiet;
 pub use view::{Cost, View};
 
 /// The names of all passes, in the order they run.

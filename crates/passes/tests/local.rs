@@ -452,3 +452,127 @@ fn a_store_of_what_is_there_goes() {
          exit",
     );
 }
+
+#[test]
+fn a_mask_that_is_only_compared_with_zero_goes_into_the_jump() {
+    becomes(
+        &with(&["masks", "delete"], 3),
+        "r6 = *(u32 *)(r1 + 16)
+         w6 &= 8
+         r0 = 2
+         if w6 != 0 goto +1
+         r0 = 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         r0 = 2
+         if w6 & 8 goto +1
+         r0 = 1
+         exit",
+    );
+    // For older kernels with a 64-bit jump, which tests the same bits.
+    becomes(
+        &with(&["masks", "delete"], 2),
+        "r6 = *(u32 *)(r1 + 16)
+         r6 &= 8
+         r0 = 2
+         if r6 != 0 goto +1
+         r0 = 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         r0 = 2
+         if r6 & 8 goto +1
+         r0 = 1
+         exit",
+    );
+}
+
+#[test]
+fn a_copy_made_to_be_masked_goes_with_the_mask() {
+    becomes(
+        &with(&["masks", "delete"], 3),
+        "r6 = *(u32 *)(r1 + 16)
+         w2 = w6
+         w2 &= 8
+         if w2 != 0 goto +2
+         r0 = r6
+         exit
+         r0 = r6
+         r0 += 1
+         exit",
+        "r6 = *(u32 *)(r1 + 16)
+         if w6 & 8 goto +2
+         r0 = r6
+         exit
+         r0 = r6
+         r0 += 1
+         exit",
+    );
+}
+
+#[test]
+fn a_masked_value_that_is_read_later_stays() {
+    let listing = "r0 = *(u32 *)(r1 + 16)
+         w0 &= 8
+         if w0 != 0 goto +1
+         r0 = 1
+         exit";
+    becomes(&with(&["masks", "delete"], 3), listing, listing);
+}
+
+#[test]
+fn a_common_end_of_two_blocks_is_kept_once() {
+    becomes(
+        &Settings::default(),
+        "r6 = r1
+         call 7
+         if r0 s> 5 goto +5
+         *(u32 *)(r6 + 16) = r0
+         call 5
+         call 7
+         call 8
+         goto +4
+         *(u32 *)(r6 + 12) = r0
+         call 5
+         call 7
+         call 8
+         r0 = 2
+         exit",
+        "r6 = r1
+         call 7
+         if r0 s> 5 goto +2
+         *(u32 *)(r6 + 16) = r0
+         goto +1
+         *(u32 *)(r6 + 12) = r0
+         call 5
+         call 7
+         call 8
+         r0 = 2
+         exit",
+    );
+}
+
+#[test]
+fn an_end_that_would_use_pointers_of_different_types_is_not_shared() {
+    // One way r6 is the context, the other way it points into the frame.
+    let listing = "*(u64 *)(r10 - 8) = 0
+         r6 = r1
+         call 7
+         if r0 s> 5 goto +5
+         call 5
+         r1 = *(u32 *)(r6 + 4)
+         r0 += r1
+         r0 += 1
+         exit
+         r6 = r10
+         r6 += -8
+         call 8
+         r1 = *(u32 *)(r6 + 4)
+         r0 += r1
+         r0 += 1
+         exit";
+    becomes(&with(&["jumps"], 3), listing, listing);
+    // With the same number of instructions, and the context on both ways, it is.
+    let same = listing.replace("r6 = r10", "r7 = 1").replace("r6 += -8", "r7 += 1");
+    let shared = optimize(&same, &with(&["jumps"], 3));
+    assert_eq!(shared.matches("(r6 + 0x4)").count(), 1, "{shared}");
+}

@@ -42,6 +42,8 @@ const CLOCK: u64 = 512;
 pub struct Budget {
     /// Proposals at most.
     pub proposals: u64,
+    /// Questions to the judge at most: one takes as long as very many proposals.
+    pub questions: u64,
     /// Until when.
     pub deadline: Option<Instant>,
 }
@@ -49,7 +51,7 @@ pub struct Budget {
 impl Budget {
     /// So many proposals, however long they take.
     pub const fn proposals(n: u64) -> Budget {
-        Budget { proposals: n, deadline: None }
+        Budget { proposals: n, questions: u64::MAX, deadline: None }
     }
 }
 
@@ -173,7 +175,8 @@ impl<'a> Chain<'a> {
     /// Walks until the budget is spent.
     pub fn run(&mut self, budget: Budget, judge: &mut dyn Judge) -> Option<&Found> {
         let end = self.progress.proposals + budget.proposals;
-        while self.progress.proposals < end {
+        let last = self.progress.judged.saturating_add(budget.questions);
+        while self.progress.proposals < end && self.progress.judged < last {
             let n = self.progress.proposals;
             if n.is_multiple_of(CLOCK) && budget.deadline.or(self.window.deadline).is_some_and(|d| Instant::now() >= d)
             {

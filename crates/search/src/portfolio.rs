@@ -110,8 +110,8 @@ impl<'a> Portfolio<'a> {
 
     /// Runs slices until the budget is spent, and learns what pays.
     pub fn run(&mut self, budget: Budget, payoff: &mut Payoff, judge: &mut dyn Judge) -> Option<&Found> {
-        let mut left = budget.proposals;
-        while left > 0 {
+        let (mut left, mut questions) = (budget.proposals, budget.questions);
+        while left > 0 && questions > 0 {
             let Some(number) = payoff.choose(self.arms.iter().map(|a| a.number)) else { break };
             let Some(at) = self.arms.iter().position(|a| a.number == number) else { break };
             let Some(chain) = self.chain(at) else {
@@ -119,10 +119,11 @@ impl<'a> Portfolio<'a> {
                 self.arms.remove(at);
                 continue;
             };
-            let before = chain.progress.proposals;
-            let slice = Budget { proposals: left.min(SLICE), deadline: budget.deadline };
+            let before = chain.progress;
+            let slice = Budget { proposals: left.min(SLICE), questions, deadline: budget.deadline };
             let found = chain.run(slice, judge).cloned();
-            let done = chain.progress.proposals - before;
+            let done = chain.progress.proposals - before.proposals;
+            questions -= chain.progress.judged - before.judged;
             let old = self.best.as_ref().map(|b| b.cost);
             let mut reward = 0.0;
             if let Some(f) = found
@@ -135,7 +136,7 @@ impl<'a> Portfolio<'a> {
                 self.best = Some(f);
             }
             payoff.note(number, reward);
-            // The deadline has come.
+            // The deadline has come, or the last question was asked.
             if done == 0 || done < slice.proposals {
                 break;
             }

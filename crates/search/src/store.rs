@@ -244,6 +244,11 @@ impl Store {
         kept
     }
 
+    /// How many general rules there are.
+    pub fn general_count(&self) -> usize {
+        self.general.rules().len()
+    }
+
     /// All general rules, ordered by what they say of windows.
     pub fn general_rules(&self) -> Vec<General> {
         let mut all: Vec<(String, &General)> = self.general.rules().iter().map(|g| (g.key(), g)).collect();

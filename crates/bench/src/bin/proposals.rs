@@ -78,7 +78,8 @@ fn run(args: &Args) -> Result<(), String> {
                     proving += t.elapsed();
                     a
                 };
-                let best = chain.run(Budget { proposals: u64::MAX >> 1, deadline }, &mut judge).cloned();
+                let best =
+                    chain.run(Budget { proposals: u64::MAX >> 1, questions: u64::MAX, deadline }, &mut judge).cloned();
                 let n = chain.progress;
                 let rate = n.proposals as f64 / (cpu_time() - cpu).as_secs_f64();
                 own.push(rate);

@@ -8,6 +8,7 @@ mod constant;
 mod copy;
 mod delete;
 mod load;
+mod mask;
 mod reuse;
 mod shift;
 mod split;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(address::Address),
         Box::new(shift::Shift),
         Box::new(branch::Branch),
+        Box::new(mask::Mask),
         Box::new(load::Load),
         Box::new(reuse::Reuse),
         Box::new(store::Store),

@@ -1,0 +1,211 @@
+//! What is left to search, and what comes next.
+//!
+//! The agenda holds the open windows of every function as it is now. A function is looked through anew only when it has
+//! changed. Each round takes a batch: first the windows for which a replacement is known already, which cost next to
+//! nothing, then those with the largest expected gain for their cost, until the round's budget is full. Windows of one
+//! form are searched once ([`Batch::followers`]). What a batch holds depends on what was found so far and on nothing
+//! else: not on the clock, the time limit or the number of threads.
+
+use std::sync::{Arc, Mutex};
+
+use bpf_facts::{Analysis, Env};
+use bpf_passes::{Settings, View, paths_of};
+use bpf_program::{BlockId, Function};
+use bpf_prove::{Points, path};
+use bpf_search::canonical::{Problem, Renaming, canonical};
+use bpf_search::rules::{Answered, problem_text};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::memory::{Effort, Memory};
+use crate::candidate::Candidate;
+use crate::places::{Text, class, key, regions, stretches};
+use crate::pool;
+use crate::unit::Unit;
+
+/// Candidates of one round: at least, and at most, between which it is a share of all that is open.
+const BUDGET: (u64, u64) = (1 << 20, 1 << 22);
+/// The share of what is open: functions are analysed anew after a round, which takes longer the larger they are.
+const SHARE: u64 = 16;
+/// Windows of a round at least, so that several threads have work.
+const WINDOWS: usize = 16;
+
+/// A function with its facts. What is judged by them is proven again where it is applied.
+pub(super) struct Analysed {
+    pub(super) function: Function,
+    analysis: Analysis,
+    windows: Vec<Window>,
+}
+
+impl Analysed {
+    fn new(function: &Function, candidate: usize, unit: &Unit, settings: &Settings) -> Analysed {
+        unit.with_env(|env| {
+            let analysis = Analysis::of(function, env);
+            let mut analysed = Analysed { function: function.clone(), analysis, windows: Vec::new() };
+            analysed.windows = analysed.all_windows(candidate, env, settings);
+            analysed
+        })
+    }
+
+    /// What is known where a window stands.
+    pub(super) fn points(&self, block: BlockId, path: &[BlockId], env: &Env) -> Option<Points> {
+        match path.is_empty() {
+            true => Points::of_block(&self.function, block, &self.analysis, env),
+            false => Points::of_path(&self.function, block, path, &self.analysis, env),
+        }
+    }
+
+    fn all_windows(&self, candidate: usize, env: &Env, settings: &Settings) -> Vec<Window> {
+        let mut windows = Vec::new();
+        for &block in &self.function.layout {
+            let Some(points) = self.points(block, &[], env) else { continue };
+            let view = View::new(&self.function, &points, env, settings);
+            windows.extend(stretches(view.ops).into_iter().map(|s| Window::new(&view, s, candidate, settings)));
+        }
+        let mut seen = FxHashSet::default();
+        for (block, path) in paths_of(&self.function) {
+            let Some(points) = self.points(block, &path, env) else { continue };
+            let view = View::new(&self.function, &points, env, settings);
+            // Paths that fork have their beginning in common.
+            for (start, end) in regions(view.ops) {
+                let blocks = path::jumps(&view.ops[..end]);
+                if seen.insert((block, path[..blocks].to_vec(), start, end)) {
+                    windows.push(Window::new(&view, (start, end), candidate, settings));
+                }
+            }
+        }
+        windows
+    }
+}
+
+/// A stretch of code to look at.
+pub(super) struct Window {
+    pub(super) block: BlockId,
+    /// The blocks after it, for a region ([`bpf_prove::path`]).
+    pub(super) path: Vec<BlockId>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// What the window is, apart from accidents, with the text of that; `None`: it cannot be remembered.
+    pub(super) form: Option<(Problem, Renaming, Arc<str>)>,
+    pub(super) key: u64,
+    pub(super) class: u64,
+}
+
+impl Window {
+    fn new(view: &View, (start, end): (usize, usize), candidate: usize, settings: &Settings) -> Window {
+        let text = Text::new(view, start, end);
+        let window = text.window(view, start, settings);
+        let form = canonical(&window).map(|(problem, renaming)| {
+            let text = Arc::from(problem_text(&problem));
+            (problem, renaming, text)
+        });
+        let (key, class) = (key(&window, candidate), class(window.old));
+        Window { block: view.block, path: view.path.to_vec(), start, end, form, key, class }
+    }
+}
+
+/// A window whose turn it is.
+#[derive(Clone)]
+pub(super) struct Item<'a> {
+    pub(super) candidate: usize,
+    pub(super) window: &'a Window,
+    pub(super) effort: Effort,
+    /// What is remembered of it.
+    pub(super) rule: Option<Answered>,
+}
+
+/// What a round looks at.
+pub(super) struct Batch<'a> {
+    /// In the order in which they are looked at.
+    pub(super) leaders: Vec<Item<'a>>,
+    /// Windows that have the form of a leader, and take what it found.
+    pub(super) followers: Vec<Item<'a>>,
+}
+
+/// The open windows of all functions.
+pub(super) struct Agenda {
+    functions: Vec<Option<Analysed>>,
+}
+
+impl Agenda {
+    /// Nothing yet, of so many functions.
+    pub(super) fn new(count: usize) -> Agenda {
+        Agenda { functions: (0..count).map(|_| None).collect() }
+    }
+
+    /// A function as it was looked through last.
+    pub(super) fn function(&self, candidate: usize) -> Option<&Analysed> {
+        self.functions[candidate].as_ref()
+    }
+
+    /// Looks through these functions.
+    pub(super) fn open(
+        &mut self,
+        which: &[usize],
+        candidates: &[Candidate],
+        unit: &Unit,
+        settings: &Settings,
+        jobs: usize,
+    ) {
+        let slots: Vec<Mutex<Option<Analysed>>> = which.iter().map(|_| Mutex::new(None)).collect();
+        pool::each(jobs, which.iter().zip(&slots), |(&id, slot)| {
+            let Some(function) = candidates[id].function() else { return };
+            let analysed = Analysed::new(function, id, unit, settings);
+            if let Ok(mut slot) = slot.lock() {
+                *slot = Some(analysed);
+            }
+        });
+        for (&id, slot) in which.iter().zip(slots) {
+            self.functions[id] = slot.into_inner().ok().flatten();
+        }
+    }
+
+    /// What comes next; `None` if nothing is open.
+    pub(super) fn next(&self, memory: &mut Memory) -> Option<Batch<'_>> {
+        let mut items = self.open_items(memory);
+        if items.is_empty() {
+            return None;
+        }
+        for item in &mut items {
+            item.rule = memory.look_up(item);
+        }
+        // What is known already comes first; among the others the largest expected gain for its cost.
+        let rate =
+            |item: &Item| if item.is_known() { f64::INFINITY } else { memory.rate(item.window.class, item.effort) };
+        let mut ranked: Vec<(f64, Item)> = items.into_iter().map(|item| (rate(&item), item)).collect();
+        ranked.sort_by(|(r, a), (s, b)| s.total_cmp(r).then(a.effort.level.cmp(&b.effort.level)));
+        let all: u64 = ranked.iter().map(|(_, item)| item.effort.candidates).sum();
+        let budget = (all / SHARE).clamp(BUDGET.0, BUDGET.1);
+        let (mut leaders, mut followers, mut spent) = (Vec::new(), Vec::new(), 0);
+        let mut forms: FxHashMap<(&str, usize), ()> = FxHashMap::default();
+        for (_, item) in ranked {
+            let form = item.window.form.as_ref().map(|(.., text)| (&**text, item.effort.level));
+            if form.is_some_and(|form| forms.contains_key(&form)) {
+                followers.push(item);
+            } else if spent < budget || leaders.len() < WINDOWS {
+                forms.extend(form.map(|form| (form, ())));
+                spent += if item.is_known() { 0 } else { item.effort.candidates };
+                leaders.push(item);
+            }
+        }
+        Some(Batch { leaders, followers })
+    }
+
+    /// The windows on which more effort may be spent, function by function.
+    fn open_items(&self, memory: &Memory) -> Vec<Item<'_>> {
+        let functions = self.functions.iter().enumerate().filter_map(|(id, a)| Some((id, a.as_ref()?)));
+        let items = functions.flat_map(|(candidate, a)| {
+            a.windows.iter().filter_map(move |window| {
+                let effort = memory.next_effort(window.key)?;
+                Some(Item { candidate, window, effort, rule: None })
+            })
+        });
+        items.collect()
+    }
+}
+
+impl Item<'_> {
+    /// Whether a replacement is remembered that a search with this effort would find.
+    fn is_known(&self) -> bool {
+        self.rule.as_ref().is_some_and(|rule| rule.with.is_some() && rule.effort <= self.effort.total)
+    }
+}

@@ -1,0 +1,200 @@
+//! Searching one window: what is remembered first, then the enumerator, then the chains.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use bpf_facts::Env;
+use bpf_isa::{AluOp, Insn};
+use bpf_passes::View;
+use bpf_program::Op;
+use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
+use bpf_search::enumerate::{Effort as Enumeration, Outcome as Enumerated, enumerate};
+use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, cost};
+use rustc_hash::FxHasher;
+
+use super::agenda::{Agenda, Analysed, Item};
+use super::memory::Memory;
+use super::{Search, over};
+use crate::places::Text;
+use crate::pool;
+
+/// Who found something.
+pub(super) const BY_RULE: &str = "rule";
+/// See [`BY_RULE`].
+pub(super) const BY_ENUMERATOR: &str = "enumerator";
+
+/// What came of a window.
+pub(super) struct Outcome {
+    pub(super) found: Option<Found>,
+    /// Slots that it saves, and a little for what saves none.
+    pub(super) saved: f64,
+    /// The answer was remembered.
+    pub(super) remembered: bool,
+    /// Nothing shorter exists among the enumerator's instructions.
+    pub(super) settled: bool,
+    /// The effort was spent in full.
+    pub(super) complete: bool,
+    /// No replacement of so many slots exists among the enumerator's instructions.
+    pub(super) exhausted: Option<usize>,
+    pub(super) steps: u64,
+    /// Candidates that would have taken as long as the questions to the prover.
+    pub(super) questions: u64,
+    pub(super) progress: Progress,
+    pub(super) payoff: Payoff,
+}
+
+/// See [`price`]; a circuit for a division is large.
+const QUESTION: u64 = 512;
+const DIVISION: u64 = 16 * QUESTION;
+
+/// Worth of a replacement that saves no slots.
+const NO_SLOTS: f64 = 0.1;
+
+/// Searches these windows; `None` for those not reached in time. Nothing is learnt meanwhile, so what comes of a window
+/// does not depend on the others, nor on the number of threads.
+pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Memory) -> Vec<Option<Outcome>> {
+    let Search { unit, settings, options, observer, started } = *search;
+    let results: Vec<Mutex<Option<Outcome>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let open = AtomicUsize::new(items.len());
+    let proposals = AtomicU64::new(0);
+    pool::each(options.jobs, items.iter().zip(&results), |(item, result)| {
+        if over(settings) {
+            return;
+        }
+        let Some(a) = agenda.function(item.candidate) else { return };
+        let look_at = || {
+            let mut outcome = unit.with_env(|env| search_one(search, item, a, env, memory))?;
+            // As the rule made of it would give it, down to the lines of source.
+            if let (Some(f), Some((_, renaming, _))) = (&mut outcome.found, &item.window.form)
+                && let Some(with) = renaming.to_canonical(&f.with).and_then(|c| renaming.to_window(&c))
+            {
+                f.with = with;
+            }
+            Some(outcome)
+        };
+        // A searcher that breaks has found nothing.
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look_at)).ok().flatten();
+        let left = open.fetch_sub(1, Ordering::Relaxed) - 1;
+        if let Some(o) = &outcome {
+            let all = proposals.fetch_add(o.progress.proposals, Ordering::Relaxed) + o.progress.proposals;
+            observer.searching(left, all as f64 / started.elapsed().as_secs_f64().max(1e-3));
+        }
+        if let Ok(mut r) = result.lock() {
+            *r = outcome;
+        }
+    });
+    results.into_iter().map(|r| r.into_inner().ok().flatten()).collect()
+}
+
+fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Memory) -> Option<Outcome> {
+    let Search { settings, options, .. } = *search;
+    let at = item.window;
+    let points = a.points(at.block, &at.path, env)?;
+    let view = View::new(&a.function, &points, env, settings);
+    let text = Text::new(&view, at.start, at.end);
+    let window = text.window(&view, at.start, settings);
+    let known = view.known();
+    let limits = Limits { deadline: settings.deadline, ..settings.limits };
+    let proof =
+        ProofOptions { limits, strict_shared_memory: settings.strict_shared_memory, switches: settings.switches };
+    let mut cache = Cache::new();
+    let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
+        Ok(_) => Answer::Equal,
+        Err((Verdict::Different(d), _)) => Answer::Different(Some(d)),
+        Err(_) => Answer::Unknown,
+    };
+    let slots = |ops: &[Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
+    let mut out = Outcome {
+        found: None,
+        saved: 0.0,
+        remembered: false,
+        settled: false,
+        complete: true,
+        exhausted: None,
+        steps: 0,
+        questions: 0,
+        progress: Progress::default(),
+        payoff: memory.payoff.clone(),
+    };
+    if let (Some(rule), Some((_, renaming, _))) = (&item.rule, &at.form) {
+        // The rule says what a search would find with this effort, and saves it.
+        let best = slots(rule.with.as_deref().unwrap_or(window.old));
+        let settled = settings.size && rule.excluded.is_some_and(|n| n as usize + 1 >= best);
+        let known = |out: Outcome| Some(Outcome { remembered: true, settled, ..out });
+        match &rule.with {
+            Some(with) if rule.effort <= item.effort.total => {
+                let instance = renaming.to_window(with);
+                if let Some(with) = instance
+                    && matches!(judge(&with), Answer::Equal)
+                {
+                    let cost = cost::of(&with, settings.size, cost::latency);
+                    out.found = Some(Found { with, cost, by: BY_RULE });
+                    return known(out);
+                }
+            }
+            // Not with this effort yet: then the run would go another way than the one that found it.
+            Some(_) => return Some(Outcome { remembered: true, ..out }),
+            None if settled || rule.effort >= item.effort.total => return known(out),
+            None => {}
+        }
+    }
+    // Regions are for the chains alone.
+    let short = match window.region {
+        Some(_) => Enumerated::default(),
+        None => {
+            let effort = Enumeration { slots: item.effort.short, steps: memory.steps(item.effort.candidates) };
+            enumerate(&window, &mut judge, cost::latency, effort)
+        }
+    };
+    out.steps = short.steps;
+    out.questions = short.judged * price(window.old);
+    out.exhausted = short.exhausted_to;
+    let saved = |f: &Found| slots(window.old).saturating_sub(slots(&f.with)) as f64 + NO_SLOTS;
+    let excluded = short.exhausted_to.map_or(0, |n| n + 1);
+    out.found = short.found.map(|f| Found { by: BY_ENUMERATOR, ..f });
+    out.saved = out.found.as_ref().map_or(0.0, saved);
+    if let Some(f) = out.found.as_ref().filter(|_| settings.size) {
+        // It is the shortest: lengths are tried in their order.
+        out.settled = slots(&f.with) <= excluded;
+        return Some(out);
+    }
+    if settings.size && excluded >= slots(window.old) {
+        out.settled = true;
+        return Some(out);
+    }
+    // A seed that depends on what the window is, not on where it stands.
+    let mut h = FxHasher::default();
+    (options.seed, item.effort.total).hash(&mut h);
+    match &at.form {
+        Some((.., text)) => text.hash(&mut h),
+        None => window.old.iter().for_each(|o| o.insn.hash(&mut h)),
+    }
+    let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
+    let proposals = item.effort.candidates;
+    let questions = (proposals / price(window.old)).max(1);
+    let budget = Budget { proposals, questions, deadline: settings.deadline };
+    let found = portfolio.run(budget, &mut out.payoff, &mut judge).cloned();
+    out.progress = portfolio.progress();
+    out.questions += out.progress.judged * price(window.old);
+    out.complete = out.progress.proposals >= proposals || out.progress.judged >= questions;
+    if let Some(f) = found
+        && out.found.as_ref().is_none_or(|e| f.cost < e.cost)
+    {
+        out.saved = saved(&f);
+        out.found = Some(f);
+    }
+    Some(out)
+}
+
+/// Candidates that take as long as a question to the prover about this window.
+pub(super) fn price(ops: &[Op]) -> u64 {
+    let divides = |o: &Op| matches!(o.insn, Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. });
+    if ops.iter().any(divides) { DIVISION } else { QUESTION }
+}
+
+/// What was found for a window, as a change of its function.
+pub(super) fn rewrite(item: &Item, with: Vec<Op>) -> Rewrite {
+    let at = item.window;
+    Rewrite { block: at.block, path: at.path.clone(), start: at.start, end: at.end, with, term: None, by: "search" }
+}
