@@ -10,6 +10,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bpf_check::{MapInfo, Program, create, load_linked, types_of};
+use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, Loader, Map};
 use bpf_object::{FuncId, Object};
 use bpf_testgen::shapes::{COMPLETED, Expected, Fate, Generated, MISSING, Shape, generate};
@@ -24,16 +25,6 @@ const HANGING: Duration = Duration::from_secs(120);
 
 /// Programs that the kernel loads and that are not judged yet: of these shapes those whose names begin like this.
 const NOT_YET_JUDGED: [(Shape, &str); 1] = [(Shape::LoaderMaps, COMPLETED[1])];
-
-/// Whether the kernel can be asked; says so if not.
-fn kernel() -> bool {
-    let permitted = bpf_kernel::permitted().require();
-    if let Err(why) = &permitted {
-        assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{why}");
-        eprintln!("without the kernel: {why}");
-    }
-    permitted.is_ok()
-}
 
 /// An object, what became of it, and what was said about that.
 struct Run<'o> {
@@ -53,7 +44,7 @@ fn optimized(shape: Shape) {
     let original = generate(shape, seed, size).expect("it assembles");
     let run = Run::new(shape, &original, Duration::from_secs(seconds), &[]);
     run.has_grown_nowhere();
-    if kernel() {
+    if permitted() {
         run.every_loadable_program_is_judged();
         assert_eq!(run.not_loaded(&original.bytes), Vec::<String>::new(), "{shape:?}: the original");
         assert_eq!(run.not_loaded(&run.result), Vec::<String>::new(), "{shape:?}: the result");

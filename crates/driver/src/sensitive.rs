@@ -29,8 +29,9 @@ struct Together {
     /// that may.
     egress: bool,
     congestion: bool,
-    /// One is a syscall program, and one hands over what may be the context, with a length.
-    syscall: bool,
+    /// One is a program of which the kernel keeps how far it may reach, and one hands over what that is about, with a
+    /// length.
+    measured: bool,
     lengths: bool,
 }
 
@@ -43,7 +44,7 @@ impl Together {
             throws: self.throws || o.throws,
             egress: self.egress || o.egress,
             congestion: self.congestion || o.congestion,
-            syscall: self.syscall || o.syscall,
+            measured: self.measured || o.measured,
             lengths: self.lengths || o.lengths,
         }
     }
@@ -54,7 +55,7 @@ impl Together {
             // They are to be linked to a program, which may hold the rest, or replace those of another.
             false => !self.held.is_nothing(),
         };
-        held || self.congestion || self.egress && self.throws || self.syscall && self.lengths
+        held || self.congestion || self.egress && self.throws || self.measured && self.lengths
     }
 }
 
@@ -76,9 +77,9 @@ fn functions(unit: &Unit) -> Vec<bool> {
         program: is_program(&unit.object, i),
         skb: is_program(&unit.object, i) && may_be_skb(&unit.object.functions()[i].section),
         throws: g.as_ref().is_ok_and(throws),
-        egress: is_program_in(unit, i, EGRESS),
-        congestion: is_program_in(unit, i, EGRESS) && g.as_ref().is_ok_and(|f| may_return(unit, f, &CONGESTION)),
-        syscall: is_program_in(unit, i, SYSCALL),
+        egress: is_program_in(unit, i, is_egress),
+        congestion: is_program_in(unit, i, is_egress) && g.as_ref().is_ok_and(|f| may_return(unit, f, &CONGESTION)),
+        measured: is_program_in(unit, i, is_measured),
         lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(unit, f)),
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
@@ -101,19 +102,28 @@ fn functions(unit: &Unit) -> Vec<bool> {
 /// `check_return_code`, kernel/bpf/verifier.c).
 const CONGESTION: [u64; 2] = [2, 3];
 
-/// The sections of programs for the egress of a cgroup, and of syscall programs, as libbpf knows them. Of sections whose
-/// type nobody knows, gap G3 in docs/trust.md speaks.
-const EGRESS: &str = "cgroup_skb/egress";
-const SYSCALL: &str = "syscall";
-
-fn is_program_in(unit: &Unit, i: usize, section: &str) -> bool {
-    let own = &unit.object.functions()[i].section;
-    is_program(&unit.object, i) && own.strip_prefix('?').unwrap_or(own) == section
+/// Whether programs in this section are for the egress of a cgroup. Of sections whose type nobody knows, gap G3 in
+/// docs/trust.md speaks.
+fn is_egress(section: &str) -> bool {
+    section == "cgroup_skb/egress"
 }
 
-/// Whether a function hands memory that may be the context to the kernel, together with a number that is not known: the
-/// verifier takes the greatest it cannot exclude for how far into the context a program may look, and a test run needs
-/// one as long (`check_helper_mem_access` in kernel/bpf/verifier.c, `max_ctx_offset`).
+/// Whether the kernel keeps how far a program in this section may reach: into its context, or into the buffers that it
+/// finds there (`max_ctx_offset`, `max_rdonly_access`, `max_rdwr_access`, `max_tp_access` in kernel/bpf/verifier.c), and
+/// holds it against what the program is run on or attached to.
+fn is_measured(section: &str) -> bool {
+    let kind = section.split('/').next().unwrap_or(section);
+    matches!(kind, "syscall" | "iter" | "iter.s" | "raw_tp.w" | "raw_tracepoint.w")
+}
+
+fn is_program_in(unit: &Unit, i: usize, is_such: fn(&str) -> bool) -> bool {
+    let section = &unit.object.functions()[i].section;
+    is_program(&unit.object, i) && is_such(section.strip_prefix('?').unwrap_or(section))
+}
+
+/// Whether a function hands memory that may be the context, or be found there, to the kernel, together with a number that
+/// is not known: the verifier takes the greatest it cannot exclude for how far the program may reach
+/// (`check_helper_mem_access` in kernel/bpf/verifier.c).
 fn hands_over_a_length(unit: &Unit, f: &Function) -> bool {
     let may_be_context = |v: &Value| v.kind == Kind::Unknown || v.region() == Some(&Region::Ctx);
     let unknown = |v: &Value| v.region().is_none() && v.num.as_const().is_none();

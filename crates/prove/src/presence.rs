@@ -190,7 +190,7 @@ struct Presence {
     /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
     /// for some then (`cb_access`). Anywhere: helpers that may do something, because those that move the packet or may
     /// sleep decide what may replace the program or a function of it (`check_cfg`, `bpf_check_attach_target`); functions
-    /// that are called, which may call such helpers; maps that count by being named.
+    /// that are called, which may call such helpers; kernel symbols and maps that count by being named.
     marks: BTreeSet<Arc<str>>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
@@ -233,7 +233,8 @@ impl Presence {
                 all.marks.extend(marks.then(|| Arc::from(row.name)));
                 let callee = match symbol {
                     Some(Symbol::Func { name }) => Some(name),
-                    Some(Symbol::Extern { name }) if is_kfunc(op) => Some(name),
+                    // Of a variable of a module, too: the module stays while the program does (`check_pseudo_btf_id`).
+                    Some(Symbol::Extern { name }) => Some(name),
                     _ => None,
                 };
                 all.marks.extend(callee.cloned());
