@@ -13,7 +13,8 @@
 //! ```
 //!
 //! It changes the graph alone, so it needs no solver ([`bpf_prove::shape`]). But what is known of the two ways is no longer
-//! told apart behind the place where they meet, so this comes when nothing else is left to do. And the kernel wants each
+//! told apart behind the place where they meet, so this comes when nothing else is left to do; and only in functions that
+//! can still be proven as a whole in one formula, because the blocks of the two versions correspond no more. And the kernel wants each
 //! instruction to be used with pointers of one type, whichever way led to it (`reg_type_mismatch` in
 //! kernel/bpf/verifier.c): ends are shared only where the facts say that what is live holds the same kinds of values.
 
@@ -22,7 +23,7 @@ use std::collections::HashMap;
 use bpf_facts::{Kind, State, Value};
 use bpf_isa::{Insn, Reg, RegSet};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, slot_count};
-use bpf_prove::{Points, Session};
+use bpf_prove::{Points, Session, fits_one_formula};
 
 /// Operations of an end at most: longer ones are found piece by piece.
 const LONGEST: usize = 64;
@@ -32,6 +33,9 @@ const WORTH: usize = 2;
 /// The function with common ends of blocks shared, if that saves slots. Only for the function as it was analysed.
 pub(crate) fn share(session: &Session) -> Option<Function> {
     let f = session.function();
+    if !fits_one_formula(session.derivation().original()) {
+        return None;
+    }
     let mut groups: HashMap<Terminator, Vec<usize>> = HashMap::new();
     let mut order = Vec::new();
     for (place, &b) in f.layout.iter().enumerate() {

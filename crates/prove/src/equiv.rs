@@ -933,11 +933,10 @@ fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) ->
         Ok(stats) => return (Verdict::Equal, stats),
         Err(e) => e,
     };
-    let ops: usize = old.blocks.iter().map(|b| b.ops.len()).sum();
-    if reverse_postorder(old).1 || reverse_postorder(new).1 {
+    if has_loop(old) || has_loop(new) {
         return (Verdict::Unknown(format!("{reason}, and there is a loop")), stats);
     }
-    if ops > WHOLE_LIMIT {
+    if !fits_one_formula(old) {
         return (Verdict::Unknown(format!("{reason}, and the function is too large for one formula")), stats);
     }
     let (verdict, more) = whole(old, new, env, options);
@@ -997,7 +996,16 @@ fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
 }
 
 /// Operations above which a function is not put into one formula.
-pub(crate) const WHOLE_LIMIT: usize = 600;
+const WHOLE_LIMIT: usize = 600;
+
+/// Whether a function may be compared as one formula, which needs no correspondence of its blocks with the other's.
+pub fn fits_one_formula(f: &Function) -> bool {
+    f.blocks.iter().map(|b| b.ops.len()).sum::<usize>() <= WHOLE_LIMIT && !has_loop(f)
+}
+
+fn has_loop(f: &Function) -> bool {
+    reverse_postorder(f).1
+}
 
 pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));

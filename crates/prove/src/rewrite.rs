@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use bpf_facts::{Env, Live};
 use bpf_isa::Reg;
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 
 use crate::context::Stats;
-use crate::equiv::{Options, Verdict, WHOLE_LIMIT, along, functions, jumps_fit, whole};
+use crate::equiv::{Options, Verdict, along, fits_one_formula, functions, jumps_fit, whole};
 use crate::path::{jumps, operations, put_back};
 
 /// A proposed change of one block, or of a path through several. It proves nothing by itself.
@@ -87,9 +87,7 @@ fn ask_whole(f: &Function, env: &Env, rewrite: &Rewrite, options: &Options) -> (
     }
     let mut changed = f.clone();
     carry_out(rewrite, &mut changed);
-    let ops: usize = f.blocks.iter().map(|b| b.ops.len()).sum();
-    let small = ops <= WHOLE_LIMIT && !reverse_postorder(f).1;
-    if small { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) }
+    if fits_one_formula(f) { whole(f, &changed, env, options) } else { functions(f, &changed, env, options) }
 }
 
 /// The operations of the block or the path that a rewrite is about; or why it is about none.
