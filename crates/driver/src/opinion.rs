@@ -165,7 +165,8 @@ mod tests {
             let Some(refuted) = &c.report.refuted else {
                 seen[usize::from(c.report.whole != "equal")] += 1;
                 assert!(c.report.whole == "equal" || c.report.whole.starts_with("unknown: "), "{}", c.report.whole);
-                assert!(c.body.is_some());
+                // Or it lacks what counts by being there, and is not written either.
+                assert!(c.body.is_some() || c.report.untouched.is_some());
                 continue;
             };
             seen[2] += 1;

@@ -226,8 +226,10 @@ impl Presence {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 // A call may lead to anything; and functions that the verifier comes to by no call are dropped, or know other
                 // things of what they are called with (`btf_check_subprog_call`).
-                let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && !row.no_effect;
-                let is_seen = is_call && state.is_none() && seen.is_some();
+                let is_call =
+                    matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && (!row.no_effect || row.marks_program);
+                // What the loader puts in may be an instruction that must not be come to: of a map that is not there.
+                let is_seen = (is_call || op.link.is_some()) && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
                 all.marks.extend(marks.then(|| Arc::from(row.name)));
