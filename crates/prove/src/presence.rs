@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, MapInfo, Region, State};
-use bpf_isa::{AluOp, Imm64Kind, Insn, MemoryOperand, Src};
+use bpf_isa::{AluOp, Imm64Kind, Insn, MemoryOperand, Reg, Src};
 use bpf_platform::{Effects, is_cleared};
 use bpf_program::{
     BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
@@ -229,7 +229,10 @@ impl Presence {
                 let is_call =
                     matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) && (!row.no_effect || row.marks_program);
                 // What the loader puts in may be an instruction that must not be come to: of a map that is not there.
-                let is_seen = (is_call || op.link.is_some()) && state.is_none() && seen.is_some();
+                let to_context = |r: Reg, s: &State| s.reg(r).region().is_none_or(|r| *r == Region::Ctx);
+                let accesses = |s: &State| op.insn.memory_operand().is_some_and(|m| to_context(m.base, s));
+                let counts = is_call || op.link.is_some() || seen.as_ref().is_some_and(accesses);
+                let is_seen = counts && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
                 all.marks.extend(marks.then(|| Arc::from(row.name)));
@@ -246,9 +249,8 @@ impl Presence {
                 let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
                 all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then(|| CB.into()));
                 // Uprobes may write registers, kprobes may not (`kprobe_write_ctx`, `kprobe_prog_is_valid_access`).
-                let to_context =
-                    seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none_or(|r| *r == Region::Ctx));
-                all.marks.extend((f.kind == ProgKind::Tracing && m.writes && to_context).then(|| REGISTERS.into()));
+                let registers = f.kind == ProgKind::Tracing && m.writes && seen.as_ref().is_some_and(accesses);
+                all.marks.extend(registers.then(|| REGISTERS.into()));
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }
