@@ -201,14 +201,12 @@ pub fn possible_bits(kind: ProgKind, offset: u32) -> u32 {
 
 /// Numbers that a context field of four bytes does not hold although they fit. As with [`possible_bits`], nothing is
 /// proven by this. Numbers of devices and lengths of packets are not negative (`dev_new_index` in net/core/dev.c, the
-/// limits of `sk_buff`); a queue of a device has a number of 16 bits; what is less than `MIN_NAPI_ID`, which is one more
+/// limits of `sk_buff`); what is less than `MIN_NAPI_ID`, which is one more
 /// than the processors a kernel is built for, is read as 0 (`bpf_convert_ctx_access` in net/core/filter.c).
 pub fn impossible_numbers(kind: ProgKind, offset: u32) -> Option<RangeInclusive<u32>> {
     match (kind, offset) {
         // len, ingress_ifindex, ifindex, wire_len; ingress_ifindex, egress_ifindex.
         (ProgKind::Skb, 0 | 36 | 40 | 160) | (ProgKind::Xdp, 12 | 20) => Some(1 << 31..=u32::MAX),
-        // rx_queue_index
-        (ProgKind::Xdp, 16) => Some(1 << 16..=u32::MAX),
         // napi_id; no kernel is built for more processors.
         (ProgKind::Skb, 84) => Some(1..=8192),
         _ => None,
