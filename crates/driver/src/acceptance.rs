@@ -43,13 +43,13 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
     let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
     let pairs =
         first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name && q.section == p.section)?)));
-    let reason = |q: &ProgramVerdict| match q.verdict {
+    let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {
-            Some("it is taken, but only of one of the two the kernel unshares the packet first".to_owned())
+            p.made_otherwise(q).map(|what| format!("it is taken, but the kernel makes something else of it: {what}"))
         }
         _ => None,
     };
     let refused = pairs.filter(|(p, q)| !p.replaced_by(q));
-    refused.filter_map(|(_, q)| Some(Refused { reason: reason(q)?, name: q.name.clone() })).collect()
+    refused.filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect()
 }

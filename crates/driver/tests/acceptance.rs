@@ -66,3 +66,26 @@ fn a_program_for_which_the_kernel_unshares_the_packet_is_none_for_which_it_does_
         assert!(report.is_equal(), "{name}: {report:?}");
     }
 }
+
+/// The same for what else the kernel notes of a program.
+#[test]
+fn a_program_of_which_the_kernel_notes_otherwise_is_no_replacement() {
+    if !permitted() {
+        return;
+    }
+    for (name, note) in [
+        ("redteam-r/read-only-switch-around-a-read-of-cb-is-hidden", "cb_access"),
+        ("redteam-r/read-only-switch-around-a-route-realm-is-hidden", "dst_needed"),
+        ("redteam-r/read-only-switch-around-a-tail-call-is-hidden", "cb_access"),
+        ("redteam-s/number-that-is-the-address-is-passed-as-the-address", "of its functions"),
+    ] {
+        let [a, b] = objects(&format!("{name}.bpf"));
+        for [a, b] in [[&a, &b], [&b, &a]] {
+            let report = verify(a, b, &options()).expect("both are objects");
+            let told = report.refused.first().is_some_and(|r| r.reason.contains(note));
+            assert!(told && !report.is_equal(), "{name}: {report:?}");
+            let report = verify(a, a, &options()).expect("both are objects");
+            assert!(report.is_equal(), "{name}: {report:?}");
+        }
+    }
+}

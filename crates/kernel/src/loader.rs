@@ -31,9 +31,9 @@ use elf::Source;
 use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
-    KernelError, LoadOptions, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
+    KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
     failure::{Failure, telling},
-    object::{STATISTICS, accepted, accepted_alone, described},
+    object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -85,13 +85,6 @@ struct Prepared {
     left_out: Vec<usize>,
     /// It has arrays with fewer elements than they are going to have.
     short_arrays: bool,
-}
-
-/// What the kernel said to a program at the first attempt.
-enum Answer {
-    Verdict(ProgramVerdict),
-    /// Ask libbpf.
-    None,
 }
 
 impl Loader {
@@ -158,11 +151,11 @@ impl Loader {
                 let until = share(deadline, count - done + late.len());
                 let answer = match &prepared {
                     Some(prepared) => self.first_answer(&source, prepared, index, until)?,
-                    None => Answer::None,
+                    None => None,
                 };
                 let verdict = match answer {
-                    Answer::Verdict(verdict) => verdict,
-                    Answer::None => self.alone(&mut source, &object, index, until)?,
+                    Some(verdict) => verdict,
+                    None => self.alone(&mut source, &object, index, until)?,
                 };
                 match verdict.verdict {
                     Verdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
@@ -286,45 +279,42 @@ impl Loader {
         Ok(Prepared { object, left_out, short_arrays })
     }
 
-    /// Gives a program of a prepared object to the kernel.
+    /// Gives a program of a prepared object to the kernel; `None` where libbpf is to be asked.
     fn first_answer(
         &mut self,
         source: &Source,
         prepared: &Prepared,
         index: usize,
         deadline: Option<Instant>,
-    ) -> Result<Answer, KernelError> {
+    ) -> Result<Option<ProgramVerdict>, KernelError> {
         let object = &prepared.object;
         if object.program_type(index) == ProgramType::UNSPEC.0 {
             let reason = format!("no program type goes with section {}", object.program_section(index));
-            return Ok(Answer::Verdict(described(object, index, Verdict::NotLoadable { reason })));
+            return Ok(Some(described(object, index, Verdict::NotLoadable { reason })));
         }
         // libbpf has put the functions that it calls behind it.
         let calls = object.instructions(index).len() > object.program_slots(index);
         if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index), calls) {
             let reason = format!("this kernel has no {name}");
-            return Ok(Answer::Verdict(described(object, index, Verdict::Unsupported { reason })));
+            return Ok(Some(described(object, index, Verdict::Unsupported { reason })));
         }
-        let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(Answer::None) };
+        let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(None) };
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
         let verdict = match outcome {
-            Ok(fd) => {
-                let info = sys::program_info(fd.as_fd()).map_err(describing(object, index))?;
-                ProgramVerdict { info: Some(info), ..described(object, index, Verdict::Accepted) }
-            }
+            Ok(fd) => with_info(described(object, index, Verdict::Accepted), fd.as_fd())?,
             Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
-            Err(Refusal::Error(_)) if !complains(&log) => return Ok(Answer::None),
+            Err(Refusal::Error(_)) if !complains(&log) => return Ok(None),
             Err(Refusal::Error(error)) => {
                 let failure = Failure { error, messages: String::new() };
                 let verdict = match failure.verdict_of_the_kernel(&log) {
                     // What it attaches to was not found to be right: libbpf may know better.
-                    Verdict::Unsupported { .. } => return Ok(Answer::None),
+                    Verdict::Unsupported { .. } => return Ok(None),
                     verdict => self.excused(source, prepared, &log).unwrap_or(verdict),
                 };
                 described(object, index, verdict)
             }
         };
-        Ok(Answer::Verdict(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
+        Ok(Some(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
     }
 
     /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
@@ -366,7 +356,7 @@ impl Loader {
             Some(Err(failure)) => return Ok(described(opened, index, failure.blames_the_place())),
             Some(Ok(prepared)) => prepared,
         };
-        if let Answer::Verdict(verdict) = self.first_answer(source, &prepared, index, deadline)? {
+        if let Some(verdict) = self.first_answer(source, &prepared, index, deadline)? {
             return Ok(verdict);
         }
         if is_over(deadline) {
@@ -392,14 +382,21 @@ impl Loader {
     }
 }
 
-/// Opens an object for runs: definitions of maps completed as for verdicts ([`complete`]), and tables not longer than runs
-/// need. With it comes what has to stay open until it is loaded.
-pub(crate) fn open_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<(sys::Object, Vec<OwnedFd>), KernelError> {
-    let mut source = Source::new(bytes);
-    let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
-    let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
-    let patterns = patterns.map_err(KernelError::refused("preparing the maps"))?;
-    Ok((object, patterns))
+impl LoadedObject {
+    /// [`LoadedObject::load`] for runs: with maps of old objects, with definitions completed that are left to a loader
+    /// ([`complete`]), and with tables not longer than a few thousand elements, which is much quicker. Whether an object
+    /// loads as its users would load it this does not tell.
+    ///
+    /// # Errors
+    /// As for [`LoadedObject::load`].
+    pub fn load_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+        permitted().require()?;
+        let mut source = Source::new(bytes);
+        let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
+        let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
+        let _until_loaded = patterns.map_err(KernelError::refused("preparing the maps"))?;
+        Self::of(Attempt::chosen(object, options)?)
+    }
 }
 
 /// Why the kernel did not load a program.
@@ -457,10 +454,6 @@ fn is_over(deadline: Option<Instant>) -> bool {
 /// Does a log hold more than statistics?
 fn complains(log: &str) -> bool {
     stats::last_complaint(log) != stats::last_complaint("")
-}
-
-fn describing(object: &sys::Object, index: usize) -> impl FnOnce(io::Error) -> KernelError {
-    KernelError::refused(format!("describing program {}", object.program_name(index)))
 }
 
 /// The kernel's error for a map that it did not make, as libbpf tells it.

@@ -10,8 +10,8 @@
 use std::{fs, os::fd::BorrowedFd, path::Path};
 
 use crate::{
-    KernelError, Map, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,
-    failure::Failure, loader::open_for_runs, permitted, raw::LOG_BYTES, run::Runner, sys,
+    KernelError, Map, Marks, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,
+    failure::Failure, permitted, raw::LOG_BYTES, run::Runner, sys,
 };
 
 /// Verifier log levels (BPF_LOG_STATS, and with BPF_LOG_LEVEL1).
@@ -71,38 +71,13 @@ impl LoadedObject {
     /// Loads all programs of an object, or the one that is wanted, or fails.
     pub fn load(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
         permitted().require()?;
-        Self::of(Attempt::chosen(bytes, options)?)
+        Self::of(Attempt::chosen(open(bytes, options, false)?, options)?)
     }
 
-    fn of(Attempt { object, outcome }: Attempt) -> Result<Self, KernelError> {
+    pub(crate) fn of(Attempt { object, outcome }: Attempt) -> Result<Self, KernelError> {
         outcome.map_err(|failure| KernelError::Load { reason: failure.reason() })?;
         let programs = (0..object.program_count()).map(|index| accepted(&object, index)).collect::<Result<_, _>>()?;
         Ok(Self { object, programs })
-    }
-
-    /// The same, for runs: with maps of old objects, with definitions completed that are left to a loader, and with tables
-    /// not longer than a few thousand elements, which is much quicker. Whether an object loads as its users would load it
-    /// this does not tell.
-    ///
-    /// # Errors
-    /// As for [`LoadedObject::load`].
-    pub fn load_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        permitted().require()?;
-        let (mut object, _until_loaded) = open_for_runs(bytes, options)?;
-        let count = object.program_count();
-        let wanted = options.only.as_ref().map(|only| {
-            let index = (0..count).find(|&index| object.program_name(index) == *only);
-            index.ok_or_else(|| KernelError::NoProgram { name: only.clone() })
-        });
-        let wanted = wanted.transpose()?;
-        for index in 0..count {
-            let load = wanted.is_none_or(|wanted| wanted == index);
-            object.set_autoload(index, load);
-            if load {
-                object.request_log(index, STATISTICS, STATISTICS_BYTES);
-            }
-        }
-        Self::of(Attempt::load(object))
     }
 
     /// [`LoadedObject::load`] for a file.
@@ -174,38 +149,38 @@ impl LoadedObject {
 }
 
 /// An opened object and what became of loading it.
-struct Attempt {
+pub(crate) struct Attempt {
     object: sys::Object,
     outcome: Result<(), Failure>,
 }
 
 impl Attempt {
     fn whole(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options, false)?;
-        for index in 0..object.program_count() {
-            object.set_autoload(index, true);
-            object.request_log(index, STATISTICS, STATISTICS_BYTES);
-        }
-        Ok(Self::load(object))
-    }
-
-    fn chosen(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        let Some(only) = &options.only else { return Self::whole(bytes, options) };
-        let object = open(bytes, options, false)?;
-        let wanted = (0..object.program_count()).find(|&index| object.program_name(index) == *only);
-        let wanted = wanted.ok_or_else(|| KernelError::NoProgram { name: only.clone() })?;
-        drop(object);
-        Self::alone(bytes, options, wanted, STATISTICS)
+        Ok(Self::of_those(open(bytes, options, false)?, STATISTICS, |_| true))
     }
 
     fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {
-        let mut object = open(bytes, options, false)?;
-        for index in 0..object.program_count() {
-            object.set_autoload(index, index == wanted);
-        }
+        Ok(Self::of_those(open(bytes, options, false)?, log_level, |index| index == wanted))
+    }
+
+    /// Loads all programs of an opened object, or the one that is wanted.
+    pub(crate) fn chosen(object: sys::Object, options: &LoadOptions) -> Result<Self, KernelError> {
+        let Some(only) = &options.only else { return Ok(Self::of_those(object, STATISTICS, |_| true)) };
+        let wanted = (0..object.program_count()).find(|&index| object.program_name(index) == *only);
+        let wanted = wanted.ok_or_else(|| KernelError::NoProgram { name: only.clone() })?;
+        Ok(Self::of_those(object, STATISTICS, |index| index == wanted))
+    }
+
+    /// Loads some programs of an opened object.
+    fn of_those(mut object: sys::Object, log_level: u32, wanted: impl Fn(usize) -> bool) -> Self {
         let room = if log_level == STATISTICS { STATISTICS_BYTES } else { LOG_BYTES };
-        object.request_log(wanted, log_level, room);
-        Ok(Self::load(object))
+        for index in 0..object.program_count() {
+            object.set_autoload(index, wanted(index));
+            if wanted(index) {
+                object.request_log(index, log_level, room);
+            }
+        }
+        Self::load(object)
     }
 
     fn load(mut object: sys::Object) -> Self {
@@ -257,9 +232,18 @@ fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVer
 }
 
 pub(crate) fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
-    let info = object.program_fd(index).map(sys::program_info).transpose();
-    let info = info.map_err(KernelError::refused(format!("describing program {}", object.program_name(index))))?;
-    Ok(ProgramVerdict { info, ..described(object, index, Verdict::Accepted) })
+    let verdict = described(object, index, Verdict::Accepted);
+    match object.program_fd(index) {
+        Some(program) => with_info(verdict, program),
+        None => Ok(verdict),
+    }
+}
+
+/// A verdict with what the kernel says and keeps of the loaded program.
+pub(crate) fn with_info(verdict: ProgramVerdict, program: BorrowedFd<'_>) -> Result<ProgramVerdict, KernelError> {
+    let describing = KernelError::refused(format!("describing program {}", verdict.name));
+    let info = sys::program_info(program).map_err(describing)?;
+    Ok(ProgramVerdict { marks: Marks::of(program, info.id), info: Some(info), ..verdict })
 }
 
 pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {
@@ -271,5 +255,6 @@ pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) ->
         verdict,
         stats: VerifierStats::parse(&object.log(index)),
         info: None,
+        marks: None,
     }
 }

@@ -87,6 +87,8 @@ pub struct ProgramInfo {
     pub xlated_bytes: u32,
     /// Bytes of machine code; 0 when the program is interpreted.
     pub jited_bytes: u32,
+    /// The kernel's number for it, while it is loaded.
+    pub id: u32,
     /// The verifier has seen a store to the packet of an skb, so that the kernel takes the packet from its clones before
     /// the program runs.
     pub unshares_packet: bool,

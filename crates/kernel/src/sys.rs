@@ -24,7 +24,7 @@ mod types;
 
 pub(crate) use interrupt::until;
 pub(crate) use linked::{Attributes, Definition, attach_target};
-pub(crate) use types::{Types, Variable};
+pub(crate) use types::{Member, Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";
@@ -384,6 +384,7 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     checked(unsafe { bpf::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut length) })?;
     Ok(ProgramInfo {
         unshares_packet: crate::stats::unshares_packet(&begin),
+        id: info.id,
         verified_insns: info.verified_insns,
         xlated_bytes: info.xlated_prog_len,
         jited_bytes: info.jited_prog_len,

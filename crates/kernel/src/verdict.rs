@@ -4,7 +4,7 @@
 //! gets it while the original was accepted is a bug of the change. [`Verdict::Unsupported`] and
 //! [`Verdict::NotLoadable`] blame the place: nothing was verified, so nothing is known.
 
-use crate::{ProgramInfo, ProgramType, VerifierStats, stats};
+use crate::{Marks, ProgramInfo, ProgramType, VerifierStats, stats};
 
 /// The kernel's answer to one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,14 +67,23 @@ pub struct ProgramVerdict {
     pub stats: Option<VerifierStats>,
     /// The kernel's description, of an accepted program only.
     pub info: Option<ProgramInfo>,
+    /// What else the kernel keeps of an accepted program; `None` where that cannot be read.
+    pub marks: Option<Marks>,
 }
 
 impl ProgramVerdict {
-    /// Whether the kernel, which has accepted this program, accepts another one in its place, and does the same before it
-    /// runs.
+    /// Whether the kernel, which has accepted this program, accepts another one in its place, and makes the same of it.
     pub fn replaced_by(&self, other: &ProgramVerdict) -> bool {
-        let unshares = |p: &ProgramVerdict| p.info.is_some_and(|i| i.unshares_packet);
-        other.verdict.is_accepted() && unshares(self) == unshares(other)
+        other.verdict.is_accepted() && self.made_otherwise(other).is_none()
+    }
+
+    /// What the kernel, which accepts this program and another one, makes of the other otherwise: a name of its own.
+    pub fn made_otherwise(&self, other: &ProgramVerdict) -> Option<&'static str> {
+        let (old, new) = (self.info?, other.info?);
+        if old.unshares_packet != new.unshares_packet {
+            return Some("unshares the packet first");
+        }
+        other.marks?.differs_from(&self.marks?)
     }
 }
 

@@ -62,6 +62,9 @@ fn same(path: &Path, expected: &ProgramVerdict, found: &ProgramVerdict) {
     // Machine code may differ in length with the addresses in it.
     let info = |p: &ProgramVerdict| p.info.map(|i| (i.unshares_packet, i.verified_insns, i.xlated_bytes));
     assert_eq!(info(expected), info(found), "{name}");
+    // What the kernel notes of a program it notes of the same program again.
+    assert_eq!(expected.marks.is_some(), expected.verdict.is_accepted(), "{name}");
+    assert_eq!(expected.marks, found.marks, "{name}");
 }
 
 #[test]

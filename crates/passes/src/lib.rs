@@ -10,12 +10,14 @@ pub mod cfg;
 pub mod engine;
 mod local;
 mod quiet;
+mod settings;
 mod tails;
 mod view;
 
-pub use engine::{Engine, Proposal, Recorder, Settings, Tally, optimize, paths_of};
+pub use engine::{Engine, Tally, optimize, paths_of};
 pub use local::{Pass, all as all_passes};
 pub use quiet::Quiet;
+pub use settings::{Proposal, Recorder, Settings};
 pub use view::{Cost, View};
 
 /// The names of all passes, in the order they run.

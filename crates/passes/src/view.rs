@@ -5,7 +5,7 @@ use bpf_isa::{AtomicOp, Insn, Reg};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 use bpf_prove::{Known, Points, Rewrite};
 
-use crate::engine::Settings;
+use crate::settings::Settings;
 
 /// A block, or a path, with the facts before each operation and the liveness around each.
 pub struct View<'a> {

@@ -391,6 +391,7 @@ mod tests {
                     verdict: says(&bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default()),
                     stats: None,
                     info: None,
+                    marks: None,
                 }
             })
             .collect();

@@ -31,6 +31,29 @@ pub(crate) struct Variable {
     pub(crate) size: u32,
 }
 
+/// A member of a structure: its place and width in bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) bit: u32,
+    pub(crate) bits: u32,
+}
+
+impl Member {
+    /// What it holds in the bytes of its structure, as a number of at most 64 bits; of a larger one, whether it is zero.
+    pub(crate) fn value(&self, structure: &[u8]) -> u64 {
+        let (first, end) = (self.bit as usize / 8, (self.bit + self.bits).div_ceil(8) as usize);
+        let bytes = structure.get(first..end).unwrap_or_default();
+        if bytes.len() > 8 {
+            return u64::from(bytes.iter().any(|b| *b != 0));
+        }
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let shifted = u64::from_le_bytes(word) >> (self.bit % 8);
+        if self.bits < 64 { shifted & ((1 << self.bits) - 1) } else { shifted }
+    }
+}
+
 /// BTF that is being changed.
 ///
 /// Invariant: `raw` is libbpf's, and freed once.
@@ -56,6 +79,14 @@ impl Types {
         // SAFETY: our BTF and a C string. From here on libbpf keeps types where they can be changed.
         this.byte = checked(unsafe { bpf::btf__add_int(raw.as_ptr(), c"char".as_ptr(), 1, 0) })?;
         Ok(this)
+    }
+
+    /// The kernel's own, to look at.
+    pub(crate) fn of_kernel() -> io::Result<Self> {
+        silence();
+        // SAFETY: libbpf returns an object of its own or null with an error number.
+        let raw = NonNull::new(unsafe { bpf::btf__load_vmlinux_btf() }).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, byte: 0 })
     }
 
     /// `int (*)[number]`, which is how map definitions hold numbers. The elements have one byte: the kernel refuses types
@@ -157,6 +188,42 @@ impl Types {
             }
             let members = slice::from_raw_parts(found.add(1).cast::<[u32; 3]>(), ((*found).info & 0xffff) as usize);
             members.iter().map(|m| (copied(bpf::btf__name_by_offset(self.raw.as_ptr(), m[0])), m[1])).collect()
+        }
+    }
+
+    /// Where the members of a structure are, those of anonymous members among them; of the first of this name.
+    pub(crate) fn layout(&self, structure: &str) -> Vec<Member> {
+        let Ok(name) = CString::new(structure) else { return Vec::new() };
+        let mut members = Vec::new();
+        // SAFETY: our BTF and a C string.
+        if let Ok(id) = u32::try_from(unsafe { bpf::btf__find_by_name_kind(self.raw.as_ptr(), name.as_ptr(), STRUCT) })
+        {
+            self.add_members(id, 0, &mut members);
+        }
+        members
+    }
+
+    fn add_members(&self, id: u32, begin: u32, members: &mut Vec<Member>) {
+        // SAFETY: our BTF; behind a STRUCT or UNION are as many `struct btf_member` as its information says.
+        let (raw, with_widths) = unsafe {
+            let found = bpf::btf__type_by_id(self.raw.as_ptr(), id);
+            if found.is_null() || ![STRUCT, UNION].contains(&((*found).info >> 24 & 0x1f)) {
+                return;
+            }
+            let count = ((*found).info & 0xffff) as usize;
+            (slice::from_raw_parts(found.add(1).cast::<[u32; 3]>(), count), (*found).info >> 31 != 0)
+        };
+        for &[name, type_id, place] in raw {
+            // `BTF_MEMBER_BIT_OFFSET` and `BTF_MEMBER_BITFIELD_SIZE` in linux/btf.h.
+            let (offset, width) = if with_widths { (place & 0xff_ffff, place >> 24) } else { (place, 0) };
+            if name == 0 {
+                self.add_members(type_id, begin + offset, members);
+                continue;
+            }
+            // SAFETY: our BTF, and a place in its strings.
+            let name = unsafe { copied(bpf::btf__name_by_offset(self.raw.as_ptr(), name)) };
+            let bits = if width > 0 { width } else { 8 * self.size_of(type_id).unwrap_or(0) };
+            members.push(Member { name, bit: begin + offset, bits });
         }
     }
 

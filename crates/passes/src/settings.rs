@@ -1,0 +1,79 @@
+//! What the engine may do, and who sees what it proposes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use bpf_facts::Env;
+use bpf_program::Function;
+use bpf_prove::{Known, Limits, Options, Rewrite, Switches};
+
+/// What the engine may do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Highest cpu level of new instructions, 1 … 4.
+    pub cpu: u8,
+    /// Whether fewer slots win over fewer cycles.
+    pub size: bool,
+    /// Forbid merging shared accesses and load-add-store to atomics.
+    pub strict_shared_memory: bool,
+    /// Names of the passes that run; `None`: all.
+    pub only: Option<Vec<String>>,
+    /// Limits of one proof.
+    pub limits: Limits,
+    /// What makes proofs fast.
+    pub switches: Switches,
+    /// When to stop.
+    pub deadline: Option<Instant>,
+    /// Set from outside to stop early; what was proven until then stands.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Sees every proposal that goes to the prover.
+    pub recorder: Option<Recorder>,
+}
+
+/// A proposal as it goes to the prover, for those who want to ask again.
+pub struct Proposal<'a> {
+    /// The function as it stands.
+    pub function: &'a Function,
+    /// What the function is part of.
+    pub env: &'a Env<'a>,
+    /// What is known about the block.
+    pub known: &'a Known<'a>,
+    /// The change.
+    pub rewrite: &'a Rewrite,
+    /// How it is to be proven.
+    pub options: &'a Options,
+}
+
+/// Calls a function with every proposal, before the prover sees it.
+#[derive(Clone)]
+pub struct Recorder(pub(crate) Arc<dyn Fn(&Proposal) + Send + Sync>);
+
+impl Recorder {
+    /// A recorder that calls `f`.
+    pub fn new(f: impl Fn(&Proposal) + Send + Sync + 'static) -> Recorder {
+        Recorder(Arc::new(f))
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Recorder")
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            cpu: 3,
+            size: true,
+            strict_shared_memory: false,
+            only: None,
+            limits: Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() },
+            switches: Switches::default(),
+            deadline: None,
+            stop: None,
+            recorder: None,
+        }
+    }
+}
