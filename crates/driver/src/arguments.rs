@@ -63,7 +63,7 @@ struct Passed {
 }
 
 /// Functions of which not all callers are known here.
-fn callable_from_outside(object: &Object, graphs: &[Result<Function, String>]) -> Vec<bool> {
+pub(crate) fn callable_from_outside(object: &Object, graphs: &[Result<Function, String>]) -> Vec<bool> {
     let functions = object.functions();
     let mut open: Vec<bool> = functions.iter().map(|f| f.kind != FuncKind::Static || !f.local).collect();
     for (i, graph) in graphs.iter().enumerate() {

@@ -6,14 +6,17 @@
 //! a cgroup, which decides where it may be attached; and of a length that a syscall program hands over with its context,
 //! which decides how long a context must be.
 
+use std::collections::HashMap;
+
 use bpf_facts::{Facts, Kind, Region, State, Value};
 use bpf_isa::{Insn, Reg};
 use bpf_kernel::ProgramType;
 use bpf_object::{CoreReloc, FuncId};
 use bpf_platform::Effects;
 use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
-use bpf_prove::Sensitive;
+use bpf_prove::{Provenance, Sensitive, Sources, is_translated_by_type, provenance};
 
+use crate::arguments::callable_from_outside;
 use crate::unit::{Unit, is_program};
 
 /// Functions that call each other.
@@ -33,6 +36,10 @@ struct Together {
     /// length.
     measured: bool,
     lengths: bool,
+    /// An instruction of one may be translated by the types of pointers that several ways lead there with.
+    by_type: bool,
+    /// One accesses `cb` by name.
+    control_block: bool,
 }
 
 impl Together {
@@ -46,6 +53,8 @@ impl Together {
             congestion: self.congestion || o.congestion,
             measured: self.measured || o.measured,
             lengths: self.lengths || o.lengths,
+            by_type: self.by_type || o.by_type,
+            control_block: self.control_block || o.control_block,
         }
     }
 
@@ -55,7 +64,12 @@ impl Together {
             // They are to be linked to a program, which may hold the rest, or replace those of another.
             false => !self.held.is_nothing(),
         };
-        held || self.congestion || self.egress && self.throws || self.measured && self.lengths
+        let cleared = self.control_block && (self.skb || !self.program);
+        held || cleared
+            || self.by_type
+            || self.congestion
+            || self.egress && self.throws
+            || self.measured && self.lengths
     }
 }
 
@@ -66,6 +80,7 @@ pub(crate) fn is_sensitive(unit: &Unit, f: FuncId) -> bool {
 }
 
 fn functions(unit: &Unit) -> Vec<bool> {
+    let by_type = translated_by_type(unit);
     let of = |(i, g): (usize, &Result<Function, String>)| Together {
         held: match g {
             // Whatever stands in its place once it is linked.
@@ -81,6 +96,8 @@ fn functions(unit: &Unit) -> Vec<bool> {
         congestion: is_program_in(unit, i, is_egress) && g.as_ref().is_ok_and(|f| may_return(unit, f, &CONGESTION)),
         measured: is_program_in(unit, i, is_measured),
         lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(unit, f)),
+        by_type: by_type[i],
+        control_block: names(unit, FuncId(i), "cb"),
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
     loop {
@@ -171,6 +188,59 @@ fn externs(f: &Function) -> impl Iterator<Item = &str> {
         Symbol::Extern { name } => Some(&**name),
         _ => None,
     })
+}
+
+/// Most rounds in which callers tell the functions that they call where pointers come from.
+const ROUNDS: usize = 8;
+
+/// Which functions hold an instruction that the kernel translates by the types of pointers that the verifier comes there
+/// with ([`bpf_prove::provenance`]): a call that is, or an access through pointers of several sources.
+fn translated_by_type(unit: &Unit) -> Vec<bool> {
+    let functions = unit.object.functions();
+    let open = callable_from_outside(&unit.object, &unit.graphs);
+    // Callbacks are given pointers to frames of their callers; functions that are verified alone, one kind of pointer.
+    let outside = |i: usize| match open[i] {
+        true if functions[i].local => [Sources::CALLBACK; 5],
+        true => [Sources::GIVEN; 5],
+        false => [Sources::NONE; 5],
+    };
+    let mut arguments: Vec<[Sources; 5]> = (0..functions.len()).map(outside).collect();
+    let names: HashMap<&str, usize> =
+        unit.graphs.iter().enumerate().filter_map(|(i, g)| Some((&*g.as_ref().ok()?.name, i))).collect();
+    for round in 0..ROUNDS {
+        let found: Vec<Provenance> = unit
+            .graphs
+            .iter()
+            .zip(&arguments)
+            .map(|(g, passed)| g.as_ref().map(|f| unit.with_env(|env| provenance(f, env, *passed))).unwrap_or_default())
+            .collect();
+        let mut next = arguments.clone();
+        for (name, passed) in found.iter().flat_map(|p| &p.passes) {
+            let Some(callee) = names.get(&**name) else { continue };
+            for (all, one) in next[*callee].iter_mut().zip(passed) {
+                *all = all.or(*one);
+            }
+        }
+        if next == arguments {
+            let calls = |g: &Result<Function, String>| g.as_ref().is_ok_and(calls_translated_by_type);
+            return unit.graphs.iter().zip(found).map(|(g, p)| p.mixes || calls(g)).collect();
+        }
+        // Deeper chains of calls than the kernel takes: nothing is known.
+        arguments = if round + 2 < ROUNDS { next } else { vec![[Sources::ANY; 5]; functions.len()] };
+    }
+    vec![true; functions.len()]
+}
+
+/// Whether a function holds a call that the kernel translates by type.
+pub(crate) fn calls_translated_by_type(f: &Function) -> bool {
+    f.layout.iter().flat_map(|b| &f.block(*b).ops).any(is_translated_by_type)
+}
+
+/// Whether a CO-RE record of a function names such a member.
+fn names(unit: &Unit, f: FuncId, member: &str) -> bool {
+    let named =
+        |record: &CoreReloc| unit.object.core_members(record).is_ok_and(|names| names.iter().any(|m| m == member));
+    unit.object.core_relocs(f).iter().any(named)
 }
 
 /// What the CO-RE records of a function name: the loader finds fields of `__sk_buff` by name, whatever the local type.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bpf_object::compare::{Comparison, Finding, Matching};
 use bpf_object::{FuncId, Object, RefKind};
+use bpf_platform::is_kfunc_translated_by_type;
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::DriverError;
@@ -20,7 +21,7 @@ use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
 use crate::results::{is_ignored, without_result};
 use crate::runs_first::{self, RunsFirst};
-use crate::sensitive::is_sensitive;
+use crate::sensitive::{calls_translated_by_type, is_sensitive};
 use crate::unit::{Unit, is_program};
 
 /// Time for all that is left when it is clear already that the objects differ.
@@ -165,11 +166,24 @@ impl Verdicts<'_> {
     }
 }
 
+/// Why nothing is said of a function that names types by numbers.
+const NUMBERS: &str = "types are named by numbers, which are others in the other object";
+
+/// Whether functions of these objects may name types by numbers that mean another type in the other object: kernel functions
+/// that are given a type take its number in BTF, which need not come from a CO-RE record.
+fn numbers_types(a: &Unit, b: &Unit) -> bool {
+    let asks = |u: &Unit| u.externs().iter().any(|e| is_kfunc_translated_by_type(&e.name));
+    (asks(a) || asks(b)) && !a.object.has_types_of(&b.object)
+}
+
 fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option<Instant>) -> FunctionVerdict {
+    let by_number = numbers_types(names.a, names.b);
+    let may_number = |u: &Unit, f: FuncId| by_number && u.graphs[f.0].as_ref().is_ok_and(calls_translated_by_type);
     let (f, g) = match (&names.a.graphs[i.0], &names.b.graphs[j.0]) {
         (Ok(f), Ok(g)) => (names.first(f), names.second(g)),
         (Err(why), _) | (_, Err(why)) => {
             return match names.comparison.same_code(names.matching, i, j) {
+                true if by_number => FunctionVerdict::Unknown { reason: NUMBERS.into() },
                 true => FunctionVerdict::Equal,
                 false => FunctionVerdict::Unknown { reason: why.clone() },
             };
@@ -190,6 +204,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         }
         Verdict::Equal if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) => {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
+        }
+        Verdict::Equal if may_number(names.a, i) || may_number(names.b, j) => {
+            FunctionVerdict::Unknown { reason: NUMBERS.into() }
         }
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },

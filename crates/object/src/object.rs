@@ -180,6 +180,11 @@ impl Object {
         self.layout.infos.get(f.0).map_or(&[], |i| &i.core)
     }
 
+    /// Whether another object's BTF is this one's, byte for byte, so that numbers of types mean the same.
+    pub fn has_types_of(&self, other: &Object) -> bool {
+        self.btf.as_ref().map(Btf::bytes) == other.btf.as_ref().map(Btf::bytes)
+    }
+
     /// The names of the members on the way to the field that a CO-RE record is about; none if it is about something else.
     ///
     /// # Errors

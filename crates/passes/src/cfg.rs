@@ -14,13 +14,13 @@ use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
 /// Name under which users select it.
 pub const NAME: &str = "jumps";
 
-/// Simplifies the graph; whether anything changed. Never adds a slot.
-pub fn simplify(f: &mut Function) -> bool {
+/// Simplifies the graph; whether anything changed. Never adds a slot. Blocks that do the same become one if `share`.
+pub fn simplify(f: &mut Function, share: bool) -> bool {
     let before = f.clone();
     let slots = slot_count(f);
     let mut changed = false;
     loop {
-        let step = thread(f) | ask_for_bits(f) | drop_unreachable(f) | merge_chains(f) | share_identical(f);
+        let step = thread(f) | ask_for_bits(f) | drop_unreachable(f) | merge_chains(f) | (share && share_identical(f));
         if !step {
             break;
         }

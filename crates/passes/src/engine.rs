@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bpf_facts::Env;
+use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, predecessors};
-use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, path};
+use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, path, provenance};
 use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
 
@@ -96,8 +97,14 @@ impl<'a> Engine<'a> {
     /// Simplifies the graph, if that changes anything and is proven to change nothing else.
     fn tidy(&mut self, session: &mut Session) -> bool {
         let mut new = session.function().clone();
-        if !cfg::simplify(&mut new) {
+        if !cfg::simplify(&mut new, true) {
             return false;
+        }
+        if mixes_more(session, &new) {
+            new = session.function().clone();
+            if !cfg::simplify(&mut new, false) {
+                return false;
+            }
         }
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
@@ -109,7 +116,7 @@ impl<'a> Engine<'a> {
         if self.spent() || !self.settings.size {
             return false;
         }
-        let Some(new) = tails::share(session) else { return false };
+        let Some(new) = tails::share(session).filter(|new| !mixes_more(session, new)) else { return false };
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
         done.is_ok()
@@ -303,6 +310,17 @@ impl<'a> Engine<'a> {
         };
         rank(new) < rank(old)
     }
+}
+
+/// Whether accesses of the function have become one that the kernel may translate by the types of pointers that either was
+/// made with ([`bpf_prove::provenance`]): the whole function would be refused.
+fn mixes_more(session: &Session, new: &Function) -> bool {
+    let accesses = |f: &Function| {
+        let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops);
+        ops.filter(|o| o.insn.memory_operand().is_some_and(|m| m.base != Reg::R10)).count()
+    };
+    let mixes = |f: &Function| provenance(f, session.env(), [Sources::PASSED; 5]).mixes;
+    accesses(new) < accesses(session.function()) && mixes(new) && !mixes(session.function())
 }
 
 /// What all passes make of a function, and how.

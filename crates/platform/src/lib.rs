@@ -11,6 +11,7 @@ pub mod effects;
 pub mod fields;
 pub mod helpers;
 pub mod maps;
+pub mod translation;
 pub mod verifier;
 
 pub use context::{
@@ -19,3 +20,4 @@ pub use context::{
 };
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};
+pub use translation::{is_kfunc_translated_by_type, makes_any_address};

@@ -35,6 +35,7 @@ use bpf_program::{
 };
 
 use crate::same::same_graph;
+use crate::sources::{Sources, is_translated_by_type, provenance};
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -167,10 +168,23 @@ impl Fields {
     }
 }
 
-/// The mark of a program that accesses `cb`.
-const CB: &str = "cb";
-/// The mark of a program that writes the registers of what it traces.
-const REGISTERS: &str = "registers";
+/// Something by which the kernel marks a program.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    /// It calls a helper of this name.
+    Helper(&'static str),
+    /// It calls a function of its object or names it.
+    Function(Arc<str>),
+    /// It refers to this symbol of the kernel, or of another object.
+    Extern(Arc<str>),
+    /// It names a map for which that counts; or one by a number.
+    Map(Arc<str>),
+    MapNumber(u64),
+    /// It accesses `cb`.
+    ControlBlock,
+    /// It writes the registers of what it traces.
+    Registers,
+}
 
 #[derive(Default)]
 struct Presence {
@@ -191,7 +205,7 @@ struct Presence {
     /// for some then (`cb_access`). Anywhere: helpers that may do something, because those that move the packet or may
     /// sleep decide what may replace the program or a function of it (`check_cfg`, `bpf_check_attach_target`); functions
     /// that are called, which may call such helpers; kernel symbols and maps that count by being named.
-    marks: BTreeSet<Arc<str>>,
+    marks: BTreeSet<Mark>,
     /// Maps and sections of data, each of which is a map to the kernel.
     maps: BTreeSet<Arc<str>>,
 }
@@ -199,7 +213,7 @@ struct Presence {
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
         let (executed, visited) = (Facts::of(f, env), Facts::of_every_way(f, env));
-        let mut all = Presence::default();
+        let mut all = Presence { hides: provenance(f, env, [Sources::PASSED; 5]).mixes, ..Presence::default() };
         for &b in &f.layout {
             let reached = executed.entry(b).is_some();
             let mut states = executed.states(f, b).into_iter();
@@ -233,44 +247,43 @@ impl Presence {
                 let accesses = |s: &State| op.insn.memory_operand().is_some_and(|m| to_context(m.base, s));
                 let counts = is_call || op.link.is_some() || seen.as_ref().is_some_and(accesses);
                 let is_seen = counts && state.is_none() && seen.is_some();
-                all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
+                all.hides |= is_seen || at(&seen).counts() && !at(&state).counts() || is_translated_by_type(op);
                 let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
-                all.marks.extend(marks.then(|| Arc::from(row.name)));
-                let callee = match symbol {
-                    Some(Symbol::Func { name }) => Some(name),
+                all.marks.extend(marks.then_some(Mark::Helper(row.name)));
+                all.marks.extend(match symbol {
+                    Some(Symbol::Func { name }) => Some(Mark::Function(name.clone())),
                     // Of a variable of a module, too: the module stays while the program does (`check_pseudo_btf_id`).
-                    Some(Symbol::Extern { name }) => Some(name),
+                    Some(Symbol::Extern { name }) => Some(Mark::Extern(name.clone())),
                     _ => None,
-                };
-                all.marks.extend(callee.cloned());
+                });
                 let Some(m) = op.insn.memory_operand() else { continue };
                 // What came as an argument may be the context.
                 let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
                 let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
-                all.marks.extend((argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then(|| CB.into()));
+                all.marks.extend(
+                    (argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then_some(Mark::ControlBlock),
+                );
                 // Uprobes may write registers, kprobes may not (`kprobe_write_ctx`, `kprobe_prog_is_valid_access`).
                 let registers = f.kind == ProgKind::Tracing && m.writes && seen.as_ref().is_some_and(accesses);
-                all.marks.extend(registers.then(|| REGISTERS.into()));
+                all.marks.extend(registers.then_some(Mark::Registers));
                 state.iter().for_each(|s| all.executed.add(&m, s));
                 seen.iter().for_each(|s| all.visited.add(&m, s));
             }
         }
-        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then(|| CB.into()));
+        all.marks.extend(all.visited.touch(|at| is_cleared(f.kind, at)).then_some(Mark::ControlBlock));
         all
     }
 }
 
 /// The mark of an operation that names a map of which that counts.
-fn named_map_that_counts(op: &Op, env: &Env) -> Option<Arc<str>> {
+fn named_map_that_counts(op: &Op, env: &Env) -> Option<Mark> {
     match (&op.link, op.insn) {
         (Some(Link { symbol: Symbol::Map { name, .. }, .. }), _) => {
             let counts = env.maps.iter().find(|m| m.name == **name).is_none_or(MapInfo::naming_counts);
-            counts.then(|| format!("map {name}").into())
+            counts.then(|| Mark::Map(name.clone()))
         }
         // By a number of which nobody knows whose it is.
-        (None, Insn::LoadImm64 { kind: Imm64Kind::MapFd | Imm64Kind::MapIdx, imm, .. }) => {
-            Some(format!("map {imm}").into())
-        }
+        (None, Insn::LoadImm64 { kind: Imm64Kind::MapFd | Imm64Kind::MapIdx, imm, .. }) => Some(Mark::MapNumber(imm)),
         _ => None,
     }
 }

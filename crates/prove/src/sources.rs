@@ -1,0 +1,273 @@
+//! Where pointers come from, as far as the verifier translates instructions by it.
+//!
+//! The verifier keeps what it knows of a pointer once for each *instruction* (`struct bpf_insn_aux_data`), and translates the
+//! instruction by that. Where paths with pointers of several types lead to one instruction it refuses some mixtures
+//! (`reg_type_mismatch`), merges others, and of the rest the path counts that it walks first or last. So it is part of what a
+//! program does which instructions are one, and in which order the verifier walks the ways to them. For a load that
+//! concerns one mixture: a pointer that may be any address, which the kernel has read itself (a field of one of its
+//! objects, or `bpf_rdonly_cast`), so that a load through it must not fault (`BPF_PROBE_MEM`), with one to memory of the
+//! program (`save_aux_ptr_type`, `convert_ctx_accesses` in kernel/bpf/verifier.c).
+//!
+//! Here a dataflow analysis says from which sources the pointer of each access may come. An access through a pointer of
+//! more than one source *mixes*; a function in which none does may have its code shared, doubled and ordered at will.
+//! Calls that the kernel translates in such a way are named by [`is_translated_by_type`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bpf_facts::{Env, Facts, Kind, Region, State, Value};
+use bpf_isa::{AluOp, Call, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_platform::Effects;
+use bpf_program::{BlockId, Function, Op, Symbol};
+use rustc_hash::FxHashMap;
+
+/// From where a value may have its address: a set.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Sources(u8);
+
+impl Sources {
+    /// Of nothing: a number.
+    pub const NONE: Sources = Sources(0);
+    /// Memory of the program: map values, packets, frames, the context.
+    pub const PLAIN: Sources = Sources(1);
+    /// Read where the kernel, or who knows who, has put it.
+    pub const LOADED: Sources = Sources(2);
+    /// Given by a helper or kernel function, or passed to a function that is verified alone.
+    pub const GIVEN: Sources = Sources(4);
+    /// A field of the context.
+    pub const CONTEXT: Sources = Sources(8);
+    /// Given to a callback, which may find pointers of its callers there.
+    pub const CALLBACK: Sources = Sources(16);
+    /// Passed to a function of which nobody asks what its callers pass.
+    pub const PASSED: Sources = Sources(32);
+    /// Read where that leads.
+    const BEHIND: Sources = Sources(64);
+    /// Nothing is known.
+    pub const ANY: Sources = Sources(127);
+
+    fn is_one(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
+    fn contains(self, o: Sources) -> bool {
+        self.0 & o.0 == o.0
+    }
+
+    /// Either.
+    #[must_use]
+    pub fn or(self, o: Sources) -> Sources {
+        Sources(self.0 | o.0)
+    }
+}
+
+/// What the analysis of one function gives.
+#[derive(Default, Debug)]
+pub struct Provenance {
+    /// Some access goes through a pointer of several sources.
+    pub mixes: bool,
+    /// What is passed in r1 to r5 to each function of the object that is called.
+    pub passes: Vec<(Arc<str>, [Sources; 5])>,
+}
+
+/// Whether a call is translated by the types of pointers that the verifier has seen there.
+pub fn is_translated_by_type(op: &Op) -> bool {
+    match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::Call(_), Some(Symbol::Extern { name })) => bpf_platform::is_kfunc_translated_by_type(name),
+        // A number of which nobody knows which function of the kernel it is.
+        (Insn::Call(Call::Kfunc { .. }), _) => true,
+        _ => Effects::of(&op.insn, op.link.is_some()).is_translated_by_type(),
+    }
+}
+
+/// Registers and frame at one point.
+#[derive(Clone, PartialEq, Default)]
+struct Places {
+    regs: [Sources; 11],
+    /// Words of the frame, by offset.
+    slots: BTreeMap<i64, Sources>,
+}
+
+impl Places {
+    fn join(&mut self, o: &Places) {
+        for (a, b) in self.regs.iter_mut().zip(o.regs) {
+            *a = a.or(b);
+        }
+        for (at, sources) in &o.slots {
+            let here = self.slots.entry(*at).or_default();
+            *here = here.or(*sources);
+        }
+    }
+
+    fn get(&self, r: Reg) -> Sources {
+        self.regs[r.index()]
+    }
+
+    fn set(&mut self, r: Reg, to: Sources) {
+        self.regs[r.index()] = to;
+    }
+}
+
+/// Memory of which the facts know that it is the program's own, whichever way led there.
+fn is_plain(v: &Value) -> bool {
+    v.region().is_some_and(|r| *r != Region::Kernel)
+}
+
+/// The sources of a function's pointers, if `arguments` are those of r1 to r5.
+pub fn provenance(f: &Function, env: &Env, arguments: [Sources; 5]) -> Provenance {
+    let facts = Facts::of_every_way(f, env);
+    let states: FxHashMap<BlockId, Vec<State>> = f.layout.iter().map(|b| (*b, facts.states(f, *b))).collect();
+    let mut at_entry: FxHashMap<BlockId, Places> = FxHashMap::default();
+    let mut first = Places::default();
+    for (i, sources) in arguments.into_iter().enumerate() {
+        first.regs[i + 1] = sources;
+    }
+    first.set(Reg::R10, Sources::PLAIN);
+    at_entry.insert(f.entry(), first);
+    let mut todo = vec![f.entry()];
+    while let Some(b) = todo.pop() {
+        let mut places = at_entry[&b].clone();
+        let states = &states[&b];
+        for (i, op) in f.block(b).ops.iter().enumerate() {
+            // Where the verifier does not come.
+            let (Some(before), Some(after)) = (states.get(i), states.get(i + 1)) else { break };
+            step(&mut places, op, before, after);
+        }
+        for next in f.block(b).term.successors() {
+            let changed = match at_entry.get_mut(&next) {
+                None => {
+                    at_entry.insert(next, places.clone());
+                    true
+                }
+                Some(known) => {
+                    let before = known.clone();
+                    known.join(&places);
+                    *known != before
+                }
+            };
+            if changed && !todo.contains(&next) {
+                todo.push(next);
+            }
+        }
+    }
+    let mut found = Provenance::default();
+    for (b, mut places) in at_entry {
+        let states = &states[&b];
+        for (i, op) in f.block(b).ops.iter().enumerate() {
+            let (Some(before), Some(after)) = (states.get(i), states.get(i + 1)) else { break };
+            let through = |r: Reg| !is_plain(before.reg(r)) && !places.get(r).is_one();
+            found.mixes |= op.insn.memory_operand().is_some_and(|m| through(m.base));
+            if let (Insn::Call(Call::Local(_)), Some(Symbol::Func { name })) =
+                (op.insn, op.link.as_ref().map(|l| &l.symbol))
+            {
+                let passed = |r: Reg| if is_plain(before.reg(r)) { Sources::PLAIN } else { places.get(r) };
+                found.passes.push((name.clone(), ARGUMENTS.map(passed)));
+            }
+            step(&mut places, op, before, after);
+        }
+    }
+    found
+}
+
+const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// What one operation makes of them.
+fn step(places: &mut Places, op: &Op, before: &State, after: &State) {
+    let symbol = op.link.as_ref().map(|l| &l.symbol);
+    let known = |r: Reg| is_plain(after.reg(r)).then_some(Sources::PLAIN);
+    match op.insn {
+        Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } => places.set(dst, places.get(src)),
+        Insn::Alu { op: alu, width: Width::W64, dst, src } => {
+            let other = match src {
+                Src::Reg(r) if matches!(alu, AluOp::Add | AluOp::Sub) || places.get(dst) == Sources::NONE => {
+                    places.get(r)
+                }
+                _ => Sources::NONE,
+            };
+            places.set(dst, places.get(dst).or(other));
+        }
+        Insn::Mov { dst, .. } | Insn::Alu { dst, .. } | Insn::MovSx { dst, .. } => places.set(dst, Sources::NONE),
+        Insn::Neg { .. } | Insn::Endian { .. } => {}
+        Insn::AddrSpaceCast { dst, .. } => places.set(dst, Sources::ANY),
+        Insn::LoadImm64 { dst, kind, .. } => {
+            let sources = match (kind, symbol) {
+                (_, Some(Symbol::Extern { .. })) => Sources::GIVEN,
+                (Imm64Kind::Const, None | Some(Symbol::Core { .. })) => Sources::NONE,
+                (Imm64Kind::BtfId, _) => Sources::GIVEN,
+                _ => Sources::PLAIN,
+            };
+            places.set(dst, sources);
+        }
+        Insn::Load { size, dst, base, off, .. } | Insn::LoadAcquire { size, dst, base, off } => {
+            let sources = known(dst).unwrap_or_else(|| loaded(places, before, base, off, size));
+            places.set(dst, sources);
+        }
+        Insn::Store { size, base, off, src } => {
+            let sources = match src {
+                Src::Reg(r) if is_plain(before.reg(r)) => Sources::PLAIN,
+                Src::Reg(r) => places.get(r),
+                Src::Imm(_) => Sources::NONE,
+            };
+            stored(places, before, (base, off, size), sources);
+        }
+        Insn::StoreRelease { size, base, off, .. } => stored(places, before, (base, off, size), Sources::NONE),
+        Insn::Atomic { size, base, off, .. } => stored(places, before, (base, off, size), Sources::NONE),
+        Insn::Call(call) => {
+            let result = match (call, symbol) {
+                (Call::Helper(_), _) => Sources::GIVEN,
+                (_, Some(Symbol::Extern { name })) if !bpf_platform::makes_any_address(name) => Sources::GIVEN,
+                (_, Some(Symbol::Extern { .. })) => Sources::LOADED,
+                // It may store pointers where it was given the frame.
+                _ => {
+                    places.slots.clear();
+                    Sources::ANY
+                }
+            };
+            ARGUMENTS.into_iter().for_each(|r| places.set(r, Sources::NONE));
+            places.set(Reg::R0, known(Reg::R0).unwrap_or(result));
+        }
+        Insn::CallX { .. } => {
+            places.slots.clear();
+            ARGUMENTS.into_iter().for_each(|r| places.set(r, Sources::NONE));
+            places.set(Reg::R0, Sources::ANY);
+        }
+        _ => {}
+    }
+}
+
+/// The offset in the frame where an access goes; `None` if it may be several.
+fn slot(before: &State, base: Reg, off: i16) -> Option<i64> {
+    before.reg(base).num.as_signed_const().map(|at| at.wrapping_add(off.into()))
+}
+
+/// The sources of what is read.
+fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> Sources {
+    let v = before.reg(base);
+    match v.region() {
+        _ if size != Size::DW && v.region() != Some(&Region::Ctx) => Sources::NONE,
+        Some(Region::Stack) => match slot(before, base, off) {
+            Some(at) => places.slots.get(&at).copied().unwrap_or_default(),
+            None => Sources::ANY,
+        },
+        Some(Region::CallerFrame) => Sources::ANY,
+        Some(Region::Ctx) => Sources::CONTEXT,
+        Some(_) => Sources::LOADED,
+        None if places.get(base).contains(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
+        None if places.get(base).contains(Sources::PASSED) => Sources::BEHIND,
+        None => Sources::LOADED,
+    }
+}
+
+fn stored(places: &mut Places, before: &State, (base, off, size): (Reg, i16, Size), what: Sources) {
+    if before.reg(base).region() != Some(&Region::Stack) {
+        return;
+    }
+    let Some(at) = slot(before, base, off) else {
+        places.slots.values_mut().for_each(|s| *s = s.or(what));
+        return;
+    };
+    let end = at + i64::from(size.bytes());
+    places.slots.retain(|word, _| *word + 8 <= at || end <= *word);
+    if size == Size::DW {
+        places.slots.insert(at, what);
+    }
+}
