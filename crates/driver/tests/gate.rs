@@ -164,7 +164,6 @@ fn beside_a_kernel_check_judges_what_the_kernel_does_not() {
     let (typed, untyped) = ("cgroup_skb/ingress", "cgroup_skb/ingresz");
     let (result, report) = optimize(&with(ENTRIES, typed, untyped), &options(), &Silent).expect("an object");
     assert!(report.warnings.iter().any(|w| w.contains("could not be asked about switched_off")), "{report:#?}");
-    assert!(report.unsafe_changes > 0, "check no longer minds: {report:#?}");
     let check = report.check.expect("it was asked");
     assert!(check.starts_with("1 of 1 program(s) that the kernel did not judge are safe as before"), "{check}");
     let verdict = judged(&with(&result, untyped, typed));

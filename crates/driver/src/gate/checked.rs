@@ -10,7 +10,7 @@
 //! well be safe as several, and its loader alone knows which it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf_check::{Program, Report, Verdict, types_of};
 use bpf_kernel::ProgramType;
@@ -24,6 +24,8 @@ pub(super) struct Checked {
     /// Its function.
     pub(super) id: FuncId,
     pub(super) original: Original,
+    /// How long it will take to judge a result.
+    pub(super) takes: Duration,
 }
 
 /// What was said to the original.
@@ -91,11 +93,15 @@ impl Checked {
             Some(Err(_)) => Vec::new(),
             None => types_of(section),
         };
-        let (mut taken, mut reason) = (Vec::new(), None);
+        let (mut taken, mut reason, mut takes) = (Vec::new(), None, Duration::ZERO);
         for kind in types {
+            let started = Instant::now();
             match judged(object, id, kind, deadline) {
-                None => return Checked { id, original: Original::OutOfTime },
-                Some(Ok(word)) => taken.push((kind, word)),
+                None => return Checked { id, original: Original::OutOfTime, takes: Duration::ZERO },
+                Some(Ok(word)) => {
+                    taken.push((kind, word));
+                    takes += started.elapsed();
+                }
                 Some(Err(why)) => {
                     reason.get_or_insert(why);
                 }
@@ -105,7 +111,7 @@ impl Checked {
             true => Original::Refused(reason.unwrap_or_else(|| "it has no type".to_owned())),
             false => Original::Taken(taken),
         };
-        Checked { id, original }
+        Checked { id, original, takes }
     }
 
     /// Whether a form of the program is taken as the original is, or why not; `None` if there is no time to find
@@ -180,7 +186,8 @@ mod tests {
     fn of_what_could_not_be_followed_only_faults_count() {
         let before = object(OBJECT);
         let judged = |word: Word, after: &Object| {
-            let checked = Checked { id: FuncId(0), original: Original::Taken(vec![(CGROUP_SKB, word)]) };
+            let checked =
+                Checked { id: FuncId(0), original: Original::Taken(vec![(CGROUP_SKB, word)]), takes: Duration::ZERO };
             checked.judge(&before, after, None).expect("there is time")
         };
         for word in [Word::Safe, Word::CannotTell("a call".into())] {

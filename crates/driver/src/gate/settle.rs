@@ -316,7 +316,7 @@ fn not_judged() -> KernelVerdict {
 /// How it went with the programs that `bpf_check` judges, in words.
 fn of_the_checked(gate: &Gate, late: &BTreeSet<usize>, candidates: &[Candidate], taken_back: usize) -> String {
     let (mut safe, mut unfollowed, mut refused, mut not_in_time) = (0, Vec::new(), Vec::new(), Vec::new());
-    for (program, Checked { id, original }) in gate.checked() {
+    for (program, Checked { id, original, .. }) in gate.checked() {
         let name = &candidates[id.0].report.name;
         match (original, original.unfollowed()) {
             (Original::OutOfTime, _) => not_in_time.push(name.clone()),
@@ -411,7 +411,7 @@ mod tests {
     use bpf_isa::Insn;
     use bpf_object::FuncId;
 
-    use super::super::Judge;
+    use super::super::{Judge, checked};
     use super::*;
     use crate::unit::is_program;
 
@@ -465,7 +465,12 @@ mod tests {
     impl Run {
         /// Optimizes the example.
         fn new() -> Run {
-            let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+            Run::of(OBJECT)
+        }
+
+        /// Optimizes an object.
+        fn of(bytes: &[u8]) -> Run {
+            let unit = Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"));
             let settings = Settings::default();
             let (candidates, object) = crate::candidate::after_passes(&unit, &settings);
             Run { unit, object, candidates, report: Report::default() }
@@ -680,5 +685,35 @@ mod tests {
         let mut run = Run::new();
         run.settle(&gate);
         assert_eq!(run.bytes(), OBJECT);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_look_at_check_judges() {
+        const TEMPTING: &[u8] = include_bytes!("../../tests/fixtures/entries.o");
+        let safe = |bytes: &[u8]| {
+            let object = Object::parse(bytes.to_vec()).expect("an object");
+            let all = checked::originals(&object, &[0, 1, 2], None, None);
+            let safe = all.iter().filter(|c| matches!(c.original, Original::Taken(_)));
+            safe.map(|c| object.functions()[c.id.0].name.clone()).collect::<Vec<_>>()
+        };
+        // This place can load one of them only.
+        let judge: Judge = Box::new(|bytes, wanted, _| {
+            let mut verdict = verdicts(bytes, wanted, |_| Verdict::Accepted)?;
+            for p in verdict.programs.iter_mut().filter(|p| p.name != "one_name") {
+                p.verdict = Verdict::NotLoadable { reason: "no such map".into() };
+            }
+            Ok(verdict)
+        });
+        let mut run = Run::of(TEMPTING);
+        assert_eq!(safe(TEMPTING), ["switched_off", "of_this_file", "one_name"]);
+        assert_eq!(safe(&run.bytes()), ["of_this_file"], "the example no longer tempts the optimizer");
+        let mut gate = Gate::with(TEMPTING, judge, None, None);
+        gate.checked = checked::originals(&run.unit.object, &gate.not_looked_at(&run.unit.object), None, None);
+        run.settle(&gate);
+        let Report { unsafe_changes, dropped, check, gate, .. } = &run.report;
+        assert!(*unsafe_changes > 0 && *dropped == 0, "{gate}; {check:?}");
+        assert!(check.as_deref().is_some_and(|c| c.starts_with("2 of 2 program(s) ")), "{check:?}");
+        // What the kernel accepts is the kernel's matter.
+        assert_eq!(safe(&run.bytes()), ["switched_off", "of_this_file"]);
     }
 }
