@@ -283,7 +283,13 @@ impl Walk<'_> {
         match arg {
             Arg::Map => match reg.kind {
                 Kind::Map(map) => meta.map = Some((map, false)),
-                Kind::InnerMap(map) if !reg.or_null => meta.map = Some((map, true)),
+                Kind::InnerMap(map) if !reg.or_null => {
+                    let outer = self.map(map, false);
+                    if outer.inner.is_none() {
+                        return unsure(format!("the definition of {} does not say what it holds", outer.name));
+                    }
+                    meta.map = Some((map, true));
+                }
                 _ => return wrong("map_ptr"),
             },
             Arg::Key => {

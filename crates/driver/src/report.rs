@@ -51,7 +51,7 @@ pub struct Options {
     pub passes: PassSelection,
     /// Only the functions with these names; empty: all.
     pub programs: Vec<String>,
-    /// Ask the running kernel's verifier.
+    /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
     pub kernel: bool,
     /// Run original and result in the kernel, where that can do no harm.
     pub run_check: bool,
