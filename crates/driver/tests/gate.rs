@@ -177,7 +177,7 @@ fn beside_a_kernel_check_judges_what_the_kernel_does_not() {
 fn an_original_that_was_not_checked_in_time_stays_as_it_was_and_the_others_do_not() {
     let original = generate(Shape::EndlessLoops, 1, 2).expect("it assembles");
     // A million instructions take much longer.
-    let options = Options { kernel: false, time_limit: Duration::from_millis(250), ..Options::default() };
+    let options = Options { kernel: false, time_limit: Duration::from_millis(500), ..Options::default() };
     let (_, report) = optimize(&original.bytes, &options, &Silent).expect("an object");
     let f = function(&report, "endless_0");
     assert_eq!((f.untouched.as_deref(), f.slots_after), (Some("not judged: time"), f.slots_before));

@@ -61,24 +61,27 @@ impl Original {
     }
 }
 
-/// Judges these originals, each as the type that the user says or its section. Those that take longer than their share of
-/// the time come again when all have had theirs.
+/// Of the time for originals, each may take this part of an equal share in a turn; what remains is for the last turn.
+const TURNS: [u32; 2] = [8, 4];
+
+/// Judges these originals, each as the type that the user says or its section. Those that take long come again when all
+/// have had a turn, so that they keep no other from being judged; in the last turn they may take what time there is.
 pub(super) fn originals(
     object: &Object,
     ids: &[usize],
     forced: Option<&str>,
     deadline: Option<Instant>,
 ) -> Vec<Checked> {
-    let judged = |id: usize, waiting: usize| {
-        let now = Instant::now();
-        let share = |deadline: Instant| deadline.saturating_duration_since(now) / waiting.max(1) as u32;
-        Checked::new(object, FuncId(id), forced, deadline.and_then(|deadline| now.checked_add(share(deadline))))
-    };
-    let mut all: Vec<Checked> = ids.iter().enumerate().map(|(i, &id)| judged(id, ids.len() - i)).collect();
-    let mut waiting = all.iter().filter(|c| c.original == Original::OutOfTime).count();
-    for checked in all.iter_mut().filter(|c| c.original == Original::OutOfTime) {
-        *checked = judged(checked.id.0, waiting);
-        waiting -= 1;
+    let waiting = |&id: &usize| Checked { id: FuncId(id), original: Original::OutOfTime, takes: Duration::ZERO };
+    let mut all: Vec<Checked> = ids.iter().map(waiting).collect();
+    let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    let shares = TURNS.map(|part| time.map(|time| time / count.saturating_mul(part).max(1)));
+    for share in shares.into_iter().chain([time]) {
+        for checked in all.iter_mut().filter(|c| c.original == Original::OutOfTime) {
+            let until = share.and_then(|share| Instant::now().checked_add(share)).min(deadline);
+            *checked = Checked::new(object, checked.id, forced, until);
+        }
     }
     all
 }
