@@ -4,6 +4,7 @@
 # make soak    the long version of the robustness tests, the tables of helpers and contexts against the kernel
 #              (MODEL_SECONDS=300, MODEL_SEED=1), then the campaign (SOAK_MINUTES=60; goes on where it stopped)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
+# make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make lint    formatting and lints, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
@@ -22,7 +23,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement lint setup build
+.PHONY: demo test bench soak check-agreement without-kernel lint setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -41,6 +42,9 @@ bench: build
 	@test -f $(BENCH)/suite.py || { echo "no $(BENCH)/suite.py; say where with BENCH=DIR" >&2; exit 2; }
 	@status=0; for d in $(BENCH_DIRS); do echo "== $$d"; \
 	  python3 $(BENCH)/suite.py $$d --bin $(BPF_OPT) --verify --time-limit $(TIME_LIMIT) || status=1; done; exit $$status
+
+without-kernel: setup
+	$(CARGO) run --release -q -p bpf-bench --bin without-kernel -- --time-limit $(TIME_LIMIT) --shapes 1,2 $(BENCH_DIRS)
 
 # The eight programs of the paper's Table 4 first.
 TABLE4 := $(foreach n,01 02 03 04 05 14 17 18 06 07 08 09 10 11 12 13 15 16,$(wildcard $(BENCH)/k2/$(n)-*.o))

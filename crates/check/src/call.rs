@@ -166,8 +166,9 @@ impl Walk<'_> {
                 return bad(format!("At program exit the register R0 is not a known value ({})", r0.describe()));
             }
             self.values.need(r0.version);
-            // The hook reads an int.
-            let (smin, smax) = (r0.num.l.smin, r0.num.l.smax);
+            // The hook reads an int, and the verifier asks for all 64 bits (`retval_range_within`); of LSM programs, which
+            // have no range here, it asks for 32.
+            let (smin, smax) = (r0.num.w.smin, r0.num.w.smax);
             if smin < lo || smax > hi {
                 return bad(format!(
                     "At program exit the register R0 has smin={smin} smax={smax} should have been in [{lo}, {hi}]"
@@ -282,7 +283,13 @@ impl Walk<'_> {
         match arg {
             Arg::Map => match reg.kind {
                 Kind::Map(map) => meta.map = Some((map, false)),
-                Kind::InnerMap(map) if !reg.or_null => meta.map = Some((map, true)),
+                Kind::InnerMap(map) if !reg.or_null => {
+                    let outer = self.map(map, false);
+                    if outer.inner.is_none() {
+                        return unsure(format!("the definition of {} does not say what it holds", outer.name));
+                    }
+                    meta.map = Some((map, true));
+                }
                 _ => return wrong("map_ptr"),
             },
             Arg::Key => {

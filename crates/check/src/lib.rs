@@ -45,4 +45,6 @@ pub enum Stop {
     Violation(String),
     /// Something is not described here.
     CannotTell(String),
+    /// Time ended first.
+    OutOfTime,
 }

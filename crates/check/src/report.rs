@@ -1,6 +1,7 @@
 //! Verdicts: what is wrong, where, and how one gets there.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, FuncKind, Object};
@@ -46,23 +47,36 @@ pub struct Report {
 impl Report {
     /// Checks a linked program.
     pub fn of(program: &Program) -> Report {
+        Report::until(program, None).0
+    }
+
+    /// Checks a linked program; `None` if that is not done at the deadline.
+    pub fn within(program: &Program, deadline: Option<Instant>) -> Option<Report> {
+        let (report, in_time) = Report::until(program, deadline);
+        in_time.then_some(report)
+    }
+
+    /// The report, and whether it was made in time.
+    fn until(program: &Program, deadline: Option<Instant>) -> (Report, bool) {
         let mut effort = Effort::default();
-        let (stop, path) = match check(program, &mut effort) {
-            Ok(()) => return Report { verdict: Verdict::Accepted, problem: None, effort },
+        let (stop, path) = match check(program, deadline, &mut effort) {
+            Ok(()) => return (Report { verdict: Verdict::Accepted, problem: None, effort }, true),
             Err(found) => *found,
         };
         let (slot, stop) = stop;
+        let in_time = stop != Stop::OutOfTime;
         let (verdict, what) = match stop {
             Stop::Violation(what) => (Verdict::Violation, what),
             Stop::CannotTell(what) => (Verdict::CannotTell, what),
+            Stop::OutOfTime => (Verdict::CannotTell, "time ended first".to_owned()),
         };
-        Report { verdict, problem: Some(Problem { slot, what, path }), effort }
+        (Report { verdict, problem: Some(Problem { slot, what, path }), effort }, in_time)
     }
 }
 
 type Found = Box<((usize, Stop), Vec<Decision>)>;
 
-fn check(program: &Program, effort: &mut Effort) -> Result<(), Found> {
+fn check(program: &Program, deadline: Option<Instant>, effort: &mut Effort) -> Result<(), Found> {
     let plain = |stop| Box::new((stop, Vec::new()));
     if program.slots.is_empty() {
         return Err(plain((0, Stop::Violation("no instructions".into()))));
@@ -78,6 +92,7 @@ fn check(program: &Program, effort: &mut Effort) -> Result<(), Found> {
         let frame = Frame::new(root, usize::MAX - 1, 0);
         let state = State { frames: vec![Rc::new(frame)], held: Vec::new(), lock: None };
         let mut walk = Walk::new(program, &shape, root, state, &mut depths);
+        walk.deadline = deadline;
         let start = walk.at;
         if root == 0 {
             *walk.state.reg_mut(bpf_isa::Reg::R1) = RegState::pointer(Kind::Ctx);

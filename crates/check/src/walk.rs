@@ -5,6 +5,7 @@
 //! numbers whose bounds mattered later; all three are learned while walking.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use bpf_isa::{Insn, Reg};
 use rustc_hash::FxHashMap;
@@ -23,6 +24,8 @@ const MOST_PROCESSED: u64 = 1_000_000;
 const MOST_PENDING: usize = 8192;
 /// Steps of history after which a state is remembered anyway.
 const LONGEST_HISTORY: u32 = 40;
+/// Instructions after which the clock is looked at again.
+const PATIENCE: u64 = 1024;
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -95,6 +98,8 @@ pub(crate) struct Walk<'a> {
     /// Deepest stack use of each function.
     pub depths: &'a mut Vec<i64>,
     pub effort: Effort,
+    /// When the walk is broken off.
+    pub deadline: Option<Instant>,
     nodes: Vec<Node>,
     visited: FxHashMap<usize, Vec<u32>>,
     node: u32,
@@ -121,6 +126,7 @@ impl<'a> Walk<'a> {
             root,
             depths,
             effort: Effort::default(),
+            deadline: None,
             nodes: Vec::new(),
             visited: FxHashMap::default(),
             node: NONE,
@@ -144,6 +150,10 @@ impl<'a> Walk<'a> {
             if self.effort.processed > MOST_PROCESSED {
                 let what = format!("BPF program is too large. Processed {} insn", self.effort.processed);
                 return Err((here, Stop::Violation(what)));
+            }
+            let over = |deadline| Instant::now() >= deadline;
+            if self.effort.processed.is_multiple_of(PATIENCE) && self.deadline.is_some_and(over) {
+                return Err((here, Stop::OutOfTime));
             }
             let pruned = self.shape.prune.get(here) == Some(&true) && self.meet().map_err(|s| (here, s))?;
             let next = if pruned { Next::End } else { self.step().map_err(|s| (here, s))? };

@@ -283,7 +283,7 @@ pub struct OptArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
-    /// Do not ask the running kernel's verifier, nor run anything in it
+    /// Do not ask the running kernel's verifier, nor run anything in it; programs are judged as `bpf-opt check` does
     #[arg(long)]
     pub no_kernel: bool,
     /// Do not run original and result in this kernel to compare them

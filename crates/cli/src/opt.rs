@@ -224,6 +224,7 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
     if !report.gate.is_empty() {
         lines.push(format!("kernel: {}", report.gate));
     }
+    lines.extend(report.check.iter().map(|check| format!("check: {check}")));
     if let Some(check) = &report.run_check {
         lines.push(runs_line(check));
     }

@@ -51,6 +51,7 @@ fn optimized(shape: Shape) {
         let alone = Run::new(shape, &original, Duration::from_secs(seconds / 2), &["--no-kernel"]);
         alone.has_grown_nowhere();
         alone.gave_nothing_up();
+        alone.was_checked();
         assert_eq!(alone.not_loaded(&alone.result), Vec::<String>::new(), "{shape:?}: made without asking the kernel");
     }
 }
@@ -112,6 +113,23 @@ impl Run<'_> {
         for f in self.report["functions"].as_array().expect("functions") {
             let why = f["untouched"].as_str().unwrap_or_default();
             assert!(why.is_empty() || why.contains("time"), "{:?}: {f:#}", self.shape);
+        }
+    }
+
+    /// What no kernel judges is judged by `check`.
+    #[track_caller]
+    fn was_checked(&self) {
+        let said = self.report["check"].as_str().unwrap_or_default();
+        let count = self.original.programs.len();
+        assert!(
+            said.contains(&format!("of {count} program(s) that the kernel did not judge")),
+            "{:?}: {said}",
+            self.shape
+        );
+        // What check finds fault with of the original, it does not judge; of what loads that must be nothing.
+        let unsafe_ones = said.split_once("the original is not safe: ").map_or("", |(_, names)| names);
+        for p in self.original.programs.iter().filter(|p| p.fate == Fate::Loads) {
+            assert!(!unsafe_ones.contains(&format!("{} (", p.name)), "{:?}: {said}", self.shape);
         }
     }
 

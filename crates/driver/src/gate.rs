@@ -12,7 +12,11 @@
 //! The kernel is asked nothing twice: not about an original, nor about a form that a program has had before. And it is
 //! asked nothing when the run's time is up, when a load that has begun is broken off. A form that was not judged is not
 //! written: the program is what it was when it was accepted last, or as it was in the beginning.
+//!
+//! About programs that the kernel does not judge, `bpf_check` is asked ([`checked`]), in the same way and by the same
+//! rules; but it does not count the verifier's work as the kernel does, so that growing is no fault there.
 
+mod checked;
 mod settle;
 
 use std::cell::{Cell, RefCell};
@@ -24,6 +28,7 @@ use std::time::{Duration, Instant};
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object};
 
+use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
@@ -45,6 +50,8 @@ const ALWAYS: u64 = 2;
 pub(crate) struct Gate {
     /// Verdict on the original, or why there is none.
     before: Result<ObjectVerdict, String>,
+    /// The programs that `bpf_check` judges in the kernel's place. Their numbers follow those of the others.
+    checked: Vec<Checked>,
     /// How long loading the original took.
     took: Duration,
     /// How long it would take to make the original's maps as large as runs need them.
@@ -85,8 +92,8 @@ struct Known {
 }
 
 impl Gate {
-    /// Loads the original, for a run that began at `started`.
-    pub(crate) fn new(input: &[u8], options: &Options, started: Instant) -> Gate {
+    /// Loads the original, and checks what does not load, for a run that began at `started`.
+    pub(crate) fn new(input: &[u8], object: &Object, options: &Options, started: Instant) -> Gate {
         let load = LoadOptions { program_type: options.program_type.clone(), only: None };
         let loader = match options.kernel {
             true => Loader::new(load).map_err(|e| e.to_string()),
@@ -102,7 +109,11 @@ impl Gate {
         let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
         let gate = Gate::with(input, judge, first, last);
         let run_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::maps_for_runs_take);
-        Gate { run_maps, growth: options.max_verifier_growth, ..gate }
+        let mut gate = Gate { run_maps, growth: options.max_verifier_growth, ..gate };
+        let others = gate.not_looked_at(object);
+        gate.checked = checked::originals(object, &others, options.program_type.as_deref(), first);
+        gate.took += gate.checked.iter().map(|c| c.takes).sum::<Duration>();
+        gate
     }
 
     /// Asks a judge about the original until `first`, and about results until `last`.
@@ -112,7 +123,7 @@ impl Gate {
         let took = time_for_a_result(&before, started.elapsed());
         let (run_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
         let growth = Options::default().max_verifier_growth;
-        Gate { before, took, run_maps, judge, deadline: last, growth, late, memory }
+        Gate { before, checked: Vec::new(), took, run_maps, judge, deadline: last, growth, late, memory }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -128,8 +139,9 @@ impl Gate {
     /// The functions that stay as they are, because a program with them was not judged in time.
     pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<usize> {
         let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
-        let late = programs.filter(|(_, p)| p.verdict == Verdict::OutOfTime);
-        late.flat_map(|(program, _)| self.functions(unit, program)).collect()
+        let late = programs.filter(|(_, p)| p.verdict == Verdict::OutOfTime).map(|(program, _)| program);
+        let unchecked = self.checked().filter(|(_, c)| c.original == Original::OutOfTime).map(|(program, _)| program);
+        late.chain(unchecked).flat_map(|program| self.functions(unit, program)).collect()
     }
 
     /// How long it took to load the original: the time to be kept for loading a result once.
@@ -159,11 +171,35 @@ impl Gate {
         self.before.as_ref().ok()?.programs.get(program)
     }
 
+    /// The programs that `bpf_check` judges, with their numbers.
+    fn checked(&self) -> impl Iterator<Item = (usize, &Checked)> {
+        self.checked.iter().enumerate().map(|(at, checked)| (self.first_checked() + at, checked))
+    }
+
+    /// The number of the first of them.
+    fn first_checked(&self) -> usize {
+        self.before.as_ref().map_or(0, |v| v.programs.len())
+    }
+
+    /// The functions that are programs and of whose code the kernel says nothing, though it had the time. Of loaders other
+    /// than libbpf that are all outside of `.text`, however their symbols are bound.
+    fn not_looked_at(&self, object: &Object) -> Vec<usize> {
+        let judged = self.before.iter().flat_map(|v| &v.programs);
+        let judged = judged.filter(|p| !matches!(p.verdict, Verdict::Unsupported { .. } | Verdict::NotLoadable { .. }));
+        let judged: BTreeSet<usize> = judged.flat_map(|p| object.entries(&p.name, &p.section)).map(|f| f.0).collect();
+        let functions = object.functions().iter().enumerate();
+        let programs = functions.filter(|(i, f)| is_program(object, *i) || f.section != ".text").map(|(i, _)| i);
+        programs.filter(|i| !judged.contains(i)).collect()
+    }
+
     /// The functions that a program consists of. Where nobody knows which they are, it may be any: a program with a
     /// verdict is never one that nothing of the object has to do with.
     fn functions(&self, unit: &Unit, program: usize) -> Vec<usize> {
-        let Some(p) = self.original(program) else { return Vec::new() };
         let object = &unit.object;
+        if let Some((_, checked)) = self.checked().find(|(number, _)| *number == program) {
+            return object.loaded_with([checked.id]).into_iter().map(|f| f.0).collect();
+        }
+        let Some(p) = self.original(program) else { return Vec::new() };
         let mut entries = object.entries(&p.name, &p.section);
         if entries.is_empty() {
             entries = (0..object.functions().len()).map(FuncId).collect();
@@ -215,8 +251,12 @@ impl Gate {
         if self.is_over() {
             return;
         }
+        self.check(unit, object, bytes, programs);
         let named: Vec<(usize, &ProgramVerdict)> =
             programs.iter().filter_map(|&at| Some((at, self.original(at)?))).collect();
+        if named.is_empty() || self.is_over() {
+            return;
+        }
         let wanted = |name: &str, section: &str| named.iter().any(|(_, p)| p.name == name && p.section == section);
         let verdict = (self.judge)(bytes, &wanted, self.deadline);
         for (program, original) in named {
@@ -230,6 +270,36 @@ impl Gate {
                     None => refused(verdict.not_loadable.as_deref().unwrap_or("it is no longer there")),
                 },
                 Err(why) => refused(why),
+            };
+            let form = form(object, &self.functions(unit, program));
+            self.memory.borrow_mut().known.insert((program, form), known);
+        }
+    }
+}
+
+impl Gate {
+    /// Asks `bpf_check` about those of these programs that it judges.
+    fn check(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
+        let asked: Vec<_> = self.checked().filter(|(program, _)| programs.contains(program)).collect();
+        if asked.is_empty() {
+            return;
+        }
+        // It judges what is written, as the kernel does.
+        let written = Object::parse(bytes.to_vec());
+        for (program, checked) in asked {
+            let verdict = match &written {
+                Ok(written) => checked.judge(&unit.object, written, self.deadline),
+                Err(why) => Some(Err(why.to_string())),
+            };
+            let known = match verdict {
+                None => {
+                    self.late.set(true);
+                    return;
+                }
+                Some(Err(why)) => refused(&why),
+                Some(Ok(())) => {
+                    Known { good: true, words: KernelVerdict { accepted: true, processed: None, reason: None } }
+                }
             };
             let form = form(object, &self.functions(unit, program));
             self.memory.borrow_mut().known.insert((program, form), known);

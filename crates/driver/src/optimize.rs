@@ -25,7 +25,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
     let unit = Unit::new(object);
     observer.phase("asking the kernel");
-    let gate = Gate::new(input, options, started);
+    let gate = Gate::new(input, &unit.object, options, started);
     let mut settings = settings(&unit, options, started, gate.took());
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());

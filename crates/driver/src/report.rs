@@ -51,7 +51,7 @@ pub struct Options {
     pub passes: PassSelection,
     /// Only the functions with these names; empty: all.
     pub programs: Vec<String>,
-    /// Ask the running kernel's verifier.
+    /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
     pub kernel: bool,
     /// Run original and result in the kernel, where that can do no harm.
     pub run_check: bool,
@@ -165,6 +165,11 @@ pub struct Report {
     pub dropped: usize,
     /// Changes taken back because they made more work for the kernel's verifier.
     pub heavier: usize,
+    /// How it went with the programs that the kernel did not judge, of which `bpf_check` was asked; `None` if there are
+    /// none.
+    pub check: Option<String>,
+    /// Changes taken back because `bpf_check` refused such a program.
+    pub unsafe_changes: usize,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.

@@ -542,7 +542,7 @@ mod tests {
         let (mut candidates, mut object) = crate::candidate::after_passes(&unit, &settings);
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
-        let gate = Gate::new(OBJECT, &options, Instant::now());
+        let gate = Gate::new(OBJECT, &unit.object, &options, Instant::now());
         let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
         let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
         let mut report = Report::default();

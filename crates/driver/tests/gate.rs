@@ -9,6 +9,7 @@ use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, Silent, optimiz
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
 use bpf_object::Object;
+use bpf_testgen::shapes::{Shape, generate};
 
 const ENTRIES: &[u8] = include_bytes!("fixtures/entries.o");
 const EXCEPTION: &[u8] = include_bytes!("fixtures/exception.o");
@@ -120,4 +121,81 @@ fn runs_do_not_wait_for_tables_of_full_length() {
     let runs = report.run_check.expect("it was asked for");
     assert!(runs.status == "no difference" && runs.inputs > 0, "{runs:#?}");
     assert!(runs.milliseconds < 2000, "{runs:#?}");
+}
+
+/// The result and the report of a run without the kernel.
+fn alone(object: &[u8]) -> (Vec<u8>, Report) {
+    let options = Options { kernel: false, ..options() };
+    optimize(object, &options, &Silent).expect("an object")
+}
+
+#[test]
+fn without_the_kernel_check_judges_in_its_place() {
+    for (object, programs) in [(ENTRIES, 3), (LOADERS, 3)] {
+        let (result, report) = alone(object);
+        assert!(report.unsafe_changes > 0 && report.dropped == 0, "check no longer minds: {report:#?}");
+        let check = report.check.as_deref().expect("it was asked");
+        assert!(check.starts_with(&format!("{programs} of {programs} program(s) ")), "{check}");
+        if !permitted() {
+            continue;
+        }
+        for (before, after) in judged(object).programs.iter().zip(&judged(&result).programs) {
+            assert!(!before.verdict.is_accepted() || before.replaced_by(after), "{after:#?}\n{report:#?}");
+        }
+    }
+}
+
+/// The object with one text for another of the same length, wherever it stands.
+fn with(object: &[u8], text: &str, other: &str) -> Vec<u8> {
+    assert_eq!(text.len(), other.len());
+    let mut bytes = object.to_vec();
+    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(text.as_bytes())).collect();
+    assert!(!places.is_empty(), "no {text}");
+    places.into_iter().for_each(|at| bytes[at..at + other.len()].copy_from_slice(other.as_bytes()));
+    bytes
+}
+
+#[test]
+fn beside_a_kernel_check_judges_what_the_kernel_does_not() {
+    if !permitted() {
+        return;
+    }
+    // A section that tells libbpf no type, but for other loaders begins with the name of one.
+    let (typed, untyped) = ("cgroup_skb/ingress", "cgroup_skb/ingresz");
+    let (result, report) = optimize(&with(ENTRIES, typed, untyped), &options(), &Silent).expect("an object");
+    assert!(report.warnings.iter().any(|w| w.contains("could not be asked about switched_off")), "{report:#?}");
+    let check = report.check.expect("it was asked");
+    assert!(check.starts_with("1 of 1 program(s) that the kernel did not judge are safe as before"), "{check}");
+    let verdict = judged(&with(&result, untyped, typed));
+    assert!(verdict.is_accepted(), "{verdict:#?}");
+    // Where the kernel judges all, check is not asked.
+    let (_, report) = optimize(ENTRIES, &options(), &Silent).expect("an object");
+    assert!(report.check.is_none() && report.unsafe_changes == 0, "{report:#?}");
+}
+
+#[test]
+fn an_original_that_was_not_checked_in_time_stays_as_it_was_and_the_others_do_not() {
+    let original = generate(Shape::EndlessLoops, 1, 2).expect("it assembles");
+    // A million instructions take much longer.
+    let options = Options { kernel: false, time_limit: Duration::from_millis(500), ..Options::default() };
+    let (_, report) = optimize(&original.bytes, &options, &Silent).expect("an object");
+    let f = function(&report, "endless_0");
+    assert_eq!((f.untouched.as_deref(), f.slots_after), (Some("not judged: time"), f.slots_before));
+    let check = report.check.as_deref().expect("it was asked");
+    assert!(check.starts_with("3 of 5") && check.ends_with("not judged: time: endless_0, endless_1"), "{check}");
+}
+
+#[test]
+fn what_check_refuses_of_the_original_it_does_not_judge() {
+    // `r0 = 0`, of the first program, becomes `r0 = 2`.
+    let mut bytes = ENTRIES.to_vec();
+    let zero = [0xb7, 0, 0, 0, 0, 0, 0, 0];
+    let at = bytes.windows(8).position(|w| w == zero).expect("it is there");
+    bytes[at + 4] = 2;
+    let (_, report) = alone(&bytes);
+    let check = report.check.expect("it was asked");
+    assert!(
+        check.starts_with("2 of 3") && check.contains("the original is not safe: switched_off (At program exit"),
+        "{check}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Changes an object until the kernel accepts of it what it accepted of the original.
+//! Changes an object until the kernel, or `bpf_check` in its place, accepts of it what it accepted of the original.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,7 +6,7 @@ use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
-use super::{Gate, Known, NOT_JUDGED, untyped, words};
+use super::{Checked, Gate, Known, NOT_JUDGED, Original, untyped, words};
 use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
@@ -19,10 +19,16 @@ const PATIENCE: usize = 12;
 /// Changes banned per program because of the verifier's work, before what remains without the next one is taken.
 const PATIENCE_WITH_WORK: usize = 6;
 
+/// What a function is told that the kernel refuses.
+const REFUSED: &str = "the kernel refuses it after optimization";
+
+/// What a function is told that `bpf_check` refuses, where no kernel judges.
+const UNSAFE: &str = "check finds it unsafe after optimization";
+
 /// What a function is told in which no change can be kept for the verifier's work.
 const HEAVIER: &str = "the kernel's verifier has more work after optimization";
 
-/// Changes `candidates` and `object` until the kernel accepts what it accepted before.
+/// Changes `candidates` and `object` until what was accepted before is accepted.
 pub(crate) fn settle(
     gate: &Gate,
     unit: &Unit,
@@ -32,16 +38,13 @@ pub(crate) fn settle(
     write: &WriteOptions,
     report: &mut Report,
 ) -> Result<(), DriverError> {
-    let before = match &gate.before {
-        Ok(v) => v,
-        Err(why) => {
-            report.gate = format!("skipped: {why}");
-            if why != "switched off" {
-                report.warn(format!("the kernel could not be asked: {why}"));
-            }
-            return Ok(());
-        }
-    };
+    let unasked = ObjectVerdict { programs: Vec::new(), not_loadable: None };
+    let before = gate.before.as_ref().unwrap_or(&unasked);
+    if let Err(why) = &gate.before
+        && why != "switched off"
+    {
+        report.warn(format!("the kernel could not be asked: {why}"));
+    }
     let untyped = untyped(before);
     if !untyped.is_empty() {
         report.warn(format!(
@@ -49,7 +52,7 @@ pub(crate) fn settle(
             untyped.join(", ")
         ));
     }
-    let cx = Context { unit, settings, write, why: "the kernel refuses it after optimization", go_on: true };
+    let cx = Context { unit, settings, write, why: REFUSED, go_on: true };
     let (late, lightened) = (Vec::new(), HashMap::new());
     let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
     settling.keep_what_was_not_judged(before)?;
@@ -58,7 +61,11 @@ pub(crate) fn settle(
     gate.memory.borrow_mut().late.extend(late);
     record(gate, unit, before, object, candidates, write)?;
     let late = &gate.memory.borrow().late;
-    report.gate = summary(gate, unit, before, late, candidates, report.dropped, report.heavier);
+    report.gate = match &gate.before {
+        Ok(_) => summary(gate, unit, before, late, candidates, report.dropped, report.heavier),
+        Err(why) => format!("skipped: {why}"),
+    };
+    report.check = (!gate.checked.is_empty()).then(|| of_the_checked(gate, late, candidates, report.unsafe_changes));
     Ok(())
 }
 
@@ -79,8 +86,12 @@ struct Settling<'a> {
 impl Settling<'_> {
     /// Programs whose originals were not judged in time stay as they were: there is nothing to compare with.
     fn keep_what_was_not_judged(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
-        for (program, p) in before.programs.iter().enumerate() {
-            if p.verdict == Verdict::OutOfTime && !self.suspects(program).is_empty() {
+        let late = before.programs.iter().enumerate().filter(|(_, p)| p.verdict == Verdict::OutOfTime);
+        let late = late.map(|(program, _)| program);
+        let unchecked = self.gate.checked().filter(|(_, c)| c.original == Original::OutOfTime);
+        let late: Vec<usize> = late.chain(unchecked.map(|(program, _)| program)).collect();
+        for program in late {
+            if !self.suspects(program).is_empty() {
                 self.late.push(program);
                 self.give_up(program, NOT_JUDGED)?;
             }
@@ -89,8 +100,9 @@ impl Settling<'_> {
     }
 
     fn run(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
-        let accepted: Vec<usize> =
-            (0..before.programs.len()).filter(|&i| before.programs[i].verdict.is_accepted()).collect();
+        let accepted = (0..before.programs.len()).filter(|&i| before.programs[i].verdict.is_accepted());
+        let safe = self.gate.checked().filter(|(_, c)| matches!(c.original, Original::Taken(_)));
+        let accepted: Vec<usize> = accepted.chain(safe.map(|(program, _)| program)).collect();
         loop {
             let changed: Vec<usize> = accepted.iter().copied().filter(|&p| !self.suspects(p).is_empty()).collect();
             let unknown: Vec<usize> = changed.iter().copied().filter(|&p| self.known(p).is_none()).collect();
@@ -102,7 +114,10 @@ impl Settling<'_> {
             if let Some(&late) = unknown.iter().find(|&&p| self.known(p).is_none()) {
                 self.go_back(late)?;
             } else if let Some(&bad) = changed.iter().find(|&&p| self.known(p).is_some_and(|k| !k.good)) {
-                self.report.dropped += 1;
+                match bad < self.gate.first_checked() {
+                    true => self.report.dropped += 1,
+                    false => self.report.unsafe_changes += 1,
+                }
                 self.take_back(bad)?;
             } else if let Some(&heavy) = changed.iter().find(|&&p| self.is_heavier(p)) {
                 self.report.heavier += 1;
@@ -113,24 +128,25 @@ impl Settling<'_> {
         }
     }
 
-    /// Finds the change that the kernel refuses a program for, and takes it back; if need be, all of them.
+    /// Finds the change that a program is refused for, and takes it back; if need be, all of them.
     fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
-        let Context { unit, write, .. } = self.cx;
         let gate = self.gate;
+        let cx = Context { why: if program < gate.first_checked() { REFUSED } else { UNSAFE }, ..self.cx };
+        let Context { unit, write, .. } = cx;
         let is_good = |object: &Object, bytes: &[u8]| gate.is_good(unit, object, bytes, program);
         let suspects = self.suspects(program);
         let guilty = blame::convict(&is_good, self.object, self.candidates, &suspects, write)?;
         match guilty {
             None if gate.is_over() => self.go_back(program),
             // No single function is to blame: give all of them up.
-            None => self.give_up(program, self.cx.why),
+            None => self.give_up(program, cx.why),
             Some(i) if self.patience == 0 => {
                 self.patience = PATIENCE;
-                blame::give_up(self.cx, self.object, &mut self.candidates[i])
+                blame::give_up(cx, self.object, &mut self.candidates[i])
             }
             Some(i) => {
                 self.patience -= 1;
-                let good = blame::mend(&is_good, self.cx, self.object, &mut self.candidates[i])?.good;
+                let good = blame::mend(&is_good, cx, self.object, &mut self.candidates[i])?.good;
                 self.remember_if_better(program, good)?;
                 if gate.is_over() { self.go_back(program) } else { Ok(()) }
             }
@@ -297,6 +313,36 @@ fn not_judged() -> KernelVerdict {
     KernelVerdict { accepted: false, processed: None, reason: Some(NOT_JUDGED.to_owned()) }
 }
 
+/// How it went with the programs that `bpf_check` judges, in words.
+fn of_the_checked(gate: &Gate, late: &BTreeSet<usize>, candidates: &[Candidate], taken_back: usize) -> String {
+    let (mut safe, mut unfollowed, mut refused, mut not_in_time) = (0, Vec::new(), Vec::new(), Vec::new());
+    for (program, Checked { id, original, .. }) in gate.checked() {
+        let name = &candidates[id.0].report.name;
+        match (original, original.unfollowed()) {
+            (Original::OutOfTime, _) => not_in_time.push(name.clone()),
+            (Original::Taken(_), _) if late.contains(&program) => not_in_time.push(name.clone()),
+            (Original::Taken(_), None) => safe += 1,
+            (Original::Taken(_), Some(why)) => unfollowed.push(format!("{name} ({why})")),
+            (Original::Refused(why), _) => refused.push(format!("{name} ({why})")),
+        }
+    }
+    let all = gate.checked.len();
+    let mut text = format!("{safe} of {all} program(s) that the kernel did not judge are safe as before");
+    if taken_back > 0 {
+        text.push_str(&format!(" after taking back {taken_back} change(s) that made one unsafe"));
+    }
+    for (what, who) in [
+        ("not followed to the end, as the original", unfollowed.join(", ")),
+        ("not judged, because the original is not safe", refused.join(", ")),
+        (NOT_JUDGED, not_in_time.join(", ")),
+    ] {
+        if !who.is_empty() {
+            text.push_str(&format!("; {what}: {who}"));
+        }
+    }
+    text
+}
+
 /// How it went, in words.
 fn summary(
     gate: &Gate,
@@ -365,7 +411,7 @@ mod tests {
     use bpf_isa::Insn;
     use bpf_object::FuncId;
 
-    use super::super::Judge;
+    use super::super::{Judge, checked};
     use super::*;
     use crate::unit::is_program;
 
@@ -419,7 +465,12 @@ mod tests {
     impl Run {
         /// Optimizes the example.
         fn new() -> Run {
-            let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+            Run::of(OBJECT)
+        }
+
+        /// Optimizes an object.
+        fn of(bytes: &[u8]) -> Run {
+            let unit = Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"));
             let settings = Settings::default();
             let (candidates, object) = crate::candidate::after_passes(&unit, &settings);
             Run { unit, object, candidates, report: Report::default() }
@@ -634,5 +685,35 @@ mod tests {
         let mut run = Run::new();
         run.settle(&gate);
         assert_eq!(run.bytes(), OBJECT);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_look_at_check_judges() {
+        const TEMPTING: &[u8] = include_bytes!("../../tests/fixtures/entries.o");
+        let safe = |bytes: &[u8]| {
+            let object = Object::parse(bytes.to_vec()).expect("an object");
+            let all = checked::originals(&object, &[0, 1, 2], None, None);
+            let safe = all.iter().filter(|c| matches!(c.original, Original::Taken(_)));
+            safe.map(|c| object.functions()[c.id.0].name.clone()).collect::<Vec<_>>()
+        };
+        // This place can load one of them only.
+        let judge: Judge = Box::new(|bytes, wanted, _| {
+            let mut verdict = verdicts(bytes, wanted, |_| Verdict::Accepted)?;
+            for p in verdict.programs.iter_mut().filter(|p| p.name != "one_name") {
+                p.verdict = Verdict::NotLoadable { reason: "no such map".into() };
+            }
+            Ok(verdict)
+        });
+        let mut run = Run::of(TEMPTING);
+        assert_eq!(safe(TEMPTING), ["switched_off", "of_this_file", "one_name"]);
+        assert_eq!(safe(&run.bytes()), ["of_this_file"], "the example no longer tempts the optimizer");
+        let mut gate = Gate::with(TEMPTING, judge, None, None);
+        gate.checked = checked::originals(&run.unit.object, &gate.not_looked_at(&run.unit.object), None, None);
+        run.settle(&gate);
+        let Report { unsafe_changes, dropped, check, gate, .. } = &run.report;
+        assert!(*unsafe_changes > 0 && *dropped == 0, "{gate}; {check:?}");
+        assert!(check.as_deref().is_some_and(|c| c.starts_with("2 of 2 program(s) ")), "{check:?}");
+        // What the kernel accepts is the kernel's matter.
+        assert_eq!(safe(&run.bytes()), ["switched_off", "of_this_file"]);
     }
 }
