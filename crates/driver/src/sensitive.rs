@@ -12,9 +12,9 @@ use bpf_facts::{Facts, Kind, Region, State, Value};
 use bpf_isa::{Insn, Reg};
 use bpf_kernel::ProgramType;
 use bpf_object::{CoreReloc, FuncId};
-use bpf_platform::Effects;
+use bpf_platform::{Effects, is_kfunc_translated_by_type};
 use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
-use bpf_prove::{Provenance, Sensitive, Sources, is_translated_by_type, provenance};
+use bpf_prove::{Provenance, Sensitive, Sources, provenance};
 
 use crate::arguments::callable_from_outside;
 use crate::unit::{Unit, is_program};
@@ -199,10 +199,12 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
     let functions = unit.object.functions();
     let open = callable_from_outside(&unit.object, &unit.graphs);
     // Callbacks are given pointers to frames of their callers; functions that are verified alone, one kind of pointer.
+    let called = |i: usize| (0..functions.len()).any(|f| unit.object.callees(FuncId(f)).contains(&FuncId(i)));
     let outside = |i: usize| match open[i] {
         true if functions[i].local => [Sources::CALLBACK; 5],
-        true => [Sources::GIVEN; 5],
-        false => [Sources::NONE; 5],
+        false if called(i) => [Sources::NONE; 5],
+        // A program, for some loader.
+        _ => [Sources::GIVEN; 5],
     };
     let mut arguments: Vec<[Sources; 5]> = (0..functions.len()).map(outside).collect();
     let names: HashMap<&str, usize> =
@@ -222,8 +224,7 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
             }
         }
         if next == arguments {
-            let calls = |g: &Result<Function, String>| g.as_ref().is_ok_and(calls_translated_by_type);
-            return unit.graphs.iter().zip(found).map(|(g, p)| p.mixes || calls(g)).collect();
+            return found.into_iter().map(|p| p.mixes || p.calls).collect();
         }
         // Deeper chains of calls than the kernel takes: nothing is known.
         arguments = if round + 2 < ROUNDS { next } else { vec![[Sources::ANY; 5]; functions.len()] };
@@ -231,9 +232,9 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
     vec![true; functions.len()]
 }
 
-/// Whether a function holds a call that the kernel translates by type.
-pub(crate) fn calls_translated_by_type(f: &Function) -> bool {
-    f.layout.iter().flat_map(|b| &f.block(*b).ops).any(is_translated_by_type)
+/// Whether a function calls a function of the kernel that is given types by number.
+pub(crate) fn is_given_types(f: &Function) -> bool {
+    externs(f).any(is_kfunc_translated_by_type)
 }
 
 /// Whether a CO-RE record of a function names such a member.

@@ -21,7 +21,7 @@ use crate::rename::Names;
 use crate::report::{FunctionVerdict, Options, VerifyReport};
 use crate::results::{is_ignored, without_result};
 use crate::runs_first::{self, RunsFirst};
-use crate::sensitive::{calls_translated_by_type, is_sensitive};
+use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 
 /// Time for all that is left when it is clear already that the objects differ.
@@ -178,7 +178,7 @@ fn numbers_types(a: &Unit, b: &Unit) -> bool {
 
 fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option<Instant>) -> FunctionVerdict {
     let by_number = numbers_types(names.a, names.b);
-    let may_number = |u: &Unit, f: FuncId| by_number && u.graphs[f.0].as_ref().is_ok_and(calls_translated_by_type);
+    let may_number = |u: &Unit, f: FuncId| by_number && u.graphs[f.0].as_ref().is_ok_and(is_given_types);
     let (f, g) = match (&names.a.graphs[i.0], &names.b.graphs[j.0]) {
         (Ok(f), Ok(g)) => (names.first(f), names.second(g)),
         (Err(why), _) | (_, Err(why)) => {

@@ -1,7 +1,10 @@
-//! Calls that the verifier translates by the types of pointers that it has seen there.
+//! Calls that the verifier translates by what it has seen there.
 //!
-//! It keeps them once for each call (`struct bpf_insn_aux_data` in include/linux/bpf_verifier.h), whichever way led there:
-//! of several types the one that it came with last counts. So such a call is more than a function of its arguments.
+//! It keeps that once for each call (`struct bpf_insn_aux_data` in include/linux/bpf_verifier.h), whichever way led there:
+//! of several types of pointers the one that it came with last counts. So such a call is more than a function of its
+//! arguments.
+
+use bpf_isa::Reg;
 
 use crate::effects::Effects;
 
@@ -31,6 +34,15 @@ impl Effects {
     /// Whether a call of this helper is translated by the types that the verifier has seen there.
     pub fn is_translated_by_type(&self) -> bool {
         HELPERS.contains(&self.name)
+    }
+
+    /// An argument, and up to which number there the code that the verifier may put in the place of a call does what the
+    /// helper does. It makes that code only where it comes with one callback and without flags, whichever way led there. The
+    /// code of `bpf_loop` compares 64 bits of the number of turns with `BPF_MAX_LOOPS`, the helper 32, and its error is
+    /// not extended by its sign (`update_loop_inline_state` and `inline_bpf_loop` in kernel/bpf/verifier.c).
+    pub fn made_code_up_to(&self) -> Option<(Reg, u64)> {
+        const MAX_LOOPS: u64 = 8 << 20;
+        (self.name == "loop").then_some((Reg::R1, MAX_LOOPS))
     }
 }
 

@@ -41,4 +41,4 @@ pub use same::same_graph;
 pub use session::{Derivation, Proven, Session, Stale, Step};
 pub use shape::ShapeDifference;
 pub use smt::Recorder;
-pub use sources::{Provenance, Sources, is_translated_by_type, provenance};
+pub use sources::{Provenance, Sources, provenance};

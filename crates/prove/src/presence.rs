@@ -35,7 +35,7 @@ use bpf_program::{
 };
 
 use crate::same::same_graph;
-use crate::sources::{Sources, is_translated_by_type, provenance};
+use crate::sources::{Sources, provenance};
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -213,7 +213,8 @@ struct Presence {
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
         let (executed, visited) = (Facts::of(f, env), Facts::of_every_way(f, env));
-        let mut all = Presence { hides: provenance(f, env, [Sources::PASSED; 5]).mixes, ..Presence::default() };
+        let translated = provenance(f, env, [Sources::PASSED; 5]);
+        let mut all = Presence { hides: translated.mixes || translated.calls, ..Presence::default() };
         for &b in &f.layout {
             let reached = executed.entry(b).is_some();
             let mut states = executed.states(f, b).into_iter();
@@ -247,7 +248,7 @@ impl Presence {
                 let accesses = |s: &State| op.insn.memory_operand().is_some_and(|m| to_context(m.base, s));
                 let counts = is_call || op.link.is_some() || seen.as_ref().is_some_and(accesses);
                 let is_seen = counts && state.is_none() && seen.is_some();
-                all.hides |= is_seen || at(&seen).counts() && !at(&state).counts() || is_translated_by_type(op);
+                all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
                 let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
                 all.marks.extend(marks.then_some(Mark::Helper(row.name)));
                 all.marks.extend(match symbol {

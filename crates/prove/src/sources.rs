@@ -10,7 +10,7 @@
 //!
 //! Here a dataflow analysis says from which sources the pointer of each access may come. An access through a pointer of
 //! more than one source *mixes*; a function in which none does may have its code shared, doubled and ordered at will.
-//! Calls that the kernel translates in such a way are named by [`is_translated_by_type`].
+//! Calls that the verifier translates in such a way are named in `platform/src/translation.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,17 +65,23 @@ impl Sources {
 pub struct Provenance {
     /// Some access goes through a pointer of several sources.
     pub mixes: bool,
+    /// Some call is translated by what the verifier has seen there.
+    pub calls: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
 }
 
-/// Whether a call is translated by the types of pointers that the verifier has seen there.
-pub fn is_translated_by_type(op: &Op) -> bool {
+/// Whether a call, which the verifier comes to in this state, is translated by what it has seen there.
+pub(crate) fn is_translated_by_what_was_seen(op: &Op, seen: &State) -> bool {
     match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::Call(_), Some(Symbol::Extern { name })) => bpf_platform::is_kfunc_translated_by_type(name),
         // A number of which nobody knows which function of the kernel it is.
         (Insn::Call(Call::Kfunc { .. }), _) => true,
-        _ => Effects::of(&op.insn, op.link.is_some()).is_translated_by_type(),
+        _ => {
+            let row = Effects::of(&op.insn, op.link.is_some());
+            let does_more = |(r, most): (Reg, u64)| seen.reg(r).region().is_some() || seen.reg(r).num.umax > most;
+            row.is_translated_by_type() || row.made_code_up_to().is_some_and(does_more)
+        }
     }
 }
 
@@ -155,6 +161,7 @@ pub fn provenance(f: &Function, env: &Env, arguments: [Sources; 5]) -> Provenanc
         for (i, op) in f.block(b).ops.iter().enumerate() {
             let (Some(before), Some(after)) = (states.get(i), states.get(i + 1)) else { break };
             let through = |r: Reg| !is_plain(before.reg(r)) && !places.get(r).is_one();
+            found.calls |= is_translated_by_what_was_seen(op, before);
             found.mixes |= op.insn.memory_operand().is_some_and(|m| through(m.base));
             if let (Insn::Call(Call::Local(_)), Some(Symbol::Func { name })) =
                 (op.insn, op.link.as_ref().map(|l| &l.symbol))

@@ -43,7 +43,9 @@ fn a_helper_may_change_the_context_without_taking_it() {
         let (old, new) = reread(call);
         for kind in [ProgKind::Skb, ProgKind::Other] {
             assert!(!equal(kind, &old, &new), "{name}, {kind:?}");
-            assert!(equal(kind, &old, &old.replace("r0 <<= 8", "r0 *= 256")), "{name}, {kind:?}, a right rewrite");
+            // Who is called by a number of the kernel's BTF may be translated by what the verifier sees.
+            let right = equal(kind, &old, &old.replace("r0 <<= 8", "r0 *= 256"));
+            assert_eq!(right, name != "a kernel function", "{name}, {kind:?}, a right rewrite");
         }
     }
 }
