@@ -198,13 +198,13 @@ const ROUNDS: usize = 8;
 fn translated_by_type(unit: &Unit) -> Vec<bool> {
     let functions = unit.object.functions();
     let open = callable_from_outside(&unit.object, &unit.graphs);
-    // Callbacks are given pointers to frames of their callers; functions that are verified alone, one kind of pointer.
+    // Callbacks are given pointers to frames of their callers.
     let called = |i: usize| (0..functions.len()).any(|f| unit.object.callees(FuncId(f)).contains(&FuncId(i)));
     let outside = |i: usize| match open[i] {
         true if functions[i].local => [Sources::CALLBACK; 5],
         false if called(i) => [Sources::NONE; 5],
-        // A program, for some loader.
-        _ => [Sources::GIVEN; 5],
+        // A global one, or a program, for some loader.
+        _ => Sources::PASSED,
     };
     let mut arguments: Vec<[Sources; 5]> = (0..functions.len()).map(outside).collect();
     let names: HashMap<&str, usize> =

@@ -319,7 +319,7 @@ fn mixes_more(session: &Session, new: &Function) -> bool {
         let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops);
         ops.filter(|o| o.insn.memory_operand().is_some_and(|m| m.base != Reg::R10)).count()
     };
-    let mixes = |f: &Function| provenance(f, session.env(), [Sources::PASSED; 5]).mixes;
+    let mixes = |f: &Function| provenance(f, session.env(), Sources::PASSED).mixes;
     accesses(new) < accesses(session.function()) && mixes(new) && !mixes(session.function())
 }
 

@@ -313,6 +313,14 @@ pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     }
 }
 
+/// Whether a store to the byte at this offset of the context may depend on more than the bits it stores: of
+/// `__sk_buff::queue_mapping` the kernel compares the whole register, and a constant by its sign (`bpf_convert_ctx_access` in
+/// net/core/filter.c). Of a context of which nothing is known, it may be that one.
+pub fn store_is_compared(kind: ProgKind, offset: i64) -> bool {
+    const QUEUE_MAPPING: std::ops::Range<i64> = 12..16;
+    matches!(kind, ProgKind::Skb | ProgKind::Subprogram | ProgKind::Other) && QUEUE_MAPPING.contains(&offset)
+}
+
 /// Whether a read of `bytes` at this offset from a pointer to a kernel object may give more bits than it has bytes:
 /// `bpf_sock::rx_queue_mapping` is 64 ones where there is none, read as a whole or in half (`bpf_sock_convert_ctx_access` in
 /// net/core/filter.c; `convert_ctx_accesses` in kernel/bpf/verifier.c masks only what is narrower than the kernel's own

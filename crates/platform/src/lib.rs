@@ -16,7 +16,8 @@ pub mod verifier;
 
 pub use context::{
     CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, impossible_numbers,
-    is_cleared, may_read_wider, others_may_change, packet_pointer_offset, possible_bits, stores_matter,
+    is_cleared, may_read_wider, others_may_change, packet_pointer_offset, possible_bits, store_is_compared,
+    stores_matter,
 };
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};

@@ -36,6 +36,13 @@ impl Effects {
         HELPERS.contains(&self.name)
     }
 
+    /// Whether the kernel may make code in the place of a call, which leaves r1 to r5 alone (`allow_fastcall`, and
+    /// `verifier_inlines_helper_call` in kernel/bpf/verifier.c): of 6.18's helpers that is `get_smp_processor_id`. Taken for
+    /// such are all that give what stands still during a run.
+    pub fn may_be_fast_call(&self) -> bool {
+        self.constant && self.arguments.is_empty()
+    }
+
     /// An argument, and up to which number there the code that the verifier may put in the place of a call does what the
     /// helper does. It makes that code only where it comes with one callback and without flags, whichever way led there. The
     /// code of `bpf_loop` compares 64 bits of the number of turns with `BPF_MAX_LOOPS`, the helper 32, and its error is

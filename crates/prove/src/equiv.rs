@@ -15,9 +15,9 @@ use crate::context::{Context, Limits, Meaning, Possible, Region, Stats, Switches
 use crate::entry::{Entry, register_regions};
 use crate::guide::Guide;
 use crate::path::{Turns, is_jump};
-use crate::presence::{PACKET_STORE, presence_differs};
+use crate::presence::{PACKET_STORE, may_lose_a_spill, presence_differs};
 use crate::region::{Outcome, execute};
-use crate::same::same_graph;
+use crate::same::{same_graph, same_text};
 use crate::standing::{Computation, ComputationId, Pool, assume};
 use crate::symex::{Side, State, Stop, Sym, memory_of};
 use crate::term::TermId;
@@ -908,7 +908,8 @@ fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    if same_graph(old, new) {
+    let loses = || may_lose_a_spill(old) || may_lose_a_spill(new);
+    if same_graph(old, new) && (!loses() || same_text(old, new)) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
     // A jump inside a block would be taken for one between the blocks of a path.

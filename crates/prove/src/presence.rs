@@ -26,15 +26,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bpf_facts::{Env, Facts, MapInfo, Region, State};
-use bpf_isa::{AluOp, Imm64Kind, Insn, MemoryOperand, Reg, Src};
-use bpf_platform::{Effects, is_cleared};
+use bpf_facts::{Env, Facts, MapInfo, Region, State, Value};
+use bpf_isa::{AluOp, Call, Imm64Kind, Insn, MemoryOperand, Reg, Size, Src};
+use bpf_platform::{Effects, is_cleared, store_is_compared};
 use bpf_program::{
-    BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, access_matters, ctx_field, depends_on_access,
+    BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, Terminator, access_matters, ctx_field, depends_on_access,
     reverse_postorder, stores_matter,
 };
 
-use crate::same::same_graph;
+use crate::same::{same_graph, same_text};
 use crate::sources::{Sources, provenance};
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
@@ -213,8 +213,9 @@ struct Presence {
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
         let (executed, visited) = (Facts::of(f, env), Facts::of_every_way(f, env));
-        let translated = provenance(f, env, [Sources::PASSED; 5]);
-        let mut all = Presence { hides: translated.mixes || translated.calls, ..Presence::default() };
+        let translated = provenance(f, env, Sources::PASSED);
+        let hides = translated.mixes || translated.calls;
+        let mut all = Presence { hides, ..Presence::default() };
         for &b in &f.layout {
             let reached = executed.entry(b).is_some();
             let mut states = executed.states(f, b).into_iter();
@@ -260,10 +261,18 @@ impl Presence {
                 let Some(m) = op.insn.memory_operand() else { continue };
                 // What came as an argument may be the context.
                 let argument = seen.as_ref().is_some_and(|s| s.reg(m.base).region().is_none());
-                let bytes = i64::from(m.off)..i64::from(m.off) + i64::from(m.size.bytes());
-                all.marks.extend(
-                    (argument && bytes.into_iter().any(|at| is_cleared(f.kind, at))).then_some(Mark::ControlBlock),
-                );
+                let bytes = |from: i64| {
+                    let from = from.wrapping_add(m.off.into());
+                    from..from.saturating_add(m.size.bytes().into())
+                };
+                all.marks.extend((argument && bytes(0).any(|at| is_cleared(f.kind, at))).then_some(Mark::ControlBlock));
+                let at = seen.as_ref().map(|s| s.reg(m.base)).filter(|v| v.region().is_none_or(|r| *r == Region::Ctx));
+                let compared = |v: &Value| {
+                    let from = if v.region().is_some() { v.num.as_signed_const() } else { Some(0) };
+                    from.is_none_or(|from| bytes(from).any(|at| store_is_compared(f.kind, at)))
+                };
+                all.hides |=
+                    m.writes && at.is_some_and(compared) && !seen.as_ref().is_some_and(|s| stores_little(&op.insn, s));
                 // Uprobes may write registers, kprobes may not (`kprobe_write_ctx`, `kprobe_prog_is_valid_access`).
                 let registers = f.kind == ProgKind::Tracing && m.writes && seen.as_ref().is_some_and(accesses);
                 all.marks.extend(registers.then_some(Mark::Registers));
@@ -276,6 +285,66 @@ impl Presence {
     }
 }
 
+/// Whether the kernel may remove a spill that somebody reads, or a fill without its spill: stores of r1 to r5 in front of a call
+/// that leaves these registers alone, and loads of the same behind it, are for kernels that do not know such calls. It looks
+/// at how the instructions stand in memory: not at whether a jump leads between them, nor at whom the frame's address is
+/// given to (`mark_fastcall_pattern_for_call`, `remove_fastcall_spills_fills` in kernel/bpf/verifier.c, since 6.12).
+pub(crate) fn may_lose_a_spill(f: &Function) -> bool {
+    // A `goto` may take no place in memory; other jumps do.
+    let in_memory = f.layout.iter().flat_map(|b| {
+        let block = f.block(*b);
+        let jump = (!matches!(block.term, Terminator::Goto(_))).then_some((*b, None));
+        block.ops.iter().map(|op| (*b, Some(op))).chain(jump)
+    });
+    let in_memory: Vec<(BlockId, Option<&Op>)> = in_memory.collect();
+    let is_fast = |op: &Op| match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        // Kernel functions may be marked as such (`KF_FASTCALL`).
+        (Insn::Call(Call::Kfunc { .. }), _) | (Insn::Call(_), Some(Symbol::Extern { .. })) => true,
+        (Insn::Call(Call::Helper(_)), _) => Effects::of(&op.insn, op.link.is_some()).may_be_fast_call(),
+        _ => false,
+    };
+    let is_pattern = |w: &[(BlockId, Option<&Op>)]| match *w {
+        [(_, Some(before)), (_, Some(call)), (_, Some(behind))] if is_fast(call) => match (before.insn, behind.insn) {
+            (
+                Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) },
+                Insn::Load { size: Size::DW, base: Reg::R10, off: o, dst, .. },
+            ) => r == dst && off == o && (Reg::R1..=Reg::R5).contains(&r),
+            _ => false,
+        },
+        _ => false,
+    };
+    let gives_the_frame = |op: &Op| match op.insn {
+        Insn::Mov { src: Src::Reg(r), .. }
+        | Insn::Alu { src: Src::Reg(r), .. }
+        | Insn::MovSx { src: r, .. }
+        | Insn::Store { src: Src::Reg(r), .. }
+        | Insn::StoreRelease { src: r, .. }
+        | Insn::Atomic { src: r, .. } => r == Reg::R10,
+        _ => false,
+    };
+    // What stands further out belongs to the pattern, too.
+    in_memory.windows(3).any(is_pattern)
+        && (leaves_its_block(&in_memory, &is_fast) || in_memory.iter().filter_map(|(_, op)| *op).any(gives_the_frame))
+}
+
+/// Whether a row of spills in front of a fast call, with the fills behind it, leaves the call's block.
+fn leaves_its_block(in_memory: &[(BlockId, Option<&Op>)], is_fast: &dyn Fn(&Op) -> bool) -> bool {
+    let spill = |at: usize| match in_memory.get(at) {
+        Some((b, Some(op))) => match op.insn {
+            Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) }
+            | Insn::Load { size: Size::DW, base: Reg::R10, off, dst: r, .. } => Some((*b, off, r)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let calls = (0..in_memory.len()).filter(|i| in_memory[*i].1.is_some_and(is_fast));
+    calls.into_iter().any(|call| {
+        let pairs = (1..=5).map_while(|i| Some((spill(call.checked_sub(i)?)?, spill(call + i)?)));
+        let mut same = pairs.take_while(|((_, o, r), (_, p, s))| o == p && r == s);
+        same.any(|((b, ..), (c, ..))| b != in_memory[call].0 || c != b)
+    })
+}
+
 /// The mark of an operation that names a map of which that counts.
 fn named_map_that_counts(op: &Op, env: &Env) -> Option<Mark> {
     match (&op.link, op.insn) {
@@ -286,6 +355,20 @@ fn named_map_that_counts(op: &Op, env: &Env) -> Option<Mark> {
         // By a number of which nobody knows whose it is.
         (None, Insn::LoadImm64 { kind: Imm64Kind::MapFd | Imm64Kind::MapIdx, imm, .. }) => Some(Mark::MapNumber(imm)),
         _ => None,
+    }
+}
+
+/// Whether an instruction stores a number of which it does not matter how the kernel compares it
+/// ([`store_is_compared`]): `NO_QUEUE_MAPPING` is the first that does.
+fn stores_little(insn: &Insn, state: &State) -> bool {
+    const NO_QUEUE_MAPPING: u64 = 0xffff;
+    match *insn {
+        Insn::Store { src: Src::Reg(r), .. } => {
+            let v = state.reg(r);
+            v.region().is_none() && v.num.umax < NO_QUEUE_MAPPING
+        }
+        Insn::Store { src: Src::Imm(k), .. } => u64::try_from(k).is_ok_and(|k| k < NO_QUEUE_MAPPING),
+        _ => false,
     }
 }
 
@@ -306,6 +389,9 @@ fn text(op: &Op) -> String {
 
 /// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
 pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
+    if (may_lose_a_spill(old) || may_lose_a_spill(new)) && !same_text(old, new) {
+        return Some(VISITS);
+    }
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
     if (a.hides || b.hides || a.sensitive.or(b.sensitive).matters()) && !same_graph(old, new) {
         return Some(VISITS);

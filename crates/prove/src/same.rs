@@ -28,6 +28,15 @@ pub fn same_graph(a: &Function, b: &Function) -> bool {
     })
 }
 
+/// Whether they stand in memory in the same order besides.
+pub(crate) fn same_text(a: &Function, b: &Function) -> bool {
+    let places = |f: &Function| -> Vec<Option<usize>> {
+        let (order, _) = reverse_postorder(f);
+        f.layout.iter().map(|b| order.iter().position(|x| x == b)).collect()
+    };
+    same_graph(a, b) && places(a) == places(b)
+}
+
 pub(crate) fn same_op(a: &Op, b: &Op) -> bool {
     let links = match (&a.link, &b.link) {
         (None, None) => true,

@@ -16,14 +16,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Kind, Region, State, Value};
-use bpf_isa::{AluOp, Call, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_platform::Effects;
+use bpf_platform::effects::Argument;
+use bpf_platform::helpers::Arg;
 use bpf_program::{BlockId, Function, Op, Symbol};
 use rustc_hash::FxHashMap;
 
 /// From where a value may have its address: a set.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Sources(u8);
+pub struct Sources(u16);
 
 impl Sources {
     /// Of nothing: a number.
@@ -32,25 +34,30 @@ impl Sources {
     pub const PLAIN: Sources = Sources(1);
     /// Read where the kernel, or who knows who, has put it.
     pub const LOADED: Sources = Sources(2);
-    /// Given by a helper or kernel function, or passed to a function that is verified alone.
+    /// Given by a helper or kernel function.
     pub const GIVEN: Sources = Sources(4);
     /// A field of the context.
     pub const CONTEXT: Sources = Sources(8);
     /// Given to a callback, which may find pointers of its callers there.
     pub const CALLBACK: Sources = Sources(16);
-    /// Passed to a function of which nobody asks what its callers pass.
-    pub const PASSED: Sources = Sources(32);
+    /// Passed in r1 to r5 to a function of which nobody asks what its callers pass, or that is verified alone: tags of its
+    /// parameters say what each may be (`btf_prepare_func_args` in kernel/bpf/btf.c).
+    pub const PASSED: [Sources; 5] = [Sources(32), Sources(64), Sources(128), Sources(256), Sources(512)];
     /// Read where that leads.
-    const BEHIND: Sources = Sources(64);
+    const BEHIND: Sources = Sources(1024);
     /// Nothing is known.
-    pub const ANY: Sources = Sources(127);
+    pub const ANY: Sources = Sources(2047);
 
     fn is_one(self) -> bool {
         self.0.is_power_of_two()
     }
 
-    fn contains(self, o: Sources) -> bool {
-        self.0 & o.0 == o.0
+    fn meets(self, o: Sources) -> bool {
+        self.0 & o.0 != 0
+    }
+
+    fn is_passed(self) -> bool {
+        Self::PASSED.into_iter().any(|p| self.meets(p))
     }
 
     /// Either.
@@ -183,14 +190,14 @@ fn step(places: &mut Places, op: &Op, before: &State, after: &State) {
     let known = |r: Reg| is_plain(after.reg(r)).then_some(Sources::PLAIN);
     match op.insn {
         Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } => places.set(dst, places.get(src)),
-        Insn::Alu { op: alu, width: Width::W64, dst, src } => {
-            let other = match src {
-                Src::Reg(r) if matches!(alu, AluOp::Add | AluOp::Sub) || places.get(dst) == Sources::NONE => {
-                    places.get(r)
-                }
-                _ => Sources::NONE,
+        Insn::Alu { width: Width::W64, dst, src, .. } => {
+            let of = |r: Reg| match before.reg(r).kind {
+                Kind::Scalar => Sources::NONE,
+                _ => places.get(r),
             };
-            places.set(dst, places.get(dst).or(other));
+            let other = if let Src::Reg(r) = src { of(r) } else { Sources::NONE };
+            let both = of(dst).or(other);
+            places.set(dst, both);
         }
         Insn::Mov { dst, .. } | Insn::Alu { dst, .. } | Insn::MovSx { dst, .. } => places.set(dst, Sources::NONE),
         Insn::Neg { .. } | Insn::Endian { .. } => {}
@@ -208,32 +215,31 @@ fn step(places: &mut Places, op: &Op, before: &State, after: &State) {
             let sources = known(dst).unwrap_or_else(|| loaded(places, before, base, off, size));
             places.set(dst, sources);
         }
-        Insn::Store { size, base, off, src } => {
-            let sources = match src {
-                Src::Reg(r) if is_plain(before.reg(r)) => Sources::PLAIN,
-                Src::Reg(r) => places.get(r),
-                Src::Imm(_) => Sources::NONE,
-            };
+        Insn::Store { size, base, off, src: Src::Imm(_) } => stored(places, before, (base, off, size), Sources::NONE),
+        Insn::Store { size, base, off, src: Src::Reg(r) } | Insn::StoreRelease { size, base, off, src: r } => {
+            let sources = if is_plain(before.reg(r)) { Sources::PLAIN } else { places.get(r) };
             stored(places, before, (base, off, size), sources);
         }
-        Insn::StoreRelease { size, base, off, .. } => stored(places, before, (base, off, size), Sources::NONE),
         Insn::Atomic { size, base, off, .. } => stored(places, before, (base, off, size), Sources::NONE),
         Insn::Call(call) => {
-            let result = match (call, symbol) {
-                (Call::Helper(_), _) => Sources::GIVEN,
-                (_, Some(Symbol::Extern { name })) if !bpf_platform::makes_any_address(name) => Sources::GIVEN,
-                (_, Some(Symbol::Extern { .. })) => Sources::LOADED,
-                // It may store pointers where it was given the frame.
-                _ => {
-                    places.slots.clear();
-                    Sources::ANY
-                }
+            let row = Effects::of(&op.insn, op.link.is_some());
+            let calls_back = |a: &Argument| a.class == Arg::Func;
+            let helper = matches!(call, Call::Helper(_));
+            // Functions of the program may store pointers where they were given the frame.
+            if !helper || row.name.is_empty() || row.arguments.iter().any(calls_back) {
+                places.slots.values_mut().for_each(|s| *s = Sources::ANY);
+            }
+            let result = match symbol {
+                _ if helper => Sources::GIVEN,
+                Some(Symbol::Extern { name }) if !bpf_platform::makes_any_address(name) => Sources::GIVEN,
+                Some(Symbol::Extern { .. }) => Sources::LOADED,
+                _ => Sources::ANY,
             };
             ARGUMENTS.into_iter().for_each(|r| places.set(r, Sources::NONE));
             places.set(Reg::R0, known(Reg::R0).unwrap_or(result));
         }
         Insn::CallX { .. } => {
-            places.slots.clear();
+            places.slots.values_mut().for_each(|s| *s = Sources::ANY);
             ARGUMENTS.into_iter().for_each(|r| places.set(r, Sources::NONE));
             places.set(Reg::R0, Sources::ANY);
         }
@@ -252,14 +258,15 @@ fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> S
     match v.region() {
         _ if size != Size::DW && v.region() != Some(&Region::Ctx) => Sources::NONE,
         Some(Region::Stack) => match slot(before, base, off) {
-            Some(at) => places.slots.get(&at).copied().unwrap_or_default(),
+            // What a callee or a helper has put there.
+            Some(at) => places.slots.get(&at).copied().unwrap_or(Sources::ANY),
             None => Sources::ANY,
         },
         Some(Region::CallerFrame) => Sources::ANY,
         Some(Region::Ctx) => Sources::CONTEXT,
         Some(_) => Sources::LOADED,
-        None if places.get(base).contains(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
-        None if places.get(base).contains(Sources::PASSED) => Sources::BEHIND,
+        None if places.get(base).meets(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
+        None if places.get(base).is_passed() => Sources::BEHIND,
         None => Sources::LOADED,
     }
 }
