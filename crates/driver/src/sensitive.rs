@@ -201,7 +201,7 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
     // Callbacks are given pointers to frames of their callers.
     let called = |i: usize| (0..functions.len()).any(|f| unit.object.callees(FuncId(f)).contains(&FuncId(i)));
     let outside = |i: usize| match open[i] {
-        true if functions[i].local => [Sources::CALLBACK; 5],
+        true if functions[i].local && !is_program(&unit.object, i) => [Sources::CALLBACK; 5],
         false if called(i) => [Sources::NONE; 5],
         // A global one, or a program, for some loader.
         _ => Sources::PASSED,
@@ -216,11 +216,20 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
             .zip(&arguments)
             .map(|(g, passed)| g.as_ref().map(|f| unit.with_env(|env| provenance(f, env, *passed))).unwrap_or_default())
             .collect();
-        let mut next = arguments.clone();
-        for (name, passed) in found.iter().flat_map(|p| &p.passes) {
+        let mut passed = vec![[Sources::NONE; 5]; functions.len()];
+        for (name, here) in found.iter().flat_map(|p| &p.passes) {
             let Some(callee) = names.get(&**name) else { continue };
-            for (all, one) in next[*callee].iter_mut().zip(passed) {
+            for (all, one) in passed[*callee].iter_mut().zip(here) {
                 *all = all.or(*one);
+            }
+        }
+        let mut next = arguments.clone();
+        for (i, (all, passed)) in next.iter_mut().zip(passed).enumerate() {
+            // One that is verified alone is given one kind of pointer for each parameter, whichever its callers have; one
+            // that is hidden from other objects is verified with them.
+            let alone = open[i] && (!functions[i].local || is_program(&unit.object, i));
+            for (all, passed) in all.iter_mut().zip(passed).filter(|(_, passed)| !alone || passed.is_several()) {
+                *all = all.or(passed);
             }
         }
         if next == arguments {

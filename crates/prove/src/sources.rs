@@ -52,6 +52,11 @@ impl Sources {
         self.0.is_power_of_two()
     }
 
+    /// Whether there is more than one.
+    pub fn is_several(self) -> bool {
+        self.0.count_ones() > 1
+    }
+
     fn meets(self, o: Sources) -> bool {
         self.0 & o.0 != 0
     }
@@ -256,7 +261,9 @@ fn slot(before: &State, base: Reg, off: i16) -> Option<i64> {
 fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> Sources {
     let v = before.reg(base);
     match v.region() {
-        _ if size != Size::DW && v.region() != Some(&Region::Ctx) => Sources::NONE,
+        // Contexts have pointers of four bytes; what is not known may be one.
+        Some(r) if size != Size::DW && *r != Region::Ctx => Sources::NONE,
+        None if !matches!(size, Size::W | Size::DW) => Sources::NONE,
         Some(Region::Stack) => match slot(before, base, off) {
             // What a callee or a helper has put there.
             Some(at) => places.slots.get(&at).copied().unwrap_or(Sources::ANY),
