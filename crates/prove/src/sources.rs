@@ -101,7 +101,7 @@ pub(crate) fn is_translated_by_what_was_seen(op: &Op, seen: &State) -> bool {
 #[derive(Clone, PartialEq, Default)]
 struct Places {
     regs: [Sources; 11],
-    /// Words of the frame, by offset.
+    /// Words of the frame, by offset; the others may hold anything.
     slots: BTreeMap<i64, Sources>,
 }
 
@@ -110,9 +110,12 @@ impl Places {
         for (a, b) in self.regs.iter_mut().zip(o.regs) {
             *a = a.or(b);
         }
-        for (at, sources) in &o.slots {
-            let here = self.slots.entry(*at).or_default();
-            *here = here.or(*sources);
+        // A word that is not there may hold anything.
+        for (at, here) in &mut self.slots {
+            *here = here.or(o.slots.get(at).copied().unwrap_or(Sources::ANY));
+        }
+        for at in o.slots.keys() {
+            self.slots.entry(*at).or_insert(Sources::ANY);
         }
     }
 
