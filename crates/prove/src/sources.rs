@@ -274,7 +274,9 @@ fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> S
         },
         Some(Region::CallerFrame) => Sources::ANY,
         Some(Region::Ctx) => Sources::CONTEXT,
-        Some(_) => Sources::LOADED,
+        // Fields that the kernel manages hold pointers to its objects, and to memory of user space (`uptr`), which is plain.
+        Some(_) => Sources::ANY,
+        None if places.get(base).meets(Sources::GIVEN) => Sources::ANY,
         None if places.get(base).meets(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
         None if places.get(base).is_passed() => Sources::BEHIND,
         None => Sources::LOADED,
