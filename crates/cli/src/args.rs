@@ -267,6 +267,9 @@ pub struct OptArgs {
     /// Which passes run: `all`, `none`, or names separated by commas
     #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes)]
     pub passes: PassSelection,
+    /// Global passes on an SSA form of each function, too (new: slower, and off unless asked for)
+    #[arg(long)]
+    pub ssa: bool,
     /// Rules only: no search for what no rule finds (also where `--passes` names passes)
     #[arg(long)]
     pub no_search: bool,
@@ -376,6 +379,9 @@ pub struct DisArgs {
     /// Print the control-flow graphs for Graphviz instead
     #[arg(long, conflicts_with = "lines")]
     pub cfg: bool,
+    /// Print the functions in SSA form instead, as the global passes see them first
+    #[arg(long, conflicts_with_all = ["cfg", "lines"])]
+    pub ssa: bool,
     /// Show source file, line and column from BTF.ext
     #[arg(long)]
     pub lines: bool,
@@ -565,6 +571,7 @@ impl OptArgs {
             jobs: self.jobs.map_or_else(cpus, usize::from),
             cpu: self.cpu.map(|c| c as u8 + 1),
             passes: self.passes.clone(),
+            ssa: self.ssa,
             programs: self.program.clone(),
             kernel: !self.no_kernel,
             run_check: !self.no_run_check,

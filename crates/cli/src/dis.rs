@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use bpf_driver::Unit;
 use bpf_object::{FuncId, Object};
 
 use crate::args::DisArgs;
@@ -16,6 +17,10 @@ const COMMENT: usize = 52;
 pub fn run(args: &DisArgs) -> Result<u8, Failure> {
     let object = files::read_object(&args.file)?;
     let wanted = select(&args.file, &object, &args.program)?;
+    if args.ssa {
+        files::print(&ssa(object, &wanted));
+        return Ok(exit::YES);
+    }
     if args.cfg {
         files::print(&cfg::graph(&object, &wanted));
     } else {
@@ -25,6 +30,25 @@ pub fn run(args: &DisArgs) -> Result<u8, Failure> {
         files::complain(format_args!("warning: {warning}"));
     }
     Ok(exit::YES)
+}
+
+/// The functions in SSA form, or why they have none.
+fn ssa(object: Object, wanted: &[FuncId]) -> String {
+    let unit = Unit::new(object);
+    let mut text = String::new();
+    for (n, f) in wanted.iter().enumerate() {
+        let gap = if n == 0 { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}; {}", listing::title(&unit.object, *f));
+        let form = match &unit.graphs[f.0] {
+            Ok(graph) => unit.with_env(|env| bpf_ssa::lift(graph, env, true)).map_err(|e| e.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        let _ = match form {
+            Ok(form) => write!(text, "{form}"),
+            Err(why) => writeln!(text, "; no SSA form: {why}"),
+        };
+    }
+    text
 }
 
 /// The functions of these names; all if there are no names.

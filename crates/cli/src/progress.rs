@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bpf_driver::Observer;
@@ -39,6 +39,11 @@ impl Interrupt {
 pub struct Progress {
     bar: ProgressBar,
     interrupt: Interrupt,
+    quiet: bool,
+    /// Functions begun. They do not come in their order.
+    begun: AtomicU64,
+    /// The user was told that the wish to stop was heard.
+    told: AtomicBool,
 }
 
 impl Progress {
@@ -51,7 +56,7 @@ impl Progress {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(Duration::from_millis(120));
-        Progress { bar, interrupt }
+        Progress { bar, interrupt, quiet, begun: AtomicU64::new(0), told: AtomicBool::new(false) }
     }
 
     /// Takes the bar away.
@@ -61,9 +66,9 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn function(&self, index: usize, count: usize, name: &str, slots: usize) {
+    fn function(&self, _index: usize, count: usize, name: &str, slots: usize) {
         self.bar.set_length(count as u64);
-        self.bar.set_position(index as u64);
+        self.bar.set_position(self.begun.fetch_add(1, Ordering::Relaxed));
         self.bar.set_message(format!("{name} ({slots} slots)"));
     }
 
@@ -80,6 +85,10 @@ impl Observer for Progress {
     }
 
     fn stop(&self) -> bool {
-        self.interrupt.requested()
+        let stop = self.interrupt.requested();
+        if stop && !self.quiet && !self.told.swap(true, Ordering::Relaxed) {
+            self.bar.suspend(|| crate::files::complain("interrupted: writing what there is"));
+        }
+        stop
     }
 }

@@ -78,6 +78,19 @@ pub(crate) fn mend(
     c: &mut Candidate,
 ) -> Result<Blamed, DriverError> {
     let Context { unit, settings, write, .. } = cx;
+    // What the global passes have made goes first, if it is not good by itself.
+    if let Some(plain) = c.without_global(unit, settings) {
+        let mut o = object.clone();
+        let mut start = c.clone();
+        start.rewind(unit, settings, 0);
+        start.place(&mut o)?;
+        if is_good(&o, &o.write(write)?.bytes) != Some(true) {
+            let listings = [plain.report.listing_after.clone(), start.report.listing_after];
+            *c = plain.clone();
+            c.place(object)?;
+            return Ok(Blamed { by: Some("ssa"), listings, good: plain });
+        }
+    }
     let rewound = |n: usize| {
         let mut trial = c.clone();
         trial.rewind(unit, settings, n);
@@ -102,19 +115,17 @@ pub(crate) fn mend(
     let last_good = rewound(good);
     let listings = [last_good.report.listing_after.clone(), rewound(bad).report.listing_after];
     let mut blamed = Blamed { by: None, good: last_good, listings };
-    let guilty = c.steps().get(bad.wrapping_sub(1)).map(|step| (step.rewrite().map(|r| r.by), step.mark()));
+    let guilty = c.steps().get(bad.wrapping_sub(1)).map(|step| step.rewrite().map(|r| r.by));
     match guilty {
-        Some((Some(by), fingerprint)) => {
-            blamed.by = Some(by);
-            c.banned.insert(fingerprint);
+        Some(by) => {
+            blamed.by = by;
+            c.ban(bad);
             c.rewind(unit, settings, good);
             if cx.go_on {
                 on_deep_stack(|| c.run_passes(unit, settings));
             }
         }
-        // How blocks are cut and ordered cannot be banned; what came before it stays.
-        Some(_) if good > 0 => c.rewind(unit, settings, good),
-        _ => give_up(cx, object, c)?,
+        None => give_up(cx, object, c)?,
     }
     c.place(object)?;
     Ok(blamed)

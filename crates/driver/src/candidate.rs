@@ -1,14 +1,16 @@
 //! One function on its way: what it was, what was done to it, what it is now.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf_object::{FuncId, NewInsn, Object};
-use bpf_passes::{Engine, Quiet, Settings};
+use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
 use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISITS, presence_differs};
+use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
 use crate::DriverError;
+use crate::global::Start;
 use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
 use crate::report::FunctionReport;
 use crate::sensitive::is_sensitive;
@@ -20,6 +22,8 @@ pub(crate) struct Candidate {
     pub(crate) id: usize,
     /// The graph as it was, as it is now, and the proven steps between the two; `None` if there is none.
     pub(crate) derivation: Option<Derivation>,
+    /// Where the derivation begins, if not with the graph as it was.
+    start: Option<Start>,
     /// Rewrites the kernel has refused.
     pub(crate) banned: FxHashSet<u64>,
     /// The new body; `None`: as it was.
@@ -30,7 +34,15 @@ pub(crate) struct Candidate {
     pub(crate) quiet: Quiet,
     /// Whether what it is now has been proven, or tried to, as a whole.
     judged: bool,
+    /// Whether what it is now holds what counts by being there ([`presence_differs`]).
+    present: bool,
+    /// How long it took to find that out.
+    presence_takes: Duration,
 }
+
+/// Steps of a function that may be banned for what the function then lacks, before those after the next one are given up,
+/// too.
+const PATIENCE: usize = 4;
 
 impl Candidate {
     /// Function number `id`, as it is in the object.
@@ -63,18 +75,24 @@ impl Candidate {
         Candidate {
             id,
             derivation,
+            start: None,
             banned,
             body: None,
             report,
             timed_out: false,
             quiet: Quiet::default(),
             judged: false,
+            present: false,
+            presence_takes: Duration::ZERO,
         }
     }
 
     /// The graph as it was.
     pub(crate) fn original(&self) -> Option<&Function> {
-        self.derivation.as_ref().map(Derivation::original)
+        match &self.start {
+            Some(start) => Some(start.before().original()),
+            None => self.derivation.as_ref().map(Derivation::original),
+        }
     }
 
     /// The graph as it is now.
@@ -109,11 +127,34 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
+    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
+    pub(crate) fn run_global(&mut self, unit: &Unit, settings: &Settings, passes: &[Box<dyn Pass>]) {
+        let started = Instant::now();
+        let Some(before) = self.derivation.as_ref().filter(|_| self.start.is_none() && !passes.is_empty()) else {
+            return;
+        };
+        if let Some((start, derivation)) = unit.with_env(|env| Start::find(before, env, passes, settings)) {
+            (self.start, self.derivation) = (Some(start), Some(derivation));
+            self.quiet = Quiet::default();
+            self.lower(unit, settings);
+        }
+        self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// The same without what the global passes have made of it; `None` if they have made nothing.
+    pub(crate) fn without_global(&self, unit: &Unit, settings: &Settings) -> Option<Candidate> {
+        let mut c = self.clone();
+        c.derivation = Some(c.start.take()?.before().clone());
+        c.quiet = Quiet::default();
+        c.lower(unit, settings);
+        Some(c)
+    }
+
     /// Hands what was made of the candidate `of` to `twin`, which is the same function with another name.
     pub(crate) fn share(candidates: &mut [Candidate], unit: &Unit, settings: &Settings, of: usize, twin: usize) {
-        let Candidate { derivation, quiet, timed_out, report, .. } = candidates[of].clone();
+        let Candidate { derivation, start, quiet, timed_out, report, .. } = candidates[of].clone();
         let c = &mut candidates[twin];
-        (c.derivation, c.quiet, c.timed_out) = (derivation, quiet, timed_out);
+        (c.derivation, c.start, c.quiet, c.timed_out) = (derivation, start, quiet, timed_out);
         c.report.untouched = report.untouched;
         c.report.twin_of = Some(report.name);
         c.lower(unit, settings);
@@ -127,11 +168,11 @@ impl Candidate {
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
     pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
         self.unchanged();
-        self.judged = false;
+        (self.judged, self.present) = (false, false);
         self.report.rewrites.clear();
         let (Some(f), Ok(original)) = (self.function(), &unit.graphs[self.id]) else { return };
         let before = self.report.slots_before;
-        let rewritten = self.steps().iter().any(|s| s.rewrite().is_some());
+        let rewritten = self.start.is_some() || self.steps().iter().any(|s| s.rewrite().is_some());
         if slot_count(f) >= before && !rewritten {
             return;
         }
@@ -147,6 +188,8 @@ impl Candidate {
         };
         self.report.slots_after = lowered.slots();
         self.report.listing_after = lowered.listing.iter().map(|(s, i)| format!("{s:4}: {i}")).collect();
+        let starts = self.start.iter().flat_map(|s| s.steps()).map(|by| (by.clone(), 1));
+        self.report.rewrites.extend(starts);
         for by in self.derivation.iter().flat_map(Derivation::steps).filter_map(|s| s.rewrite().map(|r| r.by)) {
             match self.report.rewrites.iter_mut().find(|(n, _)| n == by) {
                 Some((_, n)) => *n += 1,
@@ -163,6 +206,24 @@ impl Candidate {
         self.report.listing_after.clone_from(&self.report.listing_before);
     }
 
+    /// Forbids the change that led to the state after `n` steps.
+    pub(crate) fn ban(&mut self, n: usize) {
+        let Some(step) = n.checked_sub(1).and_then(|at| self.steps().get(at)) else { return };
+        let mark = match step.rewrite() {
+            Some(_) => step.mark(),
+            None => {
+                let Some(derivation) = &self.derivation else { return };
+                let mut after = derivation.clone();
+                after.rewind(n);
+                let mut before = after.clone();
+                before.rewind(n - 1);
+                shape_mark(before.current(), after.current())
+            }
+        };
+        self.banned.insert(mark);
+        self.quiet = Quiet::default();
+    }
+
     /// Goes back to the first `n` changes.
     pub(crate) fn rewind(&mut self, unit: &Unit, settings: &Settings, n: usize) {
         let Some(derivation) = &mut self.derivation else { return };
@@ -172,30 +233,92 @@ impl Candidate {
 
     /// Gives everything up.
     pub(crate) fn revert(&mut self, unit: &Unit, settings: &Settings, why: &str) {
+        if let Some(start) = self.start.take() {
+            self.derivation = Some(start.before().clone());
+        }
         self.rewind(unit, settings, 0);
         self.unchanged();
         self.report.untouched = Some(why.into());
     }
 
+    /// Why the function after `n` steps lacks what counts by being there, or has too much of it.
+    fn lacks_presence(&self, unit: &Unit, n: usize) -> Option<&'static str> {
+        let (Some(derivation), Ok(original)) = (&self.derivation, &unit.graphs[self.id]) else { return None };
+        if n == derivation.steps().len() {
+            return unit.with_env(|env| presence_differs(original, derivation.current(), env));
+        }
+        let mut earlier = derivation.clone();
+        earlier.rewind(n);
+        unit.with_env(|env| presence_differs(original, earlier.current(), env))
+    }
+
+    /// Takes back steps until the function holds what counts by being there, which no proof of a step sees. The first
+    /// step that is found to change that is banned, and the passes go on without it while there is time.
+    pub(crate) fn keep_present(&mut self, unit: &Unit, settings: &Settings) {
+        for patience in (0..=PATIENCE).rev() {
+            if self.present || self.body.is_none() {
+                return;
+            }
+            let started = Instant::now();
+            let why = self.lacks_presence(unit, self.steps().len());
+            self.presence_takes = started.elapsed();
+            let Some(why) = why else {
+                self.present = true;
+                return;
+            };
+            self.report.refused += 1;
+            // What the global passes have made goes first, if it is not good by itself.
+            if self.start.is_some()
+                && self.lacks_presence(unit, 0).is_some()
+                && let Some(plain) = self.without_global(unit, settings)
+            {
+                *self = plain;
+                continue;
+            }
+            let (mut good, mut bad) = (0, self.steps().len());
+            while bad - good > 1 && !is_over(settings) {
+                let middle = good + (bad - good) / 2;
+                match self.lacks_presence(unit, middle) {
+                    None => good = middle,
+                    Some(_) => bad = middle,
+                }
+            }
+            self.ban(bad);
+            self.rewind(unit, settings, good);
+            // The original is as the original; other states were asked about.
+            self.present = true;
+            // Where the first step is to blame each time, every other would be.
+            let go_on = patience > 0 && (good > 0 || patience == PATIENCE) && !is_over(settings);
+            if !go_on {
+                if self.body.is_none() {
+                    self.revert(unit, settings, why);
+                    self.present = true;
+                }
+                return;
+            }
+            self.run_passes(unit, settings);
+        }
+    }
+
     /// Has what is to be written proven as a whole function, independently of the facts the single rewrites relied on.
     /// If it is wrong, the function is what it was. Not asked again until something changes.
     pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, budget: &Budget, seed: u64) {
-        if std::mem::replace(&mut self.judged, true) {
+        if self.judged {
             return;
         }
+        // What is written must hold that, whatever time it takes; it was asked about when there was time.
+        let soon = Settings { deadline: Some(Instant::now()), ..settings.clone() };
+        self.keep_present(unit, &soon);
+        self.judged = true;
         let (Some(f), Ok(original), true) = (self.function(), &unit.graphs[self.id], self.body.is_some()) else {
             self.report.whole = "equal".into();
             return;
         };
-        // No proof of a step sees what an access changes by being there.
-        if let Some(why) = unit.with_env(|env| presence_differs(original, f, env)) {
-            self.revert(unit, settings, why);
-            self.judged = true;
-            self.report.whole = "equal".into();
+        let Some(deadline) = budget.deadline(self.presence_takes) else {
+            self.report.whole = "unknown: no time; every step proven".into();
             return;
-        }
-        let limits =
-            Limits { deadline: Some(budget.deadline()), recorder: settings.limits.recorder, ..Limits::default() };
+        };
+        let limits = Limits { deadline: Some(deadline), recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
         let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
         match unit.with_env(|env| opinion(original, f, env, &options)) {
@@ -231,6 +354,10 @@ impl Candidate {
         }
         Ok(())
     }
+}
+
+fn is_over(settings: &Settings) -> bool {
+    settings.deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 fn listing(code: &[u8]) -> Vec<String> {

@@ -13,33 +13,34 @@ use bpf_program::{Function, lower};
 use bpf_prove::{Options as ProofOptions, Verdict};
 use serde::Serialize;
 
-use crate::report::{FunctionVerdict, Options};
-
-/// Time for the whole-function proofs of an object, on top of a tenth of the time limit: at most this, and at most
-/// what the work before has left.
-const SPARE: Duration = Duration::from_secs(2);
+use crate::report::FunctionVerdict;
 
 /// Until when the whole-function proofs of an object may run.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
-    end: Instant,
+    /// `None`: no limit.
+    end: Option<Instant>,
     /// For one function.
     each: Duration,
 }
 
+/// At most for one function, so that a hard one does not take all.
+const EACH: Duration = Duration::from_secs(10);
+
 impl Budget {
-    /// That of a run which began at `started`. Short limits get short proofs: a tenth of the limit, and what was not
-    /// used of it.
-    pub(crate) fn new(options: &Options, started: Instant) -> Budget {
-        let left = options.time_limit.saturating_sub(started.elapsed());
-        let all = options.time_limit / 10 + left.min(SPARE);
-        let now = Instant::now();
-        Budget { end: now.checked_add(all).unwrap_or(now), each: all / 2 }
+    /// One that ends then, for proofs from now on: each may take half of it.
+    pub(crate) fn until(end: Option<Instant>) -> Budget {
+        let left = end.map_or(EACH, |end| end.saturating_duration_since(Instant::now()));
+        Budget { end, each: (left / 2).min(EACH) }
     }
 
-    /// When a proof that begins now has to stop.
-    pub(crate) fn deadline(&self) -> Instant {
-        Instant::now().checked_add(self.each).map_or(self.end, |d| d.min(self.end))
+    /// When a proof that begins now has to stop; `None` if it is not to begin, because it would not come to its end
+    /// after a preparation that takes so long.
+    pub(crate) fn deadline(&self, preparation: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let deadline = now + self.each;
+        let deadline = self.end.map_or(deadline, |end| deadline.min(end));
+        (now + preparation < deadline).then_some(deadline)
     }
 }
 
@@ -119,6 +120,7 @@ mod tests {
     use super::*;
     use crate::candidate::Candidate;
     use crate::optimize::judge;
+    use crate::report::Options;
     use crate::unit::Unit;
 
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
@@ -152,7 +154,7 @@ mod tests {
     }
 
     fn budget(options: &Options) -> Budget {
-        Budget::new(options, Instant::now())
+        Budget::until(Instant::now().checked_add(options.time_limit))
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         let mut c = Candidate::new(&unit, 0);
         c.run_passes(&unit, &settings);
         assert!(c.body.is_some(), "the example no longer gains");
-        let none = Budget { end: Instant::now(), each: Duration::ZERO };
+        let none = Budget::until(Some(Instant::now()));
         c.second_opinion(&unit, &settings, &none, 1);
         let whole = &c.report.whole;
         assert!(
@@ -221,14 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn short_limits_get_short_proofs() {
-        let with = |ms| Options { time_limit: Duration::from_millis(ms), ..Options::default() };
-        let long_ago = Instant::now().checked_sub(Duration::from_secs(100)).expect("the machine is up that long");
-        let spent = |ms| Budget::new(&with(ms), long_ago).each * 2;
-        assert_eq!(spent(1_000), Duration::from_millis(100));
-        assert_eq!(spent(60_000), Duration::from_secs(6));
-        let fresh = Budget::new(&with(60_000), Instant::now()).each * 2;
-        assert!(fresh >= Duration::from_secs(7) && fresh <= Duration::from_secs(8), "{fresh:?}");
-        assert!(Budget::new(&with(500), Instant::now()).each * 2 <= Duration::from_millis(550));
+    fn no_proof_begins_that_cannot_end_in_time() {
+        let budget = Budget::until(Instant::now().checked_add(Duration::from_secs(4)));
+        let most = Instant::now() + Duration::from_secs(3);
+        assert!(budget.deadline(Duration::ZERO).is_some_and(|d| d <= most), "half for one function");
+        assert_eq!(budget.deadline(Duration::from_secs(3)), None);
+        assert_eq!(Budget::until(Some(Instant::now())).deadline(Duration::ZERO), None);
+        assert!(Budget::until(None).deadline(Duration::from_secs(1)).is_some());
     }
 }

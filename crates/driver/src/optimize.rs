@@ -11,12 +11,16 @@ use bpf_prove::Limits;
 use crate::candidate::Candidate;
 use crate::gate::{self, Gate};
 use crate::opinion::Budget;
+use crate::plan::{self, Plan};
 use crate::report::{Goal, Observer, Options, PassSelection, Report};
 use crate::runcheck::{self, Job, RunJudge};
 use crate::twins::Twins;
 use crate::unit::Unit;
 use crate::written::wrong;
-use crate::{DriverError, pool, synthesis};
+use crate::{DriverError, global, pool, synthesis};
+
+/// How often the passes go on where time has cut them short, before the kernel turned out to need less than it was given.
+const TURNS: usize = 4;
 
 pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
     let started = Instant::now();
@@ -24,11 +28,22 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
     let unit = Unit::new(object);
+    let reading = started.elapsed();
     observer.phase("asking the kernel");
     let gate = Gate::new(input, &unit.object, options, started);
-    let mut settings = settings(&unit, options, started, gate.took());
+    let for_runs = options.time_limit.mul_f64(plan::RUNS);
+    let runs =
+        options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
+    let plan = Plan::new(started, options.time_limit, gate.took(), reading, runs);
+    let mut settings = settings(&unit, options, &plan);
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
+    if let Some(cpu) = options.cpu.filter(|cpu| *cpu < unit.cpu) {
+        report.notes.push(format!(
+            "the object holds instructions of cpu v{} already; none above v{cpu} is added, those there may stay",
+            unit.cpu
+        ));
+    }
     let mut wanted = wanted(&unit, options);
 
     let count = wanted.len();
@@ -39,33 +54,74 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             candidates[id].report.untouched = Some(gate::NOT_JUDGED.to_owned());
         }
     }
-    let twins = Twins::of(&candidates, &wanted);
-    watched(observer, &stop, || {
-        let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id);
-        each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
-            observer.function(c.id, count, &c.report.name, c.report.slots_before);
-            if !observer.stop() {
-                c.run_passes(&unit, &settings);
-            }
-            observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
-        });
-    });
-    for (twin, of) in twins.pairs() {
-        Candidate::share(&mut candidates, &unit, &settings, of, twin);
-    }
+    let global = global::chosen(options);
     let mut object = unit.object.clone();
-    for c in &candidates {
-        c.place(&mut object)?;
-    }
-    observer.phase("asking the kernel");
     let write = WriteOptions { keep_debug: options.keep_debug };
-    gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+    let mut begun = Instant::now();
+    for turn in 0..TURNS {
+        // The kernel may have refused of one what it takes of the other.
+        let twins = Twins::of(&candidates, &wanted);
+        watched(observer, &stop, || {
+            let goes_on = |c: &Candidate| turn == 0 || may_go_on(c, options);
+            let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && goes_on(c);
+            each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
+                observer.function(c.id, count, &c.report.name, c.report.slots_before);
+                c.timed_out = false;
+                if !observer.stop() {
+                    c.run_passes(&unit, &settings);
+                    c.keep_present(&unit, &settings);
+                }
+                observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
+            });
+        });
+        if turn == 0 && !global.is_empty() {
+            observer.phase("global passes");
+            // All functions have had the local ones. Half of what is left is for the search.
+            let half = |d: Instant| Instant::now() + d.saturating_duration_since(Instant::now()) / 2;
+            let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
+            watched(observer, &stop, || {
+                let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
+                each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
+                    if !observer.stop() {
+                        let before = c.report.slots_after;
+                        c.run_global(&unit, &settings, &global);
+                        c.keep_present(&unit, &settings);
+                        observer.saved(before.saturating_sub(c.report.slots_after));
+                    }
+                });
+            });
+        }
+        for (twin, of) in twins.pairs() {
+            Candidate::share(&mut candidates, &unit, &settings, of, twin);
+        }
+        for c in &candidates {
+            c.place(&mut object)?;
+        }
+        observer.phase("asking the kernel");
+        let asked = Instant::now();
+        gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        // What the kernel did not need goes to those that were cut short.
+        let cut_short = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
+        let more = plan.more(begun, asked).filter(|_| candidates.iter().any(cut_short) && !observer.stop());
+        let Some(more) = more else { break };
+        begun = Instant::now();
+        settings.deadline = Some(more);
+    }
+    settings.deadline = plan.search();
     if options.search {
         observer.phase("searching");
         let found = watched(observer, &stop, || {
             synthesis::run(&mut candidates, &unit, &wanted, &settings, options, observer, &mut report.notes)
         });
         if found.improved > 0 {
+            each_candidate(
+                &mut candidates,
+                &unit,
+                &settings,
+                options.jobs,
+                |_| true,
+                |c| c.keep_present(&unit, &settings),
+            );
             for c in &candidates {
                 c.place(&mut object)?;
             }
@@ -77,11 +133,11 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     if options.run_check && options.kernel && !observer.stop() {
         observer.phase("running both");
         let judge = RunJudge::new(input, options);
-        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write, until: plan.runs() };
         report.run_check = Some(runcheck::settle(&judge, job, &mut object, &mut candidates, &mut report)?);
     }
     observer.phase("proving whole functions");
-    let budget = Budget::new(options, started);
+    let budget = Budget::until(plan.proofs());
     let written = loop {
         if !judge(&mut candidates, &unit, &settings, options, &budget) {
             let written = object.write(&write)?;
@@ -128,7 +184,14 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     Ok((written.bytes, report))
 }
 
-/// Has all functions proven as wholes; whether any turned out to be wrong and was put back.
+/// Whether passes may go on with a function that time has cut short. They take another way from there than they would
+/// have taken; so with one thread, where a shorter run is to do the beginning of a longer one, only functions of which
+/// nothing was done yet are begun.
+fn may_go_on(c: &Candidate, options: &Options) -> bool {
+    c.timed_out && (options.jobs > 1 || c.steps().is_empty())
+}
+
+/// Has all functions proven as wholes; whether any was changed, because what was made of it was wrong.
 pub(crate) fn judge(
     candidates: &mut Vec<Candidate>,
     unit: &Unit,
@@ -136,9 +199,7 @@ pub(crate) fn judge(
     options: &Options,
     budget: &Budget,
 ) -> bool {
-    let refuted =
-        |cs: &[Candidate]| cs.iter().filter(|c| c.report.refuted.is_some() || c.report.untouched.is_some()).count();
-    let before = refuted(candidates);
+    let changed = AtomicBool::new(false);
     each_candidate(
         candidates,
         unit,
@@ -146,18 +207,24 @@ pub(crate) fn judge(
         options.jobs,
         |_| true,
         |c| {
+            let form = |c: &Candidate| (c.steps().len(), c.body.is_some());
+            let before = form(c);
             c.second_opinion(unit, settings, budget, options.seed);
+            if form(c) != before {
+                changed.store(true, Ordering::Relaxed);
+            }
         },
     );
-    refuted(candidates) > before
+    changed.into_inner()
 }
 
 fn check_names(object: &Object, options: &Options) -> Result<(), DriverError> {
     check_programs(object, options)?;
+    let known: Vec<&str> = names().into_iter().chain(global::names()).collect();
     if let PassSelection::Only(only) = &options.passes
-        && let Some(name) = only.iter().find(|n| !names().contains(&n.as_str()))
+        && let Some(name) = only.iter().find(|n| !known.contains(&n.as_str()))
     {
-        return Err(DriverError::NoSuchPass { name: name.clone(), known: names().join(", ") });
+        return Err(DriverError::NoSuchPass { name: name.clone(), known: known.join(", ") });
     }
     Ok(())
 }
@@ -173,24 +240,19 @@ pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), D
     Ok(())
 }
 
-/// The settings of a run in which the kernel took `load` for the original.
-fn settings(unit: &Unit, options: &Options, started: Instant, load: Duration) -> Settings {
+/// The settings of a run, with the time that the passes have.
+fn settings(unit: &Unit, options: &Options, plan: &Plan) -> Settings {
     let only = match &options.passes {
         PassSelection::All => None,
         PassSelection::None => Some(vec![]),
         PassSelection::Only(v) => Some(v.clone()),
     };
-    // A tenth of the time is kept for the kernel and for writing, and more where one load of the result, or of each of
-    // two, takes longer.
-    let loads = load * if options.search { 2 } else { 1 };
-    let kept = loads.mul_f64(1.2).clamp(options.time_limit / 10, options.time_limit.mul_f64(0.45));
-    let share = options.time_limit.saturating_sub(kept).max(Duration::from_millis(1));
     Settings {
         cpu: options.cpu.unwrap_or(unit.cpu.max(3)),
         size: options.goal != Goal::Latency,
         strict_shared_memory: options.strict_shared_memory,
         only,
-        deadline: started.checked_add(share),
+        deadline: plan.passes(),
         limits: Limits { recorder: options.queries, ..Settings::default().limits },
         ..Settings::default()
     }

@@ -49,6 +49,8 @@ pub struct Options {
     pub cpu: Option<u8>,
     /// Which passes run.
     pub passes: PassSelection,
+    /// The global passes run, too ([`bpf_ssa`]).
+    pub ssa: bool,
     /// Only the functions with these names; empty: all.
     pub programs: Vec<String>,
     /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
@@ -81,6 +83,7 @@ impl Default for Options {
             jobs: 1,
             cpu: None,
             passes: PassSelection::All,
+            ssa: false,
             programs: Vec::new(),
             kernel: true,
             run_check: true,

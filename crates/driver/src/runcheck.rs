@@ -6,9 +6,9 @@
 //! it, and is told loudly, with everything a bug report needs.
 //!
 //! Promises: only programs are run that can do no harm ([`crate::difftest::harmless_in_test_run`]), in a network
-//! namespace of their own, with maps of their own; no input is tried when the time is up (a tenth of the whole), except
-//! that a difference once seen is followed to its end; the result does not change unless a difference is found, or the
-//! kernel refuses a program of it that it takes of the original.
+//! namespace of their own, with maps of their own; nothing is run when the time is up (a tenth of the whole); a difference
+//! of which it is not known by then whether it lasts costs the program all its changes. The result does not change unless
+//! a difference is found, or the kernel refuses a program of it that it takes of the original.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +21,14 @@ use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
 use crate::difftest::calls::Calls;
-use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, why_not_run};
+use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, runs_on_demand, why_not_run};
 use crate::gate::{self, Gate};
+use crate::plan::RUNS;
 use crate::report::{Options, Report};
 use crate::unit::{Unit, is_program};
 
-/// Part of the time limit that the check may take.
-const SHARE: f64 = 0.1;
+/// Part of the check's time in which inputs are tried. The rest is kept for seeing whether a difference lasts.
+const TRYING: f64 = 0.6;
 /// Inputs for each program.
 const INPUTS: usize = 400;
 /// Inputs between two fillings of the maps.
@@ -142,6 +143,8 @@ pub(crate) struct Compared {
     /// A program that the kernel takes of the original and refuses of the result, with its words: what the gate is for.
     pub(crate) refused: Option<NotRun>,
     pub(crate) difference: Option<Difference>,
+    /// A program that did something else once, and the time was up before it was known whether it always does.
+    pub(crate) open: Option<NotRun>,
 }
 
 /// What `settle` works on besides the candidates.
@@ -151,13 +154,15 @@ pub(crate) struct Job<'a> {
     pub(crate) unit: &'a Unit,
     pub(crate) settings: &'a Settings,
     pub(crate) write: &'a WriteOptions,
+    /// When the check has to be at its end.
+    pub(crate) until: Option<Instant>,
 }
 
 impl RunJudge {
     /// One for this original.
     pub(crate) fn new(original: &[u8], options: &Options) -> RunJudge {
         let setup = Setup { program_type: options.program_type.clone(), ..Setup::default() };
-        let time = options.time_limit.mul_f64(SHARE);
+        let time = options.time_limit.mul_f64(RUNS);
         RunJudge { original: original.to_vec(), setup, seed: options.seed, time, given: Box::new(<[u8]>::to_vec) }
     }
 
@@ -180,8 +185,11 @@ impl RunJudge {
 
     /// Runs these programs until the time is up or something differs. `whole`: the kernel takes all programs of the
     /// original; else each of them is loaded alone, because nothing ends the load of one that takes long to verify.
-    fn compare(&self, result: &[u8], programs: &[String], whole: bool) -> Compared {
-        let setup = Setup { deadline: Instant::now().checked_add(self.time), ..self.setup.clone() };
+    fn compare(&self, result: &[u8], programs: &[String], whole: bool, until: Option<Instant>) -> Compared {
+        let now = Instant::now();
+        let until = until.map(|until| until.max(now));
+        let deadline = now.checked_add(self.time.mul_f64(TRYING)).or(until);
+        let setup = Setup { deadline: deadline.min(until.or(deadline)), patience: until, ..self.setup.clone() };
         let (old, new) = (&self.original, (self.given)(result));
         let run = || match whole {
             true => compare(old, &new, &setup, self.seed, programs),
@@ -230,10 +238,18 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
         Ok(pair) => run(pair, setup.deadline, started.elapsed() / 2, seed, programs),
         Err(e) if programs.len() == 1 && setup.only.is_some() => {
             let refused = programs.iter().filter(|_| e.second).find_map(|name| refused(old, new, setup, name));
-            Compared { refused, ..Compared::none(programs, &e.to_string()) }
+            Compared { refused, ..Compared::none(programs, &why_not_loaded(&e.to_string())) }
         }
         // Perhaps each of them loads; which makes the maps anew each time.
         Err(_) => one_by_one(old, new, setup, seed, programs, started.elapsed()),
+    }
+}
+
+/// Why a program does not load alone, in the words of libbpf, if these are for others than who wrote libbpf.
+fn why_not_loaded(words: &str) -> String {
+    match words.contains("failed to initialize slot") {
+        true => "it can only be loaded with the programs that a map of its object is filled with".to_owned(),
+        false => words.to_owned(),
     }
 }
 
@@ -260,8 +276,8 @@ fn one_by_one(
         }
         all.programs.extend(one.programs);
         all.skipped.extend(one.skipped);
-        (all.difference, all.refused) = (one.difference, one.refused);
-        if all.difference.is_some() || all.refused.is_some() {
+        (all.difference, all.refused, all.open) = (one.difference, one.refused, one.open);
+        if all.difference.is_some() || all.refused.is_some() || all.open.is_some() {
             break;
         }
     }
@@ -296,8 +312,9 @@ fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u
             p.inputs += found.runs;
             p.refused += found.refused;
             p.unsteady_rounds += found.unsteady;
-            if found.difference.is_some() {
-                return Compared { difference: found.difference, ..all };
+            let open = found.open.map(|reason| NotRun { name: p.name.clone(), reason });
+            if found.difference.is_some() || open.is_some() {
+                return Compared { difference: found.difference, open, ..all };
             }
         }
     }
@@ -307,6 +324,11 @@ fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u
 /// Whether there is no time for something that takes so long.
 fn is_over(deadline: Option<Instant>, takes: Duration) -> bool {
     deadline.is_some_and(|d| Instant::now() + takes >= d)
+}
+
+/// Whether the kernel runs any program of the original on demand.
+pub(crate) fn any_runs(gate: &Gate) -> bool {
+    gate.accepted().iter().any(|p| runs_on_demand(p.kind))
 }
 
 /// Runs original and result, and takes back changes until they do the same.
@@ -336,7 +358,12 @@ pub(crate) fn settle(
             .collect();
         if programs.is_empty() {
             // Nothing of it is left to blame, or there never was.
-            check.status = "skipped: no program was changed".to_owned();
+            let changed = candidates.iter().any(|c| c.body.is_some());
+            check.status = match changed && check.differences.is_empty() {
+                true => "skipped: no program that was changed can be run: their symbols are local, or they do not load",
+                false => "skipped: no program was changed",
+            }
+            .to_owned();
             break;
         }
         let bytes = object.write(job.write)?.bytes;
@@ -350,7 +377,7 @@ pub(crate) fn settle(
         let difference = match again {
             Some(difference) => difference,
             None => {
-                let compared = judge.compare(&bytes, &programs, job.gate.accepts_all());
+                let compared = judge.compare(&bytes, &programs, job.gate.accepts_all(), job.until);
                 check.take(compared.programs, compared.skipped);
                 if let Some(NotRun { name, reason }) = compared.refused {
                     let why = "this kernel refuses it after optimization";
@@ -363,6 +390,16 @@ pub(crate) fn settle(
                          program is what it was. This is a bug of bpf-opt; please report it with this message."
                     ));
                     refused.push(name);
+                    gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+                    continue;
+                }
+                if let Some(NotRun { name, reason }) = compared.open {
+                    let why = "it did something else in a run, and there was no time to see whether it always does";
+                    let cx = Context { unit: job.unit, settings: job.settings, write: job.write, why, go_on: false };
+                    for i in blame::suspects(job.unit, candidates, &name) {
+                        blame::give_up(cx, object, &mut candidates[i])?;
+                    }
+                    check.skipped.push(NotRun { name, reason: format!("{why}: {reason}") });
                     gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
                     continue;
                 }
@@ -402,11 +439,13 @@ fn take_back(
     patient: bool,
 ) -> Result<RunDifference, DriverError> {
     let Job { unit, write, .. } = job;
-    let settings = &Settings { deadline: Instant::now().checked_add(AFTERMATH), ..job.settings.clone() };
+    let aftermath = Instant::now().checked_add(AFTERMATH);
+    let settings = &Settings { deadline: job.until.or(aftermath).min(aftermath), ..job.settings.clone() };
     let cx =
         Context { unit, settings, write, why: "it did something else in this kernel after optimization", go_on: true };
     let Difference { program, what, scenario, .. } = difference;
-    let passes = |_: &Object, bytes: &[u8]| Some(judge.passes(bytes, scenario));
+    let passes =
+        |_: &Object, bytes: &[u8]| (!is_over(job.until, Duration::ZERO)).then(|| judge.passes(bytes, scenario));
     let suspects = blame::suspects(unit, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
     let mut change = None;
@@ -544,7 +583,7 @@ mod tests {
         let options = Options::default();
         let gate = Gate::new(OBJECT, &unit.object, &options, Instant::now());
         let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
-        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write };
+        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write, until: None };
         let mut report = Report::default();
         let check = settle(&judge, job, &mut object, &mut candidates, &mut report).expect("it settles");
         (object, candidates, check, report)

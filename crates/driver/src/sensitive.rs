@@ -6,7 +6,7 @@
 //! a cgroup, which decides where it may be attached; and of a length that a syscall program hands over with its context,
 //! which decides how long a context must be.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bpf_facts::{Facts, Kind, Region, State, Value};
 use bpf_isa::{Insn, Reg};
@@ -40,6 +40,10 @@ struct Together {
     by_type: bool,
     /// One accesses `cb` by name.
     control_block: bool,
+    /// One is a program whose context is a `bpf_sock_ops`, or may be.
+    sock_ops: bool,
+    /// The object speaks of such contexts.
+    in_sock_ops: bool,
 }
 
 impl Together {
@@ -55,6 +59,8 @@ impl Together {
             lengths: self.lengths || o.lengths,
             by_type: self.by_type || o.by_type,
             control_block: self.control_block || o.control_block,
+            sock_ops: self.sock_ops || o.sock_ops,
+            in_sock_ops: self.in_sock_ops || o.in_sock_ops,
         }
     }
 
@@ -66,6 +72,7 @@ impl Together {
         };
         let cleared = self.control_block && (self.skb || !self.program);
         held || cleared
+            || self.held.beliefs().are_wrong(self.sock_ops || !self.program && self.in_sock_ops)
             || self.by_type
             || self.congestion
             || self.egress && self.throws
@@ -80,12 +87,18 @@ pub(crate) fn is_sensitive(unit: &Unit, f: FuncId) -> bool {
 }
 
 fn functions(unit: &Unit) -> Vec<bool> {
-    let by_type = translated_by_type(unit);
+    let called = called(unit);
+    // A function that is linked to a program of another object, or takes the place of one, is given a context only where BTF
+    // says so (`btf_prepare_func_args` in kernel/bpf/btf.c). Of programs whose section tells no type it is asked alike.
+    let in_sock_ops = ["bpf_sock_ops", "arg:ctx"].into_iter().any(|name| unit.object.may_mention(name));
+    let by_type = translated_by_type(unit, &called);
     let of = |(i, g): (usize, &Result<Function, String>)| Together {
         held: match g {
             // Whatever stands in its place once it is linked.
             Ok(_) if unit.object.functions()[i].weak && !is_program(&unit.object, i) => Sensitive::anything(),
             Ok(f) if names_another_object(unit, f) => Sensitive::anything(),
+            // It is more than the kind of its function tells.
+            Ok(_) if is_program(&unit.object, i) && called.contains(&FuncId(i)) => Sensitive::anything(),
             Ok(f) => unit.with_env(|env| Sensitive::of(f, env)).or(by_name(unit, FuncId(i))),
             Err(_) => Sensitive::anything(),
         },
@@ -98,6 +111,9 @@ fn functions(unit: &Unit) -> Vec<bool> {
         lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(unit, f)),
         by_type: by_type[i],
         control_block: names(unit, FuncId(i), "cb"),
+        sock_ops: is_program_in(unit, i, |section| section == "sockops")
+            || in_sock_ops && is_program_in(unit, i, |section| ProgramType::named(section).is_err()),
+        in_sock_ops,
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
     loop {
@@ -190,19 +206,27 @@ fn externs(f: &Function) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Functions that others call, or name.
+fn called(unit: &Unit) -> BTreeSet<FuncId> {
+    (0..unit.graphs.len()).flat_map(|f| unit.object.callees(FuncId(f))).collect()
+}
+
 /// Most rounds in which callers tell the functions that they call where pointers come from.
 const ROUNDS: usize = 8;
 
 /// Which functions hold an instruction that the kernel translates by the types of pointers that the verifier comes there
 /// with ([`bpf_prove::provenance`]): a call that is, or an access through pointers of several sources.
-fn translated_by_type(unit: &Unit) -> Vec<bool> {
+fn translated_by_type(unit: &Unit, called: &BTreeSet<FuncId>) -> Vec<bool> {
     let functions = unit.object.functions();
     let open = callable_from_outside(&unit.object, &unit.graphs);
-    // Callbacks are given pointers to frames of their callers.
-    let called = |i: usize| (0..functions.len()).any(|f| unit.object.callees(FuncId(f)).contains(&FuncId(i)));
+    let is_callback = |i: usize| open[i] && functions[i].local && !is_program(&unit.object, i);
+    // One that is verified alone is given one kind of pointer for each parameter, whichever its callers have; one that is
+    // hidden from other objects is verified with them.
+    let is_alone = |i: usize| open[i] && !is_callback(i);
     let outside = |i: usize| match open[i] {
-        true if functions[i].local && !is_program(&unit.object, i) => [Sources::CALLBACK; 5],
-        false if called(i) => [Sources::NONE; 5],
+        // Pointers to frames of its callers.
+        true if is_callback(i) => [Sources::CALLBACK; 5],
+        false if called.contains(&FuncId(i)) => [Sources::NONE; 5],
         // A global one, or a program, for some loader.
         _ => Sources::PASSED,
     };
@@ -225,10 +249,7 @@ fn translated_by_type(unit: &Unit) -> Vec<bool> {
         }
         let mut next = arguments.clone();
         for (i, (all, passed)) in next.iter_mut().zip(passed).enumerate() {
-            // One that is verified alone is given one kind of pointer for each parameter, whichever its callers have; one
-            // that is hidden from other objects is verified with them.
-            let alone = open[i] && (!functions[i].local || is_program(&unit.object, i));
-            for (all, passed) in all.iter_mut().zip(passed).filter(|(_, passed)| !alone || passed.is_several()) {
+            for (all, passed) in all.iter_mut().zip(passed).filter(|(_, passed)| !is_alone(i) || passed.is_several()) {
                 *all = all.or(passed);
             }
         }

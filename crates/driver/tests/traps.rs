@@ -91,8 +91,7 @@ fn newer_instructions() -> Vec<Trap> {
             SUB,
             "*(u64 *)(r10 - 8) = r1; r0 = *(s16 *)(r10 - 8); exit",
             "*(u64 *)(r10 - 8) = r1; r0 = *(u16 *)(r10 - 8); exit",
-        )
-        .right("r0 = (s16)r1; exit"),
+        ),
         trap(
             "bswap16 clears the bits above",
             SUB,

@@ -394,8 +394,7 @@ fn newer_instructions() -> Vec<Trap> {
             XDP,
             "r1 = *(u32 *)(r1 + 12); *(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); exit",
             "r1 = *(u32 *)(r1 + 12); *(u64 *)(r10 - 8) = r1; r0 = *(s8 *)(r10 - 8); w0 = w0; exit",
-        )
-        .right("r1 = *(u32 *)(r1 + 12); r0 = (s8)r1; exit"),
+        ),
         trap(
             "bswap32 is zero-extended",
             XDP,

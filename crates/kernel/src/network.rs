@@ -20,9 +20,18 @@ use crate::sys;
 /// # Panics
 /// If `action` does.
 pub fn in_private_network<T: Send>(action: impl FnOnce() -> T + Send) -> io::Result<T> {
+    after_leaving("private network", sys::leave_network, action)
+}
+
+/// Runs `action` on a thread of its own that has first left, with `leave`, something which threads share.
+pub(crate) fn after_leaving<T: Send>(
+    name: &str,
+    leave: fn() -> io::Result<()>,
+    action: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
     std::thread::scope(|scope| {
-        let body = || sys::leave_network().map(|()| action());
-        let thread = std::thread::Builder::new().name("private network".to_owned()).spawn_scoped(scope, body)?;
+        let body = || leave().map(|()| action());
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

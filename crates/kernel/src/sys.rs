@@ -85,6 +85,23 @@ pub(crate) fn leave_network() -> io::Result<()> {
     }
 }
 
+/// Gives the calling thread, and no other, an empty `/sys/fs/bpf` that nobody else sees.
+///
+/// # Errors
+/// What the system said; the thread may then have a mount namespace of its own with what it saw before.
+pub(crate) fn leave_pins() -> io::Result<()> {
+    let result = |code: c_int| if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: takes a number; with this flag alone it changes which mounts the calling thread sees, and no memory,
+    // descriptor or signal state that Rust relies on.
+    result(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let mount = |target: &CStr, kind: &CStr, flags| {
+        // SAFETY: strings that end with NUL and live until the call returns; there are no options.
+        result(unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, ptr::null()) })
+    };
+    mount(c"/", c"none", libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(c"/sys/fs/bpf", c"bpf", 0)
+}
+
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.
 fn silence() {
     static ONCE: Once = Once::new();

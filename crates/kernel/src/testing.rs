@@ -3,7 +3,7 @@
 //! The one idea: a test that was skipped looks like one that has passed, so where the kernel has to be there
 //! (`BPF_OPT_REQUIRE_KERNEL` in the environment), nothing is skipped in silence: the test fails.
 
-use std::fmt::Display;
+use std::{fmt::Display, io};
 
 /// Whether programs may be loaded here; if not, the test is to be skipped.
 ///
@@ -26,4 +26,17 @@ pub fn available<T, E: Display>(needed: Result<T, E>) -> Option<T> {
             eprintln!("skipped: {why}");
         })
         .ok()
+}
+
+/// Runs `action` on a thread of its own that sees an empty `/sys/fs/bpf`, as do the processes it starts: what others
+/// have pinned on this machine is not in the way, and what `action` pins is gone with it.
+///
+/// # Errors
+/// What the system said when it refused the thread, the namespace or the mount (which take `CAP_SYS_ADMIN`); `action`
+/// has not been called then.
+///
+/// # Panics
+/// If `action` does.
+pub fn in_private_pins<T: Send>(action: impl FnOnce() -> T + Send) -> io::Result<T> {
+    crate::network::after_leaving("private pins", crate::sys::leave_pins, action)
 }

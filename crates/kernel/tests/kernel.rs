@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bpf_kernel::testing::{available, permitted};
+use bpf_kernel::testing::{available, in_private_pins, permitted};
 use bpf_kernel::{
     Feature, KernelError, LoadOptions, LoadedObject, Map, ProgramType, RawOptions, RawProgram, Verdict,
     in_private_network, load_object, load_object_file, release, supports, supports_helper, supports_program_type,
@@ -308,13 +308,15 @@ fn nothing_is_left_under_sys_fs_bpf() {
     let (true, Some(folder)) = (permitted(), bench("public")) else { return };
     // Its only map asks to be pinned by name.
     let object = folder.join("es-cilium-examples-kprobepin_bpf_bpfel.o");
-    let pin = Path::new("/sys/fs/bpf/kprobe_map");
-    assert!(!pin.exists(), "somebody else's pin is in the way");
-    assert!(load_object_file(&object, &LoadOptions::default()).unwrap().is_accepted());
-    assert!(!pin.exists());
-    let loaded = LoadedObject::load_file(&object, &LoadOptions::default()).unwrap();
-    assert_eq!(loaded.map("kprobe_map").unwrap().name(), "kprobe_map");
-    assert!(!pin.exists());
+    let pinned = || fs::read_dir("/sys/fs/bpf").unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let left = in_private_pins(|| {
+        let verdict = load_object_file(&object, &LoadOptions::default()).unwrap();
+        assert!(verdict.is_accepted());
+        let loaded = LoadedObject::load_file(&object, &LoadOptions::default()).unwrap();
+        assert_eq!(loaded.map("kprobe_map").unwrap().name(), "kprobe_map");
+        pinned()
+    });
+    assert_eq!(available(left).unwrap_or_default(), Vec::<PathBuf>::new());
 }
 
 /// Network namespace of the calling thread.

@@ -267,6 +267,12 @@ impl Object {
         self.btf.as_ref().is_some_and(|btf| btf.is_asked_of_the_kernel(name))
     }
 
+    /// Whether BTF has a type or a tag of this name, whatever it is; yes where there is no BTF.
+    pub fn may_mention(&self, name: &str) -> bool {
+        let Some(btf) = &self.btf else { return true };
+        btf.ids().filter_map(|id| btf.get(id)).any(|t| btf.string(t.name).as_deref() == Some(name))
+    }
+
     /// The signature against which the kernel verifies `f` alone, if it does: its func_info names a FUNC type with global
     /// linkage (`btf_prepare_func_args` in kernel/bpf/btf.c).
     pub fn global_signature(&self, f: FuncId) -> Option<FuncProto> {

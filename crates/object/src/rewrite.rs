@@ -429,7 +429,12 @@ impl<'a> Rewrite<'a> {
         }
         let names = names(&|i| dropped.get(i) == Some(&true));
         if !names.is_empty() {
-            self.notes.push(format!("left out, because they describe the old code: {names}"));
+            let count = dropped.iter().filter(|dropped| **dropped).count();
+            let what = match names.split(", ").all(|name| name.starts_with(".debug_")) {
+                true => format!("{count} DWARF section(s)"),
+                false => names,
+            };
+            self.notes.push(format!("left out, because it describes the old code: {what}"));
         }
         for (s, patch) in sections.iter().zip(&mut self.patches) {
             let target = if s.is_reloc() { s.info as usize } else { continue };

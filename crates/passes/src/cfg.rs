@@ -105,7 +105,8 @@ pub(crate) fn may_come_next(f: &Function, b: BlockId, to: BlockId) -> bool {
 fn drop_unreachable(f: &mut Function) -> bool {
     let (order, _) = bpf_program::reverse_postorder(f);
     let n = f.layout.len();
-    f.layout.retain(|b| order.contains(b));
+    let reached = flags(f, &order);
+    f.layout.retain(|b| reached[b.index()]);
     f.layout.len() != n
 }
 
@@ -114,9 +115,10 @@ fn merge_chains(f: &mut Function) -> bool {
     let mut changed = false;
     let mut preds = predecessors(f);
     let entry = f.entry();
+    let mut is_there = flags(f, &f.layout);
     for i in 0..f.blocks.len() {
         let b = BlockId(i as u32);
-        if !f.layout.contains(&b) {
+        if !is_there[i] {
             continue;
         }
         while let Terminator::Goto(t) = f.block(b).term {
@@ -127,12 +129,22 @@ fn merge_chains(f: &mut Function) -> bool {
             let block = f.block_mut(b);
             block.ops.extend(tail.ops);
             block.term = tail.term;
-            f.layout.retain(|x| *x != t);
-            preds = predecessors(f);
+            is_there[t.index()] = false;
+            for s in bpf_program::successors(f, b) {
+                preds[s.index()].iter_mut().filter(|p| **p == t).for_each(|p| *p = b);
+            }
             changed = true;
         }
     }
+    f.layout.retain(|b| is_there[b.index()]);
     changed
+}
+
+/// For each block of a function whether it is one of these.
+fn flags(f: &Function, which: &[BlockId]) -> Vec<bool> {
+    let mut flags = vec![false; f.blocks.len()];
+    which.iter().for_each(|b| flags[b.index()] = true);
+    flags
 }
 
 /// An instruction and what the loader patches into it.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use bpf_facts::Env;
 use bpf_isa::Reg;
-use bpf_program::{BlockId, Function, Terminator, predecessors};
+use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
 use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, path, provenance};
 use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
@@ -41,6 +41,8 @@ pub struct Engine<'a> {
     passes: Vec<Box<dyn Pass>>,
     /// Rewrites not to make again: the kernel refused what they led to.
     banned: &'a FxHashSet<u64>,
+    /// Slots analysed anew for the sake of one rewrite each.
+    analysed: usize,
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashSet<u64>,
     quiet: Quiet,
@@ -59,7 +61,7 @@ impl<'a> Engine<'a> {
     /// One with other passes.
     pub fn with_passes(passes: Vec<Box<dyn Pass>>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
         let (refused, quiet) = Default::default();
-        Engine { settings, passes, banned, refused, quiet, tally: Tally::default() }
+        Engine { settings, passes, banned, analysed: 0, refused, quiet, tally: Tally::default() }
     }
 
     /// The same one, which passes over what an earlier one with these passes and settings has looked at in vain.
@@ -100,15 +102,23 @@ impl<'a> Engine<'a> {
         if !cfg::simplify(&mut new, true) {
             return false;
         }
-        if mixes_more(session, &new) {
+        if mixes_more(session, &new) || !reaches(&new) {
             new = session.function().clone();
             if !cfg::simplify(&mut new, false) {
                 return false;
             }
         }
+        if self.is_banned(session, &new) || !reaches(&new) {
+            return false;
+        }
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
         done.is_ok()
+    }
+
+    /// Whether the graph is not to be cut and ordered like this.
+    fn is_banned(&self, session: &Session, new: &Function) -> bool {
+        !self.banned.is_empty() && self.banned.contains(&shape_mark(session.function(), new))
     }
 
     /// Shares common ends of blocks, where fewer slots are what counts.
@@ -116,7 +126,12 @@ impl<'a> Engine<'a> {
         if self.spent() || !self.settings.size {
             return false;
         }
-        let Some(new) = tails::share(session).filter(|new| !mixes_more(session, new)) else { return false };
+        let Some(new) = tails::share(session).filter(|new| !mixes_more(session, new) && reaches(new)) else {
+            return false;
+        };
+        if self.is_banned(session, &new) {
+            return false;
+        }
         let done = session.reshape(new);
         self.tally.shapes_refused += usize::from(done.is_err());
         done.is_ok()
@@ -169,16 +184,19 @@ impl<'a> Engine<'a> {
     /// Rewrites that may read what was dead: a register that still holds the number needed. Each is sound only right after
     /// an analysis, before anything else changes, and calls for a new one. The other blocks have their turn before the
     /// whole function is looked at again, which takes much longer than an analysis.
+    ///
+    /// On a very large function there is an end to that: the time is better spent on the rest.
     fn revive(&mut self, session: &mut Session) -> bool {
         let mut changed = false;
         for b in session.function().layout.clone() {
-            while !self.spent() {
+            while !self.spent() && self.analysed < ANALYSED {
                 let winner = session.block_with_dead(b).and_then(|points| self.winner(session, &points, &mut 0));
                 if !self.carry_out(session, winner) {
                     break;
                 }
                 changed = true;
                 session.analyze();
+                self.analysed += slot_count(session.function());
             }
         }
         changed
@@ -379,8 +397,28 @@ pub fn paths_of(f: &Function) -> Vec<(BlockId, Vec<BlockId>)> {
 
 /// Rounds after which a function is left alone. Each either changes something or is the last.
 const MAX_ROUNDS: usize = 200;
+/// Slots that are analysed anew, in one run, for the sake of one rewrite each.
+const ANALYSED: usize = 1_000_000;
 
 /// Identity of a rewrite: the pass, the code it replaces with its context, and the replacement.
+/// Whether all jumps reach where they lead to, which they may not in a very large function.
+fn reaches(f: &Function) -> bool {
+    slot_count(f) <= i16::MAX as usize || lower(f).is_ok()
+}
+
+/// What a change of shape is banned by.
+pub fn shape_mark(before: &Function, after: &Function) -> u64 {
+    let mut h = rustc_hash::FxHasher::default();
+    for f in [before, after] {
+        f.layout.hash(&mut h);
+        for b in f.layout.iter().map(|b| f.block(*b)) {
+            b.ops.iter().for_each(|o| (o.insn, o.origin).hash(&mut h));
+            b.term.hash(&mut h);
+        }
+    }
+    h.finish()
+}
+
 fn fingerprint(view: &View, r: &Rewrite) -> u64 {
     let mut h = rustc_hash::FxHasher::default();
     (r.by, view.fresh).hash(&mut h);

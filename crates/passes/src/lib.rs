@@ -14,7 +14,7 @@ mod settings;
 mod tails;
 mod view;
 
-pub use engine::{Engine, Tally, optimize, paths_of};
+pub use engine::{Engine, Tally, optimize, paths_of, shape_mark};
 pub use local::{Pass, all as all_passes};
 pub use quiet::Quiet;
 pub use settings::{Proposal, Recorder, Settings};

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 
 use bpf_facts::{Env, MapInfo};
 use bpf_isa::{Insn, parse_listing};
-use bpf_passes::{Settings, optimize as optimize_all};
+use bpf_passes::{Engine, Settings, optimize as optimize_all, shape_mark};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
+use bpf_prove::{Derivation, Session};
+use rustc_hash::FxHashSet;
 
 /// The graph of a listing. `counter` names a map with 4-byte keys and 8-byte values: any
 /// `r1 = 0 ll` refers to it.
@@ -575,4 +577,32 @@ fn an_end_that_would_use_pointers_of_different_types_is_not_shared() {
     let same = listing.replace("r6 = r10", "r7 = 1").replace("r6 += -8", "r7 += 1");
     let shared = optimize(&same, &with(&["jumps"], 3));
     assert_eq!(shared.matches("(r6 + 0x4)").count(), 1, "{shared}");
+}
+
+#[test]
+fn a_change_of_shape_that_is_banned_is_not_made_again() {
+    let env = Env::empty();
+    let settings = Settings::default();
+    let made = |banned: &FxHashSet<u64>| {
+        let listing = "if r1 == 0 goto +2; r0 = 1; goto +1; goto -3; exit".replace("; ", "\n");
+        let mut session = Session::new(Derivation::new(function(&listing, ProgKind::Xdp)), &env);
+        Engine::new(&settings, banned).run(&mut session);
+        session.finish()
+    };
+    let free = made(&FxHashSet::default());
+    let first = free.steps().iter().position(|s| s.rewrite().is_none()).expect("the shape is changed");
+    let mut after = free.clone();
+    after.rewind(first + 1);
+    let mut before = after.clone();
+    before.rewind(first);
+    let mark = shape_mark(before.current(), after.current());
+    let without = made(&[mark].into_iter().collect());
+    assert!(without.steps().iter().all(|s| s.rewrite().is_some()) || without.steps().len() > first);
+    let mut d = without.clone();
+    for n in (1..=without.steps().len()).rev() {
+        d.rewind(n);
+        let after = d.current().clone();
+        d.rewind(n - 1);
+        assert_ne!(shape_mark(d.current(), &after), mark, "step {n} was banned");
+    }
 }

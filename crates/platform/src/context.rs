@@ -9,6 +9,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::beliefs::reads_wider_than_believed;
+
 /// What a function runs as, as far as its meaning depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ProgKind {
@@ -313,6 +315,10 @@ pub fn others_may_change(kind: ProgKind, offset: i64) -> bool {
     }
 }
 
+/// The first number that the kernel does not take for a queue ([`store_is_compared`]): whatever is smaller may be stored in
+/// any form.
+pub const NO_QUEUE_MAPPING: u64 = 0xffff;
+
 /// Whether a store to the byte at this offset of the context may depend on more than the bits it stores: of
 /// `__sk_buff::queue_mapping` the kernel compares the whole register, and a constant by its sign (`bpf_convert_ctx_access` in
 /// net/core/filter.c). Of a context of which nothing is known, it may be that one.
@@ -326,10 +332,9 @@ pub fn store_is_compared(kind: ProgKind, offset: i64) -> bool {
 /// net/core/filter.c; `convert_ctx_accesses` in kernel/bpf/verifier.c masks only what is narrower than the kernel's own
 /// field). If the pointer may be the context, four bytes may be a pointer. `None` stands for an offset that is not known.
 pub fn may_read_wider(offset: Option<i64>, bytes: u32, may_be_context: bool) -> bool {
-    const RX_QUEUE_MAPPING: std::ops::Range<i64> = 76..80;
     match bytes {
         4 if may_be_context => true,
-        2 | 4 => offset.is_none_or(|offset| RX_QUEUE_MAPPING.contains(&offset)),
+        2 | 4 => offset.is_none_or(|offset| reads_wider_than_believed(offset, bytes)),
         _ => false,
     }
 }

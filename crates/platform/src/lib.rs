@@ -6,6 +6,7 @@
 //!
 //! What has no row is unknown, and clients must assume that it touches everything it could reach.
 
+pub mod beliefs;
 pub mod context;
 pub mod effects;
 pub mod fields;
@@ -14,10 +15,11 @@ pub mod maps;
 pub mod translation;
 pub mod verifier;
 
+pub use beliefs::{hands_back_its_buffer, is_result_misjudged, reads_wider_than_believed};
 pub use context::{
-    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, impossible_numbers,
-    is_cleared, may_read_wider, others_may_change, packet_pointer_offset, possible_bits, store_is_compared,
-    stores_matter,
+    CtxField, FieldKind, NO_QUEUE_MAPPING, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter,
+    impossible_numbers, is_cleared, may_read_wider, others_may_change, packet_pointer_offset, possible_bits,
+    store_is_compared, stores_matter,
 };
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};

@@ -7,6 +7,7 @@
 //! (the only maker of proven rewrites), [`shape`] (proof of changes that only cut and order blocks anew), [`blast`] (SAT).
 
 mod access;
+mod beliefs;
 pub mod blast;
 mod cache;
 pub mod context;
@@ -30,6 +31,7 @@ mod standing;
 mod symex;
 pub mod term;
 
+pub use beliefs::Beliefs;
 pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
 pub use equiv::{Difference, Options, Verdict, along, fits_one_formula, functions, window};

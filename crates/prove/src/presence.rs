@@ -28,14 +28,15 @@ use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, MapInfo, Region, State, Value};
 use bpf_isa::{AluOp, Call, Imm64Kind, Insn, MemoryOperand, Reg, Size, Src};
-use bpf_platform::{Effects, is_cleared, store_is_compared};
+use bpf_platform::{Effects, NO_QUEUE_MAPPING, is_cleared, store_is_compared};
 use bpf_program::{
     BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, Terminator, access_matters, ctx_field, depends_on_access,
     reverse_postorder, stores_matter,
 };
 
+use crate::beliefs::Beliefs;
 use crate::same::{same_graph, same_text};
-use crate::sources::{Sources, provenance};
+use crate::sources::{Sources, provenance_by};
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,6 +46,8 @@ pub struct Sensitive {
     translated: bool,
     /// A store that has the packet prepared.
     prepares: bool,
+    /// Of what the verifier believes something wrong.
+    beliefs: Beliefs,
 }
 
 impl Sensitive {
@@ -55,15 +58,19 @@ impl Sensitive {
 
     /// What a function may hold that is not understood.
     pub fn anything() -> Sensitive {
-        Sensitive { translates: true, translated: true, prepares: true }
+        Sensitive { translates: true, translated: true, prepares: true, beliefs: Beliefs::anything() }
     }
 
     /// What one function may hold, but for accesses of which the loader decides what they are to.
     pub fn of(f: &Function, env: &Env) -> Sensitive {
-        if !stores_matter(f.kind) {
+        if !stores_matter(f.kind) && !Beliefs::may_be_held(f) {
             return Sensitive::default();
         }
-        let visited = Facts::of_every_way(f, env);
+        Sensitive::by(f, env, &Facts::of_every_way(f, env))
+    }
+
+    /// The same from the facts of every way ([`Facts::of_every_way`]).
+    fn by(f: &Function, env: &Env, visited: &Facts) -> Sensitive {
         let held = |b: &BlockId| {
             let states = visited.states(f, *b);
             f.block(*b)
@@ -73,7 +80,8 @@ impl Sensitive {
                 .map(|(op, s)| Sensitive::at(f.kind, op, s))
                 .fold(Sensitive::default(), Sensitive::or)
         };
-        f.layout.iter().map(held).fold(Sensitive::default(), Sensitive::or)
+        let beliefs = Beliefs::of(f, env, visited);
+        f.layout.iter().map(held).fold(Sensitive { beliefs, ..Sensitive::default() }, Sensitive::or)
     }
 
     /// What one operation may be to the verifier that comes to it in this state.
@@ -96,6 +104,7 @@ impl Sensitive {
             translates: m.reads && place(access_matters),
             translated: place(depends_on_access),
             prepares: m.writes && v.region().is_none_or(Region::is_packet),
+            ..Sensitive::default()
         }
     }
 
@@ -106,17 +115,23 @@ impl Sensitive {
             translates: self.translates || o.translates,
             translated: self.translated || o.translated,
             prepares: self.prepares || o.prepares,
+            beliefs: self.beliefs.or(o.beliefs),
         }
     }
 
-    /// Whether what the program does hangs on which of its accesses the verifier visits.
+    /// Whether what a program with an skb does hangs on which of its accesses the verifier visits.
     pub fn matters(self) -> bool {
         self.translates && self.translated
     }
 
+    /// Of what the verifier believes something wrong.
+    pub fn beliefs(self) -> Beliefs {
+        self.beliefs
+    }
+
     /// Whether nothing of this is there.
     pub fn is_nothing(self) -> bool {
-        self == Sensitive::default()
+        Sensitive { beliefs: Beliefs::default(), ..self } == Sensitive::default()
     }
 
     /// Whether something counts by being there.
@@ -213,9 +228,10 @@ struct Presence {
 impl Presence {
     fn of(f: &Function, env: &Env) -> Presence {
         let (executed, visited) = (Facts::of(f, env), Facts::of_every_way(f, env));
-        let translated = provenance(f, env, Sources::PASSED);
+        let translated = provenance_by(f, &visited, Sources::PASSED);
         let hides = translated.mixes || translated.calls;
-        let mut all = Presence { hides, ..Presence::default() };
+        let sensitive = Sensitive { beliefs: Beliefs::of(f, env, &visited), ..Sensitive::default() };
+        let mut all = Presence { hides, sensitive, ..Presence::default() };
         for &b in &f.layout {
             let reached = executed.entry(b).is_some();
             let mut states = executed.states(f, b).into_iter();
@@ -358,10 +374,8 @@ fn named_map_that_counts(op: &Op, env: &Env) -> Option<Mark> {
     }
 }
 
-/// Whether an instruction stores a number of which it does not matter how the kernel compares it
-/// ([`store_is_compared`]): `NO_QUEUE_MAPPING` is the first that does.
+/// Whether an instruction stores a number of which it does not matter how the kernel compares it ([`store_is_compared`]).
 fn stores_little(insn: &Insn, state: &State) -> bool {
-    const NO_QUEUE_MAPPING: u64 = 0xffff;
     match *insn {
         Insn::Store { src: Src::Reg(r), .. } => {
             let v = state.reg(r);
@@ -393,7 +407,9 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
         return Some(VISITS);
     }
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
-    if (a.hides || b.hides || a.sensitive.or(b.sensitive).matters()) && !same_graph(old, new) {
+    let sensitive = a.sensitive.or(b.sensitive);
+    let believed = !b.sensitive.beliefs.are_among(a.sensitive.beliefs) || sensitive.beliefs.are_wrong(false);
+    if (a.hides || b.hides || sensitive.matters() || believed) && !same_graph(old, new) {
         return Some(VISITS);
     }
     if a.sensitive.prepares != b.sensitive.prepares {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Kind, Region, State, Value};
-use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, Call, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_platform::Effects;
 use bpf_platform::effects::Argument;
 use bpf_platform::helpers::Arg;
@@ -79,6 +79,8 @@ pub struct Provenance {
     pub mixes: bool,
     /// Some call is translated by what the verifier has seen there.
     pub calls: bool,
+    /// What may have been passed is added to what is no address, as far as is known.
+    pub sums: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
 }
@@ -135,7 +137,11 @@ fn is_plain(v: &Value) -> bool {
 
 /// The sources of a function's pointers, if `arguments` are those of r1 to r5.
 pub fn provenance(f: &Function, env: &Env, arguments: [Sources; 5]) -> Provenance {
-    let facts = Facts::of_every_way(f, env);
+    provenance_by(f, &Facts::of_every_way(f, env), arguments)
+}
+
+/// The same from the facts of every way ([`Facts::of_every_way`]).
+pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]) -> Provenance {
     let states: FxHashMap<BlockId, Vec<State>> = f.layout.iter().map(|b| (*b, facts.states(f, *b))).collect();
     let mut at_entry: FxHashMap<BlockId, Places> = FxHashMap::default();
     let mut first = Places::default();
@@ -178,6 +184,12 @@ pub fn provenance(f: &Function, env: &Env, arguments: [Sources; 5]) -> Provenanc
             let through = |r: Reg| !is_plain(before.reg(r)) && !places.get(r).is_one();
             found.calls |= is_translated_by_what_was_seen(op, before);
             found.mixes |= op.insn.memory_operand().is_some_and(|m| through(m.base));
+            if let Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Reg(src) } = op.insn {
+                let from = places.get(src);
+                let passed =
+                    before.reg(src).kind == Kind::Unknown && (from.is_passed() || from.meets(Sources::CALLBACK));
+                found.sums |= before.reg(dst).region().is_none() && passed;
+            }
             if let (Insn::Call(Call::Local(_)), Some(Symbol::Func { name })) =
                 (op.insn, op.link.as_ref().map(|l| &l.symbol))
             {

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use bpf_facts::{Kind, Region, State, Value};
 use bpf_isa::{AluOp, Cond, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
-use bpf_program::{BlockId, Op};
-use bpf_prove::is_taken;
+use bpf_program::{BlockId, Op, ProgKind};
+use bpf_prove::{Beliefs, is_taken};
 
 use crate::batch::NOP;
 use crate::propose::readable;
@@ -26,7 +26,7 @@ pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
             return false;
         }
         let is_old = w.old.iter().any(|o| o.insn == op.insn && o.link == op.link);
-        let may_stand = is_old || allowed(&state, op) && is_placed(w, &state, op);
+        let may_stand = is_old || allowed(&state, op) && is_placed(w, &state, op) && is_believed(w.kind, &state, op);
         if !may_stand {
             return false;
         }
@@ -35,6 +35,19 @@ pub fn well_typed(w: &Window, ops: &[Op]) -> bool {
     }
     let _: RegSet = set;
     true
+}
+
+/// Whether the verifier will not believe something wrong of an operation ([`Beliefs`]); nor of a packet pointer that is moved
+/// back, which may have been found beyond the packet.
+fn is_believed(kind: ProgKind, state: &State, op: &Op) -> bool {
+    let moves_back = match op.insn {
+        Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Imm(..0) }
+        | Insn::Alu { op: AluOp::Sub, width: Width::W64, dst, src: Src::Imm(0..) } => {
+            state.reg(dst).region().is_some_and(Region::is_packet)
+        }
+        _ => false,
+    };
+    !moves_back && !Beliefs::at(kind, op, state).are_wrong(true)
 }
 
 /// Whether the verifier takes an access where it is: on the stack at a multiple of its width (`check_stack_access` and

@@ -47,6 +47,11 @@ impl Calls {
         Some(Calls { unit, functions, fills_program_arrays: fills_program_arrays(bytes) })
     }
 
+    /// Whether the object puts functions into its maps, where a tail call finds them.
+    pub(crate) fn fills_program_arrays(&self) -> bool {
+        self.fills_program_arrays
+    }
+
     /// The entry program of this name.
     pub(crate) fn program(&self, name: &str) -> Option<usize> {
         self.unit.object.functions().iter().position(|f| f.name == name && f.kind == FuncKind::Program)

@@ -14,7 +14,7 @@ pub struct Input {
 }
 
 /// Types whose test run executes the program itself, from where it cannot reach the rest of the system.
-pub(super) fn runs_on_demand(kind: ProgramType) -> bool {
+pub(crate) fn runs_on_demand(kind: ProgramType) -> bool {
     const SCHED_ACT: u32 = 4;
     const CGROUP_SKB: u32 = 8;
     const LWT: std::ops::RangeInclusive<u32> = 10..=12;

@@ -7,6 +7,8 @@
 //! the first and the third always give one and the same result, and the second never that one. Where one of them may
 //! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with.
 
+use std::time::Instant;
+
 use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RunResult};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -97,16 +99,16 @@ impl Scenario {
     /// Whether the last input shows, or leaves in the maps, a difference between `old` and `new` that is none between
     /// `old` and itself. Objects that do not load show nothing.
     pub fn shows(&self, old: &[u8], new: &[u8], setup: &Setup) -> bool {
-        !self.lasting(old, new, setup).is_empty()
+        self.lasting(old, new, setup).is_some_and(|aspects| !aspects.is_empty())
     }
 
-    /// The aspects in which they differ however often one looks.
-    pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Vec<Aspect> {
+    /// The aspects in which they differ however often one looks; `None` if there is no time to look so often.
+    pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Option<Vec<Aspect>> {
         let _here = OneCpu::stay();
         let mut left: Vec<(Aspect, Option<View>)> = self.aspects.iter().map(|a| (a.clone(), None)).collect();
         for _ in 0..GENERATIONS {
             // At different distances: some numbers that the kernel gives, as those of maps, come one after another.
-            self.compare(&[(old, true), (new, false), (old, true), (old, true)], setup, &mut left);
+            self.compare(&[(old, true), (new, false), (old, true), (old, true)], setup, &mut left)?;
         }
         let calls = [old, new].map(Calls::of);
         let by_layout = |c: &Option<Calls>| c.as_ref().is_none_or(|c| c.may_read_unwritten_stack(self.program()));
@@ -116,26 +118,37 @@ impl Scenario {
                 .flat_map(|byte| [(old, byte, true), (new, byte, false)])
                 .map(|(object, byte, is_old)| Some((poisoned(object, byte)?, is_old)))
                 .collect();
-            let Some(filled) = filled else { return vec![] };
+            let Some(filled) = filled else { return Some(vec![]) };
             let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
-            self.compare(&sides, setup, &mut left);
+            self.compare(&sides, setup, &mut left)?;
         }
-        left.into_iter().map(|(aspect, _)| aspect).collect()
+        Some(left.into_iter().map(|(aspect, _)| aspect).collect())
     }
 
     /// Plays it with these objects, each with whether it is a form of the old one, and drops every aspect that the old
-    /// ones do not agree on, or a new one does.
-    fn compare(&self, objects: &[(&[u8], bool)], setup: &Setup, left: &mut Vec<(Aspect, Option<View>)>) {
+    /// ones do not agree on, or a new one does; `None` if the time is up before.
+    fn compare(&self, objects: &[(&[u8], bool)], setup: &Setup, left: &mut Vec<(Aspect, Option<View>)>) -> Option<()> {
         let bytes: Vec<&[u8]> = objects.iter().map(|(bytes, _)| *bytes).collect();
-        let Ok(loaded) = Loaded::new(&bytes, setup) else { return left.clear() };
+        let is_over = || setup.patience.is_some_and(|until| Instant::now() >= until);
+        if is_over() {
+            return None;
+        }
+        let Ok(loaded) = Loaded::new(&bytes, setup) else {
+            left.clear();
+            return Some(());
+        };
         let repeats = if self.program.volatile { VOLATILE_REPEATS } else { REPEATS };
         let mut order: Vec<usize> = (0..objects.len()).collect();
         for _ in 0..repeats {
             if left.is_empty() {
-                return;
+                return Some(());
+            }
+            if is_over() {
+                return None;
             }
             if loaded.fill(&self.fillings(&loaded)).is_err() {
-                return left.clear();
+                left.clear();
+                return Some(());
             }
             for &side in &order {
                 let last = self.play(&loaded, side);
@@ -148,6 +161,7 @@ impl Scenario {
             // What depends on the order of runs is none of the programs' doing.
             order.reverse();
         }
+        Some(())
     }
 
     fn fillings(&self, loaded: &Loaded) -> Vec<Filling> {

@@ -235,6 +235,7 @@ impl Writer<'_> {
         let pointer = self.target_but(index);
         let src = self.number();
         self.mov(pointer, Src::Reg(index));
+        let mut copied = None;
         let (base, off) = match (self.main, self.r.below(3)) {
             (true, 0) => {
                 self.alu(AluOp::And, Width::W64, pointer, Src::Imm(0x1f));
@@ -247,15 +248,31 @@ impl Writer<'_> {
             }
             _ => {
                 self.alu(AluOp::And, Width::W64, pointer, Src::Imm(0x18));
-                self.alu(AluOp::Add, Width::W64, pointer, Src::Reg(Reg::R10));
-                (pointer, AREA + n * self.r.below((32 / n) as u64) as i16)
+                let off = AREA + n * self.r.below((32 / n) as u64) as i16;
+                // A number to which the frame's address is added belongs to the program's own frame, to the verifier (see
+                // `tests/quirks.rs`).
+                if self.main {
+                    self.alu(AluOp::Add, Width::W64, pointer, Src::Reg(Reg::R10));
+                    (pointer, off)
+                } else {
+                    let frame = self.target_but(pointer);
+                    self.mov(frame, Src::Reg(Reg::R10));
+                    self.alu(AluOp::Add, Width::W64, frame, Src::Reg(pointer));
+                    copied = Some(frame);
+                    (frame, off)
+                }
             }
         };
-        if src != pointer && self.r.one_in(2) {
+        if src != pointer && Some(src) != copied && self.r.one_in(2) {
             self.store(size, base, off, Src::Reg(src));
             self.mov(pointer, Src::Imm(1));
         } else {
             self.load(size, false, pointer, base, off);
+        }
+        if let Some(frame) = copied {
+            self.mov(frame, Src::Imm(1));
+            self.is_number(frame);
+            self.keep_counter(frame);
         }
         self.is_number(pointer);
         self.keep_counter(pointer);

@@ -153,6 +153,23 @@ impl Subject {
         Ok((beyond, runs))
     }
 
+    /// Whether another program makes the same accesses of shared memory, with the same values and in the same order, whatever
+    /// the schedule.
+    ///
+    /// # Errors
+    /// [`Unexplored`].
+    pub fn accesses_as(&self, other: &Subject, script: &Script, choices: &[u64]) -> Result<bool, Unexplored> {
+        let accesses = |subject: &Subject| {
+            let mut all = vec![];
+            subject.each_run(script, choices, |run, _| {
+                all.push(run.accesses);
+                true
+            })?;
+            Ok::<_, Unexplored>(all)
+        };
+        Ok(accesses(self)? == accesses(other)?)
+    }
+
     /// Runs it by every schedule until `go_on` says no; gives the number of runs.
     fn each_run(
         &self,
@@ -219,6 +236,8 @@ struct Run {
     result: u64,
     /// Hashes of what the memory held, one after the other.
     moments: Vec<u64>,
+    /// A hash of its accesses of shared memory, in their order.
+    accesses: u64,
 }
 
 fn run(interp: &mut Interp<World>, main: &Function, schedule: &Schedule) -> Result<Run, Unexplored> {
@@ -228,8 +247,9 @@ fn run(interp: &mut Interp<World>, main: &Function, schedule: &Schedule) -> Resu
     interp.host.begin(schedule);
     let outcome = interp.run(main, FUEL).map_err(|fault| Unexplored::Stuck(fault.to_string()))?;
     interp.host.look();
-    let World { taken, moments, .. } = &mut interp.host;
-    Ok(Run { taken: std::mem::take(taken), result: outcome.r0, moments: std::mem::take(moments) })
+    let World { taken, moments, accesses, .. } = &mut interp.host;
+    let accesses = accesses.finish();
+    Ok(Run { taken: std::mem::take(taken), result: outcome.r0, moments: std::mem::take(moments), accesses })
 }
 
 impl Run {
@@ -255,6 +275,7 @@ struct World<'a> {
     memory: [u64; WORDS],
     counters: [u8; 8 * RESULT_COUNT as usize],
     moments: Vec<u64>,
+    accesses: FxHasher,
     /// The next load belongs to an atomic; the next store belongs to one, whose load has been.
     atomic: (bool, bool),
     telling: Option<String>,
@@ -271,6 +292,7 @@ impl<'a> World<'a> {
             memory: [0; WORDS],
             counters: [0; 8 * RESULT_COUNT as usize],
             moments: vec![],
+            accesses: FxHasher::default(),
             atomic: (false, false),
             telling: None,
         }
@@ -280,6 +302,7 @@ impl<'a> World<'a> {
         self.schedule = schedule.clone();
         self.taken.clear();
         self.moments.clear();
+        self.accesses = FxHasher::default();
         self.atomic = (false, false);
         self.step = schedule.begin;
         self.memory = self.script.memory(self.step);
@@ -333,6 +356,7 @@ impl Host for World<'_> {
         if let Some(at) = self.shared(address, out.len()) {
             self.others();
             out.copy_from_slice(&self.bytes()[at..at + out.len()]);
+            (false, self.atomic.0, at, &*out).hash(&mut self.accesses);
             if self.atomic.0 {
                 self.atomic = (false, true);
             }
@@ -353,6 +377,7 @@ impl Host for World<'_> {
             if !self.atomic.1 {
                 self.others();
             }
+            (true, self.atomic.1, at, bytes).hash(&mut self.accesses);
             self.atomic = (false, false);
             self.look();
             let mut memory = self.bytes();

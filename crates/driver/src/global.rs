@@ -1,0 +1,226 @@
+//! A function taken over as a whole: what the global passes (`bpf_ssa`) make of it, each step proven at function size.
+//!
+//! The passes propose; [`Start::find`] is the only maker of a [`Start`], and takes no step that
+//! [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
+//! came from is kept, so that whoever finds fault with it can go back.
+
+use std::time::{Duration, Instant};
+
+use bpf_facts::Env;
+use bpf_passes::{Engine, Settings};
+use bpf_program::{Function, slot_count};
+use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, functions};
+use bpf_ssa::Judge;
+use bpf_ssa::passes::Pass;
+use rustc_hash::FxHashSet;
+
+use crate::report::{Options, PassSelection};
+
+/// Time for the proof of one step: this, or a share of what is left.
+const STEP: Duration = Duration::from_millis(500);
+const STEPS: u32 = 3;
+/// Slots of a function up to which each proposal is judged by what the local passes make of it.
+const SMALL: usize = 300;
+/// Share of the time that is left which all steps of a function may take, from each of the two beginnings.
+const SHARE: u32 = 4;
+
+/// A function that has been proven, step by step, to do what another does.
+#[derive(Clone)]
+pub(crate) struct Start {
+    /// How the function came about that the steps began with.
+    before: Derivation,
+    /// The passes of each step.
+    steps: Vec<String>,
+}
+
+impl Start {
+    /// What was there before.
+    pub(crate) fn before(&self) -> &Derivation {
+        &self.before
+    }
+
+    /// The passes of each step.
+    pub(crate) fn steps(&self) -> &[String] {
+        &self.steps
+    }
+
+    /// Looks for a start that leads to fewer slots than `before` has: from what it has become, and from what it was. What
+    /// the local passes then make of it comes with it.
+    pub(crate) fn find(
+        before: &Derivation,
+        env: &Env<'_>,
+        passes: &[Box<dyn Pass>],
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
+        let mut best: Option<(usize, Start, Derivation)> = None;
+        let least = |best: &Option<(usize, Start, Derivation)>| {
+            best.as_ref().map_or(slot_count(before.current()), |(n, ..)| *n)
+        };
+        let untouched = {
+            let mut d = before.clone();
+            d.rewind(0);
+            d
+        };
+        for from in [&untouched, before] {
+            let share = |d: Instant| d.saturating_duration_since(Instant::now()) / SHARE;
+            let end = settings.deadline.map(|d| Instant::now() + share(d));
+            if std::ptr::eq(from, before) && before.steps().is_empty() {
+                continue;
+            }
+            let mut judge = Proving { env, settings, end, proven: vec![] };
+            let steps = bpf_ssa::improve(from.current(), env, passes, &mut judge);
+            let Some(last) = steps.last().map(|s| &s.function) else { continue };
+            // Whatever is proposed: only what has been proven leads from one to the next.
+            let chain: Vec<&Function> =
+                std::iter::once(from.current()).chain(steps.iter().map(|s| &s.function)).collect();
+            let is_step = |w: &[&Function]| judge.proven.iter().any(|(old, new)| old == w[0] && new == w[1]);
+            if !chain.windows(2).all(is_step) {
+                continue;
+            }
+            let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
+            let start = Start { before: before.clone(), steps: names.collect() };
+            let derivation = with_local(last, env, settings);
+            let slots = slot_count(derivation.current());
+            if slots < least(&best) {
+                best = Some((slots, start, derivation));
+            }
+        }
+        best.map(|(_, start, derivation)| (start, derivation))
+    }
+}
+
+/// Has each step proven; what counts is what the local passes make of it.
+struct Proving<'a> {
+    env: &'a Env<'a>,
+    settings: &'a Settings,
+    /// When there is no more time.
+    end: Option<Instant>,
+    /// What has been proven: the second may stand in the place of the first.
+    proven: Vec<(Function, Function)>,
+}
+
+impl Judge for Proving<'_> {
+    fn accepts(&mut self, old: &Function, new: &Function) -> bool {
+        if self.is_late() {
+            return false;
+        }
+        let now = Instant::now();
+        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
+        let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
+        let Settings { strict_shared_memory, switches, .. } = *self.settings;
+        let limits = Limits { deadline, ..self.settings.limits };
+        let options = ProofOptions { limits, strict_shared_memory, switches };
+        let is_equal = functions(old, new, self.env, &options).0.is_equal();
+        if is_equal {
+            self.proven.push((old.clone(), new.clone()));
+        }
+        is_equal
+    }
+
+    fn is_late(&self) -> bool {
+        self.end.is_some_and(|e| Instant::now() >= e)
+    }
+
+    fn cost(&mut self, f: &Function) -> usize {
+        if slot_count(f) > SMALL || self.is_late() {
+            return slot_count(f);
+        }
+        slot_count(with_local(f, self.env, self.settings).current())
+    }
+}
+
+/// What the local passes make of a function.
+fn with_local(f: &Function, env: &Env<'_>, settings: &Settings) -> Derivation {
+    let banned = FxHashSet::default();
+    let mut session = Session::new(Derivation::new(f.clone()), env);
+    Engine::new(settings, &banned).run(&mut session);
+    session.finish()
+}
+
+/// The global passes that these options choose.
+pub(crate) fn chosen(options: &Options) -> Vec<Box<dyn Pass>> {
+    let mut passes = bpf_ssa::all_passes();
+    match &options.passes {
+        PassSelection::Only(names) => passes.retain(|p| names.iter().any(|n| n == p.name())),
+        PassSelection::All if options.ssa => {}
+        _ => passes.clear(),
+    }
+    passes
+}
+
+/// The names of all global passes.
+pub(crate) fn names() -> Vec<&'static str> {
+    bpf_ssa::all_passes().iter().map(|p| p.name()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bpf_object::Object;
+    use bpf_ssa::{Op, Ssa, Term};
+
+    use super::*;
+    use crate::candidate::Candidate;
+    use crate::unit::Unit;
+
+    /// Drops whatever has an effect, and returns 0.
+    struct Liar;
+
+    impl Pass for Liar {
+        fn name(&self) -> &'static str {
+            "liar"
+        }
+        fn run(&self, f: &mut Ssa, _: &Env<'_>) -> bool {
+            for b in f.layout.clone() {
+                let block = f.block_mut(b);
+                block.insts.retain(|i| !matches!(i.op, Op::Store { .. } | Op::Atomic { .. }));
+                if let Term::Exit { value, .. } = &mut block.term {
+                    *value = Some(bpf_ssa::Operand::Const(0));
+                }
+            }
+            true
+        }
+    }
+
+    fn unit(bytes: &[u8]) -> Unit {
+        Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"))
+    }
+
+    #[test]
+    fn what_is_not_proven_is_no_start() {
+        let unit = unit(include_bytes!("../../../examples/globals.o"));
+        let settings = Settings::default();
+        let mut shorter = 0;
+        for f in unit.graphs.iter().flatten() {
+            unit.with_env(|env| {
+                let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
+                let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
+                shorter += usize::from(slot_count(&lie.function) < slot_count(f));
+                if let Some((start, derivation)) = Start::find(&Derivation::new(f.clone()), env, &passes, &settings) {
+                    assert!(start.steps().iter().all(|s| !s.contains("liar")), "{:?}", start.steps());
+                    assert!(functions(f, derivation.current(), env, &ProofOptions::default()).0.is_equal());
+                }
+            });
+        }
+        assert!(shorter > 0, "lies are tempting");
+    }
+
+    #[test]
+    fn what_a_start_has_led_to_can_be_taken_back() {
+        let unit = unit(include_bytes!("../../../examples/xdp_count.o"));
+        let settings = Settings::default();
+        let mut starts = 0;
+        for id in 0..unit.graphs.len() {
+            let mut c = Candidate::new(&unit, id);
+            c.run_global(&unit, &settings, &bpf_ssa::all_passes());
+            let Some(plain) = c.without_global(&unit, &settings) else { continue };
+            starts += 1;
+            assert!(c.report.slots_after < plain.report.slots_after);
+            assert!(c.report.rewrites.iter().any(|(by, _)| by.starts_with("ssa")), "{:?}", c.report.rewrites);
+            assert_eq!(c.original(), plain.original());
+            c.revert(&unit, &settings, "for the test");
+            assert_eq!(c.report.slots_after, c.report.slots_before);
+            assert_eq!(c.function(), plain.original());
+        }
+        assert!(starts > 0, "the example no longer gains");
+    }
+}

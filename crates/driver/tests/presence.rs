@@ -1,0 +1,34 @@
+//! What counts for the kernel by standing in a program stays there, and costs nothing else of what was found.
+
+use std::time::Duration;
+
+use bpf_driver::{Options, Silent, optimize};
+use bpf_testgen::assembly::{Map, Surroundings, functions, object};
+
+/// The name of an array of programs, which nobody uses, among code that can be made shorter.
+const CODE: &str = "
+    r6 = 0
+    r2 = jumps ll
+    r1 = 7
+    r1 += 5
+    r6 += r1
+    r0 = r6
+    exit
+";
+
+#[test]
+fn a_map_whose_name_counts_stays_named_and_the_rest_is_made_shorter() {
+    let around = Surroundings {
+        section: "xdp".into(),
+        maps: vec![Map::parse("jumps prog_array 4 4 4").expect("a map")],
+        ..Surroundings::default()
+    };
+    let bytes = object(&around, &functions(CODE, "xdp").expect("functions")).expect("it assembles");
+    let limit = Duration::from_secs(20);
+    let options = Options { kernel: false, search: false, time_limit: limit, ..Options::default() };
+    let (_, report) = optimize(&bytes, &options, &Silent).expect("an object");
+    let f = &report.functions[0];
+    assert_eq!(f.untouched, None, "{report:#?}");
+    assert!(f.listing_after.iter().any(|line| line.ends_with(" ll")), "{:?}", f.listing_after);
+    assert!(f.slots_before == 8 && f.slots_after <= 5, "{:?}", f.listing_after);
+}

@@ -1,0 +1,436 @@
+//! Where the verifier believes something wrong.
+//!
+//! It has code removed that it takes for impossible. Where it is wrong, what a program does is not what its instructions say,
+//! and two programs with one meaning may do two things, or one that was right becomes wrong. So a program that holds
+//! something of which a wrong belief is known (kernels up to 6.18 at least) stays as it is, with all functions connected to it
+//! by calls, and no new version may hold what the old one does not hold. Known are, all of kernel/bpf/verifier.c:
+//!
+//! - *whose frame*: a number to which an address of a frame is added becomes an address of the *program's* frame
+//!   (`adjust_ptr_min_max_vals` copies all of the address but `frameno`);
+//! - *what was fetched*: a number that an atomic has fetched from a frame is taken for one that does not matter, though it
+//!   decides a jump (`backtrack_insn` does not go on with the slot);
+//! - *beyond the packet*: a pointer that has been found beyond the packet's end is so still when a number has been added
+//!   (`raw` in `adjust_ptr_min_max_vals`, `mark_pkt_end`), and the next comparison with the end counts as decided
+//!   (`is_pkt_ptr_branch_taken`);
+//! - *spills with a sign*: what a load fills with its sign from a spilled number counts as that number
+//!   (`check_stack_read_fixed_off` copies its `id`);
+//! - *half an address*: whether the lower half of an address that is not null is 0 counts as decided (`is_branch_taken`);
+//! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
+//!   that have more bits than their loads.
+
+use std::collections::BTreeMap;
+
+use bpf_facts::{Env, Facts, Kind, Region, State};
+use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src, Width};
+use bpf_platform::helpers::Arg;
+use bpf_platform::{Effects, hands_back_its_buffer, is_result_misjudged, reads_wider_than_believed};
+use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator, ctx_field};
+use rustc_hash::FxHashMap;
+
+use crate::sources::{Sources, provenance_by};
+
+/// What functions hold of which the verifier believes something wrong, for certain or if others do something.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Beliefs {
+    /// Something of which that is known.
+    wrong: bool,
+    /// An address that was passed, or that nobody knows, is added to a number, in a function that is called: wrong if it may
+    /// be of the frame of such a function.
+    sums: bool,
+    /// An address of a caller's frame is.
+    sums_of_frames: bool,
+    /// An atomic fetches from where that leads: wrong if it may be a frame.
+    fetches: bool,
+    /// What may be a context, or a socket that was passed, is read where a `bpf_sock` has such a number; and sockets are to be
+    /// had, as a context or from one.
+    reads_wide: bool,
+    sockets: bool,
+    /// A context is read into its own register: wrong of `bpf_sock_ops`, where the register stays as it was if there is no full
+    /// socket (`SOCK_OPS_GET_FIELD` in net/core/filter.c).
+    overwrites: bool,
+    /// A function gives the address of its frame to another; one does that is called itself.
+    lends: bool,
+    lends_as_callee: bool,
+}
+
+impl Beliefs {
+    /// Of what is not understood.
+    pub(crate) fn anything() -> Beliefs {
+        Beliefs {
+            wrong: true,
+            sums: true,
+            sums_of_frames: true,
+            fetches: true,
+            reads_wide: true,
+            sockets: true,
+            overwrites: true,
+            lends: true,
+            lends_as_callee: true,
+        }
+    }
+
+    /// What two functions hold.
+    #[must_use]
+    pub(crate) fn or(self, o: Beliefs) -> Beliefs {
+        Beliefs {
+            wrong: self.wrong || o.wrong,
+            sums: self.sums || o.sums,
+            sums_of_frames: self.sums_of_frames || o.sums_of_frames,
+            fetches: self.fetches || o.fetches,
+            reads_wide: self.reads_wide || o.reads_wide,
+            sockets: self.sockets || o.sockets,
+            overwrites: self.overwrites || o.overwrites,
+            lends: self.lends || o.lends,
+            lends_as_callee: self.lends_as_callee || o.lends_as_callee,
+        }
+    }
+
+    /// Whether a belief about a program that consists of functions with these is wrong. `sock_ops`: its context may be a
+    /// `bpf_sock_ops`.
+    pub fn are_wrong(self, sock_ops: bool) -> bool {
+        self.wrong
+            || self.sums && self.lends_as_callee
+            || self.fetches && self.lends
+            || self.reads_wide && self.sockets
+            || self.overwrites && sock_ops
+    }
+
+    /// Whether all that may be wrong of a new version may be so of the old one.
+    pub(crate) fn are_among(self, old: Beliefs) -> bool {
+        self.or(old) == old
+    }
+
+    /// Whether a function may hold something, as far as its instructions tell.
+    pub(crate) fn may_be_held(f: &Function) -> bool {
+        let op = |op: &Op| match op.insn {
+            Insn::Alu { op: AluOp::Add, width: Width::W64, src: Src::Reg(_), .. } => f.kind == ProgKind::Subprogram,
+            Insn::Atomic { .. } => op.insn.def().is_some(),
+            Insn::Load { size, dst, base, off, sext } => {
+                sext || f.kind != ProgKind::Tracing
+                    && (dst == base || size == Size::DW || reads_wider_than_believed(off.into(), size.bytes()))
+            }
+            Insn::Call(_) | Insn::CallX { .. } => {
+                let row = Effects::of(&op.insn, op.link.is_some());
+                goes_on_in_the_program(op, row) || row.writes_unseen() || is_slice(op) || gives_what_is_not_believed(op)
+            }
+            _ => false,
+        };
+        let halves = |t: &Terminator| matches!(t, Terminator::Branch { width: Width::W32, .. });
+        let compares = |t: &Terminator| halves(t) || f.kind != ProgKind::Tracing && operands(t).is_some();
+        f.layout.iter().map(|b| f.block(*b)).any(|b| b.ops.iter().any(op) || compares(&b.term))
+    }
+
+    /// What a function holds; `facts` are those of every way ([`Facts::of_every_way`]).
+    pub(crate) fn of(f: &Function, env: &Env, facts: &Facts) -> Beliefs {
+        let states: FxHashMap<BlockId, Vec<State>> = f.layout.iter().map(|b| (*b, facts.states(f, *b))).collect();
+        let mut all = Beliefs {
+            wrong: f.kind != ProgKind::Tracing && moves_what_is_beyond(f, env, &states),
+            ..Beliefs::default()
+        };
+        all.sockets = f.kind == ProgKind::Other;
+        for b in &f.layout {
+            let (ops, states) = (&f.block(*b).ops, &states[b]);
+            for (i, (op, state)) in ops.iter().zip(states).enumerate() {
+                all = all.or(Beliefs::at(f.kind, op, state));
+                all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
+            }
+            if let Some(state) = states.get(ops.len()) {
+                all = all.or(Beliefs::at_jump(&f.block(*b).term, state));
+            }
+        }
+        let is_caller_frame = |sums: bool| sums && provenance_by(f, facts, Sources::PASSED).sums;
+        all.sums = all.sums_of_frames || is_caller_frame(all.sums);
+        all
+    }
+
+    /// What a jump is, where the verifier comes to it in this state.
+    fn at_jump(t: &Terminator, state: &State) -> Beliefs {
+        // Of packet pointers the verifier does not know that they are not null (`reg_not_null`).
+        let is_address = |r: Reg| state.reg(r).region().is_some_and(|region| !region.is_packet());
+        match *t {
+            Terminator::Branch { width: Width::W32, dst, src, .. } => {
+                let wrong = is_address(dst) || matches!(src, Src::Reg(r) if is_address(r));
+                Beliefs { wrong, ..Beliefs::default() }
+            }
+            _ => Beliefs::default(),
+        }
+    }
+
+    /// What one operation is, where the verifier comes to it in this state.
+    pub fn at(kind: ProgKind, op: &Op, state: &State) -> Beliefs {
+        let none = Beliefs::default();
+        let of = |r: Reg| state.reg(r);
+        let is_own = |r: Reg| of(r).is_stack();
+        // The frame of a caller, or what may be one.
+        let is_foreign = |r: Reg| of(r).kind == Kind::Unknown || of(r).region() == Some(&Region::CallerFrame);
+        let is_called = kind == ProgKind::Subprogram;
+        match op.insn {
+            Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Reg(src) } => {
+                let number = is_called && of(dst).region().is_none();
+                let of_a_caller = of(src).region() == Some(&Region::CallerFrame);
+                Beliefs {
+                    wrong: number && is_own(src),
+                    sums: number && is_foreign(src),
+                    sums_of_frames: number && of_a_caller,
+                    ..none
+                }
+            }
+            Insn::Atomic { base, .. } if op.insn.def().is_some() => {
+                Beliefs { wrong: is_own(base), fetches: is_foreign(base), ..none }
+            }
+            Insn::Load { base, sext: true, .. } if kind == ProgKind::Tracing => {
+                Beliefs { wrong: is_own(base) || of(base).region() == Some(&Region::CallerFrame), ..none }
+            }
+            Insn::Load { size, dst, base, off, sext: signed } if kind != ProgKind::Tracing => {
+                let is_kernels = of(base).region() == Some(&Region::Kernel);
+                let may_be_context = match of(base).region() {
+                    Some(Region::Ctx) => matches!(kind, ProgKind::Other | ProgKind::Subprogram),
+                    Some(_) => false,
+                    None => of(base).kind == Kind::Unknown,
+                };
+                let wide = reads_wider_than_believed(off.into(), size.bytes());
+                Beliefs {
+                    wrong: is_kernels && wide
+                        || signed && (is_own(base) || of(base).region() == Some(&Region::CallerFrame)),
+                    reads_wide: may_be_context && wide,
+                    overwrites: may_be_context && dst == base && size != Size::DW,
+                    ..none
+                }
+            }
+            Insn::Call(_) | Insn::CallX { .. } => {
+                let row = Effects::of(&op.insn, op.link.is_some());
+                let is_buffer = || is_own(Reg::R3) || is_foreign(Reg::R3);
+                let lends = goes_on_in_the_program(op, row) && ARGUMENTS.into_iter().any(is_own);
+                Beliefs {
+                    wrong: row.writes_unseen() || is_slice(op) && is_buffer() || gives_what_is_not_believed(op),
+                    lends,
+                    lends_as_callee: lends && is_called,
+                    ..none
+                }
+            }
+            _ => none,
+        }
+    }
+}
+
+const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// Whether a call gives back its buffer ([`hands_back_its_buffer`]).
+fn is_slice(op: &Op) -> bool {
+    matches!(op.link.as_ref().map(|l| &l.symbol), Some(Symbol::Extern { name }) if hands_back_its_buffer(name))
+}
+
+/// Whether the verifier believes something wrong of a call's result ([`is_result_misjudged`]).
+fn gives_what_is_not_believed(op: &Op) -> bool {
+    matches!(op.link.as_ref().map(|l| &l.symbol), Some(Symbol::Extern { name }) if is_result_misjudged(name))
+}
+
+/// Whether an operation gives a pointer to an object of the kernel, which may be a socket: a call, or a field of a context.
+fn gives_an_object(kind: ProgKind, op: &Op, before: &State, after: &State) -> bool {
+    let is_object = |r: Reg| after.reg(r).region() == Some(&Region::Kernel);
+    match op.insn {
+        Insn::Call(_) | Insn::CallX { .. } => is_object(Reg::R0),
+        // Of a context that came as an argument.
+        Insn::Load { size: Size::DW, dst, base, off, .. } => {
+            is_object(dst)
+                || before.reg(base).kind == Kind::Unknown
+                    && matches!(ctx_field(ProgKind::Skb, off.into()), Some(f) if f.kind == FieldKind::Pointer)
+                || before.reg(base).region() == Some(&Region::Ctx) && kind == ProgKind::Subprogram
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call leads to a function of the program: itself, or as a callback.
+fn goes_on_in_the_program(op: &Op, row: &Effects) -> bool {
+    match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (_, Some(Symbol::Extern { .. })) => false,
+        (Insn::Call(Call::Helper(_)), _) => row.name.is_empty() || row.arguments.iter().any(|a| a.class == Arg::Func),
+        _ => true,
+    }
+}
+
+/// A value may be a packet pointer; it has been found beyond the end; and been moved since.
+const POINTER: u8 = 1;
+const BEYOND: u8 = 2;
+const MOVED: u8 = 4;
+
+/// What is known of registers and words of the frame, by offset. Words that are not there may hold a pointer.
+#[derive(Clone, PartialEq, Default)]
+struct Places {
+    regs: [u8; 11],
+    slots: BTreeMap<i64, u8>,
+}
+
+impl Places {
+    fn join(&mut self, o: &Places) {
+        self.regs.iter_mut().zip(o.regs).for_each(|(a, b)| *a |= b);
+        for (at, flags) in &o.slots {
+            *self.slots.entry(*at).or_insert(POINTER) |= flags;
+        }
+        for (at, flags) in &mut self.slots {
+            *flags |= o.slots.get(at).copied().unwrap_or(POINTER);
+        }
+    }
+
+    fn any_beyond(&self) -> bool {
+        self.slots.values().any(|flags| flags & (BEYOND | MOVED) != 0)
+    }
+}
+
+/// The registers that a jump compares as the verifier compares packet pointers (`try_match_pkt_pointers`): the one that is the
+/// greater or equal where the condition holds, and the other.
+fn operands(t: &Terminator) -> Option<(Reg, Reg)> {
+    match *t {
+        Terminator::Branch { cond, width: Width::W64, dst, src: Src::Reg(src), .. } => match cond {
+            Cond::Gt | Cond::Ge => Some((dst, src)),
+            Cond::Lt | Cond::Le => Some((src, dst)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a pointer that may have been found beyond the packet's end may be moved, and then be compared with the end, or
+/// given to another function.
+fn moves_what_is_beyond(f: &Function, env: &Env, states: &FxHashMap<BlockId, Vec<State>>) -> bool {
+    let mut first = Places::default();
+    if f.kind == ProgKind::Subprogram {
+        ARGUMENTS.into_iter().for_each(|r| first.regs[r.index()] = POINTER);
+    }
+    let mut at_entry: FxHashMap<BlockId, Places> = FxHashMap::default();
+    at_entry.insert(f.entry(), first);
+    let mut todo = vec![f.entry()];
+    while let Some(b) = todo.pop() {
+        let mut places = at_entry[&b].clone();
+        let states = &states[&b];
+        let block = f.block(b);
+        for (op, state) in block.ops.iter().zip(states) {
+            if step(&mut places, env, op, state) {
+                return true;
+            }
+        }
+        // Where the verifier does not come.
+        let Some(last) = states.get(block.ops.len()) else { continue };
+        let is_beyond = |places: &Places, r: Reg| places.regs[r.index()] & (BEYOND | MOVED) != 0;
+        if matches!(block.term, Terminator::Exit { .. })
+            && f.kind == ProgKind::Subprogram
+            && is_beyond(&places, Reg::R0)
+        {
+            return true;
+        }
+        let may_be = |r: Reg, regions: &[Region]| match last.reg(r).region() {
+            Some(region) => regions.contains(region),
+            None => last.reg(r).kind == Kind::Unknown && places.regs[r.index()] & POINTER != 0,
+        };
+        let compared = operands(&block.term);
+        if let Some((a, b)) = compared {
+            let decided = |p: Reg, end: Reg| places.regs[p.index()] & MOVED != 0 && may_be(end, &[Region::PacketEnd]);
+            if decided(a, b) || decided(b, a) {
+                return true;
+            }
+        }
+        for (n, next) in block.term.successors().enumerate() {
+            let mut there = places.clone();
+            // The first successor is that where the condition holds.
+            if let Some((a, b)) = compared {
+                let (above, below) = if n == 0 { (a, b) } else { (b, a) };
+                let is_end = may_be(above, &[Region::Packet]) && may_be(below, &[Region::PacketEnd])
+                    || may_be(above, &[Region::PacketMeta]) && may_be(below, &[Region::Packet]);
+                if is_end {
+                    there.regs[above.index()] |= BEYOND;
+                }
+            }
+            let changed = match at_entry.get_mut(&next) {
+                None => {
+                    at_entry.insert(next, there);
+                    true
+                }
+                Some(known) => {
+                    let before = known.clone();
+                    known.join(&there);
+                    *known != before
+                }
+            };
+            if changed && !todo.contains(&next) {
+                todo.push(next);
+            }
+        }
+    }
+    false
+}
+
+/// What one operation makes of them; whether something that may be beyond gets to where nobody follows it.
+fn step(places: &mut Places, env: &Env, op: &Op, state: &State) -> bool {
+    let of = |places: &Places, r: Reg| match state.reg(r).kind {
+        Kind::Scalar => 0,
+        Kind::Unknown => places.regs[r.index()],
+        Kind::Pointer { ref region, .. } if region.is_packet() => places.regs[r.index()] | POINTER,
+        Kind::Pointer { .. } => 0,
+    };
+    let lost = BEYOND | MOVED;
+    match op.insn {
+        Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } => places.regs[dst.index()] = of(places, src),
+        Insn::Alu { op: AluOp::Add | AluOp::Sub, width: Width::W64, dst, src } => {
+            let both = of(places, dst) | if let Src::Reg(r) = src { of(places, r) } else { 0 };
+            // What is moved on stays beyond.
+            let is_on = matches!((op.insn, src), (Insn::Alu { op: AluOp::Add, .. }, Src::Imm(0..)));
+            places.regs[dst.index()] = if both & BEYOND != 0 && !is_on { both | MOVED } else { both };
+        }
+        Insn::Load { size, dst, base, off, .. } | Insn::LoadAcquire { size, dst, base, off } => {
+            let v = state.reg(base);
+            let at = v.num.as_signed_const().map(|at| at.wrapping_add(off.into()));
+            places.regs[dst.index()] = match (v.region(), size) {
+                // Contexts have pointers of four bytes.
+                (Some(Region::Ctx), _) => POINTER,
+                (_, size) if size != Size::DW && v.kind != Kind::Unknown => 0,
+                (Some(Region::Stack), _) => match at {
+                    Some(at) => places.slots.get(&at).copied().unwrap_or(POINTER),
+                    None => places.slots.values().fold(POINTER, |all, flags| all | flags),
+                },
+                (Some(Region::CallerFrame) | None, _) => POINTER,
+                _ => 0,
+            };
+        }
+        Insn::Store { .. } | Insn::StoreRelease { .. } => {
+            let (size, base, off, flags) = match op.insn {
+                Insn::Store { size, base, off, src: Src::Reg(r) } | Insn::StoreRelease { size, base, off, src: r } => {
+                    (size, base, off, of(places, r))
+                }
+                Insn::Store { size, base, off, .. } => (size, base, off, 0),
+                _ => return false,
+            };
+            let v = state.reg(base);
+            let place = v.num.as_signed_const().map(|at| at.wrapping_add(off.into()));
+            match (v.region(), place) {
+                (Some(Region::Stack), Some(at)) => {
+                    let end = at + i64::from(size.bytes());
+                    places.slots.retain(|word, _| *word + 8 <= at || end <= *word);
+                    if size == Size::DW {
+                        places.slots.insert(at, flags);
+                    }
+                }
+                _ => return flags & lost != 0,
+            }
+        }
+        Insn::Call(_) | Insn::CallX { .. } => {
+            let row = Effects::of(&op.insn, op.link.is_some());
+            let goes_on = goes_on_in_the_program(op, row);
+            let read = match op.link.as_ref().map(|l| &l.symbol) {
+                Some(Symbol::Func { name }) => (env.callee_args)(name),
+                _ => None,
+            };
+            let given = ARGUMENTS.into_iter().take(read.unwrap_or(5)).any(|r| of(places, r) & lost != 0);
+            if goes_on && (given || places.any_beyond()) {
+                return true;
+            }
+            if goes_on {
+                places.slots.clear();
+            }
+            places.regs[..6].fill(0);
+            places.regs[0] = if goes_on { POINTER } else { 0 };
+        }
+        _ => op.insn.defs().iter().for_each(|r| places.regs[r.index()] = 0),
+    }
+    false
+}

@@ -1,0 +1,204 @@
+//! One function all the way: lifted, changed, lowered.
+
+use bpf_facts::Env;
+use bpf_program::{Function, slot_count};
+use thiserror::Error;
+
+use crate::passes::Pass;
+use crate::{Refusal, Ssa, in_place, lift, lower};
+
+/// Why there is nothing to propose.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoCandidate {
+    /// The function was not lifted.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It could not be put into registers without spilling.
+    #[error("not enough registers")]
+    Registers,
+}
+
+/// What SSA makes of a function: a proposal.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The form that was lowered.
+    pub ssa: Ssa,
+    /// The function.
+    pub function: Function,
+}
+
+/// Lifts `f`, runs the passes until none changes anything, and lowers the result. Where registers do not suffice, less is
+/// tried: no spill slot made a value, then no passes.
+///
+/// # Errors
+/// [`NoCandidate`]: the function stays as it is.
+pub fn candidate(f: &Function, env: &Env<'_>, passes: &[&dyn Pass]) -> Result<Candidate, NoCandidate> {
+    let mut last = NoCandidate::Registers;
+    for (promote, passes) in [(true, passes), (false, passes), (false, &[])] {
+        let mut ssa = match lift(f, env, promote) {
+            Ok(s) => s,
+            Err(why) => {
+                last = why.into();
+                continue;
+            }
+        };
+        crate::passes::run(&mut ssa, env, passes);
+        ssa.drop_unreachable();
+        if let Some(function) = lower(&ssa, f) {
+            return Ok(Candidate { ssa, function });
+        }
+        last = NoCandidate::Registers;
+    }
+    Err(last)
+}
+
+/// A step from one function to another: the passes that made it, and what it led to.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Names of the passes.
+    pub by: Vec<&'static str>,
+    /// The function.
+    pub function: Function,
+}
+
+/// Who judges what the passes propose.
+pub trait Judge {
+    /// Whether `new` may stand in the place of `old`.
+    fn accepts(&mut self, old: &Function, new: &Function) -> bool;
+    /// Whether there is no time for more.
+    fn is_late(&self) -> bool {
+        false
+    }
+    /// How good a function is: the smaller the better.
+    fn cost(&mut self, f: &Function) -> usize {
+        slot_count(f)
+    }
+}
+
+/// Goes from `f` to something better, in steps that the judge accepts. Tried are detours over something longer that makes each step
+/// small enough to be proven ([`crate::passes::detours`]); then all passes at once, all but one, each alone, and none, the
+/// best result first. What comes out are accepted steps alone, in order.
+pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut dyn Judge) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut now = f.clone();
+    let mut cost = judge.cost(&now);
+    for _ in 0..ROUNDS {
+        if judge.is_late() {
+            break;
+        }
+        // Where there is a detour, the direct way is rarely proven.
+        if let Some((less, over)) = detour(&now, env, passes, cost, judge) {
+            now = over[1].function.clone();
+            cost = less;
+            steps.extend(over);
+            continue;
+        }
+        let proposals = proposals(&now, env, passes, cost, judge);
+        let Some((less, step)) = first_accepted(&now, proposals, passes, judge) else { break };
+        (now, cost) = (step.function.clone(), less);
+        steps.push(step);
+    }
+    steps
+}
+
+/// What passes make of `now` that costs less than `cost`, the best first, each form once.
+fn proposals(
+    now: &Function,
+    env: &Env<'_>,
+    passes: &[Box<dyn Pass>],
+    cost: usize,
+    judge: &mut dyn Judge,
+) -> Vec<(usize, Step)> {
+    let all: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).collect();
+    let mut sets: Vec<Vec<&dyn Pass>> = vec![all.clone()];
+    for i in 0..all.len() {
+        let mut rest = all.clone();
+        rest.remove(i);
+        sets.push(rest);
+    }
+    sets.extend(all.iter().map(|p| vec![*p]));
+    sets.push(vec![]);
+    let mut found: Vec<(usize, Step)> = vec![];
+    for set in sets {
+        if judge.is_late() {
+            break;
+        }
+        let Ok(Candidate { function, .. }) = candidate(now, env, &set) else { continue };
+        if found.iter().any(|(_, s)| same(&s.function, &function)) {
+            continue;
+        }
+        let less = judge.cost(&function);
+        if less < cost {
+            let by = set.iter().map(|p| p.name()).collect();
+            found.push((less, Step { by, function }));
+        }
+    }
+    found.sort_by_key(|(less, _)| *less);
+    found
+}
+
+/// The first proposal that the judge accepts. Once one with a hard pass was refused, no other with one is tried.
+fn first_accepted(
+    now: &Function,
+    proposals: Vec<(usize, Step)>,
+    passes: &[Box<dyn Pass>],
+    judge: &mut dyn Judge,
+) -> Option<(usize, Step)> {
+    let is_hard = |s: &Step| passes.iter().any(|p| p.is_hard() && s.by.contains(&p.name()));
+    let (mut attempts, mut small, mut only_easy) = (0, 0, false);
+    for (less, step) in proposals {
+        if only_easy && is_hard(&step) {
+            continue;
+        }
+        // Small steps have their own number of attempts: they are easier to prove, and never the best.
+        let tried = if step.by.len() <= 1 { &mut small } else { &mut attempts };
+        if *tried == ATTEMPTS {
+            continue;
+        }
+        *tried += 1;
+        if judge.accepts(now, &step.function) {
+            return Some((less, step));
+        }
+        only_easy |= is_hard(&step);
+    }
+    None
+}
+
+fn same(a: &Function, b: &Function) -> bool {
+    a.blocks == b.blocks && a.layout == b.layout
+}
+
+/// Two steps: to something longer, and from there to something shorter than what there is.
+fn detour(
+    now: &Function,
+    env: &Env<'_>,
+    passes: &[Box<dyn Pass>],
+    cost: usize,
+    judge: &mut dyn Judge,
+) -> Option<(usize, [Step; 2])> {
+    for over in crate::passes::detours() {
+        // Only to where one of the passes goes.
+        if !passes.iter().any(|p| over.name().starts_with(p.name())) {
+            continue;
+        }
+        let Ok(mut ssa) = lift(now, env, true).or_else(|_| lift(now, env, false)) else { continue };
+        if !over.run(&mut ssa, env) {
+            continue;
+        }
+        let Some(function) = in_place(&ssa, now) else { continue };
+        let then = proposals(&function, env, passes, cost, judge);
+        if then.is_empty() || !judge.accepts(now, &function) {
+            continue;
+        }
+        let first = Step { by: vec![over.name()], function };
+        if let Some((less, step)) = first_accepted(&first.function, then, passes, judge) {
+            return Some((less, [first, step]));
+        }
+    }
+    None
+}
+
+/// Proofs that are tried of one step, at most; and as many of those by a single pass.
+const ATTEMPTS: usize = 3;
+/// Rounds of steps, at most.
+const ROUNDS: usize = 6;

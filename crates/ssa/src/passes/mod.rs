@@ -1,0 +1,64 @@
+//! Global optimizations on the form, one file each, with before and after in its header.
+
+use bpf_facts::Env;
+
+use crate::Ssa;
+
+mod chains;
+mod dead;
+mod defaults;
+mod exits;
+pub(crate) mod fold;
+mod loads;
+mod moving;
+mod numbering;
+mod pass;
+mod predicates;
+mod rebase;
+mod repair;
+
+pub use pass::Pass;
+
+/// All of them, in the order in which they run.
+pub fn all_passes() -> Vec<Box<dyn Pass>> {
+    vec![
+        Box::new(numbering::Numbering),
+        Box::new(loads::Loads),
+        Box::new(predicates::Predicates),
+        Box::new(moving::Moving),
+        Box::new(exits::Exits),
+        Box::new(dead::Dead),
+        Box::new(rebase::Rebase),
+        Box::new(chains::Chains),
+        Box::new(defaults::Defaults),
+    ]
+}
+
+/// Passes that make a function longer so that a step is small enough to be proven; the next steps make it shorter.
+pub fn detours() -> Vec<Box<dyn Pass>> {
+    vec![Box::new(moving::Beside)]
+}
+
+/// Rounds at most.
+const ROUNDS: usize = 8;
+
+/// Runs the passes in turn until none of them changes anything, then those that come last.
+pub fn run(f: &mut Ssa, env: &Env<'_>, passes: &[&dyn Pass]) {
+    let step = |f: &mut Ssa, p: &dyn Pass| {
+        let changed = p.run(f, env);
+        debug_assert_eq!(crate::verify(f), Ok(()), "{} broke the form of {}", p.name(), f.name);
+        changed
+    };
+    for _ in 0..ROUNDS {
+        let mut changed = false;
+        for p in passes.iter().filter(|p| !p.is_last()) {
+            changed |= step(f, *p);
+        }
+        if !changed {
+            break;
+        }
+    }
+    for p in passes.iter().filter(|p| p.is_last()) {
+        step(f, *p);
+    }
+}

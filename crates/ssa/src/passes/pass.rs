@@ -1,0 +1,21 @@
+//! What a pass is.
+
+use bpf_facts::Env;
+
+use crate::Ssa;
+
+/// A change of a function in SSA form.
+pub trait Pass: Send + Sync {
+    /// The name by which users choose it.
+    fn name(&self) -> &'static str;
+    /// Changes the function; whether anything is different now.
+    fn run(&self, f: &mut Ssa, env: &Env<'_>) -> bool;
+    /// Whether what it does is often beyond what can be proven: what contains it is not tried again and again.
+    fn is_hard(&self) -> bool {
+        false
+    }
+    /// Whether it runs once, when all others have nothing left to do: it undoes what they would do again.
+    fn is_last(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,266 @@
+//! What lifting and lowering leave alone, and what each pass does, as listings. Everything that comes out is proven.
+
+use std::collections::HashMap;
+
+use bpf_facts::{Env, MapInfo};
+use bpf_isa::{Insn, parse_listing};
+use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
+use bpf_prove::{Options, functions};
+use bpf_ssa::passes::{Pass, detours};
+use bpf_ssa::{Judge, Refusal, all_passes, candidate, improve, lift, verify};
+
+/// The graph of a listing. Any `rN = 0 ll` refers to a map with 4-byte keys and 8-byte values.
+fn function(listing: &str) -> Function {
+    let mut slot = 0;
+    let mut decoded = Vec::new();
+    let mut links = HashMap::new();
+    for insn in parse_listing(listing).expect("a listing") {
+        if matches!(insn, Insn::LoadImm64 { imm: 0, .. }) {
+            links.insert(slot, Link { slot, symbol: Symbol::Map { name: "counter".into(), index: 0 } });
+        }
+        decoded.push((slot, insn));
+        slot += insn.slots();
+    }
+    build_from_insns("test", ProgKind::Xdp, &decoded, links).expect("a graph")
+}
+
+fn with_env<T>(f: impl FnOnce(&Env<'_>) -> T) -> T {
+    let maps = [MapInfo {
+        name: "counter".into(),
+        map_type: Some(2),
+        key_size: Some(4),
+        value_size: Some(8),
+        max_entries: Some(16),
+        ..MapInfo::default()
+    }];
+    f(&Env { maps: &maps, callee_args: &|_| None, ..Env::empty() })
+}
+
+fn listing(f: &Function) -> String {
+    lower(f).expect("it lowers").listing.iter().map(|(_, i)| format!("{i}\n")).collect()
+}
+
+#[track_caller]
+fn same(got: &str, want: &str) {
+    let want: String = parse_listing(want).expect("a listing").iter().map(|i| format!("{i}\n")).collect();
+    if got != want {
+        panic!("\n{}", similar::TextDiff::from_lines(want.as_str(), got).unified_diff().header("wanted", "got"));
+    }
+}
+
+/// What these passes make of a function; proven.
+#[track_caller]
+fn with(passes: &[&str], before: &str) -> String {
+    let f = function(before);
+    with_env(|env| {
+        let mut chosen = all_passes();
+        chosen.retain(|p| passes.contains(&p.name()));
+        assert_eq!(chosen.len(), passes.len(), "no such pass");
+        let chosen: Vec<&dyn Pass> = chosen.iter().map(AsRef::as_ref).collect();
+        let c = candidate(&f, env, &chosen).expect("a candidate");
+        assert_eq!(verify(&c.ssa), Ok(()));
+        let verdict = functions(&f, &c.function, env, &Options::default()).0;
+        assert!(verdict.is_equal(), "{verdict:?}\n{}", listing(&c.function));
+        listing(&c.function)
+    })
+}
+
+#[track_caller]
+fn becomes(passes: &[&str], before: &str, after: &str) {
+    same(&with(passes, before), after);
+}
+
+#[test]
+fn a_function_without_anything_to_save_stays() {
+    let loops = "
+        r0 = 0
+        r2 = 0
+        if r2 > 9 goto +3
+        r0 += r2
+        r2 += 1
+        goto -4
+        exit";
+    becomes(&[], loops, loops);
+    let calls = "
+        r6 = r1
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 == 0 goto +2
+        r1 = *(u64 *)(r0 + 0)
+        *(u64 *)(r0 + 0) = r6
+        r0 = 2
+        exit";
+    // But for the load that nobody reads.
+    becomes(&["ssa-dead"], calls, &calls.replace("r1 = *(u64 *)(r0 + 0)\n", "").replace("goto +2", "goto +1"));
+}
+
+#[test]
+fn private_spill_slots_become_registers() {
+    becomes(
+        &[],
+        "*(u64 *)(r10 - 8) = r1
+         call 7
+         r1 = *(u64 *)(r10 - 8)
+         r1 = *(u32 *)(r1 + 12)
+         r0 += r1
+         exit",
+        "r6 = r1
+         call 7
+         r1 = *(u32 *)(r6 + 12)
+         r0 += r1
+         exit",
+    );
+}
+
+#[test]
+fn what_is_computed_already_is_not_computed_again() {
+    becomes(
+        &["ssa-numbering", "ssa-dead"],
+        "r2 = *(u32 *)(r1 + 12)
+         r3 = *(u32 *)(r1 + 16)
+         r4 = r2
+         r4 *= r3
+         r0 = r4
+         if r4 > 5 goto +3
+         r2 *= r3
+         r2 <<= 1
+         r0 = r2
+         exit",
+        "r0 = *(u32 *)(r1 + 12)
+         r3 = *(u32 *)(r1 + 16)
+         r0 *= r3
+         if r0 > 5 goto +1
+         r0 <<= 1
+         exit",
+    );
+}
+
+#[test]
+fn an_edge_goes_past_a_question_it_has_answered() {
+    becomes(
+        &["ssa-predicates", "ssa-dead"],
+        "r2 = *(u32 *)(r1 + 12)
+         r6 = 1
+         if r2 != 3 goto +1
+         r6 = *(u32 *)(r1 + 16)
+         r0 = r6
+         if r2 == 3 goto +1
+         r0 += 7
+         exit",
+        "r2 = *(u32 *)(r1 + 12)
+         r0 = 1
+         if r2 != 3 goto +2
+         r0 = *(u32 *)(r1 + 16)
+         goto +1
+         r0 += 7
+         exit",
+    );
+}
+
+#[test]
+fn a_constant_result_gets_an_exit_of_its_own() {
+    becomes(
+        &["ssa-exits", "ssa-dead"],
+        "r6 = 1
+         r7 = *(u32 *)(r1 + 12)
+         call 7
+         if r7 == 3 goto +3
+         r6 = 2
+         if r0 == 9 goto +1
+         r6 = r0
+         r0 = r6
+         exit",
+        "r7 = *(u32 *)(r1 + 12)
+         call 7
+         if r7 == 3 goto +2
+         if r0 == 9 goto +3
+         exit
+         r0 = 1
+         exit
+         r0 = 2
+         exit",
+    );
+}
+
+/// Proves everything.
+struct Prover<'a>(&'a Env<'a>);
+
+impl Judge for Prover<'_> {
+    fn accepts(&mut self, old: &Function, new: &Function) -> bool {
+        let verdict = functions(old, new, self.0, &Options::default()).0;
+        println!("{}{}{verdict:?}", listing(old), listing(new));
+        verdict.is_equal()
+    }
+}
+
+const HEADER: &str = "
+    r2 = *(u32 *)(r1 + 4)
+    r1 = *(u32 *)(r1 + 0)
+    r0 = 1
+    r3 = r1
+    r3 += 14
+    if r3 > r2 goto +14
+    r4 = *(u16 *)(r1 + 12)
+    r3 = 14
+    if r4 != 129 goto +4
+    r3 = r1
+    r3 += 18
+    if r3 > r2 goto +8
+    r3 = 18
+    r1 += r3
+    r4 = r1
+    r4 += 20
+    if r4 > r2 goto +3
+    r0 = *(u8 *)(r1 + 9)
+    if r0 != 6 goto +1
+    r0 = 2
+    exit";
+
+#[test]
+fn an_offset_becomes_a_moving_pointer_and_is_proven() {
+    let f = function(HEADER);
+    let (steps, slots) = with_env(|env| {
+        let steps = improve(&f, env, &all_passes(), &mut Prover(env));
+        let slots = steps.last().map(|s| bpf_program::slot_count(&s.function));
+        (steps, slots)
+    });
+    assert_eq!(detours().len(), 1);
+    assert!(steps.iter().any(|s| s.by == [detours()[0].name()]), "{steps:?}");
+    assert!(
+        slots.is_some_and(|n| n + 3 <= bpf_program::slot_count(&f)),
+        "{slots:?} of {}",
+        bpf_program::slot_count(&f)
+    );
+}
+
+#[test]
+fn what_has_no_form_is_refused() {
+    let refused = |text: &str| with_env(|env| lift(&function(text), env, true)).expect_err("refused");
+    assert!(matches!(refused("r0 = load_acquire((u64 *)(r1 + 0))\nexit"), Refusal::NoForm { .. }));
+    assert!(matches!(refused("r0 = r6\nexit"), Refusal::Unset { .. }));
+}
+
+#[test]
+fn broken_forms_are_found() {
+    let f = function(HEADER);
+    let ssa = with_env(|env| lift(&f, env, true)).expect("lifted");
+    assert_eq!(verify(&ssa), Ok(()));
+    let mut early = ssa.clone();
+    let last = early.layout.len() - 1;
+    let read = bpf_ssa::Operand::Value(bpf_ssa::Value(early.values.len() as u32 - 1));
+    let entry = early.entry();
+    if let Some(i) = early.block_mut(entry).insts.first_mut() {
+        i.args = vec![read];
+    }
+    assert!(verify(&early).is_err());
+    let mut gone = ssa.clone();
+    gone.layout.remove(last);
+    assert!(verify(&gone).is_err());
+    let mut twice = ssa;
+    let first = twice.block(entry).insts[0].clone();
+    twice.block_mut(entry).insts.push(first);
+    assert!(verify(&twice).is_err());
+}
