@@ -85,7 +85,7 @@ pub(crate) fn leave_network() -> io::Result<()> {
     }
 }
 
-/// Gives the calling thread, and no other, an empty `/sys/fs/bpf` that nobody else sees.
+/// Gives the calling thread, and no other, a new `/sys/fs/bpf` that nobody else sees.
 ///
 /// # Errors
 /// What the system said; the thread may then have a mount namespace of its own with what it saw before.

@@ -28,7 +28,7 @@ pub fn available<T, E: Display>(needed: Result<T, E>) -> Option<T> {
         .ok()
 }
 
-/// Runs `action` on a thread of its own that sees an empty `/sys/fs/bpf`, as do the processes it starts: what others
+/// Runs `action` on a thread of its own that sees a new `/sys/fs/bpf`, as do the processes it starts: what others
 /// have pinned on this machine is not in the way, and what `action` pins is gone with it.
 ///
 /// # Errors
