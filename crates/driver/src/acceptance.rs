@@ -9,8 +9,12 @@
 use std::time::Instant;
 
 use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
+use bpf_object::FuncId;
+use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
+use crate::decided::{self, Jumps};
+use crate::rename::Names;
 use crate::report::Options;
 
 /// A program that this kernel takes from the first object, and refuses from the second; or takes for something else.
@@ -22,13 +26,14 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The programs of `b` that this kernel refuses, of those of `a` that it takes; none where it may not be asked.
-pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
+/// The programs of `b` that this kernel refuses, of those of `a` that it takes, and those of which it is not proven that
+/// it leaves the same of both, by name; none where it may not be asked.
+pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (Vec<Refused>, Vec<String>) {
     if !options.kernel || !options.run_check || bpf_kernel::permitted().require().is_err() {
-        return Vec::new();
+        return Default::default();
     }
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-    let Ok(mut loader) = Loader::new(load) else { return Vec::new() };
+    let Ok(mut loader) = Loader::new(load) else { return Default::default() };
     let deadline = Instant::now().checked_add(options.time_limit);
     let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
     let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
@@ -38,7 +43,7 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
     let mut first = verdicts(a, &chosen);
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
-        return Vec::new();
+        return Default::default();
     }
     let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
     let pairs =
@@ -50,6 +55,28 @@ pub(crate) fn refused(a: &[u8], b: &[u8], options: &Options) -> Vec<Refused> {
         }
         _ => None,
     };
-    let refused = pairs.filter(|(p, q)| !p.replaced_by(q));
-    refused.filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect()
+    let (same, other): (Vec<_>, Vec<_>) = pairs.partition(|(p, q)| p.replaced_by(q));
+    let refused =
+        other.into_iter().filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect();
+    let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
+    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
+    let unknown = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof)).map(|(p, _)| p.name.clone());
+    (refused, unknown.collect())
+}
+
+/// Whether the verifier leaves of a program of the second object what it leaves of that of the first.
+fn runs_as_before(names: &Names, p: &ProgramVerdict, q: &ProgramVerdict, options: &ProofOptions) -> bool {
+    let (Some(before), Some(after)) = (&p.decided, &q.decided) else { return true };
+    let [a, b] = [names.a, names.b].map(|u| &u.object);
+    let [first, second] = [(a, p), (b, q)].map(|(object, p)| object.entries(&p.name, &p.section));
+    let ([first], [second]) = (&first[..], &second[..]) else { return before == after };
+    let pair = |(f, old): (FuncId, &Jumps), (g, new): (FuncId, &Jumps)| {
+        if old == new && names.comparison.same_code(names.matching, f, g) {
+            return true;
+        }
+        let (Ok(f), Ok(g)) = (&names.a.graphs[f.0], &names.b.graphs[g.0]) else { return false };
+        let (f, g) = (names.first(f), names.second(g));
+        names.with_env(|env| decided::run_as_one((&f, old), (&g, new), a, env, options))
+    };
+    decided::runs_as_before((a, *first, before), (b, *second, after), |f| names.matching.function(f), pair)
 }

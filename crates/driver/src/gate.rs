@@ -28,10 +28,13 @@ use std::time::{Duration, Instant};
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object};
 
+use bpf_program::Function;
+use bpf_prove::{Limits, Options as ProofOptions};
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
+use crate::decided::{self, Jumps};
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
 
@@ -42,6 +45,13 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// What a function is told that the kernel was not asked about in time.
 pub(crate) const NOT_JUDGED: &str = "not judged: time";
+
+/// What a function is told of which the verifier leaves something else.
+const RUNS_OTHERWISE: &str =
+    "it is taken, but the verifier decides other branches, and what it leaves is not proven equal";
+
+/// How many proofs, one after the other, find time before the gate's deadline.
+const PROOFS: f64 = 10.0;
 
 /// By how many instructions the verifier's work on a program may grow in any case.
 const ALWAYS: u64 = 2;
@@ -266,7 +276,14 @@ impl Gate {
                         self.late.set(true);
                         continue;
                     }
-                    Some(found) => Known { good: original.replaced_by(found), words: words(found) },
+                    Some(found) => {
+                        let mut known = Known { good: original.replaced_by(found), words: words(found) };
+                        if known.good && !self.runs_as_before(unit, bytes, original, found) {
+                            known.good = false;
+                            known.words.reason = Some(RUNS_OTHERWISE.to_owned());
+                        }
+                        known
+                    }
                     None => refused(verdict.not_loadable.as_deref().unwrap_or("it is no longer there")),
                 },
                 Err(why) => refused(why),
@@ -278,6 +295,36 @@ impl Gate {
 }
 
 impl Gate {
+    /// Whether the verifier leaves of a result what it leaves of the original: `bytes` is the object with the result.
+    fn runs_as_before(&self, unit: &Unit, bytes: &[u8], old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
+        let (Some(before), Some(after)) = (&old.decided, &new.decided) else { return true };
+        if before == after {
+            return true;
+        }
+        let entries = unit.object.entries(&old.name, &old.section);
+        let (Ok(written), [entry]) = (Object::parse(bytes.to_vec()), &entries[..]) else { return false };
+        if written.functions().len() != unit.object.functions().len() {
+            return false;
+        }
+        let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
+        let options = ProofOptions { limits, ..ProofOptions::default() };
+        let pair = |(f, old): (FuncId, &Jumps), (g, new): (FuncId, &Jumps)| {
+            if unit.object.code(f) == written.code(g) && old == new {
+                return true;
+            }
+            let (Ok(a), Ok(b)) = (&unit.graphs[f.0], bpf_program::build(&written, g)) else { return false };
+            let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
+            unit.with_env(|env| decided::run_as_one((a, old), (&b, new), &unit.object, env, &options))
+        };
+        decided::runs_as_before((&unit.object, *entry, before), (&written, *entry, after), Some, pair)
+    }
+
+    /// When a proof that the gate needs has to end.
+    fn for_a_proof(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.deadline.map(|end| now + end.saturating_duration_since(now).div_f64(PROOFS))
+    }
+
     /// Asks `bpf_check` about those of these programs that it judges.
     fn check(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
         let asked: Vec<_> = self.checked().filter(|(program, _)| programs.contains(program)).collect();

@@ -7,6 +7,7 @@ mod acceptance;
 mod arguments;
 mod blame;
 mod candidate;
+mod decided;
 pub mod difftest;
 mod gate;
 mod global;

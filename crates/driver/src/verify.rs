@@ -24,6 +24,9 @@ use crate::runs_first::{self, RunsFirst};
 use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 
+/// What is said of a program of which the verifier leaves something else.
+const RUNS_OTHERWISE: &str = "the verifier decides other branches, and what it leaves is not proven equal";
+
 /// Time for all that is left when it is clear already that the objects differ.
 const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,7 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let matchings = comparison.matchings();
     let wanted = wanted(&[&a.object, &b.object], &options.programs);
     let mut verdicts = Verdicts { a: &a, b: &b, options, end, wanted, runs: &runs, known: HashMap::new() };
-    let mut best: Option<VerifyReport> = None;
+    let mut best: Option<(VerifyReport, &Matching)> = None;
     let mut all_different = matchings.complete;
     for matching in &matchings.list {
         let report = under(matching, &mut comparison, &mut verdicts);
@@ -49,21 +52,25 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
         all_different &= different;
         let better = match &best {
             None => true,
-            Some(best) => equal || (best.is_different() && !different),
+            Some((best, _)) => equal || (best.is_different() && !different),
         };
         if better {
-            best = Some(report);
+            best = Some((report, matching));
         }
         if equal {
             break;
         }
     }
-    let mut report = best.unwrap_or_default();
+    let (mut report, matching) = best.map_or_else(Default::default, |(report, matching)| (report, Some(matching)));
     if report.is_different() && !all_different {
         report.doubt(matchings.list.len());
     }
-    if report.is_equal() {
-        report.refused = acceptance::refused(bytes[0], bytes[1], options);
+    if let Some(matching) = matching.filter(|_| report.is_equal()) {
+        let names = Names { a: &a, b: &b, matching, comparison: &comparison };
+        let (refused, unknown) = acceptance::refused(bytes[0], bytes[1], &names, options);
+        let told = unknown.into_iter().map(|name| format!("{name}: {RUNS_OTHERWISE}"));
+        report.unknowns.extend(told);
+        report.refused = refused;
     }
     report.runs = runs;
     report.seconds = started.elapsed().as_secs_f64();

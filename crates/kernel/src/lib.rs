@@ -33,6 +33,7 @@ mod surroundings;
 mod sys;
 pub mod testing;
 mod verdict;
+mod ways;
 
 pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
@@ -49,3 +50,4 @@ pub use run::{RunResult, Timing};
 pub use stats::{ProgramInfo, VerifierStats};
 pub use surroundings::{own_network, software_event};
 pub use verdict::{ObjectVerdict, ProgramVerdict, Verdict};
+pub use ways::Decided;

@@ -301,7 +301,10 @@ impl Loader {
         let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(None) };
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
         let verdict = match outcome {
-            Ok(fd) => with_info(described(object, index, Verdict::Accepted), fd.as_fd())?,
+            Ok(fd) => {
+                let verdict = with_info(described(object, index, Verdict::Accepted), fd.as_fd())?;
+                ProgramVerdict { decided: object.decided(index, fd.as_fd()), ..verdict }
+            }
             Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
             Err(Refusal::Error(_)) if !complains(&log) => return Ok(None),
             Err(Refusal::Error(error)) => {

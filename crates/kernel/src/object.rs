@@ -256,5 +256,6 @@ pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) ->
         stats: VerifierStats::parse(&object.log(index)),
         info: None,
         marks: None,
+        decided: None,
     }
 }

@@ -23,7 +23,7 @@ mod linked;
 mod types;
 
 pub(crate) use interrupt::until;
-pub(crate) use linked::{Attributes, Definition, attach_target};
+pub(crate) use linked::{Attributes, Definition, Line, attach_target};
 pub(crate) use types::{Member, Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.

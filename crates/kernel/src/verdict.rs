@@ -4,7 +4,7 @@
 //! gets it while the original was accepted is a bug of the change. [`Verdict::Unsupported`] and
 //! [`Verdict::NotLoadable`] blame the place: nothing was verified, so nothing is known.
 
-use crate::{Marks, ProgramInfo, ProgramType, VerifierStats, stats};
+use crate::{Decided, Marks, ProgramInfo, ProgramType, VerifierStats, stats};
 
 /// The kernel's answer to one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +69,9 @@ pub struct ProgramVerdict {
     pub info: Option<ProgramInfo>,
     /// What else the kernel keeps of an accepted program; `None` where that cannot be read.
     pub marks: Option<Marks>,
+    /// Which conditional jumps of an accepted program the verifier has decided; `None` where the kernel does not tell, or
+    /// libbpf loaded the program.
+    pub decided: Option<Decided>,
 }
 
 impl ProgramVerdict {

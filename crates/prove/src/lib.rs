@@ -34,7 +34,7 @@ pub mod term;
 pub use beliefs::Beliefs;
 pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
-pub use equiv::{Difference, Options, Verdict, along, fits_one_formula, functions, window};
+pub use equiv::{Difference, Options, Verdict, along, fits_one_formula, functions, functions_that_run, window};
 pub use points::Points;
 pub use presence::{Sensitive, VISITS, is_taken, presence_differs, unreachable_operations};
 pub use replay::{Witness, replay};

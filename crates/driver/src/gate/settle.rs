@@ -438,6 +438,7 @@ mod tests {
                     stats: None,
                     info: None,
                     marks: None,
+                    decided: None,
                 }
             })
             .collect();

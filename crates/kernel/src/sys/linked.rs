@@ -2,15 +2,18 @@
 //! would be given to the kernel.
 
 use std::{
+    borrow::Cow,
     ffi::CString,
     io,
-    os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
     ptr, slice,
+    sync::OnceLock,
 };
 
 use libbpf_sys as bpf;
 
 use super::{Object, checked, copied, owned, silence};
+use crate::ways::{self, Decided};
 
 /// A map as its object defines it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -152,6 +155,51 @@ impl Object {
         }
     }
 
+    /// The records of lines that come with a program, those of another size than ours left out.
+    fn own_lines(&self, index: usize) -> &[Line] {
+        let program = self.program(index);
+        // SAFETY: a program of the open object, whose records change in `prepare` and `load` only, which take `&mut`.
+        unsafe {
+            let lines = bpf::bpf_program__line_info(program);
+            let count = bpf::bpf_program__line_info_cnt(program) as usize;
+            if lines.is_null() { &[] } else { slice::from_raw_parts(lines.cast(), count) }
+        }
+    }
+
+    /// Where the functions of a program begin, as its type information says.
+    fn function_starts(&self, index: usize) -> Vec<u32> {
+        let program = self.program(index);
+        // SAFETY: as for the lines.
+        let functions = unsafe {
+            let functions = bpf::bpf_program__func_info(program);
+            let count = bpf::bpf_program__func_info_cnt(program) as usize;
+            if functions.is_null() { &[] } else { slice::from_raw_parts(functions, count) }
+        };
+        functions.iter().map(|f| f.insn_off).collect()
+    }
+
+    /// The records of lines that the kernel is given with a program: one for each instruction; or those of the program
+    /// itself, if the kernel is not going to take them.
+    fn lines(&self, index: usize) -> Cow<'_, [Line]> {
+        let code = self.instructions(index);
+        let own = if self.btf_fd().is_some() { self.own_lines(index) } else { &[] };
+        // SAFETY: the object is open and owns its BTF; the text is not looked at.
+        let is_text =
+            |at: u32| unsafe { !bpf::btf__str_by_offset(bpf::bpf_object__btf(self.raw.as_ptr()), at).is_null() };
+        match ways::are_taken(own, code, &self.function_starts(index), is_text) {
+            true => Cow::Owned(ways::lines(code)),
+            false => Cow::Borrowed(own),
+        }
+    }
+
+    /// What the kernel has made of the jumps of a program that [`Object::load_linked`] has loaded; `None` if it does not
+    /// tell.
+    pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>) -> Option<Decided> {
+        let translated = translated(program).ok()?;
+        let (lines, code) = translated;
+        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &lines, &code))
+    }
+
     /// Gives a program of a prepared object to the kernel, once: neither a failure nor a signal makes this try again.
     pub(crate) fn load_linked(
         &self,
@@ -166,7 +214,8 @@ impl Object {
         // The kernel takes letters, digits, `_` and `.` (`bpf_obj_name_cpy`), and a name says nothing to the verifier.
         let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         let name = CString::new(self.program_name(index).replace(|c| !valid(c), "_"))?;
-        let btf = self.btf_fd().map(|fd| fd.as_raw_fd() as u32);
+        let own_btf = self.btf_fd();
+        let lines = self.lines(index);
         let mut request = bpf::bpf_prog_load_opts {
             sz: size_of::<bpf::bpf_prog_load_opts>() as bpf::size_t,
             attempts: 1,
@@ -180,19 +229,20 @@ impl Object {
             log_buf: log.as_mut_ptr().cast(),
             ..Default::default()
         };
-        if let Some(btf) = btf {
-            request.prog_btf_fd = btf;
+        if own_btf.is_some() {
             request.func_info_rec_size = size_of::<bpf::bpf_func_info>() as u32;
-            request.line_info_rec_size = size_of::<bpf::bpf_line_info>() as u32;
             // SAFETY: a program of the open object. Records of another size than ours give null, and are not counted.
             unsafe {
                 let functions = bpf::bpf_program__func_info(program);
                 request.func_info = functions.cast();
                 request.func_info_cnt = if functions.is_null() { 0 } else { bpf::bpf_program__func_info_cnt(program) };
-                let lines = bpf::bpf_program__line_info(program);
-                request.line_info = lines.cast();
-                request.line_info_cnt = if lines.is_null() { 0 } else { bpf::bpf_program__line_info_cnt(program) };
             }
+        }
+        if let Some(btf) = own_btf.or_else(|| empty_btf()) {
+            request.prog_btf_fd = btf.as_raw_fd() as u32;
+            request.line_info_rec_size = size_of::<Line>() as u32;
+            request.line_info = lines.as_ptr().cast();
+            request.line_info_cnt = lines.len() as u32;
         }
         let code = self.instructions(index);
         // SAFETY: a program of the open object, whose instructions are libbpf's; the log is as long as said, and
@@ -208,6 +258,58 @@ impl Object {
             )
         })
     }
+}
+
+/// A record of lines (`struct bpf_line_info`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Line {
+    pub(crate) slot: u32,
+    /// Where in BTF the name of the file and the text of the line stand; 0 for none.
+    pub(crate) file: u32,
+    pub(crate) text: u32,
+    /// The line and the column; here, the slot that an instruction had when it was loaded.
+    pub(crate) number: u32,
+}
+
+/// BTF with one type, for programs that have none: without it the kernel takes no lines.
+fn empty_btf() -> Option<BorrowedFd<'static>> {
+    static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let load = || {
+        /// `struct btf_header`: magic, version, flags, length; where types and texts begin, and their lengths.
+        const HEADER: [u32; 6] = [0x0001_eb9f, 24, 0, 16, 16, 3];
+        /// `int`, of 4 bytes: its name, `BTF_KIND_INT`, size, and encoding.
+        const INT: [u32; 4] = [1, 1 << 24, 4, 32];
+        let mut bytes: Vec<u8> = HEADER.iter().chain(&INT).flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend(b"\0i\0");
+        super::load_btf(&bytes, &mut [0; 1024]).ok()
+    };
+    LOADED.get_or_init(load).as_ref().map(AsFd::as_fd)
+}
+
+/// The records of lines of a loaded program, and its translated code.
+fn translated(program: BorrowedFd<'_>) -> io::Result<(Vec<Line>, Vec<[u8; 8]>)> {
+    let ask = |info: &mut bpf::bpf_prog_info| {
+        let mut length = size_of::<bpf::bpf_prog_info>() as u32;
+        // SAFETY: the kernel writes at most `length` bytes of `info`, and no more to the buffers in it than it says.
+        checked(unsafe { bpf::bpf_prog_get_info_by_fd(program.as_raw_fd(), info, &mut length) }).map(drop)
+    };
+    let mut sizes = bpf::bpf_prog_info::default();
+    ask(&mut sizes)?;
+    let mut lines = vec![Line::default(); sizes.nr_line_info as usize];
+    let mut code = vec![[0; 8]; sizes.xlated_prog_len as usize / 8];
+    let mut info = bpf::bpf_prog_info {
+        line_info: lines.as_mut_ptr() as u64,
+        nr_line_info: lines.len() as u32,
+        line_info_rec_size: size_of::<Line>() as u32,
+        xlated_prog_insns: code.as_mut_ptr() as u64,
+        xlated_prog_len: (code.len() * 8) as u32,
+        ..bpf::bpf_prog_info::default()
+    };
+    ask(&mut info)?;
+    // Who may not read the code is told that there is none.
+    let told = info.xlated_prog_insns != 0 && info.nr_line_info as usize == lines.len();
+    if told { Ok((lines, code)) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 /// # Safety

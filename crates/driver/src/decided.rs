@@ -1,0 +1,241 @@
+//! What the verifier has made of the branches of two programs that are equal.
+//!
+//! Proofs are about the programs that are loaded. What runs is what the verifier has left of them: it takes out what it
+//! takes for impossible ([`bpf_kernel::Decided`]), and what it believes is not always true. Whatever the reason was, two
+//! programs run as one if what is left of them is equal, so that is proven, too.
+//!
+//! The one idea: a branch that the verifier has decided is one that both functions take in one direction only. With all
+//! of them put in the place of the branches the two functions are compared as any others. Where that is no proof because
+//! the verifier knows more of one function than of the other, it is enough to put in those for which there is no reason
+//! that the facts know.
+//!
+//! Promise: functions are said to run as one only if that is proven, or what the verifier believes of them follows from
+//! facts, which are proven.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bpf_facts::{Env, Facts, Live, Region, State};
+use bpf_isa::{Cond, Imm64Kind, Insn, Reg, Src, Width};
+use bpf_kernel::Decided;
+use bpf_object::{FuncId, Object, RefKind};
+use bpf_platform::{Effects, maps};
+use bpf_program::{Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
+use bpf_prove::Options as ProofOptions;
+use bpf_prove::path::{jumps, operations, side};
+
+/// Slots of branches of a function, and whether they are always taken (or never), in order.
+pub(crate) type Jumps = Vec<(usize, bool)>;
+
+/// The decided branches of each function of a program that has one: the program `entry` of an object, as libbpf links
+/// it. `None` if they do not stand where they should.
+pub(crate) fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, Jumps>> {
+    let mut starts: BTreeMap<usize, FuncId> = BTreeMap::new();
+    let mut open = if decided.jumps.is_empty() { vec![] } else { vec![(0, entry)] };
+    while let Some((start, f)) = open.pop() {
+        if let Some(known) = starts.insert(start, f) {
+            if known == f {
+                continue;
+            }
+            return None;
+        }
+        for r in object.refs(f) {
+            let (RefKind::Call { target } | RefKind::FuncAddr { target }) = r.kind else { continue };
+            let slot = start + r.slot;
+            let [_, _, _, _, distance @ ..] = *decided.linked.get(slot)?;
+            let there = (slot + 1).checked_add_signed(i32::from_le_bytes(distance) as isize)?;
+            open.push((there, target));
+        }
+    }
+    let mut jumps: BTreeMap<FuncId, Jumps> = BTreeMap::new();
+    for (slot, taken) in &decided.jumps {
+        let (start, f) = starts.range(..=slot).next_back()?;
+        let at = slot - start;
+        if at >= object.functions().get(f.0)?.slots {
+            return None;
+        }
+        jumps.entry(*f).or_default().push((at, *taken));
+    }
+    Some(jumps)
+}
+
+/// Whether a program, with what `after` has in the place of some of its functions, runs as it did: for every function,
+/// `pair` says whether the two do.
+pub(crate) fn runs_as_before(
+    before: (&Object, FuncId, &Decided),
+    after: (&Object, FuncId, &Decided),
+    partner: impl Fn(FuncId) -> Option<FuncId>,
+    mut pair: impl FnMut((FuncId, &Jumps), (FuncId, &Jumps)) -> bool,
+) -> bool {
+    if before.2 == after.2 {
+        return true;
+    }
+    let [old, new] = [before, after].map(|(object, entry, decided)| of_functions(object, entry, decided));
+    let (Some(mut old), Some(new)) = (old, new) else { return false };
+    // Of those that only the second program has decided branches in, too.
+    let mut pairs: Vec<(FuncId, FuncId)> = Vec::new();
+    for f in (0..before.0.functions().len()).map(FuncId) {
+        if let Some(g) = partner(f)
+            && (old.contains_key(&f) || new.contains_key(&g))
+        {
+            old.entry(f).or_default();
+            pairs.push((f, g));
+        }
+    }
+    let none = Jumps::new();
+    let paired = new.keys().all(|g| pairs.iter().any(|(_, paired)| paired == g));
+    paired
+        && pairs.len() == old.len()
+        && pairs.iter().all(|(f, g)| pair((*f, &old[f]), (*g, new.get(g).unwrap_or(&none))))
+}
+
+/// Whether two functions, which are equal, run as one after the verifier has decided these of their branches; `object`
+/// has the sections that they name.
+pub(crate) fn run_as_one(
+    old: (&Function, &Jumps),
+    new: (&Function, &Jumps),
+    object: &Object,
+    env: &Env,
+    options: &ProofOptions,
+) -> bool {
+    let equal = |f: &Function, g: &Function| bpf_prove::functions_that_run(f, g, env, options).0.is_equal();
+    let left = |(f, jumps): (&Function, &Jumps), wanted: &BTreeSet<usize>| without(f, jumps, wanted);
+    let all = |(_, jumps): (&Function, &Jumps)| -> BTreeSet<usize> { jumps.iter().map(|(slot, _)| *slot).collect() };
+    let reason_unknown = |(f, decided): (&Function, &Jumps)| -> BTreeSet<usize> {
+        let f = as_the_verifier_sees(f, object, env);
+        let facts = Facts::of(&f, env);
+        let explained = |(slot, taken): &&(usize, bool)| {
+            let branch = f.layout.iter().find(|b| f.block(**b).term.origin() == Some(*slot));
+            branch.is_some_and(|b| {
+                facts.edge(&f, *b, !*taken).is_none() || follows_on_its_path(&f, &facts, *b, *taken, env, options)
+            })
+        };
+        decided.iter().filter(|jump| !explained(jump)).map(|(slot, _)| *slot).collect()
+    };
+    let [here, there] = [reason_unknown(old), reason_unknown(new)];
+    if here.is_empty() && there.is_empty() {
+        return true;
+    }
+    let (all_here, all_there) = (all(old), all(new));
+    equal(&left(old, &all_here), &left(new, &all_there))
+        || (here.len(), there.len()) != (all_here.len(), all_there.len())
+            && equal(&left(old, &here), &left(new, &there))
+}
+
+/// Longest path on which a reason is looked for why a branch is decided, in blocks.
+const PATH: usize = 8;
+
+/// Whether a branch is always taken (or never) after the blocks that alone lead there: the verifier knows how numbers
+/// hang together, of which facts know each for itself.
+fn follows_on_its_path(
+    f: &Function,
+    facts: &Facts,
+    block: BlockId,
+    always: bool,
+    env: &Env,
+    options: &ProofOptions,
+) -> bool {
+    let branch = &f.block(block).term;
+    let Terminator::Branch { taken, fall, origin, .. } = *branch else { return false };
+    let predecessors = predecessors(f);
+    let (mut head, mut path) = (block, Vec::new());
+    while let [before] = predecessors[head.index()][..]
+        && path.len() < PATH
+        && head != f.entry()
+        && before != block
+        && !path.contains(&before)
+        && side(&f.block(before).term, head).is_some()
+    {
+        path.insert(0, head);
+        head = before;
+    }
+    let (Some(state), Some(ops)) = (facts.entry(head), operations(f, head, &path)) else { return false };
+    let (cond, width, dst, src) = (if always { Cond::Eq } else { Cond::Ne }, Width::W64, Reg::R10, Src::Reg(Reg::R10));
+    let decided = Terminator::Branch { cond, width, dst, src, taken, fall, origin };
+    let (nothing, tail) = (Live::default(), Some((branch, &decided)));
+    let sides = vec![nothing.clone(); jumps(&ops)];
+    bpf_prove::along(f.kind, env, state, &ops, &ops, &sides, &nothing, tail, options).0.is_equal()
+}
+
+/// A function without the ways that the verifier has taken out at the branches of these slots.
+fn without(f: &Function, jumps: &Jumps, slots: &BTreeSet<usize>) -> Function {
+    let mut g = f.clone();
+    for (slot, always) in jumps.iter().filter(|(slot, _)| slots.contains(slot)) {
+        for block in &mut g.blocks {
+            let way = match block.term {
+                Terminator::Branch { taken, fall, origin, .. } | Terminator::MayGoto { taken, fall, origin }
+                    if origin == Some(*slot) =>
+                {
+                    if *always {
+                        taken
+                    } else {
+                        fall
+                    }
+                }
+                _ => continue,
+            };
+            block.term = Terminator::Goto(way);
+        }
+    }
+    let reached: BTreeSet<BlockId> = reverse_postorder(&g).0.into_iter().collect();
+    g.layout.retain(|b| reached.contains(b));
+    g
+}
+
+/// A function with two things in it that the verifier knows and our facts do not: numbers in the place of loads from
+/// sections that the loader freezes before the verifier looks at programs, as they are in the object
+/// (`bpf_map_is_rdonly` in kernel/bpf/verifier.c); and that what is looked up in an array is there
+/// (`can_elide_value_nullness`).
+fn as_the_verifier_sees(f: &Function, object: &Object, env: &Env) -> Function {
+    let facts = Facts::of(f, env);
+    let mut g = f.clone();
+    let missing = BlockId(g.blocks.len() as u32);
+    g.blocks.push(Block { ops: Vec::new(), term: Terminator::Exit { origin: None } });
+    for &b in &f.layout {
+        let states = facts.states(f, b);
+        for (i, state) in states.iter().enumerate().take(f.block(b).ops.len()).rev() {
+            let op = &mut g.block_mut(b).ops[i];
+            if let Some(number) = constant(op, state, object) {
+                *op = number;
+            } else if surely_finds(op, state, env) {
+                let ops = g.block_mut(b).ops.split_off(i + 1);
+                let found = BlockId(g.blocks.len() as u32);
+                let (dst, src) = (Reg::R0, Src::Imm(0));
+                let (cond, width, origin) = (Cond::Eq, Width::W64, None);
+                let test = Terminator::Branch { cond, width, dst, src, taken: missing, fall: found, origin };
+                let term = std::mem::replace(&mut g.block_mut(b).term, test);
+                g.blocks.push(Block { ops, term });
+                g.layout.push(found);
+            }
+        }
+    }
+    g.layout.push(missing);
+    g
+}
+
+/// What a load from a section that the loader freezes gives.
+fn constant(op: &Op, state: &State, object: &Object) -> Option<Op> {
+    let Insn::Load { size, sext, dst, base, off } = op.insn else { return None };
+    let pointer = state.reg(base);
+    let Some(Region::Data { section }) = pointer.region().filter(|_| !op.is_core()) else { return None };
+    let (_, bytes) = object.section(section).filter(|_| section.starts_with(".rodata"))?;
+    let at = usize::try_from(pointer.num.as_signed_const()? + i64::from(off)).ok()?;
+    let bytes = bytes.get(at..at + size.bytes() as usize)?;
+    let mut number = [0; 8];
+    number[..bytes.len()].copy_from_slice(bytes);
+    let (number, shift) = (u64::from_le_bytes(number), 64 - size.bits());
+    let imm = if sext { ((number << shift) as i64 >> shift) as u64 } else { number };
+    Some(Op::with_origin(Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm }, op.origin))
+}
+
+/// Whether a call looks up an element of an array that has it.
+fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
+    let [map, key] = [Reg::R1, Reg::R2].map(|r| state.reg(r));
+    let map = match map.region() {
+        Some(Region::MapPtr { map }) if Effects::of(&op.insn, op.link.is_some()).is_map_lookup() => env.map(*map),
+        _ => None,
+    };
+    let count = map.filter(|m| m.map_type.is_some_and(maps::is_array)).and_then(|m| m.max_entries);
+    let at = key.num.as_signed_const().filter(|_| key.is_stack());
+    let index = at.and_then(|at| state.stack_bytes(at, 4).num.as_const());
+    index.zip(count).is_some_and(|(index, count)| index < count.into())
+}
