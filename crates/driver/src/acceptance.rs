@@ -80,3 +80,111 @@ fn runs_as_before(names: &Names, p: &ProgramVerdict, q: &ProgramVerdict, options
     };
     decided::runs_as_before((a, *first, before), (b, *second, after), |f| names.matching.function(f), pair)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bpf_kernel::testing::permitted;
+    use bpf_object::Object;
+    use bpf_object::compare::Comparison;
+    use bpf_testgen::case::Case;
+
+    use super::*;
+    use crate::unit::Unit;
+
+    /// Whether the kernel decides branches of the first of two versions, whether others of the second, and whether what
+    /// it leaves of them is the same.
+    fn judged(old: &[u8], new: &[u8], program_type: Option<String>) -> [bool; 3] {
+        let mut loader = Loader::new(LoadOptions { program_type, only: None }).expect("the kernel may be asked");
+        let [p, q] = [old, new].map(|bytes| {
+            let mut verdict = loader.judge(bytes, |_, _| true, None).expect("it is judged");
+            let program = verdict.programs.remove(0);
+            assert!(program.verdict.is_accepted(), "{program:?}");
+            program
+        });
+        let [a, b] = [old, new].map(|bytes| Unit::new(Object::parse(bytes.to_vec()).expect("an object")));
+        let comparison = Comparison::of(&a.object, &b.object);
+        let matchings = comparison.matchings();
+        let names = Names { a: &a, b: &b, matching: &matchings.list[0], comparison: &comparison };
+        let same = runs_as_before(&names, &p, &q, &ProofOptions::default());
+        let [p, q] = [p, q].map(|p| p.decided.expect("the kernel tells"));
+        [!p.jumps.is_empty(), p.jumps != q.jumps, same]
+    }
+
+    fn case(name: &str) -> [bool; 3] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/equivalence");
+        let text = std::fs::read_to_string(folder.join(name).with_extension("bpf")).expect("a committed case");
+        let case = Case::parse(&text).expect("a case");
+        let new = case.new_object().expect("it assembles").expect("a second version");
+        judged(&case.old_object().expect("it assembles"), &new, case.program_type)
+    }
+
+    /// Bugs of the verifier's of seven kinds, none of which this knows.
+    #[test]
+    fn what_the_verifier_believes_wrongly_is_seen_by_what_it_leaves() {
+        if !permitted() || !bpf_kernel::release().starts_with("6.18") {
+            return;
+        }
+        for name in [
+            "frames-of-callees/scalar-plus-frame-address",
+            "redteam-z/pointer-beyond-the-packet-moved-back-is-the-start",
+            "redteam-z/queue-of-a-socket-compared-and-through-the-frame",
+            "redteam-z/attributes-of-a-system-call-read-in-half-and-whole",
+            "redteam-z/buffer-of-a-slice-stored-through-the-slice-read-in-halves-and-whole",
+            "redteam-aa/fill-with-its-sign-of-a-spilled-byte-is-linked",
+            "redteam-aa/end-acquired-from-the-frame-of-a-pointer-moved-back",
+            // What is left of the first is what the second is.
+            "redteam-aa/fill-with-its-sign-in-a-static-function-is-linked",
+        ] {
+            let [_, others, same] = case(name);
+            assert!(others && !same, "{name}");
+        }
+    }
+
+    /// The verifier decides a branch of the first version, and another one or none of the second.
+    #[test]
+    fn what_follows_from_facts_is_no_belief() {
+        if !permitted() {
+            return;
+        }
+        let versions = |text: &str| {
+            let case = Case::parse(text).expect("a case");
+            let new = case.new_object().expect("it assembles").expect("a second version");
+            judged(&case.old_object().expect("it assembles"), &new, None)
+        };
+        for (decided_by, around, before, after) in [
+            ("a number", "", "r0 = 1\nif r0 == 1 goto out\nr0 = 2\nout:\nexit", "r0 = 1\nexit"),
+            (
+                "another register",
+                "",
+                "r2 = *(u32 *)(r1 + 0)\nr2 &= 7\nr3 = r2\nr3 += 4\nr0 = 0\nif r3 > 4 goto out\nif r2 == 0 goto out\n\
+                 r0 = 1\nout:\nexit",
+                "r0 = 0\nexit",
+            ),
+            (
+                "read-only data",
+                "; data: limit .rodata 4 05000000\n",
+                "r1 = limit ll\nr1 = *(u32 *)(r1 + 0)\nif r1 == 5 goto out\nr0 = 0\nexit\nout:\nr0 = 1\nexit",
+                "r1 = limit ll\nr1 = *(u32 *)(r1 + 0)\nr1 -= 5\nr0 = 1\nif r1 == 0 goto out\nr0 = 0\n\
+                 out:\nexit",
+            ),
+            (
+                "an array",
+                "; map: m array 4 8 2\n",
+                "*(u32 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr1 = m ll\ncall bpf_map_lookup_elem\nr6 = r0\nr0 = 0\n\
+                 if r6 != 0 goto out\nr0 = 7\nr0 -= 7\nexit\nout:\nr0 = 1\nexit",
+                "*(u32 *)(r10 - 8) = 1\nr2 = r10\nr2 += -8\nr1 = m ll\ncall bpf_map_lookup_elem\n\
+                 if r0 == 0 goto out\nr0 = 1\nexit\nout:\nr0 = 0\nexit",
+            ),
+        ] {
+            let indented = |l: &str| if l.ends_with(':') { format!("{l}\n") } else { format!("    {l}\n") };
+            let text = |code: &str| code.lines().map(indented).collect::<String>();
+            let (before, after) = (text(before), text(after));
+            let case =
+                format!("; {decided_by}\n; section: socket\n{around}; expect: equal\nbefore:\n{before}after:\n{after}");
+            let [decided, _, same] = versions(&case);
+            assert!(decided && same, "{decided_by}: {decided} {same}");
+        }
+    }
+}

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bpf_driver::{FunctionVerdict, Options, Silent, VerifyReport};
+use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
 use edit::{Btf, DATASEC, DECL_TAG, Elf, Ext, FUNC, Reloc, STRUCT, Symbol, Type, VAR, Word};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -712,6 +713,9 @@ fn the_kernel_refuses_the_records_that_are_unknown_and_takes_the_others() {
         let report = bpf_driver::verify(&before, &after, &options).expect("both can be read");
         let loads = loads_here(&after).expect("bpftool");
         assert_eq!(loads, report.is_equal(), "change {n}: {report:#?}");
+        // Loading with lines of its own, the gate refuses the lines that the kernel refuses.
+        let verdict = Loader::new(LoadOptions::default()).and_then(|mut l| l.judge(&after, |_, _| true, None));
+        assert_eq!(loads, verdict.as_ref().is_ok_and(ObjectVerdict::is_accepted), "change {n}: {verdict:#?}");
         taken += usize::from(loads);
         refused += usize::from(!loads);
     }
