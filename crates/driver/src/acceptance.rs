@@ -10,10 +10,11 @@ use std::time::Instant;
 
 use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
 use bpf_object::FuncId;
+use bpf_program::{Argument, Function};
 use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
-use crate::decided::{self, Jumps};
+use crate::decided::{self, Because, Jumps, Pairs};
 use crate::rename::Names;
 use crate::report::Options;
 
@@ -66,19 +67,46 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.
 fn runs_as_before(names: &Names, p: &ProgramVerdict, q: &ProgramVerdict, options: &ProofOptions) -> bool {
-    let (Some(before), Some(after)) = (&p.decided, &q.decided) else { return true };
+    let (before, after) = match (&p.decided, &q.decided) {
+        (Some(before), Some(after)) => (before, after),
+        // Nothing is known of either, as both were loaded by libbpf.
+        (before, after) => return before == after,
+    };
     let [a, b] = [names.a, names.b].map(|u| &u.object);
     let [first, second] = [(a, p), (b, q)].map(|(object, p)| object.entries(&p.name, &p.section));
     let ([first], [second]) = (&first[..], &second[..]) else { return before == after };
-    let pair = |(f, old): (FuncId, &Jumps), (g, new): (FuncId, &Jumps)| {
-        if old == new && names.comparison.same_code(names.matching, f, g) {
-            return true;
-        }
-        let (Ok(f), Ok(g)) = (&names.a.graphs[f.0], &names.b.graphs[g.0]) else { return false };
-        let (f, g) = (names.first(f), names.second(g));
-        names.with_env(|env| decided::run_as_one((&f, old), (&g, new), a, env, options))
-    };
-    decided::runs_as_before((a, *first, before), (b, *second, after), |f| names.matching.function(f), pair)
+    let pairs = Named { names, options };
+    decided::run_as_one_program((a, *first, before), (b, *second, after), &pairs)
+}
+
+/// The functions of two objects under common names.
+struct Named<'a, 'n, 'o> {
+    names: &'a Names<'n, 'o>,
+    options: &'a ProofOptions,
+}
+
+impl Pairs for Named<'_, '_, '_> {
+    fn partner(&self, f: FuncId) -> Option<FuncId> {
+        self.names.matching.function(f)
+    }
+
+    fn run_as_one(&self, f: FuncId, old: &Jumps, g: FuncId, new: &Jumps) -> Option<Because> {
+        let names = self.names;
+        let (Ok(a), Ok(b)) = (&names.a.graphs[f.0], &names.b.graphs[g.0]) else {
+            let same = old == new && names.comparison.same_code(names.matching, f, g);
+            return same.then_some(Because::WhatIsLeftIsEqual);
+        };
+        let (a, b) = (names.first(a), names.second(b));
+        let object = &names.a.object;
+        names.with_env(|env| decided::run_as_one((&a, old), (&b, new), object, env, self.options))
+    }
+
+    fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool {
+        let relies = |f: &Function| f.arguments.iter().flatten().any(|a| *a != Argument::Unknown);
+        let graphs = [&self.names.a.graphs[f.0], &self.names.b.graphs[g.0]];
+        let some_relies = graphs.iter().any(|g| g.as_ref().is_ok_and(relies));
+        some_relies && !self.names.comparison.same_code(self.names.matching, f, g)
+    }
 }
 
 #[cfg(test)]

@@ -58,67 +58,109 @@ pub(crate) fn of_functions(object: &Object, entry: FuncId, decided: &Decided) ->
     Some(jumps)
 }
 
-/// Whether a program, with what `after` has in the place of some of its functions, runs as it did: for every function,
-/// `pair` says whether the two do.
-pub(crate) fn runs_as_before(
-    before: (&Object, FuncId, &Decided),
-    after: (&Object, FuncId, &Decided),
-    partner: impl Fn(FuncId) -> Option<FuncId>,
-    mut pair: impl FnMut((FuncId, &Jumps), (FuncId, &Jumps)) -> bool,
-) -> bool {
-    if before.2 == after.2 {
-        return true;
-    }
-    let [old, new] = [before, after].map(|(object, entry, decided)| of_functions(object, entry, decided));
-    let (Some(mut old), Some(new)) = (old, new) else { return false };
-    // Of those that only the second program has decided branches in, too.
-    let mut pairs: Vec<(FuncId, FuncId)> = Vec::new();
-    for f in (0..before.0.functions().len()).map(FuncId) {
-        if let Some(g) = partner(f)
-            && (old.contains_key(&f) || new.contains_key(&g))
-        {
-            old.entry(f).or_default();
-            pairs.push((f, g));
-        }
-    }
-    let none = Jumps::new();
-    let paired = new.keys().all(|g| pairs.iter().any(|(_, paired)| paired == g));
-    paired
-        && pairs.len() == old.len()
-        && pairs.iter().all(|(f, g)| pair((*f, &old[f]), (*g, new.get(g).unwrap_or(&none))))
+/// Why two functions run as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Because {
+    /// They are equal, and what the verifier has decided in them is true.
+    TheVerifierIsRight,
+    /// What it has left of them is equal.
+    WhatIsLeftIsEqual,
 }
 
-/// Whether two functions, which are equal, run as one after the verifier has decided these of their branches; `object`
-/// has the sections that they name.
+/// How functions of two programs are compared.
+pub(crate) trait Pairs {
+    /// The partner of a function of the first.
+    fn partner(&self, f: FuncId) -> Option<FuncId>;
+    /// Why the two run as one, the verifier having decided these of their branches; `None` if that is not shown.
+    fn run_as_one(&self, f: FuncId, old: &Jumps, g: FuncId, new: &Jumps) -> Option<Because>;
+    /// Whether they are not the same instructions, and to be equal they need what their callers pass.
+    fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool;
+}
+
+/// Whether two programs, which are equal, run as one: each is its object, its function, and what the verifier has decided.
+pub(crate) fn run_as_one_program(
+    old: (&Object, FuncId, &Decided),
+    new: (&Object, FuncId, &Decided),
+    pairs: &impl Pairs,
+) -> bool {
+    if old.2 == new.2 {
+        return true;
+    }
+    let [before, after] = [old, new].map(|(object, entry, decided)| of_functions(object, entry, decided));
+    let (Some(before), Some(after)) = (before, after) else { return false };
+    let none = Jumps::new();
+    let (mut found, mut not_as_loaded) = (BTreeSet::new(), Vec::new());
+    // Those that only the second program has decided branches in are among them.
+    for f in old.0.loaded_with([old.1]) {
+        let Some(g) = pairs.partner(f) else { return false };
+        let [here, there] = [before.get(&f), after.get(&g)];
+        found.insert(g);
+        if here.is_none() && there.is_none() {
+            continue;
+        }
+        match pairs.run_as_one(f, here.unwrap_or(&none), g, there.unwrap_or(&none)) {
+            None => return false,
+            Some(Because::TheVerifierIsRight) => {}
+            Some(Because::WhatIsLeftIsEqual) => not_as_loaded.push(f),
+        }
+    }
+    // What runs may pass to functions that it calls what no caller passes as it was loaded.
+    let called = old.0.loaded_with(not_as_loaded.iter().flat_map(|f| old.0.callees(*f)));
+    let relies = |f: &FuncId| pairs.partner(*f).is_none_or(|g| pairs.rely_on_callers(*f, g));
+    after.keys().all(|g| found.contains(g)) && !called.iter().any(relies)
+}
+
+/// Why two functions, which are equal, run as one after the verifier has decided these of their branches, if it is shown
+/// that they do; `object` has the sections that they name.
 pub(crate) fn run_as_one(
     old: (&Function, &Jumps),
     new: (&Function, &Jumps),
     object: &Object,
     env: &Env,
     options: &ProofOptions,
-) -> bool {
+) -> Option<Because> {
     let equal = |f: &Function, g: &Function| bpf_prove::functions_that_run(f, g, env, options).0.is_equal();
     let left = |(f, jumps): (&Function, &Jumps), wanted: &BTreeSet<usize>| without(f, jumps, wanted);
     let all = |(_, jumps): (&Function, &Jumps)| -> BTreeSet<usize> { jumps.iter().map(|(slot, _)| *slot).collect() };
-    let reason_unknown = |(f, decided): (&Function, &Jumps)| -> BTreeSet<usize> {
-        let f = as_the_verifier_sees(f, object, env);
-        let facts = Facts::of(&f, env);
-        let explained = |(slot, taken): &&(usize, bool)| {
-            let branch = f.layout.iter().find(|b| f.block(**b).term.origin() == Some(*slot));
-            branch.is_some_and(|b| {
-                facts.edge(&f, *b, !*taken).is_none() || follows_on_its_path(&f, &facts, *b, *taken, env, options)
-            })
-        };
-        decided.iter().filter(|jump| !explained(jump)).map(|(slot, _)| *slot).collect()
-    };
-    let [here, there] = [reason_unknown(old), reason_unknown(new)];
+    let [here, there] = [old, new].map(|(f, jumps)| without_reason(f, jumps, object, env, options));
     if here.is_empty() && there.is_empty() {
-        return true;
+        return Some(Because::TheVerifierIsRight);
     }
     let (all_here, all_there) = (all(old), all(new));
-    equal(&left(old, &all_here), &left(new, &all_there))
+    let is_equal = equal(&left(old, &all_here), &left(new, &all_there))
         || (here.len(), there.len()) != (all_here.len(), all_there.len())
-            && equal(&left(old, &here), &left(new, &there))
+            && equal(&left(old, &here), &left(new, &there));
+    is_equal.then_some(Because::WhatIsLeftIsEqual)
+}
+
+/// The decided branches of which facts do not know why. Of those behind them facts must know without them: what they tell
+/// of the ways that are left need not be true.
+fn without_reason(
+    f: &Function,
+    decided: &Jumps,
+    object: &Object,
+    env: &Env,
+    options: &ProofOptions,
+) -> BTreeSet<usize> {
+    let seen = as_the_verifier_sees(f, object, env);
+    let mut unknown = BTreeSet::new();
+    loop {
+        let f = without(&seen, decided, &unknown);
+        let facts = Facts::of(&f, env);
+        let explained = |slot: usize, taken: bool| {
+            let branch = f.layout.iter().find(|b| f.block(**b).term.origin() == Some(slot));
+            // One that is not there is one that nobody comes to.
+            branch.is_none_or(|b| {
+                facts.edge(&f, *b, !taken).is_none() || follows_on_its_path(&f, &facts, *b, taken, env, options)
+            })
+        };
+        let open = decided.iter().filter(|(slot, _)| !unknown.contains(slot));
+        let new: Vec<usize> = open.filter(|(slot, taken)| !explained(*slot, *taken)).map(|(slot, _)| *slot).collect();
+        if new.is_empty() {
+            return unknown;
+        }
+        unknown.extend(new);
+    }
 }
 
 /// Longest path on which a reason is looked for why a branch is decided, in blocks.
@@ -238,4 +280,42 @@ fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
     let at = key.num.as_signed_const().filter(|_| key.is_stack());
     let index = at.and_then(|at| state.stack_bytes(at, 4).num.as_const());
     index.zip(count).is_some_and(|(index, count)| index < count.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use bpf_object::Object;
+    use bpf_testgen::case::Case;
+
+    use super::*;
+    use crate::unit::Unit;
+
+    /// The branches of these without a known reason.
+    fn open(code: &str, jumps: &[(usize, bool)]) -> Vec<usize> {
+        let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{code}")).expect("a case");
+        let unit = Unit::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
+        let f = unit.graphs[0].as_ref().expect("a graph");
+        let options = ProofOptions::default();
+        let open = unit.with_env(|env| without_reason(f, &jumps.to_vec(), &unit.object, env, &options));
+        open.into_iter().collect()
+    }
+
+    /// Slots 1 and 2 test the same.
+    const TWICE: &str = "    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    if r2 == 7 goto out\n    r0 = 0\n    exit\n\
+                         out:\n    r0 = 1\n    exit\n";
+
+    #[test]
+    fn a_reason_is_none_that_follows_from_a_belief() {
+        assert_eq!(open(TWICE, &[(2, false)]), []);
+        assert_eq!(open(TWICE, &[(1, false)]), [1]);
+        // Where the verifier is wrong about the first, the second is as wrong.
+        assert_eq!(open(TWICE, &[(1, false), (2, false)]), [1, 2]);
+    }
+
+    #[test]
+    fn a_branch_that_nobody_comes_to_is_decided_in_any_way() {
+        let code = "    r2 = 1\n    if r2 == 1 goto out\n    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    r0 = 0\n    \
+                    exit\nout:\n    r0 = 1\n    exit\n";
+        assert_eq!(open(code, &[(1, true), (3, false)]), []);
+    }
 }

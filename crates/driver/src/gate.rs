@@ -28,13 +28,13 @@ use std::time::{Duration, Instant};
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object};
 
-use bpf_program::Function;
+use bpf_program::{Argument, Function};
 use bpf_prove::{Limits, Options as ProofOptions};
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
-use crate::decided::{self, Jumps};
+use crate::decided::{self, Because, Jumps, Pairs};
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
 
@@ -297,7 +297,11 @@ impl Gate {
 impl Gate {
     /// Whether the verifier leaves of a result what it leaves of the original: `bytes` is the object with the result.
     fn runs_as_before(&self, unit: &Unit, bytes: &[u8], old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
-        let (Some(before), Some(after)) = (&old.decided, &new.decided) else { return true };
+        let (before, after) = match (&old.decided, &new.decided) {
+            (Some(before), Some(after)) => (before, after),
+            // Nothing is known of either, as both were loaded by libbpf.
+            (before, after) => return before == after,
+        };
         if before == after {
             return true;
         }
@@ -307,16 +311,8 @@ impl Gate {
             return false;
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let options = ProofOptions { limits, ..ProofOptions::default() };
-        let pair = |(f, old): (FuncId, &Jumps), (g, new): (FuncId, &Jumps)| {
-            if unit.object.code(f) == written.code(g) && old == new {
-                return true;
-            }
-            let (Ok(a), Ok(b)) = (&unit.graphs[f.0], bpf_program::build(&written, g)) else { return false };
-            let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
-            unit.with_env(|env| decided::run_as_one((a, old), (&b, new), &unit.object, env, &options))
-        };
-        decided::runs_as_before((&unit.object, *entry, before), (&written, *entry, after), Some, pair)
+        let pairs = Written { unit, written: &written, options: ProofOptions { limits, ..ProofOptions::default() } };
+        decided::run_as_one_program((&unit.object, *entry, before), (&written, *entry, after), &pairs)
     }
 
     /// When a proof that the gate needs has to end.
@@ -351,6 +347,34 @@ impl Gate {
             let form = form(object, &self.functions(unit, program));
             self.memory.borrow_mut().known.insert((program, form), known);
         }
+    }
+}
+
+/// The functions of an object, and those that were written in their places.
+struct Written<'a> {
+    unit: &'a Unit,
+    written: &'a Object,
+    options: ProofOptions,
+}
+
+impl Pairs for Written<'_> {
+    fn partner(&self, f: FuncId) -> Option<FuncId> {
+        Some(f)
+    }
+
+    fn run_as_one(&self, f: FuncId, old: &Jumps, g: FuncId, new: &Jumps) -> Option<Because> {
+        let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else {
+            let same = self.unit.object.code(f) == self.written.code(g) && old == new;
+            return same.then_some(Because::WhatIsLeftIsEqual);
+        };
+        let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
+        let object = &self.unit.object;
+        self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), object, env, &self.options))
+    }
+
+    fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool {
+        let relies = |f: &Function| f.arguments.iter().flatten().any(|a| *a != Argument::Unknown);
+        self.unit.object.code(f) != self.written.code(g) && self.unit.graphs[f.0].as_ref().is_ok_and(relies)
     }
 }
 
