@@ -164,6 +164,10 @@ mod tests {
             "redteam-aa/end-acquired-from-the-frame-of-a-pointer-moved-back",
             // What is left of the first is what the second is.
             "redteam-aa/fill-with-its-sign-in-a-static-function-is-linked",
+            // The decision stands at the start of a function, or in front of a jump that is gone.
+            "redteam-bb/decided-jump-at-the-start-of-a-function-with-may-goto-of-a-rare-packet",
+            "redteam-bb/decided-jump-before-a-jump-over-what-is-gone-of-a-rare-packet",
+            "redteam-bb/fill-with-its-sign-in-a-callback",
         ] {
             let [_, others, same] = case(name);
             assert!(others && !same, "{name}");

@@ -86,6 +86,9 @@ pub(crate) fn run_as_one_program(
     if old.2 == new.2 {
         return true;
     }
+    if old.2.unclear || new.2.unclear {
+        return false;
+    }
     let [before, after] = [old, new].map(|(object, entry, decided)| of_functions(object, entry, decided));
     let (Some(before), Some(after)) = (before, after) else { return false };
     let none = Jumps::new();

@@ -505,6 +505,104 @@ mod tests {
         assert!(!program.verdict.is_accepted());
     }
 
+    /// The conditional jumps of which the verifier's log says that one way was never gone, as the kernel decides them
+    /// (`opt_hard_wire_dead_code_branches`).
+    fn decided_by_log(code: &[[u8; 8]], log: &str) -> Vec<(usize, bool)> {
+        let visited = |line: &str| line.split_once(": (")?.0.parse::<usize>().ok();
+        let seen: BTreeSet<usize> = log.lines().filter_map(visited).collect();
+        let mut jumps = Vec::new();
+        for &slot in &seen {
+            let [opcode, _, o0, o1, ..] = code[slot];
+            // Conditional jumps of both classes; not `ja`, `call`, `exit`.
+            if ![5, 6].contains(&(opcode & 7)) || [0x00, 0x80, 0x90].contains(&(opcode & 0xf0)) {
+                continue;
+            }
+            let target = (slot + 1).wrapping_add_signed(i16::from_le_bytes([o0, o1]).into());
+            match (seen.contains(&(slot + 1)), seen.contains(&target)) {
+                (false, _) => jumps.push((slot, true)),
+                (true, false) => jumps.push((slot, false)),
+                (true, true) => {}
+            }
+        }
+        jumps
+    }
+
+    /// Where one comes from a slot by jumps that are decided by a log: those of `jumps` in one way, others in both.
+    fn leads(code: &[[u8; 8]], from: usize, jumps: &[(usize, bool)], by_log: &[(usize, bool)]) -> BTreeSet<usize> {
+        let (mut open, mut seen, mut ends) = (vec![from], BTreeSet::new(), BTreeSet::new());
+        while let Some(slot) = open.pop() {
+            if !seen.insert(slot) {
+                continue;
+            }
+            let [opcode, _, o0, o1, ..] = code[slot];
+            let target = (slot + 1).wrapping_add_signed(i16::from_le_bytes([o0, o1]).into());
+            match jumps.iter().find(|(jump, _)| *jump == slot) {
+                _ if opcode == 0x05 => open.push(target),
+                Some((_, taken)) => open.push(if *taken { target } else { slot + 1 }),
+                None if by_log.iter().any(|(jump, _)| *jump == slot) => open.extend([slot + 1, target]),
+                None => drop(ends.insert(slot)),
+            }
+        }
+        ends
+    }
+
+    /// Whether the verifier did not come to an instruction.
+    fn gone(slot: usize, log: &str) -> bool {
+        !log.lines().any(|line| line.split_once(": (").is_some_and(|(number, _)| number == slot.to_string()))
+    }
+
+    #[test]
+    fn what_the_kernel_has_decided_is_what_its_verifier_did_not_see() {
+        /// `BPF_LOG_LEVEL2`: a line for each instruction that is looked at.
+        const EACH: u32 = 2;
+        /// Instructions of which a log takes long, and bytes of objects with such programs.
+        const LONG: u64 = 4_000;
+        const LARGE: usize = 200_000;
+        if !crate::testing::permitted() {
+            return;
+        }
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folders = ["examples", "crates/driver/tests/fixtures", "../shared/bench/k2", "../shared/bench/public"];
+        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(root.join(folder)).ok()).flatten();
+        let (mut programs, mut decided) = (0, 0);
+        for path in entries.map(|e| e.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "o")) {
+            let bytes = std::fs::read(&path).expect("readable");
+            if bytes.len() > LARGE {
+                continue;
+            }
+            let options = LoadOptions::default();
+            let mut loader = Loader::new(options.clone()).expect("the kernel can be asked");
+            let verdict = loader.judge(&bytes, |_, _| true, None).expect("it is judged");
+            for (index, program) in verdict.programs.iter().enumerate().filter(|(_, p)| p.verdict.is_accepted()) {
+                let Some(found) = &program.decided else { continue };
+                let name = format!("{}: {}", path.display(), program.name);
+                assert!(!found.unclear, "{name}");
+                let processed = program.stats.as_ref().map_or(0, |s| s.processed);
+                let plain = Attempt::alone(&bytes, &options, index, EACH);
+                // A longer log has lost its beginning.
+                let Some(Attempt { object, outcome: Ok(()) }) = plain.ok().filter(|_| processed < LONG) else {
+                    continue;
+                };
+                let log = object.log(index);
+                assert!(log.len() + 1 < LOG_BYTES, "{name}");
+                let code = object.instructions(index);
+                let expected = decided_by_log(code, &log);
+                for (slot, _) in &expected {
+                    let [by_log, by_kernel] =
+                        [&expected, &found.jumps].map(|jumps| leads(code, *slot, jumps, &expected));
+                    assert_eq!(by_kernel, by_log, "{name}: {slot}");
+                }
+                let unknown = |jump: &&(usize, bool)| !expected.contains(jump);
+                let others = found.jumps.iter().filter(unknown).all(|(slot, _)| gone(*slot, &log));
+                assert!(others, "{name}: {:?}, {expected:?}", found.jumps);
+                programs += 1;
+                decided += expected.len();
+            }
+        }
+        eprintln!("{programs} programs, {decided} decided jumps");
+        assert!(programs >= 5);
+    }
+
     #[test]
     fn statistics_are_no_complaint() {
         assert!(!complains("verification time 6 usec\nstack depth 0\nprocessed 2 insns (limit 1000000)\n"));

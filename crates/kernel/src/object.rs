@@ -150,8 +150,8 @@ impl LoadedObject {
 
 /// An opened object and what became of loading it.
 pub(crate) struct Attempt {
-    object: sys::Object,
-    outcome: Result<(), Failure>,
+    pub(crate) object: sys::Object,
+    pub(crate) outcome: Result<(), Failure>,
 }
 
 impl Attempt {
@@ -159,7 +159,12 @@ impl Attempt {
         Ok(Self::of_those(open(bytes, options, false)?, STATISTICS, |_| true))
     }
 
-    fn alone(bytes: &[u8], options: &LoadOptions, wanted: usize, log_level: u32) -> Result<Self, KernelError> {
+    pub(crate) fn alone(
+        bytes: &[u8],
+        options: &LoadOptions,
+        wanted: usize,
+        log_level: u32,
+    ) -> Result<Self, KernelError> {
         Ok(Self::of_those(open(bytes, options, false)?, log_level, |index| index == wanted))
     }
 

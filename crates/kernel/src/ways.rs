@@ -17,10 +17,12 @@ use crate::sys::Line;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Its slots, eight bytes each: those of the entry program, then those of the functions that libbpf has put behind
-    /// it. Empty if there are no decided jumps.
+    /// it. Empty if there are no decided jumps, and that is clear.
     pub linked: Vec<[u8; 8]>,
     /// The slots of the jumps among these, and whether they jump always (or never), in order.
     pub jumps: Vec<(usize, bool)>,
+    /// What has become of some jump cannot be told; then the program is only what the same instructions are.
+    pub unclear: bool,
 }
 
 /// `BPF_LD | BPF_IMM | BPF_DW`: an instruction of two slots.
@@ -30,9 +32,19 @@ const JA: u8 = 0x05;
 const JA_FAR: u8 = 0x06;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+/// `BPF_JMP | BPF_JCOND`.
+const MAY_GOTO: u8 = 0xe5;
 /// `BPF_JMP` and `BPF_JMP32`, and the bits that say so.
 const JUMPS: [u8; 2] = [0x05, 0x06];
 const CLASS: u8 = 0x07;
+
+/// The first slot of the function that an instruction calls, or takes the address of (`BPF_PSEUDO_CALL`,
+/// `BPF_PSEUDO_FUNC`).
+fn named(slot: usize, insn: &[u8; 8]) -> Option<usize> {
+    let [code, registers, _, _, distance @ ..] = *insn;
+    let names = matches!((code, registers >> 4), (CALL, 1) | (LOAD_WIDE, 4));
+    names.then(|| (slot + 1).wrapping_add_signed(i32::from_le_bytes(distance) as isize))
+}
 
 /// A record for each instruction of a program.
 pub(crate) fn lines(code: &[[u8; 8]]) -> Vec<Line> {
@@ -53,6 +65,15 @@ fn is_conditional(insn: &[u8; 8]) -> bool {
     JUMPS.contains(&(insn[0] & CLASS)) && ![JA, JA_FAR, CALL, CALL | 8, EXIT].contains(&insn[0])
 }
 
+/// Whether it stores a register to the frame or loads one from there: kernels since 6.12 take such instructions out around
+/// calls that leave registers alone (`remove_fastcall_spills_fills`).
+fn is_spill(insn: &[u8; 8]) -> bool {
+    /// `BPF_STX | BPF_MEM | BPF_DW`, with r10 as the destination; `BPF_LDX | BPF_MEM | BPF_DW`, with r10 as the source.
+    const SPILL: (u8, u8) = (0x7b, 0x0a);
+    const FILL: (u8, u8) = (0x79, 0xa0);
+    (insn[0], insn[1] & 0x0f) == SPILL || (insn[0], insn[1] & 0xf0) == FILL
+}
+
 /// Where a jump of any kind leads.
 fn target(slot: usize, insn: &[u8; 8]) -> usize {
     let [_, _, o0, o1, imm @ ..] = *insn;
@@ -61,44 +82,137 @@ fn target(slot: usize, insn: &[u8; 8]) -> usize {
 }
 
 /// What the kernel's records of a program and its translated code say of the jumps of `code`.
-pub(crate) fn decided(code: &[[u8; 8]], lines: &[Line], translated: &[[u8; 8]]) -> Decided {
-    let mut place = vec![None; code.len()];
-    for line in lines {
-        if let Some(place) = place.get_mut(line.number as usize) {
-            *place = translated.get(line.slot as usize);
-        }
-    }
-    // The next slot from each one on that is left.
-    let mut next = vec![code.len(); code.len() + 1];
-    for slot in (0..code.len()).rev() {
-        next[slot] = if place[slot].is_some() { slot } else { next[slot + 1] };
-    }
-    let way = |slot: usize, insn: &[u8; 8]| match place[slot] {
-        Some(there) if there[0] == JA => Some(true),
-        Some(_) => None,
-        // It leads to what now stands behind it. If everything that it jumps over is gone, both ways do.
-        None => Some((slot + 1..=next[slot]).contains(&target(slot, insn))),
-    };
+/// `starts` are those of functions that nothing in the code need name.
+pub(crate) fn decided(code: &[[u8; 8]], starts: &[u32], lines: &[Line], translated: &[[u8; 8]]) -> Decided {
+    let unclear = Decided { linked: code.to_vec(), jumps: Vec::new(), unclear: true };
+    let Some(left) = Left::of(code, lines, translated) else { return unclear };
     let mut seen = vec![false; code.len()];
-    let mut open: Vec<usize> = (0..code.len()).filter(|slot| place[*slot].is_some() || *slot == 0).collect();
+    // A function may begin with a jump that is gone.
+    let end = |start: usize| starts.iter().map(|s| *s as usize).filter(|s| *s > start).min().unwrap_or(code.len());
+    let begins = |slot: &usize| *slot == 0 || starts.contains(&(*slot as u32)) && left.next[*slot] < end(*slot);
+    let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot) || begins(slot)).collect();
     let mut jumps = Vec::new();
     while let Some(slot) = open.pop() {
         let Some(insn) = code.get(slot).filter(|_| !std::mem::replace(&mut seen[slot], true)) else { continue };
         match insn[0] {
             JA | JA_FAR => open.push(target(slot, insn)),
-            EXIT => {}
+            EXIT if left.is_there(slot) => {}
             _ if is_conditional(insn) => {
-                let way = way(slot, insn);
-                jumps.extend(way.map(|taken| (slot, taken)));
-                open.extend((way != Some(true)).then_some(slot + 1));
-                open.extend((way != Some(false)).then(|| target(slot, insn)));
+                let Some(way) = left.way(slot) else { return unclear };
+                jumps.extend(way.taken().map(|taken| (slot, taken)));
+                open.extend((way != Way::Always).then_some(slot + 1));
+                open.extend((way != Way::Never).then(|| target(slot, insn)));
             }
-            _ => open.push(slot + width(insn)),
+            // Nobody can come to what is gone because nobody comes to it.
+            _ if !left.is_there(slot) && !is_spill(insn) => return unclear,
+            _ => {
+                open.extend(named(slot, insn));
+                open.push(slot + width(insn));
+            }
         }
     }
     jumps.sort_unstable();
     let linked = if jumps.is_empty() { Vec::new() } else { code.to_vec() };
-    Decided { linked, jumps }
+    Decided { linked, jumps, unclear: false }
+}
+
+/// How a conditional jump is left; open also if both ways lead to the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Open,
+    Always,
+    Never,
+}
+
+impl Way {
+    /// Whether it jumps, if that is decided.
+    fn taken(self) -> Option<bool> {
+        match self {
+            Way::Open => None,
+            Way::Always => Some(true),
+            Way::Never => Some(false),
+        }
+    }
+}
+
+/// What is left of a program.
+struct Left<'a> {
+    code: &'a [[u8; 8]],
+    /// For each slot what stands in its place, if it is left: several instructions, where the kernel has put some before it
+    /// (the prologue of a program or of a function), or has translated it.
+    place: Vec<Option<&'a [[u8; 8]]>>,
+    /// From each slot on, the next one that is left.
+    next: Vec<usize>,
+}
+
+impl<'a> Left<'a> {
+    /// `None` if the records are not those of such a program.
+    fn of(code: &'a [[u8; 8]], lines: &[Line], translated: &'a [[u8; 8]]) -> Option<Self> {
+        let mut place = vec![None; code.len()];
+        for (i, line) in lines.iter().enumerate() {
+            let end = lines.get(i + 1).map_or(translated.len(), |next| next.slot as usize);
+            *place.get_mut(line.number as usize)? = Some(translated.get(line.slot as usize..end)?);
+        }
+        let mut next = vec![code.len(); code.len() + 1];
+        for slot in (0..code.len()).rev() {
+            next[slot] = if place[slot].is_some() { slot } else { next[slot + 1] };
+        }
+        Some(Left { code, place, next })
+    }
+
+    fn is_there(&self, slot: usize) -> bool {
+        self.place[slot].is_some()
+    }
+
+    /// What has become of a conditional jump that somebody comes to; `None` if that cannot be told.
+    fn way(&self, slot: usize) -> Option<Way> {
+        let insn = &self.code[slot];
+        let Some(place) = self.place[slot] else {
+            // It did nothing but lead to what now stands behind it.
+            let end = self.next[slot];
+            let way = |only_jumps| [slot + 1, target(slot, insn)].map(|to| self.leads(to, end, only_jumps));
+            // Spills may be gone with the way they stand on. Where both ways lead there, it does not matter which it goes.
+            return match (way(true), way(false)) {
+                ([true, true], _) => Some(Way::Open),
+                ([true, false], _) | (_, [true, false]) => Some(Way::Never),
+                ([false, true], _) | (_, [false, true]) => Some(Way::Always),
+                _ => None,
+            };
+        };
+        // What was put before it does not count.
+        match place.last() {
+            Some(last) if last[0] == JA => Some(Way::Always),
+            Some(last) if is_conditional(last) => Some(Way::Open),
+            // It is translated: only the jump that counts its turns is.
+            Some(_) if insn[0] == MAY_GOTO => Some(Way::Open),
+            _ => None,
+        }
+    }
+
+    /// Whether one gets from a slot to another one behind it, the next that is left, by jumps that are gone because they led to
+    /// what stands behind them; and, if not by `only_jumps`, by spills.
+    fn leads(&self, from: usize, end: usize, only_jumps: bool) -> bool {
+        let mut seen = vec![false; (end + 1).saturating_sub(from)];
+        let mut open = vec![from];
+        while let Some(slot) = open.pop() {
+            if slot == end {
+                return true;
+            }
+            let Some(at) = slot.checked_sub(from).filter(|at| *at < seen.len()) else { continue };
+            if std::mem::replace(&mut seen[at], true) {
+                continue;
+            }
+            let insn = &self.code[slot];
+            match insn[0] {
+                JA | JA_FAR => open.push(target(slot, insn)),
+                _ if is_conditional(insn) => open.extend([slot + 1, target(slot, insn)]),
+                _ if !only_jumps && is_spill(insn) => open.push(slot + 1),
+                // It is gone because nobody comes to it.
+                _ => {}
+            }
+        }
+        false
+    }
 }
 
 /// Whether the kernel takes these records of a program, whose functions begin at `starts` (`check_btf_line` in
@@ -129,7 +243,7 @@ mod tests {
     fn jumps_that_are_left_gone_or_made_others() {
         let code = [jump(1), NOTHING, jump(1), NOTHING, [EXIT, 0, 0, 0, 0, 0, 0, 0]];
         let exit = code[4];
-        let of = |slots: &[(u32, u32)], translated: &[[u8; 8]]| decided(&code, &left(slots), translated).jumps;
+        let of = |slots: &[(u32, u32)], translated: &[[u8; 8]]| decided(&code, &[], &left(slots), translated).jumps;
         let all: Vec<_> = (0..5).map(|i| (i, i)).collect();
         assert_eq!(of(&all, &code), []);
         let ja = [JA, 0, 1, 0, 0, 0, 0, 0];
@@ -137,7 +251,37 @@ mod tests {
         // The first never jumps; the second always does, over what is gone.
         assert_eq!(of(&[(0, 1), (1, 4)], &[NOTHING, exit]), [(0, false), (2, true)]);
         // The second stands in code that is gone with it.
-        assert_eq!(decided(&[jump(2), jump(0), NOTHING, exit], &left(&[(0, 3)]), &[exit]).jumps, [(0, true)]);
+        assert_eq!(decided(&[jump(2), jump(0), NOTHING, exit], &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, true)]);
+    }
+
+    #[test]
+    fn a_jump_before_one_over_what_is_gone_is_never_taken() {
+        let (ja, exit) = ([JA, 0, 1, 0, 0, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
+        let code = [jump(1), ja, NOTHING, exit];
+        assert_eq!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, false)]);
+        // It falls to one of its kind.
+        let code = [jump(1), jump(1), NOTHING, exit];
+        assert_eq!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, false), (1, true)]);
+        // A spill is gone where nobody comes, or where nobody needs it.
+        let (spill, ja) = ([0x7b, 0x1a, 0, 0, 0, 0, 0, 0], [JA, 0, 2, 0, 0, 0, 0, 0]);
+        let of = |code: &[[u8; 8]]| decided(code, &[], &left(&[(0, code.len() as u32 - 1)]), &[exit]);
+        assert_eq!(of(&[jump(1), spill, exit]).jumps, [(0, true)]);
+        assert_eq!(of(&[jump(1), ja, NOTHING, spill, exit]).jumps, [(0, false)]);
+        assert_eq!(of(&[jump(1), spill, NOTHING, exit]).jumps, []);
+        // Both ways lead to what is gone: so it was not read.
+        let code = [jump(1), NOTHING, NOTHING, exit];
+        assert!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).unclear);
+    }
+
+    #[test]
+    fn what_the_kernel_puts_in_front_of_a_jump_is_not_the_jump() {
+        let (ja, exit) = ([JA, 0, 1, 0, 0, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
+        let code = [jump(1), NOTHING, exit];
+        let records = left(&[(0, 0), (3, 1), (4, 2)]);
+        let of = |first: [u8; 8]| decided(&code, &[], &records, &[NOTHING, NOTHING, first, NOTHING, exit]);
+        assert_eq!(of(ja).jumps, [(0, true)]);
+        assert_eq!(of(jump(1)), Decided::default());
+        assert!(of(NOTHING).unclear);
     }
 
     #[test]

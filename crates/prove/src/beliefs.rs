@@ -39,7 +39,7 @@ pub struct Beliefs {
     sums: bool,
     /// An address of a caller's frame is.
     sums_of_frames: bool,
-    /// An atomic fetches from where that leads: wrong if it may be a frame.
+    /// An atomic fetches, or a load fills with its sign, from where that leads: wrong if it may be a frame.
     fetches: bool,
     /// What may be a context, or a socket that was passed, is read where a `bpf_sock` has such a number; and sockets are to be
     /// had, as a context or from one.
@@ -179,7 +179,7 @@ impl Beliefs {
                 Beliefs { wrong: is_own(base), fetches: is_foreign(base), ..none }
             }
             Insn::Load { base, sext: true, .. } if kind == ProgKind::Tracing => {
-                Beliefs { wrong: is_own(base) || of(base).region() == Some(&Region::CallerFrame), ..none }
+                Beliefs { wrong: is_own(base), fetches: is_foreign(base), ..none }
             }
             Insn::Load { size, dst, base, off, sext: signed } if kind != ProgKind::Tracing => {
                 let is_kernels = of(base).region() == Some(&Region::Kernel);
@@ -190,8 +190,8 @@ impl Beliefs {
                 };
                 let wide = reads_wider_than_believed(off.into(), size.bytes());
                 Beliefs {
-                    wrong: is_kernels && wide
-                        || signed && (is_own(base) || of(base).region() == Some(&Region::CallerFrame)),
+                    wrong: is_kernels && wide || signed && is_own(base),
+                    fetches: signed && is_foreign(base),
                     reads_wide: may_be_context && wide,
                     overwrites: may_be_context && dst == base && size != Size::DW,
                     ..none

@@ -195,9 +195,9 @@ impl Object {
     /// What the kernel has made of the jumps of a program that [`Object::load_linked`] has loaded; `None` if it does not
     /// tell.
     pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>) -> Option<Decided> {
-        let translated = translated(program).ok()?;
-        let (lines, code) = translated;
-        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &lines, &code))
+        let (lines, code) = translated(program).ok()?;
+        let starts = self.function_starts(index);
+        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &starts, &lines, &code))
     }
 
     /// Gives a program of a prepared object to the kernel, once: neither a failure nor a signal makes this try again.
