@@ -475,6 +475,10 @@ fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use bpf_testgen::case::Case;
+
     use super::*;
 
     #[test]
@@ -551,56 +555,76 @@ mod tests {
         !log.lines().any(|line| line.split_once(": (").is_some_and(|(number, _)| number == slot.to_string()))
     }
 
-    #[test]
-    fn what_the_kernel_has_decided_is_what_its_verifier_did_not_see() {
+    /// Compares what the kernel has left of an object's programs with the verifier's log of them; how many programs and
+    /// decided jumps there were.
+    fn holds_against_the_log(name: &str, bytes: &[u8], program_type: Option<String>) -> [usize; 2] {
         /// `BPF_LOG_LEVEL2`: a line for each instruction that is looked at.
         const EACH: u32 = 2;
-        /// Instructions of which a log takes long, and bytes of objects with such programs.
+        /// Instructions of which a log takes long.
         const LONG: u64 = 4_000;
-        const LARGE: usize = 200_000;
+        let options = LoadOptions { program_type, only: None };
+        let mut loader = Loader::new(options.clone()).expect("the kernel can be asked");
+        let verdict = loader.judge(bytes, |_, _| true, None).expect("it is judged");
+        let (mut programs, mut decided) = (0, 0);
+        for (index, program) in verdict.programs.iter().enumerate().filter(|(_, p)| p.verdict.is_accepted()) {
+            let Some(found) = &program.decided else { continue };
+            let name = format!("{name}: {}", program.name);
+            assert!(!found.unclear, "{name}");
+            if program.stats.as_ref().is_some_and(|stats| stats.processed > LONG) {
+                continue;
+            }
+            let plain = Attempt::alone(bytes, &options, index, EACH);
+            let Ok(Attempt { object, outcome: Ok(()) }) = plain else { continue };
+            let (log, code) = (object.log(index), object.instructions(index));
+            // A longer log has lost its beginning.
+            assert!(log.len() + 1 < LOG_BYTES, "{name}");
+            let expected = decided_by_log(code, &log);
+            for (slot, _) in &expected {
+                let [by_log, by_kernel] = [&expected, &found.jumps].map(|jumps| leads(code, *slot, jumps, &expected));
+                assert_eq!(by_kernel, by_log, "{name}: {slot}");
+            }
+            let unknown = |jump: &&(usize, bool)| !expected.contains(jump);
+            let others = found.jumps.iter().filter(unknown).all(|(slot, _)| gone(*slot, &log));
+            assert!(others, "{name}: {:?}, {expected:?}", found.jumps);
+            programs += 1;
+            decided += expected.len();
+        }
+        [programs, decided]
+    }
+
+    #[test]
+    fn what_the_kernel_has_decided_is_what_its_verifier_did_not_see() {
+        /// Bytes of objects whose programs take long.
+        const LARGE: u64 = 200_000;
         if !crate::testing::permitted() {
             return;
         }
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let files = |folder: PathBuf, ending: &str| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().map(|e| e.expect("an entry").path());
+            entries.filter(|p| p.extension().is_some_and(|e| e == ending)).collect::<Vec<_>>()
+        };
+        let mut found = [0, 0];
+        let mut add = |more: [usize; 2]| found = [found[0] + more[0], found[1] + more[1]];
         let folders = ["examples", "crates/driver/tests/fixtures", "../shared/bench/k2", "../shared/bench/public"];
-        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(root.join(folder)).ok()).flatten();
-        let (mut programs, mut decided) = (0, 0);
-        for path in entries.map(|e| e.expect("an entry").path()).filter(|p| p.extension().is_some_and(|e| e == "o")) {
-            let bytes = std::fs::read(&path).expect("readable");
-            if bytes.len() > LARGE {
-                continue;
-            }
-            let options = LoadOptions::default();
-            let mut loader = Loader::new(options.clone()).expect("the kernel can be asked");
-            let verdict = loader.judge(&bytes, |_, _| true, None).expect("it is judged");
-            for (index, program) in verdict.programs.iter().enumerate().filter(|(_, p)| p.verdict.is_accepted()) {
-                let Some(found) = &program.decided else { continue };
-                let name = format!("{}: {}", path.display(), program.name);
-                assert!(!found.unclear, "{name}");
-                let processed = program.stats.as_ref().map_or(0, |s| s.processed);
-                let plain = Attempt::alone(&bytes, &options, index, EACH);
-                // A longer log has lost its beginning.
-                let Some(Attempt { object, outcome: Ok(()) }) = plain.ok().filter(|_| processed < LONG) else {
-                    continue;
-                };
-                let log = object.log(index);
-                assert!(log.len() + 1 < LOG_BYTES, "{name}");
-                let code = object.instructions(index);
-                let expected = decided_by_log(code, &log);
-                for (slot, _) in &expected {
-                    let [by_log, by_kernel] =
-                        [&expected, &found.jumps].map(|jumps| leads(code, *slot, jumps, &expected));
-                    assert_eq!(by_kernel, by_log, "{name}: {slot}");
-                }
-                let unknown = |jump: &&(usize, bool)| !expected.contains(jump);
-                let others = found.jumps.iter().filter(unknown).all(|(slot, _)| gone(*slot, &log));
-                assert!(others, "{name}: {:?}, {expected:?}", found.jumps);
-                programs += 1;
-                decided += expected.len();
+        for path in folders.iter().flat_map(|folder| files(root.join(folder), "o")) {
+            if path.metadata().is_ok_and(|m| m.len() <= LARGE) {
+                let bytes = std::fs::read(&path).expect("readable");
+                add(holds_against_the_log(&path.display().to_string(), &bytes, None));
             }
         }
-        eprintln!("{programs} programs, {decided} decided jumps");
-        assert!(programs >= 5);
+        let topics = std::fs::read_dir(root.join("tests/equivalence")).expect("cases").flatten();
+        // All of them take a minute: 4,598 programs with 659 decided jumps.
+        for path in topics.flat_map(|topic| files(topic.path(), "bpf")).step_by(3) {
+            let name = path.display().to_string();
+            let Ok(case) = Case::parse(&std::fs::read_to_string(&path).expect("readable")) else { continue };
+            let versions = [case.old_object().ok(), case.new_object().ok().flatten()];
+            for bytes in versions.into_iter().flatten() {
+                add(holds_against_the_log(&name, &bytes, case.program_type.clone()));
+            }
+        }
+        eprintln!("{} programs, {} decided jumps", found[0], found[1]);
+        assert!(found[0] >= 1000 && found[1] >= 100);
     }
 
     #[test]

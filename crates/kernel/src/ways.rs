@@ -11,6 +11,8 @@
 //!
 //! Promise: a jump that is said to be decided is left in one direction only by the program that runs.
 
+use std::collections::BTreeSet;
+
 use crate::sys::Line;
 
 /// A program as it was given to the kernel, and the conditional jumps in it that the verifier has decided.
@@ -74,6 +76,10 @@ fn is_spill(insn: &[u8; 8]) -> bool {
     (insn[0], insn[1] & 0x0f) == SPILL || (insn[0], insn[1] & 0xf0) == FILL
 }
 
+fn is_jump(insn: &[u8; 8]) -> bool {
+    is_conditional(insn) || [JA, JA_FAR].contains(&insn[0])
+}
+
 /// Where a jump of any kind leads.
 fn target(slot: usize, insn: &[u8; 8]) -> usize {
     let [_, _, o0, o1, imm @ ..] = *insn;
@@ -87,10 +93,12 @@ pub(crate) fn decided(code: &[[u8; 8]], starts: &[u32], lines: &[Line], translat
     let unclear = Decided { linked: code.to_vec(), jumps: Vec::new(), unclear: true };
     let Some(left) = Left::of(code, lines, translated) else { return unclear };
     let mut seen = vec![false; code.len()];
-    // A function may begin with a jump that is gone.
-    let end = |start: usize| starts.iter().map(|s| *s as usize).filter(|s| *s > start).min().unwrap_or(code.len());
-    let begins = |slot: &usize| *slot == 0 || starts.contains(&(*slot as u32)) && left.next[*slot] < end(*slot);
-    let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot) || begins(slot)).collect();
+    let named = code.iter().enumerate().filter_map(|(slot, insn)| named(slot, insn));
+    let starts: BTreeSet<usize> = starts.iter().map(|start| *start as usize).chain(named).chain([0]).collect();
+    // A function may begin with a jump that is gone, or be gone as a whole.
+    let end = |start: usize| starts.range(start + 1..).next().copied().unwrap_or(code.len());
+    let begun = starts.iter().copied().filter(|start| *start < code.len() && left.next[*start] < end(*start));
+    let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot)).chain(begun).collect();
     let mut jumps = Vec::new();
     while let Some(slot) = open.pop() {
         let Some(insn) = code.get(slot).filter(|_| !std::mem::replace(&mut seen[slot], true)) else { continue };
@@ -106,8 +114,10 @@ pub(crate) fn decided(code: &[[u8; 8]], starts: &[u32], lines: &[Line], translat
             // Nobody can come to what is gone because nobody comes to it.
             _ if !left.is_there(slot) && !is_spill(insn) => return unclear,
             _ => {
-                open.extend(named(slot, insn));
-                open.push(slot + width(insn));
+                let behind = slot + width(insn);
+                // Some calls do not return.
+                let returns = |to: &&[u8; 8]| insn[0] != CALL || left.is_there(behind) || is_jump(to) || is_spill(to);
+                open.extend(code.get(behind).filter(returns).map(|_| behind));
             }
         }
     }
