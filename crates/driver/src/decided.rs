@@ -197,7 +197,7 @@ fn follows_on_its_path(
     let (cond, width, dst, src) = (if always { Cond::Eq } else { Cond::Ne }, Width::W64, Reg::R10, Src::Reg(Reg::R10));
     let decided = Terminator::Branch { cond, width, dst, src, taken, fall, origin };
     let (nothing, tail) = (Live::default(), Some((branch, &decided)));
-    let sides = vec![nothing.clone(); jumps(&ops)];
+    let sides = vec![nothing; jumps(&ops)];
     bpf_prove::along(f.kind, env, state, &ops, &ops, &sides, &nothing, tail, options).0.is_equal()
 }
 

@@ -138,8 +138,12 @@ impl Beliefs {
                 all = all.or(Beliefs::at_jump(&f.block(*b).term, state));
             }
         }
-        let is_caller_frame = |sums: bool| sums && provenance_by(f, facts, Sources::PASSED).sums;
-        all.sums = all.sums_of_frames || is_caller_frame(all.sums);
+        let tests_words = |b: &BlockId| matches!(f.block(*b).term, Terminator::Branch { width: Width::W32, .. });
+        let from = (all.sums || f.layout.iter().any(tests_words)).then(|| provenance_by(f, facts, Sources::PASSED));
+        all.sums = all.sums_of_frames || all.sums && from.as_ref().is_some_and(|from| from.sums);
+        let managed = env.maps.iter().map(|m| &m.managed).chain(env.sections.iter().map(|s| &s.managed));
+        let hold_pointers = || managed.into_iter().flat_map(|fields| fields.iter()).any(|f| f.is_pointer);
+        all.wrong |= from.is_some_and(|from| from.halves || from.halves_of_loaded && hold_pointers());
         all
     }
 
@@ -200,7 +204,8 @@ impl Beliefs {
             Insn::Call(_) | Insn::CallX { .. } => {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let is_buffer = || is_own(Reg::R3) || is_foreign(Reg::R3);
-                let lends = goes_on_in_the_program(op, row) && ARGUMENTS.into_iter().any(is_own);
+                let may_be_own = |r: Reg| is_own(r) || state.may_be_frame_address(of(r));
+                let lends = goes_on_in_the_program(op, row) && ARGUMENTS.into_iter().any(may_be_own);
                 Beliefs {
                     wrong: row.writes_unseen() || is_slice(op) && is_buffer() || gives_what_is_not_believed(op),
                     lends,

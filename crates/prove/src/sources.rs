@@ -20,7 +20,7 @@ use bpf_isa::{AluOp, Call, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_platform::Effects;
 use bpf_platform::effects::Argument;
 use bpf_platform::helpers::Arg;
-use bpf_program::{BlockId, Function, Op, Symbol};
+use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 /// From where a value may have its address: a set.
@@ -45,8 +45,10 @@ impl Sources {
     pub const PASSED: [Sources; 5] = [Sources(32), Sources(64), Sources(128), Sources(256), Sources(512)];
     /// Read where that leads.
     const BEHIND: Sources = Sources(1024);
+    /// A field of the context of eight bytes: not the packet, to which fields of four bytes lead.
+    const CONTEXT_WIDE: Sources = Sources(2048);
     /// Nothing is known.
-    pub const ANY: Sources = Sources(2047);
+    pub const ANY: Sources = Sources(4095);
 
     fn is_one(self) -> bool {
         self.0.is_power_of_two()
@@ -81,6 +83,11 @@ pub struct Provenance {
     pub calls: bool,
     /// What may have been passed is added to what is no address, as far as is known.
     pub sums: bool,
+    /// A word of an address is tested of which facts do not know where it leads.
+    pub halves: bool,
+    /// The same of what was loaded from where the program puts things, which may be an address only if the kernel manages
+    /// fields there.
+    pub halves_of_loaded: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
 }
@@ -198,6 +205,19 @@ pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]
             }
             step(&mut places, op, before, after);
         }
+        let end = states.get(f.block(b).ops.len());
+        if let (Terminator::Branch { width: Width::W32, dst, src, .. }, Some(state)) = (&f.block(b).term, end) {
+            for r in [Some(*dst), src.reg()].into_iter().flatten().filter(|r| state.reg(*r).kind == Kind::Unknown) {
+                match places.get(r) {
+                    // Of packet pointers the verifier does not know that they are not null (`reg_not_null`).
+                    Sources::NONE | Sources::CONTEXT => {}
+                    Sources::ANY => found.halves_of_loaded = true,
+                    // Words of a tracing program's context are numbers, or are given with their types.
+                    Sources::CONTEXT_WIDE if f.kind == ProgKind::Tracing => {}
+                    _ => found.halves = true,
+                }
+            }
+        }
     }
     found
 }
@@ -285,9 +305,12 @@ fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> S
             None => Sources::ANY,
         },
         Some(Region::CallerFrame) => Sources::ANY,
+        Some(Region::Ctx) if size == Size::DW => Sources::CONTEXT_WIDE,
         Some(Region::Ctx) => Sources::CONTEXT,
         // Fields that the kernel manages hold pointers to its objects, and to memory of user space (`uptr`), which is plain.
         Some(_) => Sources::ANY,
+        // Pointers of four bytes there are in contexts only.
+        None if size == Size::W => Sources::CONTEXT,
         None if places.get(base).meets(Sources::GIVEN) => Sources::ANY,
         None if places.get(base).meets(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
         None if places.get(base).is_passed() => Sources::BEHIND,

@@ -238,7 +238,7 @@ impl Object {
                 request.func_info_cnt = if functions.is_null() { 0 } else { bpf::bpf_program__func_info_cnt(program) };
             }
         }
-        if let Some(btf) = own_btf.or_else(|| empty_btf()) {
+        if let Some(btf) = own_btf.or_else(empty_btf) {
             request.prog_btf_fd = btf.as_raw_fd() as u32;
             request.line_info_rec_size = size_of::<Line>() as u32;
             request.line_info = lines.as_ptr().cast();
@@ -273,7 +273,7 @@ pub(crate) struct Line {
 }
 
 /// BTF with one type, for programs that have none: without it the kernel takes no lines.
-fn empty_btf() -> Option<BorrowedFd<'static>> {
+fn empty_btf<'a>() -> Option<BorrowedFd<'a>> {
     static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let load = || {
         /// `struct btf_header`: magic, version, flags, length; where types and texts begin, and their lengths.
