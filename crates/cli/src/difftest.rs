@@ -212,7 +212,8 @@ fn text(outcome: &Outcome) -> String {
     }
     let different = outcome.programs.iter().filter(|p| p.difference.is_some()).count();
     let runs: u64 = outcome.programs.iter().map(|p| p.packets).sum();
-    let _ = writeln!(text, "{different} different; {runs} packets; {:.2} s", outcome.seconds);
+    let nothing = if runs == 0 && different == 0 { "nothing could be run, so nothing is known: " } else { "" };
+    let _ = writeln!(text, "{nothing}{different} different; {runs} packets; {:.2} s", outcome.seconds);
     text
 }
 

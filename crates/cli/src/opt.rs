@@ -2,8 +2,11 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, RunCheck, Variant};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, PassSelection, Report, RunCheck, Variant};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionIndex, SectionKind, SymbolKind};
 use serde::Serialize;
 
 use crate::args::{GoalArg, OptArgs};
@@ -39,6 +42,14 @@ struct Kept {
     output: PathBuf,
     slots: usize,
     time_ratio: Option<f64>,
+    /// Time that it took to make it.
+    seconds: f64,
+}
+
+impl Kept {
+    fn of(form: &Variant, output: PathBuf) -> Kept {
+        Kept { output, slots: form.report.slots().1, time_ratio: form.ratio, seconds: form.report.seconds }
+    }
 }
 
 /// Sums over all functions.
@@ -146,6 +157,7 @@ struct Done {
 /// Everything up to the written output, which comes last.
 fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     const HINT: &str = "name another output behind -o";
+    let started = Instant::now();
     let output = Destination::of(&args.output)?;
     let cache = args.cache_file();
     output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
@@ -154,12 +166,16 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
         Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
+    let progress = Progress::new(interrupt.clone(), args.quiet);
     let input = files::read(&args.input)?;
     let mode = files::mode_of(&args.input);
-    let progress = Progress::new(interrupt.clone(), args.quiet);
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let options = Options { queries: recorder, ..args.options() };
+    let mut options = Options { queries: recorder, ..args.options() };
+    let stripped = is_stripped(&input);
+    if stripped {
+        (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
+    }
     let outcome = match args.keep {
         1 => bpf_driver::optimize(&input, &options, &progress)
             .map(|(bytes, report)| vec![Variant { bytes, report, ratio: None }]),
@@ -173,13 +189,19 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     for (i, form) in forms.iter().enumerate().skip(1).rev() {
         let path = beside(&args.output, i + 1);
         Destination::of(&path)?.write(&form.bytes, mode)?;
-        kept.push(Kept { output: path, slots: form.report.slots().1, time_ratio: form.ratio });
+        kept.push(Kept::of(form, path));
     }
-    let best = forms.swap_remove(0);
+    let mut best = forms.swap_remove(0);
     if args.keep > 1 {
-        kept.push(Kept { output: args.output.clone(), slots: best.report.slots().1, time_ratio: best.ratio });
+        kept.push(Kept::of(&best, args.output.clone()));
         kept.reverse();
+        // All forms were made, and measured.
+        best.report.seconds = started.elapsed().as_secs_f64();
     }
+    if stripped {
+        best.report.warnings.push(format!("{}: {STRIPPED}", args.input.display()));
+    }
+    best.report.notes.extend(about_static_programs(&input));
     let fewer = (kept.len() < args.keep.into() && args.keep > 1).then(|| {
         format!("note: only {} of the {} forms made are different; the others are not written", kept.len(), args.keep)
     });
@@ -196,6 +218,32 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     }
     output.write(&best.bytes, mode)?;
     Ok(Done { report, kept, diff, summary })
+}
+
+/// Of an object without symbols.
+const STRIPPED: &str = "it has no symbol table (fully stripped), so nothing can load it; left as it was";
+
+/// Whether an object has no symbols at all. `llvm-strip` without `-g` leaves it like that.
+fn is_stripped(bytes: &[u8]) -> bool {
+    ElfFile64::<Endianness>::parse(bytes).is_ok_and(|elf| elf.symbol_table().is_none())
+}
+
+/// A note about programs whose symbols are local, if there are any: the kernel takes them, and libbpf does not.
+fn about_static_programs(bytes: &[u8]) -> Option<String> {
+    let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
+    let is_program = |section: SectionIndex| {
+        let section = elf.section_by_index(section).ok();
+        section.is_some_and(|s| s.kind() == SectionKind::Text && s.name() != Ok(".text"))
+    };
+    let local = elf.symbols().filter(|s| s.is_local() && s.kind() == SymbolKind::Text);
+    let programs = local.filter(|s| s.section_index().is_some_and(is_program));
+    let names: Vec<&str> = programs.filter_map(|s| s.name().ok()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "libbpf loads no object with static programs; here they are judged as if they were not: {}",
+            names.join(", ")
+        )
+    })
 }
 
 /// `out.o` and 2: `out.2.o`.
@@ -323,6 +371,8 @@ pub fn is_changed(f: &FunctionReport) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
 
     fn verdict(accepted: bool, processed: u64, reason: Option<&str>) -> KernelVerdict {
         KernelVerdict { accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
@@ -333,6 +383,20 @@ mod tests {
         assert_eq!(slots(36, 30), "36 -> 30 slots (-16.7%)");
         assert_eq!(slots(36, 36), "36 slots, none saved");
         assert_eq!(slots(0, 0), "0 slots, none saved");
+    }
+
+    #[test]
+    fn an_interruption_is_not_blamed_on_the_time_limit() {
+        let cli = Cli::try_parse_from(["bpf-opt", "opt", "in.o", "-o", "out.o"]).expect("it parses");
+        let Command::Opt(args) = cli.command else { panic!("it is `opt`") };
+        let report = Report { timed_out: true, ..Report::default() };
+        let blamed = |interrupted| summary(&report, &args, interrupted).iter().any(|line| line.contains("time limit"));
+        assert!(blamed(false) && !blamed(true));
+    }
+
+    #[test]
+    fn one_proof_is_one() {
+        assert_eq!([0, 1, 2].map(proofs), ["0 proofs", "1 proof", "2 proofs"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What the user sees while `opt` works, and how the user stops it.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bpf_driver::Observer;
@@ -34,20 +35,25 @@ impl Interrupt {
     }
 }
 
+/// How often is looked whether the user wants to stop, beside the work.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Shows progress on a terminal and passes on the wish to stop.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
     interrupt: Interrupt,
-    quiet: bool,
-    /// Functions begun. They do not come in their order.
-    begun: AtomicU64,
-    /// The user was told that the wish to stop was heard.
-    told: AtomicBool,
+    /// Functions begun, each once. They do not come in their order, and some come again.
+    begun: Mutex<BTreeSet<usize>>,
+    /// Slots that are known to be saved.
+    saved: AtomicUsize,
+    /// There is nothing to be told about the wish to stop (any more).
+    told: Arc<AtomicBool>,
 }
 
 impl Progress {
-    /// A bar, unless standard error is no terminal or `quiet`.
+    /// A bar, unless standard error is no terminal or `quiet`. That a wish to stop was heard is said at once, whatever
+    /// the work is busy with.
     pub fn new(interrupt: Interrupt, quiet: bool) -> Progress {
         let bar = if quiet || !std::io::stderr().is_terminal() { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if let Ok(style) =
@@ -56,24 +62,61 @@ impl Progress {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.enable_steady_tick(Duration::from_millis(120));
-        Progress { bar, interrupt, quiet, begun: AtomicU64::new(0), told: AtomicBool::new(false) }
+        let told = Arc::new(AtomicBool::new(quiet));
+        if !quiet {
+            let (bar, interrupt, told) = (bar.clone(), interrupt.clone(), Arc::clone(&told));
+            std::thread::spawn(move || {
+                while !told.load(Ordering::Relaxed) {
+                    if interrupt.requested() {
+                        tell(&bar, &told);
+                    }
+                    std::thread::sleep(LOOK);
+                }
+            });
+        }
+        Progress { bar, interrupt, begun: Mutex::default(), saved: AtomicUsize::new(0), told }
     }
 
     /// Takes the bar away.
     pub fn finish(&self) {
+        self.told.store(true, Ordering::Relaxed);
         self.bar.finish_and_clear();
+    }
+
+    /// Notes that a function is begun; how many are.
+    fn begin(&self, index: usize) -> usize {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.insert(index);
+        begun.len()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Says once that the wish to stop was heard.
+fn tell(bar: &ProgressBar, told: &AtomicBool) {
+    if !told.swap(true, Ordering::Relaxed) {
+        bar.suspend(|| crate::files::complain("interrupted: writing what there is"));
     }
 }
 
 impl Observer for Progress {
-    fn function(&self, _index: usize, count: usize, name: &str, slots: usize) {
+    fn function(&self, index: usize, count: usize, name: &str, slots: usize) {
         self.bar.set_length(count as u64);
-        self.bar.set_position(self.begun.fetch_add(1, Ordering::Relaxed));
+        // Threads may come here in another order than they were counted.
+        let begun = self.begin(index) as u64;
+        self.bar.update(|bar| bar.set_pos(bar.pos().max(begun)));
         self.bar.set_message(format!("{name} ({slots} slots)"));
     }
 
     fn saved(&self, slots: usize) {
-        self.bar.set_prefix(format!("-{slots} slots  "));
+        // What one function has saved is no more than all have.
+        let saved = self.saved.fetch_max(slots, Ordering::Relaxed).max(slots);
+        self.bar.set_prefix(format!("-{saved} slots  "));
     }
 
     fn searching(&self, open: usize, rate: f64) {
@@ -86,9 +129,37 @@ impl Observer for Progress {
 
     fn stop(&self) -> bool {
         let stop = self.interrupt.requested();
-        if stop && !self.quiet && !self.told.swap(true, Ordering::Relaxed) {
-            self.bar.suspend(|| crate::files::complain("interrupted: writing what there is"));
+        if stop {
+            tell(&self.bar, &self.told);
         }
         stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_never_runs_backwards() {
+        let progress = Progress::new(Interrupt::default(), true);
+        let mut last = 0;
+        // Out of order, and some of them again with what is left of the time.
+        for index in [2, 0, 1, 0, 3, 2] {
+            progress.function(index, 4, "f", 10);
+            let position = progress.bar.position();
+            assert!((last..=4).contains(&position), "{position} after {last}");
+            last = position;
+        }
+        assert_eq!(last, 4);
+    }
+
+    #[test]
+    fn saved_slots_never_become_fewer() {
+        let progress = Progress::new(Interrupt::default(), true);
+        for (slots, shown) in [(6, "-6 slots  "), (0, "-6 slots  "), (43, "-43 slots  ")] {
+            progress.saved(slots);
+            assert_eq!(progress.bar.prefix(), shown);
+        }
     }
 }

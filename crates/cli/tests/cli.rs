@@ -48,6 +48,9 @@ fn wrong_usage_is_exit_code_2() {
         &["opt", "x.o", "-o", "y.o", "--cpu", "v9"],
         &["opt", "x.o", "-o", "y.o", "--type", "foo"],
         &["load", "x.o", "--type", "foo"],
+        &["check", "x.o", "--type", "foo"],
+        &["verify", "x.o", "y.o", "--type", "foo"],
+        &["difftest", "x.o", "y.o", "--type", "foo"],
         &["run", "x.o", "--packet", "00", "--pcap", "f"],
     ] {
         bpf_opt(args).expect(2);

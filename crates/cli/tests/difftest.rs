@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bpf_kernel::testing::permitted;
+use bpf_testgen::assembly::{Surroundings, functions, object};
 use common::*;
 use tempfile::TempDir;
 
@@ -60,6 +61,22 @@ fn an_optimized_object_shows_no_difference() {
     assert_eq!(report["exit_status"], 0);
     assert_eq!(report["programs"][0]["packets"], 1000);
     assert!(report["programs"][0]["difference"].is_null());
+}
+
+#[test]
+fn what_cannot_be_run_is_told_and_is_no_yes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let around = Surroundings { section: "kprobe/do_nothing".into(), ..Surroundings::default() };
+    let code = functions("r0 = 0\nexit", &around.section).expect("functions");
+    let probe = folder.path().join("probe.o");
+    fs::write(&probe, object(&around, &code).expect("it assembles")).expect("written");
+    let ran = difftest(&probe, &probe, &[]).expect(3);
+    if permitted() {
+        assert!(ran.out.contains("main: not run: kprobe programs cannot be run on demand"), "{}", ran.out);
+        assert!(ran.out.contains("nothing could be run"), "{}", ran.out);
+        let good = example("xdp_count.o");
+        assert!(!difftest(&good, &good, &["--packets", "10"]).expect(0).out.contains("nothing could be run"));
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@ mod common;
 
 use std::fs;
 
-use common::bpf_opt;
+use common::{Ran, bpf_opt, command, example};
 
 const GOOD: &str = "\
 rule cpu v3 goal size
@@ -47,6 +47,57 @@ fn import_list_export_and_stats_agree() {
     let stats = bpf_opt(["rules", "stats", "--cache", &cache]).expect(0).out;
     assert!(stats.contains("2 problems, 2 with a replacement, 1 of them known to be shortest"), "{stats}");
     assert!(stats.contains("found by hand: 1"), "{stats}");
+}
+
+/// Runs the binary where files may grow to 32 KiB (64 in some shells), less than a new cache needs: as on a full disk.
+fn on_a_full_disk(args: &[&str]) -> Ran {
+    let binary = command();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]).arg(binary.get_program()).args(args);
+    Ran::of(shell.stdin(std::process::Stdio::null()).output().expect("a shell"))
+}
+
+#[test]
+fn a_full_disk_leaves_no_cache_or_the_one_that_was_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (cache, good, both, out) = (at("rules.redb"), at("good.txt"), at("both.txt"), at("out.o"));
+    fs::write(&good, GOOD).expect("a file");
+    fs::write(&both, format!("{GOOD}\n{WRONG}")).expect("a file");
+    let ran = on_a_full_disk(&["rules", "import", &good, "--cache", &cache]).expect(2);
+    assert!(ran.err.contains("rules.redb") && ran.err.contains("is not written"), "{}", ran.err);
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 2, "nothing is left behind");
+    bpf_opt(["rules", "import", &good, "--cache", &cache]).expect(0);
+    let list = || bpf_opt(["rules", "list", "--cache", &cache]).expect(0).out;
+    assert_eq!(list(), GOOD);
+    on_a_full_disk(&["rules", "import", &both, "--cache", &cache]).expect(2);
+    // Looking needs no room.
+    assert_eq!(on_a_full_disk(&["rules", "list", "--cache", &cache]).expect(0).out, GOOD);
+    let input = example("xdp_count.o").display().to_string();
+    let args = ["opt", &input, "-o", &out, "--cache", &cache, "--no-kernel", "--time-limit", "2"];
+    let ran = on_a_full_disk(&args).expect(0);
+    assert!(ran.err.matches("rules.redb").count() <= 1 && !ran.err.contains("in use"), "{}", ran.err);
+    assert!(list().contains(GOOD));
+    bpf_opt(["rules", "import", &both, "--cache", &cache]).expect(0);
+    assert!(list().contains(WRONG));
+}
+
+#[test]
+fn looking_changes_no_byte_of_the_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (cache, empty, good) = (at("rules.redb"), at("empty"), at("good.txt"));
+    fs::write(&good, GOOD).expect("a file");
+    fs::write(&empty, "").expect("a file");
+    bpf_opt(["rules", "import", &good, "--cache", &cache]).expect(0);
+    for cache in [&cache, &empty] {
+        let before = fs::read(cache).expect("the cache");
+        for what in ["list", "stats", "verify"] {
+            bpf_opt(["rules", what, "--cache", cache]).expect(0);
+        }
+        bpf_opt(["rules", "export", &at("out.txt"), "--cache", cache]).expect(0);
+        assert!(fs::read(cache).expect("the cache") == before, "{cache}");
+    }
 }
 
 #[test]

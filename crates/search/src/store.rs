@@ -1,15 +1,17 @@
 //! Rules kept from run to run in an embedded database.
 //!
-//! One idea: the file is only open for moments. All entries are read at the start and new ones are
-//! merged in when [`Store::flush`] is called, in one transaction, so that concurrent runs wait for each
-//! other for milliseconds and a killed one leaves the file as it was. Nothing here can fail a run: what
-//! cannot be read or written ends as a line in [`Store::notes`].
+//! One idea: the file is only open for moments. All entries are read at the start, from a copy in memory, so that
+//! reading changes no byte of the file; new ones are merged in when [`Store::flush`] is called, in one transaction, so
+//! that concurrent runs wait for each other for milliseconds and a killed one leaves the file as it was. Nothing here can
+//! fail a run: what cannot be read or written ends as a line in [`Store::notes`], and a file that could not be written
+//! once is not tried again.
 //!
 //! Nothing read is trusted. The key is the whole text of the problem, so there are no collisions; the
 //! answer is text, and an instance of it goes through the judge like any other candidate. What a search found is only
 //! remembered if its text alone proves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use redb::backends::InMemoryBackend;
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition};
 use rustc_hash::FxHashMap;
 
 use crate::canonical::{Problem, Renaming};
@@ -101,7 +104,10 @@ impl Store {
                 });
             }
             Err(Trouble::Busy) => self.notes.push(format!("{}: in use; going on without", path.display())),
-            Err(Trouble::Other(e)) => self.notes.push(format!("{}: {e}; going on without", path.display())),
+            Err(Trouble::Other(e)) => {
+                self.notes.push(format!("{}: {e}; going on without", path.display()));
+                self.path = None;
+            }
             Err(Trouble::Bad(e)) if may_move => self.set_aside(&e),
             Err(Trouble::Bad(e)) => self.notes.push(format!("{}: {e}", path.display())),
         }
@@ -289,8 +295,11 @@ impl Store {
                 self.notes.push(format!("{}: in use; what was learnt is not written", path.display()));
                 false
             }
+            // A full disk is full the next time, too, and what is open may not be closed: that would look as if another
+            // process had it.
             Err(Trouble::Other(e)) => {
                 self.notes.push(format!("{}: {e}; what was learnt is not written", path.display()));
+                self.path = None;
                 false
             }
         }
@@ -347,15 +356,21 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
 struct Opened(ManuallyDrop<Database>);
 
 impl Opened {
-    /// Opens the file, waiting for others, and compares its checksums.
+    /// Opens the file for writing, waiting for others.
     fn new(path: &Path) -> Result<Opened, Trouble> {
-        let until = Instant::now() + PATIENCE;
-        let mut db = loop {
-            match Database::create(path).map_err(Trouble::from) {
-                Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
-                other => break Opened(ManuallyDrop::new(other?)),
-            }
-        };
+        Opened::checked(patiently(|| Ok(Database::create(path)?))?)
+    }
+
+    /// What the file holds, in memory: a database writes when it is opened and closed, be it only to be read.
+    fn copy(bytes: &[u8]) -> Result<Opened, Trouble> {
+        let memory = InMemoryBackend::new();
+        memory.set_len(bytes.len() as u64).and_then(|()| memory.write(0, bytes)).map_err(system)?;
+        Opened::checked(Database::builder().create_with_backend(memory)?)
+    }
+
+    /// Compares the checksums.
+    fn checked(db: Database) -> Result<Opened, Trouble> {
+        let mut db = Opened(ManuallyDrop::new(db));
         match db.0.check_integrity() {
             Ok(true) => Ok(db),
             Ok(false) => Err(broken("its checksums are wrong")),
@@ -368,6 +383,38 @@ impl Opened {
     }
 }
 
+/// Tries until no other process has the file, for as long as one waits for those.
+fn patiently<T>(mut f: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match f() {
+            Err(Trouble::Busy) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            other => return other,
+        }
+    }
+}
+
+/// The bytes of the file while nobody writes it.
+fn contents(path: &Path) -> Result<Vec<u8>, Trouble> {
+    // A pipe might keep us waiting for ever.
+    if !path.metadata().map_err(system)?.is_file() {
+        return Err(Trouble::Other("is not a regular file".into()));
+    }
+    let mut file = File::open(path).map_err(system)?;
+    // Where there are no locks, a torn copy has wrong checksums.
+    patiently(|| match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(Trouble::Busy),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    })?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(system)?;
+    Ok(bytes)
+}
+
+fn system(e: std::io::Error) -> Trouble {
+    Trouble::Other(e.to_string())
+}
+
 /// Whether a file was meant to be a store: it begins as one does, holds nothing yet (a run ended while it was made, or the
 /// disk was full), or is where nobody else puts files.
 fn may_be_a_store(path: &Path) -> bool {
@@ -376,7 +423,7 @@ fn may_be_a_store(path: &Path) -> bool {
         return true;
     }
     let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|f| f.take(MAGIC.len() as u64).read_to_end(&mut head));
+    let read = File::open(path).and_then(|f| f.take(MAGIC.len() as u64).read_to_end(&mut head));
     read.is_ok() && (head == MAGIC || head.iter().all(|b| *b == 0))
 }
 
@@ -388,7 +435,12 @@ fn broken(e: impl std::fmt::Display) -> Trouble {
 type Texts = FxHashMap<String, String>;
 
 fn load(path: &Path) -> Result<(Texts, Texts), Trouble> {
-    let db = Opened::new(path)?;
+    let bytes = contents(path)?;
+    // Nobody has written anything yet.
+    if bytes.is_empty() {
+        return Ok((Texts::default(), Texts::default()));
+    }
+    let db = Opened::copy(&bytes)?;
     let txn = ManuallyDrop::new(db.0.begin_read().map_err(broken)?);
     let table = |definition: TableDefinition<&str, &str>| -> Result<Texts, Trouble> {
         let mut known = Texts::default();
@@ -412,7 +464,6 @@ fn load(path: &Path) -> Result<(Texts, Texts), Trouble> {
 }
 
 fn save(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
-    let system = |e: std::io::Error| Trouble::Other(e.to_string());
     let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(system)?;
     if !path.exists() {

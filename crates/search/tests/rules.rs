@@ -195,6 +195,32 @@ fn who_only_looks_moves_nothing() {
 }
 
 #[test]
+fn who_only_looks_changes_no_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (empty, full) = (folder.path().join("empty"), folder.path().join("rules.redb"));
+    std::fs::write(&empty, b"").expect("a file");
+    let mut s = Store::open(&full);
+    assert!(s.record(&rich(), Answered::default()) && s.flush(), "{:?}", s.notes);
+    for (path, entries) in [(&empty, 0), (&full, 1)] {
+        let before = std::fs::read(path).expect("the file");
+        for _ in 0..2 {
+            let s = Store::read_only(path);
+            assert_eq!((s.len(), s.notes.len()), (entries, 0), "{:?}", s.notes);
+        }
+        drop(Store::open(path));
+        assert!(std::fs::read(path).expect("the file") == before, "{}", path.display());
+    }
+}
+
+#[test]
+fn what_is_no_file_is_left_alone_at_once() {
+    let mut s = Store::open(Path::new("/dev/null"));
+    assert!(s.record(&rich(), Answered::default()) && !s.flush());
+    assert!(s.is_empty() || s.len() == 1, "it goes on in memory");
+    assert!(s.notes[0].contains("not a regular file"), "{:?}", s.notes);
+}
+
+#[test]
 fn a_store_that_was_never_finished_is_made_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, bytes) in [("empty", vec![]), ("zeros", vec![0; 8192])] {
@@ -259,7 +285,10 @@ fn damaged_files_never_do_harm() {
 fn a_store_that_cannot_be_written_fails_nothing() {
     let mut s = Store::open(Path::new("/proc/nowhere/rules.redb"));
     assert!(s.record(&rich(), Answered::default()));
-    assert!(!s.flush() && !s.notes.is_empty());
+    assert!(!s.flush() && s.notes.len() == 1);
+    // It is not tried again.
+    assert!(s.record(&rich(), Answered { effort: 9, ..Answered::default() }));
+    assert!(!s.flush() && s.notes.len() == 1, "{:?}", s.notes);
     let mut nowhere = Store::in_memory();
     assert!(nowhere.record(&rich(), Answered::default()) && nowhere.look_up(&rich()).is_some());
 }
