@@ -271,6 +271,11 @@ pub struct State {
 }
 
 impl State {
+    /// Rounds of the callbacks that are under way.
+    pub fn rounds(&self) -> u64 {
+        self.frames.iter().map(|f| f.rounds).sum()
+    }
+
     /// The running frame.
     pub fn top(&self) -> &Frame {
         &self.frames[self.frames.len() - 1]

@@ -273,7 +273,8 @@ impl<'a> Walk<'a> {
                 exact,
             );
             match (same, exact) {
-                (true, Exactness::Same) => {
+                // `callback_unroll_depth`: another round of a callback is no endless loop.
+                (true, Exactness::Same) if node.state.rounds() == self.state.rounds() => {
                     self.visited.insert(self.at, known);
                     return Err(Stop::Violation(format!("infinite loop detected at insn {}", self.at)));
                 }

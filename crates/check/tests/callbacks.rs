@@ -92,3 +92,34 @@ fn a_callback_that_never_matters_ends() {
     assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
     assert!(report.effort.processed < 100, "{report:?}");
 }
+
+#[test]
+fn a_callback_that_may_return_early_is_no_infinite_loop() {
+    let report = check(
+        "  r1 = *(u32 *)(r1 + 12)
+           w2 = 0
+           *(u32 *)(r10 - 4) = r2
+           w1 &= 7
+           *(u32 *)(r10 - 8) = r1
+           r3 = r10
+           r3 += -8
+           w1 = 100
+           r2 = func[8] ll
+           r4 = 0
+           call 181
+           w0 = 2
+           r1 = *(u32 *)(r10 - 4)
+           if w1 > 5 goto +1
+           w0 = 1
+           exit
+           r0 = 1
+           r3 = *(u32 *)(r2 + 0)
+           if w3 < w1 goto +4
+           r3 = *(u32 *)(r2 + 4)
+           w3 += w1
+           *(u32 *)(r2 + 4) = r3
+           r0 = 0
+           exit",
+    );
+    assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
+}
