@@ -1,7 +1,7 @@
 //! Optimizing one object.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bpf_object::{Object, WriteOptions};
@@ -55,6 +55,13 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
     }
     let global = global::chosen(options);
+    // By function, as several are worked on at once.
+    let saved = Mutex::new(vec![0; candidates.len()]);
+    let tell_saved = |c: &Candidate| {
+        let mut saved = saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved[c.id] = c.report.slots_before.saturating_sub(c.report.slots_after);
+        observer.saved(saved.iter().sum());
+    };
     let mut object = unit.object.clone();
     let write = WriteOptions { keep_debug: options.keep_debug };
     let mut begun = Instant::now();
@@ -67,11 +74,13 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
                 observer.function(c.id, count, &c.report.name, c.report.slots_before);
                 c.timed_out = false;
-                if !observer.stop() {
+                if observer.stop() {
+                    c.timed_out = true;
+                } else {
                     c.run_passes(&unit, &settings);
                     c.keep_present(&unit, &settings);
                 }
-                observer.saved(c.report.slots_before.saturating_sub(c.report.slots_after));
+                tell_saved(c);
             });
         });
         if turn == 0 && !global.is_empty() {
@@ -83,10 +92,9 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
                 each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
                     if !observer.stop() {
-                        let before = c.report.slots_after;
                         c.run_global(&unit, &settings, &global);
                         c.keep_present(&unit, &settings);
-                        observer.saved(before.saturating_sub(c.report.slots_after));
+                        tell_saved(c);
                     }
                 });
             });

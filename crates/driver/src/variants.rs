@@ -3,7 +3,7 @@
 //! A table of latencies says which form should be faster; only runs say which one is (paper §4,
 //! "top k"). All forms are proven, so measuring decides nothing but their order.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, LoadedObject, permitted};
 
@@ -22,6 +22,8 @@ pub struct Variant {
     pub ratio: Option<f64>,
 }
 
+/// The part of the time that is put aside for measuring.
+const MEASURING: f64 = 0.2;
 /// Packets each program is timed on.
 const PACKETS: u64 = 8;
 /// Repetitions of one timing.
@@ -40,7 +42,8 @@ pub fn variants(
     observer: &dyn Observer,
 ) -> Result<Vec<Variant>, DriverError> {
     let count = count.max(1);
-    let share = options.time_limit.div_f64(count as f64).max(Duration::from_millis(1));
+    let end = Instant::now().checked_add(options.time_limit);
+    let share = options.time_limit.mul_f64(1.0 - MEASURING).div_f64(count as f64).max(Duration::from_millis(1));
     let mut forms: Vec<Variant> = Vec::new();
     let mut warnings: Vec<String> = Vec::new();
     for i in 0..count {
@@ -60,7 +63,8 @@ pub fn variants(
     }
     observer.phase("measuring");
     let all: Vec<&[u8]> = std::iter::once(input).chain(forms.iter().map(|v| v.bytes.as_slice())).collect();
-    let ratios = options.kernel.then(|| measure(&all, options)).flatten();
+    let is_over = || observer.stop() || end.is_some_and(|end| Instant::now() >= end);
+    let ratios = options.kernel.then(|| measure(&all, options, &is_over)).flatten();
     for (v, ratio) in forms.iter_mut().zip(ratios.into_iter().flatten()) {
         v.ratio = Some(ratio);
     }
@@ -75,16 +79,23 @@ pub fn variants(
     Ok(forms)
 }
 
-/// The time of each object but the first relative to the first.
-fn measure(objects: &[&[u8]], options: &Options) -> Option<Vec<f64>> {
+/// The time of each object but the first relative to the first, as far as there is time to measure it.
+fn measure(objects: &[&[u8]], options: &Options, is_over: &dyn Fn() -> bool) -> Option<Vec<f64>> {
+    if is_over() {
+        return None;
+    }
     permitted().require().ok()?;
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
     let loaded: Vec<LoadedObject> = objects.iter().map(|b| LoadedObject::load(b, &load).ok()).collect::<Option<_>>()?;
     let mut random = Random::new(options.seed);
     let mut logs = vec![0.0; objects.len()];
     let mut measured = 0;
-    for program in loaded[0].programs() {
-        for _ in 0..PACKETS {
+    // All programs have the first packet before any has the second.
+    for _ in 0..PACKETS {
+        for program in loaded[0].programs() {
+            if is_over() {
+                break;
+            }
             let data = packet(&mut random, &[]);
             let mut times = vec![Vec::with_capacity(ROUNDS); loaded.len()];
             // In turns, so that a disturbance hits all alike.

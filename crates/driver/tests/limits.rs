@@ -1,8 +1,15 @@
 //! The kernel is part of the time limit: its verifier may look at one program for as long as at a million instructions.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
-use bpf_driver::{Options, Silent, optimize};
+use bpf_driver::{Observer, Options, Silent, optimize};
 use bpf_kernel::testing::permitted;
 use bpf_object::{FuncId, Object};
 
@@ -39,4 +46,47 @@ fn an_original_that_takes_too_long_to_verify_is_kept_and_the_limit_too() {
     assert_eq!(report.functions[0].untouched.as_deref(), Some("not judged: time"));
     let before = report.functions[0].kernel_before.as_ref().expect("it is a program");
     assert_eq!((before.accepted, before.reason.as_deref()), (false, Some("not judged: time")));
+}
+
+/// Remembers what it is told, and stops the run after so many functions.
+struct Watching {
+    saved: Mutex<Vec<usize>>,
+    functions: AtomicUsize,
+    patience: usize,
+}
+
+impl Observer for Watching {
+    fn stop(&self) -> bool {
+        self.functions.load(SeqCst) > self.patience
+    }
+    fn function(&self, _index: usize, _count: usize, _name: &str, _slots: usize) {
+        self.functions.fetch_add(1, SeqCst);
+    }
+    fn saved(&self, slots: usize) {
+        self.saved.lock().expect("not poisoned").push(slots);
+    }
+}
+
+fn watching(patience: usize) -> (Watching, bpf_driver::Report) {
+    let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hooks.o");
+    let options = Options { search: false, kernel: false, jobs: 1, ..Options::default() };
+    let watching = Watching { saved: Default::default(), functions: Default::default(), patience };
+    let (_, report) = optimize(&std::fs::read(object).expect("readable"), &options, &watching).expect("an object");
+    (watching, report)
+}
+
+#[test]
+fn what_is_said_to_be_saved_is_the_sum_of_all_functions() {
+    let (watching, report) = watching(usize::MAX);
+    let saved = watching.saved.into_inner().expect("not poisoned");
+    let (before, after) = report.slots();
+    assert!(saved.is_sorted() && saved.len() > 1, "{saved:?}");
+    assert_eq!(saved.last(), Some(&(before - after)));
+}
+
+#[test]
+fn functions_that_an_interruption_keeps_from_their_turn_have_a_word() {
+    let (_, report) = watching(1);
+    let words: Vec<_> = report.functions.iter().filter(|f| f.slots_after == f.slots_before).collect();
+    assert!(words.len() > 1 && words.iter().skip(1).all(|f| f.untouched.is_some()), "{words:#?}");
 }
