@@ -26,9 +26,10 @@ const EVENT: &str = "on_event";
 fn arithmetic() -> Vec<Trap> {
     vec![
         trap("32-bit x % 0 is the zero-extended x", SUB,
-            "r0 = r1; w0 %= w2; exit",
-            "r0 = r1; if w2 == 0 goto out; w0 %= w2; out: exit")
-        .right("w0 = w1; if w2 == 0 goto out; w0 %= w2; out: exit"),
+            "w2 = w2; r0 = r1; w0 %= w2; exit",
+            "w2 = w2; r0 = r1; if w2 == 0 goto out; w0 %= w2; out: exit")
+        // What was passed as it is may be an address, and of those the verifier has a belief about the lower half.
+        .right("w2 = w2; w0 = w1; if w2 == 0 goto out; w0 %= w2; out: exit"),
         trap("32-bit division looks at 32 bits", SUB, "r0 = r1; w0 /= 4; exit", "r0 = r1; r0 /= 4; exit")
             .right("r0 = r1; w0 >>= 2; exit"),
         trap("INT_MIN / -1 wraps, it does not saturate", SUB,
