@@ -908,17 +908,16 @@ fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    let (verdict, stats) = functions_that_run(old, new, env, options);
-    let why_not = || match deepest_frame_use(new, env) < deepest_frame_use(old, env) {
-        true => Some("more stack than before"),
-        false => presence_differs(old, new, env),
-    };
-    match verdict {
-        Verdict::Equal if !is_same(old, new) => match why_not() {
+    let same = is_same(old, new);
+    if !same && deepest_frame_use(new, env) < deepest_frame_use(old, env) {
+        return (Verdict::Unknown("more stack than before".into()), Stats::default());
+    }
+    match functions_that_run(old, new, env, options) {
+        (Verdict::Equal, stats) if !same => match presence_differs(old, new, env) {
             Some(why) => (Verdict::Unknown(why.into()), stats),
             None => (Verdict::Equal, stats),
         },
-        other => (other, stats),
+        other => other,
     }
 }
 
