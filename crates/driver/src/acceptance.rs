@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
 use bpf_object::FuncId;
-use bpf_program::{Argument, Function};
 use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
@@ -67,16 +66,7 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.
 fn runs_as_before(names: &Names, p: &ProgramVerdict, q: &ProgramVerdict, options: &ProofOptions) -> bool {
-    let (before, after) = match (&p.decided, &q.decided) {
-        (Some(before), Some(after)) => (before, after),
-        // Nothing is known of either, as both were loaded by libbpf.
-        (before, after) => return before == after,
-    };
-    let [a, b] = [names.a, names.b].map(|u| &u.object);
-    let [first, second] = [(a, p), (b, q)].map(|(object, p)| object.entries(&p.name, &p.section));
-    let ([first], [second]) = (&first[..], &second[..]) else { return before == after };
-    let pairs = Named { names, options };
-    decided::run_as_one_program((a, *first, before), (b, *second, after), &pairs)
+    decided::run_as_one_program((&names.a.object, p), (&names.b.object, q), &Named { names, options })
 }
 
 /// The functions of two objects under common names.
@@ -102,9 +92,8 @@ impl Pairs for Named<'_, '_, '_> {
     }
 
     fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool {
-        let relies = |f: &Function| f.arguments.iter().flatten().any(|a| *a != Argument::Unknown);
         let graphs = [&self.names.a.graphs[f.0], &self.names.b.graphs[g.0]];
-        let some_relies = graphs.iter().any(|g| g.as_ref().is_ok_and(relies));
+        let some_relies = graphs.iter().any(|g| g.as_ref().is_ok_and(decided::knows_its_callers));
         some_relies && !self.names.comparison.same_code(self.names.matching, f, g)
     }
 }

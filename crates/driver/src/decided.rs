@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_facts::{Env, Facts, Live, Region, State};
 use bpf_isa::{Cond, Imm64Kind, Insn, Reg, Src, Width};
-use bpf_kernel::Decided;
+use bpf_kernel::{Decided, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_platform::{Effects, maps};
-use bpf_program::{Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
+use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
 use bpf_prove::Options as ProofOptions;
 use bpf_prove::path::{jumps, operations, side};
 
@@ -28,7 +28,7 @@ pub(crate) type Jumps = Vec<(usize, bool)>;
 
 /// The decided branches of each function of a program that has one: the program `entry` of an object, as libbpf links
 /// it. `None` if they do not stand where they should.
-pub(crate) fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, Jumps>> {
+fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, Jumps>> {
     let mut starts: BTreeMap<usize, FuncId> = BTreeMap::new();
     let mut open = if decided.jumps.is_empty() { vec![] } else { vec![(0, entry)] };
     while let Some((start, f)) = open.pop() {
@@ -77,24 +77,26 @@ pub(crate) trait Pairs {
     fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool;
 }
 
-/// Whether two programs, which are equal, run as one: each is its object, its function, and what the verifier has decided.
+/// Whether two programs, which are equal, run as one: each is its object, and what the kernel said of it.
 pub(crate) fn run_as_one_program(
-    old: (&Object, FuncId, &Decided),
-    new: (&Object, FuncId, &Decided),
+    old: (&Object, &ProgramVerdict),
+    new: (&Object, &ProgramVerdict),
     pairs: &impl Pairs,
 ) -> bool {
-    if old.2 == new.2 {
+    // Nothing is known of either where both were loaded by libbpf.
+    if old.1.decided == new.1.decided {
         return true;
     }
-    if old.2.unclear || new.2.unclear {
-        return false;
-    }
-    let [before, after] = [old, new].map(|(object, entry, decided)| of_functions(object, entry, decided));
-    let (Some(before), Some(after)) = (before, after) else { return false };
+    let of = |(object, program): (&Object, &ProgramVerdict)| {
+        let decided = program.decided.as_ref().filter(|decided| !decided.unclear)?;
+        let [entry] = object.entries(&program.name, &program.section)[..] else { return None };
+        Some((entry, of_functions(object, entry, decided)?))
+    };
+    let (Some((entry, before)), Some((_, after))) = (of(old), of(new)) else { return false };
     let none = Jumps::new();
     let (mut found, mut not_as_loaded) = (BTreeSet::new(), Vec::new());
     // Those that only the second program has decided branches in are among them.
-    for f in old.0.loaded_with([old.1]) {
+    for f in old.0.loaded_with([entry]) {
         let Some(g) = pairs.partner(f) else { return false };
         let [here, there] = [before.get(&f), after.get(&g)];
         found.insert(g);
@@ -111,6 +113,11 @@ pub(crate) fn run_as_one_program(
     let called = old.0.loaded_with(not_as_loaded.iter().flat_map(|f| old.0.callees(*f)));
     let relies = |f: &FuncId| pairs.partner(*f).is_none_or(|g| pairs.rely_on_callers(*f, g));
     after.keys().all(|g| found.contains(g)) && !called.iter().any(relies)
+}
+
+/// Whether anything is known of what the callers of a function pass.
+pub(crate) fn knows_its_callers(f: &Function) -> bool {
+    f.arguments.iter().flatten().any(|a| *a != Argument::Unknown)
 }
 
 /// Why two functions, which are equal, run as one after the verifier has decided these of their branches, if it is shown

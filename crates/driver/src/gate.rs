@@ -19,16 +19,16 @@
 mod checked;
 mod settle;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
-use bpf_object::{FuncId, Object};
+use bpf_object::{FuncId, Object, ObjectError};
 
-use bpf_program::{Argument, Function};
+use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
@@ -79,6 +79,9 @@ pub(crate) struct Gate {
 /// Gives the verdicts on the programs of an object that are wanted (name and section), until a deadline: the kernel, or
 /// in tests something stricter.
 type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> bool, Option<Instant>) -> Result<ObjectVerdict, String>>;
+
+/// An object that is read again once it is needed.
+type Parsed<'a> = LazyCell<Result<Object, ObjectError>, Box<dyn FnOnce() -> Result<Object, ObjectError> + 'a>>;
 
 /// What the kernel was asked before. Programs are numbered as in the verdict on the original.
 #[derive(Default)]
@@ -261,7 +264,9 @@ impl Gate {
         if self.is_over() {
             return;
         }
-        self.check(unit, object, bytes, programs);
+        // They judge what is written, as the kernel does.
+        let written: Parsed = LazyCell::new(Box::new(|| Object::parse(bytes.to_vec())));
+        self.check(unit, object, &written, programs);
         let named: Vec<(usize, &ProgramVerdict)> =
             programs.iter().filter_map(|&at| Some((at, self.original(at)?))).collect();
         if named.is_empty() || self.is_over() {
@@ -278,7 +283,7 @@ impl Gate {
                     }
                     Some(found) => {
                         let mut known = Known { good: original.replaced_by(found), words: words(found) };
-                        if known.good && !self.runs_as_before(unit, bytes, original, found) {
+                        if known.good && !self.runs_as_before(unit, &written, original, found) {
                             known.good = false;
                             known.words.reason = Some(RUNS_OTHERWISE.to_owned());
                         }
@@ -295,24 +300,18 @@ impl Gate {
 }
 
 impl Gate {
-    /// Whether the verifier leaves of a result what it leaves of the original: `bytes` is the object with the result.
-    fn runs_as_before(&self, unit: &Unit, bytes: &[u8], old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
-        let (before, after) = match (&old.decided, &new.decided) {
-            (Some(before), Some(after)) => (before, after),
-            // Nothing is known of either, as both were loaded by libbpf.
-            (before, after) => return before == after,
-        };
-        if before == after {
+    /// Whether the verifier leaves of a result what it leaves of the original: `written` is the object with the result.
+    fn runs_as_before(&self, unit: &Unit, written: &Parsed, old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
+        if old.decided == new.decided {
             return true;
         }
-        let entries = unit.object.entries(&old.name, &old.section);
-        let (Ok(written), [entry]) = (Object::parse(bytes.to_vec()), &entries[..]) else { return false };
+        let Ok(written) = &**written else { return false };
         if written.functions().len() != unit.object.functions().len() {
             return false;
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let pairs = Written { unit, written: &written, options: ProofOptions { limits, ..ProofOptions::default() } };
-        decided::run_as_one_program((&unit.object, *entry, before), (&written, *entry, after), &pairs)
+        let pairs = Written { unit, written, options: ProofOptions { limits, ..ProofOptions::default() } };
+        decided::run_as_one_program((&unit.object, old), (written, new), &pairs)
     }
 
     /// When a proof that the gate needs has to end.
@@ -322,15 +321,13 @@ impl Gate {
     }
 
     /// Asks `bpf_check` about those of these programs that it judges.
-    fn check(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
+    fn check(&self, unit: &Unit, object: &Object, written: &Parsed, programs: &[usize]) {
         let asked: Vec<_> = self.checked().filter(|(program, _)| programs.contains(program)).collect();
         if asked.is_empty() {
             return;
         }
-        // It judges what is written, as the kernel does.
-        let written = Object::parse(bytes.to_vec());
         for (program, checked) in asked {
-            let verdict = match &written {
+            let verdict = match &**written {
                 Ok(written) => checked.judge(&unit.object, written, self.deadline),
                 Err(why) => Some(Err(why.to_string())),
             };
@@ -373,8 +370,8 @@ impl Pairs for Written<'_> {
     }
 
     fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool {
-        let relies = |f: &Function| f.arguments.iter().flatten().any(|a| *a != Argument::Unknown);
-        self.unit.object.code(f) != self.written.code(g) && self.unit.graphs[f.0].as_ref().is_ok_and(relies)
+        let graph = self.unit.graphs[f.0].as_ref();
+        self.unit.object.code(f) != self.written.code(g) && graph.is_ok_and(decided::knows_its_callers)
     }
 }
 
