@@ -1,8 +1,8 @@
-//! What the verifier has made of the branches of two programs that are equal.
+//! What the verifier has made of two programs that are equal.
 //!
 //! Proofs are about the programs that are loaded. What runs is what the verifier has left of them: it takes out what it
 //! takes for impossible ([`bpf_kernel::Decided`]), and what it believes is not always true. Whatever the reason was, two
-//! programs run as one if what is left of them is equal, so that is proven, too.
+//! programs run as one if what is left of them is equal, and their calls and accesses are made the same, so that is shown, too.
 //!
 //! The one idea: a branch that the verifier has decided is one that both functions take in one direction only. With all
 //! of them put in the place of the branches the two functions are compared as any others. Where that is no proof because
@@ -12,11 +12,13 @@
 //! Promise: functions are said to run as one only if that is proven, or what the verifier believes of them follows from
 //! facts, which are proven.
 
+mod made;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_facts::{Env, Facts, Live, Region, State};
 use bpf_isa::{Cond, Imm64Kind, Insn, Reg, Src, Width};
-use bpf_kernel::{Decided, ProgramVerdict};
+use bpf_kernel::{Decided, Made, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_platform::{Effects, maps};
 use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
@@ -26,11 +28,18 @@ use bpf_prove::path::{jumps, operations, side};
 /// Slots of branches of a function, and whether they are always taken (or never), in order.
 pub(crate) type Jumps = Vec<(usize, bool)>;
 
-/// The decided branches of each function of a program that has one: the program `entry` of an object, as libbpf links
-/// it. `None` if they do not stand where they should.
-fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, Jumps>> {
+/// What has become of a function: its decided branches, and its calls and accesses, with slots of the function.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct AsRun {
+    pub(crate) jumps: Jumps,
+    made: Vec<Made>,
+}
+
+/// What has become of each function of a program: the program `entry` of an object, as libbpf links it. `None` if they do
+/// not stand where they should.
+fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, AsRun>> {
     let mut starts: BTreeMap<usize, FuncId> = BTreeMap::new();
-    let mut open = if decided.jumps.is_empty() { vec![] } else { vec![(0, entry)] };
+    let mut open = vec![(0, entry)];
     while let Some((start, f)) = open.pop() {
         if let Some(known) = starts.insert(start, f) {
             if known == f {
@@ -46,35 +55,48 @@ fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTr
             open.push((there, target));
         }
     }
-    let mut jumps: BTreeMap<FuncId, Jumps> = BTreeMap::new();
-    for (slot, taken) in &decided.jumps {
+    let of = |slot: usize| {
         let (start, f) = starts.range(..=slot).next_back()?;
         let at = slot - start;
-        if at >= object.functions().get(f.0)?.slots {
-            return None;
-        }
-        jumps.entry(*f).or_default().push((at, *taken));
+        (at < object.functions().get(f.0)?.slots).then_some((*f, at))
+    };
+    let mut functions: BTreeMap<FuncId, AsRun> = BTreeMap::new();
+    for (slot, taken) in &decided.jumps {
+        let (f, slot) = of(*slot)?;
+        functions.entry(f).or_default().jumps.push((slot, *taken));
     }
-    Some(jumps)
+    for made in &decided.made {
+        let (f, slot) = of(made.slot)?;
+        functions.entry(f).or_default().made.push(Made { slot, ..made.clone() });
+    }
+    Some(functions)
 }
 
 /// Why two functions run as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Because {
-    /// They are equal, and what the verifier has decided in them is true.
-    TheVerifierIsRight,
-    /// What it has left of them is equal.
-    WhatIsLeftIsEqual,
+pub(crate) struct Because {
+    /// Not they are what runs, but what the verifier has left of them, which is equal. Otherwise what it has decided in them
+    /// is true.
+    what_is_left_is_equal: bool,
+    /// What is made of their calls and accesses is right for what their callers pass.
+    of_what_is_passed: bool,
+}
+
+impl Because {
+    /// What is left of them is the same.
+    pub(crate) const LEFT: Because = Because { what_is_left_is_equal: true, of_what_is_passed: false };
 }
 
 /// How functions of two programs are compared.
 pub(crate) trait Pairs {
     /// The partner of a function of the first.
     fn partner(&self, f: FuncId) -> Option<FuncId>;
-    /// Why the two run as one, the verifier having decided these of their branches; `None` if that is not shown.
-    fn run_as_one(&self, f: FuncId, old: &Jumps, g: FuncId, new: &Jumps) -> Option<Because>;
-    /// Whether they are not the same instructions, and to be equal they need what their callers pass.
-    fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool;
+    /// Whether the two are the same instructions.
+    fn are_the_same(&self, f: FuncId, g: FuncId) -> bool;
+    /// Why the two run as one, after this has become of them; `None` if that is not shown.
+    fn run_as_one(&self, f: FuncId, old: &AsRun, g: FuncId, new: &AsRun) -> Option<Because>;
+    /// Whether to be equal they need what their callers pass, unless they are the same instructions.
+    fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool;
 }
 
 /// Whether two programs, which are equal, run as one: each is its object, and what the kernel said of it.
@@ -93,25 +115,27 @@ pub(crate) fn run_as_one_program(
         Some((entry, of_functions(object, entry, decided)?))
     };
     let (Some((entry, before)), Some((_, after))) = (of(old), of(new)) else { return false };
-    let none = Jumps::new();
-    let (mut found, mut not_as_loaded) = (BTreeSet::new(), Vec::new());
+    let none = AsRun::default();
+    let (mut found, mut not_as_loaded, mut of_what_is_passed) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     // Those that only the second program has decided branches in are among them.
     for f in old.0.loaded_with([entry]) {
         let Some(g) = pairs.partner(f) else { return false };
-        let [here, there] = [before.get(&f), after.get(&g)];
         found.insert(g);
-        if here.is_none() && there.is_none() {
+        let [here, there] = [before.get(&f), after.get(&g)].map(|run| run.unwrap_or(&none));
+        let no_jumps = here.jumps.is_empty() && there.jumps.is_empty();
+        if no_jumps && (made::look_the_same(&here.made, &there.made) || here == there && pairs.are_the_same(f, g)) {
             continue;
         }
-        match pairs.run_as_one(f, here.unwrap_or(&none), g, there.unwrap_or(&none)) {
-            None => return false,
-            Some(Because::TheVerifierIsRight) => {}
-            Some(Because::WhatIsLeftIsEqual) => not_as_loaded.push(f),
-        }
+        let Some(because) = pairs.run_as_one(f, here, g, there) else { return false };
+        not_as_loaded.extend(because.what_is_left_is_equal.then_some(f));
+        of_what_is_passed.extend(because.of_what_is_passed.then_some(f));
     }
     // What runs may pass to functions that it calls what no caller passes as it was loaded.
     let called = old.0.loaded_with(not_as_loaded.iter().flat_map(|f| old.0.callees(*f)));
-    let relies = |f: &FuncId| pairs.partner(*f).is_none_or(|g| pairs.rely_on_callers(*f, g));
+    let relies = |f: &FuncId| {
+        let needs = |g| !pairs.are_the_same(*f, g) && pairs.know_their_callers(*f, g);
+        of_what_is_passed.contains(f) || pairs.partner(*f).is_none_or(needs)
+    };
     after.keys().all(|g| found.contains(g)) && !called.iter().any(relies)
 }
 
@@ -120,27 +144,58 @@ pub(crate) fn knows_its_callers(f: &Function) -> bool {
     f.arguments.iter().flatten().any(|a| *a != Argument::Unknown)
 }
 
-/// Why two functions, which are equal, run as one after the verifier has decided these of their branches, if it is shown
-/// that they do; `object` has the sections that they name.
+/// Why two functions, which are equal, run as one after this has become of them, if it is shown that they do; `object` has
+/// the sections that they name, `same` are the same instructions.
 pub(crate) fn run_as_one(
-    old: (&Function, &Jumps),
-    new: (&Function, &Jumps),
+    old: (&Function, &AsRun),
+    new: (&Function, &AsRun),
+    same: bool,
     object: &Object,
     env: &Env,
     options: &ProofOptions,
 ) -> Option<Because> {
+    let what_is_left_is_equal = branches_run_as_one(old, new, object, env, options)?;
+    let are_made_the_same = |with_callers: bool| {
+        let [left, right] = [old, new].map(|(f, run)| {
+            let f = without(f, &run.jumps, &slots(&run.jumps));
+            Function { arguments: f.arguments.clone().filter(|_| with_callers), ..f }
+        });
+        made::are_the_same((&left, &old.1.made), (&right, &new.1.made), env)
+    };
+    let of_themselves =
+        same && old.1 == new.1 || made::look_the_same(&old.1.made, &new.1.made) || are_made_the_same(false);
+    let of_what_is_passed = !of_themselves;
+    (of_themselves || are_made_the_same(true)).then_some(Because { what_is_left_is_equal, of_what_is_passed })
+}
+
+/// Whether two functions run as one by their branches: true if what the verifier has left of them is equal, false if it is
+/// right.
+fn branches_run_as_one(
+    (old, before): (&Function, &AsRun),
+    (new, after): (&Function, &AsRun),
+    object: &Object,
+    env: &Env,
+    options: &ProofOptions,
+) -> Option<bool> {
     let equal = |f: &Function, g: &Function| bpf_prove::functions_that_run(f, g, env, options).0.is_equal();
-    let left = |(f, jumps): (&Function, &Jumps), wanted: &BTreeSet<usize>| without(f, jumps, wanted);
-    let all = |(_, jumps): (&Function, &Jumps)| -> BTreeSet<usize> { jumps.iter().map(|(slot, _)| *slot).collect() };
-    let [here, there] = [old, new].map(|(f, jumps)| without_reason(f, jumps, object, env, options));
+    let left = |f: &Function, run: &AsRun, wanted: &BTreeSet<usize>| without(f, &run.jumps, wanted);
+    let [here, there] = [(old, before), (new, after)].map(|(f, run)| match run.jumps.is_empty() {
+        true => BTreeSet::new(),
+        false => without_reason(f, &run.jumps, object, env, options),
+    });
     if here.is_empty() && there.is_empty() {
-        return Some(Because::TheVerifierIsRight);
+        return Some(false);
     }
-    let (all_here, all_there) = (all(old), all(new));
-    let is_equal = equal(&left(old, &all_here), &left(new, &all_there))
+    let (all_here, all_there) = (slots(&before.jumps), slots(&after.jumps));
+    let is_equal = equal(&left(old, before, &all_here), &left(new, after, &all_there))
         || (here.len(), there.len()) != (all_here.len(), all_there.len())
-            && equal(&left(old, &here), &left(new, &there));
-    is_equal.then_some(Because::WhatIsLeftIsEqual)
+            && equal(&left(old, before, &here), &left(new, after, &there));
+    is_equal.then_some(true)
+}
+
+/// The slots of branches.
+fn slots(jumps: &Jumps) -> BTreeSet<usize> {
+    jumps.iter().map(|(slot, _)| *slot).collect()
 }
 
 /// The decided branches of which facts do not know why. Of those behind them facts must know without them: what they tell

@@ -34,7 +34,7 @@ use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
-use crate::decided::{self, Because, Jumps, Pairs};
+use crate::decided::{self, AsRun, Because, Pairs};
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
 
@@ -359,19 +359,22 @@ impl Pairs for Written<'_> {
         Some(f)
     }
 
-    fn run_as_one(&self, f: FuncId, old: &Jumps, g: FuncId, new: &Jumps) -> Option<Because> {
+    fn are_the_same(&self, f: FuncId, g: FuncId) -> bool {
+        self.unit.object.code(f) == self.written.code(g)
+    }
+
+    fn run_as_one(&self, f: FuncId, old: &AsRun, g: FuncId, new: &AsRun) -> Option<Because> {
+        let same = self.are_the_same(f, g);
         let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else {
-            let same = self.unit.object.code(f) == self.written.code(g) && old == new;
-            return same.then_some(Because::WhatIsLeftIsEqual);
+            return (same && old == new).then_some(Because::LEFT);
         };
         let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
         let object = &self.unit.object;
-        self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), object, env, &self.options))
+        self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), same, object, env, &self.options))
     }
 
-    fn rely_on_callers(&self, f: FuncId, g: FuncId) -> bool {
-        let graph = self.unit.graphs[f.0].as_ref();
-        self.unit.object.code(f) != self.written.code(g) && graph.is_ok_and(decided::knows_its_callers)
+    fn know_their_callers(&self, f: FuncId, _: FuncId) -> bool {
+        self.unit.graphs[f.0].as_ref().is_ok_and(decided::knows_its_callers)
     }
 }
 

@@ -33,6 +33,7 @@ use maps::{AS_DEFINED, FOR_RUNS, Maps};
 use crate::{
     KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
     failure::{Failure, telling},
+    marks::Wired,
     object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
     permitted,
     raw::LOG_BYTES,
@@ -303,7 +304,9 @@ impl Loader {
         let verdict = match outcome {
             Ok(fd) => {
                 let verdict = with_info(described(object, index, Verdict::Accepted), fd.as_fd())?;
-                ProgramVerdict { decided: object.decided(index, fd.as_fd()), ..verdict }
+                // Where the kernel's memory cannot be read, no tail call is known to be wired.
+                let wired = verdict.info.and_then(|info| Wired::of(fd.as_fd(), info.id)).unwrap_or_default();
+                ProgramVerdict { decided: object.decided(index, fd.as_fd(), &wired), ..verdict }
             }
             Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
             Err(Refusal::Error(_)) if !complains(&log) => return Ok(None),

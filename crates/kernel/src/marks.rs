@@ -95,12 +95,34 @@ pub struct Marks {
     functions: u64,
 }
 
+/// A tail call that the kernel has wired to one element of its table, since the verifier takes the index for a constant
+/// (`struct bpf_jit_poke_descriptor`, whose `tail_call` is a pointer and the index).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wired {
+    /// Where it stands in the translated program.
+    pub(crate) slot: u32,
+    /// Which element.
+    pub(crate) index: u32,
+    /// The name of the table, as far as the kernel keeps it.
+    pub(crate) map: String,
+}
+
+impl Wired {
+    /// Those of a loaded program; `None` where they cannot be read.
+    pub(crate) fn of(program: BorrowedFd<'_>, id: u32) -> Option<Vec<Self>> {
+        reader()?.lock().unwrap_or_else(PoisonError::into_inner).wired(program, id)
+    }
+}
+
+fn reader() -> Option<&'static Mutex<Reader>> {
+    static READER: OnceLock<Option<Mutex<Reader>>> = OnceLock::new();
+    READER.get_or_init(|| Reader::new().map(Mutex::new)).as_ref()
+}
+
 impl Marks {
     /// The marks of a loaded program; `None` where they cannot be read.
     pub(crate) fn of(program: BorrowedFd<'_>, id: u32) -> Option<Self> {
-        static READER: OnceLock<Option<Mutex<Reader>>> = OnceLock::new();
-        let reader = READER.get_or_init(|| Reader::new().map(Mutex::new)).as_ref()?;
-        reader.lock().unwrap_or_else(PoisonError::into_inner).marks(program, id)
+        reader()?.lock().unwrap_or_else(PoisonError::into_inner).marks(program, id)
     }
 
     /// The name of the first mark by which a program cannot take the place of this one.
@@ -129,8 +151,17 @@ struct Layout {
 }
 
 /// Structures of the kernel that lead from a descriptor to a program, and of the program.
-const STRUCTURES: [&str; 7] =
-    ["task_struct", "files_struct", "fdtable", "file", "bpf_prog", "bpf_prog_aux", "bpf_func_info_aux"];
+const STRUCTURES: [&str; 9] = [
+    "task_struct",
+    "files_struct",
+    "fdtable",
+    "file",
+    "bpf_prog",
+    "bpf_prog_aux",
+    "bpf_func_info_aux",
+    "bpf_jit_poke_descriptor",
+    "bpf_map",
+];
 /// The most bytes that are read at once.
 const WINDOW: usize = 4096;
 /// More functions than the verifier takes (`BPF_MAX_SUBPROGS`).
@@ -179,7 +210,8 @@ impl Reader {
         Some(members.into_iter().map(|m| m.map_or(0, |m| m.value(&bytes))).collect())
     }
 
-    fn marks(&self, program: BorrowedFd<'_>, id: u32) -> Option<Marks> {
+    /// The addresses of a loaded program and of its `struct bpf_prog_aux`.
+    fn program(&self, program: BorrowedFd<'_>, id: u32) -> Option<(u64, u64)> {
         let files = self.follow(self.word(0)?, "task_struct", "files")?;
         let table = self.follow(files, "files_struct", "fdt")?;
         let descriptors = self.follow(table, "fdtable", "fd")?;
@@ -187,9 +219,11 @@ impl Reader {
         let file = self.word(descriptors + POINTER * descriptor)?;
         let program = self.follow(file, "file", "private_data")?;
         let aux = self.follow(program, "bpf_prog", "aux")?;
-        if self.notes(aux, "bpf_prog_aux", &["id"])? != [u64::from(id)] {
-            return None;
-        }
+        (self.notes(aux, "bpf_prog_aux", &["id"])? == [u64::from(id)]).then_some((program, aux))
+    }
+
+    fn marks(&self, program: BorrowedFd<'_>, id: u32) -> Option<Marks> {
+        let (program, aux) = self.program(program, id)?;
         let of = |holder: Holder| -> Vec<&str> { NOTES.iter().filter(|n| n.0 == holder).map(|n| n.1).collect() };
         let mut notes = self.notes(program, "bpf_prog", &of(Program))?;
         notes.extend(self.notes(aux, "bpf_prog_aux", &of(Aux))?);
@@ -197,6 +231,25 @@ impl Reader {
             *note = u64::from(*note != 0);
         }
         Some(Marks { notes: notes.try_into().ok()?, functions: self.functions(aux)? })
+    }
+
+    fn wired(&self, program: BorrowedFd<'_>, id: u32) -> Option<Vec<Wired>> {
+        let (_, aux) = self.program(program, id)?;
+        let count = self.notes(aux, "bpf_prog_aux", &["size_poke_tab"])?[0];
+        let size = self.layout.size("bpf_jit_poke_descriptor")?.next_multiple_of(POINTER);
+        let tail_call = u64::from(self.layout.member("bpf_jit_poke_descriptor", "tail_call")?.bit / 8);
+        let name = self.layout.member("bpf_map", "name")?;
+        let table = if count > 0 { self.follow(aux, "bpf_prog_aux", "poke_tab")? } else { 0 };
+        (0..count)
+            .map(|i| {
+                let at = table + i * size;
+                let slot = self.notes(at, "bpf_jit_poke_descriptor", &["insn_idx"])?[0] as u32;
+                let map = self.read(self.word(at + tail_call)? + u64::from(name.bit / 8), name.bits as usize / 8)?;
+                let map = map.split(|byte| *byte == 0).next().unwrap_or_default();
+                let index = u32::from_ne_bytes(self.read(at + tail_call + POINTER, 4)?.try_into().ok()?);
+                Some(Wired { slot, index, map: String::from_utf8_lossy(map).into_owned() })
+            })
+            .collect()
     }
 
     /// The notes on the functions of a program, which is the first of them.

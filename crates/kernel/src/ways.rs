@@ -1,4 +1,4 @@
-//! Which ways through a program the verifier has not found.
+//! Which ways through a program the verifier has not found, and what the kernel has made of its instructions.
 //!
 //! What the verifier takes for impossible it removes: a conditional jump of which it has come along one way only becomes
 //! an unconditional one, and what nobody comes to is taken out (`opt_hard_wire_dead_code_branches`,
@@ -13,18 +13,67 @@
 
 use std::collections::BTreeSet;
 
-use crate::sys::Line;
+use crate::{marks::Wired, sys::Line};
 
-/// A program as it was given to the kernel, and the conditional jumps in it that the verifier has decided.
+/// A program as it was given to the kernel, the conditional jumps in it that the verifier has decided, and what the kernel
+/// has made of its calls and accesses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decided {
     /// Its slots, eight bytes each: those of the entry program, then those of the functions that libbpf has put behind
-    /// it. Empty if there are no decided jumps, and that is clear.
+    /// it.
     pub linked: Vec<[u8; 8]>,
     /// The slots of the jumps among these, and whether they jump always (or never), in order.
     pub jumps: Vec<(usize, bool)>,
+    /// What has become of calls of the kernel, and of accesses to memory, in order.
+    pub made: Vec<Made>,
     /// What has become of some jump cannot be told; then the program is only what the same instructions are.
     pub unclear: bool,
+}
+
+/// What the kernel has made of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its slot among those of the program.
+    pub slot: usize,
+    /// The instruction without its registers; but whether an access names one twice.
+    pub of: [u8; 8],
+    /// It is the first of a function.
+    pub is_first: bool,
+    /// What it is.
+    pub form: Form,
+}
+
+/// What stands in the place of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// Itself.
+    AsItStands,
+    /// These instructions, without registers, places in the frame, and addresses.
+    Code(Vec<[u8; 8]>),
+    /// A jump to one program of a table.
+    Wired {
+        /// By this index.
+        index: u32,
+        /// The table's name, as far as the kernel keeps it.
+        map: String,
+    },
+}
+
+impl Form {
+    /// Whether it is one call.
+    pub fn is_one_call(&self) -> bool {
+        matches!(self, Form::Code(code) if matches!(code[..], [[CALL, ..]]))
+    }
+
+    /// Whether it is a load of which the kernel expects that it may fault (`BPF_PROBE_MEM`, `BPF_PROBE_MEMSX` in
+    /// linux/filter.h).
+    pub fn is_load_that_must_not_fault(&self) -> bool {
+        /// `BPF_LDX`, and the bits of the mode.
+        const LOAD: u8 = 1;
+        const MODE: u8 = 0xe0;
+        let is_one = |insn: &[u8; 8]| insn[0] & CLASS == LOAD && [0x20, 0x40].contains(&(insn[0] & MODE));
+        matches!(self, Form::Code(code) if code.iter().any(is_one))
+    }
 }
 
 /// `BPF_LD | BPF_IMM | BPF_DW`: an instruction of two slots.
@@ -87,14 +136,77 @@ fn target(slot: usize, insn: &[u8; 8]) -> usize {
     (slot + 1).wrapping_add_signed(distance as isize)
 }
 
-/// What the kernel's records of a program and its translated code say of the jumps of `code`.
-/// `starts` are those of functions that nothing in the code need name.
-pub(crate) fn decided(code: &[[u8; 8]], starts: &[u32], lines: &[Line], translated: &[[u8; 8]]) -> Decided {
-    let unclear = Decided { linked: code.to_vec(), jumps: Vec::new(), unclear: true };
+/// Whether what the kernel makes of an instruction may follow from what the verifier believes: a call of the kernel, or an
+/// access to memory.
+fn is_made(insn: &[u8; 8]) -> bool {
+    /// `BPF_LDX`, `BPF_ST` and `BPF_STX`.
+    const ACCESSES: std::ops::RangeInclusive<u8> = 1..=3;
+    ACCESSES.contains(&(insn[0] & CLASS)) || insn[0] == CALL && insn[1] >> 4 != 1
+}
+
+/// An instruction without its registers: a call keeps of which kind it is, others, whether they are one.
+fn without_registers(insn: &[u8; 8]) -> [u8; 8] {
+    let [code, registers, rest @ ..] = *insn;
+    let [a, b, c, d, e, f] = rest;
+    let kept = if code == CALL { registers } else { u8::from(registers >> 4 == registers & 15) };
+    [code, kept, a, b, c, d, e, f]
+}
+
+/// Translated instructions without what differs from one load or place to the other.
+fn normal(code: &[[u8; 8]]) -> Vec<[u8; 8]> {
+    let mut normal = Vec::with_capacity(code.len());
+    let mut slot = 0;
+    while let Some(insn) = code.get(slot) {
+        let is_access = (1..=3).contains(&(insn[0] & CLASS));
+        let of_frame = is_access && [insn[1] & 0x0f, insn[1] >> 4].contains(&10);
+        let [opcode, registers, o0, o1, i0, i1, i2, i3] = without_registers(insn);
+        normal.push(match opcode {
+            LOAD_WIDE => [opcode, 0, 0, 0, 0, 0, 0, 0],
+            CALL if registers >> 4 == 1 => [opcode, 0x10, 0, 0, 0, 0, 0, 0],
+            _ if of_frame => [opcode, 10, 0, 0, i0, i1, i2, i3],
+            CALL => [opcode, registers, o0, o1, i0, i1, i2, i3],
+            _ => [opcode, 0, o0, o1, i0, i1, i2, i3],
+        });
+        slot += width(insn);
+    }
+    normal
+}
+
+/// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are.
+fn made(left: &Left<'_>, starts: &BTreeSet<usize>, wired: &[Wired]) -> Option<Vec<Made>> {
+    let mut all = Vec::new();
+    let mut found = 0;
+    for (slot, insn) in left.code.iter().enumerate() {
+        let Some(place) = left.place[slot].filter(|_| is_made(insn)) else { continue };
+        let (of, begin) = (without_registers(insn), left.begin[slot]);
+        let wires = wired.iter().find(|w| (begin..begin + place.len()).contains(&(w.slot as usize)));
+        let form = match wires {
+            Some(wired) => Form::Wired { index: wired.index, map: wired.map.clone() },
+            // What was put in front of it belongs to the function.
+            None if place.last() == Some(insn) && insn[0] != CALL => Form::AsItStands,
+            None => Form::Code(normal(place)),
+        };
+        found += usize::from(wires.is_some());
+        all.push(Made { slot, of, is_first: starts.contains(&slot), form });
+    }
+    (found == wired.len()).then_some(all)
+}
+
+/// What the kernel's records of a program and its translated code say of `code`.
+/// `starts` are those of functions that nothing in the code need name; `wired` are its tail calls that are wired.
+pub(crate) fn decided(
+    code: &[[u8; 8]],
+    starts: &[u32],
+    lines: &[Line],
+    translated: &[[u8; 8]],
+    wired: &[Wired],
+) -> Decided {
+    let unclear = Decided { linked: code.to_vec(), unclear: true, ..Decided::default() };
     let Some(left) = Left::of(code, lines, translated) else { return unclear };
     let mut seen = vec![false; code.len()];
     let named = code.iter().enumerate().filter_map(|(slot, insn)| named(slot, insn));
     let starts: BTreeSet<usize> = starts.iter().map(|start| *start as usize).chain(named).chain([0]).collect();
+    let Some(made) = made(&left, &starts, wired) else { return unclear };
     // A function may begin with a jump that is gone, or be gone as a whole.
     let end = |start: usize| starts.range(start + 1..).next().copied().unwrap_or(code.len());
     let begun = starts.iter().copied().filter(|start| *start < code.len() && left.next[*start] < end(*start));
@@ -122,8 +234,7 @@ pub(crate) fn decided(code: &[[u8; 8]], starts: &[u32], lines: &[Line], translat
         }
     }
     jumps.sort_unstable();
-    let linked = if jumps.is_empty() { Vec::new() } else { code.to_vec() };
-    Decided { linked, jumps, unclear: false }
+    Decided { linked: code.to_vec(), jumps, made, unclear: false }
 }
 
 /// How a conditional jump is left; open also if both ways lead to the same.
@@ -151,6 +262,8 @@ struct Left<'a> {
     /// For each slot what stands in its place, if it is left: several instructions, where the kernel has put some before it
     /// (the prologue of a program or of a function), or has translated it.
     place: Vec<Option<&'a [[u8; 8]]>>,
+    /// For each slot that is left, where that begins.
+    begin: Vec<usize>,
     /// From each slot on, the next one that is left.
     next: Vec<usize>,
 }
@@ -158,16 +271,18 @@ struct Left<'a> {
 impl<'a> Left<'a> {
     /// `None` if the records are not those of such a program.
     fn of(code: &'a [[u8; 8]], lines: &[Line], translated: &'a [[u8; 8]]) -> Option<Self> {
-        let mut place = vec![None; code.len()];
+        let (mut place, mut begin) = (vec![None; code.len()], vec![0; code.len()]);
         for (i, line) in lines.iter().enumerate() {
             let end = lines.get(i + 1).map_or(translated.len(), |next| next.slot as usize);
-            *place.get_mut(line.number as usize)? = Some(translated.get(line.slot as usize..end)?);
+            let slot = line.number as usize;
+            *place.get_mut(slot)? = Some(translated.get(line.slot as usize..end)?);
+            begin[slot] = line.slot as usize;
         }
         let mut next = vec![code.len(); code.len() + 1];
         for slot in (0..code.len()).rev() {
             next[slot] = if place[slot].is_some() { slot } else { next[slot + 1] };
         }
-        Some(Left { code, place, next })
+        Some(Left { code, place, begin, next })
     }
 
     fn is_there(&self, slot: usize) -> bool {
@@ -241,6 +356,10 @@ mod tests {
 
     const NOTHING: [u8; 8] = [0xb7, 0, 0, 0, 0, 0, 0, 0];
 
+    fn decided(code: &[[u8; 8]], lines: &[Line], translated: &[[u8; 8]]) -> Decided {
+        super::decided(code, &[], lines, translated, &[])
+    }
+
     fn jump(distance: u8) -> [u8; 8] {
         [0x15, 1, distance, 0, 0, 0, 0, 0]
     }
@@ -253,7 +372,7 @@ mod tests {
     fn jumps_that_are_left_gone_or_made_others() {
         let code = [jump(1), NOTHING, jump(1), NOTHING, [EXIT, 0, 0, 0, 0, 0, 0, 0]];
         let exit = code[4];
-        let of = |slots: &[(u32, u32)], translated: &[[u8; 8]]| decided(&code, &[], &left(slots), translated).jumps;
+        let of = |slots: &[(u32, u32)], translated: &[[u8; 8]]| decided(&code, &left(slots), translated).jumps;
         let all: Vec<_> = (0..5).map(|i| (i, i)).collect();
         assert_eq!(of(&all, &code), []);
         let ja = [JA, 0, 1, 0, 0, 0, 0, 0];
@@ -261,26 +380,26 @@ mod tests {
         // The first never jumps; the second always does, over what is gone.
         assert_eq!(of(&[(0, 1), (1, 4)], &[NOTHING, exit]), [(0, false), (2, true)]);
         // The second stands in code that is gone with it.
-        assert_eq!(decided(&[jump(2), jump(0), NOTHING, exit], &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, true)]);
+        assert_eq!(decided(&[jump(2), jump(0), NOTHING, exit], &left(&[(0, 3)]), &[exit]).jumps, [(0, true)]);
     }
 
     #[test]
     fn a_jump_before_one_over_what_is_gone_is_never_taken() {
         let (ja, exit) = ([JA, 0, 1, 0, 0, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
         let code = [jump(1), ja, NOTHING, exit];
-        assert_eq!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, false)]);
+        assert_eq!(decided(&code, &left(&[(0, 3)]), &[exit]).jumps, [(0, false)]);
         // It falls to one of its kind.
         let code = [jump(1), jump(1), NOTHING, exit];
-        assert_eq!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).jumps, [(0, false), (1, true)]);
+        assert_eq!(decided(&code, &left(&[(0, 3)]), &[exit]).jumps, [(0, false), (1, true)]);
         // A spill is gone where nobody comes, or where nobody needs it.
         let (spill, ja) = ([0x7b, 0x1a, 0, 0, 0, 0, 0, 0], [JA, 0, 2, 0, 0, 0, 0, 0]);
-        let of = |code: &[[u8; 8]]| decided(code, &[], &left(&[(0, code.len() as u32 - 1)]), &[exit]);
+        let of = |code: &[[u8; 8]]| decided(code, &left(&[(0, code.len() as u32 - 1)]), &[exit]);
         assert_eq!(of(&[jump(1), spill, exit]).jumps, [(0, true)]);
         assert_eq!(of(&[jump(1), ja, NOTHING, spill, exit]).jumps, [(0, false)]);
         assert_eq!(of(&[jump(1), spill, NOTHING, exit]).jumps, []);
         // Both ways lead to what is gone: so it was not read.
         let code = [jump(1), NOTHING, NOTHING, exit];
-        assert!(decided(&code, &[], &left(&[(0, 3)]), &[exit]).unclear);
+        assert!(decided(&code, &left(&[(0, 3)]), &[exit]).unclear);
     }
 
     #[test]
@@ -288,10 +407,39 @@ mod tests {
         let (ja, exit) = ([JA, 0, 1, 0, 0, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
         let code = [jump(1), NOTHING, exit];
         let records = left(&[(0, 0), (3, 1), (4, 2)]);
-        let of = |first: [u8; 8]| decided(&code, &[], &records, &[NOTHING, NOTHING, first, NOTHING, exit]);
+        let of = |first: [u8; 8]| decided(&code, &records, &[NOTHING, NOTHING, first, NOTHING, exit]);
         assert_eq!(of(ja).jumps, [(0, true)]);
-        assert_eq!(of(jump(1)), Decided::default());
+        assert_eq!((of(jump(1)).jumps, of(jump(1)).unclear), (vec![], false));
         assert!(of(NOTHING).unclear);
+    }
+
+    #[test]
+    fn what_is_made_of_calls_and_accesses_is_told_without_registers() {
+        let (load, call, exit) =
+            ([0x61, 0x12, 8, 0, 0, 0, 0, 0], [CALL, 0, 0, 0, 1, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
+        let tail_call = [CALL, 0, 0, 0, 12, 0, 0, 0];
+        let code = [load, call, tail_call, exit];
+        let (field, wide) = ([0x61, 0x12, 112, 0, 0, 0, 0, 0], [LOAD_WIDE, 0x13, 0, 0, 1, 2, 3, 4]);
+        let translated =
+            [NOTHING, field, wide, [0, 0, 0, 0, 5, 6, 7, 8], [0x7b, 0x6a, 8, 0, 0, 0, 0, 0], tail_call, exit];
+        let records = left(&[(0, 0), (2, 1), (5, 2), (6, 3)]);
+        let wired = [Wired { slot: 5, index: 7, map: "m".to_owned() }];
+        let found = super::decided(&code, &[], &records, &translated, &wired).made;
+        let bare = |[code, _, rest @ ..]: [u8; 8]| [code, rest[0], rest[1], rest[2], rest[3], rest[4], rest[5], 0];
+        assert_eq!(
+            found.iter().map(|m| (m.slot, m.of[0], m.is_first)).collect::<Vec<_>>(),
+            [(0, load[0], true), (1, CALL, false), (2, CALL, false)]
+        );
+        let Form::Code(first) = &found[0].form else { panic!("it is translated") };
+        assert_eq!(bare(first[1]), bare(field));
+        // A place in the frame is none that the program has chosen.
+        assert_eq!(found[1].form, Form::Code(vec![[LOAD_WIDE, 0, 0, 0, 0, 0, 0, 0], [0x7b, 10, 0, 0, 0, 0, 0, 0]]));
+        assert_eq!(found[2].form, Form::Wired { index: 7, map: "m".to_owned() });
+        let nowhere = [Wired { slot: 6, ..wired[0].clone() }];
+        assert!(super::decided(&code, &[], &records, &translated, &nowhere).unclear);
+        let as_it_stands = decided(&code, &left(&[(0, 0), (1, 1), (2, 2), (3, 3)]), &code).made;
+        assert_eq!(as_it_stands[0].form, Form::AsItStands);
+        assert!(as_it_stands[1].form.is_one_call());
     }
 
     #[test]

@@ -19,8 +19,9 @@ const WRITES_UNSEEN: &str = "sys_bpf";
 
 /// Kernel functions of whose results the verifier believes something wrong: a lock that cannot be had gives a negative `int`,
 /// which counts as one of 64 bits (`check_kfunc_call` in kernel/bpf/verifier.c, "resilient lock"); an iterator that has come to its end counts
-/// as one that stays there, and this one begins again (`bpf_iter_dmabuf_next` in kernel/bpf/dmabuf_iter.c).
-const MISJUDGED: &[&str] = &["bpf_res_spin_lock", "bpf_iter_dmabuf_next"];
+/// as one that stays there, and these begin again (`bpf_iter_dmabuf_next` in kernel/bpf/dmabuf_iter.c, `bpf_iter_scx_dsq_next` in
+/// kernel/sched/ext.c).
+const MISJUDGED: &[&str] = &["bpf_res_spin_lock", "bpf_iter_dmabuf_next", "bpf_iter_scx_dsq_next"];
 
 /// Whether the verifier believes something wrong of this kernel function's result. A suffix may follow.
 pub fn is_result_misjudged(name: &str) -> bool {

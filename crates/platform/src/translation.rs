@@ -43,6 +43,12 @@ impl Effects {
         self.constant && self.arguments.is_empty()
     }
 
+    /// Whether the verifier tells a call how to allocate memory by where it has seen it stand (`storage_get_func_atomic`,
+    /// `do_misc_fixups` in kernel/bpf/verifier.c).
+    pub fn allocates_by_where_it_stands(&self) -> bool {
+        self.name.ends_with("_storage_get")
+    }
+
     /// An argument, and up to which number there the code that the verifier may put in the place of a call does what the
     /// helper does. It makes that code only where it comes with one callback and without flags, whichever way led there. The
     /// code of `bpf_loop` compares 64 bits of the number of turns with `BPF_MAX_LOOPS`, the helper 32, and its error is
@@ -60,6 +66,8 @@ mod tests {
 
     #[test]
     fn the_helpers_are_in_the_table() {
+        let storages = (0..1000).filter_map(Helper::get).filter(|h| h.effects.allocates_by_where_it_stands());
+        assert_eq!(storages.count(), 4);
         for name in HELPERS {
             assert!(
                 (0..1000).filter_map(Helper::get).any(|h| h.name == *name && h.effects.is_translated_by_type()),

@@ -14,6 +14,8 @@
 //!   (`is_pkt_ptr_branch_taken`);
 //! - *spills with a sign*: what a load fills with its sign from a spilled number counts as that number
 //!   (`check_stack_read_fixed_off` copies its `id`);
+//! - *any address*: what is equal to a pointer that counts as one to memory is not null (`check_cond_jmp_op`), but what
+//!   the kernel has read as an address, or `bpf_rdonly_cast` has made, may be null and counts as that;
 //! - *half an address*: whether the lower half of an address that is not null is 0 counts as decided (`is_branch_taken`);
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
 //!   that have more bits than their loads.
@@ -115,8 +117,8 @@ impl Beliefs {
             }
             _ => false,
         };
-        let halves = |t: &Terminator| matches!(t, Terminator::Branch { width: Width::W32, .. });
-        let compares = |t: &Terminator| halves(t) || f.kind != ProgKind::Tracing && operands(t).is_some();
+        let tests = |t: &Terminator| tests_a_word(t) || tests_whether_equal(t);
+        let compares = |t: &Terminator| tests(t) || f.kind != ProgKind::Tracing && operands(t).is_some();
         f.layout.iter().map(|b| f.block(*b)).any(|b| b.ops.iter().any(op) || compares(&b.term))
     }
 
@@ -138,12 +140,14 @@ impl Beliefs {
                 all = all.or(Beliefs::at_jump(&f.block(*b).term, state));
             }
         }
-        let tests_words = |b: &BlockId| matches!(f.block(*b).term, Terminator::Branch { width: Width::W32, .. });
-        let from = (all.sums || f.layout.iter().any(tests_words)).then(|| provenance_by(f, facts, Sources::PASSED));
+        let tests = |b: &BlockId| tests_a_word(&f.block(*b).term) || tests_whether_equal(&f.block(*b).term);
+        let from = (all.sums || f.layout.iter().any(tests)).then(|| provenance_by(f, facts, Sources::PASSED));
         all.sums = all.sums_of_frames || all.sums && from.as_ref().is_some_and(|from| from.sums);
         let managed = env.maps.iter().map(|m| &m.managed).chain(env.sections.iter().map(|s| &s.managed));
         let hold_pointers = || managed.into_iter().flat_map(|fields| fields.iter()).any(|f| f.is_pointer);
-        all.wrong |= from.is_some_and(|from| from.halves || from.halves_of_loaded && hold_pointers());
+        all.wrong |= from.is_some_and(|from| {
+            from.halves || from.equals || (from.halves_of_loaded || from.equals_of_loaded) && hold_pointers()
+        });
         all
     }
 
@@ -219,6 +223,16 @@ impl Beliefs {
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// Whether a jump tests the lower halves of registers.
+fn tests_a_word(t: &Terminator) -> bool {
+    matches!(t, Terminator::Branch { width: Width::W32, .. })
+}
+
+/// Whether a jump asks if two registers are equal.
+fn tests_whether_equal(t: &Terminator) -> bool {
+    matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Reg(_), .. })
+}
 
 /// Whether a call gives back its buffer ([`hands_back_its_buffer`]).
 fn is_slice(op: &Op) -> bool {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Kind, Region, State, Value};
-use bpf_isa::{AluOp, Call, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, Call, Cond, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_platform::Effects;
 use bpf_platform::effects::Argument;
 use bpf_platform::helpers::Arg;
@@ -47,16 +47,18 @@ impl Sources {
     const BEHIND: Sources = Sources(1024);
     /// A field of the context of eight bytes: not the packet, to which fields of four bytes lead.
     const CONTEXT_WIDE: Sources = Sources(2048);
+    /// Read from memory of the program, where fields that the kernel manages hold pointers of several kinds.
+    const HELD: Sources = Sources(4096);
     /// Nothing is known.
-    pub const ANY: Sources = Sources(4095);
+    pub const ANY: Sources = Sources(8191);
 
     fn is_one(self) -> bool {
-        self.0.is_power_of_two()
+        self.0.is_power_of_two() && self != Self::HELD
     }
 
     /// Whether there is more than one.
     pub fn is_several(self) -> bool {
-        self.0.count_ones() > 1
+        self.0.count_ones() > 1 || self == Self::HELD
     }
 
     fn meets(self, o: Sources) -> bool {
@@ -88,6 +90,10 @@ pub struct Provenance {
     /// The same of what was loaded from where the program puts things, which may be an address only if the kernel manages
     /// fields there.
     pub halves_of_loaded: bool,
+    /// Of what may be null it is asked whether it is equal to a pointer that may be any address.
+    pub equals: bool,
+    /// The same of what was loaded.
+    pub equals_of_loaded: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
 }
@@ -211,15 +217,47 @@ pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]
                 match places.get(r) {
                     // Of packet pointers the verifier does not know that they are not null (`reg_not_null`).
                     Sources::NONE | Sources::CONTEXT => {}
-                    Sources::ANY => found.halves_of_loaded = true,
+                    Sources::ANY | Sources::HELD => found.halves_of_loaded = true,
+                    s if s == Sources::HELD.or(Sources::LOADED) => found.halves_of_loaded = true,
                     // Words of a tracing program's context are numbers, or are given with their types.
                     Sources::CONTEXT_WIDE if f.kind == ProgKind::Tracing => {}
                     _ => found.halves = true,
                 }
             }
         }
+        if let (Terminator::Branch { cond, width: Width::W64, dst, src: Src::Reg(src), .. }, Some(state)) =
+            (&f.block(b).term, end)
+            && matches!(cond, Cond::Eq | Cond::Ne)
+        {
+            for (p, q) in [(*dst, *src), (*src, *dst)] {
+                let nothing = may_be_null(state.reg(p), places.get(p), f.kind);
+                let any = may_be_any_address(state.reg(q), places.get(q));
+                found.equals |= nothing == Some(true) && any;
+                found.equals_of_loaded |= nothing.is_some() && any;
+            }
+        }
     }
     found
+}
+
+/// Whether a value may be a pointer that may be null, and is none to a type of the kernel: for certain, or (`false`) if the
+/// kernel manages fields of the program's memory.
+fn may_be_null(v: &Value, from: Sources, kind: ProgKind) -> Option<bool> {
+    match v.kind {
+        Kind::Scalar => None,
+        Kind::Pointer { nullable, .. } => nullable.then_some(true),
+        // Words of a tracing program's context are numbers, or of the kernel's types.
+        Kind::Unknown if from.meets(Sources::CONTEXT_WIDE) && kind != ProgKind::Tracing => Some(true),
+        Kind::Unknown if from.meets(Sources::GIVEN.or(Sources::CALLBACK).or(Sources::BEHIND)) => Some(true),
+        Kind::Unknown if from.is_passed() => Some(true),
+        Kind::Unknown => from.meets(Sources::HELD).then_some(false),
+    }
+}
+
+/// Whether a value may be a pointer that counts as one to memory, though it may be any address: null, too.
+fn may_be_any_address(v: &Value, from: Sources) -> bool {
+    let is_open = v.kind == Kind::Unknown || v.region() == Some(&Region::Kernel);
+    is_open && (from.is_passed() || from.meets(Sources::LOADED.or(Sources::CALLBACK).or(Sources::BEHIND)))
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
@@ -307,12 +345,14 @@ fn loaded(places: &Places, before: &State, base: Reg, off: i16, size: Size) -> S
         Some(Region::CallerFrame) => Sources::ANY,
         Some(Region::Ctx) if size == Size::DW => Sources::CONTEXT_WIDE,
         Some(Region::Ctx) => Sources::CONTEXT,
+        Some(Region::Kernel) => Sources::HELD.or(Sources::LOADED),
         // Fields that the kernel manages hold pointers to its objects, and to memory of user space (`uptr`), which is plain.
-        Some(_) => Sources::ANY,
+        Some(_) => Sources::HELD,
         // Pointers of four bytes there are in contexts only.
         None if size == Size::W => Sources::CONTEXT,
-        None if places.get(base).meets(Sources::GIVEN) => Sources::ANY,
-        None if places.get(base).meets(Sources::CALLBACK) || v.kind == Kind::Scalar => Sources::ANY,
+        None if places.get(base).meets(Sources::CALLBACK) => Sources::ANY,
+        None if places.get(base).meets(Sources::GIVEN.or(Sources::HELD)) => Sources::HELD.or(Sources::LOADED),
+        None if v.kind == Kind::Scalar => Sources::ANY,
         None if places.get(base).is_passed() => Sources::BEHIND,
         None => Sources::LOADED,
     }

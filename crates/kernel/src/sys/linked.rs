@@ -13,7 +13,10 @@ use std::{
 use libbpf_sys as bpf;
 
 use super::{Object, checked, copied, owned, silence};
-use crate::ways::{self, Decided};
+use crate::{
+    marks::Wired,
+    ways::{self, Decided},
+};
 
 /// A map as its object defines it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -192,12 +195,12 @@ impl Object {
         }
     }
 
-    /// What the kernel has made of the jumps of a program that [`Object::load_linked`] has loaded; `None` if it does not
-    /// tell.
-    pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>) -> Option<Decided> {
+    /// What the kernel has made of a program that [`Object::load_linked`] has loaded, with these tail calls wired; `None` if
+    /// it does not tell.
+    pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>, wired: &[Wired]) -> Option<Decided> {
         let (lines, code) = translated(program).ok()?;
         let starts = self.function_starts(index);
-        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &starts, &lines, &code))
+        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &starts, &lines, &code, wired))
     }
 
     /// Gives a program of a prepared object to the kernel, once: neither a failure nor a signal makes this try again.

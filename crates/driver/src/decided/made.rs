@@ -1,0 +1,262 @@
+//! What the kernel has made of the calls and accesses of two functions that are equal.
+//!
+//! It makes code of a call for what the verifier believes of its arguments (which map, which index, which flags), and
+//! translates an access by the type that it believes a pointer to have ([`bpf_kernel::Made`]). Where facts know the same, or
+//! the code is right for all arguments, that is what the call or access does as it was loaded. The others are compared.
+//!
+//! Promise: calls and accesses are said to be made the same only if each that the facts do not explain is what the others
+//! of its kind are, in both functions.
+
+use std::collections::BTreeSet;
+
+use bpf_facts::{Env, Facts, Region, State};
+use bpf_isa::{Imm64Kind, Insn, Reg};
+use bpf_kernel::{Form, Made};
+use bpf_platform::Effects;
+use bpf_platform::helpers::Arg;
+use bpf_program::{Function, Op, Symbol};
+use rustc_hash::FxHashMap;
+
+/// A call or access of a function, and what has become of it.
+struct Site<'a> {
+    made: &'a Made,
+    reason: Reason,
+}
+
+/// What is known of what was made of a call or access.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Reason {
+    /// It is right.
+    Right,
+    /// It follows from the instruction and what facts know: this map, or the context.
+    Of(Option<usize>),
+    /// It does the same as another one of this instruction that is made so.
+    Unknown,
+    /// Nor that.
+    OfItsOwn,
+}
+
+/// Whether the calls and accesses of two functions do the same although the kernel made these of them. The functions are
+/// what the verifier has left of them.
+pub(super) fn are_the_same(old: (&Function, &[Made]), new: (&Function, &[Made]), env: &Env) -> bool {
+    let [here, there] = [old, new].map(|(f, made)| sites(f, made, env));
+    agree(&here, &there)
+}
+
+/// The same of functions of which nothing is known.
+pub(super) fn look_the_same(old: &[Made], new: &[Made]) -> bool {
+    let [here, there] = [old, new]
+        .map(|all| -> Vec<Site<'_>> { all.iter().map(|made| Site { made, reason: without_facts(made) }).collect() });
+    agree(&here, &there)
+}
+
+fn without_facts(made: &Made) -> Reason {
+    match made.form {
+        Form::Wired { .. } => Reason::OfItsOwn,
+        Form::Code(_) if is_loop(&made.of) && !made.form.is_one_call() => Reason::OfItsOwn,
+        _ => Reason::Unknown,
+    }
+}
+
+/// Whether an instruction is a call of the helper of which code may be made that calls one function.
+fn is_loop(of: &[u8; 8]) -> bool {
+    bpf_isa::decode(of).is_ok_and(|(insn, _)| Effects::of(&insn, false).made_code_up_to().is_some())
+}
+
+fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
+    type Kinds<'a> = FxHashMap<([u8; 8], Reason), Vec<&'a Made>>;
+    fn kinds<'a>(sites: &[Site<'a>]) -> Kinds<'a> {
+        let mut kinds = Kinds::default();
+        for site in sites {
+            kinds.entry((site.made.of, site.reason)).or_default().push(site.made);
+        }
+        kinds
+    }
+    let (here, there) = (kinds(old), kinds(new));
+    let still_there: BTreeSet<[u8; 8]> = there.keys().map(|(of, _)| *of).collect();
+    here.keys().chain(there.keys()).all(|kind| {
+        let [old, new] = [&here, &there].map(|kinds| kinds.get(kind).map(Vec::as_slice).unwrap_or_default());
+        match kind.1 {
+            Reason::Right => true,
+            Reason::Of(_) => is_one(&[old, new].concat()),
+            Reason::Unknown if new.is_empty() && !still_there.contains(&kind.0) => true,
+            Reason::Unknown if is_call(&kind.0) => !old.is_empty() && !new.is_empty() && is_one(&[old, new].concat()),
+            Reason::Unknown => are_accesses_the_same(old, new),
+            Reason::OfItsOwn => false,
+        }
+    })
+}
+
+/// Whether the same was made of the accesses of one kind. Pointers that the verifier does not take for one another come in
+/// two forms, in which an access may stand; a load that must not fault is one also of pointers with which it need not.
+fn are_accesses_the_same(old: &[&Made], new: &[&Made]) -> bool {
+    let forms = |all: &[&Made]| all.iter().map(|made| made.form.clone()).collect::<BTreeSet<Form>>();
+    let translated = |all: &[&Made]| &forms(all) - &BTreeSet::from([Form::AsItStands]);
+    let must_not_fault = old.iter().chain(new).any(|made| made.form.is_load_that_must_not_fault());
+    is_one(&[old, new].concat()) || !must_not_fault && (new.is_empty() || translated(old) == translated(new))
+}
+
+/// Whether the same was made of these. Before the first instruction of a function may stand what belongs to the function.
+fn is_one(all: &[&Made]) -> bool {
+    let length = |made: &&&Made| if let Form::Code(code) = &made.form { code.len() } else { 0 };
+    let Some(least) = all.iter().min_by_key(length) else { return true };
+    all.iter().all(|made| match (&made.form, &least.form) {
+        (Form::Code(all), Form::Code(least)) if made.is_first => all.ends_with(least),
+        (form, least) => form == least,
+    })
+}
+
+fn is_call(of: &[u8; 8]) -> bool {
+    /// `BPF_JMP | BPF_CALL`.
+    const CALL: u8 = 0x85;
+    of[0] == CALL
+}
+
+fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
+    let facts = Facts::of(f, env);
+    let mut at: FxHashMap<usize, &'a Made> = all.iter().map(|made| (made.slot, made)).collect();
+    let one = callbacks(f) == 1;
+    let mut sites = Vec::with_capacity(all.len());
+    for b in &f.layout {
+        let states = facts.states(f, *b);
+        for (i, op) in f.block(*b).ops.iter().enumerate() {
+            let Some(made) = op.origin.and_then(|slot| at.remove(&slot)) else { continue };
+            // By facts, nobody comes to where there are none.
+            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, env, one));
+            sites.push(Site { made, reason });
+        }
+    }
+    // Nor to these.
+    sites.extend(at.into_values().map(|made| Site { made, reason: Reason::Right }));
+    sites
+}
+
+/// How many functions a function names without calling them.
+fn callbacks(f: &Function) -> usize {
+    let address = |op: &Op| match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
+        (Insn::LoadImm64 { kind: Imm64Kind::Func, .. }, Some(Symbol::Func { name })) => Some(name.clone()),
+        _ => None,
+    };
+    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops);
+    ops.filter_map(address).collect::<BTreeSet<_>>().len()
+}
+
+/// What is known of what was made of an operation where these facts hold; `one` if there is one function that may be its
+/// callback.
+fn reason(op: &Op, made: &Made, state: &State, env: &Env, one: bool) -> Reason {
+    let of = |r: Reg| state.reg(r);
+    if let Some(operand) = op.insn.memory_operand() {
+        return match of(operand.base).region() {
+            Some(Region::Ctx) => Reason::Of(None),
+            // Kernel objects are of several kinds, of which facts know nothing.
+            Some(region) if *region != Region::Kernel && made.form == Form::AsItStands => Reason::Right,
+            _ => Reason::Unknown,
+        };
+    }
+    let number = |r: Reg| of(r).num.as_const().filter(|_| of(r).region().is_none());
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let mut maps = ARGUMENTS.into_iter().zip(&row.arguments).filter(|(_, a)| a.class == Arg::Map).map(|(r, _)| r);
+    let map = maps.next().filter(|_| maps.next().is_none()).and_then(|r| match of(r).region() {
+        Some(Region::MapPtr { map }) => Some(*map),
+        _ => None,
+    });
+    match &made.form {
+        form if form.is_helper(row.name) => Reason::Right,
+        Form::Wired { index, map: name } => match map {
+            Some(map) if !is_the_only(name, map, env) => Reason::OfItsOwn,
+            Some(_) if number(Reg::R3) == Some((*index).into()) => Reason::Right,
+            Some(_) => Reason::Unknown,
+            None => Reason::OfItsOwn,
+        },
+        // The helper itself.
+        _ if row.is_tail_call() => Reason::Right,
+        form if row.made_code_up_to().is_some() => match of(Reg::R2).region() {
+            _ if form.is_one_call() => Reason::Right,
+            Some(Region::Func) if one && number(Reg::R4) == Some(0) => Reason::Right,
+            Some(Region::Func) if one => Reason::Unknown,
+            _ => Reason::OfItsOwn,
+        },
+        _ if row.allocates_by_where_it_stands() => Reason::Unknown,
+        _ => map.map_or(Reason::Unknown, |map| Reason::Of(Some(map))),
+    }
+}
+
+/// Whether the kernel calls a map by this name, of which it keeps the beginning, and no other one.
+fn is_the_only(name: &str, map: usize, env: &Env) -> bool {
+    let so_called = env.maps.iter().enumerate().filter(|(_, m)| m.name.starts_with(name)).map(|(i, _)| i);
+    so_called.eq([map])
+}
+
+const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOKUP: [u8; 8] = [0x85, 0, 0, 0, 1, 0, 0, 0];
+    const LOAD: [u8; 8] = [0x61, 0, 8, 0, 0, 0, 0, 0];
+    const FIELD: [u8; 8] = [0x61, 0, 112, 0, 0, 0, 0, 0];
+    const MUST_NOT_FAULT: [u8; 8] = [0x21, 0, 8, 0, 0, 0, 0, 0];
+
+    fn code(insns: &[[u8; 8]]) -> Form {
+        Form::Code(insns.to_vec())
+    }
+
+    /// Whether functions with these are the same, of which it is known why.
+    fn same(old: &[([u8; 8], Form, Reason)], new: &[([u8; 8], Form, Reason)]) -> bool {
+        let of = |all: &[([u8; 8], Form, Reason)]| -> Vec<(Made, Reason)> {
+            let first = |slot| slot == 0;
+            let made = |(slot, (of, form, reason)): (usize, &([u8; 8], Form, Reason))| {
+                (Made { slot, of: *of, is_first: first(slot), form: form.clone() }, *reason)
+            };
+            all.iter().enumerate().map(made).collect()
+        };
+        let (old, new) = (of(old), of(new));
+        let sites = |all| -> Vec<Site<'_>> {
+            let all: &Vec<(Made, Reason)> = all;
+            all.iter().map(|(made, reason)| Site { made, reason: *reason }).collect()
+        };
+        agree(&sites(&old), &sites(&new))
+    }
+
+    #[test]
+    fn a_call_of_which_nothing_is_known_is_what_the_others_are() {
+        use Reason::{Of, OfItsOwn, Right, Unknown};
+        let [array, hash] = [code(&[LOAD]), code(&[FIELD])];
+        let call = |form: &Form, reason| (LOOKUP, form.clone(), reason);
+        assert!(same(&[call(&array, Unknown)], &[call(&array, Unknown), call(&array, Unknown)]));
+        assert!(!same(&[call(&array, Unknown)], &[call(&hash, Unknown)]));
+        assert!(!same(&[call(&array, Unknown), call(&hash, Unknown)], &[call(&array, Unknown), call(&hash, Unknown)]));
+        // What is known of one side says nothing of the other.
+        assert!(!same(&[call(&array, Unknown)], &[call(&array, Right)]));
+        assert!(!same(&[call(&array, Right)], &[call(&array, Unknown)]));
+        assert!(same(&[call(&array, Unknown)], &[]));
+        // A lookup in one map is made in one way.
+        assert!(same(&[call(&array, Of(Some(1))), call(&hash, Of(Some(2)))], &[call(&hash, Of(Some(2)))]));
+        assert!(!same(&[call(&array, Of(Some(1)))], &[call(&hash, Of(Some(1)))]));
+        assert!(!same(&[call(&array, OfItsOwn)], &[call(&array, OfItsOwn)]));
+    }
+
+    #[test]
+    fn an_access_of_which_nothing_is_known_comes_in_two_forms_that_are_not_one() {
+        use Reason::{Of, Unknown};
+        let [stands, field, probe] = [Form::AsItStands, code(&[FIELD]), code(&[MUST_NOT_FAULT])];
+        let load = |form: &Form| (LOAD, form.clone(), Unknown);
+        assert!(same(&[load(&stands), load(&field)], &[load(&field), load(&stands)]));
+        assert!(!same(&[load(&stands)], &[load(&field)]));
+        assert!(!same(&[load(&field), load(&stands)], &[load(&stands)]));
+        assert!(same(&[load(&field), load(&stands)], &[]));
+        assert!(!same(&[load(&probe), load(&stands)], &[load(&probe), load(&stands)]));
+        assert!(same(&[load(&probe)], &[load(&probe), load(&probe)]));
+        // What belongs to a function stands before its first instruction.
+        let prologue = code(&[LOOKUP, FIELD]);
+        assert!(same(
+            &[(LOAD, prologue.clone(), Of(None))],
+            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, field, Of(None))]
+        ));
+        assert!(!same(
+            &[(LOAD, prologue, Of(None))],
+            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, stands, Of(None))]
+        ));
+    }
+}
