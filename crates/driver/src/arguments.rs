@@ -137,7 +137,9 @@ fn pass(state: &State, r: Reg) -> Argument {
         // Those of a packet that has moved since are dead.
         Region::Packet | Region::PacketMeta => Pointee::Packet,
         Region::PacketEnd => Pointee::PacketEnd,
-        Region::Ctx | Region::MapPtr { .. } | Region::Mem | Region::Kernel | Region::Func => return Argument::Unknown,
+        Region::Ctx | Region::MapPtr { .. } | Region::Mem | Region::Kernel | Region::Func { .. } => {
+            return Argument::Unknown;
+        }
     };
     Argument::Pointer(pointee, nullable)
 }

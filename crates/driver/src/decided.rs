@@ -28,7 +28,8 @@ use bpf_prove::path::{jumps, operations, side};
 /// Slots of branches of a function, and whether they are always taken (or never), in order.
 pub(crate) type Jumps = Vec<(usize, bool)>;
 
-/// What has become of a function: its decided branches, and its calls and accesses, with slots of the function.
+/// What has become of a function: its decided branches, and its calls and accesses, with slots of the function, and
+/// functions in the places of slots that are called.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct AsRun {
     pub(crate) jumps: Jumps,
@@ -67,7 +68,11 @@ fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTr
     }
     for made in &decided.made {
         let (f, slot) = of(made.slot)?;
-        functions.entry(f).or_default().made.push(Made { slot, ..made.clone() });
+        let calls = match made.calls {
+            Some(start) => Some(starts.get(&start)?.0),
+            None => None,
+        };
+        functions.entry(f).or_default().made.push(Made { slot, calls, ..made.clone() });
     }
     Some(functions)
 }
@@ -114,7 +119,15 @@ pub(crate) fn run_as_one_program(
         let [entry] = object.entries(&program.name, &program.section)[..] else { return None };
         Some((entry, of_functions(object, entry, decided)?))
     };
-    let (Some((entry, before)), Some((_, after))) = (of(old), of(new)) else { return false };
+    let (Some((entry, before)), Some((_, mut after))) = (of(old), of(new)) else { return false };
+    let first: BTreeMap<usize, usize> =
+        old.0.loaded_with([entry]).into_iter().filter_map(|f| Some((pairs.partner(f)?.0, f.0))).collect();
+    for made in after.values_mut().flat_map(|run| &mut run.made) {
+        // Partners have one name.
+        let Some(calls) = made.calls.map(|g| first.get(&g).copied()) else { continue };
+        let Some(f) = calls else { return false };
+        made.calls = Some(f);
+    }
     let none = AsRun::default();
     let (mut found, mut not_as_loaded, mut of_what_is_passed) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
     // Those that only the second program has decided branches in are among them.

@@ -442,7 +442,7 @@ impl Machine for AbstractMachine<'_, '_, '_> {
                 fixed(Region::MapPtr { map: *index }, 0)
             }
             Some(Symbol::Data { section, offset }) => fixed(Region::Data { section: section.clone() }, *offset),
-            Some(Symbol::Func { .. }) => fixed(Region::Func, 0),
+            Some(Symbol::Func { name }) => fixed(Region::Func { name: name.clone() }, 0),
             _ => Value::unknown(),
         }))
     }

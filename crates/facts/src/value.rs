@@ -43,7 +43,10 @@ pub enum Region {
     /// The frame of a caller: private, like the own one, but apart from it.
     CallerFrame,
     /// A function of the program.
-    Func,
+    Func {
+        /// Its name.
+        name: Arc<str>,
+    },
     /// Memory a helper made for this program (a ring buffer reservation).
     Mem,
     /// Anything else of the kernel: sockets, tasks, and also values of maps that are not known by name

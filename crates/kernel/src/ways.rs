@@ -7,9 +7,12 @@
 //!
 //! The one idea: a record of lines goes with an instruction through all that the kernel makes of a program, and out with
 //! it (`bpf_adj_linfo_after_remove`). A program that is loaded with a record for each instruction, the number of its slot
-//! in the place of a line, tells afterwards which instructions are left and what stands in their places.
+//! in the place of a line, tells afterwards which instructions are left and what stands in their places. What stands there
+//! may follow from what the verifier believes, too: a lookup made for one map, a tail call wired to one element, an access
+//! translated by the type of its pointer (`do_misc_fixups`, `convert_ctx_accesses`).
 //!
-//! Promise: a jump that is said to be decided is left in one direction only by the program that runs.
+//! Promise: a jump that is said to be decided is left in one direction only by the program that runs; two instructions that
+//! are made the same do the same with the same registers, if what their code calls of the program does the same.
 
 use std::collections::BTreeSet;
 
@@ -41,6 +44,8 @@ pub struct Made {
     pub is_first: bool,
     /// What it is.
     pub form: Form,
+    /// The first slot of the function of the program that its code calls.
+    pub calls: Option<usize>,
 }
 
 /// What stands in the place of an instruction.
@@ -172,22 +177,36 @@ fn normal(code: &[[u8; 8]]) -> Vec<[u8; 8]> {
     normal
 }
 
-/// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are.
+/// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are, or calls functions
+/// that are not there.
 fn made(left: &Left<'_>, starts: &BTreeSet<usize>, wired: &[Wired]) -> Option<Vec<Made>> {
     let mut all = Vec::new();
     let mut found = 0;
+    let functions: Vec<usize> = starts.iter().copied().filter(|start| left.begins(*start, starts)).collect();
     for (slot, insn) in left.code.iter().enumerate() {
         let Some(place) = left.place[slot].filter(|_| is_made(insn)) else { continue };
         let (of, begin) = (without_registers(insn), left.begin[slot]);
         let wires = wired.iter().find(|w| (begin..begin + place.len()).contains(&(w.slot as usize)));
+        let is_first = starts.contains(&slot);
+        let stands = match place {
+            [only] => only == insn,
+            // What was put in front of it belongs to the function.
+            [.., last] => is_first && last == insn,
+            [] => false,
+        };
         let form = match wires {
             Some(wired) => Form::Wired { index: wired.index, map: wired.map.clone() },
-            // What was put in front of it belongs to the function.
-            None if place.last() == Some(insn) && insn[0] != CALL => Form::AsItStands,
+            None if stands && insn[0] != CALL => Form::AsItStands,
             None => Form::Code(normal(place)),
         };
         found += usize::from(wires.is_some());
-        all.push(Made { slot, of, is_first: starts.contains(&slot), form });
+        // Such calls name functions by their numbers among those that are left (`jit_subprogs`).
+        let call = place.iter().find(|insn| insn[0] == CALL && insn[1] >> 4 == 1);
+        let calls = match call {
+            Some([.., a, b, c, d]) => Some(*functions.get(i32::from_le_bytes([*a, *b, *c, *d]) as usize)?),
+            None => None,
+        };
+        all.push(Made { slot, of, is_first, form, calls });
     }
     (found == wired.len()).then_some(all)
 }
@@ -208,8 +227,7 @@ pub(crate) fn decided(
     let starts: BTreeSet<usize> = starts.iter().map(|start| *start as usize).chain(named).chain([0]).collect();
     let Some(made) = made(&left, &starts, wired) else { return unclear };
     // A function may begin with a jump that is gone, or be gone as a whole.
-    let end = |start: usize| starts.range(start + 1..).next().copied().unwrap_or(code.len());
-    let begun = starts.iter().copied().filter(|start| *start < code.len() && left.next[*start] < end(*start));
+    let begun = starts.iter().copied().filter(|start| left.begins(*start, &starts));
     let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot)).chain(begun).collect();
     let mut jumps = Vec::new();
     while let Some(slot) = open.pop() {
@@ -283,6 +301,12 @@ impl<'a> Left<'a> {
             next[slot] = if place[slot].is_some() { slot } else { next[slot + 1] };
         }
         Some(Left { code, place, begin, next })
+    }
+
+    /// Whether anything is left of the function that begins here, of those that begin at `starts`.
+    fn begins(&self, start: usize, starts: &BTreeSet<usize>) -> bool {
+        let end = starts.range(start + 1..).next().copied().unwrap_or(self.code.len());
+        start < self.code.len() && self.next[start] < end
     }
 
     fn is_there(&self, slot: usize) -> bool {

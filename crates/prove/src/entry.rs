@@ -235,7 +235,7 @@ impl<'a> Entry<'a> {
             FactRegion::Mem => Region::Fresh,
             FactRegion::CallerFrame => Region::CallerFrame,
             // Kernel objects and values of maps that have no name here: they may be anything but the frame.
-            FactRegion::Kernel | FactRegion::Func => return None,
+            FactRegion::Kernel | FactRegion::Func { .. } => return None,
         })
     }
 }
@@ -256,7 +256,7 @@ fn has_an_address(region: &FactRegion) -> bool {
         FactRegion::Stack | FactRegion::Ctx | FactRegion::MapPtr { .. } | FactRegion::Data { .. } => true,
         FactRegion::Packet | FactRegion::PacketMeta | FactRegion::PacketEnd => true,
         FactRegion::MapValue { .. } | FactRegion::AnyMapValue | FactRegion::Mem | FactRegion::CallerFrame => false,
-        FactRegion::Kernel | FactRegion::Func => false,
+        FactRegion::Kernel | FactRegion::Func { .. } => false,
     }
 }
 

@@ -325,7 +325,7 @@ fn base_key(region: &Region, base: BaseId, packet: BaseId, kind: ProgKind, env: 
         (Region::Ctx, _) => "context".into(),
         (Region::Data { section }, _) => data_key(section),
         (Region::MapPtr { map }, _) => map_key(&env.maps.get(*map)?.name),
-        (Region::Kernel | Region::Func, _) => return None,
+        (Region::Kernel | Region::Func { .. }, _) => return None,
         _ if base.same(base) => format!("base {region:?} {base:?}"),
         _ => return None,
     })

@@ -91,7 +91,7 @@ fn movable(v: &Value) -> bool {
     match &v.kind {
         Kind::Pointer { nullable: true, .. } => false,
         Kind::Pointer { region, .. } => {
-            !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func | Region::Ctx)
+            !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func { .. } | Region::Ctx)
         }
         _ => true,
     }
@@ -110,7 +110,7 @@ fn allowed(state: &State, op: &Op) -> bool {
         };
         let base_ok = match &v(base).kind {
             Kind::Pointer { nullable, region, .. } => {
-                !nullable && !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func)
+                !nullable && !matches!(region, Region::PacketEnd | Region::MapPtr { .. } | Region::Func { .. })
             }
             Kind::Scalar => false,
             Kind::Unknown => true,

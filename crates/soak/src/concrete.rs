@@ -102,7 +102,7 @@ impl<'a> Random<'a> {
                 self.area(&name)
             }
             Region::Data { section } => self.area(&format!("section {section}")),
-            Region::Func | Region::Mem | Region::CallerFrame | Region::Kernel => self.area(&format!("{r:?}")),
+            Region::Func { .. } | Region::Mem | Region::CallerFrame | Region::Kernel => self.area(&format!("{r:?}")),
         })
     }
 

@@ -322,7 +322,7 @@ impl<'a> Subject<'a> {
             Region::Data { section } => {
                 address(interp, Symbol::Data { section: section.clone(), offset: 0 }).map_or(Ok(()), at)
             }
-            Region::Func | Region::Mem | Region::CallerFrame | Region::Kernel | Region::AnyMapValue => {
+            Region::Func { .. } | Region::Mem | Region::CallerFrame | Region::Kernel | Region::AnyMapValue => {
                 if interp.cpu.in_stack(bits) { Err("it points into the stack".to_owned()) } else { Ok(()) }
             }
         }

@@ -8,13 +8,14 @@
 //! of its kind are, in both functions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bpf_facts::{Env, Facts, Region, State};
-use bpf_isa::{Imm64Kind, Insn, Reg};
+use bpf_isa::Reg;
 use bpf_kernel::{Form, Made};
 use bpf_platform::Effects;
 use bpf_platform::helpers::Arg;
-use bpf_program::{Function, Op, Symbol};
+use bpf_program::{Function, Op};
 use rustc_hash::FxHashMap;
 
 /// A call or access of a function, and what has become of it.
@@ -24,12 +25,16 @@ struct Site<'a> {
 }
 
 /// What is known of what was made of a call or access.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Reason {
     /// It is right.
     Right,
-    /// It follows from the instruction and what facts know: this map, or the context.
-    Of(Option<usize>),
+    /// It follows from the instruction and what facts know: that it is the context …
+    OfContext,
+    /// … or this map …
+    OfMap(usize),
+    /// … or this function, and no flags.
+    OfFunction(Arc<str>),
     /// It does the same as another one of this instruction that is made so.
     Unknown,
     /// Nor that.
@@ -53,14 +58,8 @@ pub(super) fn look_the_same(old: &[Made], new: &[Made]) -> bool {
 fn without_facts(made: &Made) -> Reason {
     match made.form {
         Form::Wired { .. } => Reason::OfItsOwn,
-        Form::Code(_) if is_loop(&made.of) && !made.form.is_one_call() => Reason::OfItsOwn,
         _ => Reason::Unknown,
     }
-}
-
-/// Whether an instruction is a call of the helper of which code may be made that calls one function.
-fn is_loop(of: &[u8; 8]) -> bool {
-    bpf_isa::decode(of).is_ok_and(|(insn, _)| Effects::of(&insn, false).made_code_up_to().is_some())
 }
 
 fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
@@ -68,7 +67,7 @@ fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
     fn kinds<'a>(sites: &[Site<'a>]) -> Kinds<'a> {
         let mut kinds = Kinds::default();
         for site in sites {
-            kinds.entry((site.made.of, site.reason)).or_default().push(site.made);
+            kinds.entry((site.made.of, site.reason.clone())).or_default().push(site.made);
         }
         kinds
     }
@@ -78,10 +77,12 @@ fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
         let [old, new] = [&here, &there].map(|kinds| kinds.get(kind).map(Vec::as_slice).unwrap_or_default());
         match kind.1 {
             Reason::Right => true,
-            Reason::Of(_) => is_one(&[old, new].concat()),
-            Reason::Unknown if new.is_empty() && !still_there.contains(&kind.0) => true,
-            Reason::Unknown if is_call(&kind.0) => !old.is_empty() && !new.is_empty() && is_one(&[old, new].concat()),
-            Reason::Unknown => are_accesses_the_same(old, new),
+            Reason::OfContext | Reason::OfMap(_) => is_one(&[old, new].concat()),
+            Reason::Unknown | Reason::OfFunction(_) if new.is_empty() && !still_there.contains(&kind.0) => true,
+            Reason::Unknown | Reason::OfFunction(_) if is_call(&kind.0) => {
+                !old.is_empty() && !new.is_empty() && is_one(&[old, new].concat())
+            }
+            Reason::Unknown | Reason::OfFunction(_) => are_accesses_the_same(old, new),
             Reason::OfItsOwn => false,
         }
     })
@@ -100,10 +101,11 @@ fn are_accesses_the_same(old: &[&Made], new: &[&Made]) -> bool {
 fn is_one(all: &[&Made]) -> bool {
     let length = |made: &&&Made| if let Form::Code(code) = &made.form { code.len() } else { 0 };
     let Some(least) = all.iter().min_by_key(length) else { return true };
-    all.iter().all(|made| match (&made.form, &least.form) {
+    let form = |made: &Made| match (&made.form, &least.form) {
         (Form::Code(all), Form::Code(least)) if made.is_first => all.ends_with(least),
         (form, least) => form == least,
-    })
+    };
+    all.iter().all(|made| form(made) && made.calls == least.calls)
 }
 
 fn is_call(of: &[u8; 8]) -> bool {
@@ -115,14 +117,13 @@ fn is_call(of: &[u8; 8]) -> bool {
 fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
     let facts = Facts::of(f, env);
     let mut at: FxHashMap<usize, &'a Made> = all.iter().map(|made| (made.slot, made)).collect();
-    let one = callbacks(f) == 1;
     let mut sites = Vec::with_capacity(all.len());
     for b in &f.layout {
         let states = facts.states(f, *b);
         for (i, op) in f.block(*b).ops.iter().enumerate() {
             let Some(made) = op.origin.and_then(|slot| at.remove(&slot)) else { continue };
             // By facts, nobody comes to where there are none.
-            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, env, one));
+            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, env));
             sites.push(Site { made, reason });
         }
     }
@@ -131,23 +132,12 @@ fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
     sites
 }
 
-/// How many functions a function names without calling them.
-fn callbacks(f: &Function) -> usize {
-    let address = |op: &Op| match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
-        (Insn::LoadImm64 { kind: Imm64Kind::Func, .. }, Some(Symbol::Func { name })) => Some(name.clone()),
-        _ => None,
-    };
-    let ops = f.layout.iter().flat_map(|b| &f.block(*b).ops);
-    ops.filter_map(address).collect::<BTreeSet<_>>().len()
-}
-
-/// What is known of what was made of an operation where these facts hold; `one` if there is one function that may be its
-/// callback.
-fn reason(op: &Op, made: &Made, state: &State, env: &Env, one: bool) -> Reason {
+/// What is known of what was made of an operation where these facts hold.
+fn reason(op: &Op, made: &Made, state: &State, env: &Env) -> Reason {
     let of = |r: Reg| state.reg(r);
     if let Some(operand) = op.insn.memory_operand() {
         return match of(operand.base).region() {
-            Some(Region::Ctx) => Reason::Of(None),
+            Some(Region::Ctx) => Reason::OfContext,
             // Kernel objects are of several kinds, of which facts know nothing.
             Some(region) if *region != Region::Kernel && made.form == Form::AsItStands => Reason::Right,
             _ => Reason::Unknown,
@@ -172,12 +162,11 @@ fn reason(op: &Op, made: &Made, state: &State, env: &Env, one: bool) -> Reason {
         _ if row.is_tail_call() => Reason::Right,
         form if row.made_code_up_to().is_some() => match of(Reg::R2).region() {
             _ if form.is_one_call() => Reason::Right,
-            Some(Region::Func) if one && number(Reg::R4) == Some(0) => Reason::Right,
-            Some(Region::Func) if one => Reason::Unknown,
-            _ => Reason::OfItsOwn,
+            Some(Region::Func { name }) if number(Reg::R4) == Some(0) => Reason::OfFunction(name.clone()),
+            _ => Reason::Unknown,
         },
         _ if row.allocates_by_where_it_stands() => Reason::Unknown,
-        _ => map.map_or(Reason::Unknown, |map| Reason::Of(Some(map))),
+        _ => map.map_or(Reason::Unknown, Reason::OfMap),
     }
 }
 
@@ -207,21 +196,21 @@ mod tests {
         let of = |all: &[([u8; 8], Form, Reason)]| -> Vec<(Made, Reason)> {
             let first = |slot| slot == 0;
             let made = |(slot, (of, form, reason)): (usize, &([u8; 8], Form, Reason))| {
-                (Made { slot, of: *of, is_first: first(slot), form: form.clone() }, *reason)
+                (Made { slot, of: *of, is_first: first(slot), form: form.clone(), calls: None }, reason.clone())
             };
             all.iter().enumerate().map(made).collect()
         };
         let (old, new) = (of(old), of(new));
         let sites = |all| -> Vec<Site<'_>> {
             let all: &Vec<(Made, Reason)> = all;
-            all.iter().map(|(made, reason)| Site { made, reason: *reason }).collect()
+            all.iter().map(|(made, reason)| Site { made, reason: reason.clone() }).collect()
         };
         agree(&sites(&old), &sites(&new))
     }
 
     #[test]
     fn a_call_of_which_nothing_is_known_is_what_the_others_are() {
-        use Reason::{Of, OfItsOwn, Right, Unknown};
+        use Reason::{OfItsOwn, OfMap, Right, Unknown};
         let [array, hash] = [code(&[LOAD]), code(&[FIELD])];
         let call = |form: &Form, reason| (LOOKUP, form.clone(), reason);
         assert!(same(&[call(&array, Unknown)], &[call(&array, Unknown), call(&array, Unknown)]));
@@ -232,14 +221,14 @@ mod tests {
         assert!(!same(&[call(&array, Right)], &[call(&array, Unknown)]));
         assert!(same(&[call(&array, Unknown)], &[]));
         // A lookup in one map is made in one way.
-        assert!(same(&[call(&array, Of(Some(1))), call(&hash, Of(Some(2)))], &[call(&hash, Of(Some(2)))]));
-        assert!(!same(&[call(&array, Of(Some(1)))], &[call(&hash, Of(Some(1)))]));
+        assert!(same(&[call(&array, OfMap(1)), call(&hash, OfMap(2))], &[call(&hash, OfMap(2))]));
+        assert!(!same(&[call(&array, OfMap(1))], &[call(&hash, OfMap(1))]));
         assert!(!same(&[call(&array, OfItsOwn)], &[call(&array, OfItsOwn)]));
     }
 
     #[test]
     fn an_access_of_which_nothing_is_known_comes_in_two_forms_that_are_not_one() {
-        use Reason::{Of, Unknown};
+        use Reason::{OfContext, Unknown};
         let [stands, field, probe] = [Form::AsItStands, code(&[FIELD]), code(&[MUST_NOT_FAULT])];
         let load = |form: &Form| (LOAD, form.clone(), Unknown);
         assert!(same(&[load(&stands), load(&field)], &[load(&field), load(&stands)]));
@@ -251,12 +240,12 @@ mod tests {
         // What belongs to a function stands before its first instruction.
         let prologue = code(&[LOOKUP, FIELD]);
         assert!(same(
-            &[(LOAD, prologue.clone(), Of(None))],
-            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, field, Of(None))]
+            &[(LOAD, prologue.clone(), OfContext)],
+            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, field, OfContext)]
         ));
         assert!(!same(
-            &[(LOAD, prologue, Of(None))],
-            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, stands, Of(None))]
+            &[(LOAD, prologue, OfContext)],
+            &[(LOOKUP, stands.clone(), Reason::Right), (LOAD, stands, OfContext)]
         ));
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn value_text(v: &Value) -> String {
                 Region::MapValue { map } => format!("value of map {map}"),
                 Region::AnyMapValue => "value of some map".to_owned(),
                 Region::MapPtr { map } => format!("map {map}"),
-                Region::Func => "function".to_owned(),
+                Region::Func { name } => format!("function {name}"),
                 Region::Mem => "memory".to_owned(),
                 Region::CallerFrame => "caller's frame".to_owned(),
                 Region::Kernel => "kernel".to_owned(),
@@ -117,7 +117,6 @@ fn pointer(text: &str) -> Result<Kind, String> {
         "metadata" => Region::PacketMeta,
         "packet_end" => Region::PacketEnd,
         "value of some map" => Region::AnyMapValue,
-        "function" => Region::Func,
         "memory" => Region::Mem,
         "caller's frame" => Region::CallerFrame,
         "kernel" => Region::Kernel,
@@ -126,6 +125,8 @@ fn pointer(text: &str) -> Result<Kind, String> {
                 Region::MapValue { map: int(n)? }
             } else if let Some(n) = text.strip_prefix("map ") {
                 Region::MapPtr { map: int(n)? }
+            } else if let Some(name) = text.strip_prefix("function ") {
+                Region::Func { name: Arc::from(name) }
             } else if let Some(section) = text.strip_prefix("data ") {
                 Region::Data { section: Arc::from(section) }
             } else {
