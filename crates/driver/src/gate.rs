@@ -48,7 +48,7 @@ pub(crate) const NOT_JUDGED: &str = "not judged: time";
 
 /// What a function is told of which the verifier leaves something else.
 const RUNS_OTHERWISE: &str =
-    "it is taken, but the verifier decides other branches, and what it leaves is not proven equal";
+    "it is taken, but with other branches decided or other code for calls, and what then runs is not proven equal";
 
 /// How many proofs, one after the other, find time before the gate's deadline.
 const PROOFS: f64 = 10.0;

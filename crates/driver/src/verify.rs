@@ -25,7 +25,8 @@ use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 
 /// What is said of a program of which the verifier leaves something else.
-const RUNS_OTHERWISE: &str = "the verifier decides other branches, and what it leaves is not proven equal";
+const RUNS_OTHERWISE: &str =
+    "the kernel decides other branches or makes other code of calls, and what then runs is not proven equal";
 
 /// Time for all that is left when it is clear already that the objects differ.
 const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
