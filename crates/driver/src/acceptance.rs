@@ -13,7 +13,7 @@ use bpf_object::FuncId;
 use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
-use crate::decided::{self, AsRun, Because, Pairs};
+use crate::decided::{self, AsRun, Because, Constants, Pairs};
 use crate::rename::Names;
 use crate::report::Options;
 
@@ -51,7 +51,9 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {
-            p.made_otherwise(q).map(|what| format!("it is taken, but the kernel makes something else of it: {what}"))
+            let other = p.made_otherwise(q);
+            let other = other.map(|what| format!("it is taken, but the kernel makes something else of it: {what}"));
+            other.or_else(|| p.with_any_constants_not(q))
         }
         _ => None,
     };
@@ -84,13 +86,18 @@ impl Pairs for Named<'_, '_, '_> {
         self.names.comparison.same_code(self.names.matching, f, g)
     }
 
-    fn run_as_one(&self, f: FuncId, old: &AsRun, g: FuncId, new: &AsRun) -> Option<Because> {
+    fn run_as_one(
+        &self,
+        (f, old): (FuncId, &AsRun),
+        (g, new): (FuncId, &AsRun),
+        constants: Constants,
+    ) -> Option<Because> {
         let (names, same) = (self.names, self.are_the_same(f, g));
         let (Ok(a), Ok(b)) = (&names.a.graphs[f.0], &names.b.graphs[g.0]) else {
             return (same && old == new).then_some(Because::LEFT);
         };
         let (a, b) = (names.first(a), names.second(b));
-        let object = &names.a.object;
+        let object = Some(&names.a.object).filter(|_| constants == Constants::Known);
         names.with_env(|env| decided::run_as_one((&a, old), (&b, new), same, object, env, self.options))
     }
 

@@ -99,9 +99,18 @@ pub(crate) trait Pairs {
     /// Whether the two are the same instructions.
     fn are_the_same(&self, f: FuncId, g: FuncId) -> bool;
     /// Why the two run as one, after this has become of them; `None` if that is not shown.
-    fn run_as_one(&self, f: FuncId, old: &AsRun, g: FuncId, new: &AsRun) -> Option<Because>;
+    fn run_as_one(&self, f: (FuncId, &AsRun), g: (FuncId, &AsRun), constants: Constants) -> Option<Because>;
     /// Whether to be equal they need what their callers pass, unless they are the same instructions.
     fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool;
+}
+
+/// What the verifier knew of read-only data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Constants {
+    /// They are as the object holds them.
+    Known,
+    /// Nothing: the loader may have set them.
+    Any,
 }
 
 /// Whether two programs, which are equal, run as one: each is its object, and what the kernel said of it.
@@ -109,6 +118,19 @@ pub(crate) fn run_as_one_program(
     old: (&Object, &ProgramVerdict),
     new: (&Object, &ProgramVerdict),
     pairs: &impl Pairs,
+) -> bool {
+    let with_any_constants = || match (&old.1.with_any_constants, &new.1.with_any_constants) {
+        (Some(p), Some(q)) if p.replaced_by(q) => run_as_one_as_judged((old.0, p), (new.0, q), pairs, Constants::Any),
+        _ => true,
+    };
+    run_as_one_as_judged(old, new, pairs, Constants::Known) && with_any_constants()
+}
+
+fn run_as_one_as_judged(
+    old: (&Object, &ProgramVerdict),
+    new: (&Object, &ProgramVerdict),
+    pairs: &impl Pairs,
+    constants: Constants,
 ) -> bool {
     // Nothing is known of either where both were loaded by libbpf.
     if old.1.decided == new.1.decided {
@@ -139,7 +161,7 @@ pub(crate) fn run_as_one_program(
         if no_jumps && (made::look_the_same(&here.made, &there.made) || here == there && pairs.are_the_same(f, g)) {
             continue;
         }
-        let Some(because) = pairs.run_as_one(f, here, g, there) else { return false };
+        let Some(because) = pairs.run_as_one((f, here), (g, there), constants) else { return false };
         not_as_loaded.extend(because.what_is_left_is_equal.then_some(f));
         of_what_is_passed.extend(because.of_what_is_passed.then_some(f));
     }
@@ -158,12 +180,12 @@ pub(crate) fn knows_its_callers(f: &Function) -> bool {
 }
 
 /// Why two functions, which are equal, run as one after this has become of them, if it is shown that they do; `object` has
-/// the sections that they name, `same` are the same instructions.
+/// the sections that they name, if the verifier knew them, `same` are the same instructions.
 pub(crate) fn run_as_one(
     old: (&Function, &AsRun),
     new: (&Function, &AsRun),
     same: bool,
-    object: &Object,
+    object: Option<&Object>,
     env: &Env,
     options: &ProofOptions,
 ) -> Option<Because> {
@@ -186,7 +208,7 @@ pub(crate) fn run_as_one(
 fn branches_run_as_one(
     (old, before): (&Function, &AsRun),
     (new, after): (&Function, &AsRun),
-    object: &Object,
+    object: Option<&Object>,
     env: &Env,
     options: &ProofOptions,
 ) -> Option<bool> {
@@ -216,7 +238,7 @@ fn slots(jumps: &Jumps) -> BTreeSet<usize> {
 fn without_reason(
     f: &Function,
     decided: &Jumps,
-    object: &Object,
+    object: Option<&Object>,
     env: &Env,
     options: &ProofOptions,
 ) -> BTreeSet<usize> {
@@ -305,7 +327,7 @@ fn without(f: &Function, jumps: &Jumps, slots: &BTreeSet<usize>) -> Function {
 /// sections that the loader freezes before the verifier looks at programs, as they are in the object
 /// (`bpf_map_is_rdonly` in kernel/bpf/verifier.c); and that what is looked up in an array is there
 /// (`can_elide_value_nullness`).
-fn as_the_verifier_sees(f: &Function, object: &Object, env: &Env) -> Function {
+fn as_the_verifier_sees(f: &Function, object: Option<&Object>, env: &Env) -> Function {
     let facts = Facts::of(f, env);
     let mut g = f.clone();
     let missing = BlockId(g.blocks.len() as u32);
@@ -314,7 +336,7 @@ fn as_the_verifier_sees(f: &Function, object: &Object, env: &Env) -> Function {
         let states = facts.states(f, b);
         for (i, state) in states.iter().enumerate().take(f.block(b).ops.len()).rev() {
             let op = &mut g.block_mut(b).ops[i];
-            if let Some(number) = constant(op, state, object) {
+            if let Some(number) = object.and_then(|object| constant(op, state, object)) {
                 *op = number;
             } else if surely_finds(op, state, env) {
                 let ops = g.block_mut(b).ops.split_off(i + 1);
@@ -374,7 +396,7 @@ mod tests {
         let unit = Unit::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
         let f = unit.graphs[0].as_ref().expect("a graph");
         let options = ProofOptions::default();
-        let open = unit.with_env(|env| without_reason(f, &jumps.to_vec(), &unit.object, env, &options));
+        let open = unit.with_env(|env| without_reason(f, &jumps.to_vec(), Some(&unit.object), env, &options));
         open.into_iter().collect()
     }
 

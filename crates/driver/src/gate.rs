@@ -34,7 +34,7 @@ use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
-use crate::decided::{self, AsRun, Because, Pairs};
+use crate::decided::{self, AsRun, Because, Constants, Pairs};
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
 
@@ -283,6 +283,7 @@ impl Gate {
                     }
                     Some(found) => {
                         let mut known = Known { good: original.replaced_by(found), words: words(found) };
+                        known.words.reason = known.words.reason.or_else(|| original.with_any_constants_not(found));
                         if known.good && !self.runs_as_before(unit, &written, original, found) {
                             known.good = false;
                             known.words.reason = Some(RUNS_OTHERWISE.to_owned());
@@ -363,13 +364,18 @@ impl Pairs for Written<'_> {
         self.unit.object.code(f) == self.written.code(g)
     }
 
-    fn run_as_one(&self, f: FuncId, old: &AsRun, g: FuncId, new: &AsRun) -> Option<Because> {
+    fn run_as_one(
+        &self,
+        (f, old): (FuncId, &AsRun),
+        (g, new): (FuncId, &AsRun),
+        constants: Constants,
+    ) -> Option<Because> {
         let same = self.are_the_same(f, g);
         let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else {
             return (same && old == new).then_some(Because::LEFT);
         };
         let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
-        let object = &self.unit.object;
+        let object = Some(&self.unit.object).filter(|_| constants == Constants::Known);
         self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), same, object, env, &self.options))
     }
 

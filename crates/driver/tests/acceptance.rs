@@ -38,6 +38,35 @@ fn an_equal_object_that_the_kernel_refuses_is_no_replacement() {
     }
 }
 
+/// What the verifier never sees as the objects are, because it knows their read-only data.
+#[test]
+fn an_equal_object_that_the_kernel_refuses_with_other_read_only_data_is_no_replacement() {
+    if !permitted() {
+        return;
+    }
+    let code = |more: &str| {
+        format!(
+            "    r1 = limit ll\n    r1 = *(u32 *)(r1 + 0)\n    r0 = 0\n    if r1 == 0 goto out\n{more}    r0 = 7\nout:\n    exit\n"
+        )
+    };
+    let case = |more: &str| {
+        let head = "; A case.\n; section: socket\n; data: limit .rodata 4 00000000\n; expect: equal\n";
+        let case = Case::parse(&format!("{head}before:\n{}after:\n{}", code(""), code(more))).expect("a case");
+        [case.old_object().expect("it assembles"), case.new_object().expect("it assembles").expect("a pair")]
+    };
+    const NEVER_SET: &str = "    r5 = r3\n";
+    for (more, is_refused) in [(NEVER_SET, true), ("    r5 = 1\n", false)] {
+        let [a, b] = case(more);
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert_eq!(report.refused.len(), usize::from(is_refused), "{report:?}");
+        assert!(report.refused.iter().all(|r| r.reason.contains("read-only data")), "{report:?}");
+        assert_eq!(report.is_equal(), !is_refused, "{report:?}");
+        // A first object that is refused with other data says nothing of the second.
+        let report = verify(&b, &a, &options()).expect("both are objects");
+        assert_eq!(report.refused, []);
+    }
+}
+
 #[test]
 fn a_kernel_that_is_not_to_be_asked_refuses_nothing() {
     let [a, b] = objects("redteam-c/uninitialized-register-read.bpf");

@@ -20,7 +20,7 @@ mod elf;
 mod maps;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
@@ -67,8 +67,22 @@ pub struct Loader {
     /// The same for maps that are no longer than runs need.
     maps_for_runs: Duration,
     /// Programs, by name and section, of which a refusal is believed: they were accepted, or refused by a plain load, too.
-    believed: BTreeSet<(String, String)>,
+    believed: BTreeSet<Key>,
+    /// Accepted programs that read constants which their loader may set.
+    readers: BTreeSet<Key>,
+    /// Whether the first form of these was accepted whatever its constants are.
+    takes_any: BTreeMap<Key, bool>,
+    /// Asks about programs whose constants the verifier does not know; `None` of such a loader.
+    other: Option<Box<Loader>>,
 }
+
+/// A program's name and section.
+type Key = (String, String);
+
+/// How much longer than before programs may take whose constants are not known, all together.
+const LONGER: u32 = 4;
+/// So long they may take in any case.
+const ANYHOW: Duration = Duration::from_millis(100);
 
 /// BTF that is in the kernel.
 struct KeptBtf {
@@ -96,9 +110,14 @@ impl Loader {
     pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
         permitted().require()?;
         options.program_type.as_deref().map(ProgramType::named).transpose()?;
-        Ok(Self {
+        let other = Box::new(Self::with(options.clone(), Maps::with_open_constants(), None));
+        Ok(Self::with(options, Maps::default(), Some(other)))
+    }
+
+    fn with(options: LoadOptions, maps: Maps, other: Option<Box<Loader>>) -> Self {
+        Self {
             options,
-            maps: Maps::default(),
+            maps,
             btf: None,
             btfs: 0,
             targets: Vec::new(),
@@ -106,7 +125,10 @@ impl Loader {
             full_maps: Duration::ZERO,
             maps_for_runs: Duration::ZERO,
             believed: BTreeSet::new(),
-        })
+            readers: BTreeSet::new(),
+            takes_any: BTreeMap::new(),
+            other,
+        }
     }
 
     /// At most about how long the kernel would take to make the maps of the last object for runs
@@ -121,6 +143,50 @@ impl Loader {
     /// # Errors
     /// [`KernelError::Refused`] if the kernel does not describe a program that it has loaded.
     pub fn judge(
+        &mut self,
+        bytes: &[u8],
+        wanted: impl Fn(&str, &str) -> bool,
+        deadline: Option<Instant>,
+    ) -> Result<ObjectVerdict, KernelError> {
+        let mut verdict = self.judge_as_it_is(bytes, wanted, deadline)?;
+        self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
+        Ok(verdict)
+    }
+
+    /// Asks again about programs that read constants, without the verifier knowing these.
+    fn ask_about_any_constants(
+        &mut self,
+        bytes: &[u8],
+        verdict: &mut ObjectVerdict,
+        deadline: Option<Instant>,
+    ) -> Result<(), KernelError> {
+        let asked = |p: &ProgramVerdict| {
+            let key = key(p);
+            p.verdict.is_accepted() && self.readers.contains(&key) && self.takes_any.get(&key) != Some(&false)
+        };
+        let wanted: BTreeMap<Key, u64> = verdict
+            .programs
+            .iter()
+            .filter(|p| asked(p))
+            .map(|p| (key(p), p.stats.as_ref().map_or(0, |s| s.micros)))
+            .collect();
+        let Some(other) = self.other.as_mut().filter(|_| !wanted.is_empty() && !is_over(deadline)) else {
+            return Ok(());
+        };
+        let most = ANYHOW + LONGER * Duration::from_micros(wanted.values().sum());
+        let until = Instant::now().checked_add(most).map(|end| deadline.map_or(end, |deadline| deadline.min(end)));
+        let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
+        for found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
+            let takes_any = self.takes_any.entry(key(&found)).or_insert(found.verdict.is_accepted());
+            let same = |p: &&mut ProgramVerdict| key(p) == key(&found) && p.with_any_constants.is_none();
+            if let Some(program) = verdict.programs.iter_mut().find(same).filter(|_| *takes_any) {
+                program.with_any_constants = Some(Box::new(found));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_as_it_is(
         &mut self,
         bytes: &[u8],
         wanted: impl Fn(&str, &str) -> bool,
@@ -156,6 +222,8 @@ impl Loader {
                 };
                 let verdict = match answer {
                     Some(verdict) => verdict,
+                    // libbpf makes constants known.
+                    None if self.other.is_none() => continue,
                     None => self.alone(&mut source, &object, index, until)?,
                 };
                 match verdict.verdict {
@@ -164,8 +232,10 @@ impl Loader {
                 }
             }
         }
-        for (index, program) in &mut programs {
-            self.look_into(&source, *index, program, deadline);
+        if self.other.is_some() {
+            for (index, program) in &mut programs {
+                self.look_into(&source, *index, program, deadline);
+            }
         }
         programs.sort_by_key(|(index, _)| *index);
         Ok(ObjectVerdict { programs: programs.into_iter().map(|(_, verdict)| verdict).collect(), not_loadable: None })
@@ -303,6 +373,9 @@ impl Loader {
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
         let verdict = match outcome {
             Ok(fd) => {
+                if maps::reads_constants(object, index) {
+                    self.readers.insert((object.program_name(index), object.program_section(index)));
+                }
                 let verdict = with_info(described(object, index, Verdict::Accepted), fd.as_fd())?;
                 // Where the kernel's memory cannot be read, no tail call is known to be wired.
                 let wired = verdict.info.and_then(|info| Wired::of(fd.as_fd(), info.id)).unwrap_or_default();
@@ -444,6 +517,10 @@ fn load(
 /// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.
 fn is_of_a_signal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EAGAIN | EINTR))
+}
+
+fn key(p: &ProgramVerdict) -> Key {
+    (p.name.clone(), p.section.clone())
 }
 
 /// When one of so many that wait has had its part of the time.

@@ -262,5 +262,6 @@ pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) ->
         info: None,
         marks: None,
         decided: None,
+        with_any_constants: None,
     }
 }

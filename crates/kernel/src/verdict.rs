@@ -72,12 +72,30 @@ pub struct ProgramVerdict {
     /// Which conditional jumps of an accepted program the verifier has decided; `None` where the kernel does not tell, or
     /// libbpf loaded the program.
     pub decided: Option<Decided>,
+    /// What the kernel says of the program where its loader sets other read-only data than the object holds, so that the
+    /// verifier does not know them: of an accepted program that reads such data, if it takes that of which this is another
+    /// form.
+    pub with_any_constants: Option<Box<ProgramVerdict>>,
 }
 
 impl ProgramVerdict {
     /// Whether the kernel, which has accepted this program, accepts another one in its place, and makes the same of it.
     pub fn replaced_by(&self, other: &ProgramVerdict) -> bool {
-        other.verdict.is_accepted() && self.made_otherwise(other).is_none()
+        let as_it_is = other.verdict.is_accepted() && self.made_otherwise(other).is_none();
+        as_it_is && self.with_any_constants_not(other).is_none()
+    }
+
+    /// Why the kernel does not accept another program in the place of this one where the loader has set other read-only data,
+    /// if that is so.
+    pub fn with_any_constants_not(&self, other: &ProgramVerdict) -> Option<String> {
+        let (old, new) = self.with_any_constants.as_ref().zip(other.with_any_constants.as_ref())?;
+        let why = match new.verdict {
+            // There was no time to find out.
+            _ if !old.verdict.is_accepted() || new.verdict == Verdict::OutOfTime => return None,
+            Verdict::Accepted => old.made_otherwise(new)?,
+            _ => new.verdict.reason(),
+        };
+        Some(format!("where the loader has set other read-only data: {why}"))
     }
 
     /// What the kernel, which accepts this program and another one, makes of the other otherwise: a name of its own.

@@ -439,6 +439,7 @@ mod tests {
                     info: None,
                     marks: None,
                     decided: None,
+                    with_any_constants: None,
                 }
             })
             .collect();
