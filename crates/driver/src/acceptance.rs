@@ -101,6 +101,12 @@ impl Pairs for Named<'_, '_, '_> {
         names.with_env(|env| decided::run_as_one((&a, old), (&b, new), same, object, env, self.options))
     }
 
+    fn is_deep_enough(&self, g: FuncId, _: FuncId, new: &AsRun) -> bool {
+        let Ok(b) = &self.names.b.graphs[g.0] else { return true };
+        let b = self.names.second(b);
+        self.names.with_env(|env| decided::is_deep_enough(&b, new, env))
+    }
+
     fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool {
         let graphs = [&self.names.a.graphs[f.0], &self.names.b.graphs[g.0]];
         graphs.iter().any(|g| g.as_ref().is_ok_and(decided::knows_its_callers))
@@ -185,10 +191,41 @@ mod tests {
             "redteam-cc/null-that-is-equal-in-the-other-order-of-a-rare-packet",
             "redteam-cc/lookup-made-for-the-map-that-is-believed-of-a-rare-packet",
             "redteam-cc/loop-made-for-flags-that-are-believed-of-a-rare-packet",
+            // Two have changed places.
+            "redteam-dd/lookups-change-places-one-made-for-an-inner-array-of-each-cpu",
+            "redteam-dd/loops-change-places-one-by-what-is-equal-to-no-context",
+            "redteam-dd/element-of-another-cpu-that-is-believed-there",
         ] {
             let [_, _, same] = case(name);
             assert!(!same, "{name}");
         }
+    }
+
+    /// Nobody may run the second of these: by a wrong belief its frame is too small. Nor do they tell anything of each other if
+    /// they have exchanged their places.
+    #[test]
+    fn a_frame_that_is_believed_to_be_smaller_than_it_is_used_is_seen() {
+        if !permitted() || !bpf_kernel::release().starts_with("6.18") {
+            return;
+        }
+        let code = |number: &str| {
+            format!(
+                "    *(u32 *)(r10 - 4) = 1\n    r2 = r10\n    r2 += -4\n    r1 = table ll\n    call bpf_map_lookup_elem\n    \
+                 r6 = r0\n    r1 = 0\n    r2 = 0\n    call bpf_rdonly_cast\n    r1 = r0\n    r0 = 0\n{number}    \
+                 if r6 != r1 goto out\n    r2 = r10\n    r2 += -200\n    if r6 == 0 goto store\n    r2 = r10\n    r2 += -8\n\
+                 store:\n    *(u64 *)(r2 + 0) = 1\nout:\n    exit\n"
+            )
+        };
+        let (known, open) = (code(""), code("    r6 = -r6\n    r6 = -r6\n"));
+        let text = format!(
+            "; A.\n; section: xdp\n; map: table hash 4 8 4\n; kfunc: bpf_rdonly_cast(ptr, u32) ptr\n; expect: not-proven\n\
+             before:\n{open}after:\n{known}"
+        );
+        let case = Case::parse(&text).expect("a case");
+        let [a, b] = [case.old_object(), case.new_object().map(|new| new.expect("a second version"))];
+        let (a, b) = (a.expect("it assembles"), b.expect("it assembles"));
+        assert!(!judged(&a, &b, None)[2]);
+        assert!(judged(&b, &b, None)[2]);
     }
 
     /// The verifier decides a branch of the first version, and another one or none of the second.

@@ -34,11 +34,20 @@ pub(crate) type Jumps = Vec<(usize, bool)>;
 pub(crate) struct AsRun {
     pub(crate) jumps: Jumps,
     made: Vec<Made>,
+    /// Its spills and fills that the verifier has taken out.
+    gone: Vec<usize>,
+    /// Bytes of its frame, as far as the kernel tells.
+    depth: Option<u32>,
 }
 
 /// What has become of each function of a program: the program `entry` of an object, as libbpf links it. `None` if they do
 /// not stand where they should.
-fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTreeMap<FuncId, AsRun>> {
+fn of_functions(
+    object: &Object,
+    entry: FuncId,
+    program: &ProgramVerdict,
+    decided: &Decided,
+) -> Option<BTreeMap<FuncId, AsRun>> {
     let mut starts: BTreeMap<usize, FuncId> = BTreeMap::new();
     let mut open = vec![(0, entry)];
     while let Some((start, f)) = open.pop() {
@@ -74,6 +83,14 @@ fn of_functions(object: &Object, entry: FuncId, decided: &Decided) -> Option<BTr
         };
         functions.entry(f).or_default().made.push(Made { slot, calls, ..made.clone() });
     }
+    for slot in &decided.gone {
+        let (f, slot) = of(*slot)?;
+        functions.entry(f).or_default().gone.push(slot);
+    }
+    let depths = program.stats.as_ref().map(|stats| &stats.stack_depths[..]).unwrap_or_default();
+    for (start, depth) in decided.functions.iter().zip(depths).filter(|_| depths.len() == decided.functions.len()) {
+        functions.entry(*starts.get(start)?).or_default().depth = Some(*depth);
+    }
     Some(functions)
 }
 
@@ -100,6 +117,8 @@ pub(crate) trait Pairs {
     fn are_the_same(&self, f: FuncId, g: FuncId) -> bool;
     /// Why the two run as one, after this has become of them; `None` if that is not shown.
     fn run_as_one(&self, f: (FuncId, &AsRun), g: (FuncId, &AsRun), constants: Constants) -> Option<Because>;
+    /// Whether the frame of the second is as deep as its accesses go.
+    fn is_deep_enough(&self, g: FuncId, f: FuncId, new: &AsRun) -> bool;
     /// Whether to be equal they need what their callers pass, unless they are the same instructions.
     fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool;
 }
@@ -139,7 +158,7 @@ fn run_as_one_as_judged(
     let of = |(object, program): (&Object, &ProgramVerdict)| {
         let decided = program.decided.as_ref().filter(|decided| !decided.unclear)?;
         let [entry] = object.entries(&program.name, &program.section)[..] else { return None };
-        Some((entry, of_functions(object, entry, decided)?))
+        Some((entry, of_functions(object, entry, program, decided)?))
     };
     let (Some((entry, before)), Some((_, mut after))) = (of(old), of(new)) else { return false };
     let first: BTreeMap<usize, usize> =
@@ -157,6 +176,13 @@ fn run_as_one_as_judged(
         let Some(g) = pairs.partner(f) else { return false };
         found.insert(g);
         let [here, there] = [before.get(&f), after.get(&g)].map(|run| run.unwrap_or(&none));
+        // They are taken out by how instructions stand.
+        if here.gone != there.gone || !here.gone.is_empty() && !pairs.are_the_same(f, g) {
+            return false;
+        }
+        if there.depth < here.depth && !pairs.is_deep_enough(g, f, there) {
+            return false;
+        }
         let no_jumps = here.jumps.is_empty() && there.jumps.is_empty();
         if no_jumps && (made::look_the_same(&here.made, &there.made) || here == there && pairs.are_the_same(f, g)) {
             continue;
@@ -227,6 +253,35 @@ fn branches_run_as_one(
             && equal(&left(old, before, &here), &left(new, after, &there));
     is_equal.then_some(true)
 }
+
+/// Whether the kernel has given a function a frame as deep as its accesses go, and the addresses that it hands on: it counts
+/// what its verifier has seen (`update_stack_depth` in kernel/bpf/verifier.c).
+pub(crate) fn is_deep_enough(f: &Function, run: &AsRun, env: &Env) -> bool {
+    /// What code made of `bpf_loop` and jumps that count their turns keep there (`inline_bpf_loop`, `do_misc_fixups`).
+    const LOOP: i64 = 24;
+    const MAY_GOTO: i64 = 16;
+    let Some(depth) = run.depth else { return true };
+    let f = without(f, &run.jumps, &slots(&run.jumps));
+    let has_loop = run.made.iter().any(|made| made.calls.is_some());
+    let counts = f.layout.iter().any(|b| matches!(f.block(*b).term, Terminator::MayGoto { .. }));
+    let depth = i64::from(depth) - LOOP * i64::from(has_loop) - MAY_GOTO * i64::from(counts);
+    let facts = Facts::of(&f, env);
+    let lowest = |op: &Op, state: &State| {
+        let given = ARGUMENTS.map(|r| (r, 0));
+        let (access, given) = match op.insn {
+            Insn::Call(_) | Insn::CallX { .. } => (None, &given[..]),
+            _ => (op.insn.memory_operand().map(|m| (m.base, m.off)), &[][..]),
+        };
+        let places = access.into_iter().chain(given.iter().copied()).filter(|(r, _)| state.reg(*r).is_stack());
+        places.map(|(r, off)| state.reg(r).num.smin.saturating_add(off.into())).min()
+    };
+    f.layout.iter().all(|b| {
+        let ops = f.block(*b).ops.iter().zip(facts.states(&f, *b));
+        ops.filter_map(|(op, state)| lowest(op, &state)).all(|low| low >= -depth)
+    })
+}
+
+const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 /// The slots of branches.
 fn slots(jumps: &Jumps) -> BTreeSet<usize> {
@@ -373,7 +428,7 @@ fn constant(op: &Op, state: &State, object: &Object) -> Option<Op> {
 fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
     let [map, key] = [Reg::R1, Reg::R2].map(|r| state.reg(r));
     let map = match map.region() {
-        Some(Region::MapPtr { map }) if Effects::of(&op.insn, op.link.is_some()).is_map_lookup() => env.map(*map),
+        Some(Region::MapPtr { map }) if Effects::of(&op.insn, op.link.is_some()).is_lookup_by_key() => env.map(*map),
         _ => None,
     };
     let count = map.filter(|m| m.map_type.is_some_and(maps::is_array)).and_then(|m| m.max_entries);

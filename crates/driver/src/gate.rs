@@ -379,6 +379,12 @@ impl Pairs for Written<'_> {
         self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), same, object, env, &self.options))
     }
 
+    fn is_deep_enough(&self, g: FuncId, f: FuncId, new: &AsRun) -> bool {
+        let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else { return true };
+        let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
+        self.unit.with_env(|env| decided::is_deep_enough(&b, new, env))
+    }
+
     fn know_their_callers(&self, f: FuncId, _: FuncId) -> bool {
         self.unit.graphs[f.0].as_ref().is_ok_and(decided::knows_its_callers)
     }

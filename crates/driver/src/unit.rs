@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use bpf_facts::{Env, ExternInfo, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
 use bpf_object::{FuncId, FuncKind, MapDef, Object};
+use bpf_platform::{inner_maps_may_be_shorter, maps};
 use bpf_program::{Function, build};
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
@@ -136,6 +137,8 @@ impl Unit {
 }
 
 fn map_info(identity: &str, m: &MapDef) -> MapInfo {
+    let holds_maps = m.map_type.is_none_or(|kind| maps::element(kind) == maps::Element::Map);
+    let template = m.inner.as_ref().map(|inner| (inner.map_type, inner.map_flags));
     MapInfo {
         name: identity.to_owned(),
         map_type: m.map_type,
@@ -143,6 +146,7 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
         value_size: m.value_size,
         max_entries: m.max_entries,
         managed: m.managed.clone(),
+        inner_may_be_shorter: holds_maps && inner_maps_may_be_shorter(template),
     }
 }
 

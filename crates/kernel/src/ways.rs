@@ -29,6 +29,11 @@ pub struct Decided {
     pub jumps: Vec<(usize, bool)>,
     /// What has become of calls of the kernel, and of accesses to memory, in order.
     pub made: Vec<Made>,
+    /// Spills and fills around calls that are gone though somebody comes to them, in order.
+    pub gone: Vec<usize>,
+    /// The first slots of its functions of which something is left, in order: those that
+    /// [`VerifierStats::stack_depths`](crate::VerifierStats::stack_depths) are of.
+    pub functions: Vec<usize>,
     /// What has become of some jump cannot be told; then the program is only what the same instructions are.
     pub unclear: bool,
 }
@@ -177,12 +182,11 @@ fn normal(code: &[[u8; 8]]) -> Vec<[u8; 8]> {
     normal
 }
 
-/// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are, or calls functions
-/// that are not there.
+/// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are.
 fn made(left: &Left<'_>, starts: &BTreeSet<usize>, wired: &[Wired]) -> Option<Vec<Made>> {
     let mut all = Vec::new();
     let mut found = 0;
-    let functions: Vec<usize> = starts.iter().copied().filter(|start| left.begins(*start, starts)).collect();
+    let functions = left.functions(starts);
     for (slot, insn) in left.code.iter().enumerate() {
         let Some(place) = left.place[slot].filter(|_| is_made(insn)) else { continue };
         let (of, begin) = (without_registers(insn), left.begin[slot]);
@@ -200,12 +204,11 @@ fn made(left: &Left<'_>, starts: &BTreeSet<usize>, wired: &[Wired]) -> Option<Ve
             None => Form::Code(normal(place)),
         };
         found += usize::from(wires.is_some());
-        // Such calls name functions by their numbers among those that are left (`jit_subprogs`).
+        // Such calls name functions by their numbers among those that are left (`jit_subprogs`). A loop of no turns may call one
+        // that is not.
         let call = place.iter().find(|insn| insn[0] == CALL && insn[1] >> 4 == 1);
-        let calls = match call {
-            Some([.., a, b, c, d]) => Some(*functions.get(i32::from_le_bytes([*a, *b, *c, *d]) as usize)?),
-            None => None,
-        };
+        let number = call.map(|[.., a, b, c, d]| i32::from_le_bytes([*a, *b, *c, *d]));
+        let calls = number.and_then(|number| functions.get(usize::try_from(number).ok()?)).copied();
         all.push(Made { slot, of, is_first, form, calls });
     }
     (found == wired.len()).then_some(all)
@@ -226,10 +229,10 @@ pub(crate) fn decided(
     let named = code.iter().enumerate().filter_map(|(slot, insn)| named(slot, insn));
     let starts: BTreeSet<usize> = starts.iter().map(|start| *start as usize).chain(named).chain([0]).collect();
     let Some(made) = made(&left, &starts, wired) else { return unclear };
-    // A function may begin with a jump that is gone, or be gone as a whole.
-    let begun = starts.iter().copied().filter(|start| left.begins(*start, &starts));
+    // A function may begin with a jump that is gone.
+    let begun = left.functions(&starts);
     let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot)).chain(begun).collect();
-    let mut jumps = Vec::new();
+    let (mut jumps, mut gone) = (Vec::new(), Vec::new());
     while let Some(slot) = open.pop() {
         let Some(insn) = code.get(slot).filter(|_| !std::mem::replace(&mut seen[slot], true)) else { continue };
         match insn[0] {
@@ -244,6 +247,7 @@ pub(crate) fn decided(
             // Nobody can come to what is gone because nobody comes to it.
             _ if !left.is_there(slot) && !is_spill(insn) => return unclear,
             _ => {
+                gone.extend((!left.is_there(slot)).then_some(slot));
                 let behind = slot + width(insn);
                 // Some calls do not return.
                 let returns = |to: &&[u8; 8]| insn[0] != CALL || left.is_there(behind) || is_jump(to) || is_spill(to);
@@ -252,7 +256,9 @@ pub(crate) fn decided(
         }
     }
     jumps.sort_unstable();
-    Decided { linked: code.to_vec(), jumps, made, unclear: false }
+    gone.sort_unstable();
+    let functions = left.functions(&starts);
+    Decided { linked: code.to_vec(), jumps, made, gone, functions, unclear: false }
 }
 
 /// How a conditional jump is left; open also if both ways lead to the same.
@@ -303,10 +309,11 @@ impl<'a> Left<'a> {
         Some(Left { code, place, begin, next })
     }
 
-    /// Whether anything is left of the function that begins here, of those that begin at `starts`.
-    fn begins(&self, start: usize, starts: &BTreeSet<usize>) -> bool {
-        let end = starts.range(start + 1..).next().copied().unwrap_or(self.code.len());
-        start < self.code.len() && self.next[start] < end
+    /// The functions of which anything is left, of those that begin at `starts`.
+    fn functions(&self, starts: &BTreeSet<usize>) -> Vec<usize> {
+        let end = |start: usize| starts.range(start + 1..).next().copied().unwrap_or(self.code.len());
+        let is_left = |start: &usize| *start < self.code.len() && self.next[*start] < end(*start);
+        starts.iter().copied().filter(is_left).collect()
     }
 
     fn is_there(&self, slot: usize) -> bool {

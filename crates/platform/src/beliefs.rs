@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use crate::effects::Effects;
+use crate::maps::{ARRAY, PERCPU_ARRAY};
 
 /// The kernel function that may give back the buffer it was given, as memory of another kind
 /// (`bpf_dynptr_slice_rdwr` in kernel/bpf/helpers.c): for a packet in pieces. A suffix may follow.
@@ -43,6 +44,20 @@ pub fn reads_wider_than_believed(offset: i64, bytes: u32) -> bool {
     matches!(bytes, 2 | 4) && offset < RX_QUEUE_MAPPING.end && RX_QUEUE_MAPPING.start < offset + i64::from(bytes)
 }
 
+/// Whether maps may take the place of this one in a map of maps that have fewer elements, which the verifier does not
+/// believe: `can_elide_value_nullness` and the code that it makes of lookups ask the template. Per-CPU arrays of any length do
+/// (`percpu_array_map_ops` in kernel/bpf/arraymap.c), and arrays with `BPF_F_INNER_MAP` (`array_map_meta_equal`). A template
+/// that the loader chooses may be any.
+pub fn inner_maps_may_be_shorter(template: Option<(Option<u32>, Option<u32>)>) -> bool {
+    /// `BPF_F_INNER_MAP`.
+    const ANY_LENGTH: u32 = 1 << 12;
+    match template {
+        Some((Some(ARRAY), flags)) => flags.is_some_and(|flags| flags & ANY_LENGTH != 0),
+        Some((Some(kind), _)) => kind == PERCPU_ARRAY,
+        Some((None, _)) | None => true,
+    }
+}
+
 impl Effects {
     /// Whether a call of this helper writes to memory that the verifier takes for unchanged.
     pub fn writes_unseen(&self) -> bool {
@@ -52,7 +67,16 @@ impl Effects {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::helpers::Helper;
+    use crate::maps::HASH;
+
+    #[test]
+    fn inner_arrays_have_the_length_of_their_template_but_some() {
+        let may = |kind, flags| inner_maps_may_be_shorter(Some((Some(kind), flags)));
+        assert!(!may(ARRAY, None) && !may(ARRAY, Some(0)) && !may(HASH, Some(1 << 12)));
+        assert!(may(ARRAY, Some(1 << 12)) && may(PERCPU_ARRAY, None) && inner_maps_may_be_shorter(None));
+    }
 
     #[test]
     fn the_helper_is_in_the_table() {

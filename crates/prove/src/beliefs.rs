@@ -15,8 +15,11 @@
 //! - *spills with a sign*: what a load fills with its sign from a spilled number counts as that number
 //!   (`check_stack_read_fixed_off` copies its `id`);
 //! - *any address*: what is equal to a pointer that counts as one to memory is not null (`check_cond_jmp_op`), but what
-//!   the kernel has read as an address, or `bpf_rdonly_cast` has made, may be null and counts as that;
+//!   the kernel has read as an address, or `bpf_rdonly_cast` has made, may be null and counts as that, as does a context of
+//!   which there is none;
 //! - *half an address*: whether the lower half of an address that is not null is 0 counts as decided (`is_branch_taken`);
+//! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
+//!   fewer (`can_elide_value_nullness`);
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
 //!   that have more bits than their loads.
 
@@ -103,7 +106,7 @@ impl Beliefs {
     }
 
     /// Whether a function may hold something, as far as its instructions tell.
-    pub(crate) fn may_be_held(f: &Function) -> bool {
+    pub(crate) fn may_be_held(f: &Function, env: &Env) -> bool {
         let op = |op: &Op| match op.insn {
             Insn::Alu { op: AluOp::Add, width: Width::W64, src: Src::Reg(_), .. } => f.kind == ProgKind::Subprogram,
             Insn::Atomic { .. } => op.insn.def().is_some(),
@@ -113,7 +116,12 @@ impl Beliefs {
             }
             Insn::Call(_) | Insn::CallX { .. } => {
                 let row = Effects::of(&op.insn, op.link.is_some());
-                goes_on_in_the_program(op, row) || row.writes_unseen() || is_slice(op) || gives_what_is_not_believed(op)
+                let looks_up = row.is_map_lookup() && env.maps.iter().any(|m| m.inner_may_be_shorter);
+                looks_up
+                    || goes_on_in_the_program(op, row)
+                    || row.writes_unseen()
+                    || is_slice(op)
+                    || gives_what_is_not_believed(op)
             }
             _ => false,
         };
@@ -134,6 +142,7 @@ impl Beliefs {
             let (ops, states) = (&f.block(*b).ops, &states[b]);
             for (i, (op, state)) in ops.iter().zip(states).enumerate() {
                 all = all.or(Beliefs::at(f.kind, op, state));
+                all.wrong |= looks_up_in_what_may_be_shorter(op, state, env);
                 all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
             }
             if let Some(state) = states.get(ops.len()) {
@@ -232,6 +241,16 @@ fn tests_a_word(t: &Terminator) -> bool {
 /// Whether a jump asks if two registers are equal.
 fn tests_whether_equal(t: &Terminator) -> bool {
     matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Reg(_), .. })
+}
+
+/// Whether a call looks up an element in what may be a map that has fewer than the verifier believes.
+fn looks_up_in_what_may_be_shorter(op: &Op, state: &State, env: &Env) -> bool {
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let is_named = |r: Reg| matches!(state.reg(r).region(), Some(Region::MapPtr { .. }));
+    matches!(op.insn, Insn::Call(_))
+        && row.is_map_lookup()
+        && !row.map_register().is_some_and(is_named)
+        && env.maps.iter().any(|m| m.inner_may_be_shorter)
 }
 
 /// Whether a call gives back its buffer ([`hands_back_its_buffer`]).

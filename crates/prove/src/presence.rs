@@ -63,7 +63,7 @@ impl Sensitive {
 
     /// What one function may hold, but for accesses of which the loader decides what they are to.
     pub fn of(f: &Function, env: &Env) -> Sensitive {
-        if !stores_matter(f.kind) && !Beliefs::may_be_held(f) {
+        if !stores_matter(f.kind) && !Beliefs::may_be_held(f, env) {
             return Sensitive::default();
         }
         Sensitive::by(f, env, &Facts::of_every_way(f, env))

@@ -231,7 +231,7 @@ pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]
         {
             for (p, q) in [(*dst, *src), (*src, *dst)] {
                 let nothing = may_be_null(state.reg(p), places.get(p), f.kind);
-                let any = may_be_any_address(state.reg(q), places.get(q));
+                let any = may_be_any_address(state.reg(q), places.get(q), f.kind);
                 found.equals |= nothing == Some(true) && any;
                 found.equals_of_loaded |= nothing.is_some() && any;
             }
@@ -254,10 +254,21 @@ fn may_be_null(v: &Value, from: Sources, kind: ProgKind) -> Option<bool> {
     }
 }
 
-/// Whether a value may be a pointer that counts as one to memory, though it may be any address: null, too.
-fn may_be_any_address(v: &Value, from: Sources) -> bool {
-    let is_open = v.kind == Kind::Unknown || v.region() == Some(&Region::Kernel);
-    is_open && (from.is_passed() || from.meets(Sources::LOADED.or(Sources::CALLBACK).or(Sources::BEHIND)))
+/// Whether a value may be a pointer that counts as one that is not null, though it may be null: any address that counts as one to
+/// memory; a context, of which there is none in some test runs (`bpf_prog_test_run_raw_tp`); the packet of a context that has
+/// none (`sock_ops_convert_ctx_access`, `sk_msg_convert_ctx_access`).
+fn may_be_any_address(v: &Value, from: Sources, kind: ProgKind) -> bool {
+    match v.region() {
+        Some(Region::Ctx) => return true,
+        Some(Region::Packet | Region::PacketEnd | Region::PacketMeta) if kind == ProgKind::Other => return true,
+        Some(Region::Kernel) => {}
+        _ if v.kind == Kind::Unknown => {}
+        _ => return false,
+    }
+    let context = Sources::CONTEXT.or(Sources::CONTEXT_WIDE);
+    from.is_passed()
+        || from.meets(Sources::LOADED.or(Sources::CALLBACK).or(Sources::BEHIND))
+        || kind != ProgKind::Tracing && from.meets(context)
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];

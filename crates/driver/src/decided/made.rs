@@ -33,6 +33,8 @@ enum Reason {
     OfContext,
     /// … or this map …
     OfMap(usize),
+    /// … or an inner map …
+    OfInnerMap,
     /// … or this function, and no flags.
     OfFunction(Arc<str>),
     /// It does the same as another one of this instruction that is made so.
@@ -63,42 +65,46 @@ fn without_facts(made: &Made) -> Reason {
 }
 
 fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
-    type Kinds<'a> = FxHashMap<([u8; 8], Reason), Vec<&'a Made>>;
-    fn kinds<'a>(sites: &[Site<'a>]) -> Kinds<'a> {
-        let mut kinds = Kinds::default();
+    let mut kinds: FxHashMap<[u8; 8], [Vec<&Site<'_>>; 2]> = FxHashMap::default();
+    for (side, sites) in [old, new].into_iter().enumerate() {
         for site in sites {
-            kinds.entry((site.made.of, site.reason.clone())).or_default().push(site.made);
+            kinds.entry(site.made.of).or_default()[side].push(site);
         }
-        kinds
     }
-    let (here, there) = (kinds(old), kinds(new));
-    let still_there: BTreeSet<[u8; 8]> = there.keys().map(|(of, _)| *of).collect();
-    here.keys().chain(there.keys()).all(|kind| {
-        let [old, new] = [&here, &there].map(|kinds| kinds.get(kind).map(Vec::as_slice).unwrap_or_default());
-        match kind.1 {
-            Reason::Right => true,
-            Reason::OfContext | Reason::OfMap(_) => is_one(&[old, new].concat()),
-            Reason::Unknown | Reason::OfFunction(_) if new.is_empty() && !still_there.contains(&kind.0) => true,
-            Reason::Unknown | Reason::OfFunction(_) if is_call(&kind.0) => {
-                !old.is_empty() && !new.is_empty() && is_one(&[old, new].concat())
-            }
-            Reason::Unknown | Reason::OfFunction(_) => are_accesses_the_same(old, new),
-            Reason::OfItsOwn => false,
-        }
-    })
+    kinds.values().all(|[old, new]| agree_on_one_kind(old, new))
 }
 
-/// Whether the same was made of the accesses of one kind. Pointers that the verifier does not take for one another come in
+/// The same of all calls or accesses of one kind.
+fn agree_on_one_kind(old: &[&Site<'_>], new: &[&Site<'_>]) -> bool {
+    let all = [old, new].concat();
+    let with = |sites: &[&Site<'_>], reason: &Reason| sites.iter().any(|site| site.reason == *reason);
+    let known = all.iter().all(|site| match site.reason {
+        Reason::Right | Reason::Unknown => true,
+        Reason::OfItsOwn => false,
+        Reason::OfFunction(_) if !new.is_empty() && !(with(old, &site.reason) && with(new, &site.reason)) => false,
+        _ => is_one(all.iter().filter(|other| other.reason == site.reason)),
+    });
+    // All of them are taken out; or any other one may be in the other function what this one is here.
+    let unknown = new.is_empty() || !with(&all, &Reason::Unknown) || is_one(&all) || are_accesses_the_same(old, new);
+    known && unknown
+}
+
+/// Whether the same was made of accesses of one kind. Pointers that the verifier does not take for one another come in
 /// two forms, in which an access may stand; a load that must not fault is one also of pointers with which it need not.
-fn are_accesses_the_same(old: &[&Made], new: &[&Made]) -> bool {
-    let forms = |all: &[&Made]| all.iter().map(|made| made.form.clone()).collect::<BTreeSet<Form>>();
-    let translated = |all: &[&Made]| &forms(all) - &BTreeSet::from([Form::AsItStands]);
-    let must_not_fault = old.iter().chain(new).any(|made| made.form.is_load_that_must_not_fault());
-    is_one(&[old, new].concat()) || !must_not_fault && (new.is_empty() || translated(old) == translated(new))
+fn are_accesses_the_same(old: &[&Site<'_>], new: &[&Site<'_>]) -> bool {
+    let translated = |sites: &[&Site<'_>]| -> BTreeSet<Form> {
+        let by_itself = |site: &&&Site<'_>| !site.made.is_first || site.reason == Reason::Unknown;
+        let forms = sites.iter().filter(by_itself).map(|site| site.made.form.clone());
+        forms.filter(|form| *form != Form::AsItStands).collect()
+    };
+    let may_fault = |site: &&Site<'_>| site.made.form.is_load_that_must_not_fault();
+    let is_access = !old.iter().chain(new).any(|site| is_call(&site.made.of));
+    is_access && !old.iter().chain(new).any(may_fault) && translated(old) == translated(new)
 }
 
 /// Whether the same was made of these. Before the first instruction of a function may stand what belongs to the function.
-fn is_one(all: &[&Made]) -> bool {
+fn is_one<'a>(sites: impl IntoIterator<Item = &'a &'a Site<'a>>) -> bool {
+    let all: Vec<&Made> = sites.into_iter().map(|site| site.made).collect();
     let length = |made: &&&Made| if let Form::Code(code) = &made.form { code.len() } else { 0 };
     let Some(least) = all.iter().min_by_key(length) else { return true };
     let form = |made: &Made| match (&made.form, &least.form) {
@@ -146,17 +152,14 @@ fn reason(op: &Op, made: &Made, state: &State, env: &Env) -> Reason {
     let number = |r: Reg| of(r).num.as_const().filter(|_| of(r).region().is_none());
     let row = Effects::of(&op.insn, op.link.is_some());
     let mut maps = ARGUMENTS.into_iter().zip(&row.arguments).filter(|(_, a)| a.class == Arg::Map).map(|(r, _)| r);
-    let map = maps.next().filter(|_| maps.next().is_none()).and_then(|r| match of(r).region() {
-        Some(Region::MapPtr { map }) => Some(*map),
-        _ => None,
-    });
+    let map = maps.next().filter(|_| maps.next().is_none()).and_then(|r| of(r).region());
     match &made.form {
         form if form.is_helper(row.name) => Reason::Right,
         Form::Wired { index, map: name } => match map {
-            Some(map) if !is_the_only(name, map, env) => Reason::OfItsOwn,
-            Some(_) if number(Reg::R3) == Some((*index).into()) => Reason::Right,
-            Some(_) => Reason::Unknown,
-            None => Reason::OfItsOwn,
+            Some(Region::MapPtr { map }) if !is_the_only(name, *map, env) => Reason::OfItsOwn,
+            Some(Region::MapPtr { .. }) if number(Reg::R3) == Some((*index).into()) => Reason::Right,
+            Some(Region::MapPtr { .. }) => Reason::Unknown,
+            _ => Reason::OfItsOwn,
         },
         // The helper itself.
         _ if row.is_tail_call() => Reason::Right,
@@ -166,7 +169,12 @@ fn reason(op: &Op, made: &Made, state: &State, env: &Env) -> Reason {
             _ => Reason::Unknown,
         },
         _ if row.allocates_by_where_it_stands() => Reason::Unknown,
-        _ => map.map_or(Reason::Unknown, Reason::OfMap),
+        _ => match map {
+            Some(Region::MapPtr { map }) => Reason::OfMap(*map),
+            // Given by a lookup, and what the verifier knows of its template is true of it.
+            Some(Region::Kernel) if !env.maps.iter().any(|m| m.inner_may_be_shorter) => Reason::OfInnerMap,
+            _ => Reason::Unknown,
+        },
     }
 }
 
@@ -217,8 +225,11 @@ mod tests {
         assert!(!same(&[call(&array, Unknown)], &[call(&hash, Unknown)]));
         assert!(!same(&[call(&array, Unknown), call(&hash, Unknown)], &[call(&array, Unknown), call(&hash, Unknown)]));
         // What is known of one side says nothing of the other.
-        assert!(!same(&[call(&array, Unknown)], &[call(&array, Right)]));
-        assert!(!same(&[call(&array, Right)], &[call(&array, Unknown)]));
+        assert!(!same(&[call(&array, Unknown)], &[call(&hash, Right)]));
+        assert!(!same(&[call(&hash, OfMap(1))], &[call(&array, Unknown)]));
+        // Two may have changed places.
+        let both = [call(&array, Unknown), call(&hash, Right)];
+        assert!(!same(&both, &both));
         assert!(same(&[call(&array, Unknown)], &[]));
         // A lookup in one map is made in one way.
         assert!(same(&[call(&array, OfMap(1)), call(&hash, OfMap(2))], &[call(&hash, OfMap(2))]));
