@@ -100,7 +100,7 @@ pub(crate) struct Because {
     /// Not they are what runs, but what the verifier has left of them, which is equal. Otherwise what it has decided in them
     /// is true.
     what_is_left_is_equal: bool,
-    /// What is made of their calls and accesses is right for what their callers pass.
+    /// That is so for what their callers pass.
     of_what_is_passed: bool,
 }
 
@@ -215,18 +215,18 @@ pub(crate) fn run_as_one(
     env: &Env,
     options: &ProofOptions,
 ) -> Option<Because> {
-    let what_is_left_is_equal = branches_run_as_one(old, new, object, env, options)?;
-    let are_made_the_same = |with_callers: bool| {
-        let [left, right] = [old, new].map(|(f, run)| {
-            let f = without(f, &run.jumps, &slots(&run.jumps));
-            Function { arguments: f.arguments.clone().filter(|_| with_callers), ..f }
-        });
-        made::are_the_same((&left, &old.1.made), (&right, &new.1.made), env)
+    let run = |with_callers: bool| {
+        let [f, g] =
+            [old.0, new.0].map(|f| Function { arguments: f.arguments.clone().filter(|_| with_callers), ..f.clone() });
+        let what_is_left_is_equal = branches_run_as_one((&f, old.1), (&g, new.1), object, env, options)?;
+        let are_made_the_same = || {
+            let [left, right] = [(&f, old.1), (&g, new.1)].map(|(f, run)| without(f, &run.jumps, &slots(&run.jumps)));
+            made::are_the_same((&left, &old.1.made), (&right, &new.1.made), env)
+        };
+        let are_one = same && old.1 == new.1 || made::look_the_same(&old.1.made, &new.1.made) || are_made_the_same();
+        are_one.then_some(Because { what_is_left_is_equal, of_what_is_passed: with_callers })
     };
-    let of_themselves =
-        same && old.1 == new.1 || made::look_the_same(&old.1.made, &new.1.made) || are_made_the_same(false);
-    let of_what_is_passed = !of_themselves;
-    (of_themselves || are_made_the_same(true)).then_some(Because { what_is_left_is_equal, of_what_is_passed })
+    run(false).or_else(|| (knows_its_callers(old.0) || knows_its_callers(new.0)).then(|| run(true))?)
 }
 
 /// Whether two functions run as one by their branches: true if what the verifier has left of them is equal, false if it is

@@ -331,7 +331,8 @@ impl Loader {
         let lent = self.btf.as_ref().filter(|kept| {
             bytes.as_ref() == Some(&kept.bytes) && kept.hidden == source.hidden && !maps::needs_own_btf(&object)
         });
-        let short_arrays = (0..object.map_count()).any(|i| maps::is_short_array(&object.map_definition(i)));
+        let most = maps::for_verdicts(&object);
+        let short_arrays = (0..object.map_count()).any(|i| maps::is_short_array(&object.map_definition(i), most));
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
         let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out).map_err(failed)?;
         match lent {

@@ -2,10 +2,11 @@
 //!
 //! It makes code of a call for what the verifier believes of its arguments (which map, which index, which flags), and
 //! translates an access by the type that it believes a pointer to have ([`bpf_kernel::Made`]). Where facts know the same, or
-//! the code is right for all arguments, that is what the call or access does as it was loaded. The others are compared.
+//! the code is right for all arguments, that is what the call or access does as it was loaded. Which of the one function
+//! is which of the other is not known here; so where facts do not explain one, all of its kind are compared.
 //!
-//! Promise: calls and accesses are said to be made the same only if each that the facts do not explain is what the others
-//! of its kind are, in both functions.
+//! Promise: calls and accesses are said to be made the same only if facts explain all of a kind, or all of that kind are made
+//! one way in both functions; but accesses may come in two ways that the verifier does not take for one another.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,9 +38,9 @@ enum Reason {
     OfInnerMap,
     /// … or this function, and no flags.
     OfFunction(Arc<str>),
-    /// It does the same as another one of this instruction that is made so.
+    /// Nothing, but that it does the same as another one that is made so.
     Unknown,
-    /// Nor that.
+    /// Not even that.
     OfItsOwn,
 }
 

@@ -70,7 +70,17 @@ pub(super) const AS_DEFINED: Lengths =
     Lengths { table: u32::MAX, ring: u32::MAX, array: u64::MAX, array_of_all_cpus: u32::MAX };
 /// For verdicts, all is made in milliseconds. An array that is shortened is treated as one whose length is the loader's
 /// ([`complete::has_length_of_loader`]).
-pub(super) const FOR_VERDICTS: Lengths = Lengths { table: 16, ring: 1, array: 16 << 20, array_of_all_cpus: 8192 };
+const FOR_VERDICTS: Lengths = Lengths { table: 16, ring: 1, array: 16 << 20, array_of_all_cpus: 8192 };
+/// The same where arrays are not shortened.
+const WITH_WHOLE_ARRAYS: Lengths = Lengths { array: u64::MAX, array_of_all_cpus: u32::MAX, ..FOR_VERDICTS };
+/// For so long whole arrays may be made.
+const WHOLE_ARRAYS: Duration = Duration::from_millis(100);
+
+/// The lengths of an object's maps for verdicts: what the verifier takes for there hangs on those of arrays.
+pub(super) fn for_verdicts(object: &sys::Object) -> Lengths {
+    if time_to_make_all(object, WITH_WHOLE_ARRAYS) <= WHOLE_ARRAYS { WITH_WHOLE_ARRAYS } else { FOR_VERDICTS }
+}
+
 /// For runs, tables get enough elements for none to be full, or to evict anything, soon; arrays get all that programs may
 /// ask for.
 pub(super) const FOR_RUNS: Lengths = Lengths { table: 4096, ..AS_DEFINED };
@@ -91,10 +101,10 @@ fn length(map: &Definition, most: Lengths) -> u32 {
 }
 
 /// Is this array, or are those in this map, made with fewer elements than their definition says, or does it not say?
-pub(super) fn is_short_array(map: &Definition) -> bool {
+pub(super) fn is_short_array(map: &Definition, most: Lengths) -> bool {
     complete::has_length_of_loader(map)
-        || is_array(map.kind) && length(map, FOR_VERDICTS) < map.max_entries
-        || map.inner.as_ref().is_some_and(|inner| is_short_array(inner))
+        || is_array(map.kind) && length(map, most) < map.max_entries
+        || map.inner.as_ref().is_some_and(|inner| is_short_array(inner, most))
 }
 
 /// How long the kernel takes at most, or nearly so, to make a map with so many elements at most: what it fills beforehand
@@ -219,6 +229,7 @@ impl Maps {
         left_out: &[usize],
     ) -> std::io::Result<Plan> {
         let bound = bytes.is_some_and(binds_maps);
+        let most = for_verdicts(object);
         let (mut new, mut patterns) = (Vec::new(), Vec::new());
         for index in 0..object.map_count() {
             new.push(None);
@@ -234,9 +245,9 @@ impl Maps {
             }
             if self.open_constants && holds_constants(&definition) {
                 // libbpf freezes only what it makes itself.
-                object.lend_map(index, create(&definition, FOR_VERDICTS)?.as_fd())?;
+                object.lend_map(index, create(&definition, most)?.as_fd())?;
             } else {
-                patterns.extend(make_ready(object, index, &definition, bound, FOR_VERDICTS)?);
+                patterns.extend(make_ready(object, index, &definition, bound, most)?);
             }
             new[index] = Some(definition).filter(is_kept);
         }
@@ -353,11 +364,13 @@ mod tests {
         assert_eq!(length(&map(LRU_HASH, 3), FOR_VERDICTS), 3);
         assert_eq!(length(&map(ARRAY, 1 << 20), FOR_VERDICTS), 1 << 20);
         assert_eq!(length(&map(PROG_ARRAY, 100), FOR_VERDICTS), 100);
-        assert!(!is_short_array(&map(ARRAY, 1 << 20)) && !is_short_array(&map(HASH, 1 << 20)));
+        let is_short = |map: &Definition| is_short_array(map, FOR_VERDICTS);
+        assert!(!is_short(&map(ARRAY, 1 << 20)) && !is_short(&map(HASH, 1 << 20)));
         for huge in [map(ARRAY, 1 << 30), map(PERCPU_ARRAY, 1 << 20)] {
-            assert!(is_short_array(&huge) && length(&huge, FOR_VERDICTS) < huge.max_entries);
+            assert!(is_short(&huge) && length(&huge, FOR_VERDICTS) < huge.max_entries);
+            assert!(!is_short_array(&huge, WITH_WHOLE_ARRAYS));
             assert_eq!(length(&huge, FOR_RUNS), huge.max_entries);
-            assert!(is_short_array(&Definition { inner: Some(Box::new(huge)), ..map(HASH_OF_MAPS, 3) }));
+            assert!(is_short(&Definition { inner: Some(Box::new(huge)), ..map(HASH_OF_MAPS, 3) }));
         }
         // Global data is one element, however large.
         let data = Definition { internal: true, value_size: 1 << 30, ..map(ARRAY, 1) };
