@@ -198,6 +198,11 @@ mod tests {
             // What counts as passed is not.
             "redteam-dd/function-whose-branch-follows-from-what-is-passed-is-the-same",
             "redteam-dd/function-whose-branch-follows-from-what-is-passed-in-the-second-only",
+            "redteam-dd/pointer-shown-to-a-function-that-is-the-same",
+            // What is there as it was loaded is not in what runs.
+            "redteam-dd/element-that-is-there-behind-a-wrong-branch",
+            "redteam-dd/read-only-byte-behind-a-wrong-branch",
+            "redteam-dd/element-of-another-cpu-that-is-equal-to-no-context",
             // An array is long.
             "redteam-dd/element-of-a-long-inner-array-that-may-be-missing",
             "redteam-dd/null-that-is-equal-to-no-context-beside-a-long-array",

@@ -297,10 +297,9 @@ fn without_reason(
     env: &Env,
     options: &ProofOptions,
 ) -> BTreeSet<usize> {
-    let seen = as_the_verifier_sees(f, object, env);
     let mut unknown = BTreeSet::new();
     loop {
-        let f = without(&seen, decided, &unknown);
+        let f = as_the_verifier_sees(&without(f, decided, &unknown), object, env);
         let facts = Facts::of(&f, env);
         let explained = |slot: usize, taken: bool| {
             let branch = f.layout.iter().find(|b| f.block(**b).term.origin() == Some(slot));
