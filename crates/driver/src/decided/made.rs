@@ -79,11 +79,15 @@ fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
 fn agree_on_one_kind(old: &[&Site<'_>], new: &[&Site<'_>]) -> bool {
     let all = [old, new].concat();
     let with = |sites: &[&Site<'_>], reason: &Reason| sites.iter().any(|site| site.reason == *reason);
+    let of = |reason: &Reason| all.iter().filter(|site| site.reason == *reason).collect::<Vec<_>>();
     let known = all.iter().all(|site| match site.reason {
         Reason::Right | Reason::Unknown => true,
         Reason::OfItsOwn => false,
-        Reason::OfFunction(_) if !new.is_empty() && !(with(old, &site.reason) && with(new, &site.reason)) => false,
-        _ => is_one(all.iter().filter(|other| other.reason == site.reason)),
+        // What is called is not compared with what facts know.
+        Reason::OfFunction(_) if !new.is_empty() => {
+            with(old, &site.reason) && with(new, &site.reason) && is_one(of(&site.reason))
+        }
+        _ => is_one(of(&site.reason)),
     });
     // All of them are taken out; or any other one may be in the other function what this one is here.
     let unknown = new.is_empty() || !with(&all, &Reason::Unknown) || is_one(&all) || are_accesses_the_same(old, new);
