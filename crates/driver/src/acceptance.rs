@@ -3,8 +3,9 @@
 //! Proofs are about what programs do. The verifier asks for more: registers that were written before they are read, no
 //! arithmetic on some pointers, no loop that it cannot see the end of, even where nobody comes. It is asked itself.
 //!
-//! Promise: only a program of the second object that the verifier has looked at and refused is named. What this kernel
-//! cannot load for another reason (no such map type, no memory, another program type), or not in time, says nothing.
+//! Promise: only a program of the second object that the verifier has looked at and refused is named as refused. What this
+//! kernel cannot load of the first for another reason (no such map type, no memory, another program type), or not in time,
+//! says nothing; of the second, where it has taken the first, nothing is known then.
 
 use std::time::Instant;
 
@@ -26,8 +27,12 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The programs of `b` that this kernel refuses, of those of `a` that it takes, and those of which it is not proven that
-/// it leaves the same of both, by name; none where it may not be asked.
+/// What is said of a program of which the verifier leaves something else.
+const RUNS_OTHERWISE: &str =
+    "the kernel decides other branches or makes other code of calls, and what then runs is not proven equal";
+
+/// The programs of `b` that this kernel refuses, of those of `a` that it takes; and in words those of which it is not proven
+/// that it leaves the same of both, or that it cannot be asked about. None where it may not be asked.
 pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (Vec<Refused>, Vec<String>) {
     if !options.kernel || !options.run_check || bpf_kernel::permitted().require().is_err() {
         return Default::default();
@@ -46,8 +51,8 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
         return Default::default();
     }
     let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
-    let pairs =
-        first.iter().filter_map(|p| Some((p, second.iter().find(|q| q.name == p.name && q.section == p.section)?)));
+    let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
+    let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {
@@ -58,11 +63,21 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
         _ => None,
     };
     let (same, other): (Vec<_>, Vec<_>) = pairs.partition(|(p, q)| p.replaced_by(q));
+    // The kernel has just taken what it replaces: that this one cannot be asked about is no matter of the kernel.
+    let not_judged = first.iter().filter_map(|p| {
+        let why = match partner(p).map(|q| &q.verdict) {
+            None if second.is_empty() => "it cannot be opened",
+            Some(verdict @ (Verdict::NotLoadable { .. } | Verdict::Unsupported { .. })) => verdict.reason(),
+            _ => return None,
+        };
+        Some(format!("{}: the kernel takes the first, and was not asked about the second: {why}", p.name))
+    });
     let refused =
         other.into_iter().filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect();
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
-    let unknown = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof)).map(|(p, _)| p.name.clone());
+    let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
+    let unknown = other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged);
     (refused, unknown.collect())
 }
 

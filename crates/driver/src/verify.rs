@@ -24,10 +24,6 @@ use crate::runs_first::{self, RunsFirst};
 use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 
-/// What is said of a program of which the verifier leaves something else.
-const RUNS_OTHERWISE: &str =
-    "the kernel decides other branches or makes other code of calls, and what then runs is not proven equal";
-
 /// Time for all that is left when it is clear already that the objects differ.
 const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
 
@@ -69,8 +65,7 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     if let Some(matching) = matching.filter(|_| report.is_equal()) {
         let names = Names { a: &a, b: &b, matching, comparison: &comparison };
         let (refused, unknown) = acceptance::refused(bytes[0], bytes[1], &names, options);
-        let told = unknown.into_iter().map(|name| format!("{name}: {RUNS_OTHERWISE}"));
-        report.unknowns.extend(told);
+        report.unknowns.extend(unknown);
         report.refused = refused;
     }
     report.runs = runs;

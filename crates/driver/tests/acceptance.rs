@@ -38,6 +38,25 @@ fn an_equal_object_that_the_kernel_refuses_is_no_replacement() {
     }
 }
 
+/// Words of the verifier that excuse a program elsewhere are no excuse where it has taken the one before.
+#[test]
+fn an_equal_object_that_the_kernel_cannot_be_asked_about_is_unknown() {
+    if !permitted() {
+        return;
+    }
+    for name in [
+        "test-of-a-null-that-the-verifier-does-not-see-beside-a-long-array",
+        "packet-store-where-paths-join-behind-an-element-of-a-long-array",
+        "pointer-hidden-from-the-verifier-that-is-passed-to-a-function-of-a-telling-name",
+    ] {
+        let [a, b] = objects(&format!("redteam-ee/{name}.bpf"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(!report.is_equal() && !report.is_different() && !report.unknowns.is_empty(), "{name}: {report:?}");
+        let report = verify(&a, &a, &options()).expect("both are objects");
+        assert!(report.is_equal(), "{name}: {report:?}");
+    }
+}
+
 /// What the verifier never sees as the objects are, because it knows their read-only data.
 #[test]
 fn an_equal_object_that_the_kernel_refuses_with_other_read_only_data_is_no_replacement() {
