@@ -9,12 +9,14 @@
 
 use std::time::Instant;
 
+use bpf_facts::Env;
 use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
 use bpf_object::FuncId;
+use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
-use crate::decided::{self, AsRun, Because, Constants, Pairs};
+use crate::decided::{self, Pairs};
 use crate::rename::Names;
 use crate::report::Options;
 
@@ -101,30 +103,15 @@ impl Pairs for Named<'_, '_, '_> {
         self.names.comparison.same_code(self.names.matching, f, g)
     }
 
-    fn run_as_one(
-        &self,
-        (f, old): (FuncId, &AsRun),
-        (g, new): (FuncId, &AsRun),
-        constants: Constants,
-    ) -> Option<Because> {
-        let (names, same) = (self.names, self.are_the_same(f, g));
-        let (Ok(a), Ok(b)) = (&names.a.graphs[f.0], &names.b.graphs[g.0]) else {
-            return (same && old == new).then_some(Because::LEFT);
-        };
+    fn with_graphs<T>(&self, f: FuncId, g: FuncId, ask: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T> {
+        let names = self.names;
+        let (a, b) = (names.a.graphs[f.0].as_ref().ok()?, names.b.graphs[g.0].as_ref().ok()?);
         let (a, b) = (names.first(a), names.second(b));
-        let object = Some(&names.a.object).filter(|_| constants == Constants::Known);
-        names.with_env(|env| decided::run_as_one((&a, old), (&b, new), same, object, env, self.options))
+        Some(names.with_env(|env| ask(&a, &b, env)))
     }
 
-    fn is_deep_enough(&self, g: FuncId, _: FuncId, new: &AsRun) -> bool {
-        let Ok(b) = &self.names.b.graphs[g.0] else { return true };
-        let b = self.names.second(b);
-        self.names.with_env(|env| decided::is_deep_enough(&b, new, env))
-    }
-
-    fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool {
-        let graphs = [&self.names.a.graphs[f.0], &self.names.b.graphs[g.0]];
-        graphs.iter().any(|g| g.as_ref().is_ok_and(decided::knows_its_callers))
+    fn options(&self) -> &ProofOptions {
+        self.options
     }
 }
 

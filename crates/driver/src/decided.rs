@@ -31,8 +31,8 @@ pub(crate) type Jumps = Vec<(usize, bool)>;
 /// What has become of a function: its decided branches, and its calls and accesses, with slots of the function, and
 /// functions in the places of slots that are called.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct AsRun {
-    pub(crate) jumps: Jumps,
+struct AsRun {
+    jumps: Jumps,
     made: Vec<Made>,
     /// Its spills and fills that the verifier has taken out.
     gone: Vec<usize>,
@@ -96,7 +96,7 @@ fn of_functions(
 
 /// Why two functions run as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Because {
+struct Because {
     /// Not they are what runs, but what the verifier has left of them, which is equal. Otherwise what it has decided in them
     /// is true.
     what_is_left_is_equal: bool,
@@ -106,7 +106,7 @@ pub(crate) struct Because {
 
 impl Because {
     /// What is left of them is the same.
-    pub(crate) const LEFT: Because = Because { what_is_left_is_equal: true, of_what_is_passed: false };
+    const LEFT: Because = Because { what_is_left_is_equal: true, of_what_is_passed: false };
 }
 
 /// How functions of two programs are compared.
@@ -115,17 +115,15 @@ pub(crate) trait Pairs {
     fn partner(&self, f: FuncId) -> Option<FuncId>;
     /// Whether the two are the same instructions.
     fn are_the_same(&self, f: FuncId, g: FuncId) -> bool;
-    /// Why the two run as one, after this has become of them; `None` if that is not shown.
-    fn run_as_one(&self, f: (FuncId, &AsRun), g: (FuncId, &AsRun), constants: Constants) -> Option<Because>;
-    /// Whether the frame of the second is as deep as its accesses go.
-    fn is_deep_enough(&self, g: FuncId, f: FuncId, new: &AsRun) -> bool;
-    /// Whether to be equal they need what their callers pass, unless they are the same instructions.
-    fn know_their_callers(&self, f: FuncId, g: FuncId) -> bool;
+    /// What `ask` says of the two as graphs with common names; `None` if one is none.
+    fn with_graphs<T>(&self, f: FuncId, g: FuncId, ask: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T>;
+    /// How proofs are made.
+    fn options(&self) -> &ProofOptions;
 }
 
 /// What the verifier knew of read-only data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Constants {
+enum Constants {
     /// They are as the object holds them.
     Known,
     /// Nothing: the loader may have set them.
@@ -180,34 +178,42 @@ fn run_as_one_as_judged(
         if here.gone != there.gone || !here.gone.is_empty() && !pairs.are_the_same(f, g) {
             return false;
         }
-        if there.depth < here.depth && !pairs.is_deep_enough(g, f, there) {
+        let is_deep = || pairs.with_graphs(f, g, |_, b, env| is_deep_enough(b, there, env)).unwrap_or(true);
+        if there.depth < here.depth && !is_deep() {
             return false;
         }
         let no_jumps = here.jumps.is_empty() && there.jumps.is_empty();
-        if no_jumps && (made::look_the_same(&here.made, &there.made) || here == there && pairs.are_the_same(f, g)) {
+        let are_the_same = pairs.are_the_same(f, g);
+        if no_jumps && (made::look_the_same(&here.made, &there.made) || here == there && are_the_same) {
             continue;
         }
-        let Some(because) = pairs.run_as_one((f, here), (g, there), constants) else { return false };
+        let object = (constants == Constants::Known).then_some(old.0);
+        let run = |a: &Function, b: &Function, env: &Env| {
+            run_as_one((a, here), (b, there), are_the_same, object, env, pairs.options())
+        };
+        let left = || (are_the_same && here == there).then_some(Because::LEFT);
+        let Some(because) = pairs.with_graphs(f, g, run).unwrap_or_else(left) else { return false };
         not_as_loaded.extend(because.what_is_left_is_equal.then_some(f));
         of_what_is_passed.extend(because.of_what_is_passed.then_some(f));
     }
     // What runs may pass to functions that it calls what no caller passes as it was loaded.
     let called = old.0.loaded_with(not_as_loaded.iter().flat_map(|f| old.0.callees(*f)));
     let relies = |f: &FuncId| {
-        let needs = |g| !pairs.are_the_same(*f, g) && pairs.know_their_callers(*f, g);
+        let know = |g| pairs.with_graphs(*f, g, |a, b, _| knows_its_callers(a) || knows_its_callers(b));
+        let needs = |g| !pairs.are_the_same(*f, g) && know(g).unwrap_or(true);
         of_what_is_passed.contains(f) || pairs.partner(*f).is_none_or(needs)
     };
     after.keys().all(|g| found.contains(g)) && !called.iter().any(relies)
 }
 
 /// Whether anything is known of what the callers of a function pass.
-pub(crate) fn knows_its_callers(f: &Function) -> bool {
+fn knows_its_callers(f: &Function) -> bool {
     f.arguments.iter().flatten().any(|a| *a != Argument::Unknown)
 }
 
 /// Why two functions, which are equal, run as one after this has become of them, if it is shown that they do; `object` has
 /// the sections that they name, if the verifier knew them, `same` are the same instructions.
-pub(crate) fn run_as_one(
+fn run_as_one(
     old: (&Function, &AsRun),
     new: (&Function, &AsRun),
     same: bool,
@@ -256,7 +262,7 @@ fn branches_run_as_one(
 
 /// Whether the kernel has given a function a frame as deep as its accesses go, and the addresses that it hands on: it counts
 /// what its verifier has seen (`update_stack_depth` in kernel/bpf/verifier.c).
-pub(crate) fn is_deep_enough(f: &Function, run: &AsRun, env: &Env) -> bool {
+fn is_deep_enough(f: &Function, run: &AsRun, env: &Env) -> bool {
     /// What code made of `bpf_loop` and jumps that count their turns keep there (`inline_bpf_loop`, `do_misc_fixups`).
     const LOOP: i64 = 24;
     const MAY_GOTO: i64 = 16;

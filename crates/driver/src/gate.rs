@@ -25,6 +25,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bpf_facts::Env;
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object, ObjectError};
 
@@ -34,7 +35,7 @@ use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
-use crate::decided::{self, AsRun, Because, Constants, Pairs};
+use crate::decided::{self, Pairs};
 use crate::report::{KernelVerdict, Options};
 use crate::unit::{Unit, is_program};
 
@@ -364,29 +365,15 @@ impl Pairs for Written<'_> {
         self.unit.object.code(f) == self.written.code(g)
     }
 
-    fn run_as_one(
-        &self,
-        (f, old): (FuncId, &AsRun),
-        (g, new): (FuncId, &AsRun),
-        constants: Constants,
-    ) -> Option<Because> {
-        let same = self.are_the_same(f, g);
-        let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else {
-            return (same && old == new).then_some(Because::LEFT);
-        };
+    fn with_graphs<T>(&self, f: FuncId, g: FuncId, ask: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T> {
+        let a = self.unit.graphs[f.0].as_ref().ok()?;
+        let b = bpf_program::build(self.written, g).ok()?;
         let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
-        let object = Some(&self.unit.object).filter(|_| constants == Constants::Known);
-        self.unit.with_env(|env| decided::run_as_one((a, old), (&b, new), same, object, env, &self.options))
+        Some(self.unit.with_env(|env| ask(a, &b, env)))
     }
 
-    fn is_deep_enough(&self, g: FuncId, f: FuncId, new: &AsRun) -> bool {
-        let (Ok(a), Ok(b)) = (&self.unit.graphs[f.0], bpf_program::build(self.written, g)) else { return true };
-        let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
-        self.unit.with_env(|env| decided::is_deep_enough(&b, new, env))
-    }
-
-    fn know_their_callers(&self, f: FuncId, _: FuncId) -> bool {
-        self.unit.graphs[f.0].as_ref().is_ok_and(decided::knows_its_callers)
+    fn options(&self) -> &ProofOptions {
+        &self.options
     }
 }
 

@@ -243,7 +243,7 @@ impl Loader {
 
     /// Asks libbpf about a refusal, unless it is believed: where a plain load accepts the program, that is the verdict.
     fn look_into(&mut self, source: &Source, index: usize, program: &mut ProgramVerdict, deadline: Option<Instant>) {
-        let key = (program.name.clone(), program.section.clone());
+        let key = key(program);
         let open = matches!(program.verdict, Verdict::Rejected { .. }) && !self.believed.contains(&key);
         if program.verdict.is_accepted() {
             self.believed.insert(key);

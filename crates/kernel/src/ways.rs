@@ -149,9 +149,13 @@ fn target(slot: usize, insn: &[u8; 8]) -> usize {
 /// Whether what the kernel makes of an instruction may follow from what the verifier believes: a call of the kernel, or an
 /// access to memory.
 fn is_made(insn: &[u8; 8]) -> bool {
+    is_access(insn) || insn[0] == CALL && insn[1] >> 4 != 1
+}
+
+fn is_access(insn: &[u8; 8]) -> bool {
     /// `BPF_LDX`, `BPF_ST` and `BPF_STX`.
     const ACCESSES: std::ops::RangeInclusive<u8> = 1..=3;
-    ACCESSES.contains(&(insn[0] & CLASS)) || insn[0] == CALL && insn[1] >> 4 != 1
+    ACCESSES.contains(&(insn[0] & CLASS))
 }
 
 /// An instruction without its registers: a call keeps of which kind it is, others, whether they are one.
@@ -167,8 +171,7 @@ fn normal(code: &[[u8; 8]]) -> Vec<[u8; 8]> {
     let mut normal = Vec::with_capacity(code.len());
     let mut slot = 0;
     while let Some(insn) = code.get(slot) {
-        let is_access = (1..=3).contains(&(insn[0] & CLASS));
-        let of_frame = is_access && [insn[1] & 0x0f, insn[1] >> 4].contains(&10);
+        let of_frame = is_access(insn) && [insn[1] & 0x0f, insn[1] >> 4].contains(&10);
         let [opcode, registers, o0, o1, i0, i1, i2, i3] = without_registers(insn);
         normal.push(match opcode {
             LOAD_WIDE => [opcode, 0, 0, 0, 0, 0, 0, 0],
@@ -183,10 +186,10 @@ fn normal(code: &[[u8; 8]]) -> Vec<[u8; 8]> {
 }
 
 /// What has become of the instructions that are left; `None` if the kernel wires tail calls where none are.
-fn made(left: &Left<'_>, starts: &BTreeSet<usize>, wired: &[Wired]) -> Option<Vec<Made>> {
+/// `functions` are those of which something is left.
+fn made(left: &Left<'_>, starts: &BTreeSet<usize>, functions: &[usize], wired: &[Wired]) -> Option<Vec<Made>> {
     let mut all = Vec::new();
     let mut found = 0;
-    let functions = left.functions(starts);
     for (slot, insn) in left.code.iter().enumerate() {
         let Some(place) = left.place[slot].filter(|_| is_made(insn)) else { continue };
         let (of, begin) = (without_registers(insn), left.begin[slot]);
@@ -228,9 +231,10 @@ pub(crate) fn decided(
     let mut seen = vec![false; code.len()];
     let named = code.iter().enumerate().filter_map(|(slot, insn)| named(slot, insn));
     let starts: BTreeSet<usize> = starts.iter().map(|start| *start as usize).chain(named).chain([0]).collect();
-    let Some(made) = made(&left, &starts, wired) else { return unclear };
+    let functions = left.functions(&starts);
+    let Some(made) = made(&left, &starts, &functions, wired) else { return unclear };
     // A function may begin with a jump that is gone.
-    let begun = left.functions(&starts);
+    let begun = functions.iter().copied();
     let mut open: Vec<usize> = (0..code.len()).filter(|slot| left.is_there(*slot)).chain(begun).collect();
     let (mut jumps, mut gone) = (Vec::new(), Vec::new());
     while let Some(slot) = open.pop() {
@@ -257,7 +261,6 @@ pub(crate) fn decided(
     }
     jumps.sort_unstable();
     gone.sort_unstable();
-    let functions = left.functions(&starts);
     Decided { linked: code.to_vec(), jumps, made, gone, functions, unclear: false }
 }
 

@@ -15,7 +15,6 @@ use bpf_facts::{Env, Facts, Region, State};
 use bpf_isa::Reg;
 use bpf_kernel::{Form, Made};
 use bpf_platform::Effects;
-use bpf_platform::helpers::Arg;
 use bpf_program::{Function, Op};
 use rustc_hash::FxHashMap;
 
@@ -156,8 +155,7 @@ fn reason(op: &Op, made: &Made, state: &State, env: &Env) -> Reason {
     }
     let number = |r: Reg| of(r).num.as_const().filter(|_| of(r).region().is_none());
     let row = Effects::of(&op.insn, op.link.is_some());
-    let mut maps = ARGUMENTS.into_iter().zip(&row.arguments).filter(|(_, a)| a.class == Arg::Map).map(|(r, _)| r);
-    let map = maps.next().filter(|_| maps.next().is_none()).and_then(|r| of(r).region());
+    let map = row.map_register().and_then(|r| of(r).region());
     match &made.form {
         form if form.is_helper(row.name) => Reason::Right,
         Form::Wired { index, map: name } => match map {
@@ -188,8 +186,6 @@ fn is_the_only(name: &str, map: usize, env: &Env) -> bool {
     let so_called = env.maps.iter().enumerate().filter(|(_, m)| m.name.starts_with(name)).map(|(i, _)| i);
     so_called.eq([map])
 }
-
-const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 #[cfg(test)]
 mod tests {
