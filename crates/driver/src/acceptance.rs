@@ -4,8 +4,8 @@
 //! arithmetic on some pointers, no loop that it cannot see the end of, even where nobody comes. It is asked itself.
 //!
 //! Promise: only a program of the second object that the verifier has looked at and refused is named as refused. What this
-//! kernel cannot load of the first for another reason (no such map type, no memory, another program type), or not in time,
-//! says nothing; of the second, where it has taken the first, nothing is known then.
+//! kernel cannot load of the first for another reason (no such map type, no memory, another program type), or not in half
+//! of the time, says nothing; of the second, where it has taken the first, nothing is known then.
 
 use std::time::Instant;
 
@@ -41,10 +41,11 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     }
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
     let Ok(mut loader) = Loader::new(load) else { return Default::default() };
-    let deadline = Instant::now().checked_add(options.time_limit);
+    // The second has as much time as the first, and the proofs that are needed.
+    let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
     let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
     let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
-        let verdict = loader.judge(bytes, |name, _| wanted(name), deadline);
+        let verdict = loader.judge(bytes, |name, _| wanted(name), in_half_of_the_time());
         verdict.map(|v| v.programs).unwrap_or_default()
     };
     let mut first = verdicts(a, &chosen);
@@ -56,6 +57,7 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
+        _ if p.asked_more_than(q) => None,
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {
             let other = p.made_otherwise(q);
@@ -67,16 +69,19 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let (same, other): (Vec<_>, Vec<_>) = pairs.partition(|(p, q)| p.replaced_by(q));
     // The kernel has just taken what it replaces: that this one cannot be asked about is no matter of the kernel.
     let not_judged = first.iter().filter_map(|p| {
-        let why = match partner(p).map(|q| &q.verdict) {
+        let why = match partner(p) {
             None if second.is_empty() => "it cannot be opened",
-            Some(verdict @ (Verdict::NotLoadable { .. } | Verdict::Unsupported { .. })) => verdict.reason(),
+            Some(q) if p.asked_more_than(q) => Verdict::OutOfTime.reason(),
+            Some(q) if matches!(q.verdict, Verdict::NotLoadable { .. } | Verdict::Unsupported { .. }) => {
+                q.verdict.reason()
+            }
             _ => return None,
         };
         Some(format!("{}: the kernel takes the first, and was not asked about the second: {why}", p.name))
     });
     let refused =
         other.into_iter().filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect();
-    let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
+    let limits = Limits { deadline: in_half_of_the_time(), recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
     let unknown = other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged);
