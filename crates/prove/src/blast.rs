@@ -4,8 +4,10 @@
 //! bytes are fresh variables; two of them whose addresses may be equal get the congruence clause
 //! (equal addresses imply equal bytes), which together is Ackermann's reduction of the array theory.
 
+use std::time::Instant;
+
 use rustc_hash::FxHashMap;
-use rustsat::solvers::{LimitConflicts, Solve, SolverResult};
+use rustsat::solvers::{ControlSignal, LimitConflicts, Solve, SolverResult, Terminate};
 use rustsat::types::{Clause, Lit, TernaryVal};
 use rustsat_cadical::CaDiCaL;
 
@@ -18,7 +20,7 @@ pub enum Answer {
     Unsat,
     /// Yes: for these values.
     Sat(Model),
-    /// The conflict limit was reached.
+    /// The conflict limit was reached, or the deadline.
     Unknown,
 }
 
@@ -161,6 +163,9 @@ type L = i32;
 const TRUE: L = 1;
 const FALSE: L = -1;
 
+/// How often the solver asks whether it is to go on, for each time that the clock is read.
+const ASKED: u32 = 64;
+
 /// One query being built. Terms are asserted, then solved once.
 pub struct Blaster<'t> {
     terms: &'t mut Terms,
@@ -200,10 +205,21 @@ impl<'t> Blaster<'t> {
         self.clause(&[l]);
     }
 
-    /// Solves what was asserted, within a number of conflicts.
-    pub fn solve(mut self, conflicts: u32) -> Answer {
+    /// Solves what was asserted, within a number of conflicts, and until `deadline`.
+    pub fn solve(mut self, conflicts: u32, deadline: Option<Instant>) -> Answer {
         if self.sat.limit_conflicts(Some(conflicts)).is_err() {
             return Answer::Unknown;
+        }
+        if let Some(deadline) = deadline {
+            // The solver asks more often than it is worth looking at the clock.
+            let mut asked = 0u32;
+            self.sat.attach_terminator(move || {
+                asked = asked.wrapping_add(1);
+                match asked.is_multiple_of(ASKED) && Instant::now() >= deadline {
+                    true => ControlSignal::Terminate,
+                    false => ControlSignal::Continue,
+                }
+            });
         }
         match self.sat.solve() {
             Ok(SolverResult::Unsat) => Answer::Unsat,

@@ -1054,7 +1054,7 @@ impl Context {
         for a in assumptions.iter().chain(lemmas) {
             b.assert(*a);
         }
-        match b.solve(self.limits.conflicts) {
+        match b.solve(self.limits.conflicts, self.limits.deadline) {
             Answer::Unsat => Possible::Never,
             Answer::Sat(m) => Possible::Sometimes(m),
             Answer::Unknown => {

@@ -8,7 +8,7 @@
 
 use bpf_facts::Live;
 use bpf_isa::Insn;
-use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
+use bpf_program::{BlockId, Function, Op, Terminator};
 use bpf_semantics::branch;
 
 use crate::context::{Context, Possible};
@@ -38,11 +38,23 @@ pub fn operations(f: &Function, block: BlockId, path: &[BlockId]) -> Option<Vec<
     if path.is_empty() {
         return Some(ops);
     }
-    let preds = predecessors(f);
+    // Without a list of all predecessors: this is asked often, of functions with very many blocks.
+    let before = |next: BlockId| path.iter().position(|&b| b == next).map(|i| if i == 0 { block } else { path[i - 1] });
+    let mut edges = 0;
+    for &b in &f.layout {
+        for at in f.block(b).term.successors().filter_map(before) {
+            if at != b {
+                return None;
+            }
+            edges += 1;
+        }
+    }
+    if edges != path.len() {
+        return None;
+    }
     let mut at = block;
     for (i, &next) in path.iter().enumerate() {
-        let alone = preds[next.index()][..] == [at];
-        if !alone || next == f.entry() || next == block || path[..i].contains(&next) {
+        if next == f.entry() || next == block || path[..i].contains(&next) {
             return None;
         }
         ops.push(jump(&f.block(at).term, next)?);

@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use bpf_prove::blast::{Answer, Blaster, Model};
-use bpf_prove::term::TermId;
+use bpf_prove::term::{TermId, Terms};
 use common::{Dag, N, Op, rounds};
 
 const CONFLICTS: u32 = 2_000;
@@ -13,7 +15,7 @@ fn solve(d: &mut Dag, all: &[TermId]) -> Answer {
     for t in all {
         b.assert(*t);
     }
-    b.solve(CONFLICTS)
+    b.solve(CONFLICTS, None)
 }
 
 /// A model must make everything asserted true, without the values of the lanes.
@@ -209,4 +211,22 @@ fn equal_addresses_hold_equal_bytes() {
         Answer::Sat(m) => confirm(&d, &m, &[differ, apart]),
         other => panic!("{other:?}"),
     }
+}
+
+/// The factors of a product of two primes are not found in a hundred years, nor are they looked for beyond a deadline.
+#[test]
+fn a_question_ends_at_its_deadline() {
+    let mut terms = Terms::new();
+    let [p, q] = [(); 2].map(|()| terms.fresh(32).1);
+    let [wide_p, wide_q] = [p, q].map(|t| terms.zext(t, 64));
+    let (product, known) = (terms.mul(wide_p, wide_q), terms.constant(64, 2_654_435_761 * 3_037_000_493));
+    let one = terms.constant(32, 1);
+    let asked = [terms.eq(product, known), terms.ult(one, p), terms.ult(one, q), terms.ult(p, q)];
+    let mut b = Blaster::new(&mut terms);
+    for t in asked {
+        b.assert(t);
+    }
+    let deadline = Instant::now() + Duration::from_millis(100);
+    let answer = b.solve(1_000_000_000, Some(deadline));
+    assert!(matches!(answer, Answer::Unknown), "{answer:?}");
 }
