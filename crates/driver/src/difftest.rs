@@ -51,6 +51,8 @@ pub struct Setup {
     pub allow_effects: bool,
     /// No input is tried after this.
     pub deadline: Option<Instant>,
+    /// Loading both at first is broken off then.
+    pub load_until: Option<Instant>,
     /// A difference that is not known to last by then stays open ([`Round::open`]).
     pub patience: Option<Instant>,
     /// What every object gets after it is loaded.
@@ -149,7 +151,7 @@ impl Pair {
     /// # Errors
     /// Whatever keeps the kernel or libbpf from loading one of them.
     pub fn load(a: &[u8], b: &[u8], setup: Setup) -> Result<Pair, PairError> {
-        let loaded = Loaded::new(&[a, b], &setup)?;
+        let loaded = Loaded::new(&[a, b], &setup, setup.load_until)?;
         let unreadable = |second| {
             move || {
                 let reason = "its functions cannot be read".to_owned();
@@ -193,7 +195,7 @@ impl Pair {
         let _here = OneCpu::stay();
         if std::mem::take(&mut self.used) {
             let [a, b] = &self.bytes;
-            if let Ok(fresh) = Loaded::new(&[a, b], &self.setup) {
+            if let Ok(fresh) = Loaded::new(&[a, b], &self.setup, None) {
                 self.loaded = fresh;
             }
         }

@@ -229,6 +229,9 @@ impl Compared {
     }
 }
 
+/// Why a program was not run.
+const NO_TIME_TO_LOAD: &str = "there is no time to load it";
+
 /// Loads two objects and runs these programs, in turns, until the setup's deadline, or until enough inputs have been
 /// tried, or something differs. To be called in a private network.
 pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs: &[String]) -> Compared {
@@ -236,6 +239,7 @@ pub(crate) fn compare(old: &[u8], new: &[u8], setup: &Setup, seed: u64, programs
     match Pair::load(old, new, setup.clone()) {
         // With large maps, a round takes about as long as loading.
         Ok(pair) => run(pair, setup.deadline, started.elapsed() / 2, seed, programs),
+        Err(_) if is_over(setup.load_until, Duration::ZERO) => Compared::none(programs, NO_TIME_TO_LOAD),
         Err(e) if programs.len() == 1 && setup.only.is_some() => {
             let refused = programs.iter().filter(|_| e.second).find_map(|name| refused(old, new, setup, name));
             Compared { refused, ..Compared::none(programs, &why_not_loaded(&e.to_string())) }
@@ -268,7 +272,7 @@ fn one_by_one(
         let name = std::slice::from_ref(name);
         let began = Instant::now();
         let one = match is_over(setup.deadline, longest) {
-            true => Compared::none(name, "there is no time to load it"),
+            true => Compared::none(name, NO_TIME_TO_LOAD),
             false => compare(old, new, &setup, seed.wrapping_add(i as u64), name),
         };
         if one.programs.is_empty() {

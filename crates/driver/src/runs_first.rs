@@ -31,6 +31,8 @@ use crate::unit::{Unit, is_program};
 const TIME: Duration = Duration::from_millis(700);
 /// The part of the time limit that each may take at most.
 const SHARE: f64 = 0.05;
+/// The part of the time limit that loading both objects may take at most.
+const LOADING: f64 = 0.2;
 /// Inputs for each program in the interpreter.
 const INTERPRETED: u64 = 200;
 /// Inputs through which maps and global data are kept.
@@ -103,7 +105,8 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
         return;
     }
     let deadline = Instant::now().checked_add(time);
-    let setup = Setup { program_type: options.program_type.clone(), deadline, ..Setup::default() };
+    let load_until = Instant::now().checked_add(options.time_limit.mul_f64(LOADING));
+    let setup = Setup { program_type: options.program_type.clone(), deadline, load_until, ..Setup::default() };
     let compared = isolated(|| {
         let mut compared = compare(a, b, &setup, options.seed, programs);
         if let Some(d) = &mut compared.difference {

@@ -465,17 +465,17 @@ impl Loader {
 impl LoadedObject {
     /// [`LoadedObject::load`] for runs: with maps of old objects, with definitions completed that are left to a loader
     /// ([`complete`]), and with tables not longer than a few thousand elements, which is much quicker. Whether an object
-    /// loads as its users would load it this does not tell.
+    /// loads as its users would load it this does not tell. A load that lasts beyond `deadline` is broken off.
     ///
     /// # Errors
     /// As for [`LoadedObject::load`].
-    pub fn load_for_runs(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
+    pub fn load_for_runs(bytes: &[u8], options: &LoadOptions, deadline: Option<Instant>) -> Result<Self, KernelError> {
         permitted().require()?;
         let mut source = Source::new(bytes);
         let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
         let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
         let _until_loaded = patterns.map_err(KernelError::refused("preparing the maps"))?;
-        Self::of(Attempt::chosen(object, options)?)
+        Self::of(sys::until(deadline, || Attempt::chosen(object, options)).0?)
     }
 }
 

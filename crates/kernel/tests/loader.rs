@@ -10,7 +10,7 @@ use std::{
 use object::{Object, ObjectSection};
 
 use bpf_kernel::testing::permitted;
-use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict, load_object};
+use bpf_kernel::{LoadOptions, LoadedObject, Loader, ProgramVerdict, Verdict, load_object};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -170,6 +170,10 @@ fn a_load_is_interrupted_at_the_deadline() {
         eprintln!("{kind:?}: {whole_took:?} without a limit, {took:?} with {limit:?}");
         assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
         assert!(took < limit + whole_took / 2, "{took:?}");
+        let started = Instant::now();
+        assert!(LoadedObject::load_for_runs(&bytes, &typed(kind), Some(started + limit)).is_err());
+        let took = started.elapsed();
+        assert!(took < limit + whole_took / 2, "for runs: {took:?}");
         // The loader is as good as before.
         let good = fs::read(root().join("examples/xdp_count.o")).unwrap();
         assert!(loader.judge(&good, |_, _| true, None).unwrap().programs[0].stats.is_some());

@@ -33,7 +33,7 @@ fn no_descriptor_outlives_the_loader() {
                 loader.judge(&bytes, |_, _| true, Some(deadline)).unwrap();
             }
             // It may well fail.
-            drop(LoadedObject::load_for_runs(&bytes, &LoadOptions::default()));
+            drop(LoadedObject::load_for_runs(&bytes, &LoadOptions::default(), None));
         }
     };
     // libbpf keeps what it has found out about the kernel.

@@ -150,7 +150,7 @@ fn programs_with_such_maps_can_be_run() {
         for program in programs {
             let options = LoadOptions { only: Some(program.to_owned()), ..LoadOptions::default() };
             assert!(LoadedObject::load(bytes, &options).is_err(), "libbpf takes it by itself");
-            let loaded = LoadedObject::load_for_runs(bytes, &options).unwrap();
+            let loaded = LoadedObject::load_for_runs(bytes, &options, None).unwrap();
             assert_eq!(loaded.test_run(program, &[0; 64], None, 1).map(|run| run.data_out.len()).unwrap(), 64);
             // 50 million elements are not made for that.
             assert!((1..=4096).contains(&loaded.map(map).unwrap().max_entries()));

@@ -133,7 +133,7 @@ impl Scenario {
         if is_over() {
             return None;
         }
-        let Ok(loaded) = Loaded::new(&bytes, setup) else {
+        let Ok(loaded) = Loaded::new(&bytes, setup, None) else {
             left.clear();
             return Some(());
         };
@@ -206,11 +206,11 @@ impl Aspect {
 }
 
 impl Loaded {
-    /// Loads objects, the first of which has the maps that count.
-    pub fn new(objects: &[&[u8]], setup: &Setup) -> Result<Loaded, PairError> {
+    /// Loads objects, the first of which has the maps that count, and breaks that off at `until`.
+    pub fn new(objects: &[&[u8]], setup: &Setup, until: Option<Instant>) -> Result<Loaded, PairError> {
         let options = setup.load_options();
         let load = |(i, bytes): (usize, &&[u8])| {
-            LoadedObject::load_for_runs(bytes, &options).map_err(|source| PairError { second: i == 1, source })
+            LoadedObject::load_for_runs(bytes, &options, until).map_err(|source| PairError { second: i == 1, source })
         };
         let sides = objects.iter().enumerate().map(load).collect::<Result<Vec<_>, _>>()?;
         sides.iter().for_each(|side| setup.furnish.apply(side));
