@@ -4,8 +4,8 @@
 //! arithmetic on some pointers, no loop that it cannot see the end of, even where nobody comes. It is asked itself.
 //!
 //! Promise: only a program of the second object that the verifier has looked at and refused is named as refused. What this
-//! kernel cannot load of the first for another reason (no such map type, no memory, another program type), or not in half
-//! of the time, says nothing; of the second, where it has taken the first, nothing is known then.
+//! kernel cannot load of the first for another reason (no such map type, no memory, another program type) says nothing; of
+//! the second, where it has taken the first, nothing is known then, nor of either where there was no time to ask.
 
 use std::time::Instant;
 
@@ -33,6 +33,9 @@ pub struct Refused {
 const RUNS_OTHERWISE: &str =
     "the kernel decides other branches or makes other code of calls, and what then runs is not proven equal";
 
+/// What is said where the kernel has not answered.
+const NOT_ASKED: &str = "the kernel could not be asked";
+
 /// The programs of `b` that this kernel refuses, of those of `a` that it takes; and in words those of which it is not proven
 /// that it leaves the same of both, or that it cannot be asked about. None where it may not be asked.
 pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (Vec<Refused>, Vec<String>) {
@@ -40,24 +43,34 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
         return Default::default();
     }
     let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-    let Ok(mut loader) = Loader::new(load) else { return Default::default() };
+    let mut loader = match Loader::new(load) {
+        Ok(loader) => loader,
+        Err(e) => return (Vec::new(), vec![format!("{NOT_ASKED}: {e}")]),
+    };
     // The second has as much time as the first, and the proofs that are needed.
     let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
     let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
     let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
         let verdict = loader.judge(bytes, |name, _| wanted(name), in_half_of_the_time());
-        verdict.map(|v| v.programs).unwrap_or_default()
+        verdict.map(|v| v.programs).map_err(|e| format!("{NOT_ASKED}: {e}"))
     };
-    let mut first = verdicts(a, &chosen);
+    let mut first = match verdicts(a, &chosen) {
+        Ok(first) => first,
+        Err(why) => return (Vec::new(), vec![why]),
+    };
+    let late = first.iter().filter(|p| p.verdict == Verdict::OutOfTime);
+    let mut unknown: Vec<String> = late.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
-        return Default::default();
+        return (Vec::new(), unknown);
     }
-    let second = verdicts(b, &|name| first.iter().any(|p| p.name == name));
+    let second = match verdicts(b, &|name| first.iter().any(|p| p.name == name)) {
+        Ok(second) => second,
+        Err(why) => return (Vec::new(), vec![why]),
+    };
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
-        _ if p.asked_more_than(q) => None,
         Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         Verdict::Accepted => {
             let other = p.made_otherwise(q);
@@ -71,10 +84,7 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let not_judged = first.iter().filter_map(|p| {
         let why = match partner(p) {
             None if second.is_empty() => "it cannot be opened",
-            Some(q) if p.asked_more_than(q) => Verdict::OutOfTime.reason(),
-            Some(q) if matches!(q.verdict, Verdict::NotLoadable { .. } | Verdict::Unsupported { .. }) => {
-                q.verdict.reason()
-            }
+            Some(q) if !matches!(q.verdict, Verdict::Accepted | Verdict::Rejected { .. }) => q.verdict.reason(),
             _ => return None,
         };
         Some(format!("{}: the kernel takes the first, and was not asked about the second: {why}", p.name))
@@ -84,8 +94,8 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let limits = Limits { deadline: in_half_of_the_time(), recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
-    let unknown = other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged);
-    (refused, unknown.collect())
+    unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
+    (refused, unknown)
 }
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.
@@ -123,6 +133,7 @@ impl Pairs for Named<'_, '_, '_> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use bpf_kernel::testing::permitted;
     use bpf_object::Object;
@@ -157,6 +168,24 @@ mod tests {
         let case = Case::parse(&text).expect("a case");
         let new = case.new_object().expect("it assembles").expect("a second version");
         judged(&case.old_object().expect("it assembles"), &new, case.program_type)
+    }
+
+    #[test]
+    fn of_what_the_kernel_could_not_be_asked_about_in_time_nothing_is_known() {
+        if !permitted() {
+            return;
+        }
+        let text =
+            "; A.\n; section: xdp\n; expect: equal\nbefore:\n    r0 = 2\n    exit\nafter:\n    r0 = 2\n    exit\n";
+        let bytes = Case::parse(text).expect("a case").old_object().expect("it assembles");
+        let unit = Unit::new(Object::parse(bytes.clone()).expect("an object"));
+        let comparison = Comparison::of(&unit.object, &unit.object);
+        let matchings = comparison.matchings();
+        let names = Names { a: &unit, b: &unit, matching: &matchings.list[0], comparison: &comparison };
+        let ask = |time_limit: Duration| refused(&bytes, &bytes, &names, &Options { time_limit, ..Options::default() });
+        let (refused, unknown) = ask(Duration::ZERO);
+        assert!(refused.is_empty() && unknown.len() == 1, "{unknown:?}");
+        assert_eq!(ask(Duration::from_secs(60)), Default::default());
     }
 
     /// Bugs of the verifier's of seven kinds, none of which this knows.

@@ -14,7 +14,7 @@ use bpf_kernel::ProgramType;
 use bpf_object::{CoreReloc, FuncId};
 use bpf_platform::{Effects, is_kfunc_translated_by_type};
 use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
-use bpf_prove::{Provenance, Sensitive, Sources, provenance};
+use bpf_prove::{MayBe, Provenance, Sensitive, Sources, provenance};
 
 use crate::arguments::callable_from_outside;
 use crate::unit::{Unit, is_program};
@@ -44,6 +44,8 @@ struct Together {
     sock_ops: bool,
     /// The object speaks of such contexts.
     in_sock_ops: bool,
+    /// One is a program that is given what a function of the kernel is, or may be.
+    arguments: bool,
 }
 
 impl Together {
@@ -61,6 +63,7 @@ impl Together {
             control_block: self.control_block || o.control_block,
             sock_ops: self.sock_ops || o.sock_ops,
             in_sock_ops: self.in_sock_ops || o.in_sock_ops,
+            arguments: self.arguments || o.arguments,
         }
     }
 
@@ -70,9 +73,13 @@ impl Together {
             // They are to be linked to a program, which may hold the rest, or replace those of another.
             false => !self.held.is_nothing(),
         };
+        let context = MayBe {
+            sock_ops: self.sock_ops || !self.program && self.in_sock_ops,
+            arguments: self.arguments || !self.program,
+        };
         let cleared = self.control_block && (self.skb || !self.program);
         held || cleared
-            || self.held.beliefs().are_wrong(self.sock_ops || !self.program && self.in_sock_ops)
+            || self.held.beliefs().are_wrong(context)
             || self.by_type
             || self.congestion
             || self.egress && self.throws
@@ -114,6 +121,7 @@ fn functions(unit: &Unit) -> Vec<bool> {
         sock_ops: is_program_in(unit, i, |section| section == "sockops")
             || in_sock_ops && is_program_in(unit, i, |section| ProgramType::named(section).is_err()),
         in_sock_ops,
+        arguments: is_program_in(unit, i, may_be_given_arguments),
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
     loop {
@@ -147,6 +155,15 @@ fn is_egress(section: &str) -> bool {
 fn is_measured(section: &str) -> bool {
     let kind = section.split('/').next().unwrap_or(section);
     matches!(kind, "syscall" | "iter" | "iter.s" | "raw_tp.w" | "raw_tracepoint.w")
+}
+
+/// Whether the context of a program in this section may hold what a function of the kernel is given, and the verifier takes
+/// pointers there for what their types say (`prog_args_trusted` in kernel/bpf/btf.c; those of `freplace` by their tags).
+/// What an iterator is given is said of each.
+fn may_be_given_arguments(section: &str) -> bool {
+    let kind = section.split('/').next().unwrap_or(section);
+    let is_one = matches!(kind, "tp_btf" | "lsm" | "lsm.s" | "lsm_cgroup" | "struct_ops" | "struct_ops.s" | "freplace");
+    is_one || ProgramType::named(section).is_err()
 }
 
 fn is_program_in(unit: &Unit, i: usize, is_such: fn(&str) -> bool) -> bool {

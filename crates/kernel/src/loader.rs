@@ -81,8 +81,8 @@ type Key = (String, String);
 
 /// How much longer than before programs may take whose constants are not known, all together.
 const LONGER: u32 = 4;
-/// So long they may take in any case.
-const ANYHOW: Duration = Duration::from_millis(100);
+/// So long they may take in any case: as the verifier takes for a million instructions, at which it gives up.
+const ANYHOW: Duration = Duration::from_secs(5);
 
 /// BTF that is in the kernel.
 struct KeptBtf {
@@ -153,7 +153,8 @@ impl Loader {
         Ok(verdict)
     }
 
-    /// Asks again about programs that read constants, without the verifier knowing these.
+    /// Asks again about programs that read constants, without the verifier knowing these. Those that there is no time for
+    /// are not judged.
     fn ask_about_any_constants(
         &mut self,
         bytes: &[u8],
@@ -164,23 +165,29 @@ impl Loader {
             let key = key(p);
             p.verdict.is_accepted() && self.readers.contains(&key) && self.takes_any.get(&key) != Some(&false)
         };
-        let wanted: BTreeMap<Key, u64> = verdict
-            .programs
-            .iter()
-            .filter(|p| asked(p))
-            .map(|p| (key(p), p.stats.as_ref().map_or(0, |s| s.micros)))
-            .collect();
-        let Some(other) = self.other.as_mut().filter(|_| !wanted.is_empty() && !is_over(deadline)) else {
-            return Ok(());
-        };
-        let most = ANYHOW + LONGER * Duration::from_micros(wanted.values().sum());
-        let until = Instant::now().checked_add(most).map(|end| deadline.map_or(end, |deadline| deadline.min(end)));
+        let mut wanted: BTreeMap<Key, &mut ProgramVerdict> =
+            verdict.programs.iter_mut().filter(|p| asked(p)).map(|p| (key(p), p)).collect();
+        let Some(other) = self.other.as_mut().filter(|_| !wanted.is_empty()) else { return Ok(()) };
+        let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
+        let most = Instant::now() + ANYHOW + LONGER * Duration::from_micros(micros);
+        // What comes after this needs time, too.
+        let until = share(deadline, 2).map(|half| half.min(most));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
         for found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
-            let takes_any = self.takes_any.entry(key(&found)).or_insert(found.verdict.is_accepted());
-            let same = |p: &&mut ProgramVerdict| key(p) == key(&found) && p.with_any_constants.is_none();
-            if let Some(program) = verdict.programs.iter_mut().find(same).filter(|_| *takes_any) {
-                program.with_any_constants = Some(Box::new(found));
+            if found.verdict == Verdict::OutOfTime {
+                continue;
+            }
+            let key = key(&found);
+            let takes_any = *self.takes_any.entry(key.clone()).or_insert(found.verdict.is_accepted());
+            let Some(program) = wanted.remove(&key) else { continue };
+            program.with_any_constants = takes_any.then(|| Box::new(found));
+        }
+        for (key, program) in wanted {
+            if is_over(until) {
+                program.verdict = Verdict::OutOfTime;
+            } else if self.takes_any.get(&key) == Some(&true) {
+                let reason = "it was not judged with other read-only data".into();
+                program.verdict = Verdict::NotLoadable { reason };
             }
         }
         Ok(())
@@ -588,6 +595,28 @@ mod tests {
         program = refused();
         loader.look_into(&source, 0, &mut program, None);
         assert!(!program.verdict.is_accepted());
+    }
+
+    #[test]
+    fn a_program_is_judged_when_it_has_been_with_any_constants() {
+        if !crate::testing::permitted() {
+            return;
+        }
+        // A loop of one turn; of very many, if the verifier does not know the number.
+        let text = "; A.\n; section: xdp\n; data: turns .rodata 4 01000000\n; expect: equal\nbefore:\n    r1 = turns ll\n    \
+                    r1 = *(u16 *)(r1 + 0)\n    r0 = 0\nback:\n    r0 += 1\n    if r0 < r1 goto back\n    r0 = 2\n    exit\n\
+                    after:\n    r0 = 2\n    exit\n";
+        let bytes = Case::parse(text).expect("a case").old_object().expect("it assembles");
+        let judged = |deadline: Option<Instant>| {
+            let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
+            let mut verdict = loader.judge(&bytes, |_, _| true, deadline).expect("it is judged");
+            verdict.programs.remove(0)
+        };
+        let late = judged(Instant::now().checked_add(Duration::from_millis(40)));
+        assert_eq!(late.verdict, Verdict::OutOfTime);
+        let asked = judged(None);
+        let with_any = asked.with_any_constants.as_ref().expect("it is asked about twice");
+        assert!(asked.verdict.is_accepted() && with_any.verdict.is_accepted(), "{asked:?}");
     }
 
     /// The conditional jumps of which the verifier's log says that one way was never gone, as the kernel decides them

@@ -86,24 +86,15 @@ impl ProgramVerdict {
     }
 
     /// Why the kernel does not accept another program in the place of this one where the loader has set other read-only data,
-    /// if that is so, or if there was no time to ask.
+    /// if that is so.
     pub fn with_any_constants_not(&self, other: &ProgramVerdict) -> Option<String> {
-        let old = self.with_any_constants.as_ref().filter(|old| old.verdict.is_accepted())?;
-        let why = match &other.with_any_constants {
-            None => "not judged",
-            Some(new) if new.verdict.is_accepted() => old.made_otherwise(new)?,
-            Some(new) => new.verdict.reason(),
+        let (old, new) = self.with_any_constants.as_ref().zip(other.with_any_constants.as_ref())?;
+        let why = match new.verdict {
+            _ if !old.verdict.is_accepted() => return None,
+            Verdict::Accepted => old.made_otherwise(new)?,
+            _ => new.verdict.reason(),
         };
         Some(format!("where the loader has set other read-only data: {why}"))
-    }
-
-    /// Whether there was no time to ask about all of another program that this one, which the kernel accepts, was asked about.
-    pub fn asked_more_than(&self, other: &ProgramVerdict) -> bool {
-        let with_any = |p: &ProgramVerdict| p.with_any_constants.as_ref().map(|any| any.verdict.clone());
-        let late = |verdict: Option<Verdict>| matches!(verdict, None | Some(Verdict::OutOfTime));
-        let accepted = |verdict: Option<Verdict>| verdict.is_some_and(|v| v.is_accepted());
-        other.verdict == Verdict::OutOfTime
-            || other.verdict.is_accepted() && accepted(with_any(self)) && late(with_any(other))
     }
 
     /// What the kernel, which accepts this program and another one, makes of the other otherwise: a name of its own.
@@ -139,49 +130,5 @@ impl ObjectVerdict {
     /// The instructions processed over all programs: the verifier's cost of the object.
     pub fn processed(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.stats.as_ref()).map(|stats| stats.processed).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn judged(verdict: Verdict, with_any_constants: Option<Verdict>) -> ProgramVerdict {
-        ProgramVerdict {
-            name: "p".into(),
-            section: "xdp".into(),
-            kind: ProgramType::XDP,
-            slots: 2,
-            verdict,
-            stats: None,
-            info: None,
-            marks: None,
-            decided: None,
-            with_any_constants: with_any_constants.map(|verdict| Box::new(judged(verdict, None))),
-        }
-    }
-
-    #[test]
-    fn of_what_was_not_asked_in_time_nothing_is_known() {
-        use Verdict::{Accepted, OutOfTime};
-        let refused = || Verdict::Rejected { errno: 13, log: "no".into() };
-        // The second, and with any constants; whether the first replaces it, and whether it was asked more.
-        for (verdict, any, replaces, more) in [
-            (Accepted, Some(Accepted), true, false),
-            (Accepted, Some(refused()), false, false),
-            (refused(), None, false, false),
-            (Accepted, None, false, true),
-            (Accepted, Some(OutOfTime), false, true),
-            (OutOfTime, None, false, true),
-        ] {
-            let (first, second) = (judged(Accepted, Some(Accepted)), judged(verdict, any));
-            assert_eq!(first.replaced_by(&second), replaces, "{second:?}");
-            assert_eq!(first.asked_more_than(&second), more, "{second:?}");
-        }
-        // The kernel does not take the first itself with any constants.
-        for any in [None, Some(OutOfTime), Some(refused())] {
-            let (first, second) = (judged(Accepted, any), judged(Accepted, None));
-            assert!(first.replaced_by(&second) && !first.asked_more_than(&second));
-        }
     }
 }

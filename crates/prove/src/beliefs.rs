@@ -18,6 +18,8 @@
 //!   the kernel has read as an address, or `bpf_rdonly_cast` has made, may be null and counts as that, as does a context of
 //!   which there is none;
 //! - *half an address*: whether the lower half of an address that is not null is 0 counts as decided (`is_branch_taken`);
+//! - *arguments*: what a hook of the kernel is given by its types counts as there, but for what is listed
+//!   (`btf_ctx_access` in kernel/bpf/btf.c: `raw_tp_null_args`, `__nullable`), and is null at times;
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
 //!   fewer (`can_elide_value_nullness`);
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
@@ -33,6 +35,15 @@ use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator
 use rustc_hash::FxHashMap;
 
 use crate::sources::{Sources, provenance_by};
+
+/// What a program's context may be.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MayBe {
+    /// A `bpf_sock_ops`.
+    pub sock_ops: bool,
+    /// What a function, tracepoint or hook of the kernel is given, which the verifier takes for what its types say.
+    pub arguments: bool,
+}
 
 /// What functions hold of which the verifier believes something wrong, for certain or if others do something.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -53,6 +64,9 @@ pub struct Beliefs {
     /// A context is read into its own register: wrong of `bpf_sock_ops`, where the register stays as it was if there is no full
     /// socket (`SOCK_OPS_GET_FIELD` in net/core/filter.c).
     overwrites: bool,
+    /// A word of the context, or what was passed, is tested for null: wrong of hooks that are given what functions of the kernel
+    /// are.
+    tests_arguments: bool,
     /// A function gives the address of its frame to another; one does that is called itself.
     lends: bool,
     lends_as_callee: bool,
@@ -69,6 +83,7 @@ impl Beliefs {
             reads_wide: true,
             sockets: true,
             overwrites: true,
+            tests_arguments: true,
             lends: true,
             lends_as_callee: true,
         }
@@ -85,19 +100,20 @@ impl Beliefs {
             reads_wide: self.reads_wide || o.reads_wide,
             sockets: self.sockets || o.sockets,
             overwrites: self.overwrites || o.overwrites,
+            tests_arguments: self.tests_arguments || o.tests_arguments,
             lends: self.lends || o.lends,
             lends_as_callee: self.lends_as_callee || o.lends_as_callee,
         }
     }
 
-    /// Whether a belief about a program that consists of functions with these is wrong. `sock_ops`: its context may be a
-    /// `bpf_sock_ops`.
-    pub fn are_wrong(self, sock_ops: bool) -> bool {
+    /// Whether a belief about a program that consists of functions with these is wrong.
+    pub fn are_wrong(self, context: MayBe) -> bool {
         self.wrong
             || self.sums && self.lends_as_callee
             || self.fetches && self.lends
             || self.reads_wide && self.sockets
-            || self.overwrites && sock_ops
+            || self.overwrites && context.sock_ops
+            || self.tests_arguments && context.arguments
     }
 
     /// Whether all that may be wrong of a new version may be so of the old one.
@@ -125,7 +141,7 @@ impl Beliefs {
             }
             _ => false,
         };
-        let tests = |t: &Terminator| tests_a_word(t) || tests_whether_equal(t);
+        let tests = |t: &Terminator| tests_a_word(t) || tests_whether_equal(t) || tests_for_null(f.kind, t);
         let compares = |t: &Terminator| tests(t) || f.kind != ProgKind::Tracing && operands(t).is_some();
         f.layout.iter().map(|b| f.block(*b)).any(|b| b.ops.iter().any(op) || compares(&b.term))
     }
@@ -149,9 +165,13 @@ impl Beliefs {
                 all = all.or(Beliefs::at_jump(&f.block(*b).term, state));
             }
         }
-        let tests = |b: &BlockId| tests_a_word(&f.block(*b).term) || tests_whether_equal(&f.block(*b).term);
+        let tests = |b: &BlockId| {
+            let t = &f.block(*b).term;
+            tests_a_word(t) || tests_whether_equal(t) || tests_for_null(f.kind, t)
+        };
         let from = (all.sums || f.layout.iter().any(tests)).then(|| provenance_by(f, facts, Sources::PASSED));
         all.sums = all.sums_of_frames || all.sums && from.as_ref().is_some_and(|from| from.sums);
+        all.tests_arguments = f.kind != ProgKind::Tracing && from.as_ref().is_some_and(|from| from.tests_arguments);
         let managed = env.maps.iter().map(|m| &m.managed).chain(env.sections.iter().map(|s| &s.managed));
         let hold_pointers = || managed.into_iter().flat_map(|fields| fields.iter()).any(|f| f.is_pointer);
         all.wrong |= from.is_some_and(|from| {
@@ -241,6 +261,12 @@ fn tests_a_word(t: &Terminator) -> bool {
 /// Whether a jump asks if two registers are equal.
 fn tests_whether_equal(t: &Terminator) -> bool {
     matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Reg(_), .. })
+}
+
+/// Whether a jump asks if a register is null that may be an argument.
+fn tests_for_null(kind: ProgKind, t: &Terminator) -> bool {
+    matches!(kind, ProgKind::Other | ProgKind::Subprogram)
+        && matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Imm(0), .. })
 }
 
 /// Whether a call looks up an element in what may be a map that has fewer than the verifier believes.

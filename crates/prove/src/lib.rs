@@ -31,7 +31,7 @@ mod standing;
 mod symex;
 pub mod term;
 
-pub use beliefs::Beliefs;
+pub use beliefs::{Beliefs, MayBe};
 pub use cache::Cache;
 pub use context::{Limits, Stats, Switches};
 pub use equiv::{Difference, Options, Verdict, along, fits_one_formula, functions, functions_that_run, window};

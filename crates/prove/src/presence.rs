@@ -34,7 +34,7 @@ use bpf_program::{
     reverse_postorder, stores_matter,
 };
 
-use crate::beliefs::Beliefs;
+use crate::beliefs::{Beliefs, MayBe};
 use crate::same::{same_graph, same_text};
 use crate::sources::{Sources, provenance_by};
 
@@ -408,7 +408,7 @@ pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'s
     }
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));
     let sensitive = a.sensitive.or(b.sensitive);
-    let believed = !b.sensitive.beliefs.are_among(a.sensitive.beliefs) || sensitive.beliefs.are_wrong(false);
+    let believed = !b.sensitive.beliefs.are_among(a.sensitive.beliefs) || sensitive.beliefs.are_wrong(MayBe::default());
     if (a.hides || b.hides || sensitive.matters() || believed) && !same_graph(old, new) {
         return Some(VISITS);
     }

@@ -94,6 +94,8 @@ pub struct Provenance {
     pub equals: bool,
     /// The same of what was loaded.
     pub equals_of_loaded: bool,
+    /// A word of the context, or what was passed, is tested for null.
+    pub tests_arguments: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
 }
@@ -225,9 +227,23 @@ pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]
                 }
             }
         }
-        if let (Terminator::Branch { cond, width: Width::W64, dst, src: Src::Reg(src), .. }, Some(state)) =
+        if let (Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, dst, src, .. }, Some(state)) =
             (&f.block(b).term, end)
-            && matches!(cond, Cond::Eq | Cond::Ne)
+        {
+            let with_null = |o: Src| match o {
+                Src::Imm(k) => k == 0,
+                Src::Reg(r) => state.reg(r).num.contains(0) && state.reg(r).region().is_none(),
+            };
+            for (p, q) in [(*dst, *src)].into_iter().chain(src.reg().map(|src| (src, Src::Reg(*dst)))) {
+                let from = places.get(p);
+                let passed = from.is_passed() || from.meets(Sources::CONTEXT_WIDE.or(Sources::CALLBACK));
+                found.tests_arguments |= state.reg(p).kind == Kind::Unknown && passed && with_null(q);
+            }
+        }
+        if let (
+            Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, dst, src: Src::Reg(src), .. },
+            Some(state),
+        ) = (&f.block(b).term, end)
         {
             for (p, q) in [(*dst, *src), (*src, *dst)] {
                 let nothing = may_be_null(state.reg(p), places.get(p), f.kind);

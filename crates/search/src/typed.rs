@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use bpf_facts::{Kind, Region, State, Value};
 use bpf_isa::{AluOp, Cond, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
-use bpf_prove::{Beliefs, is_taken};
+use bpf_prove::{Beliefs, MayBe, is_taken};
 
 use crate::batch::NOP;
 use crate::propose::readable;
@@ -47,7 +47,7 @@ fn is_believed(kind: ProgKind, state: &State, op: &Op) -> bool {
         }
         _ => false,
     };
-    !moves_back && !Beliefs::at(kind, op, state).are_wrong(true)
+    !moves_back && !Beliefs::at(kind, op, state).are_wrong(MayBe { sock_ops: true, arguments: true })
 }
 
 /// Whether the verifier takes an access where it is: on the stack at a multiple of its width (`check_stack_access` and
