@@ -46,6 +46,8 @@ struct Together {
     in_sock_ops: bool,
     /// One is a program that is given what a function of the kernel is, or may be.
     arguments: bool,
+    /// The object has tags by which functions that are verified alone are given what counts as there.
+    in_tags: bool,
 }
 
 impl Together {
@@ -64,6 +66,7 @@ impl Together {
             sock_ops: self.sock_ops || o.sock_ops,
             in_sock_ops: self.in_sock_ops || o.in_sock_ops,
             arguments: self.arguments || o.arguments,
+            in_tags: self.in_tags || o.in_tags,
         }
     }
 
@@ -75,7 +78,7 @@ impl Together {
         };
         let context = MayBe {
             sock_ops: self.sock_ops || !self.program && self.in_sock_ops,
-            arguments: self.arguments || !self.program,
+            arguments: self.arguments || !self.program && self.in_tags,
         };
         let cleared = self.control_block && (self.skb || !self.program);
         held || cleared
@@ -98,6 +101,7 @@ fn functions(unit: &Unit) -> Vec<bool> {
     // A function that is linked to a program of another object, or takes the place of one, is given a context only where BTF
     // says so (`btf_prepare_func_args` in kernel/bpf/btf.c). Of programs whose section tells no type it is asked alike.
     let in_sock_ops = ["bpf_sock_ops", "arg:ctx"].into_iter().any(|name| unit.object.may_mention(name));
+    let in_tags = ["arg:trusted", "arg:nonnull"].into_iter().any(|name| unit.object.may_mention(name));
     let by_type = translated_by_type(unit, &called);
     let of = |(i, g): (usize, &Result<Function, String>)| Together {
         held: match g {
@@ -122,6 +126,7 @@ fn functions(unit: &Unit) -> Vec<bool> {
             || in_sock_ops && is_program_in(unit, i, |section| ProgramType::named(section).is_err()),
         in_sock_ops,
         arguments: is_program_in(unit, i, may_be_given_arguments),
+        in_tags,
     };
     let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
     loop {
