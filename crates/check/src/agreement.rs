@@ -31,9 +31,9 @@ impl Comparison {
     /// Do both say the same? `None` if the kernel did not look at the code.
     pub fn agrees(&self) -> Option<bool> {
         match (&self.kernel, self.ours.verdict) {
-            (Kernel::Unsupported { .. } | Kernel::NotLoadable { .. } | Kernel::OutOfTime, _) => None,
+            (kernel, _) if kernel.is_open() || kernel.is_of_the_place() => None,
             (Kernel::Accepted, ours) => Some(ours == Verdict::Accepted),
-            (Kernel::Rejected { .. }, ours) => Some(ours == Verdict::Violation),
+            (_, ours) => Some(ours == Verdict::Violation),
         }
     }
 }

@@ -155,6 +155,7 @@ fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
         Kernel::Rejected { .. } => "rejected",
         Kernel::Unsupported { .. } => "unsupported",
         Kernel::NotLoadable { .. } => "not loadable",
+        Kernel::OutOfMeans { .. } => "out of descriptors or memory",
         Kernel::OutOfTime => "out of time",
     };
     let checked = explainer.checked(c.function, &c.program, &c.ours);

@@ -75,6 +75,7 @@ fn verdict(verdict: &Verdict) -> &'static str {
         Verdict::Rejected { .. } => "rejected",
         Verdict::Unsupported { .. } => "unsupported",
         Verdict::NotLoadable { .. } => "not loadable",
+        Verdict::OutOfMeans { .. } => "out of descriptors or memory",
         Verdict::OutOfTime => "out of time",
     }
 }

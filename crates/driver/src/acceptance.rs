@@ -5,7 +5,8 @@
 //!
 //! Promise: only a program of the second object that the verifier has looked at and refused is named as refused. What this
 //! kernel cannot load of the first for another reason (no such map type, no memory, another program type) says nothing; of
-//! the second, where it has taken the first, nothing is known then, nor of either where there was no time to ask.
+//! the second, where it has taken the first, nothing is known then, nor of either where there was no time to ask, or this
+//! process had no descriptors or memory left.
 
 use std::time::Instant;
 
@@ -58,8 +59,8 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
         Ok(first) => first,
         Err(why) => return (Vec::new(), vec![why]),
     };
-    let late = first.iter().filter(|p| p.verdict == Verdict::OutOfTime);
-    let mut unknown: Vec<String> = late.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
+    let open = first.iter().filter(|p| p.verdict.is_open());
+    let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
         return (Vec::new(), unknown);

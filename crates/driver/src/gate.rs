@@ -199,7 +199,7 @@ impl Gate {
     /// than libbpf that are all outside of `.text`, however their symbols are bound.
     fn not_looked_at(&self, object: &Object) -> Vec<usize> {
         let judged = self.before.iter().flat_map(|v| &v.programs);
-        let judged = judged.filter(|p| !matches!(p.verdict, Verdict::Unsupported { .. } | Verdict::NotLoadable { .. }));
+        let judged = judged.filter(|p| !p.verdict.is_of_the_place());
         let judged: BTreeSet<usize> = judged.flat_map(|p| object.entries(&p.name, &p.section)).map(|f| f.0).collect();
         let functions = object.functions().iter().enumerate();
         let programs = functions.filter(|(i, f)| is_program(object, *i) || f.section != ".text").map(|(i, _)| i);
@@ -404,7 +404,7 @@ fn words(p: &ProgramVerdict) -> KernelVerdict {
         processed: p.stats.as_ref().map(|s| s.processed),
         reason: match &p.verdict {
             Verdict::Accepted => None,
-            Verdict::Unsupported { .. } | Verdict::NotLoadable { .. } => {
+            Verdict::Unsupported { .. } | Verdict::NotLoadable { .. } | Verdict::OutOfMeans { .. } => {
                 Some(format!("not judged: {}", p.verdict.reason()))
             }
             Verdict::Rejected { .. } | Verdict::OutOfTime => Some(p.verdict.reason().to_owned()),

@@ -21,6 +21,11 @@ impl Failure {
         if self.messages.is_empty() { self.error.to_string() } else { telling(&self.messages) }
     }
 
+    /// Whether it is this process or machine that lacks something.
+    pub(crate) fn is_for_want_of_means(&self) -> bool {
+        self.error.raw_os_error().is_some_and(is_of_means) || speaks_of_means(&self.messages)
+    }
+
     /// Did libbpf get as far as giving the program to the kernel?
     pub(crate) fn is_of_the_kernel(&self, program: &str) -> bool {
         self.messages.contains(&format!("prog '{program}': BPF program load failed"))
@@ -34,6 +39,9 @@ impl Failure {
         const ESRCH: i32 = 3;
         const EOPNOTSUPP: i32 = 95;
         let reason = self.reason();
+        if self.is_for_want_of_means() {
+            return Verdict::OutOfMeans { reason };
+        }
         let lacking = KERNEL_LACKS.iter().any(|words| self.messages.contains(words))
             || matches!(self.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
         if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
@@ -44,7 +52,9 @@ impl Failure {
         /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
         const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
         let complaint = stats::last_complaint(log);
-        if log.trim().is_empty() {
+        if stats::last_complaint(log) == stats::last_complaint("") && self.is_for_want_of_means() {
+            Verdict::OutOfMeans { reason: self.reason() }
+        } else if log.trim().is_empty() {
             Verdict::Unsupported { reason: self.reason() }
         } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
             Verdict::Unsupported { reason: complaint.to_owned() }
@@ -52,6 +62,23 @@ impl Failure {
             Verdict::Rejected { errno: self.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
         }
     }
+}
+
+/// What the system says when there are no more descriptors, or no memory.
+const MEANS: [(i32, [&str; 2]); 3] = [
+    (libc::EMFILE, ["-EMFILE", "Too many open files"]),
+    (libc::ENFILE, ["-ENFILE", "Too many open files in system"]),
+    (libc::ENOMEM, ["-ENOMEM", "Cannot allocate memory"]),
+];
+
+/// Whether an error number stands for a lack of descriptors or memory.
+pub(crate) fn is_of_means(errno: i32) -> bool {
+    MEANS.iter().any(|(number, _)| *number == errno)
+}
+
+/// Whether libbpf's words are of a lack of descriptors or memory.
+pub(crate) fn speaks_of_means(words: &str) -> bool {
+    MEANS.iter().flat_map(|(_, words)| words).any(|of_means| words.contains(of_means))
 }
 
 /// libbpf's words without those that say no more than that something failed.
@@ -79,5 +106,12 @@ mod tests {
         assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
         let failure = Failure { error: io::Error::from_raw_os_error(22), messages: words.to_owned() };
         assert!(matches!(failure.blames_the_place(), Verdict::Unsupported { .. }));
+        // What this process lacks says nothing of the kernel.
+        for (number, messages) in [(libc::EMFILE, words), (22, "map 'm': failed to create: -ENOMEM\n")] {
+            let failure = Failure { error: io::Error::from_raw_os_error(number), messages: messages.to_owned() };
+            assert!(failure.blames_the_place().is_open());
+            assert!(failure.verdict_of_the_kernel("").is_open());
+            assert!(!failure.verdict_of_the_kernel("R1 !read_ok").is_open());
+        }
     }
 }

@@ -32,8 +32,8 @@ use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
     KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
-    failure::{Failure, telling},
-    marks::Wired,
+    failure::{Failure, speaks_of_means, telling},
+    marks::{self, Wired},
     object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
     permitted,
     raw::LOG_BYTES,
@@ -108,8 +108,12 @@ impl Loader {
     /// # Errors
     /// [`KernelError::NotPermitted`], or the type the programs are to have is unknown.
     pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
+        sys::allow_many_descriptors();
         permitted().require()?;
         options.program_type.as_deref().map(ProgramType::named).transpose()?;
+        // As long as there are descriptors for what this reads and keeps.
+        marks::prepare();
+        sys::prepare_btf();
         let other = Box::new(Self::with(options.clone(), Maps::with_open_constants(), None));
         Ok(Self::with(options, Maps::default(), Some(other)))
     }
@@ -202,6 +206,7 @@ impl Loader {
         let mut source = Source::new(bytes);
         let object = match source.open(&self.options) {
             Ok(object) => object,
+            Err(reason) if speaks_of_means(&reason) => return Err(KernelError::Open { reason }),
             Err(reason) => return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) }),
         };
         self.full_maps = maps::time_to_make_all(&object, AS_DEFINED);
@@ -421,7 +426,11 @@ impl Loader {
         if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
             let name = prepared.left_out.contains(&map).then(|| prepared.object.map_definition(map).name)?;
             let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
-            return Some(Verdict::NotLoadable { reason: format!("map {name} cannot be created: {reason}") });
+            let whole = format!("map {name} cannot be created: {reason}");
+            return Some(match speaks_of_means(reason) {
+                true => Verdict::OutOfMeans { reason: whole },
+                false => Verdict::NotLoadable { reason: whole },
+            });
         }
         if number.starts_with("2002") && !source.missing.is_empty() {
             let reason = format!("this kernel has no function {}", source.missing.join(" or "));

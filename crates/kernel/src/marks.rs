@@ -114,6 +114,11 @@ impl Wired {
     }
 }
 
+/// Makes what is needed to read kernel memory, unless it is there.
+pub(crate) fn prepare() {
+    reader();
+}
+
 fn reader() -> Option<&'static Mutex<Reader>> {
     static READER: OnceLock<Option<Mutex<Reader>>> = OnceLock::new();
     READER.get_or_init(|| Reader::new().map(Mutex::new)).as_ref()

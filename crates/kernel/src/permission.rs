@@ -5,6 +5,7 @@
 
 use std::io;
 
+use crate::failure::is_of_means;
 use crate::{KernelError, ProgramType, RawOptions, RawProgram, Rejection};
 
 /// `r0 = 0; exit`.
@@ -13,7 +14,7 @@ const TRIVIAL: [u8; 16] = [0xb7, 0, 0, 0, 0, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]
 /// May this process use bpf()?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
-    /// A trivial program was loaded.
+    /// A trivial program was loaded, or there was only no descriptor or memory left for it.
     Yes,
     /// It was refused, for this reason.
     No(String),
@@ -38,6 +39,7 @@ impl Permission {
 pub fn permitted() -> Permission {
     match RawProgram::load(ProgramType::XDP, &TRIVIAL, &RawOptions::default()) {
         Ok(_) => Permission::Yes,
+        Err(rejection) if is_of_means(rejection.errno) => Permission::Yes,
         Err(rejection) => Permission::No(explain(&rejection)),
     }
 }

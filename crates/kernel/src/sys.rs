@@ -23,7 +23,7 @@ mod linked;
 mod types;
 
 pub(crate) use interrupt::until;
-pub(crate) use linked::{Attributes, Definition, Line, attach_target};
+pub(crate) use linked::{Attributes, Definition, Line, attach_target, prepare_btf};
 pub(crate) use types::{Member, Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
@@ -100,6 +100,18 @@ pub(crate) fn leave_pins() -> io::Result<()> {
     };
     mount(c"/", c"none", libc::MS_REC | libc::MS_PRIVATE)?;
     mount(c"/sys/fs/bpf", c"bpf", 0)
+}
+
+/// Lets this process have as many descriptors as it may: each map and each program takes one.
+pub(crate) fn allow_many_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes to, and reads, one `rlimit`. Where it refuses, things stay as they are.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
 }
 
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.

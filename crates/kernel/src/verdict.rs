@@ -29,11 +29,27 @@ pub enum Verdict {
         /// libbpf's words.
         reason: String,
     },
+    /// This process or machine ran out of descriptors or memory before the kernel had looked at the program: elsewhere it may
+    /// load.
+    OutOfMeans {
+        /// libbpf's or the kernel's words.
+        reason: String,
+    },
     /// Time ended before the kernel was asked, or before it was done; see [`Loader`](crate::Loader).
     OutOfTime,
 }
 
 impl Verdict {
+    /// Whether it says nothing of the program and nothing of this kernel: time or means were lacking.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::OutOfTime | Self::OutOfMeans { .. })
+    }
+
+    /// Whether it says nothing of the program, though there was time: the place is to blame.
+    pub fn is_of_the_place(&self) -> bool {
+        matches!(self, Self::Unsupported { .. } | Self::NotLoadable { .. } | Self::OutOfMeans { .. })
+    }
+
     /// Is it [`Verdict::Accepted`]?
     pub fn is_accepted(&self) -> bool {
         *self == Self::Accepted
@@ -45,7 +61,9 @@ impl Verdict {
             Self::Accepted => "",
             Self::OutOfTime => "not judged: time",
             Self::Rejected { log, .. } => stats::last_complaint(log),
-            Self::Unsupported { reason } | Self::NotLoadable { reason } => reason.lines().next_back().unwrap_or(""),
+            Self::Unsupported { reason } | Self::NotLoadable { reason } | Self::OutOfMeans { reason } => {
+                reason.lines().next_back().unwrap_or("")
+            }
         }
     }
 }

@@ -19,7 +19,8 @@
 //!   which there is none;
 //! - *half an address*: whether the lower half of an address that is not null is 0 counts as decided (`is_branch_taken`);
 //! - *arguments*: what a hook of the kernel is given by its types counts as there, but for what is listed
-//!   (`btf_ctx_access` in kernel/bpf/btf.c: `raw_tp_null_args`, `__nullable`), and is null at times;
+//!   (`btf_ctx_access` in kernel/bpf/btf.c: `raw_tp_null_args`, `__nullable`), and is null at times; so does what stands in
+//!   some of their members (`BTF_TYPE_SAFE_TRUSTED`);
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
 //!   fewer (`can_elide_value_nullness`);
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
@@ -64,7 +65,7 @@ pub struct Beliefs {
     /// A context is read into its own register: wrong of `bpf_sock_ops`, where the register stays as it was if there is no full
     /// socket (`SOCK_OPS_GET_FIELD` in net/core/filter.c).
     overwrites: bool,
-    /// A word of the context, or what was passed, is tested for null: wrong of hooks that are given what functions of the kernel
+    /// A word of the context, what was passed, or what stands behind these is tested for null: wrong of hooks that are given what functions of the kernel
     /// are.
     tests_arguments: bool,
     /// A function gives the address of its frame to another; one does that is called itself.

@@ -94,7 +94,7 @@ pub struct Provenance {
     pub equals: bool,
     /// The same of what was loaded.
     pub equals_of_loaded: bool,
-    /// A word of the context, or what was passed, is tested for null.
+    /// A word of the context, what was passed, or what stands behind these is tested for null.
     pub tests_arguments: bool,
     /// What is passed in r1 to r5 to each function of the object that is called.
     pub passes: Vec<(Arc<str>, [Sources; 5])>,
@@ -236,8 +236,9 @@ pub(crate) fn provenance_by(f: &Function, facts: &Facts, arguments: [Sources; 5]
             };
             for (p, q) in [(*dst, *src)].into_iter().chain(src.reg().map(|src| (src, Src::Reg(*dst)))) {
                 let from = places.get(p);
-                let passed = from.is_passed() || from.meets(Sources::CONTEXT_WIDE.or(Sources::CALLBACK));
-                found.tests_arguments |= state.reg(p).kind == Kind::Unknown && passed && with_null(q);
+                let given = Sources::CONTEXT_WIDE.or(Sources::CALLBACK).or(Sources::BEHIND).or(Sources::LOADED);
+                let unknown = state.reg(p).kind == Kind::Unknown || state.reg(p).region() == Some(&Region::Kernel);
+                found.tests_arguments |= unknown && (from.is_passed() || from.meets(given)) && with_null(q);
             }
         }
         if let (

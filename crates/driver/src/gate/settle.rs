@@ -380,10 +380,7 @@ fn summary(
     let names =
         |programs: Vec<&ProgramVerdict>| programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let (better, as_before): (Vec<_>, Vec<_>) = before.programs.iter().filter(rejected).partition(now_accepted);
-    let elsewhere = before
-        .programs
-        .iter()
-        .filter(|p| matches!(p.verdict, Verdict::Unsupported { .. } | Verdict::NotLoadable { .. }));
+    let elsewhere = before.programs.iter().filter(|p| p.verdict.is_of_the_place());
     let mut elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
     let unheard_of = gate.unheard_of(unit).into_iter().filter(|i| candidates[*i].body.is_some());
     elsewhere.extend(unheard_of.map(|i| format!("{} (libbpf knows no such program)", candidates[i].report.name)));

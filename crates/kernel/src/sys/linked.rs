@@ -275,6 +275,11 @@ pub(crate) struct Line {
     pub(crate) number: u32,
 }
 
+/// Gives the kernel the BTF of programs that have none, unless it has it.
+pub(crate) fn prepare_btf() {
+    empty_btf();
+}
+
 /// BTF with one type, for programs that have none: without it the kernel takes no lines.
 fn empty_btf<'a>() -> Option<BorrowedFd<'a>> {
     static LOADED: OnceLock<Option<OwnedFd>> = OnceLock::new();
