@@ -150,12 +150,19 @@ impl Gate {
         self.before.as_ref().is_ok_and(ObjectVerdict::is_accepted)
     }
 
-    /// The functions that stay as they are, because a program with them was not judged in time.
-    pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<usize> {
+    /// The functions that stay as they are, because a program with them was not judged; and why.
+    pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<(usize, String)> {
+        let of =
+            |(program, why): (usize, String)| self.functions(unit, program).into_iter().map(move |f| (f, why.clone()));
+        self.programs_not_judged().into_iter().flat_map(of).collect()
+    }
+
+    /// The programs that were not judged for want of time or means, and why.
+    fn programs_not_judged(&self) -> Vec<(usize, String)> {
         let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
-        let late = programs.filter(|(_, p)| p.verdict == Verdict::OutOfTime).map(|(program, _)| program);
-        let unchecked = self.checked().filter(|(_, c)| c.original == Original::OutOfTime).map(|(program, _)| program);
-        late.chain(unchecked).flat_map(|program| self.functions(unit, program)).collect()
+        let late = programs.filter_map(|(program, p)| Some((program, why_not_judged(&p.verdict)?)));
+        let unchecked = self.checked().filter(|(_, c)| c.original == Original::OutOfTime);
+        late.chain(unchecked.map(|(program, _)| (program, NOT_JUDGED.to_owned()))).collect()
     }
 
     /// How long it took to load the original: the time to be kept for loading a result once.
@@ -278,7 +285,7 @@ impl Gate {
         for (program, original) in named {
             let known = match &verdict {
                 Ok(verdict) => match find(verdict, original, self.namesakes(program)) {
-                    Some(found) if found.verdict == Verdict::OutOfTime => {
+                    Some(found) if found.verdict.is_open() => {
                         self.late.set(true);
                         continue;
                     }
@@ -381,12 +388,21 @@ impl Pairs for Written<'_> {
 /// loaded again. Beside the verification itself there is about as much to do: linking, and translation to machine code.
 fn time_for_a_result(before: &Result<ObjectVerdict, String>, took: Duration) -> Duration {
     let Ok(before) = before else { return took };
-    if before.programs.iter().all(|p| p.verdict != Verdict::OutOfTime) {
+    if !before.programs.iter().any(|p| p.verdict.is_open()) {
         return took;
     }
-    let judged = before.programs.iter().filter(|p| p.verdict != Verdict::OutOfTime);
+    let judged = before.programs.iter().filter(|p| !p.verdict.is_open());
     let micros = judged.filter_map(|p| p.stats.as_ref()).map(|stats| stats.micros).sum();
     took.min(2 * Duration::from_micros(micros))
+}
+
+/// What a function is told where the kernel was not asked about a program with it.
+fn why_not_judged(verdict: &Verdict) -> Option<String> {
+    match verdict {
+        Verdict::OutOfTime => Some(NOT_JUDGED.to_owned()),
+        Verdict::OutOfMeans { .. } => Some(format!("not judged: {}", verdict.reason())),
+        _ => None,
+    }
 }
 
 /// The verdict on the same program in another verdict, where there are so many namesakes before it.

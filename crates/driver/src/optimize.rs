@@ -49,9 +49,9 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let count = wanted.len();
     let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&unit, id)).collect();
     // Whatever would be made of these could not be compared.
-    for id in gate.not_judged(&unit) {
+    for (id, why) in gate.not_judged(&unit) {
         if std::mem::replace(&mut wanted[id], false) {
-            candidates[id].report.untouched = Some(gate::NOT_JUDGED.to_owned());
+            candidates[id].report.untouched = Some(why);
         }
     }
     let global = global::chosen(options);

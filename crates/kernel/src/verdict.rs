@@ -47,7 +47,7 @@ impl Verdict {
 
     /// Whether it says nothing of the program, though there was time: the place is to blame.
     pub fn is_of_the_place(&self) -> bool {
-        matches!(self, Self::Unsupported { .. } | Self::NotLoadable { .. } | Self::OutOfMeans { .. })
+        matches!(self, Self::Unsupported { .. } | Self::NotLoadable { .. })
     }
 
     /// Is it [`Verdict::Accepted`]?

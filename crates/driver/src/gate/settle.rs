@@ -55,7 +55,7 @@ pub(crate) fn settle(
     let cx = Context { unit, settings, write, why: REFUSED, go_on: true };
     let (late, lightened) = (Vec::new(), HashMap::new());
     let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
-    settling.keep_what_was_not_judged(before)?;
+    settling.keep_what_was_not_judged()?;
     settling.run(before)?;
     let late = settling.late;
     gate.memory.borrow_mut().late.extend(late);
@@ -85,15 +85,11 @@ struct Settling<'a> {
 
 impl Settling<'_> {
     /// Programs whose originals were not judged in time stay as they were: there is nothing to compare with.
-    fn keep_what_was_not_judged(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
-        let late = before.programs.iter().enumerate().filter(|(_, p)| p.verdict == Verdict::OutOfTime);
-        let late = late.map(|(program, _)| program);
-        let unchecked = self.gate.checked().filter(|(_, c)| c.original == Original::OutOfTime);
-        let late: Vec<usize> = late.chain(unchecked.map(|(program, _)| program)).collect();
-        for program in late {
+    fn keep_what_was_not_judged(&mut self) -> Result<(), DriverError> {
+        for (program, why) in self.gate.programs_not_judged() {
             if !self.suspects(program).is_empty() {
                 self.late.push(program);
-                self.give_up(program, NOT_JUDGED)?;
+                self.give_up(program, &why)?;
             }
         }
         Ok(())
@@ -343,6 +339,10 @@ fn of_the_checked(gate: &Gate, late: &BTreeSet<usize>, candidates: &[Candidate],
     text
 }
 
+fn is_for_want_of_means(p: &ProgramVerdict) -> bool {
+    matches!(p.verdict, Verdict::OutOfMeans { .. })
+}
+
 /// How it went, in words.
 fn summary(
     gate: &Gate,
@@ -353,7 +353,7 @@ fn summary(
     dropped: usize,
     heavier: usize,
 ) -> String {
-    let unjudged = before.programs.iter().filter(|p| p.verdict == Verdict::OutOfTime).count();
+    let unjudged = before.programs.iter().filter(|p| p.verdict.is_open()).count();
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) && unjudged == 0 {
         let all_untyped = !before.programs.is_empty() && super::untyped(before).len() == before.programs.len();
         if all_untyped {
@@ -380,11 +380,12 @@ fn summary(
     let names =
         |programs: Vec<&ProgramVerdict>| programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let (better, as_before): (Vec<_>, Vec<_>) = before.programs.iter().filter(rejected).partition(now_accepted);
-    let elsewhere = before.programs.iter().filter(|p| p.verdict.is_of_the_place());
+    let elsewhere = before.programs.iter().filter(|p| p.verdict.is_of_the_place() || is_for_want_of_means(p));
     let mut elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
     let unheard_of = gate.unheard_of(unit).into_iter().filter(|i| candidates[*i].body.is_some());
     elsewhere.extend(unheard_of.map(|i| format!("{} (libbpf knows no such program)", candidates[i].report.name)));
-    let late = before.programs.iter().enumerate().filter(|(i, p)| late.contains(i) || p.verdict == Verdict::OutOfTime);
+    let is_late = |(i, p): &(usize, &ProgramVerdict)| late.contains(i) || p.verdict == Verdict::OutOfTime;
+    let late = before.programs.iter().enumerate().filter(|x| is_late(x) && !is_for_want_of_means(x.1));
     let late: Vec<_> = late.map(|(_, p)| p).collect();
     for (what, who) in [
         ("accepted, while the original was refused", names(better)),
@@ -620,6 +621,18 @@ mod tests {
         let kept = |c: &Candidate| c.report.untouched.as_deref() == Some(NOT_JUDGED);
         assert!(run.candidates.iter().any(kept), "{:?}", run.report.gate);
         assert!(run.report.gate.contains(NOT_JUDGED), "{}", run.report.gate);
+    }
+
+    #[test]
+    fn an_original_for_which_there_were_no_means_is_written_as_it_was() {
+        let why = || Verdict::OutOfMeans { reason: "Too many open files".into() };
+        let judge: Judge = Box::new(move |bytes, wanted, _| verdicts(bytes, wanted, |_| why()));
+        let mut run = Run::new();
+        run.settle(&Gate::with(OBJECT, judge, None, None));
+        assert_eq!(run.bytes(), OBJECT);
+        let kept = |c: &Candidate| c.report.untouched.as_deref() == Some("not judged: Too many open files");
+        assert!(run.candidates.iter().any(kept), "{}", run.report.gate);
+        assert!(run.report.gate.contains("Too many open files"), "{}", run.report.gate);
     }
 
     #[test]
