@@ -178,21 +178,17 @@ impl Loader {
         let until = share(deadline, 2).map(|half| half.min(most));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
         for found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
-            if found.verdict == Verdict::OutOfTime {
+            let Some(program) = wanted.remove(&key(&found)) else { continue };
+            if found.verdict.is_open() {
+                program.verdict = found.verdict;
                 continue;
             }
-            let key = key(&found);
-            let takes_any = *self.takes_any.entry(key.clone()).or_insert(found.verdict.is_accepted());
-            let Some(program) = wanted.remove(&key) else { continue };
+            let takes_any = *self.takes_any.entry(key(&found)).or_insert(found.verdict.is_accepted());
             program.with_any_constants = takes_any.then(|| Box::new(found));
         }
-        for (key, program) in wanted {
-            if is_over(until) {
-                program.verdict = Verdict::OutOfTime;
-            } else if self.takes_any.get(&key) == Some(&true) {
-                let reason = "it was not judged with other read-only data".into();
-                program.verdict = Verdict::NotLoadable { reason };
-            }
+        for program in wanted.into_values() {
+            let reason = "it was not judged with other read-only data".into();
+            program.verdict = Verdict::NotLoadable { reason };
         }
         Ok(())
     }
@@ -234,8 +230,6 @@ impl Loader {
                 };
                 let verdict = match answer {
                     Some(verdict) => verdict,
-                    // libbpf makes constants known.
-                    None if self.other.is_none() => continue,
                     None => self.alone(&mut source, &object, index, until)?,
                 };
                 match verdict.verdict {
@@ -460,6 +454,10 @@ impl Loader {
         }
         let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
         let object = &prepared.object;
+        // It was loaded, if not all that is filled with it.
+        if maps::reads_constants(object, index) {
+            self.readers.insert((object.program_name(index), object.program_section(index)));
+        }
         let Err(error) = outcome else { return accepted(object, index) };
         let log = object.log(index);
         let failure = Failure { error, messages };
@@ -612,20 +610,27 @@ mod tests {
             return;
         }
         // A loop of one turn; of very many, if the verifier does not know the number.
-        let text = "; A.\n; section: xdp\n; data: turns .rodata 4 01000000\n; expect: equal\nbefore:\n    r1 = turns ll\n    \
-                    r1 = *(u16 *)(r1 + 0)\n    r0 = 0\nback:\n    r0 += 1\n    if r0 < r1 goto back\n    r0 = 2\n    exit\n\
-                    after:\n    r0 = 2\n    exit\n";
-        let bytes = Case::parse(text).expect("a case").old_object().expect("it assembles");
-        let judged = |deadline: Option<Instant>| {
+        let bytes = |section: &str| {
+            let text = format!(
+                "; A.\n; section: {section}\n; data: turns .rodata 4 01000000\n; expect: equal\nbefore:\n    r1 = turns ll\n    \
+                 r1 = *(u16 *)(r1 + 0)\n    r0 = 0\nback:\n    r0 += 1\n    if r0 < r1 goto back\n    r0 = 0\n    exit\n\
+                 after:\n    r0 = 0\n    exit\n"
+            );
+            Case::parse(&text).expect("a case").old_object().expect("it assembles")
+        };
+        let judged = |section: &str, deadline: Option<Instant>| {
             let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
-            let mut verdict = loader.judge(&bytes, |_, _| true, deadline).expect("it is judged");
+            let mut verdict = loader.judge(&bytes(section), |_, _| true, deadline).expect("it is judged");
             verdict.programs.remove(0)
         };
-        let late = judged(Instant::now().checked_add(Duration::from_millis(40)));
+        let late = judged("xdp", Instant::now().checked_add(Duration::from_millis(40)));
         assert_eq!(late.verdict, Verdict::OutOfTime);
-        let asked = judged(None);
-        let with_any = asked.with_any_constants.as_ref().expect("it is asked about twice");
-        assert!(asked.verdict.is_accepted() && with_any.verdict.is_accepted(), "{asked:?}");
+        // libbpf alone can load the second.
+        for section in ["xdp", "usdt"] {
+            let asked = judged(section, None);
+            let with_any = asked.with_any_constants.as_ref().expect("it is asked about twice");
+            assert!(asked.verdict.is_accepted() && with_any.verdict.is_accepted(), "{asked:?}");
+        }
     }
 
     /// The conditional jumps of which the verifier's log says that one way was never gone, as the kernel decides them
