@@ -61,6 +61,9 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     };
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
+    // Taken as it stands, and for another reason than its code not so that its loader may set read-only data.
+    let half = first.iter().filter(|p| p.with_any_constants.as_ref().is_some_and(|any| any.verdict.is_of_the_place()));
+    unknown.extend(half.map(|p| format!("{}: {NOT_ASKED} about it with other read-only data", p.name)));
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
         return (Vec::new(), unknown);

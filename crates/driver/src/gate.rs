@@ -21,12 +21,13 @@ mod settle;
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
-use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object, ObjectError};
 
 use bpf_program::Function;
@@ -60,7 +61,7 @@ const ALWAYS: u64 = 2;
 /// What to compare with.
 pub(crate) struct Gate {
     /// Verdict on the original, or why there is none.
-    before: Result<ObjectVerdict, String>,
+    before: Result<ObjectVerdict, Unasked>,
     /// The programs that `bpf_check` judges in the kernel's place. Their numbers follow those of the others.
     checked: Vec<Checked>,
     /// How long loading the original took.
@@ -79,7 +80,38 @@ pub(crate) struct Gate {
 
 /// Gives the verdicts on the programs of an object that are wanted (name and section), until a deadline: the kernel, or
 /// in tests something stricter.
-type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> bool, Option<Instant>) -> Result<ObjectVerdict, String>>;
+type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> bool, Option<Instant>) -> Result<ObjectVerdict, Unasked>>;
+
+/// Why a kernel was not asked about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unasked {
+    /// The user does not want it.
+    SwitchedOff,
+    /// This process may not, or not in this way.
+    NotPermitted(String),
+    /// It might have been asked, but that failed.
+    Failed(String),
+}
+
+impl From<KernelError> for Unasked {
+    fn from(e: KernelError) -> Self {
+        match e {
+            KernelError::NotPermitted { .. } | KernelError::UnknownProgramType { .. } => {
+                Self::NotPermitted(e.to_string())
+            }
+            _ => Self::Failed(e.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Unasked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SwitchedOff => f.write_str("switched off"),
+            Self::NotPermitted(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
 
 /// An object that is read again once it is needed.
 type Parsed<'a> = LazyCell<Result<Object, ObjectError>, Box<dyn FnOnce() -> Result<Object, ObjectError> + 'a>>;
@@ -110,13 +142,13 @@ impl Gate {
     pub(crate) fn new(input: &[u8], object: &Object, options: &Options, started: Instant) -> Gate {
         let load = LoadOptions { program_type: options.program_type.clone(), only: None };
         let loader = match options.kernel {
-            true => Loader::new(load).map_err(|e| e.to_string()),
-            false => Err("switched off".to_owned()),
+            true => Loader::new(load).map_err(Unasked::from),
+            false => Err(Unasked::SwitchedOff),
         };
         let loader = Rc::new(RefCell::new(loader));
         let mine = loader.clone();
         let judge: Judge = Box::new(move |bytes, wanted, deadline| match &mut *mine.borrow_mut() {
-            Ok(loader) => loader.judge(bytes, wanted, deadline).map_err(|e| e.to_string()),
+            Ok(loader) => loader.judge(bytes, wanted, deadline).map_err(Unasked::from),
             Err(why) => Err(why.clone()),
         });
         let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
@@ -154,6 +186,9 @@ impl Gate {
     pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<(usize, String)> {
         let of =
             |(program, why): (usize, String)| self.functions(unit, program).into_iter().map(move |f| (f, why.clone()));
+        if let Err(Unasked::Failed(why)) = &self.before {
+            return (0..unit.object.functions().len()).map(|f| (f, format!("not judged: {why}"))).collect();
+        }
         self.programs_not_judged().into_iter().flat_map(of).collect()
     }
 
@@ -300,7 +335,7 @@ impl Gate {
                     }
                     None => refused(verdict.not_loadable.as_deref().unwrap_or("it is no longer there")),
                 },
-                Err(why) => refused(why),
+                Err(why) => refused(&why.to_string()),
             };
             let form = form(object, &self.functions(unit, program));
             self.memory.borrow_mut().known.insert((program, form), known);
@@ -386,7 +421,7 @@ impl Pairs for Written<'_> {
 
 /// How long it takes to load a result, of which the original took so long: programs that were not judged in time are not
 /// loaded again. Beside the verification itself there is about as much to do: linking, and translation to machine code.
-fn time_for_a_result(before: &Result<ObjectVerdict, String>, took: Duration) -> Duration {
+fn time_for_a_result(before: &Result<ObjectVerdict, Unasked>, took: Duration) -> Duration {
     let Ok(before) = before else { return took };
     if !before.programs.iter().any(|p| p.verdict.is_open()) {
         return took;

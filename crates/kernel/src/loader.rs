@@ -84,6 +84,9 @@ const LONGER: u32 = 4;
 /// So long they may take in any case: as the verifier takes for a million instructions, at which it gives up.
 const ANYHOW: Duration = Duration::from_secs(5);
 
+/// So many descriptors there have to be for anything to be judged: what reads the kernel's memory takes some, too.
+const ROOM: usize = 16;
+
 /// BTF that is in the kernel.
 struct KeptBtf {
     bytes: Vec<u8>,
@@ -109,6 +112,7 @@ impl Loader {
     /// [`KernelError::NotPermitted`], or the type the programs are to have is unknown.
     pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
         sys::allow_many_descriptors();
+        sys::need_descriptors(ROOM).map_err(KernelError::refused("making room for descriptors"))?;
         permitted().require()?;
         options.program_type.as_deref().map(ProgramType::named).transpose()?;
         // As long as there are descriptors for what this reads and keeps.
@@ -184,7 +188,7 @@ impl Loader {
                 continue;
             }
             let takes_any = *self.takes_any.entry(key(&found)).or_insert(found.verdict.is_accepted());
-            program.with_any_constants = takes_any.then(|| Box::new(found));
+            program.with_any_constants = (takes_any || found.verdict.is_of_the_place()).then(|| Box::new(found));
         }
         for program in wanted.into_values() {
             let reason = "it was not judged with other read-only data".into();

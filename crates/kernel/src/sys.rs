@@ -114,6 +114,18 @@ pub(crate) fn allow_many_descriptors() {
     }
 }
 
+/// Whether this process may have so many more descriptors.
+pub(crate) fn need_descriptors(count: usize) -> io::Result<()> {
+    let one = || {
+        // SAFETY: takes two numbers; what it gives is a new descriptor or -1.
+        match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) } {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        }
+    };
+    (0..count).map(|_| one()).collect::<io::Result<Vec<_>>>().map(drop)
+}
+
 /// Makes libbpf print nowhere. Every function here that may make it print calls this first.
 fn silence() {
     static ONCE: Once = Once::new();

@@ -6,7 +6,7 @@ use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
-use super::{Checked, Gate, Known, NOT_JUDGED, Original, untyped, words};
+use super::{Checked, Gate, Known, NOT_JUDGED, Original, Unasked, untyped, words};
 use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
@@ -41,7 +41,7 @@ pub(crate) fn settle(
     let unasked = ObjectVerdict { programs: Vec::new(), not_loadable: None };
     let before = gate.before.as_ref().unwrap_or(&unasked);
     if let Err(why) = &gate.before
-        && why != "switched off"
+        && *why != Unasked::SwitchedOff
     {
         report.warn(format!("the kernel could not be asked: {why}"));
     }
@@ -420,8 +420,8 @@ mod tests {
         bytes: &[u8],
         wanted: &dyn Fn(&str, &str) -> bool,
         says: impl Fn(&[(usize, Insn)]) -> Verdict,
-    ) -> Result<ObjectVerdict, String> {
-        let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+    ) -> Result<ObjectVerdict, Unasked> {
+        let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
         let programs = (0..object.functions().len())
             .filter(|i| is_program(&object, *i))
             .filter(|i| wanted(&object.functions()[*i].name, &object.functions()[*i].section))
@@ -504,10 +504,10 @@ mod tests {
             let late = *count.borrow() >= questions;
             *count.borrow_mut() += usize::from(!late);
             let mut verdict = verdicts(bytes, wanted, |_| if late { Verdict::OutOfTime } else { Verdict::Accepted })?;
-            let object = Object::parse(bytes.to_vec()).map_err(|e| e.to_string())?;
+            let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
             for p in &mut verdict.programs {
-                let id = object.function_named(&p.name).ok_or("it is gone")?;
-                let code = bpf_isa::decode_all(object.code(id)).map_err(|e| e.to_string())?;
+                let id = object.function_named(&p.name).ok_or_else(|| Unasked::Failed("it is gone".into()))?;
+                let code = bpf_isa::decode_all(object.code(id)).map_err(|e| Unasked::Failed(e.to_string()))?;
                 let each = |insn: &Insn| if matches!(insn, Insn::Atomic { .. }) { work } else { 1 };
                 let processed = code.iter().map(|(_, insn)| each(insn)).sum();
                 p.stats = Some(bpf_kernel::VerifierStats { processed, ..Default::default() });
@@ -633,6 +633,17 @@ mod tests {
         let kept = |c: &Candidate| c.report.untouched.as_deref() == Some("not judged: Too many open files");
         assert!(run.candidates.iter().any(kept), "{}", run.report.gate);
         assert!(run.report.gate.contains("Too many open files"), "{}", run.report.gate);
+    }
+
+    #[test]
+    fn where_asking_about_the_original_fails_no_function_is_to_be_changed() {
+        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let kept = |why: Unasked| {
+            let judge: Judge = Box::new(move |_, _, _| Err(why.clone()));
+            Gate::with(OBJECT, judge, None, None).not_judged(&unit).len()
+        };
+        assert_eq!(kept(Unasked::Failed("no descriptors".into())), unit.object.functions().len());
+        assert_eq!(kept(Unasked::NotPermitted("no rights".into())) + kept(Unasked::SwitchedOff), 0);
     }
 
     #[test]
