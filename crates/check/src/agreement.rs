@@ -31,9 +31,10 @@ impl Comparison {
     /// Do both say the same? `None` if the kernel did not look at the code.
     pub fn agrees(&self) -> Option<bool> {
         match (&self.kernel, self.ours.verdict) {
-            (kernel, _) if kernel.is_open() || kernel.is_of_the_place() => None,
+            (Kernel::Unsupported { .. } | Kernel::NotLoadable { .. }, _) => None,
+            (Kernel::OutOfMeans { .. } | Kernel::OutOfTime, _) => None,
             (Kernel::Accepted, ours) => Some(ours == Verdict::Accepted),
-            (_, ours) => Some(ours == Verdict::Violation),
+            (Kernel::Rejected { .. }, ours) => Some(ours == Verdict::Violation),
         }
     }
 }

@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use bpf_facts::Env;
-use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, Loader, ProgramVerdict, Verdict};
 use bpf_object::FuncId;
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
@@ -40,25 +40,26 @@ const NOT_ASKED: &str = "the kernel could not be asked";
 /// The programs of `b` that this kernel refuses, of those of `a` that it takes; and in words those of which it is not proven
 /// that it leaves the same of both, or that it cannot be asked about. None where it may not be asked.
 pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (Vec<Refused>, Vec<String>) {
-    if !options.kernel || !options.run_check || bpf_kernel::permitted().require().is_err() {
+    if !options.kernel || !options.run_check {
         return Default::default();
     }
-    let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-    let mut loader = match Loader::new(load) {
-        Ok(loader) => loader,
-        Err(e) => return (Vec::new(), vec![format!("{NOT_ASKED}: {e}")]),
-    };
+    match ask(a, b, names, options) {
+        Ok(told) => told,
+        Err(KernelError::NotPermitted { .. }) => Default::default(),
+        Err(e) => (Vec::new(), vec![format!("{NOT_ASKED}: {e}")]),
+    }
+}
+
+/// [`refused`], of a kernel that may be asked.
+fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refused>, Vec<String>), KernelError> {
+    let mut loader = Loader::new(LoadOptions { program_type: options.program_type.clone(), only: None })?;
     // The second has as much time as the first, and the proofs that are needed.
     let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
     let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
     let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
-        let verdict = loader.judge(bytes, |name, _| wanted(name), in_half_of_the_time());
-        verdict.map(|v| v.programs).map_err(|e| format!("{NOT_ASKED}: {e}"))
+        loader.judge(bytes, |name, _| wanted(name), in_half_of_the_time()).map(|verdict| verdict.programs)
     };
-    let mut first = match verdicts(a, &chosen) {
-        Ok(first) => first,
-        Err(why) => return (Vec::new(), vec![why]),
-    };
+    let mut first = verdicts(a, &chosen)?;
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
     // Taken as it stands, and for another reason than its code not so that its loader may set read-only data.
@@ -66,12 +67,9 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     unknown.extend(half.map(|p| format!("{}: {NOT_ASKED} about it with other read-only data", p.name)));
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
-        return (Vec::new(), unknown);
+        return Ok((Vec::new(), unknown));
     }
-    let second = match verdicts(b, &|name| first.iter().any(|p| p.name == name)) {
-        Ok(second) => second,
-        Err(why) => return (Vec::new(), vec![why]),
-    };
+    let second = verdicts(b, &|name| first.iter().any(|p| p.name == name))?;
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
@@ -99,7 +97,7 @@ pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
     unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
-    (refused, unknown)
+    Ok((refused, unknown))
 }
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.

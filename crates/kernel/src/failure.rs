@@ -52,7 +52,7 @@ impl Failure {
         /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
         const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
         let complaint = stats::last_complaint(log);
-        if stats::last_complaint(log) == stats::last_complaint("") && self.is_for_want_of_means() {
+        if !stats::complains(log) && self.is_for_want_of_means() {
             Verdict::OutOfMeans { reason: self.reason() }
         } else if log.trim().is_empty() {
             Verdict::Unsupported { reason: self.reason() }

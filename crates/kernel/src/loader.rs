@@ -112,8 +112,8 @@ impl Loader {
     /// [`KernelError::NotPermitted`], or the type the programs are to have is unknown.
     pub fn new(options: LoadOptions) -> Result<Self, KernelError> {
         sys::allow_many_descriptors();
-        sys::need_descriptors(ROOM).map_err(KernelError::refused("making room for descriptors"))?;
         permitted().require()?;
+        sys::need_descriptors(ROOM).map_err(KernelError::refused("making room for descriptors"))?;
         options.program_type.as_deref().map(ProgramType::named).transpose()?;
         // As long as there are descriptors for what this reads and keeps.
         marks::prepare();
@@ -393,7 +393,7 @@ impl Loader {
                 ProgramVerdict { decided: object.decided(index, fd.as_fd(), &wired), ..verdict }
             }
             Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
-            Err(Refusal::Error(_)) if !complains(&log) => return Ok(None),
+            Err(Refusal::Error(_)) if !stats::complains(&log) => return Ok(None),
             Err(Refusal::Error(error)) => {
                 let failure = Failure { error, messages: String::new() };
                 let verdict = match failure.verdict_of_the_kernel(&log) {
@@ -551,11 +551,6 @@ fn share(deadline: Option<Instant>, waiting: usize) -> Option<Instant> {
 
 fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
-}
-
-/// Does a log hold more than statistics?
-fn complains(log: &str) -> bool {
-    stats::last_complaint(log) != stats::last_complaint("")
 }
 
 /// The kernel's error for a map that it did not make, as libbpf tells it.
@@ -757,7 +752,7 @@ mod tests {
 
     #[test]
     fn statistics_are_no_complaint() {
-        assert!(!complains("verification time 6 usec\nstack depth 0\nprocessed 2 insns (limit 1000000)\n"));
-        assert!(complains("R0 !read_ok\nprocessed 1 insns\n"));
+        assert!(!stats::complains("verification time 6 usec\nstack depth 0\nprocessed 2 insns (limit 1000000)\n"));
+        assert!(stats::complains("R0 !read_ok\nprocessed 1 insns\n"));
     }
 }

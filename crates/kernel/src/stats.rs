@@ -68,6 +68,11 @@ pub(crate) fn last_complaint(log: &str) -> &str {
         .unwrap_or("no reason given")
 }
 
+/// Does a log hold more than statistics?
+pub(crate) fn complains(log: &str) -> bool {
+    last_complaint(log) != last_complaint("")
+}
+
 /// The end of a log, at most `limit` bytes of it, from the start of a line.
 pub(crate) fn tail(log: &str, limit: usize) -> String {
     if log.len() <= limit {

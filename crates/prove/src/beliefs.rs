@@ -65,8 +65,8 @@ pub struct Beliefs {
     /// A context is read into its own register: wrong of `bpf_sock_ops`, where the register stays as it was if there is no full
     /// socket (`SOCK_OPS_GET_FIELD` in net/core/filter.c).
     overwrites: bool,
-    /// A word of the context, what was passed, or what stands behind these is tested for null: wrong of hooks that are given what functions of the kernel
-    /// are.
+    /// A word of the context, what was passed, or what stands behind these is tested for null: wrong of hooks that are given
+    /// what functions of the kernel are.
     tests_arguments: bool,
     /// A function gives the address of its frame to another; one does that is called itself.
     lends: bool,
@@ -142,8 +142,7 @@ impl Beliefs {
             }
             _ => false,
         };
-        let tests = |t: &Terminator| tests_a_word(t) || tests_whether_equal(t) || tests_for_null(f.kind, t);
-        let compares = |t: &Terminator| tests(t) || f.kind != ProgKind::Tracing && operands(t).is_some();
+        let compares = |t: &Terminator| asks_whence(f.kind, t) || f.kind != ProgKind::Tracing && operands(t).is_some();
         f.layout.iter().map(|b| f.block(*b)).any(|b| b.ops.iter().any(op) || compares(&b.term))
     }
 
@@ -166,10 +165,7 @@ impl Beliefs {
                 all = all.or(Beliefs::at_jump(&f.block(*b).term, state));
             }
         }
-        let tests = |b: &BlockId| {
-            let t = &f.block(*b).term;
-            tests_a_word(t) || tests_whether_equal(t) || tests_for_null(f.kind, t)
-        };
+        let tests = |b: &BlockId| asks_whence(f.kind, &f.block(*b).term);
         let from = (all.sums || f.layout.iter().any(tests)).then(|| provenance_by(f, facts, Sources::PASSED));
         all.sums = all.sums_of_frames || all.sums && from.as_ref().is_some_and(|from| from.sums);
         all.tests_arguments = f.kind != ProgKind::Tracing && from.as_ref().is_some_and(|from| from.tests_arguments);
@@ -253,6 +249,11 @@ impl Beliefs {
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+
+/// Whether of what a jump tests it has to be known where it comes from.
+fn asks_whence(kind: ProgKind, t: &Terminator) -> bool {
+    tests_a_word(t) || tests_whether_equal(t) || tests_for_null(kind, t)
+}
 
 /// Whether a jump tests the lower halves of registers.
 fn tests_a_word(t: &Terminator) -> bool {
