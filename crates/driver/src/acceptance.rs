@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bpf_facts::Env;
 use bpf_kernel::{KernelError, LoadOptions, Loader, ProgramVerdict, Verdict};
-use bpf_object::FuncId;
+use bpf_object::{FuncId, Object};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
@@ -55,21 +55,18 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let mut loader = Loader::new(LoadOptions { program_type: options.program_type.clone(), only: None })?;
     // The second has as much time as the first, and the proofs that are needed.
     let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
-    let chosen = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
-    let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str) -> bool| {
-        loader.judge(bytes, |name, _| wanted(name), in_half_of_the_time()).map(|verdict| verdict.programs)
+    let chosen = Chosen::of(names, &options.programs);
+    let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str, &str) -> bool| {
+        loader.judge(bytes, wanted, in_half_of_the_time()).map(|verdict| verdict.programs)
     };
-    let mut first = verdicts(a, &chosen)?;
+    let mut first = verdicts(a, &|name, section| chosen.holds(name, section))?;
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
-    // Taken as it stands, and for another reason than its code not so that its loader may set read-only data.
-    let half = first.iter().filter(|p| p.with_any_constants.as_ref().is_some_and(|any| any.verdict.is_of_the_place()));
-    unknown.extend(half.map(|p| format!("{}: {NOT_ASKED} about it with other read-only data", p.name)));
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
         return Ok((Vec::new(), unknown));
     }
-    let second = verdicts(b, &|name| first.iter().any(|p| p.name == name))?;
+    let second = verdicts(b, &|name, _| first.iter().any(|p| p.name == name))?;
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
@@ -98,6 +95,34 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
     unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
     Ok((refused, unknown))
+}
+
+/// The programs that functions are part of, or that run when these do; all of them if no function is named.
+struct Chosen<'n> {
+    objects: [&'n Object; 2],
+    functions: &'n [String],
+    /// What runs when these functions do, of each object.
+    run: [Vec<FuncId>; 2],
+}
+
+impl<'n> Chosen<'n> {
+    fn of(names: &Names<'n, '_>, functions: &'n [String]) -> Self {
+        let objects = [&names.a.object, &names.b.object];
+        let run = objects.map(|object| {
+            let all = object.functions().iter().enumerate();
+            object.run_with(all.filter(|(_, f)| functions.contains(&f.name)).map(|(i, _)| FuncId(i)))
+        });
+        Self { objects, functions, run }
+    }
+
+    fn holds(&self, program: &str, section: &str) -> bool {
+        let is_named = |object: &Object, f: &FuncId| self.functions.contains(&object.functions()[f.0].name);
+        let of_object = |(object, run): (&&Object, &Vec<FuncId>)| {
+            let entries = object.entries(program, section);
+            entries.iter().any(|f| run.contains(f)) || object.loaded_with(entries).iter().any(|f| is_named(object, f))
+        };
+        self.functions.is_empty() || self.objects.iter().zip(&self.run).any(of_object)
+    }
 }
 
 /// Whether the verifier leaves of a program of the second object what it leaves of that of the first.

@@ -136,8 +136,8 @@ pub(crate) fn run_as_one_program(
     new: (&Object, &ProgramVerdict),
     pairs: &impl Pairs,
 ) -> bool {
-    let with_any_constants = || match (&old.1.with_any_constants, &new.1.with_any_constants) {
-        (Some(p), Some(q)) if p.replaced_by(q) => run_as_one_as_judged((old.0, p), (new.0, q), pairs, Constants::Any),
+    let with_any_constants = || match old.1.both_with_any_constants(new.1) {
+        Some((p, q)) if p.replaced_by(q) => run_as_one_as_judged((old.0, p), (new.0, q), pairs, Constants::Any),
         _ => true,
     };
     run_as_one_as_judged(old, new, pairs, Constants::Known) && with_any_constants()

@@ -86,6 +86,93 @@ fn an_equal_object_that_the_kernel_refuses_with_other_read_only_data_is_no_repla
     }
 }
 
+/// The two objects of a case with such a head and these two bodies.
+fn pair(head: &str, before: &str, after: &str) -> [Vec<u8>; 2] {
+    let case =
+        Case::parse(&format!("; A case.\n{head}; expect: equal\nbefore:\n{before}after:\n{after}")).expect("a case");
+    [case.old_object().expect("it assembles"), case.new_object().expect("it assembles").expect("a pair")]
+}
+
+/// What has to be known of the data, a text that a helper wants to be frozen or a number that bounds a loop, does not keep
+/// the kernel from being asked about the rest.
+#[test]
+fn only_those_read_only_data_are_taken_for_known_that_have_to_be() {
+    if !permitted() {
+        return;
+    }
+    const CFG: &str = "; section: tc\n; data: cfg .rodata 4 03000000\n";
+    const TEXT: &str = "; data: fmt .rodata 4 25640000\n";
+    const BOUND: &str = "; data: turns .rodata 8 0400000000000000\n";
+    const PRINT: &str = "    *(u64 *)(r10 - 24) = 5\n    r1 = r10\n    r1 += -32\n    r2 = 8\n    r3 = fmt ll\n    r4 = r10\n    \
+                         r4 += -24\n    r5 = 8\n    call bpf_snprintf\n";
+    const COUNT: &str = "    r2 = turns ll\n    r2 = *(u64 *)(r2 + 0)\n    r6 = 0\nturn:\n    r6 += 1\n    \
+                         if r6 < r2 goto turn\n";
+    let strict = CFG.replace(".rodata", ".rodata.strict");
+    let rest = |more: &str| {
+        format!(
+            "    r1 = cfg ll\n    r1 = *(u32 *)(r1 + 0)\n    r0 = 0\n    if r1 != 7 goto out\n{more}    r0 = 7\nout:\n    exit\n"
+        )
+    };
+    // How the second gets at the number: by its own address, and by that of the text before it.
+    const BESIDE: &str = "    r1 = fmt ll\n    r1 = *(u32 *)(r1 + 4)\n    r0 = 0\n    if r1 != 7 goto out\n    r5 = r8\n    r0 = 7\nout:\n    exit\n";
+    for (head, begin) in [
+        (CFG.to_owned(), ""),
+        (strict, ""),
+        (format!("{CFG}{TEXT}"), PRINT),
+        (format!("{TEXT}{CFG}"), PRINT),
+        (format!("{CFG}{BOUND}"), COUNT),
+        (format!("{BOUND}{TEXT}{CFG}"), &*format!("{COUNT}{PRINT}")),
+    ] {
+        for (more, is_refused) in [("    r5 = r8\n", true), ("    r5 = 1\n", false)] {
+            let [a, b] = pair(&head, &format!("{begin}{}", rest("")), &format!("{begin}{}", rest(more)));
+            let report = verify(&a, &b, &options()).expect("both are objects");
+            let told = report.refused.iter().filter(|r| r.reason.contains("read-only data")).count();
+            assert_eq!((told, report.is_equal()), (usize::from(is_refused), !is_refused), "{head}{begin}{report:?}");
+        }
+    }
+    let [a, b] = pair(&format!("{TEXT}{CFG}"), &format!("{PRINT}{}", rest("")), &format!("{PRINT}{BESIDE}"));
+    let report = verify(&a, &b, &options()).expect("both are objects");
+    assert!(!report.is_equal(), "{report:?}");
+}
+
+/// An original that the kernel takes as it stands, and that it cannot be asked about with other data.
+#[test]
+fn an_object_that_cannot_be_asked_about_with_other_read_only_data_is_unknown() {
+    if !permitted() {
+        return;
+    }
+    let head = "; section: tc\n; map: table percpu_array 4 8 200000\n; data: cfg .rodata 4 03000000\n";
+    let code = |more: &str| {
+        format!(
+            "    *(u32 *)(r10 - 4) = 90000\n    r1 = cfg ll\n    r1 = *(u32 *)(r1 + 0)\n    if r1 != 7 goto none\n{more}    \
+             r2 = r10\n    r2 += -4\n    r1 = table ll\n    call bpf_map_lookup_elem\n    r0 = *(u64 *)(r0 + 0)\n    exit\n\
+             none:\n    r0 = 0\n    exit\n"
+        )
+    };
+    let [a, b] = pair(head, &code(""), &code("    r5 = 1\n"));
+    let report = verify(&a, &b, &options()).expect("both are objects");
+    assert!(!report.is_equal() && !report.is_different() && !report.unknowns.is_empty(), "{report:?}");
+    let chosen = Options { search: false, ..options() };
+    let (_, report) = bpf_driver::optimize(&a, &chosen, &bpf_driver::Silent).expect("an object");
+    assert!(report.functions.iter().all(|f| f.slots_before == f.slots_after), "{report:?}");
+}
+
+#[test]
+fn programs_are_asked_about_that_hold_the_functions_which_are_named() {
+    if !permitted() {
+        return;
+    }
+    let code = |more: &str| {
+        format!("    call f\n    exit\nstatic f(u64) u64:\n    r0 = *(u32 *)(r1 + 0)\n{more}    r0 &= 7\n    exit\n")
+    };
+    let [a, b] = pair("; section: socket\n", &code(""), &code("    r5 = r8\n"));
+    for named in ["f", "main"] {
+        let chosen = Options { programs: vec![named.into()], ..options() };
+        let report = verify(&a, &b, &chosen).expect("both are objects");
+        assert!(report.refused.len() == 1 && !report.is_equal(), "{named}: {report:?}");
+    }
+}
+
 #[test]
 fn a_kernel_that_is_not_to_be_asked_refuses_nothing() {
     let [a, b] = objects("redteam-c/uninitialized-register-read.bpf");
@@ -112,6 +199,40 @@ fn a_program_for_which_the_kernel_unshares_the_packet_is_none_for_which_it_does_
         assert!(report.refused.len() == 1 && !report.is_equal(), "{name}: {report:?}");
         let report = verify(&a, &a, &options()).expect("both are objects");
         assert!(report.is_equal(), "{name}: {report:?}");
+    }
+}
+
+/// Neither a program that begins like the kernel's own code, nor other code of the kernel's before that, hides it.
+#[test]
+fn whether_the_kernel_unshares_the_packet_is_told_by_all_of_its_code_for_that() {
+    if !permitted() {
+        return;
+    }
+    for name in [
+        "packet-store-that-is-seen-in-a-program-that-begins-as-if-it-unshared-the-packet",
+        "packet-store-that-is-seen-in-a-program-that-counts-its-turns",
+        "packet-store-that-is-no-longer-seen-in-a-program-that-counts-its-turns",
+    ] {
+        let [a, b] = objects(&format!("redteam-hh/{name}.bpf"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(report.refused.len() == 1 && !report.is_equal(), "{name}: {report:?}");
+    }
+}
+
+/// What is noted of functions is noted of these and no others.
+#[test]
+fn notes_that_change_places_are_told() {
+    if !permitted() {
+        return;
+    }
+    for name in [
+        "functions-that-are-shown-the-context-change-places",
+        "three-functions-of-which-another-is-shown-the-context",
+        "two-of-three-functions-are-shown-the-context-others-then",
+    ] {
+        let [a, b] = objects(&format!("redteam-hh/{name}.bpf"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(report.refused.iter().any(|r| r.reason.contains("of its functions")), "{name}: {report:?}");
     }
 }
 

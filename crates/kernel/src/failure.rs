@@ -64,19 +64,20 @@ impl Failure {
     }
 }
 
-/// What the system says when there are no more descriptors, or no memory.
-const MEANS: [(i32, [&str; 2]); 3] = [
+/// What the system says when there are no more descriptors, when there is no memory, and when this process lacks a right.
+const MEANS: [(i32, [&str; 2]); 4] = [
     (libc::EMFILE, ["-EMFILE", "Too many open files"]),
-    (libc::ENFILE, ["-ENFILE", "Too many open files in system"]),
+    (libc::ENFILE, ["-ENFILE", "Too many open files"]),
     (libc::ENOMEM, ["-ENOMEM", "Cannot allocate memory"]),
+    (libc::EPERM, ["-EPERM", "Operation not permitted"]),
 ];
 
-/// Whether an error number stands for a lack of descriptors or memory.
+/// Whether an error number stands for a lack of descriptors, of memory or of rights.
 pub(crate) fn is_of_means(errno: i32) -> bool {
     MEANS.iter().any(|(number, _)| *number == errno)
 }
 
-/// Whether libbpf's words are of a lack of descriptors or memory.
+/// Whether libbpf's words are of a lack of descriptors, of memory or of rights.
 pub(crate) fn speaks_of_means(words: &str) -> bool {
     MEANS.iter().flat_map(|(_, words)| words).any(|of_means| words.contains(of_means))
 }

@@ -16,6 +16,7 @@
 
 mod attributes;
 mod complete;
+mod constants;
 mod elf;
 mod maps;
 
@@ -27,6 +28,7 @@ use std::{
 };
 
 use attributes::{Targets, attributes};
+use constants::{Constants, Variable};
 use elf::Source;
 use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
@@ -68,11 +70,11 @@ pub struct Loader {
     maps_for_runs: Duration,
     /// Programs, by name and section, of which a refusal is believed: they were accepted, or refused by a plain load, too.
     believed: BTreeSet<Key>,
-    /// Accepted programs that read constants which their loader may set.
-    readers: BTreeSet<Key>,
-    /// Whether the first form of these was accepted whatever its constants are.
-    takes_any: BTreeMap<Key, bool>,
-    /// Asks about programs whose constants the verifier does not know; `None` of such a loader.
+    /// Programs that refer to variables which their loader may set, and to which.
+    readers: BTreeMap<Key, BTreeSet<Variable>>,
+    /// Those variables that the first form of a program, which was accepted, needs to be known.
+    known: BTreeMap<Key, BTreeSet<Variable>>,
+    /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
     other: Option<Box<Loader>>,
 }
 
@@ -103,6 +105,10 @@ struct Prepared {
     left_out: Vec<usize>,
     /// It has arrays with fewer elements than they are going to have.
     short_arrays: bool,
+    /// What may be set in its read-only data.
+    constants: Constants,
+    /// Maps that its programs refer to and that are not its own.
+    _lent: Vec<OwnedFd>,
 }
 
 impl Loader {
@@ -118,14 +124,14 @@ impl Loader {
         // As long as there are descriptors for what this reads and keeps.
         marks::prepare();
         sys::prepare_btf();
-        let other = Box::new(Self::with(options.clone(), Maps::with_open_constants(), None));
-        Ok(Self::with(options, Maps::default(), Some(other)))
+        let other = Box::new(Self::with(options.clone(), None));
+        Ok(Self::with(options, Some(other)))
     }
 
-    fn with(options: LoadOptions, maps: Maps, other: Option<Box<Loader>>) -> Self {
+    fn with(options: LoadOptions, other: Option<Box<Loader>>) -> Self {
         Self {
             options,
-            maps,
+            maps: Maps::default(),
             btf: None,
             btfs: 0,
             targets: Vec::new(),
@@ -133,8 +139,8 @@ impl Loader {
             full_maps: Duration::ZERO,
             maps_for_runs: Duration::ZERO,
             believed: BTreeSet::new(),
-            readers: BTreeSet::new(),
-            takes_any: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            known: BTreeMap::new(),
             other,
         }
     }
@@ -161,40 +167,88 @@ impl Loader {
         Ok(verdict)
     }
 
-    /// Asks again about programs that read constants, without the verifier knowing these. Those that there is no time for
-    /// are not judged.
+    /// Asks again about programs that read constants, without the verifier knowing these, but for those that the first form
+    /// of a program needs to be known. Those of which it cannot be asked so are not judged.
     fn ask_about_any_constants(
         &mut self,
         bytes: &[u8],
         verdict: &mut ObjectVerdict,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
-        let asked = |p: &ProgramVerdict| {
-            let key = key(p);
-            p.verdict.is_accepted() && self.readers.contains(&key) && self.takes_any.get(&key) != Some(&false)
-        };
-        let mut wanted: BTreeMap<Key, &mut ProgramVerdict> =
-            verdict.programs.iter_mut().filter(|p| asked(p)).map(|p| (key(p), p)).collect();
-        let Some(other) = self.other.as_mut().filter(|_| !wanted.is_empty()) else { return Ok(()) };
+        let Some(other) = self.other.as_mut() else { return Ok(()) };
+        let accepted = verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted()).map(|p| (key(p), p));
+        let (mut wanted, without): (BTreeMap<Key, &mut ProgramVerdict>, BTreeMap<_, _>) =
+            accepted.partition(|(key, _)| self.readers.contains_key(key));
+        // What reads no constants needs none to be known, and so must all that takes its place.
+        for key in without.into_keys() {
+            other.known.entry(key).or_default();
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
         let most = Instant::now() + ANYHOW + LONGER * Duration::from_micros(micros);
         // What comes after this needs time, too.
         let until = share(deadline, 2).map(|half| half.min(most));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
-        for found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
-            let Some(program) = wanted.remove(&key(&found)) else { continue };
-            if found.verdict.is_open() {
-                program.verdict = found.verdict;
-                continue;
+        for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
+            let key = key(&found);
+            let Some(program) = wanted.remove(&key) else { continue };
+            let is_first = !other.known.contains_key(&key);
+            if is_first && matches!(found.verdict, Verdict::Rejected { .. }) {
+                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
             }
-            let takes_any = *self.takes_any.entry(key(&found)).or_insert(found.verdict.is_accepted());
-            program.with_any_constants = (takes_any || found.verdict.is_of_the_place()).then(|| Box::new(found));
+            match found.verdict {
+                Verdict::OutOfTime | Verdict::OutOfMeans { .. } => program.verdict = found.verdict,
+                Verdict::Rejected { .. } if !is_first => program.with_any_constants = Some(Box::new(found)),
+                Verdict::Accepted => {
+                    other.known.entry(key).or_default();
+                    program.with_any_constants = Some(Box::new(found));
+                }
+                _ => program.verdict = not_asked(found.verdict.reason()),
+            }
         }
         for program in wanted.into_values() {
-            let reason = "it was not judged with other read-only data".into();
-            program.verdict = Verdict::NotLoadable { reason };
+            program.verdict = not_asked("it is not there");
         }
         Ok(())
+    }
+
+    /// Asks about a program, which is refused when none of these variables is known, until it is clear which of them have to
+    /// be. What is returned is the verdict with those alone; a refusal if all of them are not enough.
+    fn find_what_has_to_be_known(
+        &mut self,
+        bytes: &[u8],
+        refused: ProgramVerdict,
+        variables: &BTreeSet<Variable>,
+        deadline: Option<Instant>,
+    ) -> Result<ProgramVerdict, KernelError> {
+        let key = key(&refused);
+        let all: Vec<&Variable> = variables.iter().collect();
+        let mut ask = |known: &BTreeSet<Variable>| {
+            self.known.insert(key.clone(), known.clone());
+            let verdict =
+                self.judge_as_it_is(bytes, |name, section| (name, section) == (&*key.0, &*key.1), deadline)?;
+            Ok::<_, KernelError>(verdict.programs.into_iter().next().unwrap_or_else(|| refused.clone()))
+        };
+        let mut known = variables.clone();
+        let mut last = ask(&known)?;
+        // Of what has to be known together, the halves are asked about.
+        let mut parts: Vec<&[&Variable]> = halves(&all).collect();
+        while let Some(part) = parts.pop().filter(|_| last.verdict.is_accepted()) {
+            let fewer: BTreeSet<Variable> = known.iter().filter(|v| !part.contains(v)).cloned().collect();
+            let found = ask(&fewer)?;
+            match found.verdict {
+                Verdict::Accepted => (known, last) = (fewer, found),
+                Verdict::Rejected { .. } => parts.extend(halves(part)),
+                _ => last = found,
+            }
+        }
+        self.known.remove(&key);
+        if last.verdict.is_accepted() {
+            self.known.insert(key, known);
+        }
+        Ok(last)
     }
 
     fn judge_as_it_is(
@@ -358,7 +412,21 @@ impl Loader {
             let fd = fd.try_clone_to_owned().map_err(failed)?;
             self.btf = Some(KeptBtf { bytes, hidden: source.hidden.clone(), number, fd });
         }
-        Ok(Prepared { object, left_out, short_arrays })
+        let constants = Constants::of(&source.bytes, &object);
+        let lent = if self.other.is_none() { self.lend_constants(&mut object, &constants) } else { Ok(Vec::new()) };
+        Ok(Prepared { object, left_out, short_arrays, constants, _lent: lent.map_err(failed)? })
+    }
+
+    /// Makes the programs of a prepared object refer to constants that the verifier does not know.
+    fn lend_constants(&self, object: &mut sys::Object, constants: &Constants) -> io::Result<Vec<OwnedFd>> {
+        let nothing = BTreeSet::new();
+        let mut lent = Vec::new();
+        for index in 0..object.program_count() {
+            let key = (object.program_name(index), object.program_section(index));
+            let known = self.known.get(&key).unwrap_or(&nothing);
+            lent.extend(constants.lend(object, index, known)?);
+        }
+        Ok(lent)
     }
 
     /// Gives a program of a prepared object to the kernel; `None` where libbpf is to be asked.
@@ -369,6 +437,8 @@ impl Loader {
         index: usize,
         deadline: Option<Instant>,
     ) -> Result<Option<ProgramVerdict>, KernelError> {
+        // Whoever loads it in the end.
+        self.note_constants(prepared, index);
         let object = &prepared.object;
         if object.program_type(index) == ProgramType::UNSPEC.0 {
             let reason = format!("no program type goes with section {}", object.program_section(index));
@@ -384,10 +454,7 @@ impl Loader {
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
         let verdict = match outcome {
             Ok(fd) => {
-                if maps::reads_constants(object, index) {
-                    self.readers.insert((object.program_name(index), object.program_section(index)));
-                }
-                let verdict = with_info(described(object, index, Verdict::Accepted), fd.as_fd())?;
+                let verdict = with_info(object, index, fd.as_fd())?;
                 // Where the kernel's memory cannot be read, no tail call is known to be wired.
                 let wired = verdict.info.and_then(|info| Wired::of(fd.as_fd(), info.id)).unwrap_or_default();
                 ProgramVerdict { decided: object.decided(index, fd.as_fd(), &wired), ..verdict }
@@ -405,6 +472,16 @@ impl Loader {
             }
         };
         Ok(Some(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
+    }
+
+    /// Remembers which variables a program refers to that its loader may set.
+    fn note_constants(&mut self, prepared: &Prepared, index: usize) {
+        let variables = prepared.constants.of_program(&prepared.object, index);
+        let key = (prepared.object.program_name(index), prepared.object.program_section(index));
+        match variables.is_empty() {
+            true => drop(self.readers.remove(&key)),
+            false => drop(self.readers.insert(key, variables)),
+        }
     }
 
     /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
@@ -458,10 +535,6 @@ impl Loader {
         }
         let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
         let object = &prepared.object;
-        // It was loaded, if not all that is filled with it.
-        if maps::reads_constants(object, index) {
-            self.readers.insert((object.program_name(index), object.program_section(index)));
-        }
         let Err(error) = outcome else { return accepted(object, index) };
         let log = object.log(index);
         let failure = Failure { error, messages };
@@ -540,6 +613,17 @@ fn is_of_a_signal(error: &io::Error) -> bool {
 
 fn key(p: &ProgramVerdict) -> Key {
     (p.name.clone(), p.section.clone())
+}
+
+/// What is said of a program that the kernel takes as it stands, where that does not tell what it says of other read-only data.
+fn not_asked(why: &str) -> Verdict {
+    Verdict::OutOfMeans { reason: format!("it cannot be asked about with other read-only data: {why}") }
+}
+
+/// The halves of what can be halved, the first one last.
+fn halves<T>(all: &[T]) -> impl Iterator<Item = &[T]> {
+    let (first, second) = all.split_at(all.len() / 2);
+    [second, first].into_iter().filter(|half| !first.is_empty() && !half.is_empty())
 }
 
 /// When one of so many that wait has had its part of the time.

@@ -10,6 +10,7 @@
 //! marks: the program found must have the number that the kernel gives for this one.
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     os::fd::{AsRawFd, BorrowedFd},
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -91,8 +92,46 @@ const FUNCTIONS: &str = "what is noted of its functions";
 pub struct Marks {
     /// In the order of [`NOTES`]; 0 where this kernel has no such note, 1 for a pointer that leads somewhere.
     notes: [u64; NOTES.len()],
-    /// The notes on all functions, which may stand in another order: their sum as numbers that tell them apart.
-    functions: u64,
+    functions: OfFunctions,
+}
+
+/// The notes on all functions, which may stand in another order: sums of numbers that tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct OfFunctions {
+    /// Of what is noted.
+    notes: u64,
+    /// Of the names.
+    names: u64,
+    /// Of what is noted of which name.
+    named: u64,
+    /// What is noted of one function is noted of all of its linkage.
+    alike: bool,
+}
+
+impl OfFunctions {
+    /// From what is noted of each, the linkage first, and their names as far as they are known.
+    fn of(notes: &[Vec<u64>], names: &[String]) -> Self {
+        let number = |value: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            value(&mut hasher);
+            hasher.finish()
+        };
+        let name = |at: usize| names.get(at).map_or("", String::as_str);
+        let sum = |of: &dyn Fn(usize) -> u64| (0..notes.len()).map(of).fold(0, u64::wrapping_add);
+        let differ = |a: &Vec<u64>| notes.iter().any(|b| a.first() == b.first() && a != b);
+        Self {
+            notes: sum(&|at| number(&|h| notes[at].hash(h))),
+            names: sum(&|at| number(&|h| name(at).hash(h))),
+            named: sum(&|at| number(&|h| (name(at), &notes[at]).hash(h))),
+            alike: !notes.iter().any(differ),
+        }
+    }
+
+    /// Whether the same is noted of the same functions. Of those that have other names it is not known which are the same.
+    fn agree(&self, other: &Self) -> bool {
+        let of_each = if self.names == other.names { self.named == other.named } else { self.alike };
+        self.notes == other.notes && of_each
+    }
 }
 
 /// A tail call that the kernel has wired to one element of its table, since the verifier takes the index for a constant
@@ -125,9 +164,9 @@ fn reader() -> Option<&'static Mutex<Reader>> {
 }
 
 impl Marks {
-    /// The marks of a loaded program; `None` where they cannot be read.
-    pub(crate) fn of(program: BorrowedFd<'_>, id: u32) -> Option<Self> {
-        reader()?.lock().unwrap_or_else(PoisonError::into_inner).marks(program, id)
+    /// The marks of a loaded program, whose functions have these names; `None` where they cannot be read.
+    pub(crate) fn of(program: BorrowedFd<'_>, id: u32, names: &[String]) -> Option<Self> {
+        reader()?.lock().unwrap_or_else(PoisonError::into_inner).marks(program, id, names)
     }
 
     /// The name of the first mark by which a program cannot take the place of this one.
@@ -137,7 +176,7 @@ impl Marks {
             Same | Null => old != new,
             AtMost => new > old,
         });
-        let functions = (self.functions != old.functions).then_some(FUNCTIONS);
+        let functions = (!self.functions.agree(&old.functions)).then_some(FUNCTIONS);
         wrong.next().map(|((_, name, _), _)| *name).or(functions)
     }
 }
@@ -227,7 +266,7 @@ impl Reader {
         (self.notes(aux, "bpf_prog_aux", &["id"])? == [u64::from(id)]).then_some((program, aux))
     }
 
-    fn marks(&self, program: BorrowedFd<'_>, id: u32) -> Option<Marks> {
+    fn marks(&self, program: BorrowedFd<'_>, id: u32, names: &[String]) -> Option<Marks> {
         let (program, aux) = self.program(program, id)?;
         let of = |holder: Holder| -> Vec<&str> { NOTES.iter().filter(|n| n.0 == holder).map(|n| n.1).collect() };
         let mut notes = self.notes(program, "bpf_prog", &of(Program))?;
@@ -235,7 +274,7 @@ impl Reader {
         for (note, _) in notes.iter_mut().zip(NOTES).filter(|(_, (_, _, relation))| *relation == Null) {
             *note = u64::from(*note != 0);
         }
-        Some(Marks { notes: notes.try_into().ok()?, functions: self.functions(aux)? })
+        Some(Marks { notes: notes.try_into().ok()?, functions: OfFunctions::of(&self.functions(aux)?, names) })
     }
 
     fn wired(&self, program: BorrowedFd<'_>, id: u32) -> Option<Vec<Wired>> {
@@ -257,15 +296,14 @@ impl Reader {
             .collect()
     }
 
-    /// The notes on the functions of a program, which is the first of them.
-    fn functions(&self, aux: u64) -> Option<u64> {
+    /// The notes on the functions of a program, which is the first of them; the linkage first, where it is known.
+    fn functions(&self, aux: u64) -> Option<Vec<Vec<u64>>> {
         let member = |name| self.layout.member("bpf_prog_aux", name).map(|m| aux + u64::from(m.bit / 8));
         let counts = self.notes(aux, "bpf_prog_aux", &["func_info_cnt", "real_func_cnt"])?;
         let (described, real) = (counts[0].min(MOST_FUNCTIONS), counts[1].min(MOST_FUNCTIONS));
         let (infos, functions) = (self.word(member("func_info_aux")?)?, self.word(member("func")?)?);
         let size = self.layout.size("bpf_func_info_aux")?;
-        let mut sum = real;
-        for index in 0..described.max(real) {
+        let of_one = |index: u64| {
             let mut notes = Vec::new();
             if infos != 0 && index < described {
                 notes.extend(self.notes(infos + index * size, "bpf_func_info_aux", &OF_INFO)?);
@@ -275,11 +313,9 @@ impl Reader {
                 let its_aux = self.follow(function, "bpf_prog", "aux")?;
                 notes.extend(self.notes(its_aux, "bpf_prog_aux", &OF_FUNCTION)?);
             }
-            // Each note is a small number.
-            let number = notes.iter().fold(1u64, |n, note| n << 4 | note & 15);
-            sum = sum.wrapping_add(number.wrapping_mul(number | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        }
-        Some(sum)
+            Some(notes)
+        };
+        (0..described.max(real)).map(of_one).collect()
     }
 }
 
@@ -337,9 +373,24 @@ mod tests {
     fn marks(code: &[[u8; 8]]) -> Marks {
         let program = RawProgram::load(SOCKET_FILTER, &code.concat(), &RawOptions::default()).expect("it loads");
         let id = program.info().expect("it is described").id;
-        let found = Marks::of(std::os::fd::AsFd::as_fd(&program), id).expect("the kernel lets its memory be read");
-        assert_eq!(Marks::of(std::os::fd::AsFd::as_fd(&program), id + 1), None, "it is another program");
+        let found = Marks::of(std::os::fd::AsFd::as_fd(&program), id, &[]).expect("the kernel lets its memory be read");
+        assert_eq!(Marks::of(std::os::fd::AsFd::as_fd(&program), id + 1, &[]), None, "it is another program");
         found
+    }
+
+    #[test]
+    fn notes_belong_to_functions() {
+        let of = |functions: &[(&str, [u64; 2])]| {
+            let (names, notes): (Vec<String>, Vec<Vec<u64>>) =
+                functions.iter().map(|(name, notes)| (name.to_string(), notes.to_vec())).unzip();
+            OfFunctions::of(&notes, &names)
+        };
+        let two = of(&[("f", [0, 1]), ("g", [0, 2])]);
+        assert!(two.agree(&of(&[("g", [0, 2]), ("f", [0, 1])])));
+        assert!(!two.agree(&of(&[("g", [0, 1]), ("f", [0, 2])])));
+        assert!(!two.agree(&of(&[("f", [0, 1])])) && !two.agree(&of(&[("f", [0, 1]), ("h", [0, 2])])));
+        let alike = of(&[("main", [1, 3]), ("f", [0, 1]), ("g", [0, 1])]);
+        assert!(alike.agree(&of(&[("main", [1, 3]), ("g", [0, 1]), ("h", [0, 1])])));
     }
 
     #[test]

@@ -237,18 +237,23 @@ fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVer
 }
 
 pub(crate) fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
-    let verdict = described(object, index, Verdict::Accepted);
     match object.program_fd(index) {
-        Some(program) => with_info(verdict, program),
-        None => Ok(verdict),
+        Some(program) => with_info(object, index, program),
+        None => Ok(described(object, index, Verdict::Accepted)),
     }
 }
 
-/// A verdict with what the kernel says and keeps of the loaded program.
-pub(crate) fn with_info(verdict: ProgramVerdict, program: BorrowedFd<'_>) -> Result<ProgramVerdict, KernelError> {
+/// That a program of an object is accepted, with what the kernel says and keeps of the loaded program.
+pub(crate) fn with_info(
+    object: &sys::Object,
+    index: usize,
+    program: BorrowedFd<'_>,
+) -> Result<ProgramVerdict, KernelError> {
+    let verdict = described(object, index, Verdict::Accepted);
     let describing = KernelError::refused(format!("describing program {}", verdict.name));
     let info = sys::program_info(program).map_err(describing)?;
-    Ok(ProgramVerdict { marks: Marks::of(program, info.id), info: Some(info), ..verdict })
+    let marks = Marks::of(program, info.id, &object.function_names(index));
+    Ok(ProgramVerdict { marks, info: Some(info), ..verdict })
 }
 
 pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {

@@ -99,14 +99,38 @@ pub struct ProgramInfo {
     pub unshares_packet: bool,
 }
 
-/// Whether translated code begins by taking the packet from its clones: the first three of the instructions that
-/// `bpf_unclone_prologue` in net/core/filter.c puts in front (`r6 = *(u8 *)(r1 + …)`, `w6 &= …`, `if r6 == 0 goto +7`).
-pub(crate) fn unshares_packet(translated: &[u8; 24]) -> bool {
-    let slot = |i: usize| &translated[8 * i..8 * i + 8];
-    let opcode_and_registers = |i: usize| [slot(i)[0], slot(i)[1]];
-    opcode_and_registers(0) == [0x71, 0x16]
-        && opcode_and_registers(1) == [0x54, 0x06]
-        && *slot(2) == [0x15, 0x06, 7, 0, 0, 0, 0, 0]
+/// Slots that `bpf_unclone_prologue` in net/core/filter.c puts in front of a program.
+const UNSHARING: usize = 10;
+/// Slots within which that stands: before it there may be the counter of `may_goto` (`do_misc_fixups`), one store or two.
+pub(crate) const BEGIN: usize = UNSHARING + 2;
+
+/// Whether translated code begins by taking the packet from its clones, as `bpf_unclone_prologue` does. No program begins so by
+/// itself: before anything is done to r2, it may not be read (`r2 ^= r2`).
+pub(crate) fn unshares_packet(translated: &[[u8; 8]; BEGIN]) -> bool {
+    /// `*(u64 *)(r10 + …) = …`
+    const STORE: [u8; 2] = [0x7a, 0x0a];
+    /// Opcode and registers; displacements of jumps and numbers, where they are the same in every kernel.
+    type Shape = ([u8; 2], Option<[u8; 6]>);
+    const PROLOGUE: [Shape; UNSHARING] = [
+        // r6 = skb->cloned
+        ([0x71, 0x16], None),
+        ([0x54, 0x06], None),
+        ([0x15, 0x06], Some([7, 0, 0, 0, 0, 0])),
+        // bpf_skb_pull_data(skb, 0)
+        ([0xbf, 0x16], Some([0; 6])),
+        ([0xaf, 0x22], Some([0; 6])),
+        ([0x85, 0x00], None),
+        ([0x15, 0x00], Some([2, 0, 0, 0, 0, 0])),
+        ([0xb4, 0x00], None),
+        ([0x95, 0x00], Some([0; 6])),
+        ([0xbf, 0x61], Some([0; 6])),
+    ];
+    let is = |slot: &[u8; 8], (begin, rest): &Shape| {
+        slot.starts_with(begin) && rest.is_none_or(|rest| slot.ends_with(&rest))
+    };
+    let stores = translated.iter().take_while(|slot| slot.starts_with(&STORE)).count();
+    let begin = &translated[stores.min(BEGIN - UNSHARING)..];
+    begin.iter().zip(&PROLOGUE).all(|(slot, shape)| is(slot, shape))
 }
 
 #[cfg(test)]

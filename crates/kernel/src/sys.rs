@@ -16,7 +16,10 @@ use std::{
 
 use libbpf_sys as bpf;
 
-use crate::{ProgramInfo, RawOptions};
+use crate::{
+    ProgramInfo, RawOptions,
+    stats::{BEGIN, unshares_packet},
+};
 
 mod interrupt;
 mod linked;
@@ -414,9 +417,9 @@ pub(crate) fn load_program(
 }
 
 pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
-    let mut begin = [0u8; 24];
+    let mut begin = [[0u8; 8]; BEGIN];
     let mut info = bpf::bpf_prog_info {
-        xlated_prog_len: begin.len() as u32,
+        xlated_prog_len: size_of_val(&begin) as u32,
         xlated_prog_insns: begin.as_mut_ptr() as u64,
         ..bpf::bpf_prog_info::default()
     };
@@ -424,7 +427,7 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     // SAFETY: the kernel writes at most `length` bytes of `info`, and as many of `begin` as `info` says it has.
     checked(unsafe { bpf::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut length) })?;
     Ok(ProgramInfo {
-        unshares_packet: crate::stats::unshares_packet(&begin),
+        unshares_packet: unshares_packet(&begin),
         id: info.id,
         verified_insns: info.verified_insns,
         xlated_bytes: info.xlated_prog_len,

@@ -91,8 +91,8 @@ pub struct ProgramVerdict {
     /// libbpf loaded the program.
     pub decided: Option<Decided>,
     /// What the kernel says of the program where its loader sets other read-only data than the object holds, so that the
-    /// verifier does not know them: of an accepted program that reads such data, if it takes that of which this is another
-    /// form.
+    /// verifier knows nothing of these but what the first form that was asked about needs: of an accepted program that reads
+    /// such data.
     pub with_any_constants: Option<Box<ProgramVerdict>>,
 }
 
@@ -106,13 +106,18 @@ impl ProgramVerdict {
     /// Why the kernel does not accept another program in the place of this one where the loader has set other read-only data,
     /// if that is so.
     pub fn with_any_constants_not(&self, other: &ProgramVerdict) -> Option<String> {
-        let (old, new) = self.with_any_constants.as_ref().zip(other.with_any_constants.as_ref())?;
+        let (old, new) = self.both_with_any_constants(other)?;
         let why = match new.verdict {
-            _ if !old.verdict.is_accepted() => return None,
             Verdict::Accepted => old.made_otherwise(new)?,
             _ => new.verdict.reason(),
         };
         Some(format!("where the loader has set other read-only data: {why}"))
+    }
+
+    /// What the kernel says of two programs where the loader has set other read-only data, if one of them reads such data.
+    pub fn both_with_any_constants<'p>(&'p self, other: &'p ProgramVerdict) -> Option<(&'p Self, &'p Self)> {
+        let of = |p: &'p ProgramVerdict| p.with_any_constants.as_deref();
+        (of(self).is_some() || of(other).is_some()).then(|| (of(self).unwrap_or(self), of(other).unwrap_or(other)))
     }
 
     /// What the kernel, which accepts this program and another one, makes of the other otherwise: a name of its own.

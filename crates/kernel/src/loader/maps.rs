@@ -7,7 +7,7 @@
 //! kernel pointers in values belong to the BTF that the map was made with.
 
 use std::{
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
@@ -165,8 +165,6 @@ pub(super) fn make_all_ready(
 #[derive(Default)]
 pub(super) struct Maps {
     kept: Vec<Kept>,
-    /// Constants that a loader may set are not frozen, so that the verifier does not know them (`bpf_map_is_rdonly`).
-    open_constants: bool,
 }
 
 struct Kept {
@@ -185,39 +183,7 @@ pub(super) struct Plan {
     _patterns: Vec<OwnedFd>,
 }
 
-/// Whether a map holds constants that a loader may set before it loads programs: those of sections that hold variables, not
-/// texts.
-fn holds_constants(map: &Definition) -> bool {
-    /// `BPF_F_RDONLY_PROG`.
-    const READ_ONLY: u32 = 1 << 7;
-    /// Where compilers put texts and constants without names.
-    const NAMELESS: [&str; 2] = [".rodata.str", ".rodata.cst"];
-    let is_nameless = NAMELESS.iter().any(|section| map.name.contains(section));
-    map.internal && map.flags & READ_ONLY != 0 && map.name.contains(".rodata") && !is_nameless
-}
-
-/// Whether a program of a prepared object refers to such a map.
-pub(super) fn reads_constants(object: &sys::Object, index: usize) -> bool {
-    /// `BPF_LD | BPF_IMM | BPF_DW`, with `BPF_PSEUDO_MAP_VALUE` as the source.
-    const VALUE: (u8, u8) = (0x18, 2);
-    let of_constants = |&map: &usize| holds_constants(&object.map_definition(map));
-    let maps: Vec<i32> = (0..object.map_count())
-        .filter(of_constants)
-        .filter_map(|map| object.map_fd(map).map(|fd| fd.as_raw_fd()))
-        .collect();
-    let refers = |insn: &[u8; 8]| {
-        let [opcode, registers, _, _, fd @ ..] = *insn;
-        (opcode, registers >> 4) == VALUE && maps.contains(&i32::from_le_bytes(fd))
-    };
-    !maps.is_empty() && object.instructions(index).iter().any(refers)
-}
-
 impl Maps {
-    /// Constants that a loader may set are not frozen.
-    pub(super) fn with_open_constants() -> Self {
-        Maps { open_constants: true, ..Maps::default() }
-    }
-
     /// Lends an object that is open what maps there are, and makes the others complete and short; but not those that it
     /// has to do without. Maps that were made with the BTF of number `btf`, which is encoded in these bytes, suit in any
     /// case, because it is the object's.
@@ -243,12 +209,7 @@ impl Maps {
                 object.lend_map(index, kept.fd.as_fd())?;
                 continue;
             }
-            if self.open_constants && holds_constants(&definition) {
-                // libbpf freezes only what it makes itself.
-                object.lend_map(index, create(&definition, most)?.as_fd())?;
-            } else {
-                patterns.extend(make_ready(object, index, &definition, bound, most)?);
-            }
+            patterns.extend(make_ready(object, index, &definition, bound, most)?);
             new[index] = Some(definition).filter(is_kept);
         }
         Ok(Plan { new, btf, _patterns: patterns })

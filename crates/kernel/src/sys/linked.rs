@@ -5,6 +5,7 @@ use std::{
     borrow::Cow,
     ffi::CString,
     io,
+    ops::Range,
     os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd},
     ptr, slice,
     sync::OnceLock,
@@ -148,7 +149,7 @@ impl Object {
     /// A program's instructions; those of its subprograms are among them once the object is prepared.
     pub(crate) fn instructions(&self, index: usize) -> &[[u8; 8]] {
         let program = self.program(index);
-        // SAFETY: a program of the open object; its instructions change in `prepare` and `load` only, which take `&mut`.
+        // SAFETY: a program of the open object; its instructions change in functions only that take `&mut`.
         unsafe {
             let first = bpf::bpf_program__insns(program);
             if first.is_null() {
@@ -156,6 +157,15 @@ impl Object {
             }
             slice::from_raw_parts(first.cast(), bpf::bpf_program__insn_cnt(program) as usize)
         }
+    }
+
+    /// Has the kernel given other instructions, once the object is prepared and before it is loaded; as many as before, since
+    /// what is known of them stays as it is.
+    pub(crate) fn set_instructions(&mut self, index: usize, code: &[[u8; 8]]) -> io::Result<()> {
+        let count = code.len() as bpf::size_t;
+        // SAFETY: a program of the open object; libbpf copies the instructions, of 8 bytes each.
+        checked(unsafe { bpf::bpf_program__set_insns(self.program(index), code.as_ptr().cast_mut().cast(), count) })
+            .map(drop)
     }
 
     /// The records of lines that come with a program, those of another size than ours left out.
@@ -179,6 +189,41 @@ impl Object {
             if functions.is_null() { &[] } else { slice::from_raw_parts(functions, count) }
         };
         functions.iter().map(|f| f.insn_off).collect()
+    }
+
+    /// The names of a program's functions, in the order of their code, as its type information says.
+    pub(crate) fn function_names(&self, index: usize) -> Vec<String> {
+        let program = self.program(index);
+        // SAFETY: as for the lines; the object owns its BTF, which may be null, and `named` takes any number of a type.
+        unsafe {
+            let functions = bpf::bpf_program__func_info(program);
+            let count = bpf::bpf_program__func_info_cnt(program) as usize;
+            let functions = if functions.is_null() { &[] } else { slice::from_raw_parts(functions, count) };
+            let btf = bpf::bpf_object__btf(self.raw.as_ptr());
+            functions.iter().map(|f| named(btf, f.type_id)).collect()
+        }
+    }
+
+    /// Where the variables of a section of data are, and their names, as BTF says.
+    pub(crate) fn variables_of(&self, section: &str) -> Vec<(Range<u32>, String)> {
+        /// `BTF_KIND_DATASEC`; its number of variables are the low bits of `info`.
+        const DATASEC: u32 = 15;
+        const COUNT: u32 = 0xffff;
+        let Ok(section) = CString::new(section) else { return Vec::new() };
+        // SAFETY: the object owns its BTF; behind a section's type stand as many variables as it says.
+        unsafe {
+            let btf = bpf::bpf_object__btf(self.raw.as_ptr());
+            let id = if btf.is_null() { -1 } else { bpf::btf__find_by_name_kind(btf, section.as_ptr(), DATASEC) };
+            let Ok(id) = u32::try_from(id) else { return Vec::new() };
+            let of_section = bpf::btf__type_by_id(btf, id);
+            if of_section.is_null() {
+                return Vec::new();
+            }
+            let variables: *const bpf::btf_var_secinfo = of_section.add(1).cast();
+            let variables = slice::from_raw_parts(variables, ((*of_section).info & COUNT) as usize);
+            let place = |v: &bpf::btf_var_secinfo| v.offset..v.offset.saturating_add(v.size);
+            variables.iter().map(|v| (place(v), named(btf, v.type_))).collect()
+        }
     }
 
     /// The records of lines that the kernel is given with a program: one for each instruction; or those of the program
@@ -318,6 +363,18 @@ fn translated(program: BorrowedFd<'_>) -> io::Result<(Vec<Line>, Vec<[u8; 8]>)> 
     // Who may not read the code is told that there is none.
     let told = info.xlated_prog_insns != 0 && info.nr_line_info as usize == lines.len();
     if told { Ok((lines, code)) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// The name of a type; none of one that is not there.
+///
+/// # Safety
+/// `btf` is null or somebody's BTF.
+unsafe fn named(btf: *const bpf::btf, id: u32) -> String {
+    // SAFETY: the caller's promise; `copied` takes null.
+    unsafe {
+        let named = if btf.is_null() { ptr::null() } else { bpf::btf__type_by_id(btf, id) };
+        if named.is_null() { String::new() } else { copied(bpf::btf__name_by_offset(btf, (*named).name_off)) }
+    }
 }
 
 /// # Safety
