@@ -214,7 +214,6 @@ fn flatten(tree: &UseTree, prefix: &mut Segments, leaves: &mut Vec<(Segments, Op
         }
         UseTree::Glob(_) => leaves.push((prefix.clone(), None)),
         UseTree::Group(g) => g.items.iter().for_each(|tree| flatten(tree, prefix, leaves)),
-        _ => {}
     }
 }
 
