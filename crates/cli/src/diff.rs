@@ -6,10 +6,8 @@
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-use bpf_driver::Report;
+use bpf_driver::{FunctionReport, Report};
 use similar::{Algorithm, DiffOp, capture_diff_slices};
-
-use crate::opt::is_changed;
 
 /// Width of a column; two of them and the mark make less than 160.
 const COLUMN: usize = 76;
@@ -42,6 +40,11 @@ pub fn report(report: &Report) -> String {
         text.push_str("no function changed\n");
     }
     text
+}
+
+/// Whether the function's code is another than before.
+pub fn is_changed(f: &FunctionReport) -> bool {
+    f.slots_before != f.slots_after || f.listing_before != f.listing_after
 }
 
 fn side_by_side(text: &mut String, before: &[String], after: &[String], palette: Palette) {

@@ -10,7 +10,7 @@ use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, Sec
 use serde::Serialize;
 
 use crate::args::{GoalArg, OptArgs};
-use crate::diff;
+use crate::diff::{self, is_changed};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::progress::{Interrupt, Progress};
@@ -361,11 +361,6 @@ fn proofs(n: usize) -> String {
 
 fn saved_percent(before: usize, after: usize) -> f64 {
     if before == 0 { 0.0 } else { 100.0 * (before as f64 - after as f64) / before as f64 }
-}
-
-/// Whether the function's code is another than before.
-pub fn is_changed(f: &FunctionReport) -> bool {
-    f.slots_before != f.slots_after || f.listing_before != f.listing_after
 }
 
 #[cfg(test)]

@@ -32,6 +32,22 @@ pub(crate) struct AbstractMachine<'s, 'e, 'm> {
     pub(crate) env: &'e Env<'m>,
 }
 
+impl State {
+    /// Executes one operation, at block and index `at` of a function of this kind. Of a jump inside a path: what its
+    /// comparison gives away, not what it teaches.
+    pub fn step(&mut self, op: &Op, at: (BlockId, usize), kind: ProgKind, env: &Env<'_>) {
+        let mut m = AbstractMachine { state: self, at, kind, env };
+        let done = match op.insn {
+            Insn::Jcc { cond, width, dst, src, .. } => bpf_semantics::branch(&mut m, cond, width, dst, src).map(|_| ()),
+            _ => bpf_semantics::exec(&mut m, op),
+        };
+        match done {
+            Ok(()) => {}
+            Err(never) => match never {},
+        }
+    }
+}
+
 fn is_scalar(v: &Abs) -> bool {
     matches!(v, Abs::Plain(Value { kind: Kind::Scalar, .. }) | Abs::Widened(_))
 }

@@ -10,12 +10,11 @@
 //! The last one is what lets a store through an unknown pointer leave the frame alone. It counts any
 //! number computed from such an address as an address, because a helper may probe it.
 
-use bpf_isa::{Insn, Reg, RegSet};
-use bpf_program::{Argument, BlockId, Function, Op, Pointee, ProgKind};
+use bpf_isa::{Reg, RegSet};
+use bpf_program::{Argument, BlockId, Function, Pointee, ProgKind};
 
 use crate::frame::Frame;
-use crate::machine::AbstractMachine;
-use crate::{BaseId, Env, Kind, Num, Region, StackSet, Value};
+use crate::{BaseId, Kind, Num, Region, StackSet, Value};
 
 /// What is known at one program point.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -149,20 +148,6 @@ impl State {
     pub fn probed(&self, base: &Value, len: u32) -> StackSet {
         let elsewhere = base.region().is_some() && base.num.as_const().is_some() || base.as_const() == Some(0);
         if self.frame_leaked && !base.is_stack() && !elsewhere { StackSet::ALL } else { self.touched(base, 0, len) }
-    }
-
-    /// Executes one operation, at block and index `at` of a function of this kind. Of a jump inside a path: what its
-    /// comparison gives away, not what it teaches.
-    pub fn step(&mut self, op: &Op, at: (BlockId, usize), kind: ProgKind, env: &Env<'_>) {
-        let mut m = AbstractMachine { state: self, at, kind, env };
-        let done = match op.insn {
-            Insn::Jcc { cond, width, dst, src, .. } => bpf_semantics::branch(&mut m, cond, width, dst, src).map(|_| ()),
-            _ => bpf_semantics::exec(&mut m, op),
-        };
-        match done {
-            Ok(()) => {}
-            Err(never) => match never {},
-        }
     }
 
     /// Renames the base of every pointer that carries `base`, in the regions chosen.

@@ -94,9 +94,32 @@ pub(crate) fn telling(words: &str) -> String {
     if lines.is_empty() { words.trim().to_owned() } else { lines.join("\n") }
 }
 
+/// The kernel's error for a map that it did not make, as libbpf tells it.
+pub(crate) fn why_not_created(words: &str) -> String {
+    let error = words.lines().find_map(|line| Some(line.split_once("': failed to create: ")?.1));
+    error.map_or_else(|| telling(words), |error| format!("the kernel refuses it: {}", error.trim()))
+}
+
+/// What stands between two of libbpf's words.
+pub(crate) fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
+    words.lines().find_map(|line| {
+        let (_, rest) = line.split_once(before)?;
+        rest.split_once(after).map(|(name, _)| name)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_out_of_libbpfs_words() {
+        let words =
+            "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
+        assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
+        assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
+        assert_eq!(why_not_created(words), "the kernel refuses it: -EINVAL");
+    }
 
     #[test]
     fn words_that_say_nothing_are_left_out() {

@@ -34,7 +34,7 @@ use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
     KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
-    failure::{Failure, speaks_of_means, telling},
+    failure::{Failure, quoted, speaks_of_means, why_not_created},
     marks::{self, Wired},
     object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
     permitted,
@@ -637,20 +637,6 @@ fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// The kernel's error for a map that it did not make, as libbpf tells it.
-fn why_not_created(words: &str) -> String {
-    let error = words.lines().find_map(|line| Some(line.split_once("': failed to create: ")?.1));
-    error.map_or_else(|| telling(words), |error| format!("the kernel refuses it: {}", error.trim()))
-}
-
-/// What stands between two of libbpf's words.
-fn quoted<'w>(words: &'w str, before: &str, after: &str) -> Option<&'w str> {
-    words.lines().find_map(|line| {
-        let (_, rest) = line.split_once(before)?;
-        rest.split_once(after).map(|(name, _)| name)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
@@ -658,15 +644,6 @@ mod tests {
     use bpf_testgen::case::Case;
 
     use super::*;
-
-    #[test]
-    fn names_are_read_out_of_libbpfs_words() {
-        let words =
-            "Error in bpf_create_map_xattr\nmap 'events': failed to create: -EINVAL\nfailed to load object 'o'\n";
-        assert_eq!(quoted(words, "map '", "': failed to create"), Some("events"));
-        assert_eq!(quoted(words, "extern (func ksym) '", "': not found"), None);
-        assert_eq!(why_not_created(words), "the kernel refuses it: -EINVAL");
-    }
 
     #[test]
     fn a_refusal_is_believed_only_if_a_plain_load_refuses_too() {

@@ -5,31 +5,16 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+mod options;
+
+pub use options::RawOptions;
+
 use crate::{Btf, KernelError, ProgramInfo, ProgramType, Rejection, RunResult, Timing, run::Runner, stats, sys};
 
 /// Room for a verifier log. It is mapped lazily, so generous costs nothing.
 pub(crate) const LOG_BYTES: usize = 16 << 20;
 /// EINVAL, for code that is no whole number of instructions.
 const EINVAL: i32 = 22;
-
-/// How to load a raw program.
-#[derive(Debug, Clone)]
-pub struct RawOptions {
-    /// The program's licence; GPL opens all helpers.
-    pub license: String,
-    /// A `enum bpf_attach_type`, for types that need one.
-    pub expected_attach_type: u32,
-    /// 0 logs a rejection only; 1 always logs; 2 logs every instruction; 4 adds statistics.
-    pub log_level: u32,
-    /// `BPF_F_*` flags of BPF_PROG_LOAD, such as strict alignment.
-    pub flags: u32,
-}
-
-impl Default for RawOptions {
-    fn default() -> Self {
-        Self { license: "GPL".to_owned(), expected_attach_type: 0, log_level: 0, flags: 0 }
-    }
-}
 
 /// A loaded program; dropping it unloads it.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ mod linked;
 mod types;
 
 pub(crate) use interrupt::until;
-pub(crate) use linked::{Attributes, Definition, Line, attach_target, prepare_btf};
+pub(crate) use linked::{Attributes, Definition, attach_target, prepare_btf};
 pub(crate) use types::{Member, Types, Variable};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
@@ -414,6 +414,18 @@ pub(crate) fn load_program(
             &mut request,
         )
     })
+}
+
+/// A record of lines (`struct bpf_line_info`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Line {
+    pub(crate) slot: u32,
+    /// Where in BTF the name of the file and the text of the line stand; 0 for none.
+    pub(crate) file: u32,
+    pub(crate) text: u32,
+    /// The line and the column; here, the slot that an instruction had when it was loaded.
+    pub(crate) number: u32,
 }
 
 pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {

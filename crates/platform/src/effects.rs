@@ -8,9 +8,9 @@
 //!
 //! What a row promises, it promises for every kernel that has the helper. A weaker claim is always right.
 
-use bpf_isa::{Call, Insn, Reg};
+use bpf_isa::Reg;
 
-use crate::helpers::{Arg, Helper, Len, Ret};
+use crate::prototype::{Arg, Len, Ret};
 
 /// How much of an argument's memory a call writes where it succeeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,20 +220,6 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// The effects of a call; `linked` if the loader patches it, so that its number does not mean what it says.
-    /// Anything that is no call of a helper with a row is [`Effects::unknown`].
-    pub fn of(insn: &Insn, linked: bool) -> &'static Effects {
-        Effects::helper(insn, linked).map_or(Effects::unknown(), |h| &h.effects)
-    }
-
-    /// The row of a call, if it has one.
-    pub fn helper(insn: &Insn, linked: bool) -> Option<&'static Helper> {
-        match insn {
-            Insn::Call(Call::Helper(id)) if !linked => Helper::get(*id),
-            _ => None,
-        }
-    }
-
     /// The effects of what has no row: anything.
     pub fn unknown() -> &'static Effects {
         &UNKNOWN
@@ -335,6 +321,7 @@ impl Argument {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::helpers::Helper;
 
     fn rows() -> impl Iterator<Item = &'static Helper> {
         (1..=crate::helpers::LAST).map(|i| Helper::get(i).unwrap_or_else(|| panic!("no row for {i}")))
@@ -382,23 +369,6 @@ mod tests {
         println!("{} rows touch everything: {}", all.len(), all.join(", "));
         assert!(all.len() <= 40);
         assert!(rows().all(|h| h.effects.touches_everything || !h.effects.calls_back), "a callback may do anything");
-    }
-
-    #[test]
-    fn a_call_without_a_row_touches_everything() {
-        let kfunc = Insn::Call(Call::Kfunc { btf_id: 1, off: 0 });
-        for (insn, linked) in [
-            (kfunc, false),
-            (kfunc, true),
-            (Insn::Call(Call::Helper(1 << 20)), false),
-            (Insn::Call(Call::Helper(1)), true),
-            (Insn::Call(Call::Local(1)), true),
-            (Insn::CallX { reg: Reg::R1 }, false),
-        ] {
-            let e = Effects::of(&insn, linked);
-            assert!(e.touches_everything && e.changes_context && e.moves_packet() && !e.harmless && !e.no_effect);
-            assert!(e.arguments.len() == 5 && e.arguments.iter().all(|a| a.access == Access::ANYTHING));
-        }
     }
 
     #[test]

@@ -7,82 +7,11 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use bpf_isa::Reg;
+use bpf_isa::{Call, Insn, Reg};
 
 use crate::effects::{Access, Argument, Effects, Packet, ResultRange};
 
-/// What a helper does with one argument. Argument numbers count from 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arg {
-    /// The map the helper works on.
-    Map,
-    /// Points to `key_size` readable bytes.
-    Key,
-    /// Points to `value_size` readable bytes, or is null.
-    Value,
-    /// Points to `value_size` bytes that may be written (and, for bloom filters, are read).
-    OutValue,
-    /// The program's context.
-    Ctx,
-    /// Points to memory of the given length, which is read and/or written; may be null.
-    Mem {
-        /// How long it is.
-        len: Len,
-        /// The helper reads it.
-        read: bool,
-        /// The helper may write it.
-        write: bool,
-    },
-    /// Any address; up to the given length is probed, usually kernel memory, legally the stack.
-    Probe {
-        /// How long it is.
-        len: Len,
-    },
-    /// The length of a memory argument.
-    Size,
-    /// A plain value.
-    Scalar,
-    /// A plain value, possibly uninitialized, or a pointer to a string that is read.
-    Vararg,
-    /// A function of this program.
-    Func,
-    /// A pointer (or null) that the callback gets.
-    CallbackCtx,
-    /// A kernel object, lock, timer, dynptr …: treated as escaping.
-    Opaque,
-}
-
-/// Length of a memory argument.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Len {
-    /// Constant number of bytes.
-    Bytes(u32),
-    /// The value of argument N.
-    Arg(u8),
-}
-
-/// What a helper returns in r0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ret {
-    /// A number.
-    Scalar,
-    /// Nothing: r0 is not readable.
-    Void,
-    /// Null, or a pointer to a value of the map argument.
-    MapValueOrNull,
-    /// Null, or a pointer to fresh memory.
-    MemOrNull,
-    /// Null, or a socket.
-    SockOrNull,
-    /// Any other pointer, maybe null.
-    Ptr,
-    /// Null, or a slice of the memory that a dynptr describes: of a map value, a reservation, the packet.
-    Slice,
-    /// Returns only on failure, with a number (`tail_call`).
-    NoReturnOnSuccess,
-    /// Not known.
-    Unknown,
-}
+pub use crate::prototype::{Arg, Len, Ret};
 
 /// One row of the table.
 #[derive(Clone, Debug)]
@@ -108,6 +37,22 @@ impl Helper {
     /// The helper of that name, without the `bpf_` prefix.
     pub fn named(name: &str) -> Option<&'static Helper> {
         TABLE.values().find(|h| h.name == name)
+    }
+}
+
+impl Effects {
+    /// The effects of a call; `linked` if the loader patches it, so that its number does not mean what it says.
+    /// Anything that is no call of a helper with a row is [`Effects::unknown`].
+    pub fn of(insn: &Insn, linked: bool) -> &'static Effects {
+        Effects::helper(insn, linked).map_or(Effects::unknown(), |h| &h.effects)
+    }
+
+    /// The row of a call, if it has one.
+    pub fn helper(insn: &Insn, linked: bool) -> Option<&'static Helper> {
+        match insn {
+            Insn::Call(Call::Helper(id)) if !linked => Helper::get(*id),
+            _ => None,
+        }
     }
 }
 
@@ -268,5 +213,22 @@ mod tests {
         let h = Helper::get(26).unwrap();
         assert_eq!(h.args[2], Arg::Mem { len: Len::Arg(4), read: false, write: true });
         assert!(h.effects.arguments[2].access.overwrites());
+    }
+
+    #[test]
+    fn a_call_without_a_row_touches_everything() {
+        let kfunc = Insn::Call(Call::Kfunc { btf_id: 1, off: 0 });
+        for (insn, linked) in [
+            (kfunc, false),
+            (kfunc, true),
+            (Insn::Call(Call::Helper(1 << 20)), false),
+            (Insn::Call(Call::Helper(1)), true),
+            (Insn::Call(Call::Local(1)), true),
+            (Insn::CallX { reg: Reg::R1 }, false),
+        ] {
+            let e = Effects::of(&insn, linked);
+            assert!(e.touches_everything && e.changes_context && e.moves_packet() && !e.harmless && !e.no_effect);
+            assert!(e.arguments.len() == 5 && e.arguments.iter().all(|a| a.access == Access::ANYTHING));
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod effects;
 pub mod fields;
 pub mod helpers;
 pub mod maps;
+mod prototype;
 pub mod translation;
 pub mod verifier;
 

@@ -18,6 +18,8 @@ use crate::sandbox::{Access, Cell, READ, Sandbox, Segment, Sparse, WRITE, Write}
 use crate::settings::Distance;
 use crate::window::Window;
 
+pub use crate::window::NOP;
+
 /// State before an operation.
 #[derive(Clone, Copy)]
 struct Step {
@@ -73,9 +75,6 @@ pub struct Batch<const N: usize> {
     /// Of a region: the exit that its inputs take, and how many operations are on the way.
     way: Option<(usize, usize)>,
 }
-
-/// No operation at all: programs of the chain have a fixed length.
-pub const NOP: Insn = Insn::Ja { off: 0, long: false };
 
 /// Ranges of one lane that are this close become one.
 const GAP: u64 = 16;

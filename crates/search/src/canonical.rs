@@ -13,9 +13,9 @@ use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, 
 use bpf_isa::{AtomicOp, Insn, Reg, RegSet, Src};
 use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
 
-use crate::batch::NOP;
+use crate::access::{access_size, memory, other_operands, with_offset};
 use crate::propose::readable;
-use crate::window::Window;
+use crate::window::{NOP, Window};
 
 /// A window problem that stands alone: everything the prover needs to judge a replacement.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,41 +173,6 @@ impl Renaming {
 fn rename(i: &Insn, name: impl Fn(Reg) -> Option<Reg>) -> Option<Insn> {
     let all = i.uses().union(i.defs());
     all.iter().all(|r| name(r).is_some()).then(|| i.map_regs(|r| name(r).unwrap_or(r)))
-}
-
-/// Base and offset of an access.
-pub(crate) fn memory(i: &Insn) -> Option<(Reg, i16)> {
-    match *i {
-        Insn::Load { base, off, .. }
-        | Insn::Store { base, off, .. }
-        | Insn::Atomic { base, off, .. }
-        | Insn::LoadAcquire { base, off, .. }
-        | Insn::StoreRelease { base, off, .. } => Some((base, off)),
-        _ => None,
-    }
-}
-
-/// Registers of an access other than its base as base.
-fn other_operands(i: &Insn) -> RegSet {
-    let source = match *i {
-        Insn::Store { src: Src::Reg(r), .. } => RegSet::of(r),
-        Insn::Atomic { src, .. } | Insn::StoreRelease { src, .. } => RegSet::of(src),
-        _ => RegSet::EMPTY,
-    };
-    source.union(i.defs())
-}
-
-pub(crate) fn with_offset(i: &Insn, to: i16) -> Insn {
-    let mut i = *i;
-    match &mut i {
-        Insn::Load { off, .. }
-        | Insn::Store { off, .. }
-        | Insn::Atomic { off, .. }
-        | Insn::LoadAcquire { off, .. }
-        | Insn::StoreRelease { off, .. } => *off = to,
-        _ => {}
-    }
-    i
 }
 
 /// The canonical form of a window; `None` if it holds a call, a jump that is not its region's or something
@@ -390,17 +355,6 @@ fn number_of(i: &Insn) -> Option<u64> {
         Insn::Mov { src: Src::Imm(k), .. } => Some(i64::from(k) as u64),
         Insn::LoadImm64 { imm, .. } => Some(imm),
         _ => None,
-    }
-}
-
-pub(crate) fn access_size(i: &Insn) -> u32 {
-    match *i {
-        Insn::Load { size, .. }
-        | Insn::Store { size, .. }
-        | Insn::Atomic { size, .. }
-        | Insn::LoadAcquire { size, .. }
-        | Insn::StoreRelease { size, .. } => size.bytes(),
-        _ => 0,
     }
 }
 

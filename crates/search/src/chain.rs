@@ -11,7 +11,7 @@ use bpf_isa::{Insn, RegSet};
 use bpf_program::Op;
 use rustc_hash::{FxHashSet, FxHasher};
 
-use crate::batch::{Batch, NOP, Score, exit_of};
+use crate::batch::{Batch, Score, exit_of};
 use crate::cost;
 use crate::counterexample;
 use crate::inputs::Input;
@@ -20,7 +20,7 @@ use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Setting;
 use crate::typed::well_typed;
-use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
+use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 
 /// Tests in one batch.
 pub const LANES: usize = 8;

@@ -3,9 +3,9 @@
 use bpf_isa::{AluOp, Insn};
 use bpf_program::Op;
 
-use crate::batch::{NOP, Score};
+use crate::batch::Score;
 use crate::settings::{Counted, Setting};
-use crate::window::{Cost, Latency};
+use crate::window::{Cost, Latency, NOP};
 
 /// What an unsafe candidate costs more.
 pub const ERR_MAX: f64 = 100.0;

@@ -25,7 +25,7 @@ use crate::sandbox::Sandbox;
 use crate::settings::Distance;
 use crate::subset::{Subset, Values};
 use crate::typed::well_typed;
-use crate::window::{Answer, Cost, Found, Judge, Latency, Window};
+use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 use crate::{cost, counterexample};
 
 /// Tests run at once.
@@ -157,7 +157,7 @@ fn tells(w: &Window, input: &Input, ops: &[Op]) -> bool {
 
 fn fails(b: &mut Batch<LANES>, w: &Window, ops: &[Op]) -> bool {
     let mut padded = ops.to_vec();
-    padded.resize(w.old.len().max(ops.len()), Op::new(crate::batch::NOP));
+    padded.resize(w.old.len().max(ops.len()), Op::new(NOP));
     if padded.len() > w.old.len() {
         return false;
     }

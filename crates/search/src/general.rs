@@ -15,6 +15,7 @@ mod expr;
 mod find;
 mod fits;
 mod make;
+mod prover;
 mod simplify;
 pub(crate) mod text;
 
@@ -27,7 +28,8 @@ use bpf_isa::{AluOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 use bpf_prove::{Options, Verdict};
 
-use crate::canonical::{Problem, access_size, memory};
+use crate::access::{access_size, memory};
+use crate::canonical::Problem;
 
 /// Parameters of a rule at most: there are only so many registers to hold them.
 pub const MOST_PARAMS: usize = 8;

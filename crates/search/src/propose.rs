@@ -6,11 +6,10 @@ use bpf_facts::State;
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 
-use crate::batch::NOP;
 use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Rules;
-use crate::window::Window;
+use crate::window::{NOP, Window};
 
 /// What new instructions are made of.
 pub struct Pool {

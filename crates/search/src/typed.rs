@@ -10,9 +10,8 @@ use bpf_isa::{AluOp, Cond, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::{Beliefs, MayBe, is_taken};
 
-use crate::batch::NOP;
 use crate::propose::readable;
-use crate::window::Window;
+use crate::window::{NOP, Window};
 
 /// Whether a candidate reads only what is set, and treats pointers as pointers.
 pub fn well_typed(w: &Window, ops: &[Op]) -> bool {

@@ -6,7 +6,7 @@ use bpf_facts::{Env, Live, State};
 use bpf_isa::{Insn, RegSet};
 use bpf_program::{Op, ProgKind, Symbol};
 
-use crate::batch::NOP;
+use crate::access::memory;
 use crate::region::{Region, is_jump};
 
 /// A straight stretch of one block with what is known around it, or a region of several. It has no
@@ -49,7 +49,7 @@ impl Window<'_> {
             bpf_facts::Region::Data { section } => self.has_managed_fields(section),
             _ => false,
         };
-        let accesses = self.old.iter().any(|o| crate::canonical::memory(&o.insn).is_some());
+        let accesses = self.old.iter().any(|o| memory(&o.insn).is_some());
         let read = self.old.iter().fold(RegSet::EMPTY, |read, o| read.union(o.insn.uses()));
         let in_registers = || read.iter().any(|r| self.before.reg(r).region().is_some_and(managed));
         let in_frame = || self.before.stack_values().any(|(_, v)| v.region().is_some_and(managed));
@@ -66,6 +66,9 @@ impl Window<'_> {
         self.env.sections.iter().any(|s| s.name == section && !s.managed.is_empty())
     }
 }
+
+/// No operation at all: programs of the chain have a fixed length.
+pub const NOP: Insn = Insn::Ja { off: 0, long: false };
 
 /// Whether windows may hold it: it is no call, no jump, and nothing unknown.
 pub fn plain(i: &Insn) -> bool {

@@ -8,18 +8,23 @@
 //! counterexample of the prover is replayed.
 
 mod bv;
+mod cpu;
 mod event;
+mod fault;
 mod host;
 mod kernel;
 mod machine;
 mod maps;
 mod oracle;
 mod packet;
+mod record;
 
 pub use bv::{Bv, Concrete};
+pub use cpu::{Cpu, STACK_BYTES};
 pub use event::{ArgValue, Event};
-pub use host::{Fault, Host, Next};
+pub use fault::Fault;
+pub use host::{Host, Next};
 pub use kernel::{KernelHost, Output, TaskInfo};
-pub use machine::{Cpu, Interp, MAY_GOTO_BUDGET, Outcome, STACK_BYTES, Stop};
+pub use machine::{Interp, MAY_GOTO_BUDGET, Outcome, Stop};
 pub use maps::MapSpec;
 pub use oracle::{FlatMemory, Oracle};

@@ -181,6 +181,14 @@ impl Graph {
     }
 }
 
+impl Ssa {
+    /// Takes blocks out of the layout that nothing leads to.
+    pub fn drop_unreachable(&mut self) {
+        let graph = Graph::of(self);
+        self.layout.retain(|b| graph.is_reachable(*b));
+    }
+}
+
 /// For each block the values that are read behind it, in other blocks; arguments of its own edges not counted.
 pub(crate) fn live_out(f: &Ssa, graph: &Graph) -> Vec<Vec<bool>> {
     let n = f.values.len();

@@ -326,12 +326,6 @@ impl Ssa {
         &mut self.blocks[b.index()]
     }
 
-    /// Takes blocks out of the layout that nothing leads to.
-    pub fn drop_unreachable(&mut self) {
-        let graph = crate::Graph::of(self);
-        self.layout.retain(|b| graph.is_reachable(*b));
-    }
-
     /// A new value of which this is known.
     pub fn new_value(&mut self, fact: Fact, home: Option<Reg>) -> Value {
         self.values.push(ValueData { fact, home });

@@ -9,63 +9,17 @@
 
 mod clang;
 mod statements;
+mod tree;
 
 use crate::random::Rng;
 
+use tree::{Function, text};
+
 pub use clang::{Clang, Settings};
+pub use tree::Hook;
 
 /// What every program begins with.
 const HEADER: &str = include_str!("c/header.h");
-
-/// The hook of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hook {
-    /// XDP.
-    Xdp,
-    /// A classifier.
-    Tc,
-    /// A raw tracepoint: two numbers, no packet.
-    RawTracepoint,
-}
-
-impl Hook {
-    const ALL: [Hook; 3] = [Hook::Xdp, Hook::Tc, Hook::RawTracepoint];
-
-    fn section(self) -> &'static str {
-        match self {
-            Hook::Xdp => "xdp",
-            Hook::Tc => "tc",
-            Hook::RawTracepoint => "raw_tp/generated",
-        }
-    }
-
-    /// The type of what r1 points to.
-    fn context(self) -> &'static str {
-        match self {
-            Hook::Xdp => "struct xdp_md",
-            Hook::Tc => "struct __sk_buff",
-            Hook::RawTracepoint => "u64",
-        }
-    }
-}
-
-/// A statement with those inside it.
-#[derive(Clone, Debug, Default)]
-struct Statement {
-    number: usize,
-    head: String,
-    body: Vec<Statement>,
-    tail: String,
-}
-
-/// A function: its head with the declarations, its statements, its end.
-#[derive(Clone, Debug)]
-struct Function {
-    name: &'static str,
-    head: String,
-    body: Vec<Statement>,
-    tail: String,
-}
 
 /// A program in C.
 #[derive(Clone, Debug)]
@@ -153,30 +107,6 @@ impl Program {
     pub fn whole(&self) -> String {
         self.source(&(0..self.statements).collect::<Vec<_>>())
     }
-}
-
-fn text(f: &Function, keep: &[bool]) -> String {
-    let mut text = f.head.clone();
-    for s in &f.body {
-        write(s, keep, 1, &mut text);
-    }
-    text + &f.tail
-}
-
-fn write(s: &Statement, keep: &[bool], depth: usize, text: &mut String) {
-    if !keep[s.number] {
-        return;
-    }
-    let line = |text: &mut String, lines: &str| {
-        for l in lines.lines() {
-            *text += &format!("{}{l}\n", "\t".repeat(depth));
-        }
-    };
-    line(text, &s.head);
-    for inner in &s.body {
-        write(inner, keep, depth + 1, text);
-    }
-    line(text, &s.tail);
 }
 
 #[cfg(test)]

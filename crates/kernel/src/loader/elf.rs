@@ -3,8 +3,13 @@
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind, SymbolScope, elf};
 
-use super::quoted;
-use crate::{KernelError, LoadOptions, ProgramType, failure::telling, legacy, object::open, sys};
+use crate::{
+    KernelError, LoadOptions, ProgramType,
+    failure::{quoted, telling},
+    legacy,
+    object::open,
+    sys,
+};
 
 /// An object file, as it is given to libbpf.
 pub(super) struct Source {

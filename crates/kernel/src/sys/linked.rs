@@ -13,7 +13,7 @@ use std::{
 
 use libbpf_sys as bpf;
 
-use super::{Object, checked, copied, owned, silence};
+use super::{Line, Object, checked, copied, owned, silence};
 use crate::{
     marks::Wired,
     ways::{self, Decided},
@@ -306,18 +306,6 @@ impl Object {
             )
         })
     }
-}
-
-/// A record of lines (`struct bpf_line_info`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Line {
-    pub(crate) slot: u32,
-    /// Where in BTF the name of the file and the text of the line stand; 0 for none.
-    pub(crate) file: u32,
-    pub(crate) text: u32,
-    /// The line and the column; here, the slot that an instruction had when it was loaded.
-    pub(crate) number: u32,
 }
 
 /// Gives the kernel the BTF of programs that have none, unless it has it.

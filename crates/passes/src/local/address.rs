@@ -9,7 +9,7 @@
 use bpf_isa::{AluOp, Insn, Reg, Src, Width};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Address;

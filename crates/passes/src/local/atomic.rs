@@ -12,8 +12,8 @@ use bpf_facts::Region;
 use bpf_isa::{AluOp, AtomicOp, Insn, Reg, Size, Src};
 use bpf_prove::Rewrite;
 
-use super::Pass;
 use super::constant::set_constant;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Atomic;

@@ -11,7 +11,7 @@ use bpf_isa::{AluOp, Insn, Reg, Src, Width};
 use bpf_program::Terminator;
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Branch;

@@ -10,7 +10,7 @@
 use bpf_isa::{Insn, Reg, Src, Width};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 use crate::view::rename_all;
 

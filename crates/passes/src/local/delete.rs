@@ -14,7 +14,7 @@ use bpf_facts::Region;
 use bpf_isa::{Insn, Reg, Src};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 use crate::view::is_pure;
 

@@ -11,7 +11,7 @@
 use bpf_isa::{AluOp, Endian, Insn, Reg, Size, Src};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Load;

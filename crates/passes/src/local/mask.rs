@@ -17,7 +17,7 @@ use bpf_isa::{AluOp, Cond, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, Function, Terminator};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::{View, cfg};
 
 pub struct Mask;

@@ -9,22 +9,13 @@ mod copy;
 mod delete;
 mod load;
 mod mask;
+mod pass;
 mod reuse;
 mod shift;
 mod split;
 mod store;
 
-use bpf_prove::Rewrite;
-
-use crate::View;
-
-/// Something that proposes rewrites of one block.
-pub trait Pass {
-    /// Name for `--passes` and reports.
-    fn name(&self) -> &'static str;
-    /// Proposals, most promising first. They need not be right, only worth a proof.
-    fn propose(&self, view: &View) -> Vec<Rewrite>;
-}
+pub use pass::Pass;
 
 /// All local passes in the order in which they run on a block.
 pub fn all() -> Vec<Box<dyn Pass>> {

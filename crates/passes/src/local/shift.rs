@@ -14,7 +14,7 @@
 use bpf_isa::{AluOp, Insn, Size, Src, Width};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Shift;

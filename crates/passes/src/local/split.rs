@@ -14,7 +14,7 @@ use bpf_facts::Region;
 use bpf_isa::{Imm64Kind, Insn, Size, Src};
 use bpf_prove::Rewrite;
 
-use super::Pass;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Split;

@@ -18,8 +18,8 @@ use bpf_facts::Region;
 use bpf_isa::{Insn, Reg, Size, Src};
 use bpf_prove::Rewrite;
 
-use super::Pass;
 use super::constant::shorten;
+use super::pass::Pass;
 use crate::View;
 
 pub struct Store;

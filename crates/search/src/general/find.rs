@@ -11,7 +11,8 @@ use bpf_program::{BlockId, Op};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{General, blank};
-use crate::canonical::{Problem, Renaming, canonical, with_offset};
+use crate::access::with_offset;
+use crate::canonical::{Problem, Renaming, canonical};
 use crate::cost;
 use crate::window::{Cost, Window};
 

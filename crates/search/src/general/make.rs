@@ -7,64 +7,21 @@
 use bpf_facts::Kind;
 use bpf_isa::{Insn, Size, Src};
 use bpf_program::Op;
-use bpf_prove::{Limits, Options, Verdict};
 
+use super::prover::Prover;
 use super::simplify::{core, enliven, weaken};
 use super::{Condition, Expr, General, MOST_PARAMS, Two, blank, immediate, mentioned, with_immediate};
 use crate::canonical::Problem;
 use crate::rules::Answered;
 
-/// Proofs for one rule, at most.
-const PROOFS: usize = 40;
-/// Cases that these proofs may go through.
-const CASES: i64 = 3_000;
-/// Proofs of these that looking for parameters must leave.
+/// Proofs that looking for parameters must leave.
 const RESERVE: usize = 8;
 /// Expressions tried in one place, at most.
 const CHOICES: usize = 6;
 
-/// Asks the prover a bounded number of times.
-pub(super) struct Prover {
-    left: usize,
-    cases: i64,
-    options: Options,
-}
-
-impl Prover {
-    /// Whether the rule is proven.
-    pub(super) fn holds(&mut self, g: &General) -> bool {
-        let cases = g.cases().1;
-        if self.left == 0 || self.cases < cases {
-            return false;
-        }
-        self.left -= 1;
-        self.cases -= cases;
-        matches!(g.prove(&self.options), Verdict::Equal)
-    }
-
-    /// Takes the other rule for this one if it is proven.
-    pub(super) fn keep(&mut self, g: &mut General, other: General) -> bool {
-        let holds = self.holds(&other);
-        if holds {
-            *g = other;
-        }
-        holds
-    }
-
-    /// Whether a replacement of one window is proven.
-    pub(super) fn specific(&mut self, p: &Problem, new: &[Op]) -> bool {
-        if self.left == 0 {
-            return false;
-        }
-        self.left -= 1;
-        matches!(p.prove(new, &self.options), Verdict::Equal)
-    }
-}
-
 /// The general rule behind a rule, if there is one and it can be proven with little effort.
 pub fn generalize(problem: &Problem, answer: &Answered) -> Option<General> {
-    let limits = Limits { conflicts: 300, work: 30_000, ..Limits::default() };
-    let mut prover = Prover { left: PROOFS, cases: CASES, options: Options { limits, ..Options::default() } };
+    let mut prover = Prover::new();
     let mut g = core(problem, answer.with.as_ref()?, &answer.by, &mut prover)?;
     let new: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();
     weaken(&mut g, &mut prover);

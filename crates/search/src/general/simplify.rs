@@ -5,7 +5,7 @@ use bpf_isa::{Insn, Reg};
 use bpf_program::Op;
 
 use super::find::Walk;
-use super::make::Prover;
+use super::prover::Prover;
 use super::{General, mentioned};
 use crate::canonical::Problem;
 use crate::cost;

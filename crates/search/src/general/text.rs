@@ -21,7 +21,7 @@ use std::fmt::Write;
 
 use super::{Condition, Expr, General, blank, immediate, placeholder};
 use crate::cost;
-use crate::rules::{NOBODY, header_text, live_text, op_text};
+use crate::rules::lines::{NOBODY, header_text, live_text, op_text};
 use bpf_program::Op;
 
 /// Stands where an expression is to be written. No offset and no other number of a line can be it.

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use bpf_facts::{BaseId, Kind, Num, Region, Tnum, Value};
 use bpf_program::BlockId;
 
-use super::int;
-
 pub(super) fn value_text(v: &Value) -> String {
     let mut t = match &v.kind {
         Kind::Unknown => "anything".to_owned(),
@@ -135,4 +133,13 @@ fn pointer(text: &str) -> Result<Kind, String> {
         }
     };
     Ok(Kind::Pointer { region, base, nullable })
+}
+
+/// A number, decimal or hexadecimal.
+pub(super) fn int<T: TryFrom<i128>>(text: &str) -> Result<T, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => i128::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    number.and_then(|n| T::try_from(n).ok()).ok_or_else(|| format!("`{text}` is no number that fits"))
 }

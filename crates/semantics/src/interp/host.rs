@@ -1,38 +1,9 @@
-//! The world around a program, as the interpreter sees it.
+//! The world around a program, as the interpreter sees it, and the memory that is stack or world.
 
-use bpf_isa::{Imm64Kind, Insn, Reg, Size};
+use bpf_isa::{Imm64Kind, Insn, Size};
 use bpf_program::{Link, Op};
-use thiserror::Error;
 
-use super::Cpu;
-
-/// Why an execution could not go on. None of them can happen to a program that the verifier accepted, except
-/// [`Fault::OutOfFuel`] and [`Fault::Unmodelled`], which are limits of the interpreter.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum Fault {
-    /// A register without a value was read.
-    #[error("{0} is read before it has a value")]
-    Uninitialised(Reg),
-    /// An access to an address at which there is nothing of that length.
-    #[error("{} of {size} bytes at {address:#x} is out of bounds", if *write { "write" } else { "read" })]
-    Access {
-        /// It was a write.
-        write: bool,
-        /// The first byte accessed.
-        address: u64,
-        /// How many bytes.
-        size: u64,
-    },
-    /// The step budget is spent.
-    #[error("the program did not end within its step budget")]
-    OutOfFuel,
-    /// More frames than the kernel allows.
-    #[error("calls are nested more than 8 deep")]
-    CallDepth,
-    /// Something this host has no model of.
-    #[error("no model of {0}")]
-    Unmodelled(String),
-}
+use super::{Cpu, Fault};
 
 /// What the interpreter does after [`Host::call`].
 pub enum Next {
@@ -125,5 +96,46 @@ pub trait Host {
     fn map_sizes(&self, map: u64) -> Option<(u32, u32)> {
         let _ = map;
         None
+    }
+}
+
+impl Cpu {
+    /// Reads memory, stack or not.
+    ///
+    /// # Errors
+    /// [`Fault::Access`]
+    #[inline]
+    pub fn read(&self, host: &mut (impl Host + ?Sized), address: u64, out: &mut [u8]) -> Result<(), Fault> {
+        match self.place(address, out.len(), false)? {
+            Some(at) => out.copy_from_slice(&self.stack[at..at + out.len()]),
+            None => host.read(address, out)?,
+        }
+        Ok(())
+    }
+
+    /// Writes memory, stack or not.
+    ///
+    /// # Errors
+    /// [`Fault::Access`]
+    #[inline]
+    pub fn write(&mut self, host: &mut (impl Host + ?Sized), address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        match self.place(address, bytes.len(), true)? {
+            Some(at) => self.stack[at..at + bytes.len()].copy_from_slice(bytes),
+            None => host.write(address, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Reads `size` bytes into a new buffer.
+    ///
+    /// # Errors
+    /// [`Fault::Access`]
+    pub fn read_bytes(&self, host: &mut (impl Host + ?Sized), address: u64, size: u64) -> Result<Vec<u8>, Fault> {
+        if size > u64::from(u32::MAX) {
+            return Err(Fault::Access { write: false, address, size });
+        }
+        let mut bytes = vec![0; size as usize];
+        self.read(host, address, &mut bytes)?;
+        Ok(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! Registers, stack and call frames: the concrete [`Machine`].
+//! The concrete [`Machine`]: functions run on registers, stack and call frames.
 
 use std::sync::Arc;
 
@@ -7,142 +7,15 @@ use bpf_program::{Function, Link, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use super::bv::concrete_domain;
+use super::cpu::{Cpu, FRAMES, STACK_BYTES};
 use super::{Bv, Event, Fault, Host, Next};
 use crate::{Machine, atomic_new, branch, exec};
 
-/// Bytes of one stack frame.
-pub const STACK_BYTES: usize = 512;
 /// How often `may_goto` falls through per frame before it jumps (`BPF_MAX_LOOPS`).
 pub const MAY_GOTO_BUDGET: u64 = 8 << 20;
-/// Deepest nesting of frames (`MAX_CALL_FRAMES`).
-const FRAMES: usize = 8;
-/// r10 of the outermost frame unless set otherwise.
-const STACK_TOP: u64 = 0xffff_c900_0001_0000;
 /// Addresses of the functions whose address is taken.
 const FUNCTIONS: u64 = 0xffff_ffff_a000_0000;
 const FUNCTION_STEP: u64 = 16;
-
-/// Registers and stack.
-#[derive(Clone, Debug)]
-pub struct Cpu {
-    regs: [Option<u64>; 11],
-    /// All frames, the outermost at the end.
-    stack: Vec<u8>,
-    top: u64,
-    depth: usize,
-    /// Every call that left the program so far.
-    pub trace: Vec<Event>,
-    /// Whether calls are added to [`Cpu::trace`].
-    pub recording: bool,
-}
-
-impl Default for Cpu {
-    fn default() -> Self {
-        Cpu::with_frame_pointer(STACK_TOP)
-    }
-}
-
-impl Cpu {
-    /// No register has a value except r10, the stack is zero.
-    pub fn with_frame_pointer(r10: u64) -> Cpu {
-        let mut regs = [None; 11];
-        regs[Reg::R10.index()] = Some(r10);
-        Cpu { regs, stack: vec![0; STACK_BYTES * FRAMES], top: r10, depth: 0, trace: vec![], recording: true }
-    }
-
-    /// The value of a register, if it has one.
-    #[inline]
-    pub fn register(&self, r: Reg) -> Option<u64> {
-        self.regs[r.index()]
-    }
-
-    /// The value of a register.
-    ///
-    /// # Errors
-    /// [`Fault::Uninitialised`]
-    #[inline]
-    pub fn get(&self, r: Reg) -> Result<u64, Fault> {
-        self.register(r).ok_or(Fault::Uninitialised(r))
-    }
-
-    /// Gives a register a value.
-    #[inline]
-    pub fn set(&mut self, r: Reg, v: u64) {
-        self.regs[r.index()] = Some(v);
-    }
-
-    /// Takes a register's value away.
-    #[inline]
-    pub fn clear(&mut self, r: Reg) {
-        self.regs[r.index()] = None;
-    }
-
-    /// The 512 bytes of the outermost frame; the last one is at r10 - 1.
-    pub fn frame(&self) -> &[u8] {
-        &self.stack[STACK_BYTES * (FRAMES - 1)..]
-    }
-
-    /// The same, for setting it up.
-    pub fn frame_mut(&mut self) -> &mut [u8] {
-        &mut self.stack[STACK_BYTES * (FRAMES - 1)..]
-    }
-
-    /// Whether the address is in a frame that is in use.
-    #[inline]
-    pub fn in_stack(&self, address: u64) -> bool {
-        self.top.wrapping_sub(address).wrapping_sub(1) < (STACK_BYTES * (self.depth + 1)) as u64
-    }
-
-    /// Where `size` bytes at the address are in the stack; `None` if the address is not in it.
-    #[inline]
-    fn place(&self, address: u64, size: usize, write: bool) -> Result<Option<usize>, Fault> {
-        let last = address.wrapping_add(size.max(1) as u64 - 1);
-        match (self.in_stack(address), self.in_stack(last)) {
-            (true, true) => Ok(Some(self.stack.len() - self.top.wrapping_sub(address) as usize)),
-            (false, false) => Ok(None),
-            _ => Err(Fault::Access { write, address, size: size as u64 }),
-        }
-    }
-
-    /// Reads memory, stack or not.
-    ///
-    /// # Errors
-    /// [`Fault::Access`]
-    #[inline]
-    pub fn read(&self, host: &mut (impl Host + ?Sized), address: u64, out: &mut [u8]) -> Result<(), Fault> {
-        match self.place(address, out.len(), false)? {
-            Some(at) => out.copy_from_slice(&self.stack[at..at + out.len()]),
-            None => host.read(address, out)?,
-        }
-        Ok(())
-    }
-
-    /// Writes memory, stack or not.
-    ///
-    /// # Errors
-    /// [`Fault::Access`]
-    #[inline]
-    pub fn write(&mut self, host: &mut (impl Host + ?Sized), address: u64, bytes: &[u8]) -> Result<(), Fault> {
-        match self.place(address, bytes.len(), true)? {
-            Some(at) => self.stack[at..at + bytes.len()].copy_from_slice(bytes),
-            None => host.write(address, bytes)?,
-        }
-        Ok(())
-    }
-
-    /// Reads `size` bytes into a new buffer.
-    ///
-    /// # Errors
-    /// [`Fault::Access`]
-    pub fn read_bytes(&self, host: &mut (impl Host + ?Sized), address: u64, size: u64) -> Result<Vec<u8>, Fault> {
-        if size > u64::from(u32::MAX) {
-            return Err(Fault::Access { write: false, address, size });
-        }
-        let mut bytes = vec![0; size as usize];
-        self.read(host, address, &mut bytes)?;
-        Ok(bytes)
-    }
-}
 
 /// How an execution ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

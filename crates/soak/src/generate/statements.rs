@@ -1,7 +1,12 @@
 //! The statements of random programs.
 
+use bpf_driver::difftest::Random;
+use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_program::ProgKind;
+
+use super::program::{Body, Item, MAPS};
+use super::values::number;
 use super::writer::*;
-use super::*;
 
 /// The program's entry function.
 pub(super) fn main(r: &mut Random, kind: ProgKind, abilities: Abilities, subs: usize) -> Body {

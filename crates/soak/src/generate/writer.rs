@@ -1,6 +1,14 @@
 //! Writing instructions, and which register and which place may be used for what.
 
-use super::*;
+use bpf_driver::difftest::Random;
+use bpf_isa::{AluOp, Call, Cond, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_program::ProgKind;
+
+use super::program::{Body, Item, Label};
+use super::values::number;
+
+/// Bytes of the packet that a program may touch.
+pub const RANGE: i16 = 96;
 
 /// The frame: bytes that statements use, the key of a lookup, the counter of an inner loop.
 pub(super) const AREA: i16 = -80;
@@ -13,6 +21,13 @@ pub(super) const VALUE_BYTES: i16 = 64;
 pub(super) const PACKET: Reg = Reg::R9;
 /// Where subprograms find 16 bytes of their caller's frame.
 pub(super) const LENT: Reg = Reg::R6;
+
+/// What the generator may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// load_acquire and store_release.
+    pub load_acquire: bool,
+}
 
 /// Writes one function.
 pub(super) struct Writer<'r> {

@@ -1,6 +1,6 @@
 //! The statements that random programs are made of.
 
-use super::{Function, Hook, Statement};
+use super::tree::{Function, Hook, Statement};
 use crate::random::Rng;
 
 /// Numbers that every function has.
