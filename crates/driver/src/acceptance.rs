@@ -18,8 +18,8 @@ use bpf_prove::{Limits, Options as ProofOptions};
 use serde::Serialize;
 
 use crate::decided::{self, Pairs};
+use crate::options::Options;
 use crate::rename::Names;
-use crate::report::Options;
 
 /// A program that this kernel takes from the first object, and refuses from the second; or takes for something else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

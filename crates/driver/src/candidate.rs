@@ -9,7 +9,7 @@ use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISI
 use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
-use crate::DriverError;
+use crate::error::DriverError;
 use crate::global::Start;
 use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
 use crate::report::FunctionReport;

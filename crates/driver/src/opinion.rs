@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::candidate::Candidate;
     use crate::optimize::judge;
-    use crate::report::Options;
+    use crate::options::Options;
     use crate::unit::Unit;
 
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");

@@ -9,15 +9,17 @@ use bpf_passes::{Settings, names};
 use bpf_prove::Limits;
 
 use crate::candidate::Candidate;
+use crate::error::DriverError;
 use crate::gate::{self, Gate};
 use crate::opinion::Budget;
+use crate::options::{Goal, Options, PassSelection};
 use crate::plan::{self, Plan};
-use crate::report::{Goal, Observer, Options, PassSelection, Report};
+use crate::report::{Observer, Report};
 use crate::runcheck::{self, Job, RunJudge};
 use crate::twins::Twins;
 use crate::unit::Unit;
 use crate::written::wrong;
-use crate::{DriverError, global, pool, synthesis};
+use crate::{global, pool, synthesis};
 
 /// How often the passes go on where time has cut them short, before the kernel turned out to need less than it was given.
 const TURNS: usize = 4;

@@ -17,14 +17,15 @@ use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 use serde::Serialize;
 
-use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
 use crate::difftest::calls::Calls;
 use crate::difftest::{Difference, Input, Pair, Random, Scenario, Setup, hex, runs_on_demand, why_not_run};
+use crate::error::DriverError;
 use crate::gate::{self, Gate};
+use crate::options::Options;
 use crate::plan::RUNS;
-use crate::report::{Options, Report};
+use crate::report::Report;
 use crate::unit::{Unit, is_program};
 
 /// Part of the check's time in which inputs are tried. The rest is kept for seeing whether a difference lasts.

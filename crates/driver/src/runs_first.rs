@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
 use crate::interpret::{MapState, Program, State};
-use crate::report::Options;
+use crate::options::Options;
 use crate::runcheck::{NotRun, compare, isolated};
 use crate::unit::{Unit, is_program};
 

@@ -22,7 +22,8 @@ use bpf_passes::Settings;
 use bpf_search::store::Store;
 
 use crate::candidate::Candidate;
-use crate::report::{Observer, Options};
+use crate::options::Options;
+use crate::report::Observer;
 use crate::twins::Twins;
 use crate::unit::Unit;
 use agenda::{Agenda, Item};
