@@ -11,8 +11,8 @@ use rustc_hash::FxHashSet;
 
 use crate::error::DriverError;
 use crate::global::Start;
-use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
-use crate::report::FunctionReport;
+use crate::opinion::{Budget, Opinion, listing_of, opinion};
+use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
 use crate::unit::Unit;
 

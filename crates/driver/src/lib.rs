@@ -35,18 +35,16 @@ mod variants;
 mod verify;
 mod written;
 
-pub use acceptance::Refused;
 pub use error::DriverError;
-pub use opinion::Refutation;
 pub use options::{Goal, Options, PassSelection};
 pub use queries::QueryFolder;
-pub use report::{FunctionReport, FunctionVerdict, KernelVerdict, Observer, Report, Silent, VerifyReport};
+pub use report::{
+    Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MapContents, NotRun, Observer, ProgramRuns,
+    Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, VerifyReport,
+};
 
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
-pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
-pub use runs_first::RunsFirst;
-pub use synthesis::{Ended, SearchReport};
 pub use unit::Unit;
 pub use variants::{Variant, variants};
 

@@ -1,8 +1,14 @@
 //! What the pipeline did, as plain data for people and scripts, and how it tells the outside of its progress.
 
+mod runs;
+mod search;
+mod verify;
+
 use serde::Serialize;
 
-use crate::opinion::Refutation;
+pub use runs::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
+pub use search::{Ended, SearchReport};
+pub use verify::{FunctionVerdict, Refused, RunsFirst, VerifyReport};
 
 /// The kernel's word on one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,6 +65,40 @@ pub struct FunctionReport {
     pub listing_after: Vec<String>,
 }
 
+/// A result that was proven step by step and is wrong as a whole: an error of this program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refutation {
+    /// The input and both outcomes, one line each.
+    pub explanation: Vec<String>,
+    /// The steps that led there: the pass that proposed it, or `shape`.
+    pub steps: Vec<String>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// The original, a line per instruction.
+    pub listing_original: Vec<String>,
+    /// The result that was not written.
+    pub listing_refused: Vec<String>,
+}
+
+impl Refutation {
+    /// What the user is told, line by line.
+    pub fn text(&self, function: &str) -> String {
+        let head = format!(
+            "{function}: THE OPTIMIZED FUNCTION IS WRONG and was not written; it stays as it was. This is an error of \
+             bpf-opt: please report it with the input file and the following."
+        );
+        let listing = |name: &str, lines: &[String]| -> Vec<String> {
+            std::iter::once(format!("  {name}:")).chain(lines.iter().map(|l| format!("    {l}"))).collect()
+        };
+        let mut lines = vec![head];
+        lines.extend(self.explanation.iter().map(|l| format!("  {l}")));
+        lines.push(format!("  seed {}, steps: {}", self.seed, self.steps.join(", ")));
+        lines.extend(listing("original", &self.listing_original));
+        lines.extend(listing("result", &self.listing_refused));
+        lines.join("\n")
+    }
+}
+
 /// What became of an object.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -82,9 +122,9 @@ pub struct Report {
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.
-    pub run_check: Option<crate::runcheck::RunCheck>,
+    pub run_check: Option<RunCheck>,
     /// What the search did, if it ran.
-    pub search: Option<crate::synthesis::SearchReport>,
+    pub search: Option<SearchReport>,
     /// Wall-clock seconds in all.
     pub seconds: f64,
 }
@@ -100,72 +140,6 @@ impl Report {
     /// Slots of all functions before and after.
     pub fn slots(&self) -> (usize, usize) {
         self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
-    }
-}
-
-/// Verdict of `verify` on one function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", rename_all = "lowercase")]
-pub enum FunctionVerdict {
-    /// Proven equal.
-    Equal,
-    /// Differs on this input, confirmed by running both.
-    Different {
-        /// The input and both outcomes, in words; one line each.
-        explanation: Vec<String>,
-    },
-    /// Neither proven nor refuted.
-    Unknown {
-        /// Why.
-        reason: String,
-    },
-}
-
-/// Comparison of two objects.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct VerifyReport {
-    /// Functions by name, in the first object's order.
-    pub functions: Vec<(String, FunctionVerdict)>,
-    /// Differences outside the code: functions or maps that only one object has, contents, types, symbols.
-    pub differences: Vec<String>,
-    /// What could not be compared outside the code.
-    pub unknowns: Vec<String>,
-    /// What differs and was ignored, because no loader sees it.
-    pub notes: Vec<String>,
-    /// Where all is equal: programs that this kernel takes from the first object and refuses from the second.
-    pub refused: Vec<crate::acceptance::Refused>,
-    /// What running both gave, before anything was proven.
-    pub runs: crate::runs_first::RunsFirst,
-    /// Wall-clock seconds.
-    pub seconds: f64,
-}
-
-impl VerifyReport {
-    /// Whether everything is equal, and the kernel takes the second object where it takes the first.
-    pub fn is_equal(&self) -> bool {
-        let proven = self.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal);
-        proven && self.differences.is_empty() && self.unknowns.is_empty() && self.refused.is_empty()
-    }
-
-    /// Whether something is known to differ, be it in what the kernel says to it.
-    pub fn is_different(&self) -> bool {
-        let different = |v: &FunctionVerdict| matches!(v, FunctionVerdict::Different { .. });
-        let outside = !self.differences.is_empty() || !self.refused.is_empty();
-        outside || self.functions.iter().any(|(_, v)| different(v))
-    }
-
-    /// Takes differences back to unknowns: they hold for one way to pair functions of one name, and others, of which
-    /// `tried` were looked at, may do better.
-    pub(crate) fn doubt(&mut self, tried: usize) {
-        let why = format!("of {tried} ways to pair static functions of one name, none was proven right or all wrong");
-        self.unknowns.push(why);
-        self.unknowns.append(&mut self.differences);
-        for (_, verdict) in &mut self.functions {
-            if let FunctionVerdict::Different { explanation } = verdict {
-                let reason = format!("differs if paired like this: {}", explanation.join("; "));
-                *verdict = FunctionVerdict::Unknown { reason };
-            }
-        }
     }
 }
 

@@ -19,9 +19,9 @@ use crate::optimize::check_programs;
 use crate::options::Options;
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
-use crate::report::{FunctionVerdict, VerifyReport};
+use crate::report::{FunctionVerdict, RunsFirst, VerifyReport};
 use crate::results::{is_ignored, without_result};
-use crate::runs_first::{self, RunsFirst};
+use crate::runs_first;
 use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 

@@ -7,9 +7,9 @@ use bpf_search::store::Store;
 use bpf_search::{Found, Payoff};
 use rustc_hash::FxHashMap;
 
-use super::SearchReport;
 use super::agenda::Item;
 use super::look::{BY_ENUMERATOR, BY_RULE, Outcome};
+use crate::report::SearchReport;
 
 /// Candidates for a window, time after time. Windows that change start over.
 const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
