@@ -12,6 +12,8 @@
 
 mod agenda;
 mod apply;
+mod context;
+mod item;
 mod look;
 mod memory;
 
@@ -26,21 +28,13 @@ use crate::options::Options;
 use crate::report::{Ended, Observer, SearchReport};
 use crate::twins::Twins;
 use crate::unit::Unit;
-use agenda::{Agenda, Item};
+use agenda::Agenda;
+use context::Search;
+use item::Item;
 use memory::Memory;
 
 /// How often what was learnt is written to its file, at most.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// What a search needs to know of the run it is part of.
-#[derive(Clone, Copy)]
-struct Search<'a> {
-    unit: &'a Unit,
-    settings: &'a Settings,
-    options: &'a Options,
-    observer: &'a dyn Observer,
-    started: Instant,
-}
 
 /// Improves the candidates until nothing is open, the rounds or the time are over, or the user wants to stop.
 pub(crate) fn run(
@@ -126,11 +120,6 @@ fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<
         return Some(Ended::Time);
     }
     options.rounds.is_some_and(|most| report.rounds >= most).then_some(Ended::Rounds)
-}
-
-fn over(settings: &Settings) -> bool {
-    settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed))
-        || settings.deadline.is_some_and(|d| Instant::now() >= d)
 }
 
 #[cfg(test)]
