@@ -15,20 +15,11 @@ use bpf_kernel::{KernelError, LoadOptions, Loader, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
-use serde::Serialize;
 
 use crate::decided::{self, Pairs};
+use crate::options::Options;
 use crate::rename::Names;
-use crate::report::Options;
-
-/// A program that this kernel takes from the first object, and refuses from the second; or takes for something else.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
-    /// Its name.
-    pub name: String,
-    /// The verifier's last words.
-    pub reason: String,
-}
+use crate::report::Refused;
 
 /// What is said of a program of which the verifier leaves something else.
 const RUNS_OTHERWISE: &str =

@@ -8,8 +8,8 @@
 use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_passes::Settings;
 
-use crate::DriverError;
 use crate::candidate::Candidate;
+use crate::error::DriverError;
 use crate::pool::on_deep_stack;
 use crate::unit::{Unit, is_program};
 

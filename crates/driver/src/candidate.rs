@@ -1,5 +1,7 @@
-//! One function on its way: what it was, what was done to it, what it is now.
+//! One function on its way: what it was, what was done to it, what it is now. All of them are worked on by
+//! [`each_candidate`].
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bpf_object::{FuncId, NewInsn, Object};
@@ -9,10 +11,11 @@ use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISI
 use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
-use crate::DriverError;
+use crate::error::DriverError;
 use crate::global::Start;
-use crate::opinion::{Budget, Opinion, Refutation, listing_of, opinion};
-use crate::report::FunctionReport;
+use crate::opinion::{Budget, Opinion, listing_of, opinion};
+use crate::pool;
+use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
 use crate::unit::Unit;
 
@@ -365,6 +368,38 @@ fn listing(code: &[u8]) -> Vec<String> {
         Ok(v) => v.iter().map(|(s, i)| format!("{s:4}: {i}")).collect(),
         Err(_) => vec![],
     }
+}
+
+/// Calls `f` with each candidate that `which` names, on `jobs` threads, the smallest first: they gain most in a second.
+/// The result does not depend on the number of threads. Should `f` break, the function is what it was before, and the
+/// user is told.
+pub(crate) fn each_candidate(
+    candidates: &mut Vec<Candidate>,
+    unit: &Unit,
+    settings: &Settings,
+    jobs: usize,
+    which: impl Fn(&Candidate) -> bool,
+    f: impl Fn(&mut Candidate) + Sync,
+) {
+    let (mut waiting, others): (Vec<_>, Vec<_>) = std::mem::take(candidates).into_iter().partition(which);
+    waiting.sort_by_key(|c| (c.report.slots_before, c.id));
+    let done: Mutex<Vec<Candidate>> = Mutex::new(others);
+    pool::each_from_both_ends(jobs, waiting, |mut c| {
+        // It is large, and nobody needs it twice.
+        let quiet = std::mem::take(&mut c.quiet);
+        let mut before = c.clone();
+        c.quiet = quiet;
+        let run = std::panic::AssertUnwindSafe(|| f(&mut c));
+        if std::panic::catch_unwind(run).is_err() {
+            before.revert(unit, settings, "an internal error, please report it");
+            c = before;
+        }
+        if let Ok(mut d) = done.lock() {
+            d.push(c);
+        }
+    });
+    *candidates = done.into_inner().unwrap_or_default();
+    candidates.sort_by_key(|c| c.id);
 }
 
 /// All functions of an object after the passes, and the object with what came of them.

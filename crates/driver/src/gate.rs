@@ -37,7 +37,8 @@ pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
-use crate::report::{KernelVerdict, Options};
+use crate::options::Options;
+use crate::report::KernelVerdict;
 use crate::unit::{Unit, is_program};
 
 /// Part of the time limit in which the originals have to be judged; as much must be left for the results.

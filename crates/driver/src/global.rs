@@ -14,7 +14,7 @@ use bpf_ssa::Judge;
 use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
-use crate::report::{Options, PassSelection};
+use crate::options::{Options, PassSelection};
 
 /// Time for the proof of one step: this, or a share of what is left.
 const STEP: Duration = Duration::from_millis(500);

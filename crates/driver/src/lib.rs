@@ -9,11 +9,13 @@ mod blame;
 mod candidate;
 mod decided;
 pub mod difftest;
+mod error;
 mod gate;
 mod global;
 pub mod interpret;
 mod opinion;
 mod optimize;
+mod options;
 mod places;
 mod plan;
 mod pool;
@@ -33,47 +35,18 @@ mod variants;
 mod verify;
 mod written;
 
-pub use acceptance::Refused;
-pub use opinion::Refutation;
+pub use error::DriverError;
+pub use options::{Goal, Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{
-    FunctionReport, FunctionVerdict, Goal, KernelVerdict, Observer, Options, PassSelection, Report, Silent,
-    VerifyReport,
+    Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MapContents, NotRun, Observer, ProgramRuns,
+    Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, VerifyReport,
 };
 
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
-pub use runcheck::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
-pub use runs_first::RunsFirst;
-pub use synthesis::{Ended, SearchReport};
 pub use unit::Unit;
 pub use variants::{Variant, variants};
-
-use thiserror::Error;
-
-/// Why nothing could be done with an object at all.
-#[derive(Debug, Error)]
-pub enum DriverError {
-    /// The ELF object or its BTF.
-    #[error(transparent)]
-    Object(#[from] bpf_object::ObjectError),
-    /// No function has this name.
-    #[error("no program named `{name}`; the object has: {known}")]
-    NoSuchProgram {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// No pass has this name.
-    #[error("no pass named `{name}`; there are: {known}")]
-    NoSuchPass {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-}
 
 /// Optimizes `input`; the result's bytes and what was done.
 ///

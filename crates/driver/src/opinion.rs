@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use bpf_facts::Env;
 use bpf_program::{Function, lower};
 use bpf_prove::{Options as ProofOptions, Verdict};
-use serde::Serialize;
 
 use crate::report::FunctionVerdict;
 
@@ -69,40 +68,6 @@ pub(crate) fn opinion(original: &Function, result: &Function, env: &Env, options
     }
 }
 
-/// A result that was proven step by step and is wrong as a whole: an error of this program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refutation {
-    /// The input and both outcomes, one line each.
-    pub explanation: Vec<String>,
-    /// The steps that led there: the pass that proposed it, or `shape`.
-    pub steps: Vec<String>,
-    /// Seed of the run.
-    pub seed: u64,
-    /// The original, a line per instruction.
-    pub listing_original: Vec<String>,
-    /// The result that was not written.
-    pub listing_refused: Vec<String>,
-}
-
-impl Refutation {
-    /// What the user is told, line by line.
-    pub fn text(&self, function: &str) -> String {
-        let head = format!(
-            "{function}: THE OPTIMIZED FUNCTION IS WRONG and was not written; it stays as it was. This is an error of \
-             bpf-opt: please report it with the input file and the following."
-        );
-        let listing = |name: &str, lines: &[String]| -> Vec<String> {
-            std::iter::once(format!("  {name}:")).chain(lines.iter().map(|l| format!("    {l}"))).collect()
-        };
-        let mut lines = vec![head];
-        lines.extend(self.explanation.iter().map(|l| format!("  {l}")));
-        lines.push(format!("  seed {}, steps: {}", self.seed, self.steps.join(", ")));
-        lines.extend(listing("original", &self.listing_original));
-        lines.extend(listing("result", &self.listing_refused));
-        lines.join("\n")
-    }
-}
-
 /// The instructions of a graph, a line each: as slots, if it can be lowered, else as blocks.
 pub(crate) fn listing_of(f: &Function) -> Vec<String> {
     match lower(f) {
@@ -120,7 +85,7 @@ mod tests {
     use super::*;
     use crate::candidate::Candidate;
     use crate::optimize::judge;
-    use crate::report::Options;
+    use crate::options::Options;
     use crate::unit::Unit;
 
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");

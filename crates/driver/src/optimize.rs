@@ -8,16 +8,18 @@ use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
 use bpf_prove::Limits;
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, each_candidate};
+use crate::error::DriverError;
 use crate::gate::{self, Gate};
 use crate::opinion::Budget;
+use crate::options::{Goal, Options, PassSelection};
 use crate::plan::{self, Plan};
-use crate::report::{Goal, Observer, Options, PassSelection, Report};
+use crate::report::{Observer, Report};
 use crate::runcheck::{self, Job, RunJudge};
 use crate::twins::Twins;
 use crate::unit::Unit;
 use crate::written::wrong;
-use crate::{DriverError, global, pool, synthesis};
+use crate::{global, synthesis};
 
 /// How often the passes go on where time has cut them short, before the kernel turned out to need less than it was given.
 const TURNS: usize = 4;
@@ -274,38 +276,6 @@ fn wanted(unit: &Unit, options: &Options) -> Vec<bool> {
             options.passes != PassSelection::None && (options.programs.is_empty() || options.programs.contains(&f.name))
         })
         .collect()
-}
-
-/// Calls `f` with each candidate that `which` names, on `jobs` threads, the smallest first: they gain most in a second.
-/// The result does not depend on the number of threads. Should `f` break, the function is what it was before, and the
-/// user is told.
-pub(crate) fn each_candidate(
-    candidates: &mut Vec<Candidate>,
-    unit: &Unit,
-    settings: &Settings,
-    jobs: usize,
-    which: impl Fn(&Candidate) -> bool,
-    f: impl Fn(&mut Candidate) + Sync,
-) {
-    let (mut waiting, others): (Vec<_>, Vec<_>) = std::mem::take(candidates).into_iter().partition(which);
-    waiting.sort_by_key(|c| (c.report.slots_before, c.id));
-    let done: Mutex<Vec<Candidate>> = Mutex::new(others);
-    pool::each_from_both_ends(jobs, waiting, |mut c| {
-        // It is large, and nobody needs it twice.
-        let quiet = std::mem::take(&mut c.quiet);
-        let mut before = c.clone();
-        c.quiet = quiet;
-        let run = std::panic::AssertUnwindSafe(|| f(&mut c));
-        if std::panic::catch_unwind(run).is_err() {
-            before.revert(unit, settings, "an internal error, please report it");
-            c = before;
-        }
-        if let Ok(mut d) = done.lock() {
-            d.push(c);
-        }
-    });
-    *candidates = done.into_inner().unwrap_or_default();
-    candidates.sort_by_key(|c| c.id);
 }
 
 /// Runs `f` while another thread watches whether the user wants to stop.

@@ -11,7 +11,8 @@ use bpf_isa::{Insn, Reg, Src, Width};
 use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, build, lower, reverse_postorder, slot_count};
 
-use crate::{DriverError, Observer};
+use crate::error::DriverError;
+use crate::report::Observer;
 
 /// A smaller object.
 #[derive(Clone, Debug)]

@@ -1,102 +1,14 @@
-//! What the pipeline was asked to do and what it did, as plain data for people and scripts.
+//! What the pipeline did, as plain data for people and scripts, and how it tells the outside of its progress.
 
-use std::time::Duration;
+mod runs;
+mod search;
+mod verify;
 
 use serde::Serialize;
 
-use crate::opinion::Refutation;
-
-/// What to optimize for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Goal {
-    /// Fewest instruction slots.
-    #[default]
-    Size,
-    /// Fewest estimated nanoseconds; never trades an access for an atomic.
-    Latency,
-    /// Fewest instructions for the kernel's verifier to process.
-    Verifier,
-}
-
-/// Which passes run.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum PassSelection {
-    /// All of them.
-    #[default]
-    All,
-    /// None: the object is read and written, nothing else.
-    None,
-    /// Only these, by name (see `bpf_passes::names`).
-    Only(Vec<String>),
-}
-
-/// What the user asks for.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What to optimize for.
-    pub goal: Goal,
-    /// Time for the whole object; functions not reached in time stay as they were.
-    pub time_limit: Duration,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Rounds of the search at most; `None`: as many as the time allows. If time does not end first, the result is the
-    /// same on every machine, whatever the number of jobs.
-    pub rounds: Option<u64>,
-    /// Worker threads.
-    pub jobs: usize,
-    /// Highest cpu level to use; `None`: what the object uses already, at least 3.
-    pub cpu: Option<u8>,
-    /// Which passes run.
-    pub passes: PassSelection,
-    /// The global passes run, too ([`bpf_ssa`]).
-    pub ssa: bool,
-    /// Only the functions with these names; empty: all.
-    pub programs: Vec<String>,
-    /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
-    pub kernel: bool,
-    /// Run original and result in the kernel, where that can do no harm.
-    pub run_check: bool,
-    /// Program type for the kernel where the section name does not tell (bpftool's names).
-    pub program_type: Option<String>,
-    /// By how many percent the instructions that the verifier processes of a program may grow.
-    pub max_verifier_growth: f64,
-    /// Forbid merging accesses to shared memory and load-add-store to atomics.
-    pub strict_shared_memory: bool,
-    /// Keep DWARF sections although they describe the old code.
-    pub keep_debug: bool,
-    /// Sees every query of the prover.
-    pub queries: Option<bpf_prove::Recorder>,
-    /// Search after the passes, for as long as the time allows and something may come of it.
-    pub search: bool,
-    /// Where what the search learns is kept from run to run; `None`: nowhere.
-    pub cache: Option<std::path::PathBuf>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            goal: Goal::Size,
-            time_limit: Duration::from_secs(30),
-            seed: 1,
-            rounds: None,
-            jobs: 1,
-            cpu: None,
-            passes: PassSelection::All,
-            ssa: false,
-            programs: Vec::new(),
-            kernel: true,
-            run_check: true,
-            program_type: None,
-            max_verifier_growth: 2.0,
-            strict_shared_memory: false,
-            keep_debug: false,
-            queries: None,
-            search: false,
-            cache: None,
-        }
-    }
-}
+pub use runs::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
+pub use search::{Ended, SearchReport};
+pub use verify::{FunctionVerdict, Refused, RunsFirst, VerifyReport};
 
 /// The kernel's word on one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,6 +65,40 @@ pub struct FunctionReport {
     pub listing_after: Vec<String>,
 }
 
+/// A result that was proven step by step and is wrong as a whole: an error of this program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refutation {
+    /// The input and both outcomes, one line each.
+    pub explanation: Vec<String>,
+    /// The steps that led there: the pass that proposed it, or `shape`.
+    pub steps: Vec<String>,
+    /// Seed of the run.
+    pub seed: u64,
+    /// The original, a line per instruction.
+    pub listing_original: Vec<String>,
+    /// The result that was not written.
+    pub listing_refused: Vec<String>,
+}
+
+impl Refutation {
+    /// What the user is told, line by line.
+    pub fn text(&self, function: &str) -> String {
+        let head = format!(
+            "{function}: THE OPTIMIZED FUNCTION IS WRONG and was not written; it stays as it was. This is an error of \
+             bpf-opt: please report it with the input file and the following."
+        );
+        let listing = |name: &str, lines: &[String]| -> Vec<String> {
+            std::iter::once(format!("  {name}:")).chain(lines.iter().map(|l| format!("    {l}"))).collect()
+        };
+        let mut lines = vec![head];
+        lines.extend(self.explanation.iter().map(|l| format!("  {l}")));
+        lines.push(format!("  seed {}, steps: {}", self.seed, self.steps.join(", ")));
+        lines.extend(listing("original", &self.listing_original));
+        lines.extend(listing("result", &self.listing_refused));
+        lines.join("\n")
+    }
+}
+
 /// What became of an object.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -176,9 +122,9 @@ pub struct Report {
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.
-    pub run_check: Option<crate::runcheck::RunCheck>,
+    pub run_check: Option<RunCheck>,
     /// What the search did, if it ran.
-    pub search: Option<crate::synthesis::SearchReport>,
+    pub search: Option<SearchReport>,
     /// Wall-clock seconds in all.
     pub seconds: f64,
 }
@@ -194,72 +140,6 @@ impl Report {
     /// Slots of all functions before and after.
     pub fn slots(&self) -> (usize, usize) {
         self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
-    }
-}
-
-/// Verdict of `verify` on one function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", rename_all = "lowercase")]
-pub enum FunctionVerdict {
-    /// Proven equal.
-    Equal,
-    /// Differs on this input, confirmed by running both.
-    Different {
-        /// The input and both outcomes, in words; one line each.
-        explanation: Vec<String>,
-    },
-    /// Neither proven nor refuted.
-    Unknown {
-        /// Why.
-        reason: String,
-    },
-}
-
-/// Comparison of two objects.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct VerifyReport {
-    /// Functions by name, in the first object's order.
-    pub functions: Vec<(String, FunctionVerdict)>,
-    /// Differences outside the code: functions or maps that only one object has, contents, types, symbols.
-    pub differences: Vec<String>,
-    /// What could not be compared outside the code.
-    pub unknowns: Vec<String>,
-    /// What differs and was ignored, because no loader sees it.
-    pub notes: Vec<String>,
-    /// Where all is equal: programs that this kernel takes from the first object and refuses from the second.
-    pub refused: Vec<crate::acceptance::Refused>,
-    /// What running both gave, before anything was proven.
-    pub runs: crate::runs_first::RunsFirst,
-    /// Wall-clock seconds.
-    pub seconds: f64,
-}
-
-impl VerifyReport {
-    /// Whether everything is equal, and the kernel takes the second object where it takes the first.
-    pub fn is_equal(&self) -> bool {
-        let proven = self.functions.iter().all(|(_, v)| *v == FunctionVerdict::Equal);
-        proven && self.differences.is_empty() && self.unknowns.is_empty() && self.refused.is_empty()
-    }
-
-    /// Whether something is known to differ, be it in what the kernel says to it.
-    pub fn is_different(&self) -> bool {
-        let different = |v: &FunctionVerdict| matches!(v, FunctionVerdict::Different { .. });
-        let outside = !self.differences.is_empty() || !self.refused.is_empty();
-        outside || self.functions.iter().any(|(_, v)| different(v))
-    }
-
-    /// Takes differences back to unknowns: they hold for one way to pair functions of one name, and others, of which
-    /// `tried` were looked at, may do better.
-    pub(crate) fn doubt(&mut self, tried: usize) {
-        let why = format!("of {tried} ways to pair static functions of one name, none was proven right or all wrong");
-        self.unknowns.push(why);
-        self.unknowns.append(&mut self.differences);
-        for (_, verdict) in &mut self.functions {
-            if let FunctionVerdict::Different { explanation } = verdict {
-                let reason = format!("differs if paired like this: {}", explanation.join("; "));
-                *verdict = FunctionVerdict::Unknown { reason };
-            }
-        }
     }
 }
 

@@ -18,13 +18,13 @@ use bpf_program::ProgKind;
 use bpf_semantics::interp::{KernelHost, MapSpec, Output};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
-use serde::Serialize;
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
 use crate::interpret::{MapState, Program, State};
-use crate::report::Options;
-use crate::runcheck::{NotRun, compare, isolated};
+use crate::options::Options;
+use crate::report::{NotRun, RunsFirst};
+use crate::runcheck::{compare, isolated};
 use crate::unit::{Unit, is_program};
 
 /// Time for the runs in the kernel, and as much for the interpreter, at most.
@@ -41,20 +41,6 @@ const ROUND: u64 = 20;
 const FUEL: u64 = 1 << 18;
 /// Bytes by which addresses are moved to see whether a result depends on them.
 const SHIFTS: [usize; 2] = [0x1040, 0x2_3f80];
-
-/// What trying runs gave.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct RunsFirst {
-    /// Inputs that both ran on in this kernel.
-    pub kernel_inputs: u64,
-    /// Inputs that both ran on in the interpreter.
-    pub interpreted_inputs: u64,
-    /// Programs that were not run in the kernel, and why.
-    pub not_in_kernel: Vec<NotRun>,
-    /// Programs that a run shows to differ, with the input and what both do, in words.
-    #[serde(skip)]
-    pub different: Vec<(String, Vec<String>)>,
-}
 
 /// Tries the programs that both objects have.
 pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Unit, ub: &Unit, options: &Options) -> RunsFirst {

@@ -12,6 +12,8 @@
 
 mod agenda;
 mod apply;
+mod context;
+mod item;
 mod look;
 mod memory;
 
@@ -22,74 +24,17 @@ use bpf_passes::Settings;
 use bpf_search::store::Store;
 
 use crate::candidate::Candidate;
-use crate::report::{Observer, Options};
+use crate::options::Options;
+use crate::report::{Ended, Observer, SearchReport};
 use crate::twins::Twins;
 use crate::unit::Unit;
-use agenda::{Agenda, Item};
+use agenda::Agenda;
+use context::Search;
+use item::Item;
 use memory::Memory;
 
 /// How often what was learnt is written to its file, at most.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// Why a search came to its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ended {
-    /// No window is open.
-    #[default]
-    Done,
-    /// There were to be no more rounds ([`Options::rounds`]).
-    Rounds,
-    /// The time limit.
-    Time,
-    /// The user.
-    Interrupted,
-}
-
-/// What the search did, for the report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
-pub struct SearchReport {
-    /// Rounds that were begun.
-    pub rounds: u64,
-    /// Why there were no more.
-    pub ended: Ended,
-    /// Windows looked at, counted anew when they changed or got more effort.
-    pub windows: usize,
-    /// Windows improved.
-    pub improved: usize,
-    /// Windows shown to be as short as the enumerator's instructions allow.
-    pub settled: usize,
-    /// Windows improved by the enumerator, by a chain, by a remembered rule.
-    pub by_enumerator: usize,
-    /// See `by_enumerator`.
-    pub by_chain: usize,
-    /// See `by_enumerator`.
-    pub by_rule: usize,
-    /// Windows whose answer was remembered, and those whose was not.
-    pub rule_hits: usize,
-    /// See `rule_hits`.
-    pub rule_misses: usize,
-    /// Candidates the chains tried.
-    pub proposals: u64,
-    /// Instructions the enumerator ran.
-    pub steps: u64,
-    /// Candidates that went to the prover.
-    pub judged: u64,
-    /// Candidates known to be refused without asking again.
-    pub remembered: u64,
-    /// Wall-clock seconds.
-    pub seconds: f64,
-}
-
-/// What a search needs to know of the run it is part of.
-#[derive(Clone, Copy)]
-struct Search<'a> {
-    unit: &'a Unit,
-    settings: &'a Settings,
-    options: &'a Options,
-    observer: &'a dyn Observer,
-    started: Instant,
-}
 
 /// Improves the candidates until nothing is open, the rounds or the time are over, or the user wants to stop.
 pub(crate) fn run(
@@ -175,11 +120,6 @@ fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<
         return Some(Ended::Time);
     }
     options.rounds.is_some_and(|most| report.rounds >= most).then_some(Ended::Rounds)
-}
-
-fn over(settings: &Settings) -> bool {
-    settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed))
-        || settings.deadline.is_some_and(|d| Instant::now() >= d)
 }
 
 #[cfg(test)]

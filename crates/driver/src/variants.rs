@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, LoadedObject, permitted};
 
-use crate::DriverError;
 use crate::difftest::{Random, packet};
-use crate::report::{Goal, Observer, Options, Report};
+use crate::error::DriverError;
+use crate::options::{Goal, Options};
+use crate::report::{Observer, Report};
 
 /// A form of the object.
 pub struct Variant {

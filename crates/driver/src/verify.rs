@@ -13,14 +13,15 @@ use bpf_object::{FuncId, Object, RefKind};
 use bpf_platform::is_kfunc_translated_by_type;
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
-use crate::DriverError;
 use crate::acceptance;
+use crate::error::DriverError;
 use crate::optimize::check_programs;
+use crate::options::Options;
 use crate::pool::on_deep_stack;
 use crate::rename::Names;
-use crate::report::{FunctionVerdict, Options, VerifyReport};
+use crate::report::{FunctionVerdict, RunsFirst, VerifyReport};
 use crate::results::{is_ignored, without_result};
-use crate::runs_first::{self, RunsFirst};
+use crate::runs_first;
 use crate::sensitive::{is_given_types, is_sensitive};
 use crate::unit::{Unit, is_program};
 

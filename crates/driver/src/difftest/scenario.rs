@@ -16,7 +16,7 @@ use super::calls::Calls;
 use super::inputs::Input;
 use super::maps::{self, Filling, SharedMap};
 use super::poison::poisoned;
-use super::{PairError, Setup};
+use super::setup::{PairError, Setup};
 
 /// Everything that can be seen of a run; `Err` is the kernel's error number.
 pub(super) type Seen = Result<RunResult, Option<i32>>;

@@ -7,9 +7,9 @@ use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
 use super::{Checked, Gate, Known, NOT_JUDGED, Original, Unasked, untyped, words};
-use crate::DriverError;
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
+use crate::error::DriverError;
 use crate::report::{KernelVerdict, Report};
 use crate::unit::Unit;
 

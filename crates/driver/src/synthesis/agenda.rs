@@ -6,19 +6,18 @@
 //! form are searched once ([`Batch::followers`]). What a batch holds depends on what was found so far and on nothing
 //! else: not on the clock, the time limit or the number of threads.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bpf_facts::{Analysis, Env};
 use bpf_passes::{Settings, View, paths_of};
 use bpf_program::{BlockId, Function};
 use bpf_prove::{Points, path};
-use bpf_search::canonical::{Problem, Renaming, canonical};
-use bpf_search::rules::{Answered, problem_text};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::memory::{Effort, Memory};
+use super::item::{Item, Window};
+use super::memory::Memory;
 use crate::candidate::Candidate;
-use crate::places::{Text, class, key, regions, stretches};
+use crate::places::{regions, stretches};
 use crate::pool;
 use crate::unit::Unit;
 
@@ -75,42 +74,6 @@ impl Analysed {
         }
         windows
     }
-}
-
-/// A stretch of code to look at.
-pub(super) struct Window {
-    pub(super) block: BlockId,
-    /// The blocks after it, for a region ([`bpf_prove::path`]).
-    pub(super) path: Vec<BlockId>,
-    pub(super) start: usize,
-    pub(super) end: usize,
-    /// What the window is, apart from accidents, with the text of that; `None`: it cannot be remembered.
-    pub(super) form: Option<(Problem, Renaming, Arc<str>)>,
-    pub(super) key: u64,
-    pub(super) class: u64,
-}
-
-impl Window {
-    fn new(view: &View, (start, end): (usize, usize), candidate: usize, settings: &Settings) -> Window {
-        let text = Text::new(view, start, end);
-        let window = text.window(view, start, settings);
-        let form = canonical(&window).map(|(problem, renaming)| {
-            let text = Arc::from(problem_text(&problem));
-            (problem, renaming, text)
-        });
-        let (key, class) = (key(&window, candidate), class(window.old));
-        Window { block: view.block, path: view.path.to_vec(), start, end, form, key, class }
-    }
-}
-
-/// A window whose turn it is.
-#[derive(Clone)]
-pub(super) struct Item<'a> {
-    pub(super) candidate: usize,
-    pub(super) window: &'a Window,
-    pub(super) effort: Effort,
-    /// What is remembered of it.
-    pub(super) rule: Option<Answered>,
 }
 
 /// What a round looks at.
@@ -200,12 +163,5 @@ impl Agenda {
             })
         });
         items.collect()
-    }
-}
-
-impl Item<'_> {
-    /// Whether a replacement is remembered that a search with this effort would find.
-    fn is_known(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.with.is_some() && rule.effort <= self.effort.total)
     }
 }

@@ -12,11 +12,11 @@ use bpf_prove::{Rewrite, Session, path};
 use bpf_search::Found;
 use rustc_hash::FxHashSet;
 
-use super::Search;
-use super::agenda::{Agenda, Analysed, Item};
+use super::agenda::{Agenda, Analysed};
+use super::context::Search;
+use super::item::Item;
 use super::look::rewrite;
-use crate::candidate::Candidate;
-use crate::optimize::each_candidate;
+use crate::candidate::{Candidate, each_candidate};
 
 /// How long after the deadline what was found may still be applied: a share of the time limit, and at most so long.
 const GRACE: (u32, Duration) = (50, Duration::from_millis(500));

@@ -10,39 +10,15 @@ use bpf_passes::View;
 use bpf_program::Op;
 use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
 use bpf_search::enumerate::{Effort as Enumeration, Outcome as Enumerated, enumerate};
-use bpf_search::{Answer, Budget, Found, Payoff, Portfolio, Progress, SETTINGS, cost};
+use bpf_search::{Answer, Budget, Found, Portfolio, Progress, SETTINGS, cost};
 use rustc_hash::FxHasher;
 
-use super::agenda::{Agenda, Analysed, Item};
+use super::agenda::{Agenda, Analysed};
+use super::context::{Search, over};
+use super::item::{BY_ENUMERATOR, BY_RULE, Item, Outcome};
 use super::memory::Memory;
-use super::{Search, over};
 use crate::places::Text;
 use crate::pool;
-
-/// Who found something.
-pub(super) const BY_RULE: &str = "rule";
-/// See [`BY_RULE`].
-pub(super) const BY_ENUMERATOR: &str = "enumerator";
-
-/// What came of a window.
-pub(super) struct Outcome {
-    pub(super) found: Option<Found>,
-    /// Slots that it saves, and a little for what saves none.
-    pub(super) saved: f64,
-    /// The answer was remembered.
-    pub(super) remembered: bool,
-    /// Nothing shorter exists among the enumerator's instructions.
-    pub(super) settled: bool,
-    /// The effort was spent in full.
-    pub(super) complete: bool,
-    /// No replacement of so many slots exists among the enumerator's instructions.
-    pub(super) exhausted: Option<usize>,
-    pub(super) steps: u64,
-    /// Candidates that would have taken as long as the questions to the prover.
-    pub(super) questions: u64,
-    pub(super) progress: Progress,
-    pub(super) payoff: Payoff,
-}
 
 /// See [`price`]; a circuit for a division is large.
 const QUESTION: u64 = 512;

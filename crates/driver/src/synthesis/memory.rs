@@ -7,9 +7,8 @@ use bpf_search::store::Store;
 use bpf_search::{Found, Payoff};
 use rustc_hash::FxHashMap;
 
-use super::SearchReport;
-use super::agenda::Item;
-use super::look::{BY_ENUMERATOR, BY_RULE, Outcome};
+use super::item::{BY_ENUMERATOR, BY_RULE, Effort, Item, Outcome};
+use crate::report::SearchReport;
 
 /// Candidates for a window, time after time. Windows that change start over.
 const EFFORT: [u64; 4] = [16_384, 65_536, 262_144, 524_288];
@@ -23,19 +22,6 @@ const BELIEF: (f64, f64) = (100.0, 4.0);
 pub(super) const STEPS: u64 = 8;
 /// Effort of a window that is known to be as short as can be.
 const SETTLED: u64 = u64::MAX;
-
-/// How long to search a window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Effort {
-    /// How often it has been looked at before.
-    pub(super) level: usize,
-    /// Candidates to try now.
-    pub(super) candidates: u64,
-    /// Those and all before.
-    pub(super) total: u64,
-    /// Slots up to which the enumerator tries.
-    pub(super) short: usize,
-}
 
 /// Slots saved and candidates tried.
 #[derive(Clone, Copy, Default)]

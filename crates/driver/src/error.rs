@@ -1,0 +1,27 @@
+//! The error of the crate: an object cannot be read, or it lacks what the user named.
+
+use thiserror::Error;
+
+/// Why nothing could be done with an object at all.
+#[derive(Debug, Error)]
+pub enum DriverError {
+    /// The ELF object or its BTF.
+    #[error(transparent)]
+    Object(#[from] bpf_object::ObjectError),
+    /// No function has this name.
+    #[error("no program named `{name}`; the object has: {known}")]
+    NoSuchProgram {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No pass has this name.
+    #[error("no pass named `{name}`; there are: {known}")]
+    NoSuchPass {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+}

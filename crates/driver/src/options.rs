@@ -1,0 +1,97 @@
+//! What the user asks of the pipeline: the goal, the passes, the limits and what is switched on.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What to optimize for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Goal {
+    /// Fewest instruction slots.
+    #[default]
+    Size,
+    /// Fewest estimated nanoseconds; never trades an access for an atomic.
+    Latency,
+    /// Fewest instructions for the kernel's verifier to process.
+    Verifier,
+}
+
+/// Which passes run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PassSelection {
+    /// All of them.
+    #[default]
+    All,
+    /// None: the object is read and written, nothing else.
+    None,
+    /// Only these, by name (see `bpf_passes::names`).
+    Only(Vec<String>),
+}
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to optimize for.
+    pub goal: Goal,
+    /// Time for the whole object; functions not reached in time stay as they were.
+    pub time_limit: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Rounds of the search at most; `None`: as many as the time allows. If time does not end first, the result is the
+    /// same on every machine, whatever the number of jobs.
+    pub rounds: Option<u64>,
+    /// Worker threads.
+    pub jobs: usize,
+    /// Highest cpu level to use; `None`: what the object uses already, at least 3.
+    pub cpu: Option<u8>,
+    /// Which passes run.
+    pub passes: PassSelection,
+    /// The global passes run, too ([`bpf_ssa`]).
+    pub ssa: bool,
+    /// Only the functions with these names; empty: all.
+    pub programs: Vec<String>,
+    /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
+    pub kernel: bool,
+    /// Run original and result in the kernel, where that can do no harm.
+    pub run_check: bool,
+    /// Program type for the kernel where the section name does not tell (bpftool's names).
+    pub program_type: Option<String>,
+    /// By how many percent the instructions that the verifier processes of a program may grow.
+    pub max_verifier_growth: f64,
+    /// Forbid merging accesses to shared memory and load-add-store to atomics.
+    pub strict_shared_memory: bool,
+    /// Keep DWARF sections although they describe the old code.
+    pub keep_debug: bool,
+    /// Sees every query of the prover.
+    pub queries: Option<bpf_prove::Recorder>,
+    /// Search after the passes, for as long as the time allows and something may come of it.
+    pub search: bool,
+    /// Where what the search learns is kept from run to run; `None`: nowhere.
+    pub cache: Option<std::path::PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            goal: Goal::Size,
+            time_limit: Duration::from_secs(30),
+            seed: 1,
+            rounds: None,
+            jobs: 1,
+            cpu: None,
+            passes: PassSelection::All,
+            ssa: false,
+            programs: Vec::new(),
+            kernel: true,
+            run_check: true,
+            program_type: None,
+            max_verifier_growth: 2.0,
+            strict_shared_memory: false,
+            keep_debug: false,
+            queries: None,
+            search: false,
+            cache: None,
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What every part of a search knows of the run that it belongs to, and when that run is over.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bpf_passes::Settings;
+
+use crate::options::Options;
+use crate::report::Observer;
+use crate::unit::Unit;
+
+/// What a search needs to know of the run it is part of.
+#[derive(Clone, Copy)]
+pub(super) struct Search<'a> {
+    pub(super) unit: &'a Unit,
+    pub(super) settings: &'a Settings,
+    pub(super) options: &'a Options,
+    pub(super) observer: &'a dyn Observer,
+    pub(super) started: Instant,
+}
+
+/// Whether the time is over, or the user wants to stop.
+pub(super) fn over(settings: &Settings) -> bool {
+    settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed))
+        || settings.deadline.is_some_and(|d| Instant::now() >= d)
+}
