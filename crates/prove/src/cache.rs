@@ -11,10 +11,11 @@ use bpf_isa::{AtomicOp, Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
-use crate::context::Stats;
-use crate::equiv::{Options, Verdict};
+use crate::options::Options;
+use crate::options::Stats;
 use crate::path::is_jump;
 use crate::rewrite::{Known, Question, Rewrite};
+use crate::verdict::Verdict;
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.

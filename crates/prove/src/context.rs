@@ -5,290 +5,22 @@
 //! idea behind events: calls and the like form a history, the *world*; each event makes a new world
 //! from the one before and from everything the callee can observe. Equal histories are equal numbers.
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 use bpf_facts::Num;
-use bpf_isa::Insn;
 use bpf_program::Symbol;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::blast::{Answer, Blaster, Model};
-use crate::smt::{Query, Recorder, Status};
-use crate::symex::WORLD_BITS;
+use crate::blast::{Answer, Blaster};
+use crate::history::{Event, EventKind, WORLD_BITS};
+use crate::options::{Limits, Stats, Switches};
+use crate::sample::Sample;
+use crate::smt::{Query, Status};
 use crate::term::{MemId, Node, TermId, Terms, VarId};
-
-/// A region of memory. Different regions never overlap.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Region {
-    /// The frame of the function itself.
-    Stack,
-    /// The frames of callers.
-    CallerFrame,
-    /// The program's context, as fields.
-    Ctx,
-    /// Bytes of the context that behave as memory.
-    CtxBytes,
-    /// Packet data and metadata.
-    Packet,
-    /// One past the packet: never accessed.
-    PacketEnd,
-    /// Values of the map with this name.
-    MapValue(Arc<str>),
-    /// Values of all maps, where they are not told apart.
-    AnyMapValue,
-    /// A map itself: only handed to helpers.
-    Map(Arc<str>),
-    /// A global data section.
-    Data(Arc<str>),
-    /// Memory that a helper handed out afresh.
-    Fresh,
-    /// A kernel object.
-    Kernel,
-    /// Everything at once: used when the provenance of some access is unknown.
-    Anything,
-    /// Where a pointer of unknown origin leads, while others write, too: perhaps the context, perhaps a kernel object.
-    Unknown,
-}
-
-impl Region {
-    /// Whether others may access it at the same time, so that the order, number and granularity of
-    /// accesses matter. What the loader freezes is read-only.
-    pub fn shared(&self) -> bool {
-        match self {
-            Region::Data(section) => !read_only(section),
-            Region::MapValue(_) | Region::AnyMapValue | Region::Kernel | Region::Anything | Region::Unknown => true,
-            _ => false,
-        }
-    }
-}
-
-/// Whether nobody writes a data section while a program runs: libbpf freezes the maps of these before it loads programs
-/// (`bpf_object__populate_internal_map` in libbpf.c), and the verifier itself relies on that (`bpf_map_is_rdonly` in
-/// kernel/bpf/verifier.c).
-pub(crate) fn read_only(section: &str) -> bool {
-    section.starts_with(".rodata") || section == ".kconfig"
-}
-
-/// Where the value of a variable comes from.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum VarKey {
-    /// Register at entry of the region being proven.
-    EntryReg(u8),
-    /// Base address of an object known at entry, numbered by the caller.
-    EntryBase(u32),
-    /// An eight-byte stack slot at entry, by offset.
-    EntrySlot(i64),
-    /// Frame pointer.
-    Frame,
-    /// The context pointer.
-    CtxPointer,
-    /// Start, end or metadata start of the packet (by context offset), as of a version.
-    PacketPointer(i64, TermId),
-    /// A context field: offset, bytes, version.
-    CtxField(i64, u32, TermId),
-    /// r0 after an event.
-    Ret(u32),
-    /// Byte `i` that event wrote through argument `arg`.
-    Written(u32, u8, u32),
-    /// A clobbered register after an event.
-    Clobbered(u32, u8),
-    /// What the loader puts into an instruction.
-    Symbol(Symbol),
-    /// An unlinked pseudo `ld_imm64`.
-    Pseudo(u8, u64),
-    /// Result of an instruction patched by CO-RE.
-    Core(Symbol, Insn, Vec<TermId>, Vec<MemId>),
-    /// Byte `i` (or all, of an access that stays whole) that a read of shared memory found: the old side's read of this
-    /// number.
-    Read(u32, u32),
-    /// The upper half of a 32-bit load that may have been translated into a load of a pointer.
-    ReadUpper(u32),
-    /// Anything: used where a value is dead.
-    Dead,
-}
-
-/// What a variable is known to be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Meaning {
-    /// A number.
-    Scalar,
-    /// The base address of an object.
-    Pointer(Region),
-    /// A pointer to memory that is not known, but is not in this frame.
-    Foreign,
-    /// Not known: perhaps a pointer, perhaps even into this frame.
-    Unknown,
-}
-
-/// Something the outside world can notice.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Event {
-    /// The world before.
-    pub before: TermId,
-    /// What it is.
-    pub what: EventKind,
-    /// Arguments and bytes read, in a fixed order for each kind.
-    pub args: Vec<TermId>,
-    /// Memories it can observe, with their regions.
-    pub mems: Vec<(u32, MemId)>,
-}
-
-/// Kind of event.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum EventKind {
-    /// A call: helper, kfunc, subprogram.
-    Call(Insn, Option<Symbol>),
-    /// A store to a context field: offset and width.
-    CtxStore(i64, u32),
-    /// An atomic read-modify-write.
-    Atomic(Insn),
-    /// A read of a context field that changes how the kernel translates accesses to others: offset and width.
-    CtxRead(i64, u32),
-    /// A legacy packet load.
-    LegacyLoad(u32, i32),
-    /// The ordering that a load-acquire or a store-release brings: bytes of the access, and whether it releases.
-    Fence(u32, bool),
-    /// A store patched by CO-RE.
-    CoreStore(Symbol, Insn),
-}
-
-/// How hard to try.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// SAT conflicts per query.
-    pub conflicts: u32,
-    /// Elementary term operations for the whole proof.
-    pub work: u64,
-    /// When to give up, checked between queries.
-    pub deadline: Option<std::time::Instant>,
-    /// Sees every query with its answer.
-    pub recorder: Option<Recorder>,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { conflicts: 20_000, work: 20_000_000, deadline: None, recorder: None }
-    }
-}
-
-/// What makes proofs fast, each with a switch so that its worth can be measured (paper §5 and Table 4).
-/// All are on by default. Switching one off never makes a proof wrong, only slower or impossible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switches {
-    /// Optimization I: one memory per region. Off: one memory for everything but context fields.
-    pub regions: bool,
-    /// Optimization II: one memory per map. Off: one for the values of all maps.
-    pub maps: bool,
-    /// Optimization III: addresses of one object are compared by their constant offsets. Off: by the solver.
-    pub offsets: bool,
-    /// Optimization IV: a change is proven as a window. Off: as a change of the whole function.
-    pub windows: bool,
-    /// Optimization V: verdicts are remembered by the canonical form of the question.
-    pub cache: bool,
-}
-
-impl Default for Switches {
-    fn default() -> Switches {
-        Switches { regions: true, maps: true, offsets: true, windows: true, cache: true }
-    }
-}
-
-/// Counters of a proof, for reports and benchmarks.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// Equalities decided because both sides were the same node.
-    pub trivial: u64,
-    /// Queries that went to the SAT solver.
-    pub sat_calls: u64,
-    /// Those it did not decide within its limit.
-    pub undecided: u64,
-    /// Questions answered from memory.
-    pub cached: u64,
-}
-
-impl Stats {
-    /// Adds another proof's counters.
-    pub fn add(&mut self, o: Stats) {
-        self.trivial += o.trivial;
-        self.sat_calls += o.sat_calls;
-        self.undecided += o.undecided;
-        self.cached += o.cached;
-    }
-}
+use crate::variables::{Meaning, Region, VarKey};
 
 /// Rounds in which a random assignment is made one that fits.
 const REPAIRS: usize = 8;
-
-/// A made-up assignment: variables and bytes get values that look random when somebody asks.
-pub struct Sample {
-    seed: u64,
-    model: Model,
-    /// Whether bytes that the model says nothing of are zero.
-    zero: bool,
-    memo: FxHashMap<TermId, u64>,
-}
-
-impl Sample {
-    /// The assignment with this number; every third has small numbers only.
-    pub fn new(seed: u64) -> Sample {
-        Sample { seed, model: Model::default(), zero: false, memo: FxHashMap::default() }
-    }
-
-    /// The same with these variables, or all memory, as in `model`: zero where that says nothing.
-    fn with(seed: u64, model: &Model, vars: &FxHashSet<VarId>, bytes: bool) -> Sample {
-        let mut sample = Sample::new(seed);
-        sample.model.vars = vars.iter().map(|v| (*v, model.vars.get(v).copied().unwrap_or(0))).collect();
-        if bytes {
-            sample.model.bytes.clone_from(&model.bytes);
-            sample.zero = true;
-        }
-        sample
-    }
-
-    /// The value of a term.
-    pub fn value(&mut self, terms: &Terms, t: TermId) -> u64 {
-        let mut todo = vec![t];
-        while let Some(&t) = todo.last() {
-            if self.memo.contains_key(&t) {
-                todo.pop();
-                continue;
-            }
-            let before = todo.len();
-            crate::blast::children(terms.node(t), &mut |c| {
-                if !self.memo.contains_key(&c) {
-                    todo.push(c);
-                }
-            });
-            if todo.len() > before {
-                continue;
-            }
-            match *terms.node(t) {
-                Node::Var(v) => {
-                    let noise = self.noise(v.index() as u64);
-                    self.model.vars.entry(v).or_insert(noise);
-                }
-                Node::Select(m, a) => {
-                    let a = self.memo[&a];
-                    let noise = self.noise(a.rotate_left(32) ^ m.index() as u64) as u8;
-                    let byte = if self.zero { 0 } else { noise };
-                    self.model.bytes.entry((m, a)).or_insert(byte);
-                }
-                _ => {}
-            }
-            self.model.eval_memo(terms, t, &mut self.memo);
-            todo.pop();
-        }
-        self.memo[&t]
-    }
-
-    fn noise(&self, i: u64) -> u64 {
-        let z = (self.seed << 48 ^ i).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let z = z ^ (z >> 31);
-        if self.seed % 3 == 2 { z & 0xff } else { z }
-    }
-}
 
 /// The shared side of a proof.
 pub struct Context {
@@ -1033,7 +765,14 @@ impl Context {
                 Possible::Unknown => (Status::Unknown, None),
             };
             let by = if self.stats.sat_calls > solved { "solver" } else { "samples" };
-            recorder.see(&Query { terms: &self.terms, demands: &demands, status, model, by, context: Some(self) });
+            recorder.see(&Query {
+                terms: &self.terms,
+                demands: &demands,
+                status,
+                model,
+                by,
+                origins: Some(&self.keys),
+            });
         }
         answer
     }

@@ -4,15 +4,17 @@
 //! normalization sees the knowledge; what does not fit in bits (ranges, non-null) becomes an
 //! assumption. Pointers to the same object share the variable of its base address.
 
+use std::sync::Arc;
+
 use bpf_facts::{BaseId, Env, Kind, Num, Region as FactRegion, Value};
 use bpf_isa::Reg;
 use bpf_program::{FieldKind, ProgKind, Symbol, packet_pointer_offset};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
-use crate::context::{Context, Meaning, Region, VarKey};
-use crate::symex::State;
+use crate::context::Context;
+use crate::state::State;
 use crate::term::{TermId, mask};
+use crate::variables::{Meaning, Region, VarKey};
 
 /// Numbers every region either side can touch. Must run before execution.
 pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item = &'a bpf_program::Op>) {
@@ -104,7 +106,7 @@ impl<'a> Entry<'a> {
         if bytes.is_empty() {
             return;
         }
-        let m = crate::symex::memory_of(cx, state, stack);
+        let m = crate::state::memory_of(cx, state, stack);
         let m = cx.terms.store_bytes(m, frame, &bytes);
         state.mems[stack as usize] = Some(m);
     }

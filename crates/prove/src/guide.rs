@@ -2,11 +2,13 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::context::{Context, Possible, Sample};
+use crate::context::{Context, Possible};
+use crate::sample::Sample;
 use crate::term::TermId;
 
 /// Assignments that are run to guess which values of the two sides are equal.
 const SAMPLES: usize = 6;
+
 /// Guesses that may go to the solver in one comparison.
 const GUESSES: u32 = 400;
 

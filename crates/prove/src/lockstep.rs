@@ -23,10 +23,12 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
-use crate::context::{Limits, Stats};
-use crate::equiv::{End, Known, Options, Place, Relation, Source, Stretch, Twins, compare, constant_condition};
+use crate::computation::{ComputationId, Pool};
+use crate::options::{Limits, Options, Stats};
 use crate::path::jump;
-use crate::standing::{ComputationId, Pool, Standing};
+use crate::relation::{Known, Place, Relation, Source, Twins};
+use crate::standing::Standing;
+use crate::stretch::{End, Stretch, compare, constant_condition};
 
 /// Steps one side may take while the other stands still.
 const MAX_ALONE: u32 = 12;
@@ -176,11 +178,13 @@ fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<
 
 /// SAT conflicts per query of the first try.
 const CHEAP: u32 = 1_000;
+
 /// Dead ends after which a proof is given up.
 const MAX_LOST: usize = 256;
 
 /// Jumps that one step goes through at most.
 const DEPTH: usize = 4;
+
 /// Operations of a path at most.
 const LONGEST: usize = 400;
 

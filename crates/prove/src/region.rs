@@ -5,17 +5,16 @@
 //! do not reach the join leave no trace in it, and two versions of a program whose branches decide the
 //! same things get the same tree however their blocks are cut.
 
-use rustc_hash::FxHashMap;
-
 use bpf_facts::Env;
 use bpf_isa::RegSet;
 use bpf_program::{BlockId, Dominators, Function, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
+use rustc_hash::FxHashMap;
 
 use crate::access::Access;
-use crate::context::{Context, Meaning, VarKey};
-use crate::equiv::has_meaning;
-use crate::symex::{Side, State, Stop, Sym, memory_of};
+use crate::context::Context;
+use crate::state::{State, dead_value, merge};
+use crate::symex::{Side, Stop, Sym, has_meaning};
 use crate::term::TermId;
 
 /// What one side did.
@@ -216,41 +215,5 @@ impl Run<'_> {
         }
         let g = self.guard[d.index()].unwrap_or(tru);
         Ok((cx.terms.all(&[g, reach]), state))
-    }
-}
-
-/// The variable that stands in dead registers.
-pub fn dead_value(cx: &mut Context) -> TermId {
-    cx.var(VarKey::Dead, 64, Meaning::Scalar)
-}
-
-/// The state that is `a` if `c` holds, else `b`; registers that are not live become dead.
-pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) -> State {
-    if a == b {
-        return a.clone();
-    }
-    let (mut a, mut b) = (a.clone(), b.clone());
-    let mut regs = a.regs;
-    for r in bpf_isa::Reg::all() {
-        let i = r.index();
-        if a.regs[i] != b.regs[i] {
-            regs[i] = if live.contains(r) { cx.terms.ite(c, a.regs[i], b.regs[i]) } else { dead_value(cx) };
-        }
-    }
-    let n = cx.region_count();
-    let mut mems = Vec::with_capacity(n as usize);
-    for r in 0..n {
-        let (x, y) = (memory_of(cx, &mut a, r), memory_of(cx, &mut b, r));
-        mems.push(Some(cx.terms.mem_ite(c, x, y)));
-    }
-    State {
-        regs,
-        mems,
-        world: cx.terms.ite(c, a.world, b.world),
-        ctx_version: cx.terms.ite(c, a.ctx_version, b.ctx_version),
-        packet_version: cx.terms.ite(c, a.packet_version, b.packet_version),
-        packet_stored: cx.terms.ite(c, a.packet_stored, b.packet_stored),
-        lookups: a.lookups.into_iter().filter(|l| b.lookups.contains(l)).collect(),
-        recent: a.recent.filter(|r| b.recent.as_ref() == Some(r)),
     }
 }

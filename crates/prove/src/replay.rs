@@ -16,9 +16,11 @@ use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, N
 use rustc_hash::FxHashMap;
 
 use crate::blast::Model;
-use crate::context::{Context, EventKind, Meaning, Possible, Region, VarKey};
-use crate::equiv::Difference;
+use crate::context::{Context, Possible};
+use crate::history::EventKind;
 use crate::term::{MemNode, Node, TermId};
+use crate::variables::{Meaning, Region, VarKey};
+use crate::verdict::Difference;
 
 const CTX: u64 = 0x1000_0000;
 const CTX_BYTES: u64 = 0x1000;

@@ -1,7 +1,7 @@
 //! Proposed changes, and the questions they ask.
 //!
 //! A [`Rewrite`] is a plain value that anybody may make; under what is [`Known`] it asks a question of the judge
-//! ([`crate::equiv`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
+//! ([`crate::functions`], [`crate::window`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
 
 use std::borrow::Cow;
 
@@ -9,9 +9,13 @@ use bpf_facts::{Env, Live};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 
-use crate::context::Stats;
-use crate::equiv::{Options, Verdict, along, fits_one_formula, functions, jumps_fit, whole};
+use crate::functions::functions;
+use crate::options::Options;
+use crate::options::Stats;
 use crate::path::{jumps, operations, put_back};
+use crate::verdict::Verdict;
+use crate::whole::{fits_one_formula, whole};
+use crate::window::{along, jumps_fit};
 
 /// A proposed change of one block, or of a path through several. It proves nothing by itself.
 #[derive(Clone, Debug)]

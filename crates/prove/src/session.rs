@@ -26,11 +26,13 @@ use bpf_program::{BlockId, Function, Op, Terminator};
 use thiserror::Error;
 
 use crate::cache::Cache;
-use crate::context::Stats;
-use crate::equiv::{ARENA, Options, Verdict, may_use_arena};
+use crate::functions::{ARENA, may_use_arena};
+use crate::options::Options;
+use crate::options::Stats;
 use crate::points::{Points, Stamp};
 use crate::rewrite::{Rewrite, carry_out};
 use crate::shape::{ShapeDifference, same_behaviour};
+use crate::verdict::Verdict;
 
 /// A rewrite that has been shown equal in one session at one version. Nothing but [`Session::prove`] makes one, and it
 /// is used up where it is applied:

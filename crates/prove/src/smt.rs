@@ -6,12 +6,13 @@
 //! The initial memories are arrays from 64-bit addresses to bytes. Names count up from 0 in each query,
 //! so that equal questions are equal texts, whatever proof they come from.
 
-use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
+use rustc_hash::FxHashMap;
+
 use crate::blast::{Model, children};
-use crate::context::Context;
 use crate::term::{MemId, Node, TermId, Terms, VarId, mask};
+use crate::variables::VarKey;
 
 /// What we say about a query.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -47,8 +48,8 @@ pub struct Query<'a> {
     pub model: Option<&'a Model>,
     /// What came to the verdict: `solver` or `samples`.
     pub by: &'static str,
-    /// What the variables stand for, if that is known.
-    pub context: Option<&'a Context>,
+    /// Where the values of variables come from, if that is known.
+    pub origins: Option<&'a FxHashMap<VarId, VarKey>>,
 }
 
 impl Query<'_> {
@@ -63,7 +64,7 @@ impl Query<'_> {
         let writer = Writer::new(self.terms, self.demands);
         let mut head = format!("; bpf-opt: a query of the prover, {} by its {}\n", self.status.name(), self.by);
         for (i, v) in writer.vars.iter().enumerate() {
-            if let Some(key) = self.context.and_then(|c| c.key_of(*v)) {
+            if let Some(key) = self.origins.and_then(|keys| keys.get(v)) {
                 let what: String = format!("{key:?}").chars().take(100).collect();
                 let _ = writeln!(head, "; v{i}: {what}");
             }

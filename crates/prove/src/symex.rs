@@ -8,22 +8,24 @@ use std::sync::Arc;
 
 use bpf_facts::Env;
 use bpf_isa::{AluOp, AtomicOp, Call, Imm64Kind, Insn, Reg, Size, Width};
-use bpf_platform::ManagedFields;
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
-use bpf_platform::maps::{self, Element};
+use bpf_platform::maps::Element;
+use bpf_platform::{ManagedFields, maps};
 use bpf_program::{
     FieldKind, Link, Op, ProgKind, Symbol, access_matters, ctx_field, fields_matter, may_read_wider, others_may_change,
     stores_matter,
 };
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use crate::access::{Access, Exact, Reason, is_aligned, missing};
-use crate::context::{Context, Event, EventKind, Meaning, Possible, Region, VarKey, read_only};
+use crate::access::{Access, Exact, Reason};
+use crate::context::{Context, Possible};
+use crate::history::{Event, EventKind, WORLD_BITS};
+use crate::refinement::{is_aligned, missing};
+use crate::state::{Lookup, Recent, State, memory_of};
 use crate::term::{MemId, Node, TermId};
+use crate::variables::{Meaning, Region, VarKey, read_only};
 
-/// Width of the numbers that name worlds, and versions of memory.
-pub const WORLD_BITS: u32 = 32;
 /// Versions of memory that writes through pointers of unknown origin make have numbers from here on.
 const WRITES: u32 = 1 << 31;
 
@@ -39,49 +41,6 @@ pub enum Stop {
     /// The work limit is spent.
     #[error("the proof became too large")]
     TooLarge,
-}
-
-/// State at one point of one side.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
-    /// Registers, 64 bits each.
-    pub regs: [TermId; 11],
-    /// Memory of each region touched so far, by region number.
-    pub mems: Vec<Option<MemId>>,
-    /// History.
-    pub world: TermId,
-    /// Version of the context fields.
-    pub ctx_version: TermId,
-    /// Version of the packet pointers.
-    pub packet_version: TermId,
-    /// Whether the program has stored to the packet since the entry, itself and not by a helper: see [`crate::presence`].
-    pub packet_stored: TermId,
-    /// Lookups whose answer still stands: nothing since then may have changed it.
-    pub lookups: Vec<Lookup>,
-    /// The bytes of the latest access to shared memory, if there was one since the last event: nothing stands between
-    /// it and the next one.
-    pub recent: Option<Recent>,
-}
-
-/// What an access to shared memory has left known.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Recent {
-    region: u32,
-    base: TermId,
-    bytes: Vec<(i64, TermId)>,
-}
-
-/// A map lookup that was made on every path to here.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lookup {
-    /// The map.
-    pub map: TermId,
-    /// The bytes of the key.
-    pub key: Vec<TermId>,
-    /// The event.
-    pub id: u32,
-    /// Elements of arrays never move and never vanish.
-    pub array: bool,
 }
 
 /// Which program is being executed.
@@ -854,21 +813,6 @@ fn normal_call(op: &Op) -> Insn {
     }
 }
 
-/// The memory of region `r` in `state`: at first touch, its contents at entry.
-pub fn memory_of(cx: &mut Context, state: &mut State, r: u32) -> MemId {
-    let i = r as usize;
-    if state.mems.len() <= i {
-        state.mems.resize(i + 1, None);
-    }
-    if let Some(m) = state.mems[i] {
-        return m;
-    }
-    let v = cx.entry_world();
-    let m = cx.terms.mem_base(r, v);
-    state.mems[i] = Some(m);
-    m
-}
-
 impl Domain for Sym<'_, '_> {
     type V = TermId;
     type B = TermId;
@@ -1014,7 +958,7 @@ impl Machine for Sym<'_, '_> {
             self.guard = self.cx.terms.all(&[outer, nc]);
             self.store(&y, off, size, v, imm)?;
             self.guard = outer;
-            self.state = crate::region::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
+            self.state = crate::state::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
             return Ok(());
         }
         let (region, sym, k) = match self.locate(*base, off, size.bytes())? {
@@ -1342,4 +1286,11 @@ fn erase(src: bpf_isa::Src) -> bpf_isa::Src {
         bpf_isa::Src::Reg(_) => bpf_isa::Src::Reg(Reg::R0),
         i => i,
     }
+}
+
+/// Whether an operation may stand inside a block: jumps may not, and what nobody knows has no meaning.
+pub(crate) fn has_meaning(op: &Op) -> bool {
+    let jump =
+        matches!(op.insn, Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_));
+    !jump && !op.insn.defs().contains(Reg::R10)
 }

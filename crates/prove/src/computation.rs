@@ -1,0 +1,200 @@
+//! Computations: a few operations that give one register a value made from others and from memory.
+
+use std::collections::BTreeSet;
+
+use bpf_facts::{Env, Kind};
+use bpf_isa::{AluOp, Insn, Reg, RegSet, Src, Width};
+use bpf_program::{Op, ProgKind};
+use bpf_semantics::exec;
+use rustc_hash::FxHashMap;
+
+use crate::context::Context;
+use crate::state::State;
+use crate::symex::{Side, Sym};
+use crate::term::{Node, TermId};
+
+/// Operations that one computation consists of at most.
+const LENGTH: usize = 4;
+
+/// Computations that are remembered of one register.
+const PER_REGISTER: usize = 4;
+
+/// Computations that are followed through a block at a time.
+const MOST: usize = 64;
+
+/// Operations that give one register a value made from others and from memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Computation {
+    /// The register.
+    pub dst: Reg,
+    ops: Vec<Op>,
+}
+
+impl Computation {
+    /// The registers it starts from.
+    fn inputs(&self) -> RegSet {
+        self.ops.iter().fold(RegSet::EMPTY, |s, op| s.union(op.insn.uses())).without(self.dst)
+    }
+
+    /// Its operations.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// What it would give in `state`; `None` where the machine cannot tell.
+    pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &State) -> Option<TermId> {
+        let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
+        sym.asks_only = true;
+        let i = self.dst.index();
+        for op in &self.ops {
+            exec(&mut sym, op).ok()?;
+            sym.state.regs[i] = sym.cx.better(sym.state.regs[i]);
+        }
+        Some(sym.state.regs[i])
+    }
+
+    /// One that a computation may begin with: it does not read what it writes.
+    fn begun_by(insn: Insn) -> Option<Computation> {
+        let (dst, insn) = match insn {
+            Insn::Mov { dst, src: Src::Reg(src), .. } | Insn::MovSx { dst, src, .. } if dst != src => (dst, insn),
+            Insn::Load { dst, base, .. } if dst != base => (dst, insn),
+            // What was stored can be loaded. Where the value was wider that gives something else, which will be seen.
+            Insn::Store { size, base, off, src: Src::Reg(dst) } if dst != base => {
+                (dst, Insn::Load { size, sext: false, dst, base, off })
+            }
+            _ => return None,
+        };
+        (dst != Reg::R10).then(|| Computation { dst, ops: vec![Op::new(insn)] })
+    }
+
+    /// `dst = src + k`.
+    pub(crate) fn offset(dst: Reg, src: Reg, k: i64) -> Option<Computation> {
+        let width = Width::W64;
+        let mut ops = vec![Op::new(Insn::Mov { width, dst, src: Src::Reg(src) })];
+        let imm = i32::try_from(k).ok()?;
+        if k != 0 {
+            ops.push(Op::new(Insn::Alu { op: AluOp::Add, width, dst, src: Src::Imm(imm) }));
+        }
+        Some(Computation { dst, ops })
+    }
+
+    /// The same with one more operation on its register.
+    fn followed_by(&self, insn: Insn) -> Option<Computation> {
+        let fits = match insn {
+            Insn::Alu { dst, src, .. } => dst == self.dst && src.reg() != Some(dst),
+            Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => dst == self.dst,
+            _ => false,
+        };
+        if !fits || self.ops.len() == LENGTH {
+            return None;
+        }
+        let ops = self.ops.iter().cloned().chain([Op::new(insn)]).collect();
+        Some(Computation { dst: self.dst, ops })
+    }
+
+    /// The same with `to` in the place of `from`, which is another register's copy.
+    fn renamed(&self, from: Reg, to: Reg) -> Option<Computation> {
+        let all = self.inputs().with(self.dst);
+        if !all.contains(from) || all.contains(to) || to == Reg::R10 {
+            return None;
+        }
+        let name = |r: Reg| if r == from { to } else { r };
+        let ops = self.ops.iter().map(|op| Op::new(op.insn.map_regs(name))).collect();
+        Some(Computation { dst: name(self.dst), ops })
+    }
+}
+
+/// Name of a computation.
+pub type ComputationId = u32;
+
+/// All computations in question, of both sides.
+#[derive(Default)]
+pub struct Pool {
+    all: Vec<Computation>,
+    ids: FxHashMap<Computation, ComputationId>,
+}
+
+impl Pool {
+    /// The computation of this name.
+    pub fn get(&self, id: ComputationId) -> &Computation {
+        &self.all[id as usize]
+    }
+
+    pub(crate) fn id(&mut self, c: Computation) -> ComputationId {
+        if let Some(&id) = self.ids.get(&c) {
+            return id;
+        }
+        let id = self.all.len() as ComputationId;
+        self.all.push(c.clone());
+        self.ids.insert(c, id);
+        id
+    }
+
+    /// Those that may stand behind `ops`, if `before` stand in front of them. Of stores and calls in between
+    /// nothing is known here.
+    pub(crate) fn candidates(&mut self, ops: &[Op], before: &BTreeSet<ComputationId>) -> BTreeSet<ComputationId> {
+        let mut now: Vec<Computation> = before.iter().map(|id| self.get(*id).clone()).collect();
+        for op in ops {
+            let defs = op.insn.defs();
+            let mut more: Vec<Computation> = Vec::new();
+            if op.link.is_none() {
+                more.extend(now.iter().filter_map(|c| c.followed_by(op.insn)));
+                if let Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } = op.insn {
+                    more.extend(now.iter().filter_map(|c| c.renamed(src, dst)));
+                }
+                more.extend(Computation::begun_by(op.insn));
+            }
+            now.retain(|c| !defs.contains(c.dst) && c.inputs().iter().all(|r| !defs.contains(r)));
+            for c in more {
+                if now.len() < MOST && !now.contains(&c) {
+                    now.push(c);
+                }
+            }
+        }
+        let mut count = [0; 11];
+        // The latest first.
+        now.reverse();
+        now.retain(|c| {
+            count[c.dst.index()] += 1;
+            count[c.dst.index()] <= PER_REGISTER
+        });
+        now.into_iter().map(|c| self.id(c)).collect()
+    }
+}
+
+/// Takes for granted that these computations would change nothing in `state`, of which the facts are `before`.
+pub fn assume(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    before: &bpf_facts::State,
+    state: &mut State,
+    standing: &[&Computation],
+) {
+    let mut left: Vec<&Computation> = standing.to_vec();
+    while !left.is_empty() {
+        // What others start from comes first.
+        let ready = |c: &&Computation| left.iter().all(|o| !c.inputs().contains(o.dst));
+        let c = left.remove(left.iter().position(ready).unwrap_or(0));
+        let Some(value) = c.value(cx, env, kind, state) else { continue };
+        let held = state.regs[c.dst.index()];
+        if value == held || cx.terms.width(value) != 64 {
+            continue;
+        }
+        let fact = before.reg(c.dst);
+        // Of what may be an address, a name of its own says more than the bytes it was loaded from.
+        let (base, _) = cx.terms.split_address(value);
+        let named = matches!(cx.terms.node(base), Node::Var(_));
+        let told = match fact.kind {
+            Kind::Scalar => cx.terms.as_const(held).is_none(),
+            Kind::Unknown => named,
+            Kind::Pointer { .. } => cx.region_of(value).is_some() && cx.region_of(value) == cx.region_of(held),
+        };
+        if told {
+            cx.equate(held, value);
+            state.regs[c.dst.index()] = cx.learn(value, &fact.bits());
+        } else {
+            cx.equate(value, held);
+        }
+    }
+}

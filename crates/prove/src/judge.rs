@@ -1,0 +1,147 @@
+//! The judge: did the two sides do the same, as far as it matters afterwards?
+
+use bpf_facts::Live;
+
+use crate::blast::Model;
+use crate::context::{Context, Possible};
+use crate::options::Options;
+use crate::presence::PACKET_STORE;
+use crate::refinement;
+use crate::region::Outcome;
+use crate::relation::{Moved, Place};
+use crate::state::memory_of;
+use crate::term::TermId;
+use crate::variables::{Region, VarKey};
+
+pub(crate) enum Judged {
+    Equal,
+    Different(Model),
+    Unknown(String),
+}
+
+pub(crate) enum LiveOut<'a> {
+    /// Registers and stack bytes that are live after a window of some function.
+    Window(&'a Live),
+    /// The same after a part of two functions that are compared as wholes.
+    Block(&'a Live),
+    /// A function's exit: r0.
+    Exit,
+}
+
+/// Compares what the two sides did where they come under the condition `guard`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn judge(
+    cx: &mut Context,
+    guard: TermId,
+    a: &Outcome,
+    b: &Outcome,
+    live: &LiveOut,
+    moved: &Moved,
+    extra: Vec<TermId>,
+    options: &Options,
+) -> Judged {
+    if b.misaligned && !a.misaligned {
+        return Judged::Unknown("a stack access that is not aligned to its width".into());
+    }
+    if a.out_of_frame || b.out_of_frame {
+        return Judged::Unknown("a stack access outside the frame".into());
+    }
+    // Whole functions have been compared as such.
+    if b.stack_low < a.stack_low && matches!(live, LiveOut::Window(_)) {
+        return Judged::Unknown("more stack than before".into());
+    }
+    let has_moved = |p: Place| moved.iter().any(|(q, _)| *q == p);
+    let mut differ = extra;
+    match live {
+        LiveOut::Window(l) | LiveOut::Block(l) => {
+            for r in l.regs.iter().filter(|r| !has_moved(Place::Reg(*r))) {
+                push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
+            }
+        }
+        LiveOut::Exit => push_difference(cx, a.exit.regs[0], b.exit.regs[0], &mut differ),
+    }
+    push_difference(cx, a.exit.world, b.exit.world, &mut differ);
+    push_difference(cx, a.exit.ctx_version, b.exit.ctx_version, &mut differ);
+    let frame = cx.lookup(&VarKey::Frame);
+    let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
+    for r in 0..cx.region_count() {
+        let (x, y) = (memory_of(cx, &mut sa, r), memory_of(cx, &mut sb, r));
+        let private = matches!(cx.region(r), Region::Stack | Region::Anything);
+        let relevant = |_: &mut Context, base: TermId, off: i64| -> bool {
+            if !private || Some(base) != frame {
+                return true;
+            }
+            match live {
+                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
+                LiveOut::Exit => false,
+            }
+        };
+        // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
+        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit) {
+            continue;
+        }
+        // What was done to shared memory while others write shows in the accesses, not in its contents.
+        if cx.concurrent && cx.is_shared(r) {
+            continue;
+        }
+        cx.memory_differences(x, y, &relevant, &mut differ);
+    }
+    match cx.possible(guard, &differ) {
+        Possible::Never => {}
+        Possible::Sometimes(m) => {
+            if std::env::var_os("BPF_OPT_TRACE").is_some() {
+                for d in &differ {
+                    if m.eval(&cx.terms, *d) != 0 {
+                        eprintln!("differs: {}", crate::term::show(&cx.terms, *d, 6));
+                    }
+                }
+                for (i, e) in cx.events.iter().enumerate() {
+                    eprintln!(
+                        "event {}: before {} {:?} args {} mems {:?}",
+                        i + 1,
+                        crate::term::show(&cx.terms, e.before, 3),
+                        e.what,
+                        e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; "),
+                        e.mems
+                    );
+                }
+                for i in 0..11 {
+                    if a.exit.regs[i] != b.exit.regs[i] {
+                        eprintln!(
+                            "r{i}: {} / {}",
+                            crate::term::show(&cx.terms, a.exit.regs[i], 4),
+                            crate::term::show(&cx.terms, b.exit.regs[i], 4)
+                        );
+                    }
+                }
+            }
+            let some = cx.terms.any(&differ);
+            cx.difference = Some(cx.terms.all(&[guard, some]));
+            return Judged::Different(m);
+        }
+        Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
+    }
+    if !cx.concurrent {
+        return Judged::Equal;
+    }
+    if a.exit.packet_stored != b.exit.packet_stored {
+        let mut stored = Vec::new();
+        push_difference(cx, a.exit.packet_stored, b.exit.packet_stored, &mut stored);
+        if !matches!(cx.possible(guard, &stored), Possible::Never) {
+            return Judged::Unknown(PACKET_STORE.into());
+        }
+    }
+    match refinement::check(cx, &a.log, &b.log, options.strict_shared_memory) {
+        Ok(()) => Judged::Equal,
+        Err(why) => Judged::Unknown(why),
+    }
+}
+
+fn push_difference(cx: &mut Context, x: TermId, y: TermId, out: &mut Vec<TermId>) {
+    if x == y {
+        cx.stats.trivial += 1;
+        return;
+    }
+    let e = cx.terms.eq(x, y);
+    out.push(cx.terms.not(e));
+}

@@ -1,0 +1,60 @@
+//! How the two sides of a proof may be related at a point: what the new one holds in other places, or knows besides.
+
+use bpf_isa::Reg;
+
+use crate::computation::ComputationId;
+
+/// How the conditions of two terminators relate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relation {
+    /// No condition, or always the same truth.
+    Same,
+    /// Always the opposite.
+    Negated,
+    /// Each is constant here; a `goto` counts as true.
+    Constant {
+        /// Truth on the old side.
+        old: bool,
+        /// Truth on the new side.
+        new: bool,
+    },
+    /// None of these, as far as could be shown.
+    Unrelated,
+}
+
+/// A place of the new side that need not hold what the old side has in the same place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// A register.
+    Reg(Reg),
+    /// A byte of the frame.
+    Byte(i64),
+}
+
+/// What such a place holds instead.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Source {
+    /// A number.
+    Const(u64),
+    /// The frame pointer plus this.
+    Frame(i64),
+    /// What the old side has in this register.
+    Old(Reg),
+    /// What this computation would give, were the old side to carry it out.
+    Computed(ComputationId),
+}
+
+/// The places in which the two sides differ, and how.
+pub type Moved = Vec<(Place, Source)>;
+
+/// Pairs of registers that hold the same on the old side. A new side that knows may use one for the other.
+pub type Twins = Vec<(Reg, Reg)>;
+
+/// What is known at a point besides that both sides hold the same in the places that the new one may still use.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Known {
+    /// Where the new side holds something else than the old one, and what.
+    pub moved: Moved,
+    /// What the old side holds twice.
+    pub twins: Twins,
+}

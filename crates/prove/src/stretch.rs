@@ -1,0 +1,375 @@
+//! Comparison of two stretches of whole functions, from one relation of the two sides to the next.
+
+use bpf_facts::{Env, Live};
+use bpf_isa::Reg;
+use bpf_program::{BlockId, Op, ProgKind, Terminator};
+use bpf_semantics::branch;
+
+use crate::access::OldAccesses;
+use crate::attempt::attempt;
+use crate::blast::Model;
+use crate::computation::{Computation, ComputationId, Pool, assume};
+use crate::context::{Context, Possible};
+use crate::entry::{Entry, register_regions};
+use crate::guide::Guide;
+use crate::judge::{Judged, LiveOut, judge};
+use crate::options::{Options, Stats};
+use crate::path::is_jump;
+use crate::region::Outcome;
+use crate::relation::{Known, Moved, Place, Relation, Source, Twins};
+use crate::state::{State, memory_of};
+use crate::straight::{Help, straight};
+use crate::symex::{Side, Stop, Sym};
+use crate::term::TermId;
+use crate::turns::Turns;
+use crate::variables::{Meaning, Region, VarKey};
+
+/// How the two sequences of [`compare`] end.
+#[derive(Clone, Copy, Debug)]
+pub enum End<'t> {
+    /// In the middle of things.
+    Open,
+    /// At `exit`: all 64 bits of r0 count, of a program, too. One that is tail-called from a subprogram gives them
+    /// back to that one's caller.
+    Exit,
+    /// At these terminators, of which at least one is a conditional jump.
+    Branches(&'t Terminator, &'t Terminator),
+}
+
+/// Two straight-line sequences to compare, and from where. On a path both have the same jumps
+/// ([`crate::path`]), at which they must turn alike.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    /// Facts of the old side at the start.
+    pub before: &'a bpf_facts::State,
+    /// What else is known at the start.
+    pub known: &'a Known,
+    /// The jump that the old side came by, and whether it was taken: its condition holds of the registers at the start.
+    pub came: Option<(&'a Terminator, bool)>,
+    /// The old side's operations.
+    pub old: &'a [Op],
+    /// The new side's.
+    pub new: &'a [Op],
+    /// What is live on the new side at the end.
+    pub live: &'a Live,
+    /// How the two end.
+    pub end: End<'a>,
+    /// Computations that would change nothing at the start of the old side.
+    pub standing: &'a [ComputationId],
+    /// Computations of which moved places may hold the result at the end.
+    pub carried: &'a [ComputationId],
+    /// Where their names are explained.
+    pub pool: &'a Pool,
+}
+
+/// Compares two straight-line sequences; says how their conditions relate, and what is then known
+/// of the two sides.
+///
+/// # Errors
+/// Why the sequences could not be shown equal.
+pub fn compare(
+    kind: ProgKind,
+    env: &Env,
+    stretch: &Stretch,
+    guided: bool,
+    options: &Options,
+) -> (Result<(Relation, Known), String>, Stats) {
+    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
+}
+
+/// What a jump's condition always is, whatever others write and whatever lookups find, if it is always the same.
+pub fn constant_condition(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    ops: &[Op],
+    term: &Terminator,
+    options: &Options,
+) -> (Option<bool>, Stats) {
+    let Terminator::Branch { taken, .. } = *term else { return (None, Stats::default()) };
+    let (nothing, nowhere) = (Live::default(), Terminator::Goto(taken));
+    let stretch = Stretch {
+        before,
+        known: &Known::default(),
+        came: None,
+        old: ops,
+        new: ops,
+        live: &nothing,
+        end: End::Branches(term, &nowhere),
+        standing: &[],
+        carried: &[],
+        pool: &Pool::default(),
+    };
+    // One attempt, in which the old side chooses nothing.
+    let mut cx = Context::new(options.limits).with(options.switches);
+    cx.concurrent = true;
+    let found = match compare_in(&mut cx, kind, env, &stretch, false, options) {
+        Ok(Ok((Relation::Constant { old, .. }, _))) => Some(old),
+        _ => None,
+    };
+    (found, cx.stats)
+}
+
+/// The facts of the old side as they hold on the new one, as far as they tell where the frame's address is.
+fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::State {
+    let before = stretch.before;
+    let mut s = before.clone();
+    for (place, source) in &stretch.known.moved {
+        // A byte that is a number holds no part of an address, whatever the facts think of it.
+        if let Place::Reg(r) = *place {
+            s.set_reg(
+                r,
+                match *source {
+                    Source::Const(k) => bpf_facts::Value::constant(k),
+                    Source::Frame(k) => {
+                        bpf_facts::Value::pointer(bpf_facts::Region::Stack, bpf_facts::BaseId::Fixed, k)
+                    }
+                    Source::Old(q) => before.reg(q).clone(),
+                    Source::Computed(id) => {
+                        let c = stretch.pool.get(id);
+                        let mut then = before.clone();
+                        c.ops().iter().enumerate().for_each(|(i, op)| then.step(op, (BlockId(0), i), kind, env));
+                        then.reg(c.dst).clone()
+                    }
+                },
+            );
+        }
+    }
+    s
+}
+
+/// The new side's entry state.
+fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch: &Stretch) -> Result<State, Stop> {
+    let mut s = entry.clone();
+    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
+    for (place, source) in &stretch.known.moved {
+        let value = match *source {
+            Source::Const(k) => cx.terms.constant(64, k),
+            Source::Frame(k) => cx.terms.add_const(frame, k),
+            Source::Old(q) => entry.regs[q.index()],
+            Source::Computed(id) => {
+                let lost = || Stop::Unmodelled("a value that cannot be told any more".into());
+                stretch.pool.get(id).value(cx, env, kind, entry).ok_or_else(lost)?
+            }
+        };
+        match *place {
+            Place::Reg(r) => s.regs[r.index()] = value,
+            Place::Byte(off) => {
+                let byte = cx.terms.extract(value, 0, 8);
+                let stack = cx.region_id(&Region::Stack);
+                let m = memory_of(cx, &mut s, stack);
+                s.mems[stack as usize] = Some(cx.terms.store_bytes(m, frame, &[(off, byte)]));
+            }
+        }
+    }
+    Ok(s)
+}
+
+fn compare_in(
+    cx: &mut Context,
+    kind: ProgKind,
+    env: &Env,
+    stretch: &Stretch,
+    guided: bool,
+    options: &Options,
+) -> Result<Result<(Relation, Known), String>, Stop> {
+    let Stretch { before, old, new, live, end, .. } = *stretch;
+    let (ta, tb) = match end {
+        End::Branches(a, b) => (Some(a), Some(b)),
+        _ => (None, None),
+    };
+    let before_new = displaced_facts(kind, env, stretch);
+    let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
+    let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
+    register_regions(cx, env, old.iter().chain(new).chain(named));
+    let mut entry = Entry::new(env.maps, kind).state(cx, before);
+    let standing: Vec<&Computation> = stretch.standing.iter().map(|id| stretch.pool.get(*id)).collect();
+    assume(cx, env, kind, before, &mut entry, &standing);
+    unify(&mut entry, before, &stretch.known.twins);
+    // One name for what is the same, or the two sides use different ones.
+    entry.regs = entry.regs.map(|t| cx.better(t));
+    if let Some((jump, taken)) = stretch.came {
+        let holds = held(cx, env, kind, &entry, jump, taken)?;
+        cx.assumptions.extend(holds);
+    }
+    let entry_new = displaced(cx, env, kind, &entry, stretch)?;
+    let turns = old.iter().any(is_jump).then(Turns::default);
+    let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    cx.old_accesses = Some(OldAccesses::new(&a.log));
+    let mut help = Help { before: &before_new, ..help };
+    let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
+    // On a path: where both go its way. That they turn alike may have been shown before, but then by another attempt, in
+    // which the old side's reads and lookups found something else.
+    if help.turns.as_ref().is_some_and(|turns| !turns.agree(cx)) {
+        return Ok(Err("the conditions differ along a path".into()));
+    }
+    let along = help.turns.as_ref().and_then(Turns::end);
+    let guard = along.unwrap_or_else(|| cx.terms.tru());
+    let mut moved = Moved::new();
+    let live_out = match end {
+        End::Exit => LiveOut::Exit,
+        _ => LiveOut::Block(live),
+    };
+    let judged = loop {
+        let judged = judge(cx, guard, &a, &b, &live_out, &moved, vec![], options);
+        // Where a live place holds something else, it may be something that can be told.
+        let Judged::Different(model) = &judged else { break judged };
+        let more = match live_out {
+            LiveOut::Block(l) => differing(cx, env, kind, &a, &b, l, model, &moved, stretch),
+            _ => vec![],
+        };
+        if more.is_empty() {
+            break judged;
+        }
+        moved.extend(more);
+    };
+    moved.sort_unstable();
+    match judged {
+        Judged::Equal => {}
+        Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
+        Judged::Unknown(why) => return Ok(Err(why)),
+    }
+    let twins = match live_out {
+        LiveOut::Block(l) => twins(cx, &a, l),
+        _ => Twins::new(),
+    };
+    let known = Known { moved, twins };
+    let tru = cx.terms.tru();
+    let (x, y) = (ca.unwrap_or(tru), cb.unwrap_or(tru));
+    if ca.is_none() && cb.is_none() {
+        return Ok(Ok((Relation::Same, known)));
+    }
+    let e = cx.terms.eq(x, y);
+    let ne = cx.terms.not(e);
+    if ca.is_some() && cb.is_some() {
+        if matches!(cx.possible(guard, &[ne]), Possible::Never) {
+            return Ok(Ok((Relation::Same, known)));
+        }
+        if matches!(cx.possible(guard, &[e]), Possible::Never) {
+            return Ok(Ok((Relation::Negated, known)));
+        }
+    }
+    let mut constant = |t: TermId| {
+        let nt = cx.terms.not(t);
+        if matches!(cx.possible(guard, &[nt]), Possible::Never) {
+            Some(true)
+        } else if matches!(cx.possible(guard, &[t]), Possible::Never) {
+            Some(false)
+        } else {
+            None
+        }
+    };
+    let relation = match (constant(x), constant(y)) {
+        (Some(old), Some(new)) => Relation::Constant { old, new },
+        _ => Relation::Unrelated,
+    };
+    Ok(Ok((relation, known)))
+}
+
+/// What a jump that was passed says of the registers behind it.
+fn held(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    state: &State,
+    jump: &Terminator,
+    taken: bool,
+) -> Result<Option<TermId>, Stop> {
+    let Terminator::Branch { cond, width, dst, src, .. } = *jump else { return Ok(None) };
+    let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
+    let condition = branch(&mut sym, cond, width, dst, src)?;
+    let holds = if taken { condition } else { cx.terms.not(condition) };
+    // That cannot be, so no execution gets here; nothing is to be concluded from it.
+    Ok((cx.terms.as_const(holds) != Some(0)).then_some(holds))
+}
+
+/// Registers that hold the same are given one value, that of the one of which most is known.
+fn unify(entry: &mut State, before: &bpf_facts::State, twins: &Twins) {
+    let pointer = |r: Reg| match &before.reg(r).kind {
+        bpf_facts::Kind::Pointer { nullable, .. } => 1 + u8::from(!nullable),
+        _ => 0,
+    };
+    let mut values = entry.regs;
+    for r in Reg::all() {
+        let paired = |&(p, q): &(Reg, Reg)| if p == r { Some(q) } else { (q == r).then_some(p) };
+        let best = twins.iter().filter_map(paired).max_by_key(|q| (pointer(*q), *q));
+        if let Some(best) = best.filter(|q| (pointer(*q), *q) > (pointer(r), r)) {
+            values[r.index()] = entry.regs[best.index()];
+        }
+    }
+    entry.regs = values;
+}
+
+/// The registers that hold the same at the end of the old side, one of each pair live on the new one. Of numbers and
+/// the frame's addresses the facts tell.
+fn twins(cx: &mut Context, a: &Outcome, live: &Live) -> Twins {
+    let frame = cx.lookup(&VarKey::Frame);
+    let mut told = |t: TermId| cx.terms.as_const(t).is_some() || Some(cx.terms.split_address(t).0) == frame;
+    let regs: Vec<Reg> = Reg::all().filter(|r| *r != Reg::R10).collect();
+    let mut out = Twins::new();
+    for (i, p) in regs.iter().enumerate() {
+        let value = a.exit.regs[p.index()];
+        if told(value) {
+            continue;
+        }
+        let same = regs[i + 1..].iter().filter(|q| a.exit.regs[q.index()] == value);
+        out.extend(same.filter(|q| live.regs.contains(*p) || live.regs.contains(**q)).map(|q| (*p, *q)));
+    }
+    out
+}
+
+/// The live places of the new side that differ under `model` and hold something that can be told.
+#[allow(clippy::too_many_arguments)]
+fn differing(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    a: &Outcome,
+    b: &Outcome,
+    live: &Live,
+    model: &Model,
+    moved: &Moved,
+    stretch: &Stretch,
+) -> Moved {
+    let frame = cx.lookup(&VarKey::Frame);
+    let mut out = Moved::new();
+    let known = |p: Place| moved.iter().any(|(q, _)| *q == p);
+    for r in live.regs.iter().filter(|r| !known(Place::Reg(*r)) && *r != Reg::R10) {
+        let (x, y) = (a.exit.regs[r.index()], b.exit.regs[r.index()]);
+        if x == y || model.eval(&cx.terms, x) == model.eval(&cx.terms, y) {
+            continue;
+        }
+        let (base, off) = cx.terms.split_address(y);
+        let source = if let Some(k) = cx.terms.as_const(y) {
+            Some(Source::Const(k))
+        } else if Some(base) == frame {
+            Some(Source::Frame(off))
+        } else {
+            let mut computed = || {
+                let mut here = stretch.carried.iter().filter(|id| stretch.pool.get(**id).dst == r);
+                here.find(|id| stretch.pool.get(**id).value(cx, env, kind, &a.exit) == Some(y)).copied()
+            };
+            let same = Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Source::Old);
+            same.or_else(|| computed().map(Source::Computed))
+        };
+        out.extend(source.map(|s| (Place::Reg(r), s)));
+    }
+    let Some(frame) = frame else { return out };
+    let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
+    let stack = cx.region_id(&Region::Stack);
+    let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
+    if x != y && *cx.region(stack) == Region::Stack {
+        for off in live.stack.iter().filter(|o| !known(Place::Byte(*o))) {
+            let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
+            if let Some(k) = cx.terms.as_const(q)
+                && p != q
+                && model.eval(&cx.terms, p) != k
+            {
+                out.push((Place::Byte(off), Source::Const(k)));
+            }
+        }
+    }
+    out
+}

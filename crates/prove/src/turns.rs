@@ -1,0 +1,105 @@
+//! The side exits of a superblock, as both sides come to them.
+
+use bpf_facts::Live;
+use bpf_isa::Insn;
+use bpf_program::Op;
+use bpf_semantics::branch;
+
+use crate::context::{Context, Possible};
+use crate::judge::{Judged, LiveOut, judge};
+use crate::options::Options;
+use crate::region::Outcome;
+use crate::symex::{Side, Stop, Sym};
+use crate::term::TermId;
+
+/// What one side of a path had done when it came to one of its jumps.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    /// Under which condition it comes there.
+    pub guard: TermId,
+    /// The jump's condition.
+    pub cond: TermId,
+    /// The condition to go on along the path.
+    pub on: TermId,
+    /// Under which condition it leaves there.
+    pub leaves: TermId,
+    /// Under which condition it goes on.
+    pub stays: TermId,
+    /// What it had done.
+    pub outcome: Outcome,
+}
+
+/// The jumps of both sides of a path, as they are come to. The new side is taken to go the way the
+/// old one goes; that it does is for [`compare`] to show.
+#[derive(Default)]
+pub(crate) struct Turns {
+    old: Vec<Turn>,
+    new: Vec<Turn>,
+}
+
+impl Turns {
+    /// Executes a jump.
+    pub fn take(&mut self, sym: &mut Sym, op: &Op) -> Result<(), Stop> {
+        let Insn::Jcc { cond, width, dst, src, off } = op.insn else { return Ok(()) };
+        let cond = branch(sym, cond, width, dst, src)?;
+        let not = sym.cx.terms.not(cond);
+        let (out, on) = if off == 0 { (cond, not) } else { (not, cond) };
+        let outcome = Outcome {
+            exit: sym.state.clone(),
+            log: sym.log.clone(),
+            stack_low: sym.stack_low,
+            misaligned: sym.misaligned,
+            out_of_frame: sym.out_of_frame,
+        };
+        let guard = sym.guard;
+        if sym.side == Side::New {
+            let lost = || Stop::Unmodelled("a jump the original has not".into());
+            let old = self.old.get(self.new.len()).ok_or_else(lost)?;
+            sym.guard = old.stays;
+            self.new.push(Turn { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
+            return Ok(());
+        }
+        let leaves = sym.cx.terms.all(&[guard, out]);
+        let stays = sym.cx.terms.all(&[guard, on]);
+        sym.guard = stays;
+        self.old.push(Turn { guard, cond, on, leaves, stays, outcome });
+        Ok(())
+    }
+
+    /// Under which condition the old side comes to the end.
+    pub fn end(&self) -> Option<TermId> {
+        self.old.last().map(|t| t.stays)
+    }
+
+    /// Whether the new side goes along the path whenever the old side does, and leaves it where that leaves it.
+    pub fn agree(&self, cx: &mut Context) -> bool {
+        self.old.iter().zip(&self.new).all(|(a, b)| {
+            let same = cx.terms.eq(a.on, b.on);
+            let differ = cx.terms.not(same);
+            matches!(cx.possible(a.guard, &[differ]), Possible::Never)
+        })
+    }
+
+    /// Whether both sides leave at the same jumps under the same conditions, having done the same as far
+    /// as `sides` say that it matters. `None` if so; else what was found, with both sides' outcome.
+    pub fn compare(&self, cx: &mut Context, sides: &[Live], options: &Options) -> Option<(Judged, Outcome, Outcome)> {
+        for ((a, b), live) in self.old.iter().zip(&self.new).zip(sides) {
+            let same = cx.terms.eq(a.cond, b.cond);
+            let differ = cx.terms.not(same);
+            let judged = match cx.possible(a.guard, &[differ]) {
+                Possible::Never => {
+                    judge(cx, a.leaves, &a.outcome, &b.outcome, &LiveOut::Window(live), &vec![], vec![], options)
+                }
+                Possible::Sometimes(m) => {
+                    cx.difference = Some(cx.terms.all(&[a.guard, differ]));
+                    Judged::Different(m)
+                }
+                Possible::Unknown => Judged::Unknown("the solver's limit was reached".into()),
+            };
+            if !matches!(judged, Judged::Equal) {
+                return Some((judged, a.outcome.clone(), b.outcome.clone()));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,96 @@
+//! Comparison of two windows: straight sequences, or superblocks, from the facts at their start to what is live after them.
+
+use bpf_facts::{Env, Live};
+use bpf_program::{BlockId, Op, ProgKind, Terminator};
+
+use crate::access::OldAccesses;
+use crate::attempt::attempt;
+use crate::entry::{Entry, register_regions};
+use crate::judge::{LiveOut, judge};
+use crate::options::{Options, Stats};
+use crate::path::is_jump;
+use crate::straight::{Help, straight};
+use crate::symex::Side;
+use crate::turns::Turns;
+use crate::verdict::{Verdict, verdict};
+
+/// Compares two straight-line sequences that both start in a state described by `before` and after
+/// which only `live` matters. `tail` adds each side's conditional jump, whose truth must agree.
+#[allow(clippy::too_many_arguments)]
+pub fn window(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> (Verdict, Stats) {
+    along(kind, env, before, old, new, &[], live, tail, options)
+}
+
+/// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::path`]) in them: a path through
+/// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump.
+#[allow(clippy::too_many_arguments)]
+pub fn along(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    old: &[Op],
+    new: &[Op],
+    sides: &[Live],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> (Verdict, Stats) {
+    if let Err(why) = jumps_fit(old, new, sides.len()) {
+        return (Verdict::Unknown(why.into()), Stats::default());
+    }
+    let (result, cx) = attempt(options, true, |cx| {
+        cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
+        register_regions(cx, env, old.iter().chain(new));
+        let entry = Entry::new(env.maps, kind).state(cx, before);
+        let turns = (!sides.is_empty()).then(Turns::default);
+        let mut help = Help { before, learn: false, guide: None, turns };
+        let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
+        cx.old_accesses = Some(OldAccesses::new(&a.log));
+        let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
+        let mut extra = Vec::new();
+        if let (Some(x), Some(y)) = (ca, cb) {
+            let e = cx.terms.eq(x, y);
+            extra.push(cx.terms.not(e));
+        }
+        let mut end = cx.terms.tru();
+        if let Some(turns) = &help.turns {
+            if let Some(found) = turns.compare(cx, sides, options) {
+                return Ok(found);
+            }
+            end = turns.end().unwrap_or(end);
+        }
+        let judged = judge(cx, end, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
+        Ok((judged, a, b))
+    });
+    verdict(result, cx)
+}
+
+/// Both sequences have so many jumps, which leave the same ways.
+pub(crate) fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
+    let ways =
+        |ops: &[Op]| -> Vec<Option<i32>> { ops.iter().filter(|o| is_jump(o)).map(|o| o.insn.jump_offset()).collect() };
+    let (a, b) = (ways(old), ways(new));
+    if a.len() != n || a != b || a.iter().any(|off| !matches!(off, Some(0 | 1))) {
+        return Err("other jumps than the original's");
+    }
+    Ok(())
+}
+
+/// Whether no state along a sequence lets the frame's address out.
+pub(crate) fn frame_stays_private(before: &bpf_facts::State, ops: &[Op], kind: ProgKind, env: &Env) -> bool {
+    let mut s = before.clone();
+    !s.frame_leaked()
+        && ops.iter().enumerate().all(|(i, op)| {
+            s.step(op, (BlockId(0), i), kind, env);
+            !s.frame_leaked()
+        })
+}
