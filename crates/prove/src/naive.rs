@@ -20,17 +20,18 @@
 //! Calls, CO-RE instructions and the like are not modelled; then there is no encoding, and it says why.
 
 mod machine;
+mod text;
 
-use std::fmt::Write;
 use std::rc::Rc;
 
 use bpf_facts::{BaseId, Env, Kind, Live, Num, Region, State, Value};
-use bpf_isa::{Cond, Imm64Kind, Insn, Reg, Src, Width};
-use bpf_program::{BlockId, FieldKind, Function, Link, Op, ProgKind, Symbol, Terminator, packet_pointer_offset};
+use bpf_isa::{Cond, Insn, Reg, Src, Width};
+use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Terminator, packet_pointer_offset};
 use bpf_semantics::{branch, exec};
-use rustc_hash::FxHashMap;
 
 use machine::Naive;
+pub use text::symbol;
+use text::{Access, Ended, Text, V, data_key, map_key};
 
 use crate::path::{jumps, operations};
 use crate::rewrite::{Known, Rewrite};
@@ -198,60 +199,6 @@ fn differences(text: &mut Text, a: &Ended, b: &Ended, live: &Live) -> Result<Vec
     Ok(differ)
 }
 
-/// The text so far.
-struct Text {
-    out: String,
-    next: usize,
-    consts: FxHashMap<String, V>,
-}
-
-/// A bit vector by name, or a literal.
-#[derive(Clone, Debug)]
-pub struct V {
-    bits: u32,
-    name: Rc<str>,
-}
-
-impl Text {
-    fn new() -> Text {
-        let out = "(set-logic QF_ABV)\n(declare-fun m0 () (Array (_ BitVec 64) (_ BitVec 8)))\n".to_owned();
-        Text { out, next: 0, consts: FxHashMap::default() }
-    }
-
-    fn assume(&mut self, truth: String) {
-        let _ = writeln!(self.out, "(assert {truth})");
-    }
-
-    /// An unknown with a name of its own.
-    fn named(&mut self, name: &str, bits: u32) -> V {
-        let _ = writeln!(self.out, "(declare-fun {name} () (_ BitVec {bits}))");
-        V { bits, name: name.into() }
-    }
-
-    /// The unknown for `key`, the same whenever it is asked for.
-    fn unknown(&mut self, key: String, bits: u32) -> V {
-        if let Some(v) = self.consts.get(&key) {
-            return v.clone();
-        }
-        let name = format!("u{}", self.consts.len());
-        let _ = writeln!(self.out, "; {name}: {}", key.replace(['\n', '\r'], " "));
-        let v = self.named(&name, bits);
-        self.consts.insert(key, v.clone());
-        v
-    }
-
-    fn define(&mut self, sort: &str, expression: String) -> Rc<str> {
-        let name: Rc<str> = format!("e{}", self.next).into();
-        self.next += 1;
-        let _ = writeln!(self.out, "(define-fun {name} () {sort} {expression})");
-        name
-    }
-
-    fn bits(&mut self, bits: u32, expression: String) -> V {
-        V { bits, name: self.define(&format!("(_ BitVec {bits})"), expression) }
-    }
-}
-
 /// What is known at the start, as unknowns and assumptions.
 struct Entry<'a> {
     text: &'a mut Text,
@@ -331,45 +278,6 @@ fn base_key(region: &Region, base: BaseId, packet: BaseId, kind: ProgKind, env: 
     })
 }
 
-fn data_key(section: &str) -> String {
-    format!("section {section}")
-}
-
-fn map_key(name: &str) -> String {
-    format!("map {name}")
-}
-
-/// What an `ld_imm64` loads: the name of an unknown in an [`Encoding`] and what is added to it; `None`: a
-/// plain number.
-pub fn symbol(kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Option<(String, i64)> {
-    Some(match link.map(|l| &l.symbol) {
-        None if kind == Imm64Kind::Const => return None,
-        None => (format!("pseudo {kind:?} {imm}"), 0),
-        Some(Symbol::Map { name, .. }) => (map_key(name), 0),
-        Some(Symbol::Data { section, offset }) => (data_key(section), *offset),
-        Some(other) => (format!("symbol {other:?}"), 0),
-    })
-}
-
-/// An access of a sequence.
-struct Access {
-    /// Under which condition it happens.
-    guard: Rc<str>,
-    /// Where to, if that is known.
-    region: Option<Region>,
-    /// It may be to the frame although the facts know no region.
-    perhaps_frame: bool,
-    start: V,
-    len: u32,
-}
-
-impl Access {
-    /// A truth that holds where the access happens.
-    fn when(&self, truth: String) -> String {
-        if &*self.guard == "true" { truth } else { format!("(=> {} {truth})", self.guard) }
-    }
-}
-
 /// Assumes that accesses go where the facts say.
 fn apart(text: &mut Text, accesses: &[Access]) {
     let frame = number(64, 512);
@@ -421,14 +329,6 @@ fn beside_context(text: &mut Text, accesses: &[Access]) {
 
 /// No context is longer.
 const CONTEXT: u64 = 4096;
-
-/// A side at its end, or where it comes to a jump.
-#[derive(Clone)]
-struct Ended {
-    regs: [V; 11],
-    memory: Rc<str>,
-    stores: Vec<(i64, V)>,
-}
 
 /// A jump that one side comes to.
 struct Turn {

@@ -30,7 +30,7 @@ fn z3(formulas: &[String]) -> Option<Vec<String>> {
 }
 
 fn formula(terms: &Terms, demands: &[TermId]) -> String {
-    Query { terms, demands, status: Status::Unknown, model: None, by: "test", context: None }.formula()
+    Query { terms, demands, status: Status::Unknown, model: None, by: "test", origins: None }.formula()
 }
 
 /// Numbers at the edges of `w` bits.
@@ -236,7 +236,7 @@ fn a_model_that_does_not_satisfy_the_query_is_seen() {
     let is_seven = g.eq(x, k);
     let mut m = Model::default();
     let holds = |m: &Model, g: &Terms| {
-        Query { terms: g, demands: &[is_seven], status: Status::Sat, model: Some(m), by: "test", context: None }
+        Query { terms: g, demands: &[is_seven], status: Status::Sat, model: Some(m), by: "test", origins: None }
             .model_holds()
     };
     assert!(!holds(&m, &g));
@@ -256,7 +256,7 @@ fn a_file_says_where_it_comes_from_and_shared_graphs_stay_linear() {
     let zero = g.constant(64, 0);
     let e = g.eq(x, zero);
     assert!(matches!(g.node(e), Node::Eq(..)));
-    let q = Query { terms: &g, demands: &[e], status: Status::Unknown, model: None, by: "solver", context: None };
+    let q = Query { terms: &g, demands: &[e], status: Status::Unknown, model: None, by: "solver", origins: None };
     let file = q.file();
     assert!(file.starts_with("; bpf-opt: a query of the prover, unknown by its solver\n"), "{file}");
     assert!(file.contains("(set-info :status unknown)") && file.ends_with("(check-sat)\n"));

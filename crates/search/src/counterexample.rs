@@ -8,8 +8,8 @@
 use bpf_facts::{Kind, Region as FactRegion};
 use bpf_isa::Reg;
 use bpf_prove::Difference;
-use bpf_prove::context::{Meaning, Region, VarKey};
 use bpf_prove::term::MemNode;
+use bpf_prove::variables::{Meaning, Region, VarKey};
 use rustc_hash::FxHashMap;
 
 use crate::inputs::{Input, admits};

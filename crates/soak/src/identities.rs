@@ -4,8 +4,11 @@
 //! operation of one side is written on the other by another identity of bit vectors, so that the
 //! solver has something to refute.
 
-use bpf_prove::context::{Context, Meaning, VarKey};
 use bpf_prove::term::{TermId, Terms, mask};
+use bpf_prove::{
+    context::Context,
+    variables::{Meaning, VarKey},
+};
 
 use bpf_testgen::random::Rng;
 

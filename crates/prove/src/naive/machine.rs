@@ -7,7 +7,7 @@ use bpf_isa::{AtomicOp, Imm64Kind, Reg, Size};
 use bpf_program::{FieldKind, Link, Op, ProgKind, ctx_field};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use super::{Access, Ended, Text, V, symbol};
+use super::text::{Access, Ended, Text, V, symbol};
 use crate::smt::number;
 
 /// The address of byte `i` of an access.
