@@ -69,12 +69,18 @@ const MEANS: [(i32, [&str; 2]); 4] = [
     (libc::EMFILE, ["-EMFILE", "Too many open files"]),
     (libc::ENFILE, ["-ENFILE", "Too many open files"]),
     (libc::ENOMEM, ["-ENOMEM", "Cannot allocate memory"]),
-    (libc::EPERM, ["-EPERM", "Operation not permitted"]),
+    RIGHTS,
 ];
+const RIGHTS: (i32, [&str; 2]) = (libc::EPERM, ["-EPERM", "Operation not permitted"]);
 
 /// Whether an error number stands for a lack of descriptors, of memory or of rights.
-pub(crate) fn is_of_means(errno: i32) -> bool {
+fn is_of_means(errno: i32) -> bool {
     MEANS.iter().any(|(number, _)| *number == errno)
+}
+
+/// Whether it stands for a lack of descriptors or of memory, which passes.
+pub(crate) fn is_of_the_moment(errno: i32) -> bool {
+    is_of_means(errno) && errno != RIGHTS.0
 }
 
 /// Whether libbpf's words are of a lack of descriptors, of memory or of rights.
