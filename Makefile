@@ -6,6 +6,7 @@
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
+# make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make lint    formatting and lints, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
@@ -23,7 +24,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel lint setup build
+.PHONY: demo test bench soak check-agreement without-kernel same-outputs lint setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -67,6 +68,9 @@ soak: setup
 # BPF_OPT_OBJECTS=DIR adds objects, BPF_OPT_MUTANTS and BPF_OPT_SEED choose the mutants.
 check-agreement: setup
 	BPF_OPT_REQUIRE_KERNEL=1 $(CARGO) test --release -p bpf-check -- --nocapture
+
+same-outputs:
+	@scripts/same-outputs "$(OLD)" "$(NEW)" $(BENCH_DIRS)
 
 lint: setup
 	$(CARGO) fmt --check
