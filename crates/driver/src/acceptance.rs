@@ -8,6 +8,7 @@
 //! the second, where it has taken the first, nothing is known then, nor of either where there was no time to ask, or this
 //! process had no descriptors or memory left.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use bpf_facts::Env;
@@ -24,6 +25,9 @@ use crate::report::Refused;
 /// What is said of a program of which the verifier leaves something else.
 const RUNS_OTHERWISE: &str =
     "the kernel decides other branches or makes other code of calls, and what then runs is not proven equal";
+
+/// What is said of programs that share their section and their name: the kernel tells them apart by their place alone.
+const NAMESAKES: &str = "several programs of its section have its name";
 
 /// What is said where the kernel has not answered.
 const NOT_ASKED: &str = "the kernel could not be asked";
@@ -53,11 +57,18 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let mut first = verdicts(a, &|name, section| chosen.holds(name, section))?;
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
+    let mut namesakes = shared_names(&first);
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {
         return Ok((Vec::new(), unknown));
     }
-    let second = verdicts(b, &|name, _| first.iter().any(|p| p.name == name))?;
+    let mut second = verdicts(b, &|name, _| first.iter().any(|p| p.name == name))?;
+    namesakes.extend(shared_names(&second));
+    let is_namesake = |p: &ProgramVerdict| namesakes.contains(&(p.name.clone(), p.section.clone()));
+    unknown.extend(first.iter().filter(|p| is_namesake(p)).map(|p| format!("{}: {NOT_ASKED}: {NAMESAKES}", p.name)));
+    for programs in [&mut first, &mut second] {
+        programs.retain(|p| !is_namesake(p));
+    }
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
@@ -86,6 +97,13 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
     unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
     Ok((refused, unknown))
+}
+
+/// The names and sections that several of these programs have.
+fn shared_names(programs: &[ProgramVerdict]) -> BTreeSet<(String, String)> {
+    let mut seen = BTreeSet::new();
+    let names = programs.iter().map(|p| (p.name.clone(), p.section.clone()));
+    names.filter(|name| !seen.insert(name.clone())).collect()
 }
 
 /// The programs that functions are part of, or that run when these do; all of them if no function is named.

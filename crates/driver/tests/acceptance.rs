@@ -15,7 +15,7 @@ fn objects(name: &str) -> [Vec<u8>; 2] {
 }
 
 fn options() -> Options {
-    Options { time_limit: Duration::from_secs(10), ..Options::default() }
+    Options { time_limit: Duration::from_secs(60), ..Options::default() }
 }
 
 #[test]
@@ -54,6 +54,34 @@ fn an_equal_object_that_the_kernel_cannot_be_asked_about_is_unknown() {
         assert!(!report.is_equal() && !report.is_different() && !report.unknowns.is_empty(), "{name}: {report:?}");
         let report = verify(&a, &a, &options()).expect("both are objects");
         assert!(report.is_equal(), "{name}: {report:?}");
+    }
+}
+
+/// The kernel is asked about programs by section and name.
+#[test]
+fn programs_that_share_section_and_name_are_unknown() {
+    if !permitted() {
+        return;
+    }
+    let case = |more: &str| {
+        let text = format!(
+            "; A.\n; section: xdp\n; expect: equal\nbefore:\n    r0 = 2\n    exit\nprogram mair xdp:\n    r0 = 2\n    exit\n\
+             after:\n    r0 = 2\n    exit\nprogram mair xdp:\n{more}    r0 = 2\n    exit\n"
+        );
+        let case = Case::parse(&text).expect("a case");
+        [case.old_object().expect("it assembles"), case.new_object().expect("it assembles").expect("a pair")]
+    };
+    let [a, b] = case("    r5 = r3\n");
+    assert_eq!(verify(&a, &b, &options()).expect("both are objects").refused.len(), 1);
+    let [a, b] = [a, b].map(|mut bytes| {
+        let places: Vec<usize> = (0..bytes.len() - 5).filter(|&i| bytes[i..].starts_with(b"mair\0")).collect();
+        assert!(!places.is_empty());
+        places.iter().for_each(|i| bytes[i + 3] = b'n');
+        bytes
+    });
+    for (first, second) in [(&a, &b), (&a, &a)] {
+        let report = verify(first, second, &options()).expect("both are objects");
+        assert!(!report.is_equal() && !report.is_different() && !report.unknowns.is_empty(), "{report:?}");
     }
 }
 
