@@ -10,6 +10,7 @@
 mod decode;
 mod encode;
 mod insn;
+mod latency;
 mod slot;
 mod text;
 

@@ -199,43 +199,31 @@ pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
 pub struct Cost {
     /// Slots.
     pub slots: usize,
-    /// Estimated run time.
+    /// Estimated run time, in the units of [`Insn::latency`](bpf_isa::Insn::latency).
     pub latency: u32,
     /// Register operands read.
     pub reads: usize,
 }
+
+/// Estimated time of what ends a block, in the units of [`Insn::latency`](bpf_isa::Insn::latency).
+const JUMP: u32 = 3;
 
 /// Cost of a sequence with its terminator.
 pub fn cost(ops: &[Op], term: Option<&Terminator>) -> Cost {
     let mut c = Cost { slots: 0, latency: 0, reads: 0 };
     for op in ops {
         c.slots += op.insn.slots();
-        c.latency += latency(&op.insn);
+        c.latency += op.insn.latency();
         // A copy or a two-step address costs later passes their view.
         c.reads += op.insn.uses().len();
     }
     if let Some(t) = term {
         c.slots += usize::from(!matches!(t, Terminator::Goto(_)));
         c.reads += t.uses().len();
-        c.latency += 1;
+        c.latency += JUMP;
         if let Terminator::Branch { width: bpf_isa::Width::W64, .. } = t {
             c.reads += 1;
         }
     }
     c
-}
-
-/// Rough cycles of an instruction on a current x86-64 core (multiplication, division and atomics
-/// apart, all alike).
-pub fn latency(insn: &Insn) -> u32 {
-    use bpf_isa::AluOp;
-    match insn {
-        Insn::Alu { op: AluOp::Mul, .. } => 3,
-        Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. } => 25,
-        Insn::Load { .. } | Insn::LoadAcquire { .. } => 4,
-        Insn::Atomic { .. } => 18,
-        Insn::Call(_) | Insn::CallX { .. } => 20,
-        Insn::LdAbs { .. } | Insn::LdInd { .. } => 20,
-        _ => 1,
-    }
 }

@@ -1,6 +1,6 @@
 //! What a candidate costs (paper §3.2): wrong results, slots or time, unsafe accesses.
 
-use bpf_isa::{AluOp, Insn};
+use bpf_isa::Insn;
 use bpf_program::Op;
 
 use crate::batch::Score;
@@ -10,21 +10,9 @@ use crate::window::{Cost, Latency, NOP};
 /// What an unsafe candidate costs more.
 pub const ERR_MAX: f64 = 100.0;
 
-/// Estimated time of one operation in tenths of a nanosecond, on a current x86-64 core: loads hit the
-/// first cache, and what a JIT makes of the operation counts (a byte swap of 16 bits is a rotation and
-/// an extension; a division saves two registers).
+/// Estimated time of an operation ([`Insn::latency`]); none for what only holds a place.
 pub fn latency(op: &Op) -> u32 {
-    match op.insn {
-        NOP => 0,
-        Insn::Alu { op: AluOp::Mul, .. } => 10,
-        Insn::Alu { op: AluOp::Div | AluOp::Mod | AluOp::SDiv | AluOp::SMod, .. } => 80,
-        Insn::Load { .. } | Insn::LoadAcquire { .. } => 13,
-        Insn::Store { .. } | Insn::StoreRelease { .. } => 6,
-        Insn::Atomic { .. } => 55,
-        Insn::Endian { bits: 16, .. } => 6,
-        Insn::Call(_) | Insn::CallX { .. } | Insn::LdAbs { .. } | Insn::LdInd { .. } => 60,
-        _ => 3,
-    }
+    if op.insn == NOP { 0 } else { op.insn.latency() }
 }
 
 /// Slots of an operation; none for what only holds a place.
