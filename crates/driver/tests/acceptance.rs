@@ -57,6 +57,61 @@ fn an_equal_object_that_the_kernel_cannot_be_asked_about_is_unknown() {
     }
 }
 
+/// An object in which everything of this name has another one, of the same length.
+fn renamed(mut bytes: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let name = format!("{from}\0");
+    let places: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(name.as_bytes())).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|&i| bytes[i..i + to.len()].copy_from_slice(to.as_bytes()));
+    bytes
+}
+
+/// Static variables of several units that are linked: one of the name bounds a loop, and has to be known.
+#[test]
+fn variables_that_share_their_name_are_told_apart() {
+    if !permitted() {
+        return;
+    }
+    const CFG: &str = "; data: cfg .rodata 4 03000000\n";
+    const BOUND: &str = "; data: cfh .rodata 4 04000000\n";
+    let code = |more: &str| {
+        format!(
+            "    r2 = cfh ll\n    r2 = *(u32 *)(r2 + 0)\n    r6 = 0\nturn:\n    r6 += 1\n    if r6 < r2 goto turn\n    \
+             r1 = cfg ll\n    r1 = *(u32 *)(r1 + 0)\n    r0 = 0\n    if r1 != 7 goto out\n{more}    r0 = 7\nout:\n    exit\n"
+        )
+    };
+    for data in [[CFG, BOUND], [BOUND, CFG]] {
+        for (more, is_refused) in [("    r5 = r8\n", true), ("    r5 = 1\n", false)] {
+            let objects = pair(&format!("; section: tc\n{}", data.concat()), &code(""), &code(more));
+            let [a, b] = objects.map(|bytes| renamed(bytes, "cfh", "cfg"));
+            let report = verify(&a, &b, &options()).expect("both are objects");
+            assert_eq!((report.refused.len(), report.is_equal()), (usize::from(is_refused), !is_refused), "{report:?}");
+        }
+    }
+}
+
+/// Static functions of several units that are linked: the kernel notes something of one of them.
+#[test]
+fn functions_that_share_their_name_are_told_apart() {
+    if !permitted() {
+        return;
+    }
+    let code = |first: &str, second: &str| {
+        format!(
+            "    r6 = r1\n    r7 = r1\n    r7 = -r7\n    r7 = -r7\n    r1 = {first}\n    call fa\n    r8 = r0\n    r1 = {second}\n    \
+             call fb\n    r0 += r8\n    exit\nstatic fa(ctx) u64:\n    r0 = 3\n    exit\nstatic fb(ctx) u64:\n    r0 = 4\n    exit\n"
+        )
+    };
+    for name in ["fb", "fa"] {
+        let objects = pair("; section: tc\n", &code("r6", "r7"), &code("r7", "r6"));
+        let [a, b] = objects.map(|bytes| renamed(bytes, "fb", name));
+        assert!(!verify(&a, &b, &options()).expect("both are objects").is_equal(), "{name}");
+        let report = verify(&a, &a, &options()).expect("both are objects");
+        assert!(report.is_equal(), "{name}: {report:?}");
+    }
+}
+
 /// The kernel is asked about programs by section and name.
 #[test]
 fn programs_that_share_section_and_name_are_unknown() {
@@ -73,12 +128,7 @@ fn programs_that_share_section_and_name_are_unknown() {
     };
     let [a, b] = case("    r5 = r3\n");
     assert_eq!(verify(&a, &b, &options()).expect("both are objects").refused.len(), 1);
-    let [a, b] = [a, b].map(|mut bytes| {
-        let places: Vec<usize> = (0..bytes.len() - 5).filter(|&i| bytes[i..].starts_with(b"mair\0")).collect();
-        assert!(!places.is_empty());
-        places.iter().for_each(|i| bytes[i + 3] = b'n');
-        bytes
-    });
+    let [a, b] = [a, b].map(|bytes| renamed(bytes, "mair", "main"));
     for (first, second) in [(&a, &b), (&a, &a)] {
         let report = verify(first, second, &options()).expect("both are objects");
         assert!(!report.is_equal() && !report.is_different() && !report.unknowns.is_empty(), "{report:?}");

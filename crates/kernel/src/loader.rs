@@ -72,6 +72,8 @@ pub struct Loader {
     believed: BTreeSet<Key>,
     /// Programs that refer to variables which their loader may set, and to which.
     readers: BTreeMap<Key, BTreeSet<Variable>>,
+    /// All variables of that kind that the last object has.
+    variables: BTreeSet<Variable>,
     /// Those variables that the first form of a program, which was accepted, needs to be known.
     known: BTreeMap<Key, BTreeSet<Variable>>,
     /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
@@ -83,8 +85,8 @@ type Key = (String, String);
 
 /// How much longer than before programs may take whose constants are not known, all together.
 const LONGER: u32 = 4;
-/// So long they may take in any case: as the verifier takes for a million instructions, at which it gives up.
-const ANYHOW: Duration = Duration::from_secs(5);
+/// So long they may take in any case: a few times what the verifier takes for a million instructions, at which it gives up.
+const ANYHOW: Duration = Duration::from_secs(10);
 
 /// So many descriptors there have to be for anything to be judged: what reads the kernel's memory takes some, too.
 const ROOM: usize = 16;
@@ -140,6 +142,7 @@ impl Loader {
             maps_for_runs: Duration::ZERO,
             believed: BTreeSet::new(),
             readers: BTreeMap::new(),
+            variables: BTreeSet::new(),
             known: BTreeMap::new(),
             other,
         }
@@ -177,7 +180,8 @@ impl Loader {
     ) -> Result<(), KernelError> {
         let Some(other) = self.other.as_mut() else { return Ok(()) };
         let mut seen = BTreeSet::new();
-        let namesakes: BTreeSet<Key> = verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
+        let namesakes: BTreeSet<Key> =
+            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
         for p in verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted() && namesakes.contains(&key(p))) {
             p.verdict = match self.readers.contains_key(&key(p)) {
                 true => not_asked("several programs of its section have its name"),
@@ -208,6 +212,10 @@ impl Loader {
             }
             match found.verdict {
                 Verdict::OutOfTime | Verdict::OutOfMeans { .. } => program.verdict = found.verdict,
+                // Of variables that another object has elsewhere it is not known which they are.
+                Verdict::Rejected { .. } if !is_first && !other.known[&key].is_subset(&other.variables) => {
+                    program.verdict = not_asked("it has other variables of the same name");
+                }
                 Verdict::Rejected { .. } if !is_first => program.with_any_constants = Some(Box::new(found)),
                 Verdict::Accepted => {
                     other.known.entry(key).or_default();
@@ -421,6 +429,7 @@ impl Loader {
             self.btf = Some(KeptBtf { bytes, hidden: source.hidden.clone(), number, fd });
         }
         let constants = Constants::of(&source.bytes, &object);
+        self.variables = constants.variables().cloned().collect();
         let lent = if self.other.is_none() { self.lend_constants(&mut object, &constants) } else { Ok(Vec::new()) };
         Ok(Prepared { object, left_out, short_arrays, constants, _lent: lent.map_err(failed)? })
     }

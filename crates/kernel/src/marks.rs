@@ -10,6 +10,7 @@
 //! marks: the program found must have the number that the kernel gives for this one.
 
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     os::fd::{AsRawFd, BorrowedFd},
     sync::{Mutex, OnceLock, PoisonError},
@@ -109,14 +110,20 @@ struct OfFunctions {
 }
 
 impl OfFunctions {
-    /// From what is noted of each, the linkage first, and their names as far as they are known.
-    fn of(notes: &[Vec<u64>], names: &[String]) -> Self {
+    /// From what is noted of each, the linkage first, and their names and the numbers of their types as far as they are known.
+    ///
+    /// Functions that share a name are told apart by the order of their types: whoever attaches to one finds it by its type.
+    fn of(notes: &[Vec<u64>], names: &[(String, u32)]) -> Self {
         let number = |value: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
             value(&mut hasher);
             hasher.finish()
         };
-        let name = |at: usize| names.get(at).map_or("", String::as_str);
+        let name = |at: usize| {
+            let (name, id) = names.get(at)?;
+            let of_name: BTreeSet<u32> = names.iter().filter(|(other, _)| other == name).map(|(_, id)| *id).collect();
+            Some((name, of_name.iter().position(|other| other == id)))
+        };
         let sum = |of: &dyn Fn(usize) -> u64| (0..notes.len()).map(of).fold(0, u64::wrapping_add);
         let differ = |a: &Vec<u64>| notes.iter().any(|b| a.first() == b.first() && a != b);
         Self {
@@ -165,7 +172,7 @@ fn reader() -> Option<&'static Mutex<Reader>> {
 
 impl Marks {
     /// The marks of a loaded program, whose functions have these names; `None` where they cannot be read.
-    pub(crate) fn of(program: BorrowedFd<'_>, id: u32, names: &[String]) -> Option<Self> {
+    pub(crate) fn of(program: BorrowedFd<'_>, id: u32, names: &[(String, u32)]) -> Option<Self> {
         reader()?.lock().unwrap_or_else(PoisonError::into_inner).marks(program, id, names)
     }
 
@@ -266,7 +273,7 @@ impl Reader {
         (self.notes(aux, "bpf_prog_aux", &["id"])? == [u64::from(id)]).then_some((program, aux))
     }
 
-    fn marks(&self, program: BorrowedFd<'_>, id: u32, names: &[String]) -> Option<Marks> {
+    fn marks(&self, program: BorrowedFd<'_>, id: u32, names: &[(String, u32)]) -> Option<Marks> {
         let (program, aux) = self.program(program, id)?;
         let of = |holder: Holder| -> Vec<&str> { NOTES.iter().filter(|n| n.0 == holder).map(|n| n.1).collect() };
         let mut notes = self.notes(program, "bpf_prog", &of(Program))?;
@@ -380,15 +387,23 @@ mod tests {
 
     #[test]
     fn notes_belong_to_functions() {
-        let of = |functions: &[(&str, [u64; 2])]| {
-            let (names, notes): (Vec<String>, Vec<Vec<u64>>) =
-                functions.iter().map(|(name, notes)| (name.to_string(), notes.to_vec())).unzip();
+        let of_types = |functions: &[(&str, u32, [u64; 2])]| {
+            let (names, notes): (Vec<(String, u32)>, Vec<Vec<u64>>) =
+                functions.iter().map(|(name, id, notes)| ((name.to_string(), *id), notes.to_vec())).unzip();
             OfFunctions::of(&notes, &names)
+        };
+        let of = |functions: &[(&str, [u64; 2])]| {
+            let numbered = functions.iter().zip(1..).map(|((name, notes), id)| (*name, id, *notes));
+            of_types(&numbered.collect::<Vec<_>>())
         };
         let two = of(&[("f", [0, 1]), ("g", [0, 2])]);
         assert!(two.agree(&of(&[("g", [0, 2]), ("f", [0, 1])])));
         assert!(!two.agree(&of(&[("g", [0, 1]), ("f", [0, 2])])));
         assert!(!two.agree(&of(&[("f", [0, 1])])) && !two.agree(&of(&[("f", [0, 1]), ("h", [0, 2])])));
+        // Of one name they are told apart by their types, wherever these stand and in which order the code comes.
+        let namesakes = of_types(&[("f", 5, [0, 1]), ("f", 6, [0, 2])]);
+        assert!(namesakes.agree(&of_types(&[("f", 9, [0, 2]), ("f", 7, [0, 1])])));
+        assert!(!namesakes.agree(&of_types(&[("f", 5, [0, 2]), ("f", 6, [0, 1])])));
         let alike = of(&[("main", [1, 3]), ("f", [0, 1]), ("g", [0, 1])]);
         assert!(alike.agree(&of(&[("main", [1, 3]), ("g", [0, 1]), ("h", [0, 1])])));
     }

@@ -1,7 +1,8 @@
 //! The maps of the objects under test, side by side: filled alike before a round, compared after it.
 //!
-//! Left alone are maps whose values are not numbers (programs, devices, sockets, inner maps), arrays too
-//! large to read after every round, and maps that user space may not write (`.rodata`).
+//! Left alone are maps whose values are not numbers (programs, devices, sockets, inner maps), arrays too large to read after
+//! every round, maps that user space may not write (`.rodata`), and maps that share their name: which of the one object is
+//! which of the other is not known.
 
 use bpf_kernel::{Entry, LoadedObject, Map};
 use bpf_platform::maps;
@@ -34,8 +35,15 @@ pub(super) fn shared(objects: &[LoadedObject]) -> (Vec<SharedMap>, Vec<String>) 
     let (mut found, mut left) = (Vec::new(), Vec::new());
     let mut all = objects.iter().map(|o| o.maps().unwrap_or_default());
     let (first, mut others) = (all.next().unwrap_or_default(), all.collect::<Vec<_>>());
+    let names: Vec<String> = first.iter().map(|m| m.name().to_owned()).collect();
     for map in first {
-        let places = others.iter().map(|maps| maps.iter().position(|m| m.name() == map.name()));
+        let is_alone = names.iter().filter(|name| *name == map.name()).count() == 1;
+        let of_name = |maps: &Vec<Map>| {
+            let mut places =
+                maps.iter().enumerate().filter(|(_, m)| is_alone && m.name() == map.name()).map(|(i, _)| i);
+            places.next().filter(|_| places.next().is_none())
+        };
+        let places = others.iter().map(of_name);
         let Some(places) = places.collect::<Option<Vec<usize>>>() else {
             left.push(map.name().to_owned());
             continue;

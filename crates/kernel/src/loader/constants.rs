@@ -6,7 +6,7 @@
 //! bounds a loop, a text that a helper insists on), a frozen map with the bytes of this variable and nothing else. So no
 //! other variable is read as known through its address: such an access is out of bounds.
 //!
-//! A variable is a symbol. Bytes without a symbol (texts of the compiler's own) are nobody's to set. Options of the kernel's
+//! A variable is a symbol, told by its name; those that share one, by their place. Bytes without a symbol (texts of the compiler's own) are nobody's to set. Options of the kernel's
 //! configuration are such data, too: a loader may say what they are (`kconfig` of `bpf_object_open_opts`).
 
 use std::{
@@ -30,11 +30,16 @@ const OF_LIBBPF: &str = "LINUX_";
 /// `BPF_F_RDONLY_PROG` in linux/bpf.h.
 const READ_ONLY: u32 = 1 << 7;
 
+/// The name of a section, and how many of that name stand before it: linkers may leave several.
+type Section = (String, usize);
+
 /// A variable in read-only data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Variable {
-    section: String,
+    section: Section,
     name: String,
+    /// Where it stands, if the section has more than one of its name (static variables of several units).
+    start: Option<u32>,
 }
 
 /// Bytes of a section: those of a variable, or some that have no name.
@@ -68,9 +73,12 @@ impl Constants {
         let read_only = definitions.filter(|(_, map)| map.internal && map.flags & READ_ONLY != 0);
         let named: Vec<_> =
             read_only.filter_map(|(index, map)| Some((index, section_of(&map.name)?.to_owned(), map))).collect();
+        let before = |at: usize| named[..at].iter().filter(|(_, section, _)| *section == named[at].1).count();
+        let numbers: Vec<usize> = (0..named.len()).map(before).collect();
         let Some(file) = object::File::parse(bytes).ok().filter(|_| !named.is_empty()) else { return Self::default() };
-        let places = |(index, section, mut map): (usize, String, Definition)| {
-            let symbols = match &*section {
+        let places = |((index, section, mut map), number): ((usize, String, Definition), usize)| {
+            let section = (section, number);
+            let symbols = match &*section.0 {
                 KCONFIG => options(object),
                 _ => symbols(&file, &section),
             };
@@ -80,7 +88,12 @@ impl Constants {
             map.contents = Some(contents);
             found.iter().any(|place| place.variable.is_some()).then_some((index, map, found))
         };
-        Self { sections: named.into_iter().filter_map(places).collect() }
+        Self { sections: named.into_iter().zip(numbers).filter_map(places).collect() }
+    }
+
+    /// All that are there.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.sections.iter().flat_map(|(.., places)| places.iter().filter_map(|place| place.variable.as_ref()))
     }
 
     /// The variables that a program of a prepared object refers to.
@@ -172,13 +185,13 @@ fn contents(object: &sys::Object, index: usize) -> Option<Vec<u8>> {
 }
 
 /// Where the symbols of a section are, and their names.
-fn symbols(file: &object::File<'_>, section: &str) -> Vec<(Range<u32>, String)> {
-    // Of several, libbpf makes several maps of the same name; the symbols of all are taken together.
-    let of_name = file.sections().filter(|s| s.name() == Ok(section));
-    let indexes: Vec<_> = of_name.map(|s| s.index()).collect();
+fn symbols(file: &object::File<'_>, (section, number): &Section) -> Vec<(Range<u32>, String)> {
+    // Of several, libbpf makes several maps of the same name, in their order, but none of what is empty
+    // (`bpf_object__init_global_data_maps`).
+    let index = file.sections().filter(|s| s.size() > 0 && s.name() == Ok(section)).nth(*number).map(|s| s.index());
     let inside = |s: &object::Symbol<'_, '_>| {
         let is_variable = !matches!(s.kind(), SymbolKind::Section | SymbolKind::File) && s.size() > 0;
-        is_variable && s.section_index().is_some_and(|index| indexes.contains(&index))
+        is_variable && index.is_some() && s.section_index() == index
     };
     let place = |s: object::Symbol<'_, '_>| {
         let end = u32::try_from(s.address().checked_add(s.size())?).ok()?;
@@ -189,7 +202,7 @@ fn symbols(file: &object::File<'_>, section: &str) -> Vec<(Range<u32>, String)> 
 
 /// Cuts a section of so many bytes into its variables and what is between them. Symbols that overlap are one variable, with
 /// the first name.
-fn places(mut symbols: Vec<(Range<u32>, String)>, section: &str, length: u32) -> Vec<Place> {
+fn places(mut symbols: Vec<(Range<u32>, String)>, section: &Section, length: u32) -> Vec<Place> {
     symbols.sort_by(|(a, p), (b, q)| (a.start, b.end, p).cmp(&(b.start, a.end, q)));
     let mut places: Vec<Place> = Vec::new();
     let mut end = 0;
@@ -209,8 +222,15 @@ fn places(mut symbols: Vec<(Range<u32>, String)>, section: &str, length: u32) ->
         if start > end {
             places.push(Place { range: end..start, variable: None });
         }
-        places.push(Place { range: start..stop, variable: Some(Variable { section: section.to_owned(), name }) });
+        let variable = Variable { section: section.clone(), name, start: Some(start) };
+        places.push(Place { range: start..stop, variable: Some(variable) });
         end = stop;
+    }
+    let mut seen = BTreeSet::new();
+    let names = places.iter().filter_map(|place| Some(place.variable.as_ref()?.name.clone()));
+    let shared: BTreeSet<String> = names.filter(|name| !seen.insert(name.clone())).collect();
+    for variable in places.iter_mut().filter_map(|place| place.variable.as_mut()) {
+        variable.start = variable.start.filter(|_| shared.contains(&variable.name));
     }
     if end < length {
         places.push(Place { range: end..length, variable: None });
@@ -242,7 +262,7 @@ mod tests {
 
     fn cut(symbols: &[(Range<u32>, &str)], length: u32) -> Vec<(Range<u32>, Option<String>)> {
         let symbols = symbols.iter().map(|(range, name)| (range.clone(), (*name).to_owned())).collect();
-        let places = places(symbols, RODATA, length);
+        let places = places(symbols, &(RODATA.to_owned(), 0), length);
         places.into_iter().map(|place| (place.range, place.variable.map(|v| v.name))).collect()
     }
 
@@ -256,6 +276,14 @@ mod tests {
         assert_eq!(cut(&[(0..4, "a"), (0..8, "whole"), (4..8, "b")], 8), [(0..8, name("whole"))]);
         assert_eq!(cut(&[(0..6, "a"), (4..8, "b")], 8), [(0..8, name("a"))]);
         assert_eq!(cut(&[(0..4, "a"), (4..12, "b"), (9..12, "c")], 8), [(0..4, name("a")), (4..8, name("b"))]);
+    }
+
+    #[test]
+    fn variables_that_share_their_name_are_told_by_their_place() {
+        let symbols = [(0..4, "a"), (4..8, "b"), (8..12, "a")].map(|(range, name)| (range, name.to_owned()));
+        let places = places(symbols.to_vec(), &(RODATA.to_owned(), 0), 12);
+        let starts: Vec<_> = places.iter().filter_map(|p| p.variable.as_ref()).map(|v| (&*v.name, v.start)).collect();
+        assert_eq!(starts, [("a", Some(0)), ("b", None), ("a", Some(8))]);
     }
 
     #[test]

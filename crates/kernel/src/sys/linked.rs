@@ -191,8 +191,9 @@ impl Object {
         functions.iter().map(|f| f.insn_off).collect()
     }
 
-    /// The names of a program's functions, in the order of their code, as its type information says.
-    pub(crate) fn function_names(&self, index: usize) -> Vec<String> {
+    /// The names of a program's functions, in the order of their code, and the numbers of their types, as its type
+    /// information says.
+    pub(crate) fn function_names(&self, index: usize) -> Vec<(String, u32)> {
         let program = self.program(index);
         // SAFETY: as for the lines; the object owns its BTF, which may be null, and `named` takes any number of a type.
         unsafe {
@@ -200,7 +201,7 @@ impl Object {
             let count = bpf::bpf_program__func_info_cnt(program) as usize;
             let functions = if functions.is_null() { &[] } else { slice::from_raw_parts(functions, count) };
             let btf = bpf::bpf_object__btf(self.raw.as_ptr());
-            functions.iter().map(|f| named(btf, f.type_id)).collect()
+            functions.iter().map(|f| (named(btf, f.type_id), f.type_id)).collect()
         }
     }
 
