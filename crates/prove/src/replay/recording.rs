@@ -1,0 +1,73 @@
+//! What a run of the old function did, for the run of the new one to follow.
+
+use bpf_semantics::interp::{ArgValue, Event as Call};
+use rustc_hash::FxHashMap;
+
+/// What a run did, as far as the outside can tell.
+#[derive(Default)]
+pub(super) struct Recording {
+    pub(super) calls: Vec<Call>,
+    /// For each call its result and what it wrote.
+    pub(super) effects: Vec<(u64, Vec<(u64, u8)>)>,
+    /// For each call the world after it.
+    pub(super) worlds: Vec<u32>,
+    /// For each call the frame before it.
+    pub(super) frames: Vec<Vec<u8>>,
+    /// For each call the memory written so far.
+    pub(super) memory: Vec<FxHashMap<u64, u8>>,
+    /// Stores to context fields.
+    pub(super) ctx_stores: Vec<CtxStore>,
+    /// Bytes of context fields that were read before anything was stored there.
+    pub(super) ctx_read: FxHashMap<i64, u8>,
+    /// Memory written in all.
+    pub(super) last: FxHashMap<u64, u8>,
+    /// The call at which the run left the recorded one.
+    pub(super) diverged: Option<String>,
+    /// Initial bytes that were read.
+    pub(super) read: FxHashMap<u64, u8>,
+}
+
+impl Recording {
+    /// The bytes that stores have left in the context's fields by the call of this number.
+    pub(super) fn context(&self, calls: usize) -> FxHashMap<i64, u8> {
+        let mut bytes = FxHashMap::default();
+        for (_, off, n, v) in self.ctx_stores.iter().filter(|(c, ..)| *c <= calls) {
+            bytes.extend((0..i64::from(*n)).map(|i| (off + i, (v >> (8 * i)) as u8)));
+        }
+        bytes
+    }
+}
+
+/// The first call, and the byte, before which the two sides leave the context differently.
+pub(super) fn context_differs(old: &Recording, new: &Recording) -> Option<(usize, i64)> {
+    let mut calls: Vec<usize> = old.ctx_stores.iter().chain(&new.ctx_stores).map(|s| s.0).collect();
+    calls.sort_unstable();
+    calls.into_iter().find_map(|n| {
+        let (a, b) = (old.context(n), new.context(n));
+        // What nobody has stored to is as it was.
+        let before = |k: &i64| old.ctx_read.get(k).or(new.ctx_read.get(k));
+        let differs = |k: &&i64| a.get(k).or(before(k)) != b.get(k).or(before(k));
+        a.keys().chain(b.keys()).filter(differs).min().map(|k| (n, *k))
+    })
+}
+
+/// A store to a context field: calls made before, offset, bytes, value.
+pub(super) type CtxStore = (usize, i64, u32, u64);
+
+pub(super) fn words(call: &Call) -> String {
+    let args: Vec<String> = call
+        .args
+        .iter()
+        .map(|a| match a {
+            ArgValue::Plain(v) => format!("{v:#x}"),
+            ArgValue::StackBuffer => "stack".into(),
+            ArgValue::Uninitialised => "?".into(),
+        })
+        .collect();
+    let mut s = format!("{}({})", call.call, args.join(", "));
+    for (arg, bytes) in &call.memory {
+        let hex: Vec<String> = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        s.push_str(&format!(" with argument {arg} → {}", hex.join(" ")));
+    }
+    s
+}
