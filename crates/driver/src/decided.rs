@@ -23,7 +23,7 @@ use bpf_object::{FuncId, Object, RefKind};
 use bpf_platform::{Effects, maps};
 use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
 use bpf_prove::Options as ProofOptions;
-use bpf_prove::path::{jumps, operations, side};
+use bpf_prove::superblock::{jumps, operations, side};
 
 /// Slots of branches of a function, and whether they are always taken (or never), in order.
 pub(crate) type Jumps = Vec<(usize, bool)>;

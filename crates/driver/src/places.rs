@@ -7,7 +7,7 @@ use bpf_facts::Live;
 use bpf_isa::Insn;
 use bpf_passes::{Settings, View};
 use bpf_program::Op;
-use bpf_prove::path;
+use bpf_prove::superblock;
 use bpf_search::Window;
 use bpf_search::batch::NOP;
 use bpf_search::region::Region;
@@ -31,7 +31,7 @@ impl<'v> Text<'v> {
     /// The window at these operations of a view.
     pub(crate) fn new(view: &'v View, start: usize, end: usize) -> Text<'v> {
         let ops = &view.ops[start..end];
-        let (first, n) = (path::jumps(&view.ops[..start]), path::jumps(ops));
+        let (first, n) = (superblock::jumps(&view.ops[..start]), superblock::jumps(ops));
         if n == 0 {
             return Text { ops: Cow::Borrowed(ops), live: view.live[end], region: None };
         }
@@ -39,7 +39,7 @@ impl<'v> Text<'v> {
         let room = Op::with_origin(NOP, ops[0].origin);
         let mut roomy = Vec::with_capacity(ops.len() + 2 * n);
         for op in ops {
-            let jump = path::is_jump(op);
+            let jump = superblock::is_jump(op);
             roomy.extend(jump.then(|| room.clone()));
             roomy.push(op.clone());
             roomy.extend(jump.then(|| room.clone()));
@@ -67,9 +67,9 @@ impl<'v> Text<'v> {
 
 /// Around each jump of a path, as much as a window holds.
 pub(crate) fn regions(ops: &[Op]) -> Vec<(usize, usize)> {
-    let inside = |o: &Op| plain(&o.insn) || path::is_jump(o);
+    let inside = |o: &Op| plain(&o.insn) || superblock::is_jump(o);
     let mut out = Vec::new();
-    for j in (0..ops.len()).filter(|j| path::is_jump(&ops[*j])) {
+    for j in (0..ops.len()).filter(|j| superblock::is_jump(&ops[*j])) {
         let before = ops[..j].iter().rev().take_while(|o| inside(o)).count();
         let after = ops[j + 1..].iter().take_while(|o| inside(o)).count();
         let half = LONGEST / 2;
@@ -77,13 +77,13 @@ pub(crate) fn regions(ops: &[Op]) -> Vec<(usize, usize)> {
         let right = after.min(LONGEST - left);
         let (mut start, mut end) = (j - left, j + 1 + right);
         // A jump at the edge has nothing beyond it.
-        while start < j && path::is_jump(&ops[start]) {
+        while start < j && superblock::is_jump(&ops[start]) {
             start += 1;
         }
-        while end > j + 1 && path::is_jump(&ops[end - 1]) {
+        while end > j + 1 && superblock::is_jump(&ops[end - 1]) {
             end -= 1;
         }
-        if end - start > 2 && end > j + 1 && path::jumps(&ops[start..end]) <= JUMPS {
+        if end - start > 2 && end > j + 1 && superblock::jumps(&ops[start..end]) <= JUMPS {
             out.push((start, end));
         }
     }

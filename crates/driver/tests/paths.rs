@@ -2,7 +2,7 @@
 //! them.
 //!
 //! How they are written: `common/mod.rs`. Both versions of a body are built, and what turns the blocks of one into
-//! those of the other is proposed as one rewrite of a path ([`bpf_prove::path`]). A wrong one must be refused by both
+//! those of the other is proposed as one rewrite of a path ([`bpf_prove::superblock`]). A wrong one must be refused by both
 //! doors of the prover and must not pass as a change of the whole function; a right one must be proven.
 
 #[allow(dead_code, reason = "each test binary uses its part")]
@@ -11,7 +11,7 @@ mod common;
 use bpf_driver::{FunctionVerdict, Unit};
 use bpf_object::Object;
 use bpf_program::{Block, BlockId, Function, Terminator};
-use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, path};
+use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, superblock};
 
 use common::{Trap, found, judge, object, trap};
 
@@ -53,7 +53,7 @@ fn rewrite(f: &Function, g: &Function) -> Option<Rewrite> {
         for next in edges(f, at) {
             let mut longer = path.clone();
             longer.push(next);
-            if path::operations(f, block, &longer).is_some() {
+            if superblock::operations(f, block, &longer).is_some() {
                 open.push((block, longer));
             }
         }
@@ -66,7 +66,7 @@ fn rewrite(f: &Function, g: &Function) -> Option<Rewrite> {
     let rank = |b: BlockId| f.layout.iter().position(|x| *x == b);
     let (block, path) = found.into_iter().min_by_key(|(b, p)| (rank(*b), std::cmp::Reverse(p.len())))?;
     let last = *path.last()?;
-    let (old, with) = (path::operations(f, block, &path)?, path::operations(g, block, &path)?);
+    let (old, with) = (superblock::operations(f, block, &path)?, superblock::operations(g, block, &path)?);
     let (s, t) = (&f.block(last).term, &g.block(last).term);
     let term = (condition(s) != condition(t)).then(|| t.clone());
     Some(Rewrite { block, path, start: 0, end: old.len(), with, term, by: "a trap" })

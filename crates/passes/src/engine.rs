@@ -11,7 +11,7 @@ use std::time::Instant;
 use bpf_facts::Env;
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
-use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, path, provenance};
+use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, superblock};
 use rustc_hash::FxHashSet;
 use std::hash::{Hash, Hasher};
 
@@ -167,7 +167,7 @@ impl<'a> Engine<'a> {
         if self.quiet.is(&view) {
             return false;
         }
-        let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| path::jumps(ops) > 0);
+        let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| superblock::jumps(ops) > 0);
         let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
         let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
         self.note(&view, winner.is_some());

@@ -15,7 +15,7 @@ pub struct View<'a> {
     pub block: BlockId,
     /// The others of a path.
     pub path: &'a [BlockId],
-    /// Its operations; on a path with the jumps between its blocks ([`bpf_prove::path`]).
+    /// Its operations; on a path with the jumps between its blocks ([`bpf_prove::superblock`]).
     pub ops: &'a [Op],
     /// Its terminator.
     pub term: &'a Terminator,

@@ -1,9 +1,9 @@
 //! Attempts at one proof under different views of what others may do meanwhile.
 
+use crate::acyclic::Outcome;
 use crate::context::Context;
 use crate::judge::Judged;
 use crate::options::Options;
-use crate::region::Outcome;
 use crate::relation::{Known, Relation};
 use crate::symex::Stop;
 

@@ -13,8 +13,8 @@ use rustc_hash::FxHashMap;
 
 use crate::options::Options;
 use crate::options::Stats;
-use crate::path::is_jump;
 use crate::rewrite::{Known, Question, Rewrite};
+use crate::superblock::is_jump;
 use crate::verdict::Verdict;
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same

@@ -69,10 +69,10 @@ pub struct Context {
     one_map: bool,
     /// With one memory: the frame's address never leaked, so that unknown pointers are elsewhere and
     /// the stack keeps a memory of its own.
-    pub frame_private: bool,
+    pub frame_apart: bool,
     /// The frame's address has not leaked so far on the side that runs: only values that visibly hold
     /// it lead there.
-    pub frame_secret: bool,
+    pub frame_not_escaped: bool,
     /// An address of the frame may be spilled in the frame itself.
     pub frame_spilled: bool,
     /// Take a repeated lookup of the old side for the first one.
@@ -127,8 +127,8 @@ impl Context {
             reads: 0,
             one_memory: false,
             one_map: false,
-            frame_private: false,
-            frame_secret: false,
+            frame_apart: false,
+            frame_not_escaped: false,
             frame_spilled: true,
             merge_lookups: false,
             lookups_repeated: false,
@@ -283,7 +283,7 @@ impl Context {
 
     /// The region that stands for `r`: with one memory, most are the same.
     fn effective<'r>(&self, r: &'r Region) -> &'r Region {
-        let apart = *r == Region::Ctx || (self.frame_private && *r == Region::Stack);
+        let apart = *r == Region::Ctx || (self.frame_apart && *r == Region::Stack);
         match r {
             _ if self.one_memory && !apart && !(self.concurrent && r.shared()) => &Region::Anything,
             Region::MapValue(_) if self.one_map => &Region::AnyMapValue,
@@ -387,7 +387,7 @@ impl Context {
     /// Whether a value may lead to this function's frame. Once the frame's address has leaked, any
     /// number may be it, for a helper that probes memory.
     pub fn may_reach_stack(&mut self, t: TermId) -> bool {
-        if self.frame_secret {
+        if self.frame_not_escaped {
             return self.holds_frame(t);
         }
         if let Some(&r) = self.stack_memo.get(&t) {
@@ -484,7 +484,7 @@ impl Context {
             }
             self.memory_differences(*x, *y, &|_, _, _| true, &mut differ);
         }
-        matches!(self.possible(guard, &differ), Possible::Never)
+        matches!(self.check_sat(guard, &differ), SatResult::Unsat)
     }
 
     /// Adds to `out`, for every byte address written in either memory, the condition that the two
@@ -531,7 +531,7 @@ impl Context {
         let e = self.terms.eq(x, y);
         let differ = self.terms.not(e);
         let t = self.terms.tru();
-        (!matches!(self.possible(t, &[differ]), Possible::Never)).then_some(differ)
+        (!matches!(self.check_sat(t, &[differ]), SatResult::Unsat)).then_some(differ)
     }
 
     /// Which base memory is below, as a number that depends on the joins' conditions.
@@ -604,7 +604,7 @@ impl Context {
         if samples.len() >= n.min(2) {
             return samples;
         }
-        let Possible::Sometimes(model) = self.possible(tru, &[tru]) else { return samples };
+        let SatResult::Sat(model) = self.check_sat(tru, &[tru]) else { return samples };
         for seed in 0..n as u64 {
             let mut vars: FxHashSet<VarId> = FxHashSet::default();
             let mut bytes = false;
@@ -695,7 +695,7 @@ impl Context {
     }
 
     /// Whether `guard` can hold, with the assumptions, together with any of `any`.
-    pub fn possible(&mut self, guard: TermId, any: &[TermId]) -> Possible {
+    pub fn check_sat(&mut self, guard: TermId, any: &[TermId]) -> SatResult {
         let mut open = Vec::new();
         for t in any {
             match self.terms.as_const(*t) {
@@ -707,17 +707,17 @@ impl Context {
         open.dedup();
         if open.is_empty() || self.terms.as_const(guard) == Some(0) {
             self.stats.trivial += 1;
-            return Possible::Never;
+            return SatResult::Unsat;
         }
         let some = self.terms.any(&open);
         if self.never.contains(&(guard, some)) {
             self.stats.trivial += 1;
-            return Possible::Never;
+            return SatResult::Unsat;
         }
         // The lemmas about what the question is about first; all only if those do not settle it.
         let (near, far) = self.relevant(&[guard, some]);
         let mut answer = self.ask(guard, some, &near);
-        if let Possible::Sometimes(m) = &answer
+        if let SatResult::Sat(m) = &answer
             && !far.is_empty()
         {
             let mut memo = FxHashMap::default();
@@ -726,7 +726,7 @@ impl Context {
                 answer = self.ask(guard, some, &all);
             }
         }
-        if matches!(answer, Possible::Never) {
+        if matches!(answer, SatResult::Unsat) {
             self.never.insert((guard, some));
         }
         answer
@@ -750,9 +750,9 @@ impl Context {
         (pick(true), pick(false))
     }
 
-    fn ask(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> Possible {
+    fn ask(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> SatResult {
         if self.exhausted() {
-            return Possible::Unknown;
+            return SatResult::Unknown;
         }
         let solved = self.stats.sat_calls;
         let answer = self.decide(guard, some, lemmas);
@@ -760,9 +760,9 @@ impl Context {
             let demands: Vec<TermId> =
                 [guard, some].into_iter().chain(self.assumptions.iter().chain(lemmas).copied()).collect();
             let (status, model) = match &answer {
-                Possible::Never => (Status::Unsat, None),
-                Possible::Sometimes(m) => (Status::Sat, Some(m)),
-                Possible::Unknown => (Status::Unknown, None),
+                SatResult::Unsat => (Status::Unsat, None),
+                SatResult::Sat(m) => (Status::Sat, Some(m)),
+                SatResult::Unknown => (Status::Unknown, None),
             };
             let by = if self.stats.sat_calls > solved { "solver" } else { "samples" };
             recorder.see(&Query {
@@ -777,12 +777,12 @@ impl Context {
         answer
     }
 
-    fn decide(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> Possible {
+    fn decide(&mut self, guard: TermId, some: TermId, lemmas: &[TermId]) -> SatResult {
         // Most questions with an answer are answered by almost any assignment.
         for sample in &mut self.samples {
             let demands = [&guard, &some].into_iter().chain(&self.assumptions).chain(lemmas);
             if demands.into_iter().all(|t| sample.value(&self.terms, *t) != 0) {
-                return Possible::Sometimes(sample.model.clone());
+                return SatResult::Sat(sample.model.clone());
             }
         }
         self.stats.sat_calls += 1;
@@ -794,11 +794,11 @@ impl Context {
             b.assert(*a);
         }
         match b.solve(self.limits.conflicts, self.limits.deadline) {
-            Answer::Unsat => Possible::Never,
-            Answer::Sat(m) => Possible::Sometimes(m),
+            Answer::Unsat => SatResult::Unsat,
+            Answer::Sat(m) => SatResult::Sat(m),
             Answer::Unknown => {
                 self.stats.undecided += 1;
-                Possible::Unknown
+                SatResult::Unknown
             }
         }
     }
@@ -806,11 +806,11 @@ impl Context {
 
 /// Answer to [`Context::possible`].
 #[derive(Debug)]
-pub enum Possible {
+pub enum SatResult {
     /// It cannot be.
-    Never,
+    Unsat,
     /// It can, for instance so.
-    Sometimes(crate::blast::Model),
+    Sat(crate::blast::Model),
     /// Not found out within the limits.
     Unknown,
 }

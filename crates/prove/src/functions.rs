@@ -49,7 +49,7 @@ fn is_same(old: &Function, new: &Function) -> bool {
 }
 
 fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    let (reason, mut stats) = match crate::lockstep::prove(old, new, env, options) {
+    let (reason, mut stats) = match crate::bisimulation::prove(old, new, env, options) {
         Ok(stats) => return (Verdict::Equal, stats),
         Err(e) => e,
     };

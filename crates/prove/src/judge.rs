@@ -2,13 +2,13 @@
 
 use bpf_facts::Live;
 
+use crate::acyclic::Outcome;
 use crate::blast::Model;
-use crate::context::{Context, Possible};
+use crate::context::{Context, SatResult};
 use crate::options::Options;
 use crate::presence::PACKET_STORE;
 use crate::refinement;
-use crate::region::Outcome;
-use crate::relation::{Moved, Place};
+use crate::relation::{Location, Relocations};
 use crate::state::memory_of;
 use crate::term::TermId;
 use crate::variables::{Region, VarKey};
@@ -36,7 +36,7 @@ pub(crate) fn judge(
     a: &Outcome,
     b: &Outcome,
     live: &LiveOut,
-    moved: &Moved,
+    moved: &Relocations,
     extra: Vec<TermId>,
     options: &Options,
 ) -> Judged {
@@ -50,11 +50,11 @@ pub(crate) fn judge(
     if b.stack_low < a.stack_low && matches!(live, LiveOut::Window(_)) {
         return Judged::Unknown("more stack than before".into());
     }
-    let has_moved = |p: Place| moved.iter().any(|(q, _)| *q == p);
+    let has_moved = |p: Location| moved.iter().any(|(q, _)| *q == p);
     let mut differ = extra;
     match live {
         LiveOut::Window(l) | LiveOut::Block(l) => {
-            for r in l.regs.iter().filter(|r| !has_moved(Place::Reg(*r))) {
+            for r in l.regs.iter().filter(|r| !has_moved(Location::Reg(*r))) {
                 push_difference(cx, a.exit.regs[r.index()], b.exit.regs[r.index()], &mut differ);
             }
         }
@@ -72,7 +72,7 @@ pub(crate) fn judge(
                 return true;
             }
             match live {
-                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Place::Byte(off)),
+                LiveOut::Window(l) | LiveOut::Block(l) => l.stack.contains(off) && !has_moved(Location::Byte(off)),
                 LiveOut::Exit => false,
             }
         };
@@ -86,9 +86,9 @@ pub(crate) fn judge(
         }
         cx.memory_differences(x, y, &relevant, &mut differ);
     }
-    match cx.possible(guard, &differ) {
-        Possible::Never => {}
-        Possible::Sometimes(m) => {
+    match cx.check_sat(guard, &differ) {
+        SatResult::Unsat => {}
+        SatResult::Sat(m) => {
             if std::env::var_os("BPF_OPT_TRACE").is_some() {
                 for d in &differ {
                     if m.eval(&cx.terms, *d) != 0 {
@@ -119,7 +119,7 @@ pub(crate) fn judge(
             cx.difference = Some(cx.terms.all(&[guard, some]));
             return Judged::Different(m);
         }
-        Possible::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
+        SatResult::Unknown => return Judged::Unknown("the solver's limit was reached".into()),
     }
     if !cx.concurrent {
         return Judged::Equal;
@@ -127,7 +127,7 @@ pub(crate) fn judge(
     if a.exit.packet_stored != b.exit.packet_stored {
         let mut stored = Vec::new();
         push_difference(cx, a.exit.packet_stored, b.exit.packet_stored, &mut stored);
-        if !matches!(cx.possible(guard, &stored), Possible::Never) {
+        if !matches!(cx.check_sat(guard, &stored), SatResult::Unsat) {
             return Judged::Unknown(PACKET_STORE.into());
         }
     }

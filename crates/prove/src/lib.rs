@@ -1,31 +1,31 @@
 //! The trusted prover: hash-consed terms, symbolic execution, SAT, and the verdict.
 //!
 //! Read in this order: [`term`] (the graph and its canonical forms), [`variables`] and `history` (what a proof speaks
-//! about), [`context`] (what both sides share), `symex` (the symbolic machine), `region` (an acyclic function), `refinement`
-//! (the rules on shared memory), `judge`, `window` and `stretch` (what is compared), `lockstep` (functions of any shape),
+//! about), [`context`] (what both sides share), `symex` (the symbolic machine), `acyclic` (an acyclic function), `refinement`
+//! (the rules on shared memory), `judge`, `window` and `stretch` (what is compared), `bisimulation` (functions of any shape),
 //! `functions`, [`rewrite`] (what a change asks of it), [`points`] (from which facts), [`session`] (the only maker of proven
 //! rewrites), [`shape`] (proof of changes that only cut and order blocks anew), [`blast`] (SAT).
 
 mod access;
+mod acyclic;
 mod attempt;
+mod available;
 mod beliefs;
+mod bisimulation;
 pub mod blast;
 mod cache;
-mod computation;
 pub mod context;
 mod entry;
+mod exits;
+mod expression;
 mod functions;
-mod guide;
 mod history;
 mod judge;
-mod lockstep;
-pub mod naive;
 mod options;
-pub mod path;
 pub mod points;
 mod presence;
+pub mod reference;
 mod refinement;
-mod region;
 mod relation;
 mod replay;
 pub mod rewrite;
@@ -35,13 +35,13 @@ pub mod session;
 pub mod shape;
 pub mod smt;
 mod sources;
-mod standing;
 mod state;
 mod straight;
 mod stretch;
+pub mod superblock;
+mod sweep;
 mod symex;
 pub mod term;
-mod turns;
 pub mod variables;
 mod verdict;
 mod whole;

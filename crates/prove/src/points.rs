@@ -10,8 +10,8 @@
 use bpf_facts::{Analysis, Effect, Env, Live, State};
 use bpf_program::{BlockId, Function, Op, Terminator};
 
-use crate::path;
 use crate::rewrite::Known;
+use crate::superblock;
 
 /// Facts and liveness along a block or a path.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Points {
         Points { block, path: vec![], joined: None, states, live, sides: vec![], dead, stamp: None }
     }
 
-    /// Those of a path ([`crate::path`]) through blocks that are as they were when they were analysed, or in which
+    /// Those of a path ([`crate::superblock`]) through blocks that are as they were when they were analysed, or in which
     /// rewrites have kept what was live into and out of each. `None` if it is no path, or never gone.
     pub fn of_path(f: &Function, block: BlockId, path: &[BlockId], analysis: &Analysis, env: &Env) -> Option<Points> {
         Points::along(f, block, path, Inside::Analysed, analysis, env)
@@ -90,7 +90,7 @@ impl Points {
         analysis: &Analysis,
         env: &Env,
     ) -> Option<Points> {
-        let ops = path::operations(f, block, path)?;
+        let ops = superblock::operations(f, block, path)?;
         let (facts, live) = (analysis.facts(), analysis.live());
         let entry = |b: BlockId| -> Option<State> {
             let mut state = facts.entry(b)?.clone();
@@ -105,12 +105,12 @@ impl Points {
         for op in &ops {
             states.push(state.clone());
             state.step(op, (at, i), f.kind, env);
-            if !path::is_jump(op) {
+            if !superblock::is_jump(op) {
                 i += 1;
                 continue;
             }
             let next = *rest.next()?;
-            sides.push(*live.entry(path::side(&f.block(at).term, next)?));
+            sides.push(*live.entry(superblock::side(&f.block(at).term, next)?));
             if inside == Inside::Analysed {
                 state = entry(next)?;
             }
@@ -178,7 +178,7 @@ fn backwards(ops: &[Op], states: &[State], sides: &[Live], term: &Terminator, en
     let mut points = vec![*end, point];
     let mut sides = sides.iter().rev().peekable();
     for (op, s) in ops.iter().zip(states).rev() {
-        let side = sides.next_if(|_| path::is_jump(op)).copied().unwrap_or_default();
+        let side = sides.next_if(|_| superblock::is_jump(op)).copied().unwrap_or_default();
         point = Effect::of(s, op, env).before(&point);
         point = Live { regs: point.regs.union(side.regs), stack: point.stack.union(&side.stack) };
         points.push(point);

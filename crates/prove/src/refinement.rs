@@ -23,7 +23,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::access::{Access, OldAccesses, Place, Reason, places};
-use crate::context::{Context, Possible};
+use crate::context::{Context, SatResult};
 use crate::term::{MemId, Node, TermId};
 use crate::variables::Region;
 
@@ -110,7 +110,7 @@ fn sees_the_same(cx: &mut Context, guard: TermId, a: &[(u32, MemId)], b: &[(u32,
         }
         cx.memory_differences(*x, *y, &|_, _, _| true, &mut differ);
     }
-    a.len() == b.len() && matches!(cx.possible(guard, &differ), Possible::Never)
+    a.len() == b.len() && matches!(cx.check_sat(guard, &differ), SatResult::Unsat)
 }
 
 fn same_value(cx: &mut Context, guard: TermId, x: TermId, y: TermId) -> bool {
@@ -122,7 +122,7 @@ fn same_value(cx: &mut Context, guard: TermId, x: TermId, y: TermId) -> bool {
     }
     let e = cx.terms.eq(x, y);
     let ne = cx.terms.not(e);
-    matches!(cx.possible(guard, &[ne]), Possible::Never)
+    matches!(cx.check_sat(guard, &[ne]), SatResult::Unsat)
 }
 
 /// Checks the new side's accesses against the old side's; the error says what is wrong.
@@ -325,5 +325,5 @@ fn implied(cx: &mut Context, a: TermId, b: TermId) -> bool {
 
 fn implies_by_sat(cx: &mut Context, a: TermId, b: TermId) -> bool {
     let nb = cx.terms.not(b);
-    matches!(cx.possible(a, &[nb]), Possible::Never)
+    matches!(cx.check_sat(a, &[nb]), SatResult::Unsat)
 }

@@ -2,7 +2,7 @@
 
 use bpf_isa::Reg;
 
-use crate::computation::ComputationId;
+use crate::expression::ExpressionId;
 
 /// How the conditions of two terminators relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub enum Relation {
 
 /// A place of the new side that need not hold what the old side has in the same place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Place {
+pub enum Location {
     /// A register.
     Reg(Reg),
     /// A byte of the frame.
@@ -33,19 +33,19 @@ pub enum Place {
 
 /// What such a place holds instead.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Source {
+pub enum Origin {
     /// A number.
     Const(u64),
     /// The frame pointer plus this.
     Frame(i64),
     /// What the old side has in this register.
     Old(Reg),
-    /// What this computation would give, were the old side to carry it out.
-    Computed(ComputationId),
+    /// What this expression would give, were the old side to carry it out.
+    Computed(ExpressionId),
 }
 
 /// The places in which the two sides differ, and how.
-pub type Moved = Vec<(Place, Source)>;
+pub type Relocations = Vec<(Location, Origin)>;
 
 /// Pairs of registers that hold the same on the old side. A new side that knows may use one for the other.
 pub type Twins = Vec<(Reg, Reg)>;
@@ -54,7 +54,7 @@ pub type Twins = Vec<(Reg, Reg)>;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Known {
     /// Where the new side holds something else than the old one, and what.
-    pub moved: Moved,
+    pub moved: Relocations,
     /// What the old side holds twice.
     pub twins: Twins,
 }

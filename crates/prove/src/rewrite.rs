@@ -12,7 +12,7 @@ use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 use crate::functions::functions;
 use crate::options::Options;
 use crate::options::Stats;
-use crate::path::{jumps, operations, put_back};
+use crate::superblock::{jumps, operations, put_back};
 use crate::verdict::Verdict;
 use crate::whole::{fits_one_formula, whole};
 use crate::window::{along, jumps_fit};

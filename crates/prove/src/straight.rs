@@ -5,14 +5,14 @@ use bpf_isa::Insn;
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use bpf_semantics::{branch, exec};
 
+use crate::acyclic::Outcome;
 use crate::context::Context;
-use crate::guide::Guide;
-use crate::path::is_jump;
-use crate::region::Outcome;
+use crate::exits::SideExits;
 use crate::state::State;
+use crate::superblock::is_jump;
+use crate::sweep::Sweep;
 use crate::symex::{Side, Stop, Sym, has_meaning};
 use crate::term::TermId;
-use crate::turns::Turns;
 use crate::variables::Region;
 
 /// What helps to see that values are equal, beyond their terms.
@@ -22,9 +22,9 @@ pub(crate) struct Help<'a> {
     /// Whether the old side's terms are to show what its facts know.
     pub(crate) learn: bool,
     /// Equal values found by running samples.
-    pub(crate) guide: Option<Guide>,
+    pub(crate) sweep: Option<Sweep>,
     /// Jumps inside the sequences, if those are paths.
-    pub(crate) turns: Option<Turns>,
+    pub(crate) exits: Option<SideExits>,
 }
 
 fn is_call(op: &Op) -> bool {
@@ -47,8 +47,8 @@ pub(crate) fn straight(
     let mut facts = Tracked { state: help.before.clone(), at: 0, ops, kind, env };
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
-        if let (Some(turns), true) = (&mut help.turns, is_jump(op)) {
-            turns.take(&mut sym, op)?;
+        if let (Some(exits), true) = (&mut help.exits, is_jump(op)) {
+            exits.take(&mut sym, op)?;
             continue;
         }
         if !has_meaning(op) {
@@ -63,7 +63,7 @@ pub(crate) fn straight(
         };
         if may_see_frame {
             let before = facts.before(i);
-            sym.cx.frame_secret = !before.frame_leaked();
+            sym.cx.frame_not_escaped = !before.frame_leaked();
             sym.cx.frame_spilled = before.frame_pointer_spilled();
         }
         exec(&mut sym, op)?;
@@ -74,9 +74,9 @@ pub(crate) fn straight(
                 Some(facts) => sym.cx.learn(*t, &facts.reg(r).bits()),
                 _ => sym.cx.better(*t),
             };
-            match (&mut help.guide, side) {
-                (Some(guide), Side::Old) => guide.note(*t),
-                (Some(guide), Side::New) => *t = guide.canonical(sym.cx, *t),
+            match (&mut help.sweep, side) {
+                (Some(sweep), Side::Old) => sweep.note(*t),
+                (Some(sweep), Side::New) => *t = sweep.canonical(sym.cx, *t),
                 _ => {}
             }
         }
@@ -124,6 +124,6 @@ pub(crate) fn run(
     ops: &[Op],
     before: &bpf_facts::State,
 ) -> Result<State, Stop> {
-    let mut help = Help { before, learn: true, guide: None, turns: None };
+    let mut help = Help { before, learn: true, sweep: None, exits: None };
     straight(cx, env, kind, Side::Old, entry, ops, None, &mut help).map(|(outcome, _)| outcome.exit)
 }

@@ -6,22 +6,22 @@ use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use bpf_semantics::branch;
 
 use crate::access::OldAccesses;
+use crate::acyclic::Outcome;
 use crate::attempt::attempt;
 use crate::blast::Model;
-use crate::computation::{Computation, ComputationId, Pool, assume};
-use crate::context::{Context, Possible};
+use crate::context::{Context, SatResult};
 use crate::entry::{Entry, register_regions};
-use crate::guide::Guide;
+use crate::exits::SideExits;
+use crate::expression::{Expression, ExpressionId, Pool, assume};
 use crate::judge::{Judged, LiveOut, judge};
 use crate::options::{Options, Stats};
-use crate::path::is_jump;
-use crate::region::Outcome;
-use crate::relation::{Known, Moved, Place, Relation, Source, Twins};
+use crate::relation::{Known, Location, Origin, Relation, Relocations, Twins};
 use crate::state::{State, memory_of};
 use crate::straight::{Help, straight};
+use crate::superblock::is_jump;
+use crate::sweep::Sweep;
 use crate::symex::{Side, Stop, Sym};
 use crate::term::TermId;
-use crate::turns::Turns;
 use crate::variables::{Meaning, Region, VarKey};
 
 /// How the two sequences of [`compare`] end.
@@ -37,7 +37,7 @@ pub enum End<'t> {
 }
 
 /// Two straight-line sequences to compare, and from where. On a path both have the same jumps
-/// ([`crate::path`]), at which they must turn alike.
+/// ([`crate::superblock`]), at which they must turn alike.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     /// Facts of the old side at the start.
@@ -54,10 +54,10 @@ pub struct Stretch<'a> {
     pub live: &'a Live,
     /// How the two end.
     pub end: End<'a>,
-    /// Computations that would change nothing at the start of the old side.
-    pub standing: &'a [ComputationId],
-    /// Computations of which moved places may hold the result at the end.
-    pub carried: &'a [ComputationId],
+    /// Expressions that would change nothing at the start of the old side.
+    pub available: &'a [ExpressionId],
+    /// Expressions of which moved places may hold the result at the end.
+    pub carried: &'a [ExpressionId],
     /// Where their names are explained.
     pub pool: &'a Pool,
 }
@@ -71,10 +71,10 @@ pub fn compare(
     kind: ProgKind,
     env: &Env,
     stretch: &Stretch,
-    guided: bool,
+    swept: bool,
     options: &Options,
 ) -> (Result<(Relation, Known), String>, Stats) {
-    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, guided, options));
+    let (result, cx) = attempt(options, false, |cx| compare_in(cx, kind, env, stretch, swept, options));
     (result.unwrap_or_else(|stop| Err(stop.to_string())), cx.stats)
 }
 
@@ -97,7 +97,7 @@ pub fn constant_condition(
         new: ops,
         live: &nothing,
         end: End::Branches(term, &nowhere),
-        standing: &[],
+        available: &[],
         carried: &[],
         pool: &Pool::default(),
     };
@@ -117,16 +117,16 @@ fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::S
     let mut s = before.clone();
     for (place, source) in &stretch.known.moved {
         // A byte that is a number holds no part of an address, whatever the facts think of it.
-        if let Place::Reg(r) = *place {
+        if let Location::Reg(r) = *place {
             s.set_reg(
                 r,
                 match *source {
-                    Source::Const(k) => bpf_facts::Value::constant(k),
-                    Source::Frame(k) => {
+                    Origin::Const(k) => bpf_facts::Value::constant(k),
+                    Origin::Frame(k) => {
                         bpf_facts::Value::pointer(bpf_facts::Region::Stack, bpf_facts::BaseId::Fixed, k)
                     }
-                    Source::Old(q) => before.reg(q).clone(),
-                    Source::Computed(id) => {
+                    Origin::Old(q) => before.reg(q).clone(),
+                    Origin::Computed(id) => {
                         let c = stretch.pool.get(id);
                         let mut then = before.clone();
                         c.ops().iter().enumerate().for_each(|(i, op)| then.step(op, (BlockId(0), i), kind, env));
@@ -145,17 +145,17 @@ fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch
     let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
     for (place, source) in &stretch.known.moved {
         let value = match *source {
-            Source::Const(k) => cx.terms.constant(64, k),
-            Source::Frame(k) => cx.terms.add_const(frame, k),
-            Source::Old(q) => entry.regs[q.index()],
-            Source::Computed(id) => {
+            Origin::Const(k) => cx.terms.constant(64, k),
+            Origin::Frame(k) => cx.terms.add_const(frame, k),
+            Origin::Old(q) => entry.regs[q.index()],
+            Origin::Computed(id) => {
                 let lost = || Stop::Unmodelled("a value that cannot be told any more".into());
                 stretch.pool.get(id).value(cx, env, kind, entry).ok_or_else(lost)?
             }
         };
         match *place {
-            Place::Reg(r) => s.regs[r.index()] = value,
-            Place::Byte(off) => {
+            Location::Reg(r) => s.regs[r.index()] = value,
+            Location::Byte(off) => {
                 let byte = cx.terms.extract(value, 0, 8);
                 let stack = cx.region_id(&Region::Stack);
                 let m = memory_of(cx, &mut s, stack);
@@ -171,7 +171,7 @@ fn compare_in(
     kind: ProgKind,
     env: &Env,
     stretch: &Stretch,
-    guided: bool,
+    swept: bool,
     options: &Options,
 ) -> Result<Result<(Relation, Known), String>, Stop> {
     let Stretch { before, old, new, live, end, .. } = *stretch;
@@ -180,12 +180,12 @@ fn compare_in(
         _ => (None, None),
     };
     let before_new = displaced_facts(kind, env, stretch);
-    let named = |ids: &'_ [ComputationId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
-    let named = named(stretch.standing).into_iter().chain(named(stretch.carried));
+    let named = |ids: &'_ [ExpressionId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
+    let named = named(stretch.available).into_iter().chain(named(stretch.carried));
     register_regions(cx, env, old.iter().chain(new).chain(named));
     let mut entry = Entry::new(env.maps, kind).state(cx, before);
-    let standing: Vec<&Computation> = stretch.standing.iter().map(|id| stretch.pool.get(*id)).collect();
-    assume(cx, env, kind, before, &mut entry, &standing);
+    let available: Vec<&Expression> = stretch.available.iter().map(|id| stretch.pool.get(*id)).collect();
+    assume(cx, env, kind, before, &mut entry, &available);
     unify(&mut entry, before, &stretch.known.twins);
     // One name for what is the same, or the two sides use different ones.
     entry.regs = entry.regs.map(|t| cx.better(t));
@@ -194,20 +194,20 @@ fn compare_in(
         cx.assumptions.extend(holds);
     }
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
-    let turns = old.iter().any(is_jump).then(Turns::default);
-    let mut help = Help { before, learn: true, guide: guided.then(Guide::default), turns };
+    let exits = old.iter().any(is_jump).then(SideExits::default);
+    let mut help = Help { before, learn: true, sweep: swept.then(Sweep::default), exits };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
     // On a path: where both go its way. That they turn alike may have been shown before, but then by another attempt, in
     // which the old side's reads and lookups found something else.
-    if help.turns.as_ref().is_some_and(|turns| !turns.agree(cx)) {
+    if help.exits.as_ref().is_some_and(|exits| !exits.agree(cx)) {
         return Ok(Err("the conditions differ along a path".into()));
     }
-    let along = help.turns.as_ref().and_then(Turns::end);
+    let along = help.exits.as_ref().and_then(SideExits::end);
     let guard = along.unwrap_or_else(|| cx.terms.tru());
-    let mut moved = Moved::new();
+    let mut moved = Relocations::new();
     let live_out = match end {
         End::Exit => LiveOut::Exit,
         _ => LiveOut::Block(live),
@@ -244,18 +244,18 @@ fn compare_in(
     let e = cx.terms.eq(x, y);
     let ne = cx.terms.not(e);
     if ca.is_some() && cb.is_some() {
-        if matches!(cx.possible(guard, &[ne]), Possible::Never) {
+        if matches!(cx.check_sat(guard, &[ne]), SatResult::Unsat) {
             return Ok(Ok((Relation::Same, known)));
         }
-        if matches!(cx.possible(guard, &[e]), Possible::Never) {
+        if matches!(cx.check_sat(guard, &[e]), SatResult::Unsat) {
             return Ok(Ok((Relation::Negated, known)));
         }
     }
     let mut constant = |t: TermId| {
         let nt = cx.terms.not(t);
-        if matches!(cx.possible(guard, &[nt]), Possible::Never) {
+        if matches!(cx.check_sat(guard, &[nt]), SatResult::Unsat) {
             Some(true)
-        } else if matches!(cx.possible(guard, &[t]), Possible::Never) {
+        } else if matches!(cx.check_sat(guard, &[t]), SatResult::Unsat) {
             Some(false)
         } else {
             None
@@ -330,44 +330,44 @@ fn differing(
     b: &Outcome,
     live: &Live,
     model: &Model,
-    moved: &Moved,
+    moved: &Relocations,
     stretch: &Stretch,
-) -> Moved {
+) -> Relocations {
     let frame = cx.lookup(&VarKey::Frame);
-    let mut out = Moved::new();
-    let known = |p: Place| moved.iter().any(|(q, _)| *q == p);
-    for r in live.regs.iter().filter(|r| !known(Place::Reg(*r)) && *r != Reg::R10) {
+    let mut out = Relocations::new();
+    let known = |p: Location| moved.iter().any(|(q, _)| *q == p);
+    for r in live.regs.iter().filter(|r| !known(Location::Reg(*r)) && *r != Reg::R10) {
         let (x, y) = (a.exit.regs[r.index()], b.exit.regs[r.index()]);
         if x == y || model.eval(&cx.terms, x) == model.eval(&cx.terms, y) {
             continue;
         }
         let (base, off) = cx.terms.split_address(y);
         let source = if let Some(k) = cx.terms.as_const(y) {
-            Some(Source::Const(k))
+            Some(Origin::Const(k))
         } else if Some(base) == frame {
-            Some(Source::Frame(off))
+            Some(Origin::Frame(off))
         } else {
             let mut computed = || {
                 let mut here = stretch.carried.iter().filter(|id| stretch.pool.get(**id).dst == r);
                 here.find(|id| stretch.pool.get(**id).value(cx, env, kind, &a.exit) == Some(y)).copied()
             };
-            let same = Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Source::Old);
-            same.or_else(|| computed().map(Source::Computed))
+            let same = Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Origin::Old);
+            same.or_else(|| computed().map(Origin::Computed))
         };
-        out.extend(source.map(|s| (Place::Reg(r), s)));
+        out.extend(source.map(|s| (Location::Reg(r), s)));
     }
     let Some(frame) = frame else { return out };
     let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
     let stack = cx.region_id(&Region::Stack);
     let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
     if x != y && *cx.region(stack) == Region::Stack {
-        for off in live.stack.iter().filter(|o| !known(Place::Byte(*o))) {
+        for off in live.stack.iter().filter(|o| !known(Location::Byte(*o))) {
             let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
             if let Some(k) = cx.terms.as_const(q)
                 && p != q
                 && model.eval(&cx.terms, p) != k
             {
-                out.push((Place::Byte(off), Source::Const(k)));
+                out.push((Location::Byte(off), Origin::Const(k)));
             }
         }
     }

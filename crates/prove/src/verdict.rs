@@ -1,10 +1,10 @@
 //! The answer to a comparison.
 
+use crate::acyclic::Outcome;
 use crate::blast::Model;
 use crate::context::Context;
 use crate::judge::Judged;
 use crate::options::Stats;
-use crate::region::Outcome;
 use crate::symex::Stop;
 
 /// Result of a comparison.

@@ -4,11 +4,11 @@ use bpf_facts::{Env, Facts, Liveness};
 use bpf_program::{Function, reverse_postorder};
 
 use crate::access::OldAccesses;
+use crate::acyclic::execute;
 use crate::attempt::attempt;
 use crate::entry::{Entry, register_regions};
 use crate::judge::{LiveOut, judge};
 use crate::options::{Options, Stats};
-use crate::region::execute;
 use crate::symex::Side;
 use crate::verdict::{Verdict, verdict};
 
@@ -31,8 +31,8 @@ pub(crate) fn whole(old: &Function, new: &Function, env: &Env, options: &Options
         return (Verdict::Unknown("the entry is unreachable".into()), Stats::default());
     };
     let (result, cx) = attempt(options, true, |cx| {
-        cx.frame_secret = never_leaks(old, &fa) && never_leaks(new, &fb);
-        cx.frame_private = cx.one_memory && cx.frame_secret;
+        cx.frame_not_escaped = never_leaks(old, &fa) && never_leaks(new, &fb);
+        cx.frame_apart = cx.one_memory && cx.frame_not_escaped;
         register_regions(cx, env, [old, new].into_iter().flat_map(|f| &f.blocks).flat_map(|b| &b.ops));
         let entry = Entry::new(env.maps, old.kind).state(cx, before);
         let a = execute(cx, env, old, Side::Old, entry.clone(), &|b| la.before(b, 0).regs)?;

@@ -6,12 +6,12 @@ use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use crate::access::OldAccesses;
 use crate::attempt::attempt;
 use crate::entry::{Entry, register_regions};
+use crate::exits::SideExits;
 use crate::judge::{LiveOut, judge};
 use crate::options::{Options, Stats};
-use crate::path::is_jump;
 use crate::straight::{Help, straight};
+use crate::superblock::is_jump;
 use crate::symex::Side;
-use crate::turns::Turns;
 use crate::verdict::{Verdict, verdict};
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
@@ -30,7 +30,7 @@ pub fn window(
     along(kind, env, before, old, new, &[], live, tail, options)
 }
 
-/// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::path`]) in them: a path through
+/// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::superblock`]) in them: a path through
 /// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump.
 #[allow(clippy::too_many_arguments)]
 pub fn along(
@@ -48,11 +48,11 @@ pub fn along(
         return (Verdict::Unknown(why.into()), Stats::default());
     }
     let (result, cx) = attempt(options, true, |cx| {
-        cx.frame_private = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
+        cx.frame_apart = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env, old.iter().chain(new));
         let entry = Entry::new(env.maps, kind).state(cx, before);
-        let turns = (!sides.is_empty()).then(Turns::default);
-        let mut help = Help { before, learn: false, guide: None, turns };
+        let exits = (!sides.is_empty()).then(SideExits::default);
+        let mut help = Help { before, learn: false, sweep: None, exits };
         let (a, ca) = straight(cx, env, kind, Side::Old, entry.clone(), old, tail.map(|t| t.0), &mut help)?;
         cx.old_accesses = Some(OldAccesses::new(&a.log));
         let (b, cb) = straight(cx, env, kind, Side::New, entry, new, tail.map(|t| t.1), &mut help)?;
@@ -62,11 +62,11 @@ pub fn along(
             extra.push(cx.terms.not(e));
         }
         let mut end = cx.terms.tru();
-        if let Some(turns) = &help.turns {
-            if let Some(found) = turns.compare(cx, sides, options) {
+        if let Some(exits) = &help.exits {
+            if let Some(found) = exits.compare(cx, sides, options) {
                 return Ok(found);
             }
-            end = turns.end().unwrap_or(end);
+            end = exits.end().unwrap_or(end);
         }
         let judged = judge(cx, end, &a, &b, &LiveOut::Window(live), &vec![], extra, options);
         Ok((judged, a, b))

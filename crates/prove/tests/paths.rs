@@ -1,4 +1,4 @@
-//! Proofs over paths through several blocks ([`bpf_prove::path`]), tried to be broken.
+//! Proofs over paths through several blocks ([`bpf_prove::superblock`]), tried to be broken.
 
 #[path = "paths/changes.rs"]
 mod changes;

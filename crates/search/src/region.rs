@@ -1,6 +1,6 @@
 //! Windows through several blocks: single-entry regions.
 //!
-//! A region is a path ([`bpf_prove::path`]) that may be left at its jumps. All of it is one list of
+//! A region is a path ([`bpf_prove::superblock`]) that may be left at its jumps. All of it is one list of
 //! operations, in which jumps keep their places. Each way out is an [`Exit`]: which operations it runs,
 //! which way it takes at each jump, and what is live where it leads. A batch of tests holds inputs of
 //! one exit, so that no lane ever goes another way than its neighbours.

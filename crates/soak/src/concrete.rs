@@ -8,7 +8,7 @@ use bpf_platform::effects::{Effects, Extent};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::maps;
 use bpf_program::{FieldKind, Link, Op, ProgKind, Terminator, ctx_field};
-use bpf_prove::naive::{Window, symbol};
+use bpf_prove::reference::{Window, symbol};
 use bpf_semantics::branch;
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next, Stop};
 

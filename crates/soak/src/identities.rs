@@ -32,7 +32,7 @@ pub fn ask(cx: &mut Context, rng: &mut Rng) {
     let same = cx.terms.eq(x, y);
     let differ = cx.terms.not(same);
     let guard = if rng.chance(3) { condition(&mut cx.terms, rng, &vars) } else { cx.terms.tru() };
-    let _ = cx.possible(guard, &[differ]);
+    let _ = cx.check_sat(guard, &[differ]);
 }
 
 fn condition(g: &mut Terms, rng: &mut Rng, vars: &[TermId]) -> TermId {

@@ -1,7 +1,7 @@
 //! Lane `mutants`: proven rewrites of real programs with something changed in the new side, and stretches of their
 //! paths through several blocks with something changed.
 //!
-//! A mutant that is proven must be equal for Z3, too, in the plain encoding of [`bpf_prove::naive`]; where
+//! A mutant that is proven must be equal for Z3, too, in the plain encoding of [`bpf_prove::reference`]; where
 //! that has no model, in many runs. A mutant that is refused should have a state that shows why: from Z3's
 //! assignment or from random states, replayed in the interpreter. What has none is counted, with reasons.
 
@@ -14,9 +14,9 @@ use bpf_facts::{Analysis, Env};
 use bpf_isa::{Cond, Insn, Reg, Size, Src, Width};
 use bpf_passes::{Proposal, Recorder, Settings, View, optimize, paths_of};
 use bpf_program::{Function, Op, Terminator};
-use bpf_prove::naive::{Encoding, Window, encode};
-use bpf_prove::path::is_jump;
+use bpf_prove::reference::{Encoding, Window, encode};
 use bpf_prove::smt::Status;
+use bpf_prove::superblock::is_jump;
 use bpf_prove::{Limits, Options, Points, Verdict};
 use bpf_testgen::random::Rng;
 use bpf_testgen::windows::{listing, nearly, tweak};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bpf_facts::{Env, Live, StackSet, State, Value};
 use bpf_isa::{AluOp, Insn, Reg, Size, Src, Width};
 use bpf_program::{Op, ProgKind};
-use bpf_prove::naive::{Window, encode};
+use bpf_prove::reference::{Window, encode};
 use bpf_prove::smt::Status;
 use bpf_soak::concrete::{Both, Random, both};
 use bpf_soak::corpus::Corpus;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::BlockId;
-use bpf_prove::{Rewrite, Session, path};
+use bpf_prove::{Rewrite, Session, superblock};
 use bpf_search::Found;
 use rustc_hash::FxHashSet;
 
@@ -84,8 +84,8 @@ fn adopt<'f>(
         if straight && taken.iter().any(|(b, s, e)| *b == at.block && at.start < *e && *s < at.end) {
             continue;
         }
-        let all = path::operations(&a.function, at.block, &at.path);
-        let now = path::operations(session.function(), at.block, &at.path);
+        let all = superblock::operations(&a.function, at.block, &at.path);
+        let now = superblock::operations(session.function(), at.block, &at.path);
         let (Some(all), Some(now)) = (all, now) else { continue };
         let old = &all[at.start..at.end];
         // Earlier changes in this block have moved it.

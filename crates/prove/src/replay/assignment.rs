@@ -2,7 +2,7 @@
 
 use super::layout::{CTX, OBJECT_BYTES, OBJECTS, PACKET, PACKET_BYTES, PACKET_START, Places, SKB_META, XDP_META};
 use crate::blast::Model;
-use crate::context::{Context, Possible};
+use crate::context::{Context, SatResult};
 use crate::history::EventKind;
 use crate::term::{MemNode, Node, TermId};
 use crate::variables::{Meaning, Region, VarKey};
@@ -86,8 +86,8 @@ pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: boo
         constraints.extend(events_apart(cx));
     }
     let all = cx.terms.all(&constraints);
-    match cx.possible(all, &[differ]) {
-        Possible::Sometimes(m) => Some((m, places)),
+    match cx.check_sat(all, &[differ]) {
+        SatResult::Sat(m) => Some((m, places)),
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let (sym, k) = self.cx.terms.split_address(addr);
         let region = match self.cx.region_of(addr) {
             Some(Region::Map(_) | Region::PacketEnd) | None => {
-                let to_frame = if self.cx.concurrent { self.cx.frame_secret } else { self.cx.frame_private };
+                let to_frame = if self.cx.concurrent { self.cx.frame_not_escaped } else { self.cx.frame_apart };
                 if to_frame && self.cx.holds_frame(addr) {
                     return Err(Stop::Unmodelled("an access that may or may not be to the stack".into()));
                 }
@@ -46,7 +46,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut found = Vec::new();
         for r in 0..self.cx.region_count() {
             let hidden = match self.cx.region(r) {
-                Region::Stack => self.cx.frame_secret,
+                Region::Stack => self.cx.frame_not_escaped,
                 // The registers of a task in a uprobe are the program's context (`bpf_task_pt_regs`).
                 Region::CtxBytes if self.kind == ProgKind::Tracing => false,
                 _ => kernel_object || self.cx.is_shared(r),

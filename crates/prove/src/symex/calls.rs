@@ -1,7 +1,7 @@
 //! Calls: the event with all that the callee sees, and what it leaves of memory, context and history.
 
 use super::{LONGEST, Side, Stop, Sym};
-use crate::context::Possible;
+use crate::context::SatResult;
 use crate::history::{Event, EventKind};
 use crate::state::{Lookup, memory_of};
 use crate::term::{MemId, TermId};
@@ -111,7 +111,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// A call about which only its inputs are known.
     pub(super) fn opaque_call(&mut self, op: &Op, nargs: usize) -> Result<(), Stop> {
         let args: Vec<TermId> = (1..=nargs).map(|i| self.state.regs[i]).collect();
-        let reaches = !self.cx.frame_secret || args.iter().any(|a| self.cx.may_reach_stack(*a));
+        let reaches = !self.cx.frame_not_escaped || args.iter().any(|a| self.cx.may_reach_stack(*a));
         let mut mems = self.outside();
         if reaches {
             mems = self.with_stack(mems);
@@ -135,9 +135,9 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut args: Vec<TermId> = Vec::new();
         let mut mems = if e.no_effect { self.shared_memories() } else { self.outside() };
         // Addresses of the frame in what it reads are spilled there, or have leaked.
-        let mut whole_stack = e.indirect && (!self.cx.frame_secret || self.cx.frame_spilled);
+        let mut whole_stack = e.indirect && (!self.cx.frame_not_escaped || self.cx.frame_spilled);
         // The program called runs in the same frame: whoever knows its address can read what is left there.
-        whole_stack |= e.is_tail_call() && !self.cx.frame_secret;
+        whole_stack |= e.is_tail_call() && !self.cx.frame_not_escaped;
         let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
         let mut lost = Lost::default();
         for a in &e.arguments {
@@ -279,7 +279,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 let same = self.cx.terms.eq(*x, *y);
                 differ.push(self.cx.terms.not(same));
             }
-            if !matches!(self.cx.possible(self.guard, &differ), Possible::Never) {
+            if !matches!(self.cx.check_sat(self.guard, &differ), SatResult::Unsat) {
                 continue;
             }
             if self.cx.merge_lookups {

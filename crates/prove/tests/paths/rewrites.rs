@@ -4,7 +4,7 @@
 use bpf_facts::Env;
 use bpf_isa::Insn;
 use bpf_program::{Function, Op, Terminator};
-use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask, path};
+use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask, superblock};
 use bpf_semantics::interp::Fault;
 
 use crate::changes::{change, is_jump, moved};
@@ -15,17 +15,17 @@ use crate::functions::{About, paths, program, run};
 /// What the rewrite would make of the function, proven or not.
 fn carried_out(f: &Function, r: &Rewrite) -> Option<Function> {
     let mut g = f.clone();
-    let mut ops = path::operations(f, r.block, &r.path)?;
+    let mut ops = superblock::operations(f, r.block, &r.path)?;
     ops.splice(r.start..r.end, r.with.iter().cloned());
     let blocks: Vec<_> = std::iter::once(r.block).chain(r.path.iter().copied()).collect();
-    let parts: Vec<&[Op]> = ops.split(path::is_jump).collect();
+    let parts: Vec<&[Op]> = ops.split(superblock::is_jump).collect();
     if parts.len() != blocks.len() {
         return None;
     }
     for (b, part) in blocks.iter().zip(&parts) {
         g.block_mut(*b).ops = part.to_vec();
     }
-    for (b, jump) in blocks.iter().zip(ops.iter().filter(|o| path::is_jump(o))) {
+    for (b, jump) in blocks.iter().zip(ops.iter().filter(|o| superblock::is_jump(o))) {
         let Terminator::Branch { cond: c, width: w, dst: d, src: s, .. } = &mut g.block_mut(*b).term else {
             return None;
         };
@@ -108,7 +108,7 @@ fn proposal(rng: &mut Rng, f: &Function) -> Option<(Rewrite, Vec<Insn>)> {
         return None;
     }
     let (block, path) = all[rng.below(all.len() as u64) as usize].clone();
-    let ops = path::operations(f, block, &path)?;
+    let ops = superblock::operations(f, block, &path)?;
     let n = ops.len() as u64;
     let (a, b) = (rng.below(n + 1), rng.below(n + 1));
     let (start, mut end) = (a.min(b) as usize, a.max(b) as usize);

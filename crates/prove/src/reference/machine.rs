@@ -16,7 +16,7 @@ fn at(start: &V, i: u32) -> String {
 }
 
 /// The machine that writes.
-pub(super) struct Naive<'a> {
+pub(super) struct Reference<'a> {
     pub(super) text: &'a mut Text,
     pub(super) kind: ProgKind,
     pub(super) end: Ended,
@@ -29,7 +29,7 @@ pub(super) struct Naive<'a> {
     pub(super) accesses: &'a mut Vec<Access>,
 }
 
-impl Naive<'_> {
+impl Reference<'_> {
     /// The offset of a context access by cell; `None`: it is to memory.
     fn cell(&self, off: i16, n: u32) -> Result<Option<i64>, String> {
         let Some(Value { kind: Kind::Pointer { region: Region::Ctx, .. }, num }) = &self.place else { return Ok(None) };
@@ -96,7 +96,7 @@ impl Naive<'_> {
     }
 }
 
-impl Domain for Naive<'_> {
+impl Domain for Reference<'_> {
     type V = V;
     type B = Rc<str>;
 
@@ -178,7 +178,7 @@ impl Domain for Naive<'_> {
     }
 }
 
-impl Machine for Naive<'_> {
+impl Machine for Reference<'_> {
     type Stop = String;
 
     fn get(&mut self, r: Reg) -> Result<V, String> {

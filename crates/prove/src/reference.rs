@@ -4,7 +4,7 @@
 //! simplification. Memory is one array from addresses to bytes; nothing here knows about the graph, its
 //! canonical forms or the bit-blaster. `unsat` means that after both sequences every live register,
 //! every live byte of the frame, all other memory, every store to the context and the condition of the
-//! branch agree. Along a path ([`crate::path`]) so much is said of each jump at which it may be left, in the
+//! branch agree. Along a path ([`crate::superblock`]) so much is said of each jump at which it may be left, in the
 //! states that leave there, besides that the conditions agree wherever the old sequence comes to them.
 //!
 //! # What is assumed
@@ -29,13 +29,13 @@ use bpf_isa::{Cond, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Terminator, packet_pointer_offset};
 use bpf_semantics::{branch, exec};
 
-use machine::Naive;
+use machine::Reference;
 pub use text::symbol;
 use text::{Access, Ended, Text, V, data_key, map_key};
 
-use crate::path::{jumps, operations};
 use crate::rewrite::{Known, Rewrite};
 use crate::smt::number;
+use crate::superblock::{jumps, operations};
 
 /// Two sequences, from where, and what matters afterwards.
 #[derive(Clone, Debug)]
@@ -145,12 +145,12 @@ pub fn encode(w: &Window, env: &Env) -> Result<Encoding, String> {
     apart(&mut text, &accesses);
     accesses.append(&mut new);
     beside_context(&mut text, &accesses);
-    let ways = |s: &Walked| s.turns.iter().map(|t| t.leaves_if).collect::<Vec<_>>();
-    if ways(&a) != ways(&b) || a.turns.len() != w.sides.len() {
+    let ways = |s: &Walked| s.exits.iter().map(|t| t.leaves_if).collect::<Vec<_>>();
+    if ways(&a) != ways(&b) || a.exits.len() != w.sides.len() {
         return Err("jumps that do not correspond".into());
     }
     let mut differ: Vec<String> = Vec::new();
-    for ((x, y), live) in a.turns.iter().zip(&b.turns).zip(&w.sides) {
+    for ((x, y), live) in a.exits.iter().zip(&b.exits).zip(&w.sides) {
         differ.push(format!("(and {} (xor {} {}))", x.guard, x.condition, y.condition));
         let out = if x.leaves_if { x.condition.to_string() } else { format!("(not {})", x.condition) };
         let differ_there = differences(&mut text, &x.state, &y.state, live)?;
@@ -331,7 +331,7 @@ fn beside_context(text: &mut Text, accesses: &[Access]) {
 const CONTEXT: u64 = 4096;
 
 /// A jump that one side comes to.
-struct Turn {
+struct SideExit {
     guard: Rc<str>,
     condition: Rc<str>,
     /// What the condition is where it leaves.
@@ -344,7 +344,7 @@ struct Walked {
     end: Ended,
     /// Under which condition it comes to the end.
     guard: Rc<str>,
-    turns: Vec<Turn>,
+    exits: Vec<SideExit>,
 }
 
 fn side(
@@ -357,9 +357,9 @@ fn side(
 ) -> Result<(Walked, Option<Rc<str>>), String> {
     let end = Ended { regs: registers.clone(), memory: "m0".into(), stores: vec![] };
     let guard = Rc::from("true");
-    let mut m = Naive { text, kind: w.kind, end, guard, place: None, perhaps_frame: false, accesses };
+    let mut m = Reference { text, kind: w.kind, end, guard, place: None, perhaps_frame: false, accesses };
     let mut facts = w.before.clone();
-    let mut turns = Vec::new();
+    let mut exits = Vec::new();
     for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {
         let place = match op.insn {
             Insn::Load { base, .. }
@@ -373,7 +373,7 @@ fn side(
                 let on = if leaves_if { format!("(not {condition})") } else { condition.to_string() };
                 let passed = m.text.define("Bool", format!("(and {} {on})", m.guard));
                 let guard = std::mem::replace(&mut m.guard, passed);
-                turns.push(Turn { guard, condition, leaves_if, state: m.end.clone() });
+                exits.push(SideExit { guard, condition, leaves_if, state: m.end.clone() });
                 continue;
             }
             Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_) => {
@@ -401,5 +401,5 @@ fn side(
         Some(_) => return Err("an end without a condition".into()),
         None => None,
     };
-    Ok((Walked { end: m.end, guard: m.guard, turns }, condition))
+    Ok((Walked { end: m.end, guard: m.guard, exits }, condition))
 }

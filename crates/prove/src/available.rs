@@ -1,16 +1,15 @@
-//! What a function has computed and would compute again: which registers still hold the result of a
-//! few operations, were these carried out here.
+//! Available expressions: which registers hold the result of a few operations that would give the same again here.
 //!
 //! ```text
 //! r2 = *(u16 *)(r3 + 64)
 //! if r1 > 9 goto …            both ways: `r2 = *(u16 *)(r3 + 64)` would change nothing
 //! ```
 //!
-//! An optimizer makes use of that across blocks, so a proof that goes block by block needs it at their
-//! borders. A computation is a piece of code, so it means the same wherever it stands, and what it gives is
-//! asked of the one symbolic machine: nothing here knows about aliases, calls or widths. It stands at
-//! a block's end if, carried out there, it gives the very term that its register holds, and at a
-//! block's start if it does at the ends of all blocks that lead there (a greatest fixpoint, so loops are covered).
+//! An optimizer makes use of that across blocks, so a proof that goes block by block needs it at their borders. An
+//! expression is a piece of code. So it means the same in every block, and the symbolic machine says what it gives: nothing
+//! here knows about aliases, calls or widths. It is available at the end of a block if, carried out there, it gives the term
+//! that its register holds; and at the start of a block if it is at the ends of all blocks that lead there (a greatest
+//! fixpoint, so loops are covered).
 
 use std::collections::BTreeSet;
 
@@ -18,9 +17,9 @@ use bpf_facts::{Env, Facts};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, predecessors, reverse_postorder};
 
-use crate::computation::{Computation, ComputationId, Pool, assume};
 use crate::context::Context;
 use crate::entry::{Entry, register_regions};
+use crate::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::Options;
 use crate::state::State;
 use crate::term::TermId;
@@ -28,18 +27,18 @@ use crate::term::TermId;
 /// Visits of a block after which nothing is said about its end.
 const VISITS: u32 = 12;
 
-/// Which computations stand where in a function.
-pub struct Standing {
-    start: Vec<Vec<ComputationId>>,
-    end: Vec<Vec<ComputationId>>,
+/// Which expressions are available where in a function.
+pub struct AvailableExpressions {
+    start: Vec<Vec<ExpressionId>>,
+    end: Vec<Vec<ExpressionId>>,
 }
 
-impl Standing {
+impl AvailableExpressions {
     /// Finds them.
-    pub fn of(f: &Function, env: &Env, facts: &Facts, pool: &mut Pool, options: &Options) -> Standing {
+    pub fn of(f: &Function, env: &Env, facts: &Facts, pool: &mut Pool, options: &Options) -> AvailableExpressions {
         let n = f.blocks.len();
         let mut starts = vec![BTreeSet::new(); n];
-        let mut ends: Vec<Option<BTreeSet<ComputationId>>> = vec![None; n];
+        let mut ends: Vec<Option<BTreeSet<ExpressionId>>> = vec![None; n];
         let (order, _) = reverse_postorder(f);
         let preds = predecessors(f);
         let mut rank = vec![usize::MAX; n];
@@ -73,22 +72,22 @@ impl Standing {
             }
         }
         let end = ends.into_iter().map(|e| e.into_iter().flatten().collect()).collect();
-        Standing { start: starts.into_iter().map(|s| s.into_iter().collect()).collect(), end }
+        AvailableExpressions { start: starts.into_iter().map(|s| s.into_iter().collect()).collect(), end }
     }
 
     /// Those that stand at the start of a block.
-    pub fn start(&self, b: BlockId) -> &[ComputationId] {
+    pub fn start(&self, b: BlockId) -> &[ExpressionId] {
         &self.start[b.index()]
     }
 
     /// Those that stand at its end.
-    pub fn end(&self, b: BlockId) -> &[ComputationId] {
+    pub fn end(&self, b: BlockId) -> &[ExpressionId] {
         &self.end[b.index()]
     }
 }
 
 /// What stands at the ends of all these blocks, as far as they have been visited.
-fn meet(ends: &[Option<BTreeSet<ComputationId>>], blocks: &[BlockId]) -> BTreeSet<ComputationId> {
+fn meet(ends: &[Option<BTreeSet<ExpressionId>>], blocks: &[BlockId]) -> BTreeSet<ExpressionId> {
     let mut ends = blocks.iter().filter_map(|p| ends[p.index()].as_ref());
     let Some(first) = ends.next() else { return BTreeSet::new() };
     ends.fold(first.clone(), |s, t| s.intersection(t).copied().collect())
@@ -102,13 +101,13 @@ fn stand(
     before: &bpf_facts::State,
     b: BlockId,
     pool: &mut Pool,
-    start: &BTreeSet<ComputationId>,
-    wanted: BTreeSet<ComputationId>,
+    start: &BTreeSet<ExpressionId>,
+    wanted: BTreeSet<ExpressionId>,
     options: &Options,
-) -> BTreeSet<ComputationId> {
+) -> BTreeSet<ExpressionId> {
     let ops = &f.block(b).ops;
-    let start: Vec<Computation> = start.iter().map(|id| pool.get(*id).clone()).collect();
-    let start: Vec<&Computation> = start.iter().collect();
+    let start: Vec<Expression> = start.iter().map(|id| pool.get(*id).clone()).collect();
+    let start: Vec<&Expression> = start.iter().collect();
     let mut cx = Context::new(options.limits).with(options.switches);
     let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
     register_regions(&mut cx, env, ops.iter().chain(named));
@@ -117,7 +116,7 @@ fn stand(
     let Ok(state) = crate::straight::run(&mut cx, env, f.kind, state, ops, before) else { return BTreeSet::new() };
     let mut wanted = wanted;
     wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
-    let stands = |id: &ComputationId| {
+    let stands = |id: &ExpressionId| {
         let c = pool.get(*id);
         let held = cx.better(state.regs[c.dst.index()]);
         c.value(&mut cx, env, f.kind, &state) == Some(held)
@@ -126,14 +125,14 @@ fn stand(
 }
 
 /// Registers that are some way off from others.
-fn neighbours(cx: &mut Context, state: &State) -> Vec<Computation> {
+fn neighbours(cx: &mut Context, state: &State) -> Vec<Expression> {
     let places: Vec<(TermId, i64)> = state.regs[..10].iter().map(|t| cx.terms.split_address(*t)).collect();
     let mut found = Vec::new();
     for (i, (base, k)) in places.iter().enumerate().filter(|(_, (base, _))| cx.terms.as_const(*base).is_none()) {
         // Those with higher numbers outlive calls.
         let others = places.iter().enumerate().skip(i + 1).filter(|(_, (b, _))| b == base);
         let regs = |n: usize| Reg::all().nth(n);
-        found.extend(others.filter_map(|(j, (_, l))| Computation::offset(regs(i)?, regs(j)?, k.wrapping_sub(*l))));
+        found.extend(others.filter_map(|(j, (_, l))| Expression::offset(regs(i)?, regs(j)?, k.wrapping_sub(*l))));
     }
     found
 }

@@ -1,4 +1,4 @@
-//! Computations: a few operations that give one register a value made from others and from memory.
+//! Expressions: a few operations that give one register a value made from others and from memory.
 
 use std::collections::BTreeSet;
 
@@ -13,24 +13,24 @@ use crate::state::State;
 use crate::symex::{Side, Sym};
 use crate::term::{Node, TermId};
 
-/// Operations that one computation consists of at most.
+/// Operations that one expression consists of at most.
 const LENGTH: usize = 4;
 
-/// Computations that are remembered of one register.
+/// Expressions that are remembered of one register.
 const PER_REGISTER: usize = 4;
 
-/// Computations that are followed through a block at a time.
+/// Expressions that are followed through a block at a time.
 const MOST: usize = 64;
 
 /// Operations that give one register a value made from others and from memory.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Computation {
+pub struct Expression {
     /// The register.
     pub dst: Reg,
     ops: Vec<Op>,
 }
 
-impl Computation {
+impl Expression {
     /// The registers it starts from.
     fn inputs(&self) -> RegSet {
         self.ops.iter().fold(RegSet::EMPTY, |s, op| s.union(op.insn.uses())).without(self.dst)
@@ -53,8 +53,8 @@ impl Computation {
         Some(sym.state.regs[i])
     }
 
-    /// One that a computation may begin with: it does not read what it writes.
-    fn begun_by(insn: Insn) -> Option<Computation> {
+    /// One that an expression may begin with: it does not read what it writes.
+    fn begun_by(insn: Insn) -> Option<Expression> {
         let (dst, insn) = match insn {
             Insn::Mov { dst, src: Src::Reg(src), .. } | Insn::MovSx { dst, src, .. } if dst != src => (dst, insn),
             Insn::Load { dst, base, .. } if dst != base => (dst, insn),
@@ -64,22 +64,22 @@ impl Computation {
             }
             _ => return None,
         };
-        (dst != Reg::R10).then(|| Computation { dst, ops: vec![Op::new(insn)] })
+        (dst != Reg::R10).then(|| Expression { dst, ops: vec![Op::new(insn)] })
     }
 
     /// `dst = src + k`.
-    pub(crate) fn offset(dst: Reg, src: Reg, k: i64) -> Option<Computation> {
+    pub(crate) fn offset(dst: Reg, src: Reg, k: i64) -> Option<Expression> {
         let width = Width::W64;
         let mut ops = vec![Op::new(Insn::Mov { width, dst, src: Src::Reg(src) })];
         let imm = i32::try_from(k).ok()?;
         if k != 0 {
             ops.push(Op::new(Insn::Alu { op: AluOp::Add, width, dst, src: Src::Imm(imm) }));
         }
-        Some(Computation { dst, ops })
+        Some(Expression { dst, ops })
     }
 
     /// The same with one more operation on its register.
-    fn followed_by(&self, insn: Insn) -> Option<Computation> {
+    fn followed_by(&self, insn: Insn) -> Option<Expression> {
         let fits = match insn {
             Insn::Alu { dst, src, .. } => dst == self.dst && src.reg() != Some(dst),
             Insn::Neg { dst, .. } | Insn::Endian { dst, .. } => dst == self.dst,
@@ -89,42 +89,42 @@ impl Computation {
             return None;
         }
         let ops = self.ops.iter().cloned().chain([Op::new(insn)]).collect();
-        Some(Computation { dst: self.dst, ops })
+        Some(Expression { dst: self.dst, ops })
     }
 
     /// The same with `to` in the place of `from`, which is another register's copy.
-    fn renamed(&self, from: Reg, to: Reg) -> Option<Computation> {
+    fn renamed(&self, from: Reg, to: Reg) -> Option<Expression> {
         let all = self.inputs().with(self.dst);
         if !all.contains(from) || all.contains(to) || to == Reg::R10 {
             return None;
         }
         let name = |r: Reg| if r == from { to } else { r };
         let ops = self.ops.iter().map(|op| Op::new(op.insn.map_regs(name))).collect();
-        Some(Computation { dst: name(self.dst), ops })
+        Some(Expression { dst: name(self.dst), ops })
     }
 }
 
-/// Name of a computation.
-pub type ComputationId = u32;
+/// Name of an expression.
+pub type ExpressionId = u32;
 
-/// All computations in question, of both sides.
+/// All expressions in question, of both sides.
 #[derive(Default)]
 pub struct Pool {
-    all: Vec<Computation>,
-    ids: FxHashMap<Computation, ComputationId>,
+    all: Vec<Expression>,
+    ids: FxHashMap<Expression, ExpressionId>,
 }
 
 impl Pool {
-    /// The computation of this name.
-    pub fn get(&self, id: ComputationId) -> &Computation {
+    /// The expression of this name.
+    pub fn get(&self, id: ExpressionId) -> &Expression {
         &self.all[id as usize]
     }
 
-    pub(crate) fn id(&mut self, c: Computation) -> ComputationId {
+    pub(crate) fn id(&mut self, c: Expression) -> ExpressionId {
         if let Some(&id) = self.ids.get(&c) {
             return id;
         }
-        let id = self.all.len() as ComputationId;
+        let id = self.all.len() as ExpressionId;
         self.all.push(c.clone());
         self.ids.insert(c, id);
         id
@@ -132,17 +132,17 @@ impl Pool {
 
     /// Those that may stand behind `ops`, if `before` stand in front of them. Of stores and calls in between
     /// nothing is known here.
-    pub(crate) fn candidates(&mut self, ops: &[Op], before: &BTreeSet<ComputationId>) -> BTreeSet<ComputationId> {
-        let mut now: Vec<Computation> = before.iter().map(|id| self.get(*id).clone()).collect();
+    pub(crate) fn candidates(&mut self, ops: &[Op], before: &BTreeSet<ExpressionId>) -> BTreeSet<ExpressionId> {
+        let mut now: Vec<Expression> = before.iter().map(|id| self.get(*id).clone()).collect();
         for op in ops {
             let defs = op.insn.defs();
-            let mut more: Vec<Computation> = Vec::new();
+            let mut more: Vec<Expression> = Vec::new();
             if op.link.is_none() {
                 more.extend(now.iter().filter_map(|c| c.followed_by(op.insn)));
                 if let Insn::Mov { width: Width::W64, dst, src: Src::Reg(src) } = op.insn {
                     more.extend(now.iter().filter_map(|c| c.renamed(src, dst)));
                 }
-                more.extend(Computation::begun_by(op.insn));
+                more.extend(Expression::begun_by(op.insn));
             }
             now.retain(|c| !defs.contains(c.dst) && c.inputs().iter().all(|r| !defs.contains(r)));
             for c in more {
@@ -162,19 +162,19 @@ impl Pool {
     }
 }
 
-/// Takes for granted that these computations would change nothing in `state`, of which the facts are `before`.
+/// Takes for granted that these expressions would change nothing in `state`, of which the facts are `before`.
 pub fn assume(
     cx: &mut Context,
     env: &Env,
     kind: ProgKind,
     before: &bpf_facts::State,
     state: &mut State,
-    standing: &[&Computation],
+    available: &[&Expression],
 ) {
-    let mut left: Vec<&Computation> = standing.to_vec();
+    let mut left: Vec<&Expression> = available.to_vec();
     while !left.is_empty() {
         // What others start from comes first.
-        let ready = |c: &&Computation| left.iter().all(|o| !c.inputs().contains(o.dst));
+        let ready = |c: &&Expression| left.iter().all(|o| !c.inputs().contains(o.dst));
         let c = left.remove(left.iter().position(ready).unwrap_or(0));
         let Some(value) = c.value(cx, env, kind, state) else { continue };
         let held = state.regs[c.dst.index()];

@@ -1,10 +1,9 @@
-//! Paths: stretches of code that run through several blocks.
+//! Superblocks: sequences of blocks with a single entry and side exits.
 //!
-//! A path starts in some block and goes on into blocks that can only be reached along it. Written as
-//! one list of operations it has a conditional jump ([`Insn::Jcc`]) between one block and the next; its
-//! displacement says which way leaves the path: 0, if the condition holds; 1, if it does not. So a
-//! path is a straight sequence with side exits, and what a rewrite of one must keep is, at each of
-//! them and at the end, what is live there.
+//! A superblock starts in some block and goes on, along a path, into blocks that can only be reached along it. Written as
+//! one list of operations it has a conditional jump ([`Insn::Jcc`]) between one block and the next; its displacement says
+//! which way leaves the path: 0, if the condition holds; 1, if it does not. A rewrite has to keep what is live at each side
+//! exit, and at the end.
 
 use bpf_isa::Insn;
 use bpf_program::{BlockId, Function, Op, Terminator};

@@ -5,16 +5,16 @@ use bpf_isa::Insn;
 use bpf_program::Op;
 use bpf_semantics::branch;
 
-use crate::context::{Context, Possible};
+use crate::acyclic::Outcome;
+use crate::context::{Context, SatResult};
 use crate::judge::{Judged, LiveOut, judge};
 use crate::options::Options;
-use crate::region::Outcome;
 use crate::symex::{Side, Stop, Sym};
 use crate::term::TermId;
 
 /// What one side of a path had done when it came to one of its jumps.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct SideExit {
     /// Under which condition it comes there.
     pub guard: TermId,
     /// The jump's condition.
@@ -32,12 +32,12 @@ pub(crate) struct Turn {
 /// The jumps of both sides of a path, as they are come to. The new side is taken to go the way the
 /// old one goes; that it does is for [`compare`] to show.
 #[derive(Default)]
-pub(crate) struct Turns {
-    old: Vec<Turn>,
-    new: Vec<Turn>,
+pub(crate) struct SideExits {
+    old: Vec<SideExit>,
+    new: Vec<SideExit>,
 }
 
-impl Turns {
+impl SideExits {
     /// Executes a jump.
     pub fn take(&mut self, sym: &mut Sym, op: &Op) -> Result<(), Stop> {
         let Insn::Jcc { cond, width, dst, src, off } = op.insn else { return Ok(()) };
@@ -56,13 +56,13 @@ impl Turns {
             let lost = || Stop::Unmodelled("a jump the original has not".into());
             let old = self.old.get(self.new.len()).ok_or_else(lost)?;
             sym.guard = old.stays;
-            self.new.push(Turn { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
+            self.new.push(SideExit { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
             return Ok(());
         }
         let leaves = sym.cx.terms.all(&[guard, out]);
         let stays = sym.cx.terms.all(&[guard, on]);
         sym.guard = stays;
-        self.old.push(Turn { guard, cond, on, leaves, stays, outcome });
+        self.old.push(SideExit { guard, cond, on, leaves, stays, outcome });
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Turns {
         self.old.iter().zip(&self.new).all(|(a, b)| {
             let same = cx.terms.eq(a.on, b.on);
             let differ = cx.terms.not(same);
-            matches!(cx.possible(a.guard, &[differ]), Possible::Never)
+            matches!(cx.check_sat(a.guard, &[differ]), SatResult::Unsat)
         })
     }
 
@@ -86,15 +86,15 @@ impl Turns {
         for ((a, b), live) in self.old.iter().zip(&self.new).zip(sides) {
             let same = cx.terms.eq(a.cond, b.cond);
             let differ = cx.terms.not(same);
-            let judged = match cx.possible(a.guard, &[differ]) {
-                Possible::Never => {
+            let judged = match cx.check_sat(a.guard, &[differ]) {
+                SatResult::Unsat => {
                     judge(cx, a.leaves, &a.outcome, &b.outcome, &LiveOut::Window(live), &vec![], vec![], options)
                 }
-                Possible::Sometimes(m) => {
+                SatResult::Sat(m) => {
                     cx.difference = Some(cx.terms.all(&[a.guard, differ]));
                     Judged::Different(m)
                 }
-                Possible::Unknown => Judged::Unknown("the solver's limit was reached".into()),
+                SatResult::Unknown => Judged::Unknown("the solver's limit was reached".into()),
             };
             if !matches!(judged, Judged::Equal) {
                 return Some((judged, a.outcome.clone(), b.outcome.clone()));

@@ -4,7 +4,7 @@
 //! has the same value on both sides, all other memory and the history are equal". From each pair both
 //! sides run to their blocks' ends, starting from the facts the *old* side has there, and the relation
 //! must hold again at the successors; then it holds wherever the two executions get to (induction on
-//! the number of steps), loops included. Either side may also step alone, for blocks the other does
+//! the number of steps), loops included. Either side may also take stuttering steps, alone, for blocks the other does
 //! not have any more; never more than a few times in a row, so that no side can loop while the other
 //! waits.
 //!
@@ -12,8 +12,8 @@
 //! following equal conditions.
 //!
 //! Two things join neighbouring blocks. What the old side has computed and would compute again
-//! ([`crate::standing`]) is taken for granted where it stands. And a place of the new side may hold something
-//! else than the old side's, if it can be told from the old side's state ([`Moved`]): it is told at the
+//! ([`crate::available`]) is taken for granted where it is available. And a location of the new side may hold something
+//! else than the old side's, if it can be told from the old side's state ([`Relocations`]): it is told at the
 //! end of one step, and asked of that same state at the start of the next.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,15 +23,15 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
-use crate::computation::{ComputationId, Pool};
+use crate::available::AvailableExpressions;
+use crate::expression::{ExpressionId, Pool};
 use crate::options::{Limits, Options, Stats};
-use crate::path::jump;
-use crate::relation::{Known, Place, Relation, Source, Twins};
-use crate::standing::Standing;
+use crate::relation::{Known, Location, Origin, Relation, Twins};
 use crate::stretch::{End, Stretch, compare, constant_condition};
+use crate::superblock::jump;
 
-/// Steps one side may take while the other stands still.
-const MAX_ALONE: u32 = 12;
+/// Stuttering steps in a row: those that one side takes while the other waits.
+const MAX_STUTTERING: u32 = 12;
 
 /// A straight run of blocks, each the only way into the next.
 struct Chain {
@@ -72,7 +72,7 @@ fn chain(f: &Function, preds: &[Vec<BlockId>], start: BlockId, extra: u32) -> Ch
 /// # Errors
 /// Why the relation could not be established; that says nothing about the functions themselves.
 pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
-    let (reason, mut stats) = match play(old, new, env, options) {
+    let (reason, mut stats) = match explore(old, new, env, options) {
         Ok(stats) => return Ok(stats),
         Err(e) => e,
     };
@@ -87,7 +87,7 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     tries.extend(pruned_old.as_ref().map(|f| (f, new)));
     tries.extend(pruned_new.as_ref().map(|f| (old, f)));
     for (f, g) in tries {
-        match play(f, g, env, options) {
+        match explore(f, g, env, options) {
             Ok(more) => {
                 stats.add(more);
                 return Ok(stats);
@@ -137,15 +137,15 @@ fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Opti
 }
 
 /// One attempt.
-fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
+fn explore(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
     let mut pool = Pool::default();
-    let sa = Standing::of(old, env, &fa, &mut pool, options);
-    let sb = Standing::of(new, env, &fb, &mut pool, options);
-    let (played, lost) = (FxHashMap::default(), BTreeSet::new());
-    let mut game = Game { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, pool, played, lost };
+    let sa = AvailableExpressions::of(old, env, &fa, &mut pool, options);
+    let sb = AvailableExpressions::of(new, env, &fb, &mut pool, options);
+    let (explored, lost) = (FxHashMap::default(), BTreeSet::new());
+    let mut product = Product { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, pool, explored, lost };
     let start = Pair::met(old.entry(), new.entry());
     // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
     // begins anew, remembering what was compared.
@@ -158,21 +158,21 @@ fn play(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<
                 continue;
             }
             if seen.len() > limit {
-                return Err(("too many ways in which the two sides stand apart".into(), game.stats()));
+                return Err(("too many ways in which the two sides stand apart".into(), product.stats()));
             }
-            match game.step(&pair) {
+            match product.step(&pair) {
                 Ok(next) => todo.extend(next),
                 Err(reason) => {
-                    game.show(&pair, &reason);
-                    if pair == start || game.lost.len() >= MAX_LOST || game.late() {
-                        return Err((reason, game.stats()));
+                    product.show(&pair, &reason);
+                    if pair == start || product.lost.len() >= MAX_LOST || product.late() {
+                        return Err((reason, product.stats()));
                     }
-                    game.lost.insert(pair);
+                    product.lost.insert(pair);
                     continue 'anew;
                 }
             }
         }
-        return Ok(game.stats());
+        return Ok(product.stats());
     }
 }
 
@@ -192,7 +192,7 @@ const LONGEST: usize = 400;
 type Compare<'c> = &'c mut dyn FnMut(&[Op], &[Op], Wanted, End) -> Result<(Relation, Known), Option<String>>;
 
 /// What is live on the new side at some point, and what it has computed there.
-type Wanted<'w> = (&'w Live, &'w [ComputationId]);
+type Wanted<'w> = (&'w Live, &'w [ExpressionId]);
 
 /// Told of a pair that is come to: what is known there, the old side's edge, and both blocks.
 type Reach<'r> = &'r mut dyn FnMut(&Known, (BlockId, bool), BlockId, BlockId);
@@ -202,8 +202,8 @@ type Reach<'r> = &'r mut dyn FnMut(&Known, (BlockId, bool), BlockId, BlockId);
 struct Pair {
     old: BlockId,
     new: BlockId,
-    /// Steps one side has taken alone.
-    alone: u32,
+    /// Stuttering steps: those that one side has taken alone, in a row.
+    stuttering: u32,
     /// The edge, as block and side of its end, that the old side came by, where its facts of that edge
     /// matter: they may say what the new side has yet to test. Left out where the block's own do.
     via: Option<(BlockId, bool)>,
@@ -214,7 +214,7 @@ struct Pair {
 impl Pair {
     /// Reached by a step of both sides.
     fn met(old: BlockId, new: BlockId) -> Pair {
-        Pair { old, new, alone: 0, via: None, known: Known::default() }
+        Pair { old, new, stuttering: 0, via: None, known: Known::default() }
     }
 }
 
@@ -224,21 +224,21 @@ enum Step {
     /// Both, each following this many jumps to shared blocks.
     Together(u32, u32),
     /// Both, through blocks that only they lead to: what is known before a jump counts behind it.
-    Through {
-        /// With the solver's full effort and a guide.
-        guided: bool,
+    Superblock {
+        /// With the solver's full effort and SAT sweeping.
+        swept: bool,
     },
     /// Only the old side.
     Old,
     /// Only the new side.
     New,
-    /// Both, with the solver's full effort and a guide.
-    Guided(u32, u32),
+    /// Both, with the solver's full effort and SAT sweeping.
+    Swept(u32, u32),
 }
 
 /// Steps tried from one pair.
 #[derive(Default)]
-struct Played {
+struct Explored {
     /// Where the steps that could be proven lead.
     found: Vec<Vec<Pair>>,
     /// Steps yet to be tried, the next one last; `None`: not even begun.
@@ -248,7 +248,7 @@ struct Played {
 }
 
 /// Both sides and what is known of them.
-struct Game<'f> {
+struct Product<'f> {
     old: &'f Function,
     new: &'f Function,
     env: &'f Env<'f>,
@@ -263,18 +263,18 @@ struct Game<'f> {
     pa: Vec<Vec<BlockId>>,
     pb: Vec<Vec<BlockId>>,
     /// What either side has computed.
-    sa: Standing,
-    sb: Standing,
+    sa: AvailableExpressions,
+    sb: AvailableExpressions,
     pool: Pool,
-    played: FxHashMap<Pair, (Played, Stats)>,
+    explored: FxHashMap<Pair, (Explored, Stats)>,
     /// Pairs from which no step can be proven.
     lost: BTreeSet<Pair>,
 }
 
-impl Game<'_> {
+impl Product<'_> {
     fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        self.played.values().for_each(|(_, s)| sum.add(*s));
+        self.explored.values().for_each(|(_, s)| sum.add(*s));
         sum
     }
 
@@ -284,32 +284,32 @@ impl Game<'_> {
 
     /// The first step from `pair` that leads to no lost one.
     fn step(&mut self, pair: &Pair) -> Result<Vec<Pair>, String> {
-        let (mut played, mut stats) = self.played.remove(pair).unwrap_or_default();
-        let result = self.step_in(pair, &mut played, &mut stats);
-        self.played.insert(pair.clone(), (played, stats));
+        let (mut explored, mut stats) = self.explored.remove(pair).unwrap_or_default();
+        let result = self.step_in(pair, &mut explored, &mut stats);
+        self.explored.insert(pair.clone(), (explored, stats));
         result
     }
 
-    fn step_in(&self, pair: &Pair, played: &mut Played, stats: &mut Stats) -> Result<Vec<Pair>, String> {
+    fn step_in(&self, pair: &Pair, explored: &mut Explored, stats: &mut Stats) -> Result<Vec<Pair>, String> {
         // Pairs the two meet at are tried with the facts of the block first, which more edges share; likewise without
         // what the old side holds twice.
         let good = |next: &[Pair]| -> Option<Vec<Pair>> {
             let open = |p: &Pair| {
-                let alone = p.alone > 0;
+                let stutters = p.stuttering > 0;
                 let plain = Pair { known: Known { twins: Twins::new(), ..p.known.clone() }, ..p.clone() };
                 let tried = if p.known.twins.is_empty() { vec![plain] } else { vec![plain, p.clone()] };
-                let both = |p: Pair| [Pair { via: None, ..p.clone() }, p].into_iter().skip(usize::from(alone));
+                let both = |p: Pair| [Pair { via: None, ..p.clone() }, p].into_iter().skip(usize::from(stutters));
                 tried.into_iter().flat_map(both).find(|p| !self.lost.contains(p))
             };
             next.iter().map(open).collect()
         };
-        if let Some(next) = played.found.iter().find_map(|n| good(n)) {
+        if let Some(next) = explored.found.iter().find_map(|n| good(n)) {
             return Ok(next);
         }
-        let mut left = played.left.take().unwrap_or_else(|| {
+        let mut left = explored.left.take().unwrap_or_else(|| {
             let mut steps: Vec<Step> = EXTENSIONS.iter().map(|(x, y)| Step::Together(*x, *y)).collect();
-            steps.push(Step::Through { guided: false });
-            if pair.alone < MAX_ALONE {
+            steps.push(Step::Superblock { swept: false });
+            if pair.stuttering < MAX_STUTTERING {
                 steps.extend([Step::Old, Step::New]);
             }
             steps.reverse();
@@ -321,34 +321,34 @@ impl Game<'_> {
                 return Err("the time limit was reached".into());
             }
             let mut effort = Stats::default();
-            let outcome = self.play(pair, step, &mut effort);
+            let outcome = self.try_step(pair, step, &mut effort);
             stats.add(effort);
             match outcome {
                 Ok(next) => {
                     won = good(&next);
-                    played.found.push(next);
+                    explored.found.push(next);
                     if won.is_some() {
                         break;
                     }
                 }
                 Err(why) => {
-                    // What the solver could not decide is tried with a guide at once: that the blocks belong
+                    // What the solver could not decide is tried with SAT sweeping at once: that the blocks belong
                     // together is likelier than that they do not.
                     if effort.undecided > 0 {
                         match step {
-                            Step::Together(x, y) => left.push(Step::Guided(x, y)),
-                            Step::Through { guided: false } => left.push(Step::Through { guided: true }),
+                            Step::Together(x, y) => left.push(Step::Swept(x, y)),
+                            Step::Superblock { swept: false } => left.push(Step::Superblock { swept: true }),
                             _ => {}
                         }
                     }
                     if let Some(why) = why {
-                        played.reason.get_or_insert(why);
+                        explored.reason.get_or_insert(why);
                     }
                 }
             }
         }
-        played.left = Some(left);
-        won.ok_or_else(|| played.reason.clone().unwrap_or_else(|| "the blocks end differently".into()))
+        explored.left = Some(left);
+        won.ok_or_else(|| explored.reason.clone().unwrap_or_else(|| "the blocks end differently".into()))
     }
 
     /// What the old side's facts say at a pair, and those of the new one about what holds the same; `None` if the
@@ -362,8 +362,8 @@ impl Game<'_> {
             let mut same = *self.lb.entry(pair.new);
             for (place, _) in &pair.known.moved {
                 match place {
-                    Place::Reg(r) => same.regs = same.regs.without(*r),
-                    Place::Byte(off) => same.stack = same.stack.minus(&StackSet::range(*off, 1)),
+                    Location::Reg(r) => same.regs = same.regs.without(*r),
+                    Location::Byte(off) => same.stack = same.stack.minus(&StackSet::range(*off, 1)),
                 }
             }
             facts.learn_numbers(new, &same);
@@ -372,7 +372,7 @@ impl Game<'_> {
     }
 
     /// What the old side has computed at a pair.
-    fn standing(&self, pair: &Pair) -> &[ComputationId] {
+    fn available(&self, pair: &Pair) -> &[ExpressionId] {
         match pair.via {
             Some((from, _)) => self.sa.end(from),
             None => self.sa.start(pair.old),
@@ -389,33 +389,33 @@ impl Game<'_> {
     }
 
     /// Where one step leads, if it can be proven; or why not, if it makes sense at all.
-    fn play(&self, pair: &Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
-        let Pair { old: a, new: b, alone, .. } = *pair;
+    fn try_step(&self, pair: &Pair, step: Step, stats: &mut Stats) -> Result<Vec<Pair>, Option<String>> {
+        let Pair { old: a, new: b, stuttering, .. } = *pair;
         let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
-        let guided = matches!(step, Step::Guided(..) | Step::Through { guided: true });
-        let conflicts = if guided { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
+        let swept = matches!(step, Step::Swept(..) | Step::Superblock { swept: true });
+        let conflicts = if swept { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
         let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
-        let standing = self.standing(pair);
+        let available = self.available(pair);
         let came = pair.via.map(|(from, taken)| (&self.old.block(from).term, taken));
         let moved_before = pair.known.moved.iter().filter_map(|(_, s)| match s {
-            Source::Computed(id) => Some(*id),
+            Origin::Computed(id) => Some(*id),
             _ => None,
         });
-        let moved_before: Vec<ComputationId> = moved_before.collect();
+        let moved_before: Vec<ExpressionId> = moved_before.collect();
         let mut compare = |old: &[Op], new: &[Op], (live, carried): Wanted, end: End| {
             let carried = &[carried, &moved_before[..]].concat()[..];
             let pool = &self.pool;
-            let stretch = Stretch { before, known: &pair.known, came, old, new, live, end, standing, carried, pool };
-            let (relation, s) = compare(self.old.kind, self.env, &stretch, guided, &options);
+            let stretch = Stretch { before, known: &pair.known, came, old, new, live, end, available, carried, pool };
+            let (relation, s) = compare(self.old.kind, self.env, &stretch, swept, &options);
             stats.add(s);
             relation.map_err(Some)
         };
         // Of what moved, each successor keeps what it may read.
         let with = |known: &Known, mut next: Pair| {
             let live = self.lb.entry(next.new);
-            let wanted = |p: Place| match p {
-                Place::Reg(r) => live.regs.contains(r),
-                Place::Byte(o) => live.stack.contains(o),
+            let wanted = |p: Location| match p {
+                Location::Reg(r) => live.regs.contains(r),
+                Location::Byte(o) => live.stack.contains(o),
             };
             let either = |(p, q): &(Reg, Reg)| live.regs.contains(*p) || live.regs.contains(*q);
             next.known = Known {
@@ -427,7 +427,7 @@ impl Game<'_> {
         // The old side's edges that its facts exclude lead nowhere.
         let open = |last: BlockId, taken: bool| self.fa.edge(self.old, last, taken).is_some();
         match step {
-            Step::Together(x, y) | Step::Guided(x, y) => {
+            Step::Together(x, y) | Step::Swept(x, y) => {
                 let (ca, cb) = (chain(self.old, &self.pa, a, x), chain(self.new, &self.pb, b, y));
                 if ca.extra > 0 || cb.extra > 0 {
                     return Err(None);
@@ -444,10 +444,10 @@ impl Game<'_> {
                     })
                     .ok_or_else(|| Some("the conditions differ at a block's end".to_string()))
             }
-            Step::Through { .. } => {
+            Step::Superblock { .. } => {
                 let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
                 let mut next = Vec::new();
-                self.through(&ca, &cb, 0, &mut compare, &mut |known, taken, old, new| {
+                self.along_superblocks(&ca, &cb, 0, &mut compare, &mut |known, taken, old, new| {
                     next.push(with(known, Pair { via: Some(taken), ..Pair::met(old, new) }));
                 })?;
                 Ok(next)
@@ -465,7 +465,7 @@ impl Game<'_> {
                 let sides = [true, false].into_iter().zip(ta.successors());
                 let gone = |(taken, s)| {
                     let via = Some((ca.last, taken));
-                    with(&known, Pair { old: s, alone: alone + 1, via, ..pair.clone() })
+                    with(&known, Pair { old: s, stuttering: stuttering + 1, via, ..pair.clone() })
                 };
                 let never = |taken: bool| matches!(relation, Relation::Constant { old, .. } if old != taken);
                 Ok(sides.filter(|(t, _)| open(ca.last, *t) && !never(*t)).map(gone).collect())
@@ -474,7 +474,8 @@ impl Game<'_> {
                 let cb = chain(self.new, &self.pb, b, 0);
                 let tb = &self.new.block(cb.last).term;
                 let live = self.behind(cb.last);
-                let gone = |known: &Known, to| with(known, Pair { new: to, alone: alone + 1, ..pair.clone() });
+                let gone =
+                    |known: &Known, to| with(known, Pair { new: to, stuttering: stuttering + 1, ..pair.clone() });
                 match *tb {
                     Terminator::Goto(t) => {
                         let (_, known) = compare(&[], &cb.ops, live, End::Open)?;
@@ -496,7 +497,7 @@ impl Game<'_> {
 
     /// Goes on from the ends of two paths into blocks that only they lead to, as far as needed; `reach` is told of
     /// every pair that is come to, with the edge of the old side.
-    fn through(
+    fn along_superblocks(
         &self,
         ca: &Chain,
         cb: &Chain,
@@ -536,7 +537,7 @@ impl Game<'_> {
                 if xa.len().max(xb.len()) > LONGEST {
                     return Err(None);
                 }
-                self.through(&Chain { ops: xa, ..na }, &Chain { ops: xb, ..nb }, depth + 1, compare, reach)?;
+                self.along_superblocks(&Chain { ops: xa, ..na }, &Chain { ops: xb, ..nb }, depth + 1, compare, reach)?;
             } else {
                 let (_, known) = compare(&xa, &xb, self.at(new), End::Open)?;
                 reach(&known, (ca.last, taken), old, new);
@@ -550,10 +551,13 @@ impl Game<'_> {
         if std::env::var_os("BPF_OPT_TRACE").is_none() {
             return;
         }
-        let Pair { old: a, new: b, alone, .. } = *pair;
+        let Pair { old: a, new: b, stuttering, .. } = *pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        eprintln!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.known);
+        eprintln!(
+            "bisimulation stuck at {a}/{b} ({stuttering}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}",
+            pair.known
+        );
         if let Some(s) = self.facts(pair) {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
@@ -561,9 +565,9 @@ impl Game<'_> {
             let stack: Vec<String> = s.stack_values().map(|(o, v)| format!("fp{o}: {:?}", v.num)).collect();
             eprintln!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
         }
-        for id in self.standing(pair) {
+        for id in self.available(pair) {
             let ops: Vec<String> = self.pool.get(*id).ops().iter().map(|o| o.insn.to_string()).collect();
-            eprintln!("  standing {}", ops.join("; "));
+            eprintln!("  available {}", ops.join("; "));
         }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
             ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));

@@ -1,8 +1,8 @@
-//! Guesses which values of two sides are equal, by running samples.
+//! SAT sweeping: which values of two sides are equal is guessed by running samples, and then proven.
 
 use rustc_hash::FxHashMap;
 
-use crate::context::{Context, Possible};
+use crate::context::{Context, SatResult};
 use crate::sample::Sample;
 use crate::term::TermId;
 
@@ -12,11 +12,11 @@ const SAMPLES: usize = 6;
 /// Guesses that may go to the solver in one comparison.
 const GUESSES: u32 = 400;
 
-/// Makes long computations comparable step by step (SAT sweeping): a value of the new side that
+/// Makes long expressions comparable step by step (SAT sweeping): a value of the new side that
 /// equals one of the old side in all samples is proven equal to it, at once, and then *is* that one
 /// in all that follows. So the solver sees one rewritten expression at a time, not the whole chain.
 #[derive(Default)]
-pub(crate) struct Guide {
+pub(crate) struct Sweep {
     samples: Vec<Sample>,
     /// Values of the old side.
     olds: Vec<TermId>,
@@ -27,7 +27,7 @@ pub(crate) struct Guide {
     ready: bool,
 }
 
-impl Guide {
+impl Sweep {
     /// Remembers a value of the old side.
     pub(crate) fn note(&mut self, t: TermId) {
         self.olds.push(t);
@@ -69,10 +69,10 @@ impl Guide {
         let e = cx.terms.eq(x, y);
         let ne = cx.terms.not(e);
         let tru = cx.terms.tru();
-        match cx.possible(tru, &[ne]) {
-            Possible::Never => true,
+        match cx.check_sat(tru, &[ne]) {
+            SatResult::Unsat => true,
             // One more sample tells them apart; the others are not worth another look.
-            Possible::Sometimes(_) | Possible::Unknown => false,
+            SatResult::Sat(_) | SatResult::Unknown => false,
         }
     }
 
