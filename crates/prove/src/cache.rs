@@ -11,11 +11,11 @@ use bpf_isa::{AtomicOp, Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
+use crate::compare::verdict::Verdict;
 use crate::options::Options;
 use crate::options::Stats;
 use crate::rewrite::{Known, Question, Rewrite};
 use crate::superblock::is_jump;
-use crate::verdict::Verdict;
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.

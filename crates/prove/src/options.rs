@@ -1,6 +1,6 @@
 //! How hard and how strictly to prove, and what it took.
 
-use crate::smt::Recorder;
+use crate::solver::smt::Recorder;
 
 /// How hard to try.
 #[derive(Clone, Copy, Debug)]

@@ -35,7 +35,7 @@ use bpf_program::{
 };
 
 use crate::beliefs::{Beliefs, MayBe};
-use crate::same::{same_graph, same_text};
+use crate::function::same::{same_graph, same_text};
 use crate::sources::{Sources, provenance_by};
 
 /// What a function may hold that counts for a whole program by being there, as far as the verifier can come to it.

@@ -34,7 +34,7 @@ pub use text::symbol;
 use text::{Access, Ended, Text, V, data_key, map_key};
 
 use crate::rewrite::{Known, Rewrite};
-use crate::smt::number;
+use crate::solver::smt::number;
 use crate::superblock::{jumps, operations};
 
 /// Two sequences, from where, and what matters afterwards.

@@ -16,11 +16,11 @@ use bpf_isa::{Reg, RegSet};
 use bpf_program::Function;
 use bpf_semantics::interp::Fault;
 
-use crate::blast::Model;
-use crate::context::Context;
+use crate::compare::verdict::Difference;
+use crate::solver::blast::Model;
+use crate::symbolic::context::Context;
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{Node, TermId};
-use crate::variables::{Meaning, Region, VarKey};
-use crate::verdict::Difference;
 use assignment::{is_entry, place};
 use layout::{PACKET_START, Places};
 use recording::{Recording, context_differs, words};

@@ -1,7 +1,7 @@
 //! Proposed changes, and the questions they ask.
 //!
 //! A [`Rewrite`] is a plain value that anybody may make; under what is [`Known`] it asks a question of the judge
-//! ([`crate::functions`], [`crate::window`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
+//! ([`crate::function::functions`], [`crate::compare::window`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
 
 use std::borrow::Cow;
 
@@ -9,13 +9,13 @@ use bpf_facts::{Env, Live};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 
-use crate::functions::functions;
+use crate::compare::verdict::Verdict;
+use crate::compare::window::{along, jumps_fit};
+use crate::function::functions::functions;
+use crate::function::whole::{fits_one_formula, whole};
 use crate::options::Options;
 use crate::options::Stats;
 use crate::superblock::{jumps, operations, put_back};
-use crate::verdict::Verdict;
-use crate::whole::{fits_one_formula, whole};
-use crate::window::{along, jumps_fit};
 
 /// A proposed change of one block, or of a path through several. It proves nothing by itself.
 #[derive(Clone, Debug)]

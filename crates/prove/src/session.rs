@@ -26,13 +26,13 @@ use bpf_program::{BlockId, Function, Op, Terminator};
 use thiserror::Error;
 
 use crate::cache::Cache;
-use crate::functions::{ARENA, may_use_arena};
+use crate::compare::verdict::Verdict;
+use crate::function::functions::{ARENA, may_use_arena};
 use crate::options::Options;
 use crate::options::Stats;
 use crate::points::{Points, Stamp};
 use crate::rewrite::{Rewrite, carry_out};
 use crate::shape::{ShapeDifference, same_behaviour};
-use crate::verdict::Verdict;
 
 /// A rewrite that has been shown equal in one session at one version. Nothing but [`Session::prove`] makes one, and it
 /// is used up where it is applied:

@@ -23,8 +23,8 @@ use bpf_program::{BlockId, Function, Op, Symbol, Terminator, reverse_postorder};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-use crate::same::same_op;
-use crate::symex::has_meaning;
+use crate::function::same::same_op;
+use crate::symbolic::symex::has_meaning;
 
 /// Why a graph is not another shape of the same function.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

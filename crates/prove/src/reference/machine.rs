@@ -8,7 +8,7 @@ use bpf_program::{FieldKind, Link, Op, ProgKind, ctx_field};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use super::text::{Access, Ended, Text, V, symbol};
-use crate::smt::number;
+use crate::solver::smt::number;
 
 /// The address of byte `i` of an access.
 fn at(start: &V, i: u32) -> String {

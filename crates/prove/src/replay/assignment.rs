@@ -1,11 +1,11 @@
 //! An assignment with every object at an address of its own.
 
 use super::layout::{CTX, OBJECT_BYTES, OBJECTS, PACKET, PACKET_BYTES, PACKET_START, Places, SKB_META, XDP_META};
-use crate::blast::Model;
-use crate::context::{Context, SatResult};
-use crate::history::EventKind;
+use crate::solver::blast::Model;
+use crate::symbolic::context::{Context, SatResult};
+use crate::symbolic::history::EventKind;
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{MemNode, Node, TermId};
-use crate::variables::{Meaning, Region, VarKey};
 use bpf_isa::Reg;
 use bpf_platform::{Effects, ResultRange, impossible_numbers, possible_bits};
 use bpf_program::{ProgKind, Symbol};

@@ -2,11 +2,11 @@
 
 use super::layout::{CTX, PACKET_START, SKB_DATA, in_ctx, low};
 use super::recording::{CtxStore, Recording, words};
-use crate::blast::Model;
-use crate::context::Context;
-use crate::history::EventKind;
+use crate::solver::blast::Model;
+use crate::symbolic::context::Context;
+use crate::symbolic::history::EventKind;
+use crate::symbolic::variables::VarKey;
 use crate::term::{MemNode, TermId};
-use crate::variables::VarKey;
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_platform::{Effects, possible_bits};

@@ -22,10 +22,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::access::{Access, OldAccesses, Place, Reason, places};
-use crate::context::{Context, SatResult};
+use crate::symbolic::access::{Access, OldAccesses, Place, Reason, places};
+use crate::symbolic::context::{Context, SatResult};
+use crate::symbolic::variables::Region;
 use crate::term::{MemId, Node, TermId};
-use crate::variables::Region;
 
 impl OldAccesses {
     /// Those of this log, none of them consumed.

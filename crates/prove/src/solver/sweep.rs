@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::context::{Context, SatResult};
-use crate::sample::Sample;
+use crate::solver::sample::Sample;
+use crate::symbolic::context::{Context, SatResult};
 use crate::term::TermId;
 
 /// Assignments that are run to guess which values of the two sides are equal.

@@ -1,6 +1,6 @@
 //! Queries as SMT-LIB 2, for a solver that shares no code with ours.
 //!
-//! A query is a list of truth values that are to hold at once; what [`Blaster`](crate::blast::Blaster)
+//! A query is a list of truth values that are to hold at once; what [`Blaster`](crate::solver::blast::Blaster)
 //! decides is written down node by node, one `define-fun` each in the order of dependence, so that a
 //! shared graph stays as small as it is. Truth values are bit vectors of width 1, as in the graph.
 //! The initial memories are arrays from 64-bit addresses to bytes. Names count up from 0 in each query,
@@ -10,9 +10,9 @@ use std::fmt::Write;
 
 use rustc_hash::FxHashMap;
 
-use crate::blast::{Model, children};
+use crate::solver::blast::{Model, children};
+use crate::symbolic::variables::VarKey;
 use crate::term::{MemId, Node, TermId, Terms, VarId, mask};
-use crate::variables::VarKey;
 
 /// What we say about a query.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -17,11 +17,11 @@ use bpf_facts::{Env, Facts};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, predecessors, reverse_postorder};
 
-use crate::context::Context;
-use crate::entry::{Entry, register_regions};
-use crate::expression::{Expression, ExpressionId, Pool, assume};
+use crate::function::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::Options;
-use crate::state::State;
+use crate::symbolic::context::Context;
+use crate::symbolic::entry::{Entry, register_regions};
+use crate::symbolic::state::State;
 use crate::term::TermId;
 
 /// Visits of a block after which nothing is said about its end.
@@ -113,7 +113,9 @@ fn stand(
     register_regions(&mut cx, env, ops.iter().chain(named));
     let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
     assume(&mut cx, env, f.kind, before, &mut state, &start);
-    let Ok(state) = crate::straight::run(&mut cx, env, f.kind, state, ops, before) else { return BTreeSet::new() };
+    let Ok(state) = crate::symbolic::straight::run(&mut cx, env, f.kind, state, ops, before) else {
+        return BTreeSet::new();
+    };
     let mut wanted = wanted;
     wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
     let stands = |id: &ExpressionId| {

@@ -1,11 +1,11 @@
 //! The answer to a comparison.
 
-use crate::acyclic::Outcome;
-use crate::blast::Model;
-use crate::context::Context;
-use crate::judge::Judged;
+use crate::compare::judge::Judged;
 use crate::options::Stats;
-use crate::symex::Stop;
+use crate::solver::blast::Model;
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::Context;
+use crate::symbolic::symex::Stop;
 
 /// Result of a comparison.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! The context: cells that the verifier translates, and bytes where it does not.
 
 use super::{Stop, Sym};
-use crate::access::{Exact, Reason};
-use crate::history::EventKind;
+use crate::symbolic::access::{Exact, Reason};
+use crate::symbolic::history::EventKind;
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::TermId;
-use crate::variables::{Meaning, Region, VarKey};
 use bpf_isa::Size;
 use bpf_program::{FieldKind, access_matters, ctx_field};
 

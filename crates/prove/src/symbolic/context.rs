@@ -11,13 +11,13 @@ use bpf_facts::Num;
 use bpf_program::Symbol;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::blast::{Answer, Blaster};
-use crate::history::{Event, EventKind, WORLD_BITS};
 use crate::options::{Limits, Stats, Switches};
-use crate::sample::Sample;
-use crate::smt::{Query, Status};
+use crate::solver::blast::{Answer, Blaster};
+use crate::solver::sample::Sample;
+use crate::solver::smt::{Query, Status};
+use crate::symbolic::history::{Event, EventKind, WORLD_BITS};
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{MemId, Node, TermId, Terms, VarId};
-use crate::variables::{Meaning, Region, VarKey};
 
 /// Rounds in which a random assignment is made one that fits.
 const REPAIRS: usize = 8;
@@ -49,10 +49,10 @@ pub struct Context {
     never: FxHashSet<(TermId, TermId)>,
     /// Assignments tried before the solver is asked.
     samples: [Sample; 3],
-    /// Others write shared memory while the program runs ([`crate::access`]). Off: it runs alone, as in the interpreter.
+    /// Others write shared memory while the program runs ([`crate::symbolic::access`]). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
     /// While others write: the old side's accesses, for the new side to consume.
-    pub old_accesses: Option<crate::access::OldAccesses>,
+    pub old_accesses: Option<crate::symbolic::access::OldAccesses>,
     /// Reads of the old side of what its very last access to shared memory has left are taken to find that.
     pub forward: bool,
     /// The old side makes such a read, so that asking again with `forward` may help.
@@ -317,7 +317,7 @@ impl Context {
                 // What is read at an address does not hold the address.
                 continue;
             }
-            crate::blast::children(&self.terms.node(t).clone(), &mut |c| todo.push(c));
+            crate::solver::blast::children(&self.terms.node(t).clone(), &mut |c| todo.push(c));
         }
         false
     }
@@ -404,7 +404,7 @@ impl Context {
             Node::Select(..) => true,
             n => {
                 let mut kids = Vec::new();
-                crate::blast::children(&n, &mut |c| kids.push(c));
+                crate::solver::blast::children(&n, &mut |c| kids.push(c));
                 kids.into_iter().any(|c| self.may_reach_stack(c))
             }
         };
@@ -625,7 +625,7 @@ impl Context {
                             Node::Select(..) => bytes = true,
                             _ => {}
                         }
-                        crate::blast::children(self.terms.node(t), &mut |c| todo.push(c));
+                        crate::solver::blast::children(self.terms.node(t), &mut |c| todo.push(c));
                     }
                 }
             }
@@ -741,7 +741,7 @@ impl Context {
         let mut todo = roots.to_vec();
         while let Some(t) = todo.pop() {
             if cone.insert(t) {
-                crate::blast::children(self.terms.node(t), &mut |c| todo.push(c));
+                crate::solver::blast::children(self.terms.node(t), &mut |c| todo.push(c));
             }
         }
         let pick = |inside: bool| {
@@ -810,7 +810,7 @@ pub enum SatResult {
     /// It cannot be.
     Unsat,
     /// It can, for instance so.
-    Sat(crate::blast::Model),
+    Sat(crate::solver::blast::Model),
     /// Not found out within the limits.
     Unknown,
 }

@@ -3,14 +3,14 @@
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_program::{Function, reverse_postorder};
 
-use crate::access::OldAccesses;
-use crate::acyclic::execute;
-use crate::attempt::attempt;
-use crate::entry::{Entry, register_regions};
-use crate::judge::{LiveOut, judge};
+use crate::compare::attempt::attempt;
+use crate::compare::judge::{LiveOut, judge};
+use crate::compare::verdict::{Verdict, verdict};
 use crate::options::{Options, Stats};
-use crate::symex::Side;
-use crate::verdict::{Verdict, verdict};
+use crate::symbolic::access::OldAccesses;
+use crate::symbolic::acyclic::execute;
+use crate::symbolic::entry::{Entry, register_regions};
+use crate::symbolic::symex::Side;
 
 /// Operations above which a function is not put into one formula.
 const WHOLE_LIMIT: usize = 600;

@@ -2,9 +2,9 @@
 
 use bpf_isa::RegSet;
 
-use crate::context::Context;
+use crate::symbolic::context::Context;
+use crate::symbolic::variables::{Meaning, VarKey};
 use crate::term::{MemId, TermId};
-use crate::variables::{Meaning, VarKey};
 
 /// State at one point of one side.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,12 +1,12 @@
 //! Loads and stores of memory: which region an address is in, and what is logged of accesses that others see.
 
 use super::{Place, Side, Stop, Sym, WRITES};
-use crate::access::{Access, Exact, Reason};
-use crate::history::WORLD_BITS;
-use crate::refinement::missing;
-use crate::state::{Recent, memory_of};
+use crate::compare::refinement::missing;
+use crate::symbolic::access::{Access, Exact, Reason};
+use crate::symbolic::history::WORLD_BITS;
+use crate::symbolic::state::{Recent, memory_of};
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{MemId, Node, TermId};
-use crate::variables::{Meaning, Region, VarKey};
 use bpf_isa::Size;
 use bpf_platform::ManagedFields;
 use bpf_program::{ProgKind, may_read_wider};

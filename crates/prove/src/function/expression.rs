@@ -8,9 +8,9 @@ use bpf_program::{Op, ProgKind};
 use bpf_semantics::exec;
 use rustc_hash::FxHashMap;
 
-use crate::context::Context;
-use crate::state::State;
-use crate::symex::{Side, Sym};
+use crate::symbolic::context::Context;
+use crate::symbolic::state::State;
+use crate::symbolic::symex::{Side, Sym};
 use crate::term::{Node, TermId};
 
 /// Operations that one expression consists of at most.

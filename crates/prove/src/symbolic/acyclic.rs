@@ -11,10 +11,10 @@ use bpf_program::{BlockId, Dominators, Function, Terminator, reverse_postorder};
 use bpf_semantics::{branch, exec};
 use rustc_hash::FxHashMap;
 
-use crate::access::Access;
-use crate::context::Context;
-use crate::state::{State, dead_value, merge};
-use crate::symex::{Side, Stop, Sym, has_meaning};
+use crate::symbolic::access::Access;
+use crate::symbolic::context::Context;
+use crate::symbolic::state::{State, dead_value, merge};
+use crate::symbolic::symex::{Side, Stop, Sym, has_meaning};
 use crate::term::TermId;
 
 /// What one side did.

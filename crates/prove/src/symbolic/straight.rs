@@ -5,15 +5,15 @@ use bpf_isa::Insn;
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use bpf_semantics::{branch, exec};
 
-use crate::acyclic::Outcome;
-use crate::context::Context;
-use crate::exits::SideExits;
-use crate::state::State;
+use crate::compare::exits::SideExits;
+use crate::solver::sweep::Sweep;
 use crate::superblock::is_jump;
-use crate::sweep::Sweep;
-use crate::symex::{Side, Stop, Sym, has_meaning};
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::Context;
+use crate::symbolic::state::State;
+use crate::symbolic::symex::{Side, Stop, Sym, has_meaning};
+use crate::symbolic::variables::Region;
 use crate::term::TermId;
-use crate::variables::Region;
 
 /// What helps to see that values are equal, beyond their terms.
 pub(crate) struct Help<'a> {

@@ -2,16 +2,16 @@
 
 use bpf_facts::Live;
 
-use crate::acyclic::Outcome;
-use crate::blast::Model;
-use crate::context::{Context, SatResult};
+use crate::compare::refinement;
+use crate::compare::relation::{Location, Relocations};
 use crate::options::Options;
 use crate::presence::PACKET_STORE;
-use crate::refinement;
-use crate::relation::{Location, Relocations};
-use crate::state::memory_of;
+use crate::solver::blast::Model;
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::{Context, SatResult};
+use crate::symbolic::state::memory_of;
+use crate::symbolic::variables::{Region, VarKey};
 use crate::term::TermId;
-use crate::variables::{Region, VarKey};
 
 pub(crate) enum Judged {
     Equal,

@@ -4,12 +4,12 @@ use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Insn, Reg, RegSet};
 use bpf_program::{Function, Op, ProgKind};
 
+use crate::compare::verdict::Verdict;
+use crate::function::same::{same_graph, same_text};
+use crate::function::whole::{fits_one_formula, has_loop, whole};
 use crate::options::{Options, Stats};
 use crate::presence::{may_lose_a_spill, presence_differs};
-use crate::same::{same_graph, same_text};
-use crate::symex::has_meaning;
-use crate::verdict::Verdict;
-use crate::whole::{fits_one_formula, has_loop, whole};
+use crate::symbolic::symex::has_meaning;
 
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
@@ -49,7 +49,7 @@ fn is_same(old: &Function, new: &Function) -> bool {
 }
 
 fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    let (reason, mut stats) = match crate::bisimulation::prove(old, new, env, options) {
+    let (reason, mut stats) = match crate::function::bisimulation::prove(old, new, env, options) {
         Ok(stats) => return (Verdict::Equal, stats),
         Err(e) => e,
     };

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::blast::Model;
+use crate::solver::blast::Model;
 use crate::term::{Node, TermId, Terms, VarId};
 
 /// A made-up assignment: variables and bytes get values that look random when somebody asks.
@@ -40,7 +40,7 @@ impl Sample {
                 continue;
             }
             let before = todo.len();
-            crate::blast::children(terms.node(t), &mut |c| {
+            crate::solver::blast::children(terms.node(t), &mut |c| {
                 if !self.memo.contains_key(&c) {
                     todo.push(c);
                 }

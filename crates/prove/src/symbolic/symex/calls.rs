@@ -1,11 +1,11 @@
 //! Calls: the event with all that the callee sees, and what it leaves of memory, context and history.
 
 use super::{LONGEST, Side, Stop, Sym};
-use crate::context::SatResult;
-use crate::history::{Event, EventKind};
-use crate::state::{Lookup, memory_of};
+use crate::symbolic::context::SatResult;
+use crate::symbolic::history::{Event, EventKind};
+use crate::symbolic::state::{Lookup, memory_of};
+use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
 use crate::term::{MemId, TermId};
-use crate::variables::{Meaning, Region, VarKey, read_only};
 use bpf_isa::{Call, Insn, Reg};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;

@@ -11,10 +11,10 @@ use bpf_isa::Reg;
 use bpf_program::{FieldKind, ProgKind, Symbol, packet_pointer_offset};
 use rustc_hash::FxHashMap;
 
-use crate::context::Context;
-use crate::state::State;
+use crate::symbolic::context::Context;
+use crate::symbolic::state::State;
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{TermId, mask};
-use crate::variables::{Meaning, Region, VarKey};
 
 /// Numbers every region either side can touch. Must run before execution.
 pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item = &'a bpf_program::Op>) {
@@ -106,7 +106,7 @@ impl<'a> Entry<'a> {
         if bytes.is_empty() {
             return;
         }
-        let m = crate::state::memory_of(cx, state, stack);
+        let m = crate::symbolic::state::memory_of(cx, state, stack);
         let m = cx.terms.store_bytes(m, frame, &bytes);
         state.mems[stack as usize] = Some(m);
     }

@@ -3,16 +3,16 @@
 use bpf_facts::{Env, Live};
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 
-use crate::access::OldAccesses;
-use crate::attempt::attempt;
-use crate::entry::{Entry, register_regions};
-use crate::exits::SideExits;
-use crate::judge::{LiveOut, judge};
+use crate::compare::attempt::attempt;
+use crate::compare::exits::SideExits;
+use crate::compare::judge::{LiveOut, judge};
+use crate::compare::verdict::{Verdict, verdict};
 use crate::options::{Options, Stats};
-use crate::straight::{Help, straight};
 use crate::superblock::is_jump;
-use crate::symex::Side;
-use crate::verdict::{Verdict, verdict};
+use crate::symbolic::access::OldAccesses;
+use crate::symbolic::entry::{Entry, register_regions};
+use crate::symbolic::straight::{Help, straight};
+use crate::symbolic::symex::Side;
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
 /// which only `live` matters. `tail` adds each side's conditional jump, whose truth must agree.

@@ -2,7 +2,7 @@
 
 use bpf_isa::Reg;
 
-use crate::expression::ExpressionId;
+use crate::function::expression::ExpressionId;
 
 /// How the conditions of two terminators relate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@
 //! following equal conditions.
 //!
 //! Two things join neighbouring blocks. What the old side has computed and would compute again
-//! ([`crate::available`]) is taken for granted where it is available. And a location of the new side may hold something
+//! ([`crate::function::available`]) is taken for granted where it is available. And a location of the new side may hold something
 //! else than the old side's, if it can be told from the old side's state ([`Relocations`]): it is told at the
 //! end of one step, and asked of that same state at the start of the next.
 
@@ -23,11 +23,11 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 
-use crate::available::AvailableExpressions;
-use crate::expression::{ExpressionId, Pool};
+use crate::compare::relation::{Known, Location, Origin, Relation, Twins};
+use crate::compare::stretch::{End, Stretch, compare, constant_condition};
+use crate::function::available::AvailableExpressions;
+use crate::function::expression::{ExpressionId, Pool};
 use crate::options::{Limits, Options, Stats};
-use crate::relation::{Known, Location, Origin, Relation, Twins};
-use crate::stretch::{End, Stretch, compare, constant_condition};
 use crate::superblock::jump;
 
 /// Stuttering steps in a row: those that one side takes while the other waits.

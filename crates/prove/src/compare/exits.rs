@@ -5,11 +5,11 @@ use bpf_isa::Insn;
 use bpf_program::Op;
 use bpf_semantics::branch;
 
-use crate::acyclic::Outcome;
-use crate::context::{Context, SatResult};
-use crate::judge::{Judged, LiveOut, judge};
+use crate::compare::judge::{Judged, LiveOut, judge};
 use crate::options::Options;
-use crate::symex::{Side, Stop, Sym};
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::{Context, SatResult};
+use crate::symbolic::symex::{Side, Stop, Sym};
 use crate::term::TermId;
 
 /// What one side of a path had done when it came to one of its jumps.

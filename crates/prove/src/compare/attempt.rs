@@ -1,11 +1,11 @@
 //! Attempts at one proof under different views of what others may do meanwhile.
 
-use crate::acyclic::Outcome;
-use crate::context::Context;
-use crate::judge::Judged;
+use crate::compare::judge::Judged;
+use crate::compare::relation::{Known, Relation};
 use crate::options::Options;
-use crate::relation::{Known, Relation};
-use crate::symex::Stop;
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::Context;
+use crate::symbolic::symex::Stop;
 
 /// Tries a proof. Others write shared memory while it is made; if that does not show the two equal, once more with
 /// repeated lookups of the old side taken for one. Only then, and only where `refute` asks for it, is a difference looked

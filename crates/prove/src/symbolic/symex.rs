@@ -15,13 +15,13 @@ use bpf_platform::effects::Effects;
 use bpf_program::{Link, Op, ProgKind, Symbol, access_matters, fields_matter, others_may_change, stores_matter};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use crate::access::{Access, Exact, Reason};
-use crate::context::Context;
-use crate::history::{Event, EventKind};
-use crate::refinement::is_aligned;
-use crate::state::{State, memory_of};
+use crate::compare::refinement::is_aligned;
+use crate::symbolic::access::{Access, Exact, Reason};
+use crate::symbolic::context::Context;
+use crate::symbolic::history::{Event, EventKind};
+use crate::symbolic::state::{State, memory_of};
+use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
 use crate::term::{MemId, TermId};
-use crate::variables::{Meaning, Region, VarKey, read_only};
 
 /// Versions of memory that writes through pointers of unknown origin make have numbers from here on.
 const WRITES: u32 = 1 << 31;
@@ -191,7 +191,7 @@ impl Machine for Sym<'_, '_> {
             self.guard = self.cx.terms.all(&[outer, nc]);
             self.store(&y, off, size, v, imm)?;
             self.guard = outer;
-            self.state = crate::state::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
+            self.state = crate::symbolic::state::merge(self.cx, c, &one, &self.state.clone(), bpf_isa::RegSet::ALL);
             return Ok(());
         }
         let (region, sym, k) = match self.locate(*base, off, size.bytes())? {

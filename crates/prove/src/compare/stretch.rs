@@ -5,24 +5,24 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use bpf_semantics::branch;
 
-use crate::access::OldAccesses;
-use crate::acyclic::Outcome;
-use crate::attempt::attempt;
-use crate::blast::Model;
-use crate::context::{Context, SatResult};
-use crate::entry::{Entry, register_regions};
-use crate::exits::SideExits;
-use crate::expression::{Expression, ExpressionId, Pool, assume};
-use crate::judge::{Judged, LiveOut, judge};
+use crate::compare::attempt::attempt;
+use crate::compare::exits::SideExits;
+use crate::compare::judge::{Judged, LiveOut, judge};
+use crate::compare::relation::{Known, Location, Origin, Relation, Relocations, Twins};
+use crate::function::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::{Options, Stats};
-use crate::relation::{Known, Location, Origin, Relation, Relocations, Twins};
-use crate::state::{State, memory_of};
-use crate::straight::{Help, straight};
+use crate::solver::blast::Model;
+use crate::solver::sweep::Sweep;
 use crate::superblock::is_jump;
-use crate::sweep::Sweep;
-use crate::symex::{Side, Stop, Sym};
+use crate::symbolic::access::OldAccesses;
+use crate::symbolic::acyclic::Outcome;
+use crate::symbolic::context::{Context, SatResult};
+use crate::symbolic::entry::{Entry, register_regions};
+use crate::symbolic::state::{State, memory_of};
+use crate::symbolic::straight::{Help, straight};
+use crate::symbolic::symex::{Side, Stop, Sym};
+use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::TermId;
-use crate::variables::{Meaning, Region, VarKey};
 
 /// How the two sequences of [`compare`] end.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,8 @@
+//! Comparing whole functions: by bisimulation, and as one formula.
+
+pub(crate) mod available;
+pub(crate) mod bisimulation;
+pub(crate) mod expression;
+pub(crate) mod functions;
+pub(crate) mod same;
+pub(crate) mod whole;
