@@ -64,26 +64,20 @@ impl Failure {
     }
 }
 
-/// What the system says when there are no more descriptors, when there is no memory, and when this process lacks a right.
-const MEANS: [(i32, [&str; 2]); 4] = [
+/// What the system says when there are no more descriptors, and when there is no memory. That a right is missing it says,
+/// too, of types that nobody may load here: this process has those that matter ([`permitted`](crate::permitted)).
+const MEANS: [(i32, [&str; 2]); 3] = [
     (libc::EMFILE, ["-EMFILE", "Too many open files"]),
     (libc::ENFILE, ["-ENFILE", "Too many open files"]),
     (libc::ENOMEM, ["-ENOMEM", "Cannot allocate memory"]),
-    RIGHTS,
 ];
-const RIGHTS: (i32, [&str; 2]) = (libc::EPERM, ["-EPERM", "Operation not permitted"]);
 
-/// Whether an error number stands for a lack of descriptors, of memory or of rights.
-fn is_of_means(errno: i32) -> bool {
+/// Whether an error number stands for a lack of descriptors or of memory, which passes.
+pub(crate) fn is_of_means(errno: i32) -> bool {
     MEANS.iter().any(|(number, _)| *number == errno)
 }
 
-/// Whether it stands for a lack of descriptors or of memory, which passes.
-pub(crate) fn is_of_the_moment(errno: i32) -> bool {
-    is_of_means(errno) && errno != RIGHTS.0
-}
-
-/// Whether libbpf's words are of a lack of descriptors, of memory or of rights.
+/// Whether libbpf's words are of a lack of descriptors or of memory.
 pub(crate) fn speaks_of_means(words: &str) -> bool {
     MEANS.iter().flat_map(|(_, words)| words).any(|of_means| words.contains(of_means))
 }

@@ -86,7 +86,7 @@ type Key = (String, String);
 /// How much longer than before programs may take whose constants are not known, all together.
 const LONGER: u32 = 4;
 /// So long they may take in any case: a few times what the verifier takes for a million instructions, at which it gives up.
-const ANYHOW: Duration = Duration::from_secs(10);
+const ANYHOW: Duration = Duration::from_secs(30);
 
 /// So many descriptors there have to be for anything to be judged: what reads the kernel's memory takes some, too.
 const ROOM: usize = 16;

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::failure::is_of_the_moment;
+use crate::failure::is_of_means;
 use crate::{KernelError, ProgramType, RawOptions, RawProgram, Rejection};
 
 /// `r0 = r10; exit`: "R0 leaks addr as return value" without CAP_PERFMON (`check_return_code` in kernel/bpf/verifier.c).
@@ -40,7 +40,7 @@ impl Permission {
 pub fn permitted() -> Permission {
     match RawProgram::load(ProgramType::XDP, &TRIVIAL, &RawOptions::default()) {
         Ok(_) => Permission::Yes,
-        Err(rejection) if is_of_the_moment(rejection.errno) => Permission::Yes,
+        Err(rejection) if is_of_means(rejection.errno) => Permission::Yes,
         Err(rejection) => Permission::No(explain(&rejection)),
     }
 }
