@@ -1,9 +1,7 @@
 //! The text syntax, without LLVM at hand: round trip, hand-written forms, listings, errors.
 
-mod common;
-
+use crate::common::{Random, variety};
 use bpf_isa::*;
-use common::{Random, variety};
 
 /// The instruction LLVM's text for `insn` stands for: where that text holds less than the
 /// instruction, another one.

@@ -1,7 +1,5 @@
 //! Instructions of every variant, for the tests.
 
-#![allow(dead_code)]
-
 use bpf_isa::*;
 
 pub const WIDTHS: [Width; 2] = [Width::W32, Width::W64];

@@ -1,9 +1,7 @@
 //! Decoding and encoding are inverse to each other, on everything.
 
-mod common;
-
+use crate::common::{Random, variety};
 use bpf_isa::*;
-use common::{Random, variety};
 
 /// Bits of a slot from its fields.
 fn slot(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {

@@ -4,14 +4,12 @@
 //! `llvm-mc` assembles our text and must produce our bytes. The benchmark objects, where present,
 //! serve as more bytes.
 
-mod common;
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::variety;
 use bpf_isa::*;
-use common::variety;
 
 /// The name under which LLVM 19's `tool` runs here, or `None` with a message.
 fn llvm(tool: &str) -> Option<String> {
