@@ -1,13 +1,11 @@
 //! Agreement with the running kernel over the benchmark's objects and this project's examples.
 
-mod common;
-
 use std::path::PathBuf;
 
+use crate::common::root;
 use bpf_check::{Comparison, compare};
 use bpf_kernel::testing::permitted;
 use bpf_object::Object;
-use common::root;
 
 /// More folders of objects, separated by colons.
 const MORE: &str = "BPF_OPT_OBJECTS";

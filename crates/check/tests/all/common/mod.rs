@@ -1,8 +1,5 @@
 //! Reading the programs in `examples`, and asking the kernel about them.
 
-// Each test uses its part of this.
-#![allow(dead_code)]
-
 use std::path::{Path, PathBuf};
 
 use bpf_check::{MapInfo, Program, is_gpl};

@@ -2,16 +2,14 @@
 //!
 //! `BPF_OPT_MUTANTS` says how many, `BPF_OPT_SEED` which.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{fixtures, root};
 use bpf_check::{Program, Report, Target, Verdict, create, load_linked, programs, types_of};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src};
 use bpf_kernel::Map;
 use bpf_kernel::testing::permitted;
 use bpf_object::Object;
-use common::{fixtures, root};
 
 /// Mutants in `make test`.
 const MUTANTS: u64 = 1500;
