@@ -12,12 +12,12 @@ use std::{
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject, Loader, ObjectVerdict, ProgramType, Verdict};
 
-const LEGACY: &[u8] = include_bytes!("fixtures/legacy.o");
-const WITHOUT_TYPES: &[u8] = include_bytes!("fixtures/legacy_without_types.o");
-const IPROUTE: &[u8] = include_bytes!("fixtures/iproute.o");
-const UNKNOWN: &[u8] = include_bytes!("fixtures/unknown.o");
-const ARRAYS: &[u8] = include_bytes!("fixtures/arrays.o");
-const COMPLETED: &[u8] = include_bytes!("fixtures/completed.o");
+const LEGACY: &[u8] = include_bytes!("../fixtures/legacy.o");
+const WITHOUT_TYPES: &[u8] = include_bytes!("../fixtures/legacy_without_types.o");
+const IPROUTE: &[u8] = include_bytes!("../fixtures/iproute.o");
+const UNKNOWN: &[u8] = include_bytes!("../fixtures/unknown.o");
+const ARRAYS: &[u8] = include_bytes!("../fixtures/arrays.o");
+const COMPLETED: &[u8] = include_bytes!("../fixtures/completed.o");
 
 /// The verdicts on an object, which are the same for all programs at once, for each alone, and for all with maps that are
 /// there already.

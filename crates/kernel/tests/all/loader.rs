@@ -106,7 +106,7 @@ fn what_one_program_lacks_is_no_matter_of_the_others() {
     if !permitted() {
         return;
     }
-    let bytes = include_bytes!("fixtures/shapes.o");
+    let bytes = include_bytes!("../fixtures/shapes.o");
     assert!(!load_object(bytes, &LoadOptions::default()).unwrap().is_accepted());
     let mut loader = Loader::new(LoadOptions::default()).unwrap();
     let started = Instant::now();
@@ -241,7 +241,7 @@ fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others
     if !permitted() {
         return;
     }
-    let bytes = include_bytes!("fixtures/lacking.o");
+    let bytes = include_bytes!("../fixtures/lacking.o");
     let verdict = Loader::new(LoadOptions::default()).unwrap().judge(bytes, |_, _| true, None).unwrap();
     for (name, expected) in [
         ("plain", None),
