@@ -1,8 +1,7 @@
 //! New bodies: everything follows its instruction.
-mod common;
 
+use crate::common::*;
 use bpf_object::{FuncId, NewInsn, Object, RefKind, WriteOptions};
-use common::*;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bpf_driver::{Options, Silent, optimize, verify};
 
-const PROGRAM: &[u8] = include_bytes!("fixtures/unlinked.o");
-const OTHERWISE: &[u8] = include_bytes!("fixtures/unlinked_otherwise.o");
-const LIBRARY: &[u8] = include_bytes!("fixtures/library.o");
+const PROGRAM: &[u8] = include_bytes!("../fixtures/unlinked.o");
+const OTHERWISE: &[u8] = include_bytes!("../fixtures/unlinked_otherwise.o");
+const LIBRARY: &[u8] = include_bytes!("../fixtures/library.o");
 
 fn options() -> Options {
     let time_limit = Duration::from_secs(5);

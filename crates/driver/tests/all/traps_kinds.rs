@@ -4,13 +4,11 @@
 //! model of a thing, or where a single run cannot show the difference (order, ownership, who else writes), it is
 //! enough that the wrong rewrite is not proven.
 
-mod common;
-
 use bpf_driver::FunctionVerdict;
 
-use common::{Trap, found, found_two, judge, trap};
+use crate::common::{self, Trap, found, found_two, judge, trap};
 
-const OBJECT: &[u8] = include_bytes!("../../../examples/kinds.o");
+const OBJECT: &[u8] = include_bytes!("../../../../examples/kinds.o");
 
 /// Context `xdp_md`, a result of 32 bits.
 const XDP: &str = "on_xdp";

@@ -1,15 +1,12 @@
 //! What was written is compared with the original, all but the bodies that changed.
-mod common;
-#[path = "common/edit.rs"]
-mod edit;
 
+use crate::common::edit::Elf;
+use crate::common::*;
 use bpf_object::compare::{Finding, beside_bodies};
 use bpf_object::{FuncId, Object, WriteOptions};
-use common::*;
-use edit::Elf;
 use std::collections::{BTreeMap, BTreeSet};
 
-const DECLARATIONS: &[u8] = include_bytes!("fixtures/compare/declarations.o");
+const DECLARATIONS: &[u8] = include_bytes!("../fixtures/compare/declarations.o");
 
 fn parse(bytes: &[u8]) -> Object {
     Object::parse(bytes.to_vec()).unwrap()

@@ -1,8 +1,7 @@
 //! Wrong, corrupt and hostile files: an error or a locked function, never a panic.
-mod common;
 
+use crate::common::*;
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
-use common::*;
 
 fn error(bytes: Vec<u8>) -> ObjectError {
     Object::parse(bytes).expect_err("must not be read")

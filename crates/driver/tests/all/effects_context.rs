@@ -1,13 +1,10 @@
 //! Helpers that change the context: fields are read again behind every call that may, whether or not it takes the
 //! context; behind those that surely do not, what was read before still stands.
 
-#[allow(dead_code, reason = "each file of traps uses a part of it")]
-mod common;
+use crate::common::{self, Trap, trap};
 
-use common::{Trap, trap};
-
-const KINDS: &[u8] = include_bytes!("../../../examples/kinds.o");
-const HOOKS: &[u8] = include_bytes!("../../../examples/hooks.o");
+const KINDS: &[u8] = include_bytes!("../../../../examples/kinds.o");
+const HOOKS: &[u8] = include_bytes!("../../../../examples/hooks.o");
 const SKB: &str = "on_skb";
 const XDP: &str = "on_xdp";
 const EVENT: &str = "on_event";

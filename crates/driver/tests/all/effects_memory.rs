@@ -1,13 +1,10 @@
 //! What helpers write, and when: memory of a reservation and the packet, buffers that a failing helper leaves alone,
 //! memory that ends.
 
-#[allow(dead_code, reason = "each file of traps uses a part of it")]
-mod common;
+use crate::common::{self, Trap, trap};
 
-use common::{Trap, trap};
-
-const KINDS: &[u8] = include_bytes!("../../../examples/kinds.o");
-const HOOKS: &[u8] = include_bytes!("../../../examples/hooks.o");
+const KINDS: &[u8] = include_bytes!("../../../../examples/kinds.o");
+const HOOKS: &[u8] = include_bytes!("../../../../examples/hooks.o");
 const XDP: &str = "on_xdp";
 const SKB: &str = "on_skb";
 const EVENT: &str = "on_event";

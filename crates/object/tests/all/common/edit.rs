@@ -1,6 +1,6 @@
 //! Taking an object apart and putting it together again, changed: sections, symbols, relocations, BTF and BTF.ext.
 //! Knows nothing of the crate. Types are kept by index and strings as text, so that both can be numbered anew.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "the tests of this crate and those of `bpf-driver` use their part")]
 
 use std::collections::{BTreeMap, HashMap};
 

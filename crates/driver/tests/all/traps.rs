@@ -3,13 +3,11 @@
 //! How they are written and judged: `common/mod.rs`. The host is `examples/hooks.o`, which has one function for each
 //! kind of hook.
 
-mod common;
-
 use bpf_driver::FunctionVerdict;
 
-use common::{Trap, found, found_two, judge, trap};
+use crate::common::{self, Trap, found, found_two, judge, trap};
 
-const OBJECT: &[u8] = include_bytes!("../../../examples/hooks.o");
+const OBJECT: &[u8] = include_bytes!("../../../../examples/hooks.o");
 
 /// A subprogram with two 64-bit arguments and a 64-bit result.
 const SUB: &str = "blend";

@@ -4,12 +4,9 @@
 //! because nothing in the program reads it by name. Near twins in which no address gets out, or in which the store is
 //! dead all the same, must be proven: they show what the rule costs.
 
-#[allow(dead_code, reason = "each file of traps uses a part of it")]
-mod common;
+use crate::common::{self, Trap, found, trap};
 
-use common::{Trap, found, trap};
-
-const OBJECT: &[u8] = include_bytes!("../../../examples/kinds.o");
+const OBJECT: &[u8] = include_bytes!("../../../../examples/kinds.o");
 const XDP: &str = "on_xdp";
 const SKB: &str = "on_skb";
 

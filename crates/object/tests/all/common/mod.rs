@@ -1,6 +1,7 @@
 //! What the tests share: finding objects, an independent reader of ELF and BTF.ext that knows
 //! nothing of the crate, and moving instructions about with their jumps fixed.
-#![allow(dead_code)]
+
+pub mod edit;
 
 use bpf_object::{FuncId, NewInsn, Object};
 use std::collections::BTreeMap;

@@ -3,15 +3,12 @@
 //! Every case changes one thing of a real object and says what `verify` has to make of it: *different* with words that
 //! name the place, at least *not equal*, or *equal* for what no loader sees.
 
-#[path = "../../object/tests/common/edit.rs"]
-mod edit;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::edit::{self, Btf, DATASEC, DECL_TAG, Elf, Ext, FUNC, Reloc, STRUCT, Symbol, Type, VAR, Word};
 use bpf_driver::{FunctionVerdict, Options, Silent, VerifyReport};
 use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
-use edit::{Btf, DATASEC, DECL_TAG, Elf, Ext, FUNC, Reloc, STRUCT, Symbol, Type, VAR, Word};
 
 fn fixture(name: &str) -> Vec<u8> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../object/tests/fixtures/compare");

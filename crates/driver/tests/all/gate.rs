@@ -11,10 +11,10 @@ use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
 use bpf_object::Object;
 use bpf_testgen::shapes::{Shape, generate};
 
-const ENTRIES: &[u8] = include_bytes!("fixtures/entries.o");
-const EXCEPTION: &[u8] = include_bytes!("fixtures/exception.o");
-const LOADERS: &[u8] = include_bytes!("fixtures/loaders.o");
-const LARGE: &[u8] = include_bytes!("fixtures/large.o");
+const ENTRIES: &[u8] = include_bytes!("../fixtures/entries.o");
+const EXCEPTION: &[u8] = include_bytes!("../fixtures/exception.o");
+const LOADERS: &[u8] = include_bytes!("../fixtures/loaders.o");
+const LARGE: &[u8] = include_bytes!("../fixtures/large.o");
 
 fn options() -> Options {
     Options { time_limit: Duration::from_secs(20), ..Options::default() }

@@ -1,12 +1,11 @@
 //! Fields that the kernel manages are found where they are, in map values and in sections of global data.
 
-mod common;
-
+use crate::common;
 use bpf_object::Object;
 use bpf_platform::{ManagedField, ManagedFields};
 
-const UNLINKED: &[u8] = include_bytes!("fixtures/compare/managed.o");
-const LINKED: &[u8] = include_bytes!("fixtures/compare/managed_linked.o");
+const UNLINKED: &[u8] = include_bytes!("../fixtures/compare/managed.o");
+const LINKED: &[u8] = include_bytes!("../fixtures/compare/managed_linked.o");
 
 fn read(bytes: &[u8]) -> Object {
     Object::parse(bytes.to_vec()).expect("it can be read")

@@ -5,17 +5,14 @@
 //! those of the other is proposed as one rewrite of a path ([`bpf_prove::path`]). A wrong one must be refused by both
 //! doors of the prover and must not pass as a change of the whole function; a right one must be proven.
 
-#[allow(dead_code, reason = "each test binary uses its part")]
-mod common;
-
 use bpf_driver::{FunctionVerdict, Unit};
 use bpf_object::Object;
 use bpf_program::{Block, BlockId, Function, Terminator};
 use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, path};
 
-use common::{Trap, found, judge, object, trap};
+use crate::common::{Trap, found, judge, object, trap};
 
-const OBJECT: &[u8] = include_bytes!("../../../examples/hooks.o");
+const OBJECT: &[u8] = include_bytes!("../../../../examples/hooks.o");
 
 /// A subprogram with two 64-bit arguments and a 64-bit result.
 const SUB: &str = "blend";
