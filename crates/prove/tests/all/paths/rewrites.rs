@@ -7,10 +7,10 @@ use bpf_program::{Function, Op, Terminator};
 use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask, path};
 use bpf_semantics::interp::Fault;
 
-use crate::changes::{change, is_jump, moved};
 use crate::common::{Rng, mix, rounds};
-use crate::functions::function;
-use crate::functions::{About, paths, program, run};
+use crate::paths::changes::{change, is_jump, moved};
+use crate::paths::functions::function;
+use crate::paths::functions::{About, paths, program, run};
 
 /// What the rewrite would make of the function, proven or not.
 fn carried_out(f: &Function, r: &Rewrite) -> Option<Function> {
@@ -93,7 +93,7 @@ fn another_end(rng: &mut Rng, term: &Terminator) -> Option<Terminator> {
         2 => Terminator::Branch { cond: cond.negate()?, width, dst, src, taken: fall, fall: taken, origin },
         _ => {
             let Insn::Jcc { cond, width, dst, src, .. } =
-                crate::changes::tweaked(rng, Insn::Jcc { cond, width, dst, src, off: 0 })
+                crate::paths::changes::tweaked(rng, Insn::Jcc { cond, width, dst, src, off: 0 })
             else {
                 return None;
             };

@@ -1,17 +1,15 @@
 //! Whole functions against the interpreter: random programs with branches and loops, changed in one or
 //! two places; what is proven equal must make the same calls and return the same on every input.
 
-mod common;
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::common::{Rng, mix, rounds};
 use bpf_facts::Env;
 use bpf_isa::{Reg, parse_listing};
 use bpf_program::{Function, ProgKind, build_from_insns};
 use bpf_prove::{Options, functions};
 use bpf_semantics::interp::{Fault, Interp, Oracle};
-use common::{Rng, mix, rounds};
 
 fn function(lines: &[String]) -> Option<Function> {
     let mut slot = 0;

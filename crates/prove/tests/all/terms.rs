@@ -1,10 +1,8 @@
 //! The term graph against plain numbers: whatever normalization makes of an expression, it must have
 //! the value the definitions of its operations give it.
 
-mod common;
-
+use crate::common::{Dag, Op, Rng, rounds};
 use bpf_prove::term::mask;
-use common::{Dag, Op, Rng, rounds};
 
 const LANES: usize = 12;
 

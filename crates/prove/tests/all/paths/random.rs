@@ -7,9 +7,9 @@ use bpf_prove::{Limits, Options, Verdict, along};
 use bpf_semantics::branch;
 use bpf_semantics::interp::{Cpu, Interp};
 
-use crate::changes::{change, moved, path};
 use crate::common::scenes::{Books, Input, Ran, Scene, difference, input, listing, maps, misbehaviour, r, scene, tame};
 use crate::common::{Rng, mix, rounds};
+use crate::paths::changes::{change, moved, path};
 
 /// Runs a path; says at which of its jumps it was left, or how many there are.
 fn walk<'a>(input: &Input, ops: &[Op], initial: &'a dyn Fn(u64) -> u8) -> Option<(Ran<'a>, usize)> {
@@ -120,8 +120,8 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
         let (a, b) = if rng.chance(3) { (&changed, &insns) } else { (&insns, &changed) };
         let of = |ops: &[Insn]| ops.iter().map(|i| Op::new(*i)).collect::<Vec<Op>>();
         let (old, new) = (of(a), of(b));
-        let jumps: Vec<Insn> = a.iter().chain(b).copied().filter(crate::changes::is_jump).collect();
-        let n = a.iter().filter(|i| crate::changes::is_jump(i)).count();
+        let jumps: Vec<Insn> = a.iter().chain(b).copied().filter(crate::paths::changes::is_jump).collect();
+        let n = a.iter().filter(|i| crate::paths::changes::is_jump(i)).count();
         let sides: Vec<Live> = (0..n).map(|_| some_live(rng)).collect();
         let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
         let strict = rng.chance(4);
@@ -141,7 +141,7 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
         tally.equal += 1;
         tally.by_solver += u64::from(stats.sat_calls > 0);
         tally.across += u64::from(moved(a, b));
-        let only = |ops: &[Insn]| ops.iter().copied().filter(crate::changes::is_jump).collect::<Vec<_>>();
+        let only = |ops: &[Insn]| ops.iter().copied().filter(crate::paths::changes::is_jump).collect::<Vec<_>>();
         tally.jump_changed += u64::from(only(a) != only(b));
         let constants: Vec<i32> = jumps
             .iter()

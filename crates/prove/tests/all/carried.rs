@@ -1,20 +1,16 @@
 //! Values that registers carry over block borders, where the other side computes them anew: the right
 //! ones are proven, the wrong ones that look like them are not.
 
-mod common;
-#[path = "paths/functions.rs"]
-#[allow(dead_code, reason = "the paths' tests use the rest")]
-mod functions;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Rng, mix, rounds};
+use crate::paths::functions;
 use bpf_facts::{Env, MapInfo};
 use bpf_isa::{Imm64Kind, Insn, parse_listing};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
 use bpf_prove::{Limits, Options, Verdict};
-use common::{Rng, mix, rounds};
 
 /// Replaces names of places by distances: `goto name`, and `name:` on a line of its own.
 fn placed(text: &str) -> String {

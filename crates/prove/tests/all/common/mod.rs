@@ -1,5 +1,4 @@
 //! Random expression graphs, built twice: as terms and as plain numbers, one per *lane* (assignment).
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod scenes;
 

@@ -1,12 +1,10 @@
 //! The bit-blaster and the solver against plain numbers: an answer must be right, and so must its model.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{Dag, N, Op, rounds};
 use bpf_prove::blast::{Answer, Blaster, Model};
 use bpf_prove::term::{TermId, Terms};
-use common::{Dag, N, Op, rounds};
 
 const CONFLICTS: u32 = 2_000;
 

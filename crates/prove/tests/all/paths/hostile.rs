@@ -5,7 +5,7 @@ use bpf_isa::{Cond, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 use bpf_prove::{Cache, Derivation, Known, Options, Rewrite, Session, Switches, ask, path};
 
-use crate::functions::{About, function};
+use crate::paths::functions::{About, function};
 
 /// Three blocks in a row with a side exit each; the first exit is reached from two places.
 const STAIRS: &str = "
