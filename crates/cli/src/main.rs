@@ -2,7 +2,7 @@
 //!
 //! The one idea: a command computes a value and only then prints or writes; so an error anywhere before leaves
 //! nothing half done. Each command is a module with a `run` that returns the exit code or a
-//! [`Failure`](failure::Failure). Nothing about BPF is decided here.
+//! [`Failure`]. Nothing about BPF is decided here.
 
 /// Proofs make and drop many small objects on several threads.
 #[global_allocator]
