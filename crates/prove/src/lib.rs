@@ -1,6 +1,8 @@
-//! The trusted prover: hash-consed terms, symbolic execution, SAT, and the verdict.
+#![doc = include_str!("../README.md")]
 //!
-//! Read in this order: [`term`] (the graph and its canonical forms), [`variables`] and `history` (what a proof speaks
+//! # Reading the source
+//!
+//! In this order: [`term`] (the graph and its canonical forms), [`variables`] and `history` (what a proof speaks
 //! about), [`context`] (what both sides share), `symex` (the symbolic machine), `region` (an acyclic function), `refinement`
 //! (the rules on shared memory), `judge`, `window` and `stretch` (what is compared), `lockstep` (functions of any shape),
 //! `functions`, [`rewrite`] (what a change asks of it), [`points`] (from which facts), [`session`] (the only maker of proven
