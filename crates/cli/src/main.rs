@@ -24,6 +24,7 @@ mod progress;
 mod reduce;
 mod rules;
 mod run;
+mod trace;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { exit::BAD_INPUT } else { exit::YES });
         }
     };
+    trace::install();
     let place = note_panics();
     ExitCode::from(guarded(&place, move || command(&cli)))
 }

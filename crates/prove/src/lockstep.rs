@@ -22,6 +22,7 @@ use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
+use tracing::{Level, enabled, trace};
 
 use crate::computation::{ComputationId, Pool};
 use crate::options::{Limits, Options, Stats};
@@ -545,28 +546,28 @@ impl Game<'_> {
         Ok(())
     }
 
-    /// Tells a developer where the proof got stuck.
+    /// Traces for a developer where the proof got stuck.
     fn show(&self, pair: &Pair, reason: &str) {
-        if std::env::var_os("BPF_OPT_TRACE").is_none() {
+        if !enabled!(Level::TRACE) {
             return;
         }
         let Pair { old: a, new: b, alone, .. } = *pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        eprintln!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.known);
+        trace!("lockstep stuck at {a}/{b} ({alone}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}", pair.known);
         if let Some(s) = self.facts(pair) {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
-            eprintln!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
+            trace!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
             let stack: Vec<String> = s.stack_values().map(|(o, v)| format!("fp{o}: {:?}", v.num)).collect();
-            eprintln!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
+            trace!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
         }
         for id in self.standing(pair) {
             let ops: Vec<String> = self.pool.get(*id).ops().iter().map(|o| o.insn.to_string()).collect();
-            eprintln!("  standing {}", ops.join("; "));
+            trace!("standing {}", ops.join("; "));
         }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
-            ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
+            ops.iter().for_each(|o| trace!("{side} {:?} {}", o.origin, o.insn));
         }
     }
 }
