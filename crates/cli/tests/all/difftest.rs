@@ -1,12 +1,11 @@
 //! `bpf-opt difftest` from outside.
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::common::*;
 use bpf_kernel::testing::permitted;
 use bpf_testgen::assembly::{Surroundings, functions, object};
-use common::*;
 use tempfile::TempDir;
 
 /// The example with one instruction changed.

@@ -1,11 +1,10 @@
 //! The search from outside: repeatable, interruptible, not to be misled.
-mod common;
 
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{bpf_opt, command, example};
+use crate::common::{bpf_opt, command, example};
 
 /// Optimizes an example and gives the output's bytes.
 fn optimized(name: &str, extra: &[&str]) -> Vec<u8> {

@@ -1,13 +1,12 @@
 //! `bpf-opt reduce` from outside: what is left, what is refused, what is never written.
-mod common;
 
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::common::*;
 use bpf_object::Object;
-use common::*;
 
 /// `bpf-opt reduce` on an example.
 fn reduce(example_name: &str, output: &Path, test: &str, more: &[&str]) -> Ran {

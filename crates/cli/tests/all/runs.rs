@@ -1,12 +1,11 @@
 //! Programs that are run to see what they do, from outside: what is run and what is not, where, and what comes of it.
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::common::*;
 use bpf_kernel::testing::{available, in_private_pins, permitted};
-use common::*;
 use tempfile::TempDir;
 
 /// Whether programs may be loaded and run in a network of their own; says so if not.

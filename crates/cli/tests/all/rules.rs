@@ -1,9 +1,8 @@
 //! `bpf-opt rules` from outside.
-mod common;
 
 use std::fs;
 
-use common::{Ran, bpf_opt, command, example};
+use crate::common::{self, Ran, bpf_opt, command, example};
 
 const GOOD: &str = "\
 rule cpu v3 goal size

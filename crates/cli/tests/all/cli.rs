@@ -1,5 +1,4 @@
 //! The command line from outside: exit codes, messages, files.
-mod common;
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -7,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use tempfile::TempDir;
 
 fn folder() -> TempDir {

@@ -1,13 +1,12 @@
 //! What a user is told: about objects that are unlike most, about interruptions, about differences.
-mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::common::*;
 use bpf_testgen::assembly::{Role, Surroundings, functions, object};
-use common::*;
 use tempfile::TempDir;
 
 /// A program that can be made shorter and needs no maps.

@@ -1,10 +1,8 @@
 //! `--dump-queries`: what the solver was asked, as files for other solvers.
 
-mod common;
-
 use std::process::{Command, Stdio};
 
-use common::*;
+use crate::common::*;
 
 #[test]
 fn queries_become_numbered_files_with_our_verdict_and_z3_agrees() {
