@@ -7,7 +7,7 @@
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
-# make lint    formatting and lints, as in CI
+# make lint    formatting, lints and documentation, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
 SHELL := /bin/bash
@@ -75,6 +75,7 @@ same-outputs:
 lint: setup
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --profile checks -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --workspace --profile checks
 
 build: setup
 	$(CARGO) build --release -p bpf-opt

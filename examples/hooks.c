@@ -1,5 +1,5 @@
 /* One program for each kind of hook, with every kind of reference in it: the bodies that the tests of the
- * traps (crates/driver/tests/traps.rs) put in their place borrow the references. */
+ * traps (crates/driver/tests/all/traps.rs) put in their place borrow the references. */
 #include "bpf_small.h"
 
 struct count {

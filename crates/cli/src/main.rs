@@ -2,7 +2,7 @@
 //!
 //! The one idea: a command computes a value and only then prints or writes; so an error anywhere before leaves
 //! nothing half done. Each command is a module with a `run` that returns the exit code or a
-//! [`Failure`](failure::Failure). Nothing about BPF is decided here.
+//! [`Failure`]. Nothing about BPF is decided here.
 
 /// Proofs make and drop many small objects on several threads.
 #[global_allocator]
@@ -24,6 +24,7 @@ mod progress;
 mod reduce;
 mod rules;
 mod run;
+mod trace;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { exit::BAD_INPUT } else { exit::YES });
         }
     };
+    trace::install();
     let place = note_panics();
     ExitCode::from(guarded(&place, move || command(&cli)))
 }

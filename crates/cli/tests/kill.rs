@@ -1,4 +1,6 @@
 //! Whatever happens to the process, its files are whole.
+//!
+//! A binary of its own: when to kill is a share of the time that a run takes, so nothing else may run beside it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

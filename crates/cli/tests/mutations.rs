@@ -2,13 +2,14 @@
 //!
 //! Real objects are damaged in ways that reach deep: not only bytes and lengths, but fields of headers, symbols,
 //! relocations and BTF, and operands of instructions, which leave a file whole and its programs strange. Case N of a
-//! seed is always the same.
+//! seed is always the same. A binary of its own: it uses all processors, and `make soak` runs it by name.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `BPF_OPT_MUTATIONS` | how many cases | 1000 |
 //! | `BPF_OPT_SEED` | the seed | 1 |
 //! | `BPF_OPT_CASE` | only this case | all |
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::fs;

@@ -3,6 +3,9 @@
 //!
 //! In `make test` the objects are small, with one seed. `BPF_OPT_SHAPES=large` makes them as large as real ones,
 //! `BPF_OPT_SEED=N` chooses others. `cargo run -p bpf-testgen --example shape` writes them to files.
+//!
+//! A binary of its own: it measures times, so no other tests may run beside it.
+#[path = "all/common/mod.rs"]
 mod common;
 
 use std::fs;

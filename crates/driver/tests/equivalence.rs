@@ -1,4 +1,5 @@
 //! Runs the cases of `tests/equivalence/**/*.bpf`, which anyone may add to; `README.md` there says how they are written.
+//! A binary of its own, since scripts run it by name.
 //!
 //! One test runs them all in parallel. A case with `after:` goes through [`bpf_driver::verify`], as `bpf-opt verify`
 //! would; one without goes through [`bpf_driver::optimize`], with the passes alone and with a short search. With

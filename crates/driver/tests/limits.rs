@@ -1,4 +1,6 @@
 //! The kernel is part of the time limit: its verifier may look at one program for as long as at a million instructions.
+//!
+//! A binary of its own: it measures times, so no proofs of other tests may run beside it.
 
 use std::{
     path::Path,

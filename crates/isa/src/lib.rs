@@ -1,11 +1,10 @@
-//! The BPF instruction set: every instruction of RFC 9669 and of Linux up to cpu v4.
+#![doc = include_str!("../README.md")]
 //!
-//! One idea carries the crate: an instruction is a *value* ([`Insn`]) with typed operands, never a
-//! bag of bit fields. Decoding is total (what is not understood becomes [`Insn::Opaque`]), encoding
-//! is its exact inverse, and the text syntax is LLVM's, so listings compare with `llvm-objdump -d`.
-//! `ld_imm64` is ONE instruction that occupies two slots.
+//! # Design
 //!
-//! The crate knows nothing of ELF, relocations or solvers.
+//! One idea carries the crate: an instruction is a *value* ([`Insn`]) with typed operands, never a bag of bit fields.
+//! Decoding is total (what is not understood becomes [`Insn::Opaque`]), encoding is its exact inverse, and the text syntax
+//! is LLVM's. `ld_imm64` is ONE instruction that occupies two slots.
 
 mod decode;
 mod encode;

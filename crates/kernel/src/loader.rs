@@ -572,7 +572,7 @@ impl Loader {
 
 impl LoadedObject {
     /// [`LoadedObject::load`] for runs: with maps of old objects, with definitions completed that are left to a loader
-    /// ([`complete`]), and with tables not longer than a few thousand elements, which is much quicker. Whether an object
+    /// (`loader/complete.rs`), and with tables not longer than a few thousand elements, which is much quicker. Whether an object
     /// loads as its users would load it this does not tell. A load that lasts beyond `deadline` is broken off.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! The function lives in a [`Session`], which alone can say what is known of it, prove a proposal and carry it out.
 //! It is analyzed once a round; inside a round each block is rewritten until no proposal lowers its cost, with its own
 //! facts replayed after every change; why the facts of the other blocks may be used all the same, the session says. It
-//! refuses what would read dead registers, except as the first thing after an analysis ([`Engine::revive`]).
+//! refuses what would read dead registers, except as the first thing after an analysis (`Engine::revive`).
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub struct Tally {
     pub proofs: usize,
     /// Proposals refused or not decided.
     pub refused: usize,
-    /// Changes of the graph's shape that were refused; none, unless [`cfg`] is wrong.
+    /// Changes of the graph's shape that were refused; none, unless [`mod@cfg`] is wrong.
     pub shapes_refused: usize,
     /// Solver calls.
     pub sat_calls: u64,

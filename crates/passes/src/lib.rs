@@ -2,7 +2,7 @@
 //!
 //! A pass looks at one block with its facts and liveness ([`View`]) and proposes [`Rewrite`]s, which
 //! may be hopeful: each is proven before it is applied ([`engine`]). A pass is a file under `local`
-//! with its before and after in the header. What changes the graph itself is in [`cfg`].
+//! with its before and after in the header. What changes the graph itself is in [`mod@cfg`].
 //!
 //! [`Rewrite`]: bpf_prove::Rewrite
 

@@ -4,7 +4,7 @@
 //! interpreter and checker then agree because there is nothing to disagree about, and nobody needs a helper's number.
 //! The rows are the table of [`crate::helpers`], whose source column names the kernel file of each helper's body. What
 //! has no row (kernel functions, functions of the program, unknown numbers, calls that the loader patches) gets
-//! [`Effects::UNKNOWN`], which claims nothing: it reads, writes, copies and keeps whatever it can reach.
+//! `UNKNOWN`, which claims nothing: it reads, writes, copies and keeps whatever it can reach.
 //!
 //! What a row promises, it promises for every kernel that has the helper. A weaker claim is always right.
 

@@ -1,11 +1,11 @@
-//! The control-flow graph of one function, between the ELF object and everything that reasons.
+#![doc = include_str!("../README.md")]
 //!
-//! One idea: jump offsets and relocations disappear. A [`Function`] is a graph of basic blocks whose
-//! edges are block names, and an instruction that the loader will patch carries a [`Link`] naming
-//! *what* it refers to (a map, a global, a function, a CO-RE field) and *which* original slot's
-//! records travel with it. [`build`] makes the graph from an object, [`lower`] turns it back into
-//! slots with final jump offsets; a function that cannot be represented is refused with a reason and
-//! left as it was.
+//! # Design
+//!
+//! Jump offsets and relocations disappear. A [`Function`] is a graph of basic blocks whose edges are block names, and an
+//! instruction that the loader will patch carries a [`Link`]: *what* it refers to (a map, a global, a function, a CO-RE
+//! field) and *which* original slot's records travel with it. [`build`] makes the graph, [`lower`] turns it back into slots
+//! with final jump offsets.
 
 mod build;
 mod cfg;

@@ -1,6 +1,8 @@
-//! The trusted prover: hash-consed terms, symbolic execution, SAT, and the verdict.
+#![doc = include_str!("../README.md")]
 //!
-//! Read in this order:
+//! # Reading the source
+//!
+//! In this order:
 //! - [`term`]: the graph of terms and its canonical forms;
 //! - `symbolic`: execution of one side: [`variables`] and `history` (what a proof speaks about), [`context`] (what both sides
 //!   share), `symex` (the symbolic machine), `acyclic` (a graph without loops);

@@ -40,7 +40,7 @@ impl MemId {
     }
 }
 
-/// A free variable: index into [`Terms::vars`].
+/// A free variable: index into the variables of [`Terms`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VarId(u32);
 

@@ -1,4 +1,6 @@
 //! Canonical forms, their text, and the store that keeps them.
+//!
+//! A binary of its own: one test changes the panic hook, another starts this binary again and kills it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -5,7 +5,7 @@
 //! which maps the other form is to be loaded.
 //!
 //! The shapes are those of 564 objects of 42 projects on which the optimizer ran over its limit, was not judged by the
-//! kernel or improved nothing. Code is random ([`body`]) and follows from the seed alone. What becomes of each program when
+//! kernel or improved nothing. Code is random (`body`) and follows from the seed alone. What becomes of each program when
 //! it is loaded is known ([`Fate`]), because it was written that way.
 
 mod body;

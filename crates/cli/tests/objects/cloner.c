@@ -1,4 +1,4 @@
-/* A program whose test run would send packets: tests/runs.rs. Built with clang -target bpf -O2. */
+/* A program whose test run would send packets: tests/all/runs.rs. Built with clang -target bpf -O2. */
 struct __sk_buff {
 	unsigned int len, pkt_type, mark;
 };

@@ -1,4 +1,4 @@
-/* A section name that tells no program type: tests/runs.rs. Built with clang -target bpf -O2. */
+/* A section name that tells no program type: tests/all/runs.rs. Built with clang -target bpf -O2. */
 struct context {
 	unsigned int first, second;
 };

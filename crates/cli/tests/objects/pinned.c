@@ -1,4 +1,4 @@
-/* A program with a map that its loader pins: tests/runs.rs. Built with clang -target bpf -O2 -g. */
+/* A program with a map that its loader pins: tests/all/runs.rs. Built with clang -target bpf -O2 -g. */
 enum { BPF_MAP_TYPE_ARRAY = 2, LIBBPF_PIN_BY_NAME = 1 };
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) val *name

@@ -1,4 +1,4 @@
-/* Programs that read stack bytes they have not written: tests/runs.rs. Built with clang -target bpf -O2. */
+/* Programs that read stack bytes they have not written: tests/all/runs.rs. Built with clang -target bpf -O2. */
 struct xdp_md {
 	unsigned int data, data_end;
 };

@@ -5,8 +5,8 @@
 //! not as it wants them (`check_btf_func` and `check_btf_line` in `kernel/bpf/verifier.c`). Neither drops records that
 //! are wrong. What they do drop: all records of a program whose own are missing, with those of what it calls, and the
 //! parts of longer records that the kernel does not know (`alloc_zero_tailing_info` in `tools/lib/bpf/bpf.c`). Seen on
-//! Linux 6.18 with bpftool: `driver/tests/objects.rs`. Promise: if the records of one object are refused and those of the
-//! other are not, or for something else, that is unknown.
+//! Linux 6.18 with bpftool: `driver/tests/all/objects.rs`. Promise: if the records of one object are refused and those of
+//! the other are not, or for something else, that is unknown.
 
 use super::findings::Findings;
 use super::matching::Matching;

@@ -1,6 +1,7 @@
 //! The judge: did the two sides do the same, as far as it matters afterwards?
 
 use bpf_facts::Live;
+use tracing::{Level, enabled, trace};
 
 use crate::compare::refinement;
 use crate::compare::relation::{Location, Relocations};
@@ -11,7 +12,7 @@ use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::state::memory_of;
 use crate::symbolic::variables::{Region, VarKey};
-use crate::term::TermId;
+use crate::term::{TermId, show};
 
 pub(crate) enum Judged {
     Equal,
@@ -89,31 +90,8 @@ pub(crate) fn judge(
     match cx.check_sat(guard, &differ) {
         SatResult::Unsat => {}
         SatResult::Sat(m) => {
-            if std::env::var_os("BPF_OPT_TRACE").is_some() {
-                for d in &differ {
-                    if m.eval(&cx.terms, *d) != 0 {
-                        eprintln!("differs: {}", crate::term::show(&cx.terms, *d, 6));
-                    }
-                }
-                for (i, e) in cx.events.iter().enumerate() {
-                    eprintln!(
-                        "event {}: before {} {:?} args {} mems {:?}",
-                        i + 1,
-                        crate::term::show(&cx.terms, e.before, 3),
-                        e.what,
-                        e.args.iter().map(|a| crate::term::show(&cx.terms, *a, 3)).collect::<Vec<_>>().join("; "),
-                        e.mems
-                    );
-                }
-                for i in 0..11 {
-                    if a.exit.regs[i] != b.exit.regs[i] {
-                        eprintln!(
-                            "r{i}: {} / {}",
-                            crate::term::show(&cx.terms, a.exit.regs[i], 4),
-                            crate::term::show(&cx.terms, b.exit.regs[i], 4)
-                        );
-                    }
-                }
+            if enabled!(Level::TRACE) {
+                trace_difference(cx, &m, &differ, a, b);
             }
             let some = cx.terms.any(&differ);
             cx.difference = Some(cx.terms.all(&[guard, some]));
@@ -134,6 +112,24 @@ pub(crate) fn judge(
     match refinement::check(cx, &a.log, &b.log, options.strict_shared_memory) {
         Ok(()) => Judged::Equal,
         Err(why) => Judged::Unknown(why),
+    }
+}
+
+/// Traces for a developer which terms differ under this model, after which events.
+fn trace_difference(cx: &Context, m: &Model, differ: &[TermId], a: &Outcome, b: &Outcome) {
+    let shown = |t: TermId, depth: u32| show(&cx.terms, t, depth);
+    for d in differ.iter().filter(|d| m.eval(&cx.terms, **d) != 0) {
+        trace!("differs: {}", shown(*d, 6));
+    }
+    for (i, e) in cx.events.iter().enumerate() {
+        let args: Vec<String> = e.args.iter().map(|a| shown(*a, 3)).collect();
+        let (number, before) = (i + 1, shown(e.before, 3));
+        trace!("event {number}: before {before} {:?} args {} mems {:?}", e.what, args.join("; "), e.mems);
+    }
+    for (i, (x, y)) in a.exit.regs.iter().zip(&b.exit.regs).enumerate() {
+        if x != y {
+            trace!("r{i}: {} / {}", shown(*x, 4), shown(*y, 4));
+        }
     }
 }
 

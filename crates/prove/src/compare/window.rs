@@ -30,7 +30,7 @@ pub fn window(
     along(kind, env, before, old, new, &[], live, tail, options)
 }
 
-/// The same for two sequences with conditional jumps ([`Insn::Jcc`], see [`crate::superblock`]) in them: a path through
+/// The same for two sequences with conditional jumps ([`Insn::Jcc`](bpf_isa::Insn::Jcc), see [`crate::superblock`]) in them: a path through
 /// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump.
 #[allow(clippy::too_many_arguments)]
 pub fn along(

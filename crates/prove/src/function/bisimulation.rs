@@ -22,6 +22,7 @@ use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
+use tracing::{Level, enabled, trace};
 
 use crate::compare::relation::{Known, Location, Origin, Relation, Twins};
 use crate::compare::stretch::{End, Stretch, compare, constant_condition};
@@ -546,31 +547,31 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// Tells a developer where the proof got stuck.
+    /// Traces for a developer where the proof got stuck.
     fn show(&self, pair: &Pair, reason: &str) {
-        if std::env::var_os("BPF_OPT_TRACE").is_none() {
+        if !enabled!(Level::TRACE) {
             return;
         }
         let Pair { old: a, new: b, stuttering, .. } = *pair;
         let (ca, cb) = (chain(self.old, &self.pa, a, 0), chain(self.new, &self.pb, b, 0));
         let (ta, tb) = (&self.old.block(ca.last).term, &self.new.block(cb.last).term);
-        eprintln!(
+        trace!(
             "bisimulation stuck at {a}/{b} ({stuttering}) {:?}: {reason}\nold ends {ta:?}\nnew ends {tb:?}",
             pair.known
         );
         if let Some(s) = self.facts(pair) {
             let leaked = if s.frame_leaked() { "leaked" } else { "secret" };
             let regs: Vec<String> = bpf_isa::Reg::all().map(|r| format!("{r} {:?}", s.reg(r).kind)).collect();
-            eprintln!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
+            trace!("frame {leaked}, {}; new reads {:?}", regs.join(", "), self.lb.entry(b).regs);
             let stack: Vec<String> = s.stack_values().map(|(o, v)| format!("fp{o}: {:?}", v.num)).collect();
-            eprintln!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
+            trace!("{}; new reads {:?}", stack.join(", "), self.lb.entry(b).stack.runs());
         }
         for id in self.available(pair) {
             let ops: Vec<String> = self.pool.get(*id).ops().iter().map(|o| o.insn.to_string()).collect();
-            eprintln!("  available {}", ops.join("; "));
+            trace!("available {}", ops.join("; "));
         }
         for (side, ops) in [("old", &ca.ops), ("new", &cb.ops)] {
-            ops.iter().for_each(|o| eprintln!("  {side} {:?} {}", o.origin, o.insn));
+            ops.iter().for_each(|o| trace!("{side} {:?} {}", o.origin, o.insn));
         }
     }
 }

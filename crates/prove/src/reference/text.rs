@@ -62,7 +62,7 @@ impl Text {
     }
 }
 
-/// What an `ld_imm64` loads: the name of an unknown in an [`Encoding`] and what is added to it; `None`: a
+/// What an `ld_imm64` loads: the name of an unknown in an [`Encoding`](super::Encoding) and what is added to it; `None`: a
 /// plain number.
 pub fn symbol(kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Option<(String, i64)> {
     Some(match link.map(|l| &l.symbol) {

@@ -49,7 +49,7 @@ pub struct Context {
     never: FxHashSet<(TermId, TermId)>,
     /// Assignments tried before the solver is asked.
     samples: [Sample; 3],
-    /// Others write shared memory while the program runs ([`crate::symbolic::access`]). Off: it runs alone, as in the interpreter.
+    /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
     /// While others write: the old side's accesses, for the new side to consume.
     pub old_accesses: Option<crate::symbolic::access::OldAccesses>,

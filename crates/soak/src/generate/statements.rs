@@ -207,7 +207,8 @@ impl Writer<'_> {
         };
         let fetch = base == VALUE && self.r.one_in(2);
         let plain = [AtomicOp::Add { fetch }, AtomicOp::Or { fetch }, AtomicOp::And { fetch }, AtomicOp::Xor { fetch }];
-        // Of what an atomic fetches from the frame Linux 6.18 may take a wrong number for certain (see `tests/quirks.rs`).
+        // Of what an atomic fetches from the frame Linux 6.18 may take a wrong number for certain (see
+        // `tests/all/quirks.rs`).
         let op = match base == VALUE && self.r.one_in(3) {
             true => self.r.pick(&[AtomicOp::Xchg, AtomicOp::CmpXchg]),
             false => self.r.pick(&plain),
@@ -227,7 +228,7 @@ impl Writer<'_> {
         self.push(Insn::Atomic { op, size, base, off, src });
         if op == AtomicOp::CmpXchg && size == Size::W {
             // On x86 a successful exchange leaves the upper half of rax alone, and Linux 6.18 forgets the zero
-            // extension where the reader of the upper half is only seen on another path (see `tests/quirks.rs`).
+            // extension where the reader of the upper half is only seen on another path (see `tests/all/quirks.rs`).
             self.push(Insn::Mov { width: Width::W32, dst: Reg::R0, src: Src::Reg(Reg::R0) });
         }
     }
@@ -255,7 +256,7 @@ impl Writer<'_> {
                 self.alu(AluOp::And, Width::W64, pointer, Src::Imm(0x18));
                 let off = AREA + n * self.r.below((32 / n) as u64) as i16;
                 // A number to which the frame's address is added belongs to the program's own frame, to the verifier (see
-                // `tests/quirks.rs`).
+                // `tests/all/quirks.rs`).
                 if self.main {
                     self.alu(AluOp::Add, Width::W64, pointer, Src::Reg(Reg::R10));
                     (pointer, off)

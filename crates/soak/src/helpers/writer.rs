@@ -2,7 +2,7 @@
 //!
 //! One idea: every function keeps a few promises between its items, so that items can be put in any order and left out:
 //! r6 is the context, r9 collects everything that was seen, all of the function's own frame slots are filled, and slot
-//! [`POINTER`] holds an address: of its own frame, or of what its caller passed. r0 to r5, r7 and r8 belong to whichever
+//! `POINTER` holds an address: of its own frame, or of what its caller passed. r0 to r5, r7 and r8 belong to whichever
 //! item runs. Recipes use the frame from `r10 - 64` up, buffers of a call lie below the slots.
 //!
 //! What is not the same in every run is not collected: results that a recipe or the table calls unsteady, and

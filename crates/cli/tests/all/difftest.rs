@@ -1,0 +1,128 @@
+//! `bpf-opt difftest` from outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::*;
+use bpf_kernel::testing::permitted;
+use bpf_testgen::assembly::{Surroundings, functions, object};
+use tempfile::TempDir;
+
+/// The example with one instruction changed.
+fn changed(folder: &TempDir, from: [u8; 8], to: [u8; 8]) -> PathBuf {
+    let mut bytes = fs::read(example("xdp_count.o")).expect("it is committed");
+    let at = bytes.windows(8).position(|w| w == from).expect("the example has this instruction");
+    bytes[at..at + 8].copy_from_slice(&to);
+    let path = folder.path().join("changed.o");
+    fs::write(&path, bytes).expect("written");
+    path
+}
+
+fn difftest(a: &Path, b: &Path, more: &[&str]) -> Ran {
+    let paths = [a, b].map(|p| p.to_str().expect("plain"));
+    bpf_opt([&["difftest"], &paths[..], more].concat())
+}
+
+#[test]
+fn help_teaches() {
+    let help = bpf_opt(["difftest", "--help"]).expect(0).out;
+    assert!(help.contains("sudo bpf-opt difftest prog.o prog.opt.o") && help.contains("Exit codes:"), "{help}");
+}
+
+#[test]
+fn bad_files_and_names_are_exit_code_2() {
+    let good = example("xdp_count.o");
+    difftest(&good, Path::new("/nonexistent.o"), &[]).expect(2);
+    difftest(&good, &good, &["--packets", "0"]).expect(2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let bad = folder.path().join("bad.o");
+    fs::write(&bad, "no object").expect("written");
+    let ran = difftest(&good, &bad, &[]).expect(2);
+    assert!(ran.err.contains("bad.o"), "{}", ran.err);
+    let ran = difftest(&good, &good, &["--program", "nobody"]).expect(2);
+    assert!(ran.err.contains("xdp_count"), "{}", ran.err);
+    difftest(&good, &good, &["--pcap", bad.to_str().expect("plain")]).expect(2);
+}
+
+#[test]
+fn an_optimized_object_shows_no_difference() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("out.o");
+    let original = example("xdp_count.o");
+    bpf_opt([Path::new("opt"), &original, Path::new("-o"), &output]).expect(0);
+    let json = folder.path().join("report.json");
+    let ran = difftest(&original, &output, &["--packets", "1000", "--json", json.to_str().expect("plain")]).expect(0);
+    assert!(ran.out.contains("xdp_count: no difference on 1000 packets"), "{}", ran.out);
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(json).expect("the report")).expect("JSON");
+    assert_eq!(report["exit_status"], 0);
+    assert_eq!(report["programs"][0]["packets"], 1000);
+    assert!(report["programs"][0]["difference"].is_null());
+}
+
+#[test]
+fn what_cannot_be_run_is_told_and_is_no_yes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let around = Surroundings { section: "kprobe/do_nothing".into(), ..Surroundings::default() };
+    let code = functions("r0 = 0\nexit", &around.section).expect("functions");
+    let probe = folder.path().join("probe.o");
+    fs::write(&probe, object(&around, &code).expect("it assembles")).expect("written");
+    let ran = difftest(&probe, &probe, &[]).expect(3);
+    if permitted() {
+        assert!(ran.out.contains("main: not run: kprobe programs cannot be run on demand"), "{}", ran.out);
+        assert!(ran.out.contains("nothing could be run"), "{}", ran.out);
+        let good = example("xdp_count.o");
+        assert!(!difftest(&good, &good, &["--packets", "10"]).expect(0).out.contains("nothing could be run"));
+    }
+}
+
+#[test]
+fn a_wrong_result_is_shown_with_its_packet() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // `w0 = 2` becomes `w0 = 1`.
+    let broken = changed(&folder, [0xb4, 0, 0, 0, 2, 0, 0, 0], [0xb4, 0, 0, 0, 1, 0, 0, 0]);
+    let ran = difftest(&example("xdp_count.o"), &broken, &["--json", "-"]).expect(1);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).expect("JSON");
+    let difference = &report["programs"][0]["difference"];
+    assert!(difference["what"][0].as_str().is_some_and(|w| w.starts_with("the return value: 2")), "{difference}");
+    // The packet alone shows it again.
+    let packet = difference["packet"].as_str().expect("digits");
+    let values = [example("xdp_count.o"), broken]
+        .map(|object| bpf_opt([Path::new("run"), &object, Path::new("--packet"), Path::new(packet)]).expect(0).out);
+    assert!(values[0].starts_with("r0 = 0x2 ") && values[1].starts_with("r0 = 0x1 "), "{values:?}");
+}
+
+#[test]
+fn a_wrong_map_value_is_shown_with_its_key() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let broken = changed(&folder, [0xb7, 1, 0, 0, 1, 0, 0, 0], [0xb7, 1, 0, 0, 3, 0, 0, 0]);
+    let ran = difftest(&example("xdp_count.o"), &broken, &[]).expect(1);
+    assert!(ran.out.contains("map counters, key") && ran.out.contains("    packet "), "{}", ran.out);
+}
+
+#[test]
+fn packets_come_from_a_capture() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pcap = folder.path().join("one.pcap");
+    // A header, and one record of 20 bytes: an IPv4 header cut short.
+    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0];
+    bytes.extend([0, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 20, 0, 0, 0]);
+    bytes.extend([2; 12]);
+    bytes.extend([8, 0]);
+    bytes.extend([0x45; 6]);
+    fs::write(&pcap, bytes).expect("written");
+    let broken = changed(&folder, [0xb4, 0, 0, 0, 2, 0, 0, 0], [0xb4, 0, 0, 0, 1, 0, 0, 0]);
+    let ran = difftest(&example("xdp_count.o"), &broken, &["--pcap", pcap.to_str().expect("plain")]).expect(1);
+    assert!(ran.out.contains("packet 0202"), "{}", ran.out);
+}

@@ -1,0 +1,16 @@
+//! The integration tests of `bpf-opt`, in one binary: that is linked once, and its tests run in one process.
+//! So none of them may change what belongs to the process (environment, working directory, limits, handlers), and
+//! names of files and pins have to be unique among all of them.
+//!
+//! `kill.rs` and `shapes.rs` are binaries of their own, since they measure times; so is `mutations.rs`, which uses all
+//! processors and is run by name (`make soak`).
+
+mod cli;
+mod common;
+mod difftest;
+mod queries;
+mod reduce;
+mod rules;
+mod runs;
+mod search;
+mod words;

@@ -1,0 +1,110 @@
+//! The search from outside: repeatable, interruptible, not to be misled.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::common::{bpf_opt, command, example};
+
+/// Optimizes an example and gives the output's bytes.
+fn optimized(name: &str, extra: &[&str]) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.o").display().to_string();
+    let input = example(name).display().to_string();
+    let args = ["opt", &input, "-o", &out, "--no-kernel", "--time-limit", "120", "-q"];
+    bpf_opt(args.iter().chain(extra)).expect(0);
+    bpf_opt(["verify", &input, &out]).expect(0);
+    fs::read(out).expect("the output")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_whatever_the_number_of_jobs() {
+    let once = optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "1"]);
+    assert!(once == optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "1"]));
+    assert!(once == optimized("legacy_maps.o", &["--no-cache", "--seed", "5", "--jobs", "2"]));
+}
+
+#[test]
+fn so_many_rounds_give_the_same_bytes_whatever_the_number_of_jobs_and_what_was_learned_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let input = example("hooks.o").display().to_string();
+    let run = |out: &str, extra: &[&str]| {
+        let (out, json) = (at(out), at(&format!("{out}.json")));
+        let args = ["opt", &input, "-o", &out, "--json", &json, "--no-kernel", "--time-limit", "300", "-q"];
+        // The user's cache is this folder.
+        let mut command = command();
+        command.env("XDG_CACHE_HOME", folder.path()).args(args.iter().chain(extra));
+        assert!(command.status().expect("it runs").success());
+        let report = fs::read_to_string(&json).expect("the report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        (fs::read(&out).expect("the output"), report)
+    };
+    let (once, report) = run("once.o", &["--rounds", "1", "--jobs", "1"]);
+    assert_eq!(report["rounds"], 1);
+    assert_eq!((&report["search"]["rounds"], &report["search"]["ended"]), (&1.into(), &"rounds".into()));
+    // Another run leaves there what it has learned.
+    run("other.o", &[]);
+    assert!(folder.path().join("bpf-opt/rules.redb").exists());
+    for jobs in ["1", "2", "5"] {
+        let (again, report) = run("again.o", &["--rounds", "1", "--jobs", jobs]);
+        assert!(once == again, "with {jobs} jobs");
+        assert_eq!(report["search"]["ended"], "rounds");
+    }
+    let (none, report) = run("none.o", &["--rounds", "0"]);
+    assert!(none == run("rules.o", &["--no-search"]).0);
+    assert_eq!(report["search"]["windows"], 0);
+}
+
+#[test]
+fn what_was_learned_gives_the_same_bytes_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = folder.path().join("rules.redb").display().to_string();
+    for name in ["xdp_count.o", "legacy_maps.o", "globals.o", "hooks.o"] {
+        let cold = optimized(name, &["--cache", &cache, "--jobs", "2"]);
+        assert!(fs::metadata(&cache).is_ok_and(|m| m.len() > 0), "nothing was kept");
+        assert!(cold == optimized(name, &["--cache", &cache, "--jobs", "2"]), "{name}");
+    }
+}
+
+#[test]
+fn a_poisoned_cache_wastes_time_at_most() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (cache, text, poisoned) = (at("rules.redb"), at("rules.txt"), at("poisoned.redb"));
+    optimized("xdp_count.o", &["--cache", &cache]);
+    bpf_opt(["rules", "export", &text, "--cache", &cache]).expect(0);
+    // Whatever it was: nothing at all is shorter, or nothing but the jumps.
+    let rules = fs::read_to_string(&text).expect("the export");
+    let poison = |rule: &str| {
+        let jumps: String = rule.lines().filter(|l| l.starts_with("    if ")).map(|l| format!("{l}\n")).collect();
+        let bad = if jumps.is_empty() { "    nothing\n".into() } else { jumps };
+        rule.replace("  unsolved\n", &format!("  becomes\n{bad}"))
+    };
+    let bad: String = rules.split_inclusive("end\n").map(poison).collect();
+    fs::write(&text, bad).expect("written");
+    assert_ne!(fs::read_to_string(&text).expect("there"), rules, "there was nothing to poison");
+    bpf_opt(["rules", "import", &text, "--cache", &poisoned]).expect(0);
+    bpf_opt(["rules", "verify", "--cache", &poisoned]).expect(1);
+    // `optimized` proves the result.
+    optimized("xdp_count.o", &["--cache", &poisoned]);
+}
+
+#[test]
+fn a_signal_ends_the_search_with_the_best_so_far() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.o").display().to_string();
+    let input = example("hooks.o").display().to_string();
+    let args = ["opt", &input, "-o", &out, "--no-kernel", "--no-cache", "--time-limit", "300", "-q"];
+    let mut child = command().args(args).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(600));
+    // It may be through already on a fast machine; then there was nothing to interrupt.
+    let through = child.try_wait().expect("it can be asked").is_some();
+    let pid = child.id().to_string();
+    if !through {
+        assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    }
+    let status = child.wait().expect("it ends");
+    assert!(through || status.code() == Some(130), "{status}");
+    bpf_opt(["verify", &input, &out]).expect(0);
+}

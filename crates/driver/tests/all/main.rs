@@ -1,0 +1,23 @@
+//! The integration tests of `bpf-driver`, in one binary: that is linked once, and its tests run in one process.
+//! So none of them may change what belongs to the process (environment, working directory, limits, handlers), and
+//! names of files and pins have to be unique among all of them.
+//!
+//! `equivalence.rs` is a binary of its own, since scripts run it by name; so is `limits.rs`, which measures times.
+
+mod acceptance;
+mod common;
+#[path = "../../../object/tests/all/common/edit.rs"]
+mod edit;
+mod effects_context;
+mod effects_frame;
+mod effects_memory;
+mod gate;
+mod kernel_difference;
+mod managed_fields;
+mod objects;
+mod paths;
+mod presence;
+mod ssa;
+mod traps;
+mod traps_kinds;
+mod unlinked;

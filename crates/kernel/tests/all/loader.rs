@@ -1,0 +1,263 @@
+//! The loader for many forms of one object: it says what loading the object says, keeps what can be kept, and ends in
+//! time. Without permission for bpf() these tests say so and pass, unless BPF_OPT_REQUIRE_KERNEL=1 makes that a failure.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use object::{Object, ObjectSection};
+
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{LoadOptions, LoadedObject, Loader, ProgramVerdict, Verdict, load_object};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "o"));
+    paths.sort();
+    paths
+}
+
+fn typed(kind: &str) -> LoadOptions {
+    LoadOptions { program_type: (!kind.is_empty()).then(|| kind.to_owned()), only: None }
+}
+
+/// Compares the loader's word on an object, asked for the second time, with that of a plain load; programs compared.
+fn compare(path: &Path, options: &LoadOptions) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let plain = load_object(&bytes, options).unwrap();
+    let mut loader = Loader::new(options.clone()).unwrap();
+    let first = loader.judge(&bytes, |_, _| true, None).unwrap();
+    let second = loader.judge(&bytes, |_, _| true, None).unwrap();
+    let name = path.display();
+    assert!(first.programs.len() >= plain.programs.len(), "{name}: {:?}", first.not_loadable);
+    for one in &first.programs {
+        let again = second.programs.iter().find(|p| p.name == one.name).unwrap();
+        same(path, one, again);
+    }
+    for expected in &plain.programs {
+        let found = first.programs.iter().find(|p| p.name == expected.name && p.section == expected.section).unwrap();
+        // Where a plain load gives no verdict on the program's instructions, the loader may know more.
+        if matches!(expected.verdict, Verdict::Accepted | Verdict::Rejected { .. }) {
+            same(path, expected, found);
+        }
+    }
+    plain.programs.len()
+}
+
+fn same(path: &Path, expected: &ProgramVerdict, found: &ProgramVerdict) {
+    let name = format!("{}: {}", path.display(), expected.name);
+    let outcome = |p: &ProgramVerdict| std::mem::discriminant(&p.verdict);
+    assert_eq!(outcome(expected), outcome(found), "{name}: {:?}, {:?}", expected.verdict, found.verdict);
+    assert_eq!((expected.kind, expected.slots), (found.kind, found.slots), "{name}");
+    assert_eq!(expected.verdict.reason(), found.verdict.reason(), "{name}");
+    let processed = |p: &ProgramVerdict| p.stats.as_ref().map(|stats| stats.processed);
+    assert_eq!(processed(expected), processed(found), "{name}");
+    // Machine code may differ in length with the addresses in it.
+    let info = |p: &ProgramVerdict| p.info.map(|i| (i.unshares_packet, i.verified_insns, i.xlated_bytes));
+    assert_eq!(info(expected), info(found), "{name}");
+    // What the kernel notes of a program it notes of the same program again.
+    assert_eq!(expected.marks.is_some(), expected.verdict.is_accepted(), "{name}");
+    assert_eq!(expected.marks, found.marks, "{name}");
+}
+
+#[test]
+fn programs_of_the_examples_get_the_verdicts_of_a_plain_load() {
+    if !permitted() {
+        return;
+    }
+    let compared: usize = objects(&root().join("examples")).iter().map(|o| compare(o, &LoadOptions::default())).sum();
+    assert!(compared > 5, "{compared} programs");
+}
+
+#[test]
+fn programs_of_the_benchmark_get_the_verdicts_of_a_plain_load() {
+    let bench = root().join("../shared/bench");
+    if !bench.is_dir() {
+        eprintln!("skipped: {} is not here", bench.display());
+        return;
+    }
+    if !permitted() {
+        return;
+    }
+    let mut compared = 0;
+    for folder in ["k2", "public"] {
+        let text = fs::read_to_string(bench.join(folder).join("manifest.tsv")).unwrap();
+        let mut rows = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let header = rows.next().unwrap();
+        let column = |name: &str| header.iter().position(|column| *column == name);
+        for row in rows {
+            let kind = column("load_type").map_or("", |at| row[at]);
+            compared += compare(&bench.join(folder).join(row[column("object").unwrap()]), &typed(kind));
+        }
+    }
+    eprintln!("{compared} programs compared");
+    assert!(compared > 50, "{compared} programs");
+}
+
+#[test]
+fn what_one_program_lacks_is_no_matter_of_the_others() {
+    if !permitted() {
+        return;
+    }
+    let bytes = include_bytes!("../fixtures/shapes.o");
+    assert!(!load_object(bytes, &LoadOptions::default()).unwrap().is_accepted());
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let started = Instant::now();
+    // All at once, each alone, and all again with maps that are there already.
+    let mut verdicts = vec![loader.judge(bytes, |_, _| true, None).unwrap()];
+    for one in verdicts[0].programs.clone() {
+        let mut alone = loader.judge(bytes, |name, _| name == one.name, None).unwrap();
+        let [alone] = &mut alone.programs[..] else { panic!("{alone:?}") };
+        assert_eq!(alone.verdict.is_accepted(), one.verdict.is_accepted());
+        assert_eq!(alone.verdict.reason(), one.verdict.reason());
+    }
+    verdicts.push(loader.judge(bytes, |_, _| true, None).unwrap());
+    assert!(started.elapsed() < Duration::from_secs(10), "the huge map was made as it is defined");
+    for verdict in verdicts {
+        let of = |name: &str| verdict.program(name).map(|p| p.verdict.clone());
+        for name in ["uses_huge", "uses_sized", "uses_pinned", "jumping", "not_exported"] {
+            assert_eq!(of(name), Some(Verdict::Accepted), "{name}");
+        }
+        let refused = of("refused").unwrap();
+        assert!(refused.reason().contains("invalid mem access 'map_value_or_null'"), "{refused:?}");
+        let Some(Verdict::NotLoadable { reason }) = of("uses_impossible") else { panic!("{verdict:?}") };
+        assert!(reason.starts_with("map impossible cannot be created"), "{reason}");
+        let Some(Verdict::Unsupported { reason }) = of("calls_what_is_not_there") else { panic!("{verdict:?}") };
+        assert!(reason.contains("no_such_kernel_function"), "{reason}");
+        assert_eq!(verdict.programs.len(), 8);
+    }
+}
+
+/// The bytes of an example whose program begins with a loop that the verifier follows for very long.
+fn with_a_long_loop() -> Vec<u8> {
+    let mut bytes = fs::read(root().join("examples/xdp_count.o")).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let (offset, _) = file.section_by_name("xdp").unwrap().file_range().unwrap();
+    let [l0, l1, l2, l3] = 400_000i32.to_le_bytes();
+    let code = [
+        [0xb7, 0, 0, 0, 0, 0, 0, 0],           // r0 = 0
+        [0x07, 0, 0, 0, 1, 0, 0, 0],           // r0 += 1
+        [0xa5, 0, 0xfe, 0xff, l0, l1, l2, l3], // if r0 < 400000 goto -2
+    ];
+    bytes[offset as usize..][..24].copy_from_slice(code.as_flattened());
+    bytes
+}
+
+#[test]
+fn a_load_is_interrupted_at_the_deadline() {
+    if !permitted() {
+        return;
+    }
+    let bytes = with_a_long_loop();
+    // As its section says, which the loader does by itself; as something else, which it leaves to libbpf.
+    for kind in ["", "classifier"] {
+        let mut loader = Loader::new(typed(kind)).unwrap();
+        let started = Instant::now();
+        let whole = loader.judge(&bytes, |_, _| true, None).unwrap();
+        let whole_took = started.elapsed();
+        assert!(matches!(whole.programs[0].verdict, Verdict::Rejected { .. }), "{whole:?}");
+        let limit = whole_took / 4;
+        let started = Instant::now();
+        let verdict = loader.judge(&bytes, |_, _| true, Some(started + limit)).unwrap();
+        let took = started.elapsed();
+        eprintln!("{kind:?}: {whole_took:?} without a limit, {took:?} with {limit:?}");
+        assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+        assert!(took < limit + whole_took / 2, "{took:?}");
+        let started = Instant::now();
+        assert!(LoadedObject::load_for_runs(&bytes, &typed(kind), Some(started + limit)).is_err());
+        let took = started.elapsed();
+        assert!(took < limit + whole_took / 2, "for runs: {took:?}");
+        // The loader is as good as before.
+        let good = fs::read(root().join("examples/xdp_count.o")).unwrap();
+        assert!(loader.judge(&good, |_, _| true, None).unwrap().programs[0].stats.is_some());
+    }
+}
+
+#[test]
+fn only_the_programs_asked_about_are_loaded() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("examples/kinds.o")).unwrap();
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let verdict = loader.judge(&bytes, |name, _| name == "on_skb", None).unwrap();
+    let [program] = &verdict.programs[..] else { panic!("{verdict:?}") };
+    assert_eq!((program.name.as_str(), &program.verdict), ("on_skb", &Verdict::Accepted));
+    // Another type, with the same program array.
+    let verdict = loader.judge(&bytes, |name, _| name == "on_xdp", None).unwrap();
+    assert!(verdict.programs.len() == 1 && verdict.is_accepted(), "{verdict:?}");
+}
+
+#[test]
+fn nothing_is_judged_when_time_is_up() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("examples/globals.o")).unwrap();
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now())).unwrap();
+    assert!(!verdict.programs.is_empty());
+    assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+    let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now() + Duration::from_secs(60))).unwrap();
+    assert!(verdict.is_accepted(), "{verdict:?}");
+}
+
+#[test]
+fn an_object_may_lie_at_any_address() {
+    if !permitted() {
+        return;
+    }
+    let example = fs::read(root().join("crates/driver/tests/fixtures/exception.o")).unwrap();
+    for shift in 0..8 {
+        let mut bytes = vec![0; shift];
+        bytes.extend(&example);
+        let mut loader = Loader::new(LoadOptions::default()).unwrap();
+        // Only a program under the GPL may call functions of the kernel.
+        let verdict = loader.judge(&bytes[shift..], |_, _| true, None).unwrap();
+        assert!(verdict.is_accepted() && verdict.programs.len() == 2, "{shift}: {verdict:#?}");
+    }
+}
+
+/// libbpf changes its own copy of the BTF for hidden functions, after the loader has looked at it.
+#[test]
+fn hidden_functions_are_verified_with_their_callers_beside_functions_of_the_kernel() {
+    if !permitted() {
+        return;
+    }
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hidden.o");
+    assert!(load_object(&fs::read(&fixture).unwrap(), &LoadOptions::default()).unwrap().is_accepted());
+    assert_eq!(compare(&fixture, &LoadOptions::default()), 1);
+}
+
+#[test]
+fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others() {
+    if !permitted() {
+        return;
+    }
+    let bytes = include_bytes!("../fixtures/lacking.o");
+    let verdict = Loader::new(LoadOptions::default()).unwrap().judge(bytes, |_, _| true, None).unwrap();
+    for (name, expected) in [
+        ("plain", None),
+        ("optional", None),
+        ("option", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
+        ("through_a_call", Some("this kernel has no CONFIG_OF_NO_KERNEL")),
+        ("variable", Some("this kernel has no variable_of_no_kernel")),
+        ("unlinked", Some("the object is not linked: it has no of_another_object")),
+        ("attached", Some("prog 'attached': failed to find kernel BTF type ID of 'function_of_no_kernel': -ESRCH")),
+    ] {
+        match (expected, &verdict.program(name).unwrap().verdict) {
+            (None, Verdict::Accepted) => {}
+            (Some(expected), verdict @ (Verdict::Unsupported { .. } | Verdict::NotLoadable { .. })) => {
+                assert_eq!(verdict.reason(), expected);
+            }
+            (_, other) => panic!("{name}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The integration tests of `bpf-modeltest`, in one binary: that is linked once, and its tests run in one process.
+//! So none of them may change what belongs to the process (environment, working directory, limits, handlers), and
+//! names of files and pins have to be unique among all of them.
+
+mod context;
+mod helpers;
+mod maps;
