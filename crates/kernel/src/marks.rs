@@ -112,7 +112,8 @@ struct OfFunctions {
 impl OfFunctions {
     /// From what is noted of each, the linkage first, and their names and the numbers of their types as far as they are known.
     ///
-    /// Functions that share a name are told apart by the order of their types: whoever attaches to one finds it by its type.
+    /// Functions that share a name are told apart by the order of their types, and those of one type by the order of the code:
+    /// whoever attaches to one gets the first of its type (`bpf_check_attach_target` in kernel/bpf/verifier.c).
     fn of(notes: &[Vec<u64>], names: &[(String, u32)]) -> Self {
         let number = |value: &dyn Fn(&mut DefaultHasher)| {
             let mut hasher = DefaultHasher::new();
@@ -122,7 +123,8 @@ impl OfFunctions {
         let name = |at: usize| {
             let (name, id) = names.get(at)?;
             let of_name: BTreeSet<u32> = names.iter().filter(|(other, _)| other == name).map(|(_, id)| *id).collect();
-            Some((name, of_name.iter().position(|other| other == id)))
+            let before = names[..at].iter().filter(|other| **other == names[at]).count();
+            Some((name, of_name.iter().position(|other| other == id), before))
         };
         let sum = |of: &dyn Fn(usize) -> u64| (0..notes.len()).map(of).fold(0, u64::wrapping_add);
         let differ = |a: &Vec<u64>| notes.iter().any(|b| a.first() == b.first() && a != b);
@@ -404,6 +406,10 @@ mod tests {
         let namesakes = of_types(&[("f", 5, [0, 1]), ("f", 6, [0, 2])]);
         assert!(namesakes.agree(&of_types(&[("f", 9, [0, 2]), ("f", 7, [0, 1])])));
         assert!(!namesakes.agree(&of_types(&[("f", 5, [0, 2]), ("f", 6, [0, 1])])));
+        // Of one type, too, by the order of the code.
+        let of_one_type = of_types(&[("f", 5, [0, 1]), ("f", 5, [0, 2])]);
+        assert!(of_one_type.agree(&of_types(&[("f", 7, [0, 1]), ("f", 7, [0, 2])])));
+        assert!(!of_one_type.agree(&of_types(&[("f", 5, [0, 2]), ("f", 5, [0, 1])])));
         let alike = of(&[("main", [1, 3]), ("f", [0, 1]), ("g", [0, 1])]);
         assert!(alike.agree(&of(&[("main", [1, 3]), ("g", [0, 1]), ("h", [0, 1])])));
     }
