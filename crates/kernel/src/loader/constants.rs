@@ -6,7 +6,8 @@
 //! bounds a loop, a text that a helper insists on), a frozen map with the bytes of this variable and nothing else. So no
 //! other variable is read as known through its address: such an access is out of bounds.
 //!
-//! A variable is a symbol, told by its name; those that share one, by their place. Bytes without a symbol (texts of the compiler's own) are nobody's to set. Options of the kernel's
+//! A variable is a symbol, or what BTF calls one where no symbol is (assembly without sizes), told by its name; those that
+//! share one, by their place. Bytes without a symbol (texts of the compiler's own) are nobody's to set. Options of the kernel's
 //! configuration are such data, too: a loader may say what they are (`kconfig` of `bpf_object_open_opts`).
 
 use std::{
@@ -80,7 +81,7 @@ impl Constants {
             let section = (section, number);
             let symbols = match &*section.0 {
                 KCONFIG => options(object),
-                _ => symbols(&file, &section),
+                _ => with_described(symbols(&file, &section), object.variables_of(&section.0)),
             };
             // libbpf does not tell what it has found out of options.
             let contents = map.contents.take().or_else(|| contents(object, index))?;
@@ -200,6 +201,19 @@ fn symbols(file: &object::File<'_>, (section, number): &Section) -> Vec<(Range<u
     file.symbols().filter(inside).filter_map(place).collect()
 }
 
+/// Symbols, and the variables of a type where there is no symbol.
+fn with_described(
+    mut symbols: Vec<(Range<u32>, String)>,
+    described: Vec<(Range<u32>, String)>,
+) -> Vec<(Range<u32>, String)> {
+    let overlap = |a: &Range<u32>, b: &Range<u32>| a.start < b.end && b.start < a.end;
+    // Where static variables are, the type of an object that is not linked does not say.
+    let free: Vec<_> =
+        described.into_iter().filter(|(place, _)| !symbols.iter().any(|(s, _)| overlap(s, place))).collect();
+    symbols.extend(free);
+    symbols
+}
+
 /// Cuts a section of so many bytes into its variables and what is between them. Symbols that overlap are one variable, with
 /// the first name.
 fn places(mut symbols: Vec<(Range<u32>, String)>, section: &Section, length: u32) -> Vec<Place> {
@@ -276,6 +290,14 @@ mod tests {
         assert_eq!(cut(&[(0..4, "a"), (0..8, "whole"), (4..8, "b")], 8), [(0..8, name("whole"))]);
         assert_eq!(cut(&[(0..6, "a"), (4..8, "b")], 8), [(0..8, name("a"))]);
         assert_eq!(cut(&[(0..4, "a"), (4..12, "b"), (9..12, "c")], 8), [(0..4, name("a")), (4..8, name("b"))]);
+    }
+
+    #[test]
+    fn variables_without_a_symbol_are_those_of_the_type() {
+        let named =
+            |all: &[(Range<u32>, &str)]| all.iter().map(|(r, n)| (r.clone(), (*n).to_owned())).collect::<Vec<_>>();
+        let all = with_described(named(&[(0..4, "a")]), named(&[(0..8, "b"), (8..12, "c")]));
+        assert_eq!(all, named(&[(0..4, "a"), (8..12, "c")]));
     }
 
     #[test]
