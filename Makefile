@@ -7,6 +7,8 @@
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
+# make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
+# make check   formatting, lints and the quick tests: before each commit
 # make lint    formatting, lints and documentation, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
 
@@ -24,7 +26,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel same-outputs lint setup build
+.PHONY: demo test bench soak check-agreement without-kernel same-outputs fuzz-build check lint setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -71,6 +73,15 @@ check-agreement: setup
 
 same-outputs:
 	@scripts/same-outputs "$(OLD)" "$(NEW)" $(BENCH_DIRS)
+
+fuzz-build: setup
+	$(CARGO) build --manifest-path fuzz/Cargo.toml
+
+# What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
+check: setup
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --profile checks -- -D warnings
+	$(CARGO) test --profile checks -p bpf-isa -p bpf-platform -p bpf-object -p bpf-program -p bpf-facts -p bpf-passes -p bpf-structure
 
 lint: setup
 	$(CARGO) fmt --check

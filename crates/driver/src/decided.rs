@@ -16,10 +16,11 @@ mod made;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_facts::{Env, Facts, Live, Region, State};
-use bpf_isa::{Cond, Imm64Kind, Insn, Reg, Src, Width};
+use bpf_facts::{Env, Facts, Kind, Live, Region, State};
+use bpf_isa::{Call, Cond, Imm64Kind, Insn, Reg, Src, Width};
 use bpf_kernel::{Decided, Made, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
+use bpf_platform::helpers::Helper;
 use bpf_platform::{Effects, maps};
 use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
 use bpf_prove::Options as ProofOptions;
@@ -178,8 +179,18 @@ fn run_as_one_as_judged(
         if here.gone != there.gone || !here.gone.is_empty() && !pairs.are_the_same(f, g) {
             return false;
         }
-        let is_deep = || pairs.with_graphs(f, g, |_, b, env| is_deep_enough(b, there, env)).unwrap_or(true);
-        if there.depth < here.depth && !is_deep() {
+        let are_deep = || {
+            let called = old.0.loaded_with(old.0.callees(f));
+            let stay = |c: &FuncId| {
+                Some(pairs.with_graphs(*c, pairs.partner(*c)?, |a, b, env| [a, b].map(|f| stays_above(f, env)))?)
+            };
+            let callees_stay = called.iter().all(|c| stay(c) == Some([true; 2]));
+            let are_deep = |a: &Function, b: &Function, env: &Env| {
+                [(a, here), (b, there)].into_iter().all(|(f, run)| is_deep_enough(f, run, callees_stay, env))
+            };
+            pairs.with_graphs(f, g, are_deep).unwrap_or(true)
+        };
+        if there.depth != here.depth && !are_deep() {
             return false;
         }
         let no_jumps = here.jumps.is_empty() && there.jumps.is_empty();
@@ -261,8 +272,9 @@ fn branches_run_as_one(
 }
 
 /// Whether the kernel has given a function a frame as deep as its accesses go, and the addresses that it hands on: it counts
-/// what its verifier has seen (`update_stack_depth` in kernel/bpf/verifier.c).
-fn is_deep_enough(f: &Function, run: &AsRun, env: &Env) -> bool {
+/// what its verifier has seen (`update_stack_depth` in kernel/bpf/verifier.c). Functions that it calls may go deeper than the
+/// addresses that they are handed, unless it is known that they `stay` above them.
+fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> bool {
     /// What code made of `bpf_loop` and jumps that count their turns keep there (`inline_bpf_loop`, `do_misc_fixups`).
     const LOOP: i64 = 24;
     const MAY_GOTO: i64 = 16;
@@ -271,20 +283,58 @@ fn is_deep_enough(f: &Function, run: &AsRun, env: &Env) -> bool {
     let has_loop = run.made.iter().any(|made| made.calls.is_some());
     let counts = f.layout.iter().any(|b| matches!(f.block(*b).term, Terminator::MayGoto { .. }));
     let depth = i64::from(depth) - LOOP * i64::from(has_loop) - MAY_GOTO * i64::from(counts);
-    let facts = Facts::of(&f, env);
-    let lowest = |op: &Op, state: &State| {
-        let given = ARGUMENTS.map(|r| (r, 0));
-        let (access, given) = match op.insn {
-            Insn::Call(_) | Insn::CallX { .. } => (None, &given[..]),
-            _ => (op.insn.memory_operand().map(|m| (m.base, m.off)), &[][..]),
-        };
-        let places = access.into_iter().chain(given.iter().copied()).filter(|(r, _)| state.reg(*r).is_stack());
-        places.map(|(r, off)| state.reg(r).num.smin.saturating_add(off.into())).min()
+    let is_inside = |op: &Op, state: &State| {
+        let may_be_handed =
+            |r: &Reg| state.reg(*r).is_stack() || state.frame_leaked() && state.reg(*r).kind == Kind::Unknown;
+        let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
+        if is_call && !callees_stay && (state.frame_leaked() || ARGUMENTS.iter().any(may_be_handed)) {
+            return false;
+        }
+        accesses(op).all(|(r, off)| match state.reg(r) {
+            value if value.is_stack() => value.num.smin.saturating_add(off.into()) >= -depth,
+            // An address of the frame that is not known for one. A call is handed whatever the registers hold.
+            value => is_call || !state.frame_leaked() || value.kind != Kind::Unknown,
+        })
     };
-    f.layout.iter().all(|b| {
-        let ops = f.block(*b).ops.iter().zip(facts.states(&f, *b));
-        ops.filter_map(|(op, state)| lowest(op, &state)).all(|low| low >= -depth)
+    everywhere(&f, env, is_inside)
+}
+
+/// Whether a function accesses frames of its callers only at and above the addresses that it is handed, and hands on no others.
+fn stays_above(f: &Function, env: &Env) -> bool {
+    everywhere(f, env, |op, state| {
+        let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
+        accesses(op).all(|(r, off)| match &state.reg(r).kind {
+            Kind::Pointer { region: Region::CallerFrame, base, .. } => {
+                base.is_argument() && state.reg(r).num.smin.saturating_add(off.into()) >= 0
+            }
+            Kind::Pointer { .. } => true,
+            Kind::Scalar => is_call,
+            // It may have been handed an address that it is not known of, or have found it in memory.
+            Kind::Unknown => false,
+        })
     })
+}
+
+/// Whether this holds of each operation of a function and what is known before it.
+fn everywhere(f: &Function, env: &Env, holds: impl Fn(&Op, &State) -> bool) -> bool {
+    let facts = Facts::of(f, env);
+    f.layout.iter().all(|b| {
+        let mut ops = f.block(*b).ops.iter().zip(facts.states(f, *b));
+        ops.all(|(op, state)| holds(op, &state))
+    })
+}
+
+/// The addresses that an operation accesses, or hands to a function: registers and offsets.
+fn accesses(op: &Op) -> impl Iterator<Item = (Reg, i16)> {
+    let handed = |registers: Vec<Reg>| registers.into_iter().map(|r| (r, 0)).collect();
+    let all: Vec<(Reg, i16)> = match op.insn {
+        Insn::Call(Call::Helper(id)) if op.link.is_none() && Helper::get(id).is_some() => {
+            handed(Effects::of(&op.insn, false).arguments.iter().map(|a| a.register).collect())
+        }
+        Insn::Call(_) | Insn::CallX { .. } => handed(ARGUMENTS.to_vec()),
+        _ => op.insn.memory_operand().map(|m| (m.base, m.off)).into_iter().collect(),
+    };
+    all.into_iter()
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
