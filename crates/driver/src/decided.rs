@@ -88,11 +88,20 @@ fn of_functions(
         let (f, slot) = of(*slot)?;
         functions.entry(f).or_default().gone.push(slot);
     }
-    let depths = program.stats.as_ref().map(|stats| &stats.stack_depths[..]).unwrap_or_default();
-    for (start, depth) in decided.functions.iter().zip(depths).filter(|_| depths.len() == decided.functions.len()) {
+    // Behind the program's own functions there may be one of the kernel's (`add_hidden_subprog`).
+    let depths = stack_depths(program);
+    if depths.len() < decided.functions.len() {
+        return None;
+    }
+    for (start, depth) in decided.functions.iter().zip(depths) {
         functions.entry(*starts.get(start)?).or_default().depth = Some(*depth);
     }
     Some(functions)
+}
+
+/// How deep the kernel has made the frames of a program's functions, in the order of their code.
+fn stack_depths(program: &ProgramVerdict) -> &[u32] {
+    program.stats.as_ref().map(|stats| &stats.stack_depths[..]).unwrap_or_default()
 }
 
 /// Why two functions run as one.
@@ -151,7 +160,8 @@ fn run_as_one_as_judged(
     constants: Constants,
 ) -> bool {
     // Nothing is known of either where both were loaded by libbpf.
-    if old.1.decided == new.1.decided {
+    let are_as_deep = || stack_depths(old.1) == stack_depths(new.1);
+    if old.1.decided == new.1.decided && (old.1.decided.is_none() || are_as_deep()) {
         return true;
     }
     let of = |(object, program): (&Object, &ProgramVerdict)| {
@@ -284,16 +294,15 @@ fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> b
     let counts = f.layout.iter().any(|b| matches!(f.block(*b).term, Terminator::MayGoto { .. }));
     let depth = i64::from(depth) - LOOP * i64::from(has_loop) - MAY_GOTO * i64::from(counts);
     let is_inside = |op: &Op, state: &State| {
-        let may_be_handed =
-            |r: &Reg| state.reg(*r).is_stack() || state.frame_leaked() && state.reg(*r).kind == Kind::Unknown;
+        // The only values that lead to the frame and are not known to.
+        let is_open = |r: Reg| state.frame_leaked() && state.reg(r).kind == Kind::Unknown;
         let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
-        if is_call && !callees_stay && (state.frame_leaked() || ARGUMENTS.iter().any(may_be_handed)) {
-            return false;
-        }
-        accesses(op).all(|(r, off)| match state.reg(r) {
-            value if value.is_stack() => value.num.smin.saturating_add(off.into()) >= -depth,
-            // An address of the frame that is not known for one. A call is handed whatever the registers hold.
-            value => is_call || !state.frame_leaked() || value.kind != Kind::Unknown,
+        accesses(op, env).into_iter().all(|(r, off)| match state.reg(r) {
+            _ if is_open(r) => false,
+            value if value.is_stack() => {
+                value.num.smin.saturating_add(off.into()) >= -depth && (callees_stay || !is_call)
+            }
+            _ => true,
         })
     };
     everywhere(&f, env, is_inside)
@@ -303,7 +312,7 @@ fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> b
 fn stays_above(f: &Function, env: &Env) -> bool {
     everywhere(f, env, |op, state| {
         let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
-        accesses(op).all(|(r, off)| match &state.reg(r).kind {
+        accesses(op, env).into_iter().all(|(r, off)| match &state.reg(r).kind {
             Kind::Pointer { region: Region::CallerFrame, base, .. } => {
                 base.is_argument() && state.reg(r).num.smin.saturating_add(off.into()) >= 0
             }
@@ -325,16 +334,18 @@ fn everywhere(f: &Function, env: &Env, holds: impl Fn(&Op, &State) -> bool) -> b
 }
 
 /// The addresses that an operation accesses, or hands to a function: registers and offsets.
-fn accesses(op: &Op) -> impl Iterator<Item = (Reg, i16)> {
-    let handed = |registers: Vec<Reg>| registers.into_iter().map(|r| (r, 0)).collect();
-    let all: Vec<(Reg, i16)> = match op.insn {
+fn accesses(op: &Op, env: &Env) -> Vec<(Reg, i16)> {
+    let handed = |registers: &[Reg]| registers.iter().map(|r| (*r, 0)).collect();
+    match op.insn {
         Insn::Call(Call::Helper(id)) if op.link.is_none() && Helper::get(id).is_some() => {
-            handed(Effects::of(&op.insn, false).arguments.iter().map(|a| a.register).collect())
+            Effects::of(&op.insn, false).arguments.iter().map(|a| (a.register, 0)).collect()
         }
-        Insn::Call(_) | Insn::CallX { .. } => handed(ARGUMENTS.to_vec()),
+        Insn::Call(_) | Insn::CallX { .. } => {
+            let count = op.link.as_ref().and_then(|link| env.arguments_of(&link.symbol)).unwrap_or(ARGUMENTS.len());
+            handed(&ARGUMENTS[..count.min(ARGUMENTS.len())])
+        }
         _ => op.insn.memory_operand().map(|m| (m.base, m.off)).into_iter().collect(),
-    };
-    all.into_iter()
+    }
 }
 
 const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
