@@ -191,9 +191,8 @@ fn run_as_one_as_judged(
         }
         let are_deep = || {
             let called = old.0.loaded_with(old.0.callees(f));
-            let stay = |c: &FuncId| {
-                Some(pairs.with_graphs(*c, pairs.partner(*c)?, |a, b, env| [a, b].map(|f| stays_above(f, env)))?)
-            };
+            let stay =
+                |c: &FuncId| pairs.with_graphs(*c, pairs.partner(*c)?, |a, b, env| [a, b].map(|f| stays_above(f, env)));
             let callees_stay = called.iter().all(|c| stay(c) == Some([true; 2]));
             let are_deep = |a: &Function, b: &Function, env: &Env| {
                 [(a, here), (b, there)].into_iter().all(|(f, run)| is_deep_enough(f, run, callees_stay, env))

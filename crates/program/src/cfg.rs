@@ -263,6 +263,12 @@ pub struct Function {
 }
 
 impl Function {
+    /// Whether functions of the program call it, or may: what [`Function::kind`] tells is that of their context if it is given
+    /// that.
+    pub fn is_called(&self) -> bool {
+        self.kind == ProgKind::Subprogram || self.arguments.is_some()
+    }
+
     /// The block with this id.
     pub fn block(&self, b: BlockId) -> &Block {
         &self.blocks[b.index()]

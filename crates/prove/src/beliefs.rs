@@ -23,6 +23,9 @@
 //!   some of their members (`BTF_TYPE_SAFE_TRUSTED`);
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
 //!   fewer (`can_elide_value_nullness`);
+//! - *what counts still*: a slot of a caller's frame that a function overwrites counts as one that nobody reads any more, though
+//!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
+//!   there), and the ways by which it holds something else are not followed;
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
 //!   that have more bits than their loads.
 
@@ -68,6 +71,9 @@ pub struct Beliefs {
     /// A word of the context, what was passed, or what stands behind these is tested for null: wrong of hooks that are given
     /// what functions of the kernel are.
     tests_arguments: bool,
+    /// A function that is called may end before it comes to what stands behind: wrong if it may have been given an address of a
+    /// frame.
+    ends_early: bool,
     /// A function gives the address of its frame to another; one does that is called itself.
     lends: bool,
     lends_as_callee: bool,
@@ -85,6 +91,7 @@ impl Beliefs {
             sockets: true,
             overwrites: true,
             tests_arguments: true,
+            ends_early: true,
             lends: true,
             lends_as_callee: true,
         }
@@ -102,6 +109,7 @@ impl Beliefs {
             sockets: self.sockets || o.sockets,
             overwrites: self.overwrites || o.overwrites,
             tests_arguments: self.tests_arguments || o.tests_arguments,
+            ends_early: self.ends_early || o.ends_early,
             lends: self.lends || o.lends,
             lends_as_callee: self.lends_as_callee || o.lends_as_callee,
         }
@@ -111,7 +119,7 @@ impl Beliefs {
     pub fn are_wrong(self, context: MayBe) -> bool {
         self.wrong
             || self.sums && self.lends_as_callee
-            || self.fetches && self.lends
+            || (self.fetches || self.ends_early) && self.lends
             || self.reads_wide && self.sockets
             || self.overwrites && context.sock_ops
             || self.tests_arguments && context.arguments
@@ -125,8 +133,9 @@ impl Beliefs {
     /// Whether a function may hold something, as far as its instructions tell.
     pub(crate) fn may_be_held(f: &Function, env: &Env) -> bool {
         let op = |op: &Op| match op.insn {
-            Insn::Alu { op: AluOp::Add, width: Width::W64, src: Src::Reg(_), .. } => f.kind == ProgKind::Subprogram,
+            Insn::Alu { op: AluOp::Add, width: Width::W64, src: Src::Reg(_), .. } => f.is_called(),
             Insn::Atomic { .. } => op.insn.def().is_some(),
+            Insn::LdAbs { .. } | Insn::LdInd { .. } => f.is_called(),
             Insn::Load { size, dst, base, off, sext } => {
                 sext || f.kind != ProgKind::Tracing
                     && (dst == base || size == Size::DW || reads_wider_than_believed(off.into(), size.bytes()))
@@ -135,6 +144,7 @@ impl Beliefs {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let looks_up = row.is_map_lookup() && env.maps.iter().any(|m| m.inner_may_be_shorter);
                 looks_up
+                    || f.is_called() && row.is_tail_call()
                     || goes_on_in_the_program(op, row)
                     || row.writes_unseen()
                     || is_slice(op)
@@ -157,7 +167,7 @@ impl Beliefs {
         for b in &f.layout {
             let (ops, states) = (&f.block(*b).ops, &states[b]);
             for (i, (op, state)) in ops.iter().zip(states).enumerate() {
-                all = all.or(Beliefs::at(f.kind, op, state));
+                all = all.or(Beliefs::at(f.kind, f.is_called(), op, state));
                 all.wrong |= looks_up_in_what_may_be_shorter(op, state, env);
                 all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
             }
@@ -190,14 +200,14 @@ impl Beliefs {
         }
     }
 
-    /// What one operation is, where the verifier comes to it in this state.
-    pub fn at(kind: ProgKind, op: &Op, state: &State) -> Beliefs {
+    /// What one operation is, where the verifier comes to it in this state, in a function that others call or in one that none
+    /// does ([`Function::is_called`]).
+    pub fn at(kind: ProgKind, is_called: bool, op: &Op, state: &State) -> Beliefs {
         let none = Beliefs::default();
         let of = |r: Reg| state.reg(r);
         let is_own = |r: Reg| of(r).is_stack();
         // The frame of a caller, or what may be one.
         let is_foreign = |r: Reg| of(r).kind == Kind::Unknown || of(r).region() == Some(&Region::CallerFrame);
-        let is_called = kind == ProgKind::Subprogram;
         match op.insn {
             Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Reg(src) } => {
                 let number = is_called && of(dst).region().is_none();
@@ -231,6 +241,7 @@ impl Beliefs {
                     ..none
                 }
             }
+            Insn::LdAbs { .. } | Insn::LdInd { .. } => Beliefs { ends_early: is_called, ..none },
             Insn::Call(_) | Insn::CallX { .. } => {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let is_buffer = || is_own(Reg::R3) || is_foreign(Reg::R3);
@@ -238,6 +249,7 @@ impl Beliefs {
                 let lends = goes_on_in_the_program(op, row) && ARGUMENTS.into_iter().any(may_be_own);
                 Beliefs {
                     wrong: row.writes_unseen() || is_slice(op) && is_buffer() || gives_what_is_not_believed(op),
+                    ends_early: is_called && row.is_tail_call(),
                     lends,
                     lends_as_callee: lends && is_called,
                     ..none
@@ -361,7 +373,7 @@ fn operands(t: &Terminator) -> Option<(Reg, Reg)> {
 /// given to another function.
 fn moves_what_is_beyond(f: &Function, env: &Env, states: &FxHashMap<BlockId, Vec<State>>) -> bool {
     let mut first = Places::default();
-    if f.kind == ProgKind::Subprogram {
+    if f.is_called() {
         ARGUMENTS.into_iter().for_each(|r| first.regs[r.index()] = POINTER);
     }
     let mut at_entry: FxHashMap<BlockId, Places> = FxHashMap::default();
@@ -379,10 +391,7 @@ fn moves_what_is_beyond(f: &Function, env: &Env, states: &FxHashMap<BlockId, Vec
         // Where the verifier does not come.
         let Some(last) = states.get(block.ops.len()) else { continue };
         let is_beyond = |places: &Places, r: Reg| places.regs[r.index()] & (BEYOND | MOVED) != 0;
-        if matches!(block.term, Terminator::Exit { .. })
-            && f.kind == ProgKind::Subprogram
-            && is_beyond(&places, Reg::R0)
-        {
+        if matches!(block.term, Terminator::Exit { .. }) && f.is_called() && is_beyond(&places, Reg::R0) {
             return true;
         }
         let may_be = |r: Reg, regions: &[Region]| match last.reg(r).region() {

@@ -46,7 +46,9 @@ fn is_believed(kind: ProgKind, state: &State, op: &Op) -> bool {
         }
         _ => false,
     };
-    !moves_back && !Beliefs::at(kind, op, state).are_wrong(MayBe { sock_ops: true, arguments: true })
+    // Whether others call it does not show here: whole functions are asked once more.
+    let is_called = kind == ProgKind::Subprogram;
+    !moves_back && !Beliefs::at(kind, is_called, op, state).are_wrong(MayBe { sock_ops: true, arguments: true })
 }
 
 /// Whether the verifier takes an access where it is: on the stack at a multiple of its width (`check_stack_access` and

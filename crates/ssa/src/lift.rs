@@ -8,7 +8,7 @@
 
 use bpf_facts::{Analysis, Effect, Env, State};
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Src, Width};
-use bpf_program::{BlockId, Function, Op as Operation, ProgKind, Terminator, predecessors, reverse_postorder};
+use bpf_program::{BlockId, Function, Op as Operation, Terminator, predecessors, reverse_postorder};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
@@ -202,8 +202,7 @@ impl<'a> Lifter<'a> {
             }
         }
         let entry = self.f.entry();
-        let is_called = self.f.kind == ProgKind::Subprogram || self.f.arguments.is_some();
-        let given = if is_called { 1..6 } else { 1..2 };
+        let given = if self.f.is_called() { 1..6 } else { 1..2 };
         let mut set = vec![vec![true; vars]; n];
         let mut changed = true;
         while changed {

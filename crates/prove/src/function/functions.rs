@@ -2,7 +2,7 @@
 
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Insn, Reg, RegSet};
-use bpf_program::{Function, Op, ProgKind};
+use bpf_program::{Function, Op};
 
 use crate::compare::verdict::Verdict;
 use crate::function::same::{same_graph, same_text};
@@ -78,8 +78,7 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     // What looks like a number may have been made of one, and a caller's frame may hold one.
     let handed_in = || {
         let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;
-        let subprogram = f.kind == ProgKind::Subprogram || f.arguments.is_some();
-        subprogram && !live.intersect(RegSet::ARGS).is_empty()
+        f.is_called() && !live.intersect(RegSet::ARGS).is_empty()
     };
     let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (Insn::AddrSpaceCast { .. }, _) => true,

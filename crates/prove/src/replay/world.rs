@@ -52,7 +52,7 @@ pub(super) fn run(
             }
         }
     }
-    if f.kind == ProgKind::Subprogram || f.arguments.is_some() {
+    if f.is_called() {
         for r in (1..=5u8).filter_map(Reg::new) {
             let known = cx.entry.map(|entry| model.eval(&cx.terms, entry[r.index()]));
             cpu.set(r, known.unwrap_or(0));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
-use bpf_program::{Function, Link, Op, ProgKind, Symbol, Terminator};
+use bpf_program::{Function, Link, Op, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use super::bv::concrete_domain;
@@ -92,7 +92,7 @@ impl<H: Host> Interp<H> {
         let r0 = self.walk(f)?;
         let r0 = match r0 {
             Some(r0) => r0,
-            None if f.kind == ProgKind::Subprogram || f.arguments.is_some() => 0,
+            None if f.is_called() => 0,
             None => return Err(Fault::Uninitialised(Reg::R0)),
         };
         Ok(Outcome { r0, steps: self.steps })
