@@ -26,7 +26,8 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel same-outputs fuzz-build check lint setup build
+.PHONY: demo test bench soak check-agreement without-kernel prove-times table4 table6 table10 proposals same-outputs \
+  fuzz-build check lint setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))

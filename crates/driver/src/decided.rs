@@ -16,7 +16,7 @@ mod made;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_facts::{Env, Facts, Kind, Live, Region, State};
+use bpf_facts::{Env, Facts, Kind, Live, Region, State, Value};
 use bpf_isa::{Call, Cond, Imm64Kind, Insn, Reg, Src, Width};
 use bpf_kernel::{Decided, Made, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
@@ -294,7 +294,7 @@ fn is_deep_enough(f: &Function, run: &AsRun, callees_stay: bool, env: &Env) -> b
     let depth = i64::from(depth) - LOOP * i64::from(has_loop) - MAY_GOTO * i64::from(counts);
     let is_inside = |op: &Op, state: &State| {
         // The only values that lead to the frame and are not known to.
-        let is_open = |r: Reg| state.frame_leaked() && state.reg(r).kind == Kind::Unknown;
+        let is_open = |r: Reg| state.frame_leaked() && may_be_address(state.reg(r));
         let is_call = matches!(op.insn, Insn::Call(_) | Insn::CallX { .. });
         accesses(op, env).into_iter().all(|(r, off)| match state.reg(r) {
             _ if is_open(r) => false,
@@ -316,11 +316,15 @@ fn stays_above(f: &Function, env: &Env) -> bool {
                 base.is_argument() && state.reg(r).num.smin.saturating_add(off.into()) >= 0
             }
             Kind::Pointer { .. } => true,
-            Kind::Scalar => is_call,
             // It may have been handed an address that it is not known of, or have found it in memory.
-            Kind::Unknown => false,
+            Kind::Scalar | Kind::Unknown => is_call && !may_be_address(state.reg(r)),
         })
     })
+}
+
+/// Whether what is not known for a pointer may be one all the same, put together of its halves, say: none has so few bits.
+fn may_be_address(v: &Value) -> bool {
+    v.kind == Kind::Unknown || v.kind == Kind::Scalar && v.num.umax > u64::from(u32::MAX)
 }
 
 /// Whether this holds of each operation of a function and what is known before it.
