@@ -1,7 +1,7 @@
 //! Proposed changes, and the questions they ask.
 //!
 //! A [`Rewrite`] is a plain value that anybody may make; under what is [`Known`] it asks a question of the judge
-//! ([`crate::function::functions`], [`crate::compare::window`]). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
+//! (`function/functions.rs`, `compare/window.rs`). The answer is a verdict and no more. What can be applied comes from [`crate::session`].
 
 use std::borrow::Cow;
 

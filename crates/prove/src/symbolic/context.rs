@@ -804,7 +804,7 @@ impl Context {
     }
 }
 
-/// Answer to [`Context::possible`].
+/// Answer to [`Context::check_sat`].
 #[derive(Debug)]
 pub enum SatResult {
     /// It cannot be.
