@@ -442,7 +442,7 @@ pub struct DifftestArgs {
     /// Seed of packets and map contents
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Only the program with this name (may be repeated) [default: all]
+    /// Only the program with this name (may be repeated), and alone if the others do not load [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)

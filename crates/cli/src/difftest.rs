@@ -119,22 +119,35 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
         .map(|outcome| Outcome { seconds: started.elapsed().as_secs_f64(), ..outcome })
 }
 
-/// Runs all programs that may be run.
+/// Runs all programs that are asked for and may be run.
 fn compare(args: &DifftestArgs, [a, b]: [&[u8]; 2], source: Option<&[Vec<u8>]>) -> Result<Outcome, Failure> {
-    let setup =
-        Setup { program_type: args.program_type.clone(), allow_effects: args.allow_effects, ..Setup::default() };
-    let mut pair =
-        Pair::load(a, b, setup).map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))?;
-    let wanted = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
-    let names: Vec<String> = pair.programs().filter(|n| wanted(n)).map(str::to_owned).collect();
-    let mut outcome = Outcome {
-        skipped: pair.skipped.iter().filter(|(n, _)| wanted(n)).cloned().collect(),
-        maps_left_alone: pair.maps_left_alone.clone(),
-        ..Outcome::default()
+    let load = |only: Option<&String>| {
+        let setup = Setup {
+            program_type: args.program_type.clone(),
+            only: only.cloned(),
+            allow_effects: args.allow_effects,
+            ..Setup::default()
+        };
+        Pair::load(a, b, setup).map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))
     };
-    for name in names {
-        outcome.programs.push(rounds(&mut pair, &name, args, source));
+    // Together they may call each other; what is not asked for need not load.
+    let pairs = match load(None) {
+        Ok(pair) => vec![pair],
+        Err(failure) if args.program.is_empty() => return Err(failure),
+        Err(_) => args.program.iter().map(|name| load(Some(name))).collect::<Result<_, _>>()?,
+    };
+    let wanted = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
+    let mut outcome = Outcome::default();
+    for mut pair in pairs {
+        let names: Vec<String> = pair.programs().filter(|n| wanted(n)).map(str::to_owned).collect();
+        outcome.skipped.extend(pair.skipped.iter().filter(|(n, _)| wanted(n)).cloned());
+        outcome.maps_left_alone.extend(pair.maps_left_alone.iter().cloned());
+        for name in names {
+            outcome.programs.push(rounds(&mut pair, &name, args, source));
+        }
     }
+    outcome.maps_left_alone.sort();
+    outcome.maps_left_alone.dedup();
     Ok(outcome)
 }
 

@@ -79,6 +79,23 @@ fn what_cannot_be_run_is_told_and_is_no_yes() {
 }
 
 #[test]
+fn a_program_that_does_not_load_is_in_nobodys_way_who_asks_for_another() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let around = Surroundings { section: "xdp".into(), ..Surroundings::default() };
+    let code = functions("r0 = 2\nexit\nprogram other xdp:\nr0 = *(u64 *)(r1 + 4096)\nexit", &around.section);
+    let path = folder.path().join("two.o");
+    fs::write(&path, object(&around, &code.expect("functions")).expect("it assembles")).expect("written");
+    let ran = difftest(&path, &path, &[]).expect(2);
+    assert!(ran.err.contains("two.o"), "{}", ran.err);
+    let ran = difftest(&path, &path, &["--program", "main", "--packets", "10"]).expect(0);
+    assert!(ran.out.contains("main: no difference on 10 packets") && !ran.out.contains("other"), "{}", ran.out);
+    difftest(&path, &path, &["--program", "other", "--packets", "10"]).expect(2);
+}
+
+#[test]
 fn a_wrong_result_is_shown_with_its_packet() {
     if !permitted() {
         return;
