@@ -26,7 +26,7 @@ fn bench(c: &mut Criterion) {
         let mut group = c.benchmark_group("prove");
         group.sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_secs(1));
         group.throughput(Throughput::Elements(count as u64));
-        h.unit.with_env(|env| {
+        h.module.with_env(|env| {
             group.bench_function(format!("windows/{}", h.name), |b| {
                 b.iter(|| {
                     for q in h.functions.iter().flat_map(|(_, _, q)| q) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 pub use bpf_driver::on_deep_stack as deep;
 use bpf_facts::{Live, State};
 use bpf_object::Object;
@@ -42,7 +42,7 @@ pub struct Harvest {
     /// The object's file name without `.o`.
     pub name: String,
     /// The object.
-    pub unit: Unit,
+    pub module: Module,
     /// For each function that has a graph: before, after, the queries in order.
     pub functions: Vec<(Function, Function, Vec<Query>)>,
 }
@@ -54,9 +54,9 @@ pub struct Harvest {
 pub fn harvest(path: &Path) -> Result<Harvest, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let object = Object::parse(bytes).map_err(|e| format!("{}: {e}", path.display()))?;
-    let unit = Unit::new(object);
+    let module = Module::new(object);
     let mut functions = Vec::new();
-    for before in unit.graphs.iter().flatten() {
+    for before in module.graphs.iter().flatten() {
         let seen: Arc<Mutex<Vec<Query>>> = Arc::default();
         let keep = seen.clone();
         let recorder = Recorder::new(move |p| {
@@ -71,13 +71,13 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
             let sides = p.known.sides.to_vec();
             v.push(Query { function, states, live, sides, rewrite: p.rewrite.clone(), options });
         });
-        let settings = Settings { cpu: unit.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
-        let after = unit.with_env(|env| optimize(before.clone(), env, &settings).into_current());
+        let settings = Settings { cpu: module.cpu.max(3), recorder: Some(recorder), ..Settings::default() };
+        let after = module.with_env(|env| optimize(before.clone(), env, &settings).into_current());
         let queries = seen.lock().map(|mut v| std::mem::take(&mut *v)).unwrap_or_default();
         functions.push((before.clone(), after, queries));
     }
     let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Harvest { name, unit, functions })
+    Ok(Harvest { name, module, functions })
 }
 
 /// The objects in a directory, by name; none if it is not there.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_facts::{Analysis, Env, Live, State};
 use bpf_passes::View;
 use bpf_program::{BlockId, Function, Op};
@@ -14,7 +14,7 @@ use bpf_search::{Answer, Window};
 
 /// A stretch of a block, with everything the prover needs to know about the block.
 pub struct Place {
-    /// Index into the unit's functions.
+    /// Index into the module's functions.
     pub function: usize,
     /// The block.
     pub block: BlockId,
@@ -33,7 +33,7 @@ pub struct Optimized {
     /// The object's file name without `.o`.
     pub name: String,
     /// The object.
-    pub unit: Unit,
+    pub module: Module,
     /// Its functions as they are now.
     pub functions: Vec<Function>,
 }
@@ -46,7 +46,7 @@ impl Optimized {
     pub fn read(path: &Path) -> Result<Optimized, String> {
         let h = crate::harvest(path)?;
         let functions = h.functions.into_iter().map(|(_, after, _)| after).collect();
-        Ok(Optimized { name: h.name, unit: h.unit, functions })
+        Ok(Optimized { name: h.name, module: h.module, functions })
     }
 
     /// Reads the object at `path` and leaves it as the compiler has made it.
@@ -56,7 +56,7 @@ impl Optimized {
     pub fn untouched(path: &Path) -> Result<Optimized, String> {
         let h = crate::harvest(path)?;
         let functions = h.functions.into_iter().map(|(before, _, _)| before).collect();
-        Ok(Optimized { name: h.name, unit: h.unit, functions })
+        Ok(Optimized { name: h.name, module: h.module, functions })
     }
 
     /// Its windows of `least` to `most` operations: of each stretch without calls the whole, or, where
@@ -100,7 +100,7 @@ impl Optimized {
             before: &p.states[p.start],
             old: &f.block(p.block).ops[p.start..p.end],
             live: &p.live[p.end],
-            cpu: self.unit.cpu.max(3),
+            cpu: self.module.cpu.max(3),
             size: true,
             deadline: None,
             region: None,

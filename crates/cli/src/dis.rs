@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_object::{FuncId, Object};
 
 use crate::args::DisArgs;
@@ -34,13 +34,13 @@ pub fn run(args: &DisArgs) -> Result<u8, Failure> {
 
 /// The functions in SSA form, or why they have none.
 fn ssa(object: Object, wanted: &[FuncId]) -> String {
-    let unit = Unit::new(object);
+    let module = Module::new(object);
     let mut text = String::new();
     for (n, f) in wanted.iter().enumerate() {
         let gap = if n == 0 { "" } else { "\n" };
-        let _ = writeln!(text, "{gap}; {}", listing::title(&unit.object, *f));
-        let form = match &unit.graphs[f.0] {
-            Ok(graph) => unit.with_env(|env| bpf_ssa::lift(graph, env, true)).map_err(|e| e.to_string()),
+        let _ = writeln!(text, "{gap}; {}", listing::title(&module.object, *f));
+        let form = match &module.graphs[f.0] {
+            Ok(graph) => module.with_env(|env| bpf_ssa::lift(graph, env, true)).map_err(|e| e.to_string()),
             Err(why) => Err(why.clone()),
         };
         let _ = match form {

@@ -75,7 +75,7 @@ fn import(path: PathBuf, file: &std::path::Path) -> Result<u8, Failure> {
     let all = rules.len();
     let mut store = open(path, false)?;
     let mut take = |rule| match rule {
-        Entry::Specific(r) => store.record_only(&r.problem, r.answer),
+        Entry::Specific(r) => store.record_only(&r.window, r.answer),
         Entry::General(g) => store.record_general(g),
     };
     let kept = rules.into_iter().map(&mut take).filter(|kept| *kept).count();
@@ -97,8 +97,8 @@ fn verify(rules: &[Entry]) -> u8 {
     for rule in rules {
         let verdict = match rule {
             Entry::General(g) => g.prove(&options),
-            Entry::Specific(Rule { problem, answer }) => match &answer.with {
-                Some(with) => problem.prove(with, &options),
+            Entry::Specific(Rule { window, answer }) => match &answer.with {
+                Some(with) => window.prove(with, &options),
                 None => {
                     unsolved += 1;
                     continue;
@@ -133,10 +133,10 @@ fn verify(rules: &[Entry]) -> u8 {
 fn stats(path: &std::path::Path, rules: &[Rule], general: &[General]) -> String {
     let slots = |ops: &[bpf_program::Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
     let solved: Vec<(usize, usize)> =
-        rules.iter().filter_map(|r| Some((slots(&r.problem.old), slots(r.answer.with.as_ref()?)))).collect();
+        rules.iter().filter_map(|r| Some((slots(&r.window.old), slots(r.answer.with.as_ref()?)))).collect();
     let optimal = rules.iter().filter(|r| match (&r.answer.with, r.answer.excluded) {
         (Some(w), Some(n)) => n as usize + 1 >= slots(w),
-        (None, Some(n)) => n as usize + 1 >= slots(&r.problem.old),
+        (None, Some(n)) => n as usize + 1 >= slots(&r.window.old),
         (_, None) => false,
     });
     let mut by: Vec<(&str, usize)> = Vec::new();

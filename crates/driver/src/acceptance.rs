@@ -177,7 +177,7 @@ mod tests {
     use bpf_testgen::case::Case;
 
     use super::*;
-    use crate::unit::Unit;
+    use crate::module::Module;
 
     /// Whether the kernel decides branches of the first of two versions, whether others of the second, and whether what
     /// it leaves of them is the same.
@@ -189,7 +189,7 @@ mod tests {
             assert!(program.verdict.is_accepted(), "{program:?}");
             program
         });
-        let [a, b] = [old, new].map(|bytes| Unit::new(Object::parse(bytes.to_vec()).expect("an object")));
+        let [a, b] = [old, new].map(|bytes| Module::new(Object::parse(bytes.to_vec()).expect("an object")));
         let comparison = Comparison::of(&a.object, &b.object);
         let matchings = comparison.matchings();
         let names = Names { a: &a, b: &b, matching: &matchings.list[0], comparison: &comparison };
@@ -214,10 +214,10 @@ mod tests {
         let text =
             "; A.\n; section: xdp\n; expect: equal\nbefore:\n    r0 = 2\n    exit\nafter:\n    r0 = 2\n    exit\n";
         let bytes = Case::parse(text).expect("a case").old_object().expect("it assembles");
-        let unit = Unit::new(Object::parse(bytes.clone()).expect("an object"));
-        let comparison = Comparison::of(&unit.object, &unit.object);
+        let module = Module::new(Object::parse(bytes.clone()).expect("an object"));
+        let comparison = Comparison::of(&module.object, &module.object);
         let matchings = comparison.matchings();
-        let names = Names { a: &unit, b: &unit, matching: &matchings.list[0], comparison: &comparison };
+        let names = Names { a: &module, b: &module, matching: &matchings.list[0], comparison: &comparison };
         let ask = |time_limit: Duration| refused(&bytes, &bytes, &names, &Options { time_limit, ..Options::default() });
         let (refused, unknown) = ask(Duration::ZERO);
         assert!(refused.is_empty() && unknown.len() == 1, "{unknown:?}");

@@ -10,8 +10,8 @@ use bpf_passes::Settings;
 
 use crate::candidate::Candidate;
 use crate::error::DriverError;
+use crate::module::{Module, is_program};
 use crate::pool::on_deep_stack;
-use crate::unit::{Unit, is_program};
 
 /// Whether an object, of which these are the bytes, is good as far as the program in question goes; `None` if there is no
 /// time to find out.
@@ -20,7 +20,7 @@ pub(crate) type IsGood<'a> = &'a dyn Fn(&Object, &[u8]) -> Option<bool>;
 /// What mending needs to know of the run it happens in.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) unit: &'a Unit,
+    pub(crate) module: &'a Module,
     pub(crate) settings: &'a Settings,
     pub(crate) write: &'a WriteOptions,
     /// What a function is told that is given up.
@@ -40,9 +40,9 @@ pub(crate) struct Blamed {
 }
 
 /// The changed functions that may run when a program of this name does.
-pub(crate) fn suspects(unit: &Unit, candidates: &[Candidate], name: &str) -> Vec<usize> {
-    let named = |f: &FuncId| is_program(&unit.object, f.0) && candidates[f.0].report.name == name;
-    let run = unit.object.run_with((0..candidates.len()).map(FuncId).filter(named));
+pub(crate) fn suspects(module: &Module, candidates: &[Candidate], name: &str) -> Vec<usize> {
+    let named = |f: &FuncId| is_program(&module.object, f.0) && candidates[f.0].report.name == name;
+    let run = module.object.run_with((0..candidates.len()).map(FuncId).filter(named));
     run.into_iter().map(|f| f.0).filter(|i| candidates[*i].body.is_some()).collect()
 }
 
@@ -77,12 +77,12 @@ pub(crate) fn mend(
     object: &mut Object,
     c: &mut Candidate,
 ) -> Result<Blamed, DriverError> {
-    let Context { unit, settings, write, .. } = cx;
+    let Context { module, settings, write, .. } = cx;
     // What the global passes have made goes first, if it is not good by itself.
-    if let Some(plain) = c.without_global(unit, settings) {
+    if let Some(plain) = c.without_global(module, settings) {
         let mut o = object.clone();
         let mut start = c.clone();
-        start.rewind(unit, settings, 0);
+        start.rewind(module, settings, 0);
         start.place(&mut o)?;
         if is_good(&o, &o.write(write)?.bytes) != Some(true) {
             let listings = [plain.report.listing_after.clone(), start.report.listing_after];
@@ -93,7 +93,7 @@ pub(crate) fn mend(
     }
     let rewound = |n: usize| {
         let mut trial = c.clone();
-        trial.rewind(unit, settings, n);
+        trial.rewind(module, settings, n);
         trial
     };
     let (mut good, mut bad) = (0usize, c.steps().len());
@@ -120,9 +120,9 @@ pub(crate) fn mend(
         Some(by) => {
             blamed.by = by;
             c.ban(bad);
-            c.rewind(unit, settings, good);
+            c.rewind(module, settings, good);
             if cx.go_on {
-                on_deep_stack(|| c.run_passes(unit, settings));
+                on_deep_stack(|| c.run_passes(module, settings));
             }
         }
         None => give_up(cx, object, c)?,
@@ -133,6 +133,6 @@ pub(crate) fn mend(
 
 /// The function stays as it was.
 pub(crate) fn give_up(cx: Context, object: &mut Object, c: &mut Candidate) -> Result<(), DriverError> {
-    c.revert(cx.unit, cx.settings, cx.why);
+    c.revert(cx.module, cx.settings, cx.why);
     c.place(object)
 }

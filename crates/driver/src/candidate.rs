@@ -13,11 +13,11 @@ use rustc_hash::FxHashSet;
 
 use crate::error::DriverError;
 use crate::global::Start;
+use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
 use crate::pool;
 use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
-use crate::unit::Unit;
 
 /// What optimizing one function gave.
 #[derive(Clone)]
@@ -49,9 +49,9 @@ const PATIENCE: usize = 4;
 
 impl Candidate {
     /// Function number `id`, as it is in the object.
-    pub(crate) fn new(unit: &Unit, id: usize) -> Candidate {
-        let symbol = &unit.object.functions()[id];
-        let listing = listing(unit.object.code(FuncId(id)));
+    pub(crate) fn new(module: &Module, id: usize) -> Candidate {
+        let symbol = &module.object.functions()[id];
+        let listing = listing(module.object.code(FuncId(id)));
         let report = FunctionReport {
             name: symbol.name.clone(),
             section: symbol.section.clone(),
@@ -73,7 +73,7 @@ impl Candidate {
             listing_after: listing,
         };
         let banned = FxHashSet::default();
-        let graph = unit.graphs[id].as_ref().ok().filter(|_| !is_sensitive(unit, FuncId(id)));
+        let graph = module.graphs[id].as_ref().ok().filter(|_| !is_sensitive(module, FuncId(id)));
         let derivation = graph.cloned().map(Derivation::new);
         Candidate {
             id,
@@ -109,13 +109,13 @@ impl Candidate {
     }
 
     /// Runs the passes on it, from what it is now.
-    pub(crate) fn run_passes(&mut self, unit: &Unit, settings: &Settings) {
+    pub(crate) fn run_passes(&mut self, module: &Module, settings: &Settings) {
         let started = Instant::now();
         let Some(derivation) = self.derivation.take() else {
-            self.report.untouched = unit.graphs[self.id].as_ref().err().cloned().or(Some(VISITS.into()));
+            self.report.untouched = module.graphs[self.id].as_ref().err().cloned().or(Some(VISITS.into()));
             return;
         };
-        unit.with_env(|env| {
+        module.with_env(|env| {
             let mut session = Session::new(derivation, env);
             let mut engine = Engine::new(settings, &self.banned).knowing(std::mem::take(&mut self.quiet));
             engine.run(&mut session);
@@ -126,41 +126,41 @@ impl Candidate {
             self.quiet = engine.into_quiet();
             self.derivation = Some(session.finish());
         });
-        self.lower(unit, settings);
+        self.lower(module, settings);
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
     /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
-    pub(crate) fn run_global(&mut self, unit: &Unit, settings: &Settings, passes: &[Box<dyn Pass>]) {
+    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
         let started = Instant::now();
         let Some(before) = self.derivation.as_ref().filter(|_| self.start.is_none() && !passes.is_empty()) else {
             return;
         };
-        if let Some((start, derivation)) = unit.with_env(|env| Start::find(before, env, passes, settings)) {
+        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, passes, settings)) {
             (self.start, self.derivation) = (Some(start), Some(derivation));
             self.quiet = Quiet::default();
-            self.lower(unit, settings);
+            self.lower(module, settings);
         }
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
     /// The same without what the global passes have made of it; `None` if they have made nothing.
-    pub(crate) fn without_global(&self, unit: &Unit, settings: &Settings) -> Option<Candidate> {
+    pub(crate) fn without_global(&self, module: &Module, settings: &Settings) -> Option<Candidate> {
         let mut c = self.clone();
         c.derivation = Some(c.start.take()?.before().clone());
         c.quiet = Quiet::default();
-        c.lower(unit, settings);
+        c.lower(module, settings);
         Some(c)
     }
 
     /// Hands what was made of the candidate `of` to `twin`, which is the same function with another name.
-    pub(crate) fn share(candidates: &mut [Candidate], unit: &Unit, settings: &Settings, of: usize, twin: usize) {
+    pub(crate) fn share(candidates: &mut [Candidate], module: &Module, settings: &Settings, of: usize, twin: usize) {
         let Candidate { derivation, start, quiet, timed_out, report, .. } = candidates[of].clone();
         let c = &mut candidates[twin];
         (c.derivation, c.start, c.quiet, c.timed_out) = (derivation, start, quiet, timed_out);
         c.report.untouched = report.untouched;
         c.report.twin_of = Some(report.name);
-        c.lower(unit, settings);
+        c.lower(module, settings);
     }
 
     /// Whether there was no time for it at all.
@@ -169,11 +169,11 @@ impl Candidate {
     }
 
     /// Makes the body from what it is now. One that is no gain, or needs a newer kernel, is not taken.
-    pub(crate) fn lower(&mut self, unit: &Unit, settings: &Settings) {
+    pub(crate) fn lower(&mut self, module: &Module, settings: &Settings) {
         self.unchanged();
         (self.judged, self.present) = (false, false);
         self.report.rewrites.clear();
-        let (Some(f), Ok(original)) = (self.function(), &unit.graphs[self.id]) else { return };
+        let (Some(f), Ok(original)) = (self.function(), &module.graphs[self.id]) else { return };
         let before = self.report.slots_before;
         let rewritten = self.start.is_some() || self.steps().iter().any(|s| s.rewrite().is_some());
         if slot_count(f) >= before && !rewritten {
@@ -228,42 +228,42 @@ impl Candidate {
     }
 
     /// Goes back to the first `n` changes.
-    pub(crate) fn rewind(&mut self, unit: &Unit, settings: &Settings, n: usize) {
+    pub(crate) fn rewind(&mut self, module: &Module, settings: &Settings, n: usize) {
         let Some(derivation) = &mut self.derivation else { return };
         derivation.rewind(n);
-        self.lower(unit, settings);
+        self.lower(module, settings);
     }
 
     /// Gives everything up.
-    pub(crate) fn revert(&mut self, unit: &Unit, settings: &Settings, why: &str) {
+    pub(crate) fn revert(&mut self, module: &Module, settings: &Settings, why: &str) {
         if let Some(start) = self.start.take() {
             self.derivation = Some(start.before().clone());
         }
-        self.rewind(unit, settings, 0);
+        self.rewind(module, settings, 0);
         self.unchanged();
         self.report.untouched = Some(why.into());
     }
 
     /// Why the function after `n` steps lacks what counts by being there, or has too much of it.
-    fn lacks_presence(&self, unit: &Unit, n: usize) -> Option<&'static str> {
-        let (Some(derivation), Ok(original)) = (&self.derivation, &unit.graphs[self.id]) else { return None };
+    fn lacks_presence(&self, module: &Module, n: usize) -> Option<&'static str> {
+        let (Some(derivation), Ok(original)) = (&self.derivation, &module.graphs[self.id]) else { return None };
         if n == derivation.steps().len() {
-            return unit.with_env(|env| presence_differs(original, derivation.current(), env));
+            return module.with_env(|env| presence_differs(original, derivation.current(), env));
         }
         let mut earlier = derivation.clone();
         earlier.rewind(n);
-        unit.with_env(|env| presence_differs(original, earlier.current(), env))
+        module.with_env(|env| presence_differs(original, earlier.current(), env))
     }
 
     /// Takes back steps until the function holds what counts by being there, which no proof of a step sees. The first
     /// step that is found to change that is banned, and the passes go on without it while there is time.
-    pub(crate) fn keep_present(&mut self, unit: &Unit, settings: &Settings) {
+    pub(crate) fn keep_present(&mut self, module: &Module, settings: &Settings) {
         for patience in (0..=PATIENCE).rev() {
             if self.present || self.body.is_none() {
                 return;
             }
             let started = Instant::now();
-            let why = self.lacks_presence(unit, self.steps().len());
+            let why = self.lacks_presence(module, self.steps().len());
             self.presence_takes = started.elapsed();
             let Some(why) = why else {
                 self.present = true;
@@ -272,8 +272,8 @@ impl Candidate {
             self.report.refused += 1;
             // What the global passes have made goes first, if it is not good by itself.
             if self.start.is_some()
-                && self.lacks_presence(unit, 0).is_some()
-                && let Some(plain) = self.without_global(unit, settings)
+                && self.lacks_presence(module, 0).is_some()
+                && let Some(plain) = self.without_global(module, settings)
             {
                 *self = plain;
                 continue;
@@ -281,39 +281,39 @@ impl Candidate {
             let (mut good, mut bad) = (0, self.steps().len());
             while bad - good > 1 && !is_over(settings) {
                 let middle = good + (bad - good) / 2;
-                match self.lacks_presence(unit, middle) {
+                match self.lacks_presence(module, middle) {
                     None => good = middle,
                     Some(_) => bad = middle,
                 }
             }
             self.ban(bad);
-            self.rewind(unit, settings, good);
+            self.rewind(module, settings, good);
             // The original is as the original; other states were asked about.
             self.present = true;
             // Where the first step is to blame each time, every other would be.
             let go_on = patience > 0 && (good > 0 || patience == PATIENCE) && !is_over(settings);
             if !go_on {
                 if self.body.is_none() {
-                    self.revert(unit, settings, why);
+                    self.revert(module, settings, why);
                     self.present = true;
                 }
                 return;
             }
-            self.run_passes(unit, settings);
+            self.run_passes(module, settings);
         }
     }
 
     /// Has what is to be written proven as a whole function, independently of the facts the single rewrites relied on.
     /// If it is wrong, the function is what it was. Not asked again until something changes.
-    pub(crate) fn second_opinion(&mut self, unit: &Unit, settings: &Settings, budget: &Budget, seed: u64) {
+    pub(crate) fn second_opinion(&mut self, module: &Module, settings: &Settings, budget: &Budget, seed: u64) {
         if self.judged {
             return;
         }
         // What is written must hold that, whatever time it takes; it was asked about when there was time.
         let soon = Settings { deadline: Some(Instant::now()), ..settings.clone() };
-        self.keep_present(unit, &soon);
+        self.keep_present(module, &soon);
         self.judged = true;
-        let (Some(f), Ok(original), true) = (self.function(), &unit.graphs[self.id], self.body.is_some()) else {
+        let (Some(f), Ok(original), true) = (self.function(), &module.graphs[self.id], self.body.is_some()) else {
             self.report.whole = "equal".into();
             return;
         };
@@ -324,7 +324,7 @@ impl Candidate {
         let limits = Limits { deadline: Some(deadline), recorder: settings.limits.recorder, ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
         let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
-        match unit.with_env(|env| opinion(original, f, env, &options)) {
+        match module.with_env(|env| opinion(original, f, env, &options)) {
             Opinion::Equal => self.report.whole = "equal".into(),
             // The steps lead from the original to this: a derivation has no others.
             Opinion::Unknown(why) => self.report.whole = format!("unknown: {why}; every step proven"),
@@ -336,14 +336,14 @@ impl Candidate {
                     listing_original: self.report.listing_before.clone(),
                     listing_refused: listing_of(f),
                 };
-                self.refuse(unit, settings, refutation);
+                self.refuse(module, settings, refutation);
             }
         }
     }
 
     /// The function stays as it was: what was made of it is wrong.
-    fn refuse(&mut self, unit: &Unit, settings: &Settings, refutation: Refutation) {
-        self.revert(unit, settings, "what was made of it is wrong, please report it");
+    fn refuse(&mut self, module: &Module, settings: &Settings, refutation: Refutation) {
+        self.revert(module, settings, "what was made of it is wrong, please report it");
         self.judged = true;
         self.report.whole = "equal".into();
         self.report.refuted = Some(refutation);
@@ -375,7 +375,7 @@ fn listing(code: &[u8]) -> Vec<String> {
 /// user is told.
 pub(crate) fn each_candidate(
     candidates: &mut Vec<Candidate>,
-    unit: &Unit,
+    module: &Module,
     settings: &Settings,
     jobs: usize,
     which: impl Fn(&Candidate) -> bool,
@@ -391,7 +391,7 @@ pub(crate) fn each_candidate(
         c.quiet = quiet;
         let run = std::panic::AssertUnwindSafe(|| f(&mut c));
         if std::panic::catch_unwind(run).is_err() {
-            before.revert(unit, settings, "an internal error, please report it");
+            before.revert(module, settings, "an internal error, please report it");
             c = before;
         }
         if let Ok(mut d) = done.lock() {
@@ -404,10 +404,10 @@ pub(crate) fn each_candidate(
 
 /// All functions of an object after the passes, and the object with what came of them.
 #[cfg(test)]
-pub(crate) fn after_passes(unit: &Unit, settings: &Settings) -> (Vec<Candidate>, Object) {
-    let mut candidates: Vec<Candidate> = (0..unit.graphs.len()).map(|i| Candidate::new(unit, i)).collect();
-    candidates.iter_mut().for_each(|c| c.run_passes(unit, settings));
-    let mut object = unit.object.clone();
+pub(crate) fn after_passes(module: &Module, settings: &Settings) -> (Vec<Candidate>, Object) {
+    let mut candidates: Vec<Candidate> = (0..module.graphs.len()).map(|i| Candidate::new(module, i)).collect();
+    candidates.iter_mut().for_each(|c| c.run_passes(module, settings));
+    let mut object = module.object.clone();
     candidates.iter().for_each(|c| c.place(&mut object).expect("it fits"));
     (candidates, object)
 }

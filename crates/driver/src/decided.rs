@@ -512,15 +512,15 @@ mod tests {
     use bpf_testgen::case::Case;
 
     use super::*;
-    use crate::unit::Unit;
+    use crate::module::Module;
 
     /// The branches of these without a known reason.
     fn open(code: &str, jumps: &[(usize, bool)]) -> Vec<usize> {
         let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{code}")).expect("a case");
-        let unit = Unit::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
-        let f = unit.graphs[0].as_ref().expect("a graph");
+        let module = Module::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
+        let f = module.graphs[0].as_ref().expect("a graph");
         let options = ProofOptions::default();
-        let open = unit.with_env(|env| without_reason(f, &jumps.to_vec(), Some(&unit.object), env, &options));
+        let open = module.with_env(|env| without_reason(f, &jumps.to_vec(), Some(&module.object), env, &options));
         open.into_iter().collect()
     }
 

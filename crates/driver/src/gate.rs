@@ -37,9 +37,9 @@ pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
+use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::report::KernelVerdict;
-use crate::unit::{Unit, is_program};
 
 /// Part of the time limit in which the originals have to be judged; as much must be left for the results.
 const ORIGINALS: f64 = 0.4;
@@ -184,11 +184,12 @@ impl Gate {
     }
 
     /// The functions that stay as they are, because a program with them was not judged; and why.
-    pub(crate) fn not_judged(&self, unit: &Unit) -> Vec<(usize, String)> {
-        let of =
-            |(program, why): (usize, String)| self.functions(unit, program).into_iter().map(move |f| (f, why.clone()));
+    pub(crate) fn not_judged(&self, module: &Module) -> Vec<(usize, String)> {
+        let of = |(program, why): (usize, String)| {
+            self.functions(module, program).into_iter().map(move |f| (f, why.clone()))
+        };
         if let Err(Unasked::Failed(why)) = &self.before {
-            return (0..unit.object.functions().len()).map(|f| (f, format!("not judged: {why}"))).collect();
+            return (0..module.object.functions().len()).map(|f| (f, format!("not judged: {why}"))).collect();
         }
         self.programs_not_judged().into_iter().flat_map(of).collect()
     }
@@ -251,8 +252,8 @@ impl Gate {
 
     /// The functions that a program consists of. Where nobody knows which they are, it may be any: a program with a
     /// verdict is never one that nothing of the object has to do with.
-    fn functions(&self, unit: &Unit, program: usize) -> Vec<usize> {
-        let object = &unit.object;
+    fn functions(&self, module: &Module, program: usize) -> Vec<usize> {
+        let object = &module.object;
         if let Some((_, checked)) = self.checked().find(|(number, _)| *number == program) {
             return object.loaded_with([checked.id]).into_iter().map(|f| f.0).collect();
         }
@@ -265,12 +266,12 @@ impl Gate {
     }
 
     /// The programs of the object that there is no verdict on, though there are verdicts: libbpf does not know them.
-    fn unheard_of(&self, unit: &Unit) -> Vec<usize> {
+    fn unheard_of(&self, module: &Module) -> Vec<usize> {
         let Ok(before) = &self.before else { return Vec::new() };
-        let entries = before.programs.iter().flat_map(|p| unit.object.entries(&p.name, &p.section));
+        let entries = before.programs.iter().flat_map(|p| module.object.entries(&p.name, &p.section));
         let known: BTreeSet<usize> = entries.map(|f| f.0).collect();
-        let all = 0..unit.object.functions().len();
-        all.filter(|&i| is_program(&unit.object, i) && !known.contains(&i)).collect()
+        let all = 0..module.object.functions().len();
+        all.filter(|&i| is_program(&module.object, i) && !known.contains(&i)).collect()
     }
 
     /// How many programs of the same name and section come before this one in verdicts.
@@ -281,16 +282,16 @@ impl Gate {
     }
 
     /// What was said to a program as it is in this object, if it was asked about.
-    fn known(&self, unit: &Unit, object: &Object, program: usize) -> Option<Known> {
-        let form = form(object, &self.functions(unit, program));
+    fn known(&self, module: &Module, object: &Object, program: usize) -> Option<Known> {
+        let form = form(object, &self.functions(module, program));
         self.memory.borrow().known.get(&(program, form)).cloned()
     }
 
     /// Whether a program of this object can take the original's place; `None` if there is no time to find out.
-    fn is_good(&self, unit: &Unit, object: &Object, bytes: &[u8], program: usize) -> Option<bool> {
-        let known = || self.known(unit, object, program).map(|known| known.good);
+    fn is_good(&self, module: &Module, object: &Object, bytes: &[u8], program: usize) -> Option<bool> {
+        let known = || self.known(module, object, program).map(|known| known.good);
         known().or_else(|| {
-            self.ask(unit, object, bytes, &[program]);
+            self.ask(module, object, bytes, &[program]);
             known()
         })
     }
@@ -304,13 +305,13 @@ impl Gate {
     }
 
     /// Asks about programs of an object and remembers the answers.
-    fn ask(&self, unit: &Unit, object: &Object, bytes: &[u8], programs: &[usize]) {
+    fn ask(&self, module: &Module, object: &Object, bytes: &[u8], programs: &[usize]) {
         if self.is_over() {
             return;
         }
         // They judge what is written, as the kernel does.
         let written: Parsed = LazyCell::new(Box::new(|| Object::parse(bytes.to_vec())));
-        self.check(unit, object, &written, programs);
+        self.check(module, object, &written, programs);
         let named: Vec<(usize, &ProgramVerdict)> =
             programs.iter().filter_map(|&at| Some((at, self.original(at)?))).collect();
         if named.is_empty() || self.is_over() {
@@ -328,7 +329,7 @@ impl Gate {
                     Some(found) => {
                         let mut known = Known { good: original.replaced_by(found), words: words(found) };
                         known.words.reason = known.words.reason.or_else(|| original.with_any_constants_not(found));
-                        if known.good && !self.runs_as_before(unit, &written, original, found) {
+                        if known.good && !self.runs_as_before(module, &written, original, found) {
                             known.good = false;
                             known.words.reason = Some(RUNS_OTHERWISE.to_owned());
                         }
@@ -338,7 +339,7 @@ impl Gate {
                 },
                 Err(why) => refused(&why.to_string()),
             };
-            let form = form(object, &self.functions(unit, program));
+            let form = form(object, &self.functions(module, program));
             self.memory.borrow_mut().known.insert((program, form), known);
         }
     }
@@ -346,18 +347,18 @@ impl Gate {
 
 impl Gate {
     /// Whether the verifier leaves of a result what it leaves of the original: `written` is the object with the result.
-    fn runs_as_before(&self, unit: &Unit, written: &Parsed, old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
+    fn runs_as_before(&self, module: &Module, written: &Parsed, old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
         let same = |(p, q): (&ProgramVerdict, &ProgramVerdict)| p.decided == q.decided;
         if same((old, new)) && old.both_with_any_constants(new).is_none_or(same) {
             return true;
         }
         let Ok(written) = &**written else { return false };
-        if written.functions().len() != unit.object.functions().len() {
+        if written.functions().len() != module.object.functions().len() {
             return false;
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
-        let pairs = Written { unit, written, options: ProofOptions { limits, ..ProofOptions::default() } };
-        decided::run_as_one_program((&unit.object, old), (written, new), &pairs)
+        let pairs = Written { module, written, options: ProofOptions { limits, ..ProofOptions::default() } };
+        decided::run_as_one_program((&module.object, old), (written, new), &pairs)
     }
 
     /// When a proof that the gate needs has to end.
@@ -367,14 +368,14 @@ impl Gate {
     }
 
     /// Asks `bpf_check` about those of these programs that it judges.
-    fn check(&self, unit: &Unit, object: &Object, written: &Parsed, programs: &[usize]) {
+    fn check(&self, module: &Module, object: &Object, written: &Parsed, programs: &[usize]) {
         let asked: Vec<_> = self.checked().filter(|(program, _)| programs.contains(program)).collect();
         if asked.is_empty() {
             return;
         }
         for (program, checked) in asked {
             let verdict = match &**written {
-                Ok(written) => checked.judge(&unit.object, written, self.deadline),
+                Ok(written) => checked.judge(&module.object, written, self.deadline),
                 Err(why) => Some(Err(why.to_string())),
             };
             let known = match verdict {
@@ -387,7 +388,7 @@ impl Gate {
                     Known { good: true, words: KernelVerdict { accepted: true, processed: None, reason: None } }
                 }
             };
-            let form = form(object, &self.functions(unit, program));
+            let form = form(object, &self.functions(module, program));
             self.memory.borrow_mut().known.insert((program, form), known);
         }
     }
@@ -395,7 +396,7 @@ impl Gate {
 
 /// The functions of an object, and those that were written in their places.
 struct Written<'a> {
-    unit: &'a Unit,
+    module: &'a Module,
     written: &'a Object,
     options: ProofOptions,
 }
@@ -406,14 +407,14 @@ impl Pairs for Written<'_> {
     }
 
     fn are_the_same(&self, f: FuncId, g: FuncId) -> bool {
-        self.unit.object.code(f) == self.written.code(g)
+        self.module.object.code(f) == self.written.code(g)
     }
 
     fn with_graphs<T>(&self, f: FuncId, g: FuncId, ask: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T> {
-        let a = self.unit.graphs[f.0].as_ref().ok()?;
+        let a = self.module.graphs[f.0].as_ref().ok()?;
         let b = bpf_program::build(self.written, g).ok()?;
         let b = Function { kind: a.kind, arguments: a.arguments.clone(), ..b };
-        Some(self.unit.with_env(|env| ask(a, &b, env)))
+        Some(self.module.with_env(|env| ask(a, &b, env)))
     }
 
     fn options(&self) -> &ProofOptions {

@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidate;
-    use crate::unit::Unit;
+    use crate::module::Module;
 
     /// Drops whatever has an effect, and returns 0.
     struct Liar;
@@ -181,17 +181,17 @@ mod tests {
         }
     }
 
-    fn unit(bytes: &[u8]) -> Unit {
-        Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"))
+    fn module(bytes: &[u8]) -> Module {
+        Module::new(Object::parse(bytes.to_vec()).expect("a committed object"))
     }
 
     #[test]
     fn what_is_not_proven_is_no_start() {
-        let unit = unit(include_bytes!("../../../examples/globals.o"));
+        let module = module(include_bytes!("../../../examples/globals.o"));
         let settings = Settings::default();
         let mut shorter = 0;
-        for f in unit.graphs.iter().flatten() {
-            unit.with_env(|env| {
+        for f in module.graphs.iter().flatten() {
+            module.with_env(|env| {
                 let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
@@ -206,18 +206,18 @@ mod tests {
 
     #[test]
     fn what_a_start_has_led_to_can_be_taken_back() {
-        let unit = unit(include_bytes!("../../../examples/xdp_count.o"));
+        let module = module(include_bytes!("../../../examples/xdp_count.o"));
         let settings = Settings::default();
         let mut starts = 0;
-        for id in 0..unit.graphs.len() {
-            let mut c = Candidate::new(&unit, id);
-            c.run_global(&unit, &settings, &bpf_ssa::all_passes());
-            let Some(plain) = c.without_global(&unit, &settings) else { continue };
+        for id in 0..module.graphs.len() {
+            let mut c = Candidate::new(&module, id);
+            c.run_global(&module, &settings, &bpf_ssa::all_passes());
+            let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);
             assert!(c.report.rewrites.iter().any(|(by, _)| by.starts_with("ssa")), "{:?}", c.report.rewrites);
             assert_eq!(c.original(), plain.original());
-            c.revert(&unit, &settings, "for the test");
+            c.revert(&module, &settings, "for the test");
             assert_eq!(c.report.slots_after, c.report.slots_before);
             assert_eq!(c.function(), plain.original());
         }

@@ -13,10 +13,10 @@ mod error;
 mod gate;
 mod global;
 pub mod interpret;
+mod module;
 mod opinion;
 mod optimize;
 mod options;
-mod places;
 mod plan;
 mod pool;
 mod queries;
@@ -30,9 +30,9 @@ mod runs_first;
 mod sensitive;
 mod synthesis;
 mod twins;
-mod unit;
 mod variants;
 mod verify;
+mod window_selection;
 mod written;
 
 pub use error::DriverError;
@@ -43,9 +43,9 @@ pub use report::{
     Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, VerifyReport,
 };
 
+pub use module::Module;
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
-pub use unit::Unit;
 pub use variants::{Variant, variants};
 
 /// Optimizes `input`; the result's bytes and what was done.

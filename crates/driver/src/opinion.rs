@@ -84,21 +84,21 @@ mod tests {
 
     use super::*;
     use crate::candidate::Candidate;
+    use crate::module::Module;
     use crate::optimize::judge;
     use crate::options::Options;
-    use crate::unit::Unit;
 
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
 
-    fn unit() -> Unit {
-        Unit::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"))
+    fn module() -> Module {
+        Module::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"))
     }
 
     /// What a wrong prover would have led to: each function with one operation left out. The
     /// steps are missing, as a derivation cannot hold a wrong one.
-    fn wrong(unit: &Unit) -> Vec<(usize, Function)> {
+    fn wrong(module: &Module) -> Vec<(usize, Function)> {
         let mut out = vec![];
-        for (id, f) in unit.graphs.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref().ok()?))) {
+        for (id, f) in module.graphs.iter().enumerate().filter_map(|(i, g)| Some((i, g.as_ref().ok()?))) {
             for &b in &f.layout {
                 for i in 0..f.block(b).ops.len() {
                     let mut g = f.clone();
@@ -110,10 +110,10 @@ mod tests {
         out
     }
 
-    fn candidate(unit: &Unit, id: usize, result: Function, settings: &Settings) -> Candidate {
-        let mut c = Candidate::new(unit, id);
+    fn candidate(module: &Module, id: usize, result: Function, settings: &Settings) -> Candidate {
+        let mut c = Candidate::new(module, id);
         c.derivation = Some(Derivation::new(result));
-        c.lower(unit, settings);
+        c.lower(module, settings);
         assert!(c.body.is_some(), "one operation less is a gain");
         c
     }
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_as_a_whole_is_not_written_and_reported() {
-        let (unit, settings) = (unit(), Settings::default());
+        let (module, settings) = (module(), Settings::default());
         let mut seen = [0; 3];
-        for (id, result) in wrong(&unit) {
-            let mut c = candidate(&unit, id, result, &settings);
-            c.second_opinion(&unit, &settings, &budget(&Options::default()), 7);
+        for (id, result) in wrong(&module) {
+            let mut c = candidate(&module, id, result, &settings);
+            c.second_opinion(&module, &settings, &budget(&Options::default()), 7);
             let Some(refuted) = &c.report.refuted else {
                 seen[usize::from(c.report.whole != "equal")] += 1;
                 assert!(c.report.whole == "equal" || c.report.whole.starts_with("unknown: "), "{}", c.report.whole);
@@ -151,20 +151,20 @@ mod tests {
 
     #[test]
     fn the_object_then_holds_the_original_again() {
-        let (unit, settings) = (unit(), Settings::default());
+        let (module, settings) = (module(), Settings::default());
         let options = Options::default();
         let write = bpf_object::WriteOptions { keep_debug: false };
-        let original = unit.object.clone().write(&write).expect("it is written").bytes;
+        let original = module.object.clone().write(&write).expect("it is written").bytes;
         let mut refused = 0;
-        for (id, result) in wrong(&unit) {
-            let mut all: Vec<Candidate> = (0..unit.graphs.len()).map(|i| Candidate::new(&unit, i)).collect();
-            all[id] = candidate(&unit, id, result, &settings);
-            if !judge(&mut all, &unit, &settings, &options, &budget(&options)) {
+        for (id, result) in wrong(&module) {
+            let mut all: Vec<Candidate> = (0..module.graphs.len()).map(|i| Candidate::new(&module, i)).collect();
+            all[id] = candidate(&module, id, result, &settings);
+            if !judge(&mut all, &module, &settings, &options, &budget(&options)) {
                 continue;
             }
             refused += 1;
-            assert!(!judge(&mut all, &unit, &settings, &options, &budget(&options)), "asked once");
-            let mut object = unit.object.clone();
+            assert!(!judge(&mut all, &module, &settings, &options, &budget(&options)), "asked once");
+            let mut object = module.object.clone();
             all.iter().for_each(|c| c.place(&mut object).expect("it fits"));
             assert!(object.write(&write).expect("it is written").bytes == original);
         }
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn without_time_the_steps_stand_alone_and_the_report_says_so() {
-        let (unit, settings) = (unit(), Settings::default());
-        let mut c = Candidate::new(&unit, 0);
-        c.run_passes(&unit, &settings);
+        let (module, settings) = (module(), Settings::default());
+        let mut c = Candidate::new(&module, 0);
+        c.run_passes(&module, &settings);
         assert!(c.body.is_some(), "the example no longer gains");
         let none = Budget::until(Some(Instant::now()));
-        c.second_opinion(&unit, &settings, &none, 1);
+        c.second_opinion(&module, &settings, &none, 1);
         let whole = &c.report.whole;
         assert!(
             whole == "equal" || (whole.starts_with("unknown: ") && whole.ends_with("; every step proven")),

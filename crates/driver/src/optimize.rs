@@ -11,13 +11,13 @@ use bpf_prove::Limits;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
 use crate::gate::{self, Gate};
+use crate::module::Module;
 use crate::opinion::Budget;
 use crate::options::{Goal, Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
 use crate::runcheck::{self, Job, RunJudge};
 use crate::twins::Twins;
-use crate::unit::Unit;
 use crate::written::wrong;
 use crate::{global, synthesis};
 
@@ -29,29 +29,29 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let object = Object::parse(input.to_vec())?;
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
-    let unit = Unit::new(object);
+    let module = Module::new(object);
     let reading = started.elapsed();
     observer.phase("asking the kernel");
-    let gate = Gate::new(input, &unit.object, options, started);
+    let gate = Gate::new(input, &module.object, options, started);
     let for_runs = options.time_limit.mul_f64(plan::RUNS);
     let runs =
         options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
     let plan = Plan::new(started, options.time_limit, gate.took(), reading, runs);
-    let mut settings = settings(&unit, options, &plan);
+    let mut settings = settings(&module, options, &plan);
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
-    if let Some(cpu) = options.cpu.filter(|cpu| *cpu < unit.cpu) {
+    if let Some(cpu) = options.cpu.filter(|cpu| *cpu < module.cpu) {
         report.notes.push(format!(
             "the object holds instructions of cpu v{} already; none above v{cpu} is added, those there may stay",
-            unit.cpu
+            module.cpu
         ));
     }
-    let mut wanted = wanted(&unit, options);
+    let mut wanted = wanted(&module, options);
 
     let count = wanted.len();
-    let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&unit, id)).collect();
+    let mut candidates: Vec<Candidate> = (0..count).map(|id| Candidate::new(&module, id)).collect();
     // Whatever would be made of these could not be compared.
-    for (id, why) in gate.not_judged(&unit) {
+    for (id, why) in gate.not_judged(&module) {
         if std::mem::replace(&mut wanted[id], false) {
             candidates[id].report.untouched = Some(why);
         }
@@ -64,7 +64,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         saved[c.id] = c.report.slots_before.saturating_sub(c.report.slots_after);
         observer.saved(saved.iter().sum());
     };
-    let mut object = unit.object.clone();
+    let mut object = module.object.clone();
     let write = WriteOptions { keep_debug: options.keep_debug };
     let mut begun = Instant::now();
     for turn in 0..TURNS {
@@ -73,14 +73,14 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         watched(observer, &stop, || {
             let goes_on = |c: &Candidate| turn == 0 || may_go_on(c, options);
             let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && goes_on(c);
-            each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
+            each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                 observer.function(c.id, count, &c.report.name, c.report.slots_before);
                 c.timed_out = false;
                 if observer.stop() {
                     c.timed_out = true;
                 } else {
-                    c.run_passes(&unit, &settings);
-                    c.keep_present(&unit, &settings);
+                    c.run_passes(&module, &settings);
+                    c.keep_present(&module, &settings);
                 }
                 tell_saved(c);
             });
@@ -92,24 +92,24 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
             watched(observer, &stop, || {
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
-                each_candidate(&mut candidates, &unit, &settings, options.jobs, wanted, |c| {
+                each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                     if !observer.stop() {
-                        c.run_global(&unit, &settings, &global);
-                        c.keep_present(&unit, &settings);
+                        c.run_global(&module, &settings, &global);
+                        c.keep_present(&module, &settings);
                         tell_saved(c);
                     }
                 });
             });
         }
         for (twin, of) in twins.pairs() {
-            Candidate::share(&mut candidates, &unit, &settings, of, twin);
+            Candidate::share(&mut candidates, &module, &settings, of, twin);
         }
         for c in &candidates {
             c.place(&mut object)?;
         }
         observer.phase("asking the kernel");
         let asked = Instant::now();
-        gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
         // What the kernel did not need goes to those that were cut short.
         let cut_short = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
         let more = plan.more(begun, asked).filter(|_| candidates.iter().any(cut_short) && !observer.stop());
@@ -121,35 +121,35 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     if options.search {
         observer.phase("searching");
         let found = watched(observer, &stop, || {
-            synthesis::run(&mut candidates, &unit, &wanted, &settings, options, observer, &mut report.notes)
+            synthesis::run(&mut candidates, &module, &wanted, &settings, options, observer, &mut report.notes)
         });
         if found.improved > 0 {
             each_candidate(
                 &mut candidates,
-                &unit,
+                &module,
                 &settings,
                 options.jobs,
                 |_| true,
-                |c| c.keep_present(&unit, &settings),
+                |c| c.keep_present(&module, &settings),
             );
             for c in &candidates {
                 c.place(&mut object)?;
             }
             observer.phase("asking the kernel");
-            gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+            gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
         }
         report.search = Some(found);
     }
     if options.run_check && options.kernel && !observer.stop() {
         observer.phase("running both");
         let judge = RunJudge::new(input, options);
-        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write, until: plan.runs() };
+        let job = Job { gate: &gate, module: &module, settings: &settings, write: &write, until: plan.runs() };
         report.run_check = Some(runcheck::settle(&judge, job, &mut object, &mut candidates, &mut report)?);
     }
     observer.phase("proving whole functions");
     let budget = Budget::until(plan.proofs());
     let written = loop {
-        if !judge(&mut candidates, &unit, &settings, options, &budget) {
+        if !judge(&mut candidates, &module, &settings, options, &budget) {
             let written = object.write(&write)?;
             let wrong = wrong(&object, &written.bytes, &candidates);
             if wrong.functions.is_empty() && wrong.beside.is_empty() {
@@ -157,7 +157,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             }
             for (id, why) in wrong.functions {
                 let why = format!("what would be written is not what was proven, please report it: {why}");
-                candidates[id].revert(&unit, &settings, &why);
+                candidates[id].revert(&module, &settings, &why);
             }
             if !wrong.beside.is_empty() {
                 // Nothing of the result can be trusted: the input comes back.
@@ -166,14 +166,14 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                     false => "what would be written differs from the original beside its functions, please report it",
                 };
                 let why = format!("{whose}: {}", wrong.beside.join("; "));
-                candidates.iter_mut().filter(|c| c.body.is_some()).for_each(|c| c.revert(&unit, &settings, &why));
+                candidates.iter_mut().filter(|c| c.body.is_some()).for_each(|c| c.revert(&module, &settings, &why));
             }
         }
         // The kernel has not seen these originals beside the other results; it may drop more of those.
         for c in &candidates {
             c.place(&mut object)?;
         }
-        gate::settle(&gate, &unit, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
     };
     let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
     for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
@@ -204,7 +204,7 @@ fn may_go_on(c: &Candidate, options: &Options) -> bool {
 /// Has all functions proven as wholes; whether any was changed, because what was made of it was wrong.
 pub(crate) fn judge(
     candidates: &mut Vec<Candidate>,
-    unit: &Unit,
+    module: &Module,
     settings: &Settings,
     options: &Options,
     budget: &Budget,
@@ -212,14 +212,14 @@ pub(crate) fn judge(
     let changed = AtomicBool::new(false);
     each_candidate(
         candidates,
-        unit,
+        module,
         settings,
         options.jobs,
         |_| true,
         |c| {
             let form = |c: &Candidate| (c.steps().len(), c.body.is_some());
             let before = form(c);
-            c.second_opinion(unit, settings, budget, options.seed);
+            c.second_opinion(module, settings, budget, options.seed);
             if form(c) != before {
                 changed.store(true, Ordering::Relaxed);
             }
@@ -251,14 +251,14 @@ pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), D
 }
 
 /// The settings of a run, with the time that the passes have.
-fn settings(unit: &Unit, options: &Options, plan: &Plan) -> Settings {
+fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
     let only = match &options.passes {
         PassSelection::All => None,
         PassSelection::None => Some(vec![]),
         PassSelection::Only(v) => Some(v.clone()),
     };
     Settings {
-        cpu: options.cpu.unwrap_or(unit.cpu.max(3)),
+        cpu: options.cpu.unwrap_or(module.cpu.max(3)),
         size: options.goal != Goal::Latency,
         strict_shared_memory: options.strict_shared_memory,
         only,
@@ -268,8 +268,9 @@ fn settings(unit: &Unit, options: &Options, plan: &Plan) -> Settings {
     }
 }
 
-fn wanted(unit: &Unit, options: &Options) -> Vec<bool> {
-    unit.object
+fn wanted(module: &Module, options: &Options) -> Vec<bool> {
+    module
+        .object
         .functions()
         .iter()
         .map(|f| {

@@ -11,15 +11,15 @@ use bpf_object::FuncId;
 use bpf_object::compare::{Comparison, Matching, Side};
 use bpf_program::{Argument, Function, Pointee, Symbol};
 
-use crate::unit::Unit;
+use crate::module::Module;
 
 /// Marks names that only the second object has. No name read from a file holds this character.
 const ONLY_SECOND: char = '\0';
 
 /// The common names of two objects.
 pub(crate) struct Names<'a, 'o> {
-    pub a: &'a Unit,
-    pub b: &'a Unit,
+    pub a: &'a Module,
+    pub b: &'a Module,
     pub matching: &'a Matching,
     pub comparison: &'a Comparison<'o>,
 }
@@ -134,7 +134,7 @@ fn renamed(f: &Function, name: &dyn Fn(&Symbol) -> Symbol) -> Function {
     f
 }
 
-impl Unit {
+impl Module {
     /// The function of this identity.
     fn function(&self, identity: &str) -> Option<FuncId> {
         (0..self.object.functions().len()).map(FuncId).find(|f| self.object.function_identity(*f) == identity)

@@ -8,15 +8,15 @@ use bpf_isa::{Call, Insn, Reg, Src, Width};
 use bpf_object::{FuncId, FuncKind, RefKind, ValueType};
 use bpf_program::{Function, Op, Terminator};
 
-use crate::unit::Unit;
+use crate::module::Module;
 
 /// Whether nobody reads what a function leaves in r0.
-pub(crate) fn is_ignored(unit: &Unit, f: FuncId) -> bool {
-    unit.ignored.get_or_init(|| ignored(unit))[f.0]
+pub(crate) fn is_ignored(module: &Module, f: FuncId) -> bool {
+    module.ignored.get_or_init(|| ignored(module))[f.0]
 }
 
-fn ignored(unit: &Unit) -> Vec<bool> {
-    let object = &unit.object;
+fn ignored(module: &Module) -> Vec<bool> {
+    let object = &module.object;
     let mut ignored: Vec<bool> = object
         .functions()
         .iter()
@@ -31,7 +31,7 @@ fn ignored(unit: &Unit) -> Vec<bool> {
         return ignored;
     }
     // A caller of that type that ends with the call hands on what it has got.
-    let graphs: Vec<Option<Function>> = unit
+    let graphs: Vec<Option<Function>> = module
         .graphs
         .iter()
         .zip(&ignored)
@@ -41,7 +41,7 @@ fn ignored(unit: &Unit) -> Vec<bool> {
         for r in object.refs(FuncId(i)) {
             match r.kind {
                 RefKind::Call { target } if ignored[target.0] => {
-                    ignored[target.0] = graph.as_ref().is_some_and(|f| !reads_result(unit, f, r.slot));
+                    ignored[target.0] = graph.as_ref().is_some_and(|f| !reads_result(module, f, r.slot));
                 }
                 RefKind::FuncAddr { target } => ignored[target.0] = false,
                 _ => {}
@@ -49,7 +49,7 @@ fn ignored(unit: &Unit) -> Vec<bool> {
         }
     }
     // One whose result counts after all may hand on another's.
-    if ignored.iter().zip(&graphs).zip(&unit.graphs).any(|((now, g), old)| !now && g.as_ref() != old.as_ref().ok()) {
+    if ignored.iter().zip(&graphs).zip(&module.graphs).any(|((now, g), old)| !now && g.as_ref() != old.as_ref().ok()) {
         ignored.fill(false);
     }
     ignored
@@ -65,8 +65,8 @@ pub(crate) fn without_result(f: &Function) -> Function {
 }
 
 /// Whether `f` may read r0 after the call that was in `slot` of the original code.
-fn reads_result(unit: &Unit, f: &Function, slot: usize) -> bool {
-    unit.with_env(|env| {
+fn reads_result(module: &Module, f: &Function, slot: usize) -> bool {
+    module.with_env(|env| {
         let live = Liveness::of(f, env, &Facts::of(f, env));
         f.layout.iter().any(|b| {
             f.block(*b).ops.iter().enumerate().any(|(i, op)| {

@@ -22,10 +22,10 @@ use crate::difftest::calls::Calls;
 use crate::difftest::{Difference, Pair, Random, Scenario, Setup, runs_on_demand, why_not_run};
 use crate::error::DriverError;
 use crate::gate::{self, Gate};
+use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::plan::RUNS;
 use crate::report::{HexInput, MapContents, NotRun, ProgramRuns, Report, RunCheck, RunDifference};
-use crate::unit::{Unit, is_program};
 
 /// Part of the check's time in which inputs are tried. The rest is kept for seeing whether a difference lasts.
 const TRYING: f64 = 0.6;
@@ -69,7 +69,7 @@ pub(crate) struct Compared {
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) gate: &'a Gate,
-    pub(crate) unit: &'a Unit,
+    pub(crate) module: &'a Module,
     pub(crate) settings: &'a Settings,
     pub(crate) write: &'a WriteOptions,
     /// When the check has to be at its end.
@@ -273,9 +273,9 @@ pub(crate) fn settle(
     loop {
         let programs: Vec<String> = candidates
             .iter()
-            .filter(|c| is_program(&job.unit.object, c.id))
+            .filter(|c| is_program(&job.module.object, c.id))
             .filter(|c| accepted.iter().any(|p| p.name == c.report.name))
-            .filter(|c| !blame::suspects(job.unit, candidates, &c.report.name).is_empty())
+            .filter(|c| !blame::suspects(job.module, candidates, &c.report.name).is_empty())
             .map(|c| c.report.name.clone())
             .collect();
         if programs.is_empty() {
@@ -303,8 +303,9 @@ pub(crate) fn settle(
                 check.take(compared.programs, compared.skipped);
                 if let Some(NotRun { name, reason }) = compared.refused {
                     let why = "this kernel refuses it after optimization";
-                    let cx = Context { unit: job.unit, settings: job.settings, write: job.write, why, go_on: false };
-                    for i in blame::suspects(job.unit, candidates, &name) {
+                    let cx =
+                        Context { module: job.module, settings: job.settings, write: job.write, why, go_on: false };
+                    for i in blame::suspects(job.module, candidates, &name) {
                         blame::give_up(cx, object, &mut candidates[i])?;
                     }
                     report.warn(format!(
@@ -312,17 +313,18 @@ pub(crate) fn settle(
                          program is what it was. This is a bug of bpf-opt; please report it with this message."
                     ));
                     refused.push(name);
-                    gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+                    gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
                     continue;
                 }
                 if let Some(NotRun { name, reason }) = compared.open {
                     let why = "it did something else in a run, and there was no time to see whether it always does";
-                    let cx = Context { unit: job.unit, settings: job.settings, write: job.write, why, go_on: false };
-                    for i in blame::suspects(job.unit, candidates, &name) {
+                    let cx =
+                        Context { module: job.module, settings: job.settings, write: job.write, why, go_on: false };
+                    for i in blame::suspects(job.module, candidates, &name) {
                         blame::give_up(cx, object, &mut candidates[i])?;
                     }
                     check.skipped.push(NotRun { name, reason: format!("{why}: {reason}") });
-                    gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+                    gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
                     continue;
                 }
                 let Some(found) = compared.difference else { break };
@@ -335,7 +337,7 @@ pub(crate) fn settle(
         check.differences.push(wrong);
         known = Some(difference);
         // What took the place of the change may be refused.
-        gate::settle(job.gate, job.unit, job.settings, object, candidates, job.write, report)?;
+        gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
     }
     if check.status.is_empty() || !check.differences.is_empty() {
         check.status = match check.differences.len() {
@@ -360,15 +362,20 @@ fn take_back(
     difference: &Difference,
     patient: bool,
 ) -> Result<RunDifference, DriverError> {
-    let Job { unit, write, .. } = job;
+    let Job { module, write, .. } = job;
     let aftermath = Instant::now().checked_add(AFTERMATH);
     let settings = &Settings { deadline: job.until.or(aftermath).min(aftermath), ..job.settings.clone() };
-    let cx =
-        Context { unit, settings, write, why: "it did something else in this kernel after optimization", go_on: true };
+    let cx = Context {
+        module,
+        settings,
+        write,
+        why: "it did something else in this kernel after optimization",
+        go_on: true,
+    };
     let Difference { program, what, scenario, .. } = difference;
     let passes =
         |_: &Object, bytes: &[u8]| (!is_over(job.until, Duration::ZERO)).then(|| judge.passes(bytes, scenario));
-    let suspects = blame::suspects(unit, candidates, program);
+    let suspects = blame::suspects(module, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
     let mut change = None;
     let mut listings = [vec![], vec![]];
@@ -430,14 +437,14 @@ mod tests {
 
     /// Optimizes the example and compares it by a judge that is given `given` for a result.
     fn settled(given: impl Fn(&[u8]) -> Vec<u8> + Sync + 'static) -> (Object, Vec<Candidate>, RunCheck, Report) {
-        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
         let settings = Settings::default();
-        let (mut candidates, mut object) = crate::candidate::after_passes(&unit, &settings);
+        let (mut candidates, mut object) = crate::candidate::after_passes(&module, &settings);
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
-        let gate = Gate::new(OBJECT, &unit.object, &options, Instant::now());
+        let gate = Gate::new(OBJECT, &module.object, &options, Instant::now());
         let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
-        let job = Job { gate: &gate, unit: &unit, settings: &settings, write: &write, until: None };
+        let job = Job { gate: &gate, module: &module, settings: &settings, write: &write, until: None };
         let mut report = Report::default();
         let check = settle(&judge, job, &mut object, &mut candidates, &mut report).expect("it settles");
         (object, candidates, check, report)

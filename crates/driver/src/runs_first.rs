@@ -22,10 +22,10 @@ use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
 use crate::interpret::{MapState, Program, State};
+use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::report::{NotRun, RunsFirst};
 use crate::runcheck::{compare, isolated};
-use crate::unit::{Unit, is_program};
 
 /// Time for the runs in the kernel, and as much for the interpreter, at most.
 const TIME: Duration = Duration::from_millis(700);
@@ -43,12 +43,12 @@ const FUEL: u64 = 1 << 18;
 const SHIFTS: [usize; 2] = [0x1040, 0x2_3f80];
 
 /// Tries the programs that both objects have.
-pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Unit, ub: &Unit, options: &Options) -> RunsFirst {
+pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Module, ub: &Module, options: &Options) -> RunsFirst {
     let mut all = RunsFirst::default();
     if !options.run_check || ua.maps != ub.maps || data_layout(a) != data_layout(b) {
         return all;
     }
-    let names = |u: &Unit| -> BTreeSet<String> {
+    let names = |u: &Module| -> BTreeSet<String> {
         let wanted = |name: &str| options.programs.is_empty() || options.programs.iter().any(|p| p == name);
         let programs = (0..u.object.functions().len()).filter(|i| is_program(&u.object, *i));
         programs.map(|i| u.object.functions()[i].name.clone()).filter(|name| wanted(name)).collect()
@@ -64,10 +64,10 @@ pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Unit, ub: &Unit, options: &Optio
         if all.different.iter().any(|(known, _)| known == name) || calls.iter().any(|c| may_mislead(c.as_ref(), name)) {
             continue;
         }
-        let program = |unit: &Unit, bytes: &[u8]| {
-            let id = (0..unit.object.functions().len())
-                .find(|i| is_program(&unit.object, *i) && unit.object.functions()[*i].name == *name)?;
-            Program::of(&unit.object, FuncId(id), bytes).ok()
+        let program = |module: &Module, bytes: &[u8]| {
+            let id = (0..module.object.functions().len())
+                .find(|i| is_program(&module.object, *i) && module.object.functions()[*i].name == *name)?;
+            Program::of(&module.object, FuncId(id), bytes).ok()
         };
         let (Some(p), Some(q)) = (program(ua, a), program(ub, b)) else { continue };
         // Of other contexts nothing is known here, and which element of an LRU map goes depends on who looked.

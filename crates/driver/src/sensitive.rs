@@ -17,7 +17,7 @@ use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
 use bpf_prove::{MayBe, Provenance, Sensitive, Sources, provenance};
 
 use crate::arguments::callable_from_outside;
-use crate::unit::{Unit, is_program};
+use crate::module::{Module, is_program};
 
 /// Functions that call each other.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -92,47 +92,47 @@ impl Together {
 
 /// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
 /// functions hold that call it, or that it calls, however indirectly.
-pub(crate) fn is_sensitive(unit: &Unit, f: FuncId) -> bool {
-    unit.sensitive.get_or_init(|| functions(unit))[f.0]
+pub(crate) fn is_sensitive(module: &Module, f: FuncId) -> bool {
+    module.sensitive.get_or_init(|| functions(module))[f.0]
 }
 
-fn functions(unit: &Unit) -> Vec<bool> {
-    let called = called(unit);
+fn functions(module: &Module) -> Vec<bool> {
+    let called = called(module);
     // A function that is linked to a program of another object, or takes the place of one, is given a context only where BTF
     // says so (`btf_prepare_func_args` in kernel/bpf/btf.c). Of programs whose section tells no type it is asked alike.
-    let in_sock_ops = ["bpf_sock_ops", "arg:ctx"].into_iter().any(|name| unit.object.may_mention(name));
-    let in_tags = ["arg:trusted", "arg:nonnull"].into_iter().any(|name| unit.object.may_mention(name));
-    let by_type = translated_by_type(unit, &called);
+    let in_sock_ops = ["bpf_sock_ops", "arg:ctx"].into_iter().any(|name| module.object.may_mention(name));
+    let in_tags = ["arg:trusted", "arg:nonnull"].into_iter().any(|name| module.object.may_mention(name));
+    let by_type = translated_by_type(module, &called);
     let of = |(i, g): (usize, &Result<Function, String>)| Together {
         held: match g {
             // Whatever stands in its place once it is linked.
-            Ok(_) if unit.object.functions()[i].weak && !is_program(&unit.object, i) => Sensitive::anything(),
-            Ok(f) if names_another_object(unit, f) => Sensitive::anything(),
+            Ok(_) if module.object.functions()[i].weak && !is_program(&module.object, i) => Sensitive::anything(),
+            Ok(f) if names_another_object(module, f) => Sensitive::anything(),
             // It is more than the kind of its function tells.
-            Ok(_) if is_program(&unit.object, i) && called.contains(&FuncId(i)) => Sensitive::anything(),
-            Ok(f) => unit.with_env(|env| Sensitive::of(f, env)).or(by_name(unit, FuncId(i))),
+            Ok(_) if is_program(&module.object, i) && called.contains(&FuncId(i)) => Sensitive::anything(),
+            Ok(f) => module.with_env(|env| Sensitive::of(f, env)).or(by_name(module, FuncId(i))),
             Err(_) => Sensitive::anything(),
         },
-        program: is_program(&unit.object, i),
-        skb: is_program(&unit.object, i) && may_be_skb(&unit.object.functions()[i].section),
+        program: is_program(&module.object, i),
+        skb: is_program(&module.object, i) && may_be_skb(&module.object.functions()[i].section),
         throws: g.as_ref().is_ok_and(throws),
-        egress: is_program_in(unit, i, is_egress),
-        congestion: is_program_in(unit, i, is_egress) && g.as_ref().is_ok_and(|f| may_return(unit, f, &CONGESTION)),
-        measured: is_program_in(unit, i, is_measured),
-        lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(unit, f)),
+        egress: is_program_in(module, i, is_egress),
+        congestion: is_program_in(module, i, is_egress) && g.as_ref().is_ok_and(|f| may_return(module, f, &CONGESTION)),
+        measured: is_program_in(module, i, is_measured),
+        lengths: g.as_ref().is_ok_and(|f| hands_over_a_length(module, f)),
         by_type: by_type[i],
-        control_block: names(unit, FuncId(i), "cb"),
-        sock_ops: is_program_in(unit, i, |section| section == "sockops")
-            || in_sock_ops && is_program_in(unit, i, |section| ProgramType::named(section).is_err()),
+        control_block: names(module, FuncId(i), "cb"),
+        sock_ops: is_program_in(module, i, |section| section == "sockops")
+            || in_sock_ops && is_program_in(module, i, |section| ProgramType::named(section).is_err()),
         in_sock_ops,
-        arguments: is_program_in(unit, i, may_be_given_arguments),
+        arguments: is_program_in(module, i, may_be_given_arguments),
         in_tags,
     };
-    let mut functions: Vec<Together> = unit.graphs.iter().enumerate().map(of).collect();
+    let mut functions: Vec<Together> = module.graphs.iter().enumerate().map(of).collect();
     loop {
         let before = functions.clone();
         for f in 0..functions.len() {
-            for target in unit.object.callees(FuncId(f)) {
+            for target in module.object.callees(FuncId(f)) {
                 let both = functions[f].or(functions[target.0]);
                 (functions[f], functions[target.0]) = (both, both);
             }
@@ -171,15 +171,15 @@ fn may_be_given_arguments(section: &str) -> bool {
     is_one || ProgramType::named(section).is_err()
 }
 
-fn is_program_in(unit: &Unit, i: usize, is_such: fn(&str) -> bool) -> bool {
-    let section = &unit.object.functions()[i].section;
-    is_program(&unit.object, i) && is_such(section.strip_prefix('?').unwrap_or(section))
+fn is_program_in(module: &Module, i: usize, is_such: fn(&str) -> bool) -> bool {
+    let section = &module.object.functions()[i].section;
+    is_program(&module.object, i) && is_such(section.strip_prefix('?').unwrap_or(section))
 }
 
 /// Whether a function hands memory that may be the context, or be found there, to the kernel, together with a number that
 /// is not known: the verifier takes the greatest it cannot exclude for how far the program may reach
 /// (`check_helper_mem_access` in kernel/bpf/verifier.c).
-fn hands_over_a_length(unit: &Unit, f: &Function) -> bool {
+fn hands_over_a_length(module: &Module, f: &Function) -> bool {
     let may_be_context = |v: &Value| v.kind == Kind::Unknown || v.region() == Some(&Region::Ctx);
     let unknown = |v: &Value| v.region().is_none() && v.num.as_const().is_none();
     let hands_over = |op: &Op, state: &State| {
@@ -193,7 +193,7 @@ fn hands_over_a_length(unit: &Unit, f: &Function) -> bool {
             && values().any(|(a, v)| a.access.is_memory() && may_be_context(v))
             && values().any(|(_, v)| unknown(v))
     };
-    unit.with_env(|env| {
+    module.with_env(|env| {
         let facts = Facts::of_every_way(f, env);
         let mut blocks = f.layout.iter().map(|b| (&f.block(*b).ops, facts.states(f, *b)));
         blocks.any(|(ops, states)| ops.iter().zip(&states).any(|(op, state)| hands_over(op, state)))
@@ -201,8 +201,8 @@ fn hands_over_a_length(unit: &Unit, f: &Function) -> bool {
 }
 
 /// Whether it may return one of these, at an exit that the verifier may come to.
-fn may_return(unit: &Unit, f: &Function, numbers: &[u64]) -> bool {
-    unit.with_env(|env| {
+fn may_return(module: &Module, f: &Function, numbers: &[u64]) -> bool {
+    module.with_env(|env| {
         let facts = Facts::of_every_way(f, env);
         let exits = f.layout.iter().filter(|b| matches!(f.block(**b).term, Terminator::Exit { .. }));
         let low = |b: &BlockId| facts.states(f, *b).last().map(|s| s.reg(Reg::R0).num.truncate(32));
@@ -216,8 +216,8 @@ fn throws(f: &Function) -> bool {
 }
 
 /// Whether a function refers to what another object defines, with which it is to be linked.
-fn names_another_object(unit: &Unit, f: &Function) -> bool {
-    externs(f).any(|name| !unit.object.is_asked_of_the_kernel(name))
+fn names_another_object(module: &Module, f: &Function) -> bool {
+    externs(f).any(|name| !module.object.is_asked_of_the_kernel(name))
 }
 
 fn externs(f: &Function) -> impl Iterator<Item = &str> {
@@ -229,8 +229,8 @@ fn externs(f: &Function) -> impl Iterator<Item = &str> {
 }
 
 /// Functions that others call, or name.
-fn called(unit: &Unit) -> BTreeSet<FuncId> {
-    (0..unit.graphs.len()).flat_map(|f| unit.object.callees(FuncId(f))).collect()
+fn called(module: &Module) -> BTreeSet<FuncId> {
+    (0..module.graphs.len()).flat_map(|f| module.object.callees(FuncId(f))).collect()
 }
 
 /// Most rounds in which callers tell the functions that they call where pointers come from.
@@ -238,10 +238,10 @@ const ROUNDS: usize = 8;
 
 /// Which functions hold an instruction that the kernel translates by the types of pointers that the verifier comes there
 /// with ([`bpf_prove::provenance`]): a call that is, or an access through pointers of several sources.
-fn translated_by_type(unit: &Unit, called: &BTreeSet<FuncId>) -> Vec<bool> {
-    let functions = unit.object.functions();
-    let open = callable_from_outside(&unit.object, &unit.graphs);
-    let is_callback = |i: usize| open[i] && functions[i].local && !is_program(&unit.object, i);
+fn translated_by_type(module: &Module, called: &BTreeSet<FuncId>) -> Vec<bool> {
+    let functions = module.object.functions();
+    let open = callable_from_outside(&module.object, &module.graphs);
+    let is_callback = |i: usize| open[i] && functions[i].local && !is_program(&module.object, i);
     // One that is verified alone is given one kind of pointer for each parameter, whichever its callers have; one that is
     // hidden from other objects is verified with them.
     let is_alone = |i: usize| open[i] && !is_callback(i);
@@ -254,13 +254,15 @@ fn translated_by_type(unit: &Unit, called: &BTreeSet<FuncId>) -> Vec<bool> {
     };
     let mut arguments: Vec<[Sources; 5]> = (0..functions.len()).map(outside).collect();
     let names: HashMap<&str, usize> =
-        unit.graphs.iter().enumerate().filter_map(|(i, g)| Some((&*g.as_ref().ok()?.name, i))).collect();
+        module.graphs.iter().enumerate().filter_map(|(i, g)| Some((&*g.as_ref().ok()?.name, i))).collect();
     for round in 0..ROUNDS {
-        let found: Vec<Provenance> = unit
+        let found: Vec<Provenance> = module
             .graphs
             .iter()
             .zip(&arguments)
-            .map(|(g, passed)| g.as_ref().map(|f| unit.with_env(|env| provenance(f, env, *passed))).unwrap_or_default())
+            .map(|(g, passed)| {
+                g.as_ref().map(|f| module.with_env(|env| provenance(f, env, *passed))).unwrap_or_default()
+            })
             .collect();
         let mut passed = vec![[Sources::NONE; 5]; functions.len()];
         for (name, here) in found.iter().flat_map(|p| &p.passes) {
@@ -290,22 +292,22 @@ pub(crate) fn is_given_types(f: &Function) -> bool {
 }
 
 /// Whether a CO-RE record of a function names such a member.
-fn names(unit: &Unit, f: FuncId, member: &str) -> bool {
+fn names(module: &Module, f: FuncId, member: &str) -> bool {
     let named =
-        |record: &CoreReloc| unit.object.core_members(record).is_ok_and(|names| names.iter().any(|m| m == member));
-    unit.object.core_relocs(f).iter().any(named)
+        |record: &CoreReloc| module.object.core_members(record).is_ok_and(|names| names.iter().any(|m| m == member));
+    module.object.core_relocs(f).iter().any(named)
 }
 
 /// What the CO-RE records of a function name: the loader finds fields of `__sk_buff` by name, whatever the local type.
-fn by_name(unit: &Unit, f: FuncId) -> Sensitive {
-    let of = |record: &CoreReloc| match unit.object.core_members(record) {
+fn by_name(module: &Module, f: FuncId) -> Sensitive {
+    let of = |record: &CoreReloc| match module.object.core_members(record) {
         Ok(members) => {
             let names = |field: &str| members.iter().any(|m| m == field);
             Sensitive::named(names("tstamp_type"), names("tstamp"))
         }
         Err(_) => Sensitive::anything(),
     };
-    unit.object.core_relocs(f).iter().map(of).fold(Sensitive::default(), Sensitive::or)
+    module.object.core_relocs(f).iter().map(of).fold(Sensitive::default(), Sensitive::or)
 }
 
 /// Whether the context of a program in this section may be an skb: of one whose type nobody knows, too.

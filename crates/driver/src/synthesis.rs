@@ -24,10 +24,10 @@ use bpf_passes::Settings;
 use bpf_search::store::Store;
 
 use crate::candidate::Candidate;
+use crate::module::Module;
 use crate::options::Options;
 use crate::report::{Ended, Observer, SearchReport};
 use crate::twins::Twins;
-use crate::unit::Unit;
 use agenda::Agenda;
 use context::Search;
 use item::Item;
@@ -39,14 +39,14 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Improves the candidates until nothing is open, the rounds or the time are over, or the user wants to stop.
 pub(crate) fn run(
     candidates: &mut Vec<Candidate>,
-    unit: &Unit,
+    module: &Module,
     wanted: &[bool],
     settings: &Settings,
     options: &Options,
     observer: &dyn Observer,
     notes: &mut Vec<String>,
 ) -> SearchReport {
-    let search = Search { unit, settings, options, observer, started: Instant::now() };
+    let search = Search { module, settings, options, observer, started: Instant::now() };
     let mut report = SearchReport::default();
     let mut memory = Memory::new(options.cache.as_deref().map_or_else(Store::in_memory, Store::open));
     let twins = Twins::of(candidates, wanted);
@@ -58,7 +58,7 @@ pub(crate) fn run(
         if let Some(why) = end(&report, settings, options) {
             break why;
         }
-        agenda.open(&changed, candidates, unit, settings, options.jobs);
+        agenda.open(&changed, candidates, module, settings, options.jobs);
         let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut report) else { break Ended::Done };
         report.rounds += 1;
         report.improved += applied.improved;
@@ -72,7 +72,7 @@ pub(crate) fn run(
         }
     };
     for (twin, of) in twins.pairs() {
-        Candidate::share(candidates, unit, settings, of, twin);
+        Candidate::share(candidates, module, settings, of, twin);
     }
     memory.store.flush();
     notes.append(&mut memory.store.notes);

@@ -63,23 +63,23 @@ mod tests {
     use bpf_passes::Settings;
 
     use super::*;
-    use crate::unit::Unit;
+    use crate::module::Module;
 
-    fn candidates() -> (Unit, Vec<Candidate>) {
+    fn candidates() -> (Module, Vec<Candidate>) {
         let bytes = include_bytes!("../../../examples/globals.o").to_vec();
-        let mut unit = Unit::new(Object::parse(bytes).expect("a committed object"));
+        let mut module = Module::new(Object::parse(bytes).expect("a committed object"));
         // The second one becomes a copy of the first.
-        let name = unit.graphs[1].as_ref().expect("a graph").name.clone();
-        let copy = Function { name, ..unit.graphs[0].clone().expect("a graph") };
-        unit.graphs[1] = Ok(copy);
-        let candidates = (0..unit.graphs.len()).map(|i| Candidate::new(&unit, i)).collect();
-        (unit, candidates)
+        let name = module.graphs[1].as_ref().expect("a graph").name.clone();
+        let copy = Function { name, ..module.graphs[0].clone().expect("a graph") };
+        module.graphs[1] = Ok(copy);
+        let candidates = (0..module.graphs.len()).map(|i| Candidate::new(&module, i)).collect();
+        (module, candidates)
     }
 
     #[test]
     fn functions_that_differ_in_their_names_alone_are_twins() {
-        let (unit, candidates) = candidates();
-        assert_ne!(unit.graphs[0].as_ref().expect("a graph").name, unit.graphs[1].as_ref().expect("a graph").name);
+        let (module, candidates) = candidates();
+        assert_ne!(module.graphs[0].as_ref().expect("a graph").name, module.graphs[1].as_ref().expect("a graph").name);
         let same = are_twins(&candidates[0], &candidates[1]);
         assert!(same && candidates.len() > 1);
         assert!(candidates.iter().skip(2).all(|c| !are_twins(&candidates[0], c)));
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn any_other_difference_tells_two_functions_apart() {
-        let (unit, mut candidates) = candidates();
+        let (module, mut candidates) = candidates();
         candidates[1].banned.insert(7);
         assert!(!are_twins(&candidates[0], &candidates[1]), "other changes are forbidden");
         candidates[1].banned.clear();
-        candidates[0].run_passes(&unit, &Settings::default());
+        candidates[0].run_passes(&module, &Settings::default());
         assert!(!candidates[0].steps().is_empty(), "the example no longer gains");
         assert!(!are_twins(&candidates[0], &candidates[1]), "they are not the same now");
-        candidates[0].rewind(&unit, &Settings::default(), 0);
+        candidates[0].rewind(&module, &Settings::default(), 0);
         assert!(are_twins(&candidates[0], &candidates[1]));
     }
 }

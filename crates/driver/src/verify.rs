@@ -15,6 +15,7 @@ use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::acceptance;
 use crate::error::DriverError;
+use crate::module::{Module, is_program};
 use crate::optimize::check_programs;
 use crate::options::Options;
 use crate::pool::on_deep_stack;
@@ -23,7 +24,6 @@ use crate::report::{FunctionVerdict, RunsFirst, VerifyReport};
 use crate::results::{is_ignored, without_result};
 use crate::runs_first;
 use crate::sensitive::{is_given_types, is_sensitive};
-use crate::unit::{Unit, is_program};
 
 /// Time for all that is left when it is clear already that the objects differ.
 const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const AFTER_A_DIFFERENCE: Duration = Duration::from_secs(1);
 pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport, DriverError> {
     let started = Instant::now();
     let bytes = [a, b];
-    let (a, b) = (Unit::new(Object::parse(a.to_vec())?), Unit::new(Object::parse(b.to_vec())?));
+    let (a, b) = (Module::new(Object::parse(a.to_vec())?), Module::new(Object::parse(b.to_vec())?));
     check_programs(&a.object, options)?;
     let runs = runs_first::try_runs(bytes[0], bytes[1], &a, &b, options);
     // Once a run has shown a difference, the rest is told only as far as that is quick.
@@ -126,8 +126,8 @@ type Question = (FuncId, FuncId, Vec<Option<FuncId>>);
 
 /// What has been proven of pairs of functions.
 struct Verdicts<'a> {
-    a: &'a Unit,
-    b: &'a Unit,
+    a: &'a Module,
+    b: &'a Module,
     options: &'a Options,
     /// When the whole comparison is to end.
     end: Option<Instant>,
@@ -175,14 +175,14 @@ const NUMBERS: &str = "types are named by numbers, which are others in the other
 
 /// Whether functions of these objects may name types by numbers that mean another type in the other object: kernel functions
 /// that are given a type take its number in BTF, which need not come from a CO-RE record.
-fn numbers_types(a: &Unit, b: &Unit) -> bool {
-    let asks = |u: &Unit| u.externs().iter().any(|e| is_kfunc_translated_by_type(&e.name));
+fn numbers_types(a: &Module, b: &Module) -> bool {
+    let asks = |u: &Module| u.externs().iter().any(|e| is_kfunc_translated_by_type(&e.name));
     (asks(a) || asks(b)) && !a.object.has_types_of(&b.object)
 }
 
 fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option<Instant>) -> FunctionVerdict {
     let by_number = numbers_types(names.a, names.b);
-    let may_number = |u: &Unit, f: FuncId| by_number && u.graphs[f.0].as_ref().is_ok_and(is_given_types);
+    let may_number = |u: &Module, f: FuncId| by_number && u.graphs[f.0].as_ref().is_ok_and(is_given_types);
     let (f, g) = match (&names.a.graphs[i.0], &names.b.graphs[j.0]) {
         (Ok(f), Ok(g)) => (names.first(f), names.second(g)),
         (Err(why), _) | (_, Err(why)) => {

@@ -113,21 +113,21 @@ mod tests {
     use bpf_passes::Settings;
 
     use super::*;
-    use crate::unit::Unit;
+    use crate::module::Module;
 
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
 
-    fn optimized() -> (Unit, Vec<Candidate>) {
-        let unit = Unit::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"));
-        let (all, _) = crate::candidate::after_passes(&unit, &Settings::default());
-        (unit, all)
+    fn optimized() -> (Module, Vec<Candidate>) {
+        let module = Module::new(Object::parse(GLOBALS.to_vec()).expect("a committed object"));
+        let (all, _) = crate::candidate::after_passes(&module, &Settings::default());
+        (module, all)
     }
 
     type Damage<'d> = dyn Fn(&mut Vec<NewInsn>) + 'd;
 
     /// What is wrong after these bodies were written.
-    fn written(unit: &Unit, candidates: &[Candidate], bodies: &[Option<Vec<NewInsn>>]) -> Option<usize> {
-        let mut object = unit.object.clone();
+    fn written(module: &Module, candidates: &[Candidate], bodies: &[Option<Vec<NewInsn>>]) -> Option<usize> {
+        let mut object = module.object.clone();
         for (i, body) in bodies.iter().enumerate() {
             let Some(body) = body else { continue };
             object.set_body(FuncId(i), body.clone()).ok()?;
@@ -138,16 +138,16 @@ mod tests {
 
     #[test]
     fn what_was_proven_is_found_in_the_file() {
-        let (unit, all) = optimized();
+        let (module, all) = optimized();
         let bodies: Vec<_> = all.iter().map(|c| c.body.clone()).collect();
         assert!(bodies.iter().any(Option::is_some), "the example no longer gains");
-        assert_eq!(written(&unit, &all, &bodies), Some(0));
+        assert_eq!(written(&module, &all, &bodies), Some(0));
     }
 
     #[test]
     fn a_file_damaged_beside_the_proven_functions_is_seen() {
-        let (unit, all) = optimized();
-        let mut object = unit.object.clone();
+        let (module, all) = optimized();
+        let mut object = module.object.clone();
         all.iter().for_each(|c| c.place(&mut object).expect("a body that fits"));
         let bytes = object.write(&WriteOptions::default()).expect("it can be written").bytes;
         assert_eq!(wrong(&object, &bytes, &all), Wrong::default());
@@ -166,7 +166,7 @@ mod tests {
         // A function that somebody changed without a proof.
         let unproven = all.iter().position(|c| c.body.is_some()).expect("the example gains");
         let mut fewer = all.clone();
-        fewer[unproven] = Candidate::new(&unit, unproven);
+        fewer[unproven] = Candidate::new(&module, unproven);
         if fewer.iter().any(|c| c.body.is_some()) {
             assert!(!wrong(&object, &bytes, &fewer).beside.is_empty());
         }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn bodies_damaged_on_the_way_into_the_file_are_seen() {
-        let (unit, all) = optimized();
+        let (module, all) = optimized();
         let bodies: Vec<_> = all.iter().map(|c| c.body.clone()).collect();
         let (mut tried, mut seen) = ([0; 5], [0; 5]);
         for (i, body) in bodies.iter().enumerate() {
@@ -201,7 +201,7 @@ mod tests {
                     other[i] = Some(broken);
                     // What cannot be written at all has been seen, too.
                     tried[n] += 1;
-                    seen[n] += usize::from(written(&unit, &all, &other) != Some(0));
+                    seen[n] += usize::from(written(&module, &all, &other) != Some(0));
                 }
             }
         }
@@ -212,7 +212,7 @@ mod tests {
         for (i, body) in bodies.iter().enumerate().filter(|(_, b)| b.is_some()) {
             let mut other = bodies.clone();
             other[i] = None;
-            assert_ne!(written(&unit, &all, &other), Some(0), "{body:?}");
+            assert_ne!(written(&module, &all, &other), Some(0), "{body:?}");
         }
     }
 }

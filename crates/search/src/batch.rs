@@ -14,8 +14,8 @@ use bpf_semantics::exec;
 use crate::inputs::Input;
 use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, Registers, SETS, TURNS, WORLD};
 use crate::region::{Exit, Region, is_jump};
-use crate::sandbox::{Access, Cell, READ, Sandbox, Segment, Sparse, WRITE, Write};
 use crate::settings::Distance;
+use crate::test_memory::{Access, Cell, READ, Segment, Sparse, TestMemory, WRITE, Write};
 use crate::window::Window;
 
 pub use crate::window::NOP;
@@ -62,7 +62,7 @@ impl Score {
 
 /// Some tests, run in lanes.
 pub struct Batch<const N: usize> {
-    sandbox: Sandbox<N>,
+    sandbox: TestMemory<N>,
     current: Vec<Step>,
     values: Vec<[u64; N]>,
     writes: Vec<Write<N>>,
@@ -305,7 +305,7 @@ fn build<const N: usize>(
     inputs: &[Input; N],
     logs: &[Vec<Access>],
     private: &[bool],
-) -> Option<Sandbox<N>> {
+) -> Option<TestMemory<N>> {
     let n = logs[0].len();
     if n != private.len() || logs.iter().any(|l| l.len() != n) {
         return None;
@@ -365,7 +365,7 @@ fn build<const N: usize>(
             aligned: !misaligned,
         });
     }
-    let mut sandbox = Sandbox {
+    let mut sandbox = TestMemory {
         bytes: vec![0; stride * N],
         may: vec![0; stride * N],
         stride,
@@ -444,7 +444,7 @@ fn context_cell<const N: usize>(
     w: &Window,
     inputs: &[Input; N],
     accesses: &[Access; N],
-    sandbox: &mut Sandbox<N>,
+    sandbox: &mut TestMemory<N>,
 ) -> Option<()> {
     let (off, size) = (accesses[0].field?, accesses[0].size);
     if accesses.iter().any(|a| a.field != Some(off)) {
@@ -475,7 +475,7 @@ fn context_cell<const N: usize>(
 }
 
 /// The words of memory that count afterwards, as the original has left them.
-fn checks<const N: usize>(live: &Live, s: &Sandbox<N>) -> Vec<Check<N>> {
+fn checks<const N: usize>(live: &Live, s: &TestMemory<N>) -> Vec<Check<N>> {
     // Only the frame has its place right after the lane's first bytes.
     let frame = s.segments.first().filter(|f| f.at[0] as usize == TRASH);
     let counts = |l: usize, at: usize| -> bool {

@@ -17,9 +17,9 @@ use crate::access::{access_size, memory, other_operands, with_offset};
 use crate::propose::readable;
 use crate::window::{NOP, Window};
 
-/// A window problem that stands alone: everything the prover needs to judge a replacement.
+/// A window in canonical form: everything the prover needs to judge a replacement, and the key of what is known about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
+pub struct WindowKey {
     /// Kind of the function, where the window touches the context; else [`ProgKind::Other`].
     pub kind: ProgKind,
     /// Highest cpu level of new instructions.
@@ -42,7 +42,7 @@ pub struct Problem {
     pub live: Live,
 }
 
-impl Problem {
+impl WindowKey {
     /// Facts before the window.
     pub fn before(&self) -> State {
         State::from_parts(self.regs.iter().cloned(), self.stack.iter().cloned(), self.frame_leaked, BaseId::Fixed)
@@ -178,7 +178,7 @@ fn rename(i: &Insn, name: impl Fn(Reg) -> Option<Reg>) -> Option<Insn> {
 /// The canonical form of a window; `None` if it holds a call, a jump that is not its region's or something
 /// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A region's room is not
 /// part of it.
-pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
+pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {
     if !w.is_plain() || w.knows_managed_fields() {
         return None;
     }
@@ -243,7 +243,7 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
     };
     let sides = w.region.map_or(vec![], |region| region.sides.iter().map(live).collect());
     let live = live(w.region.map_or(w.live, |region| &region.end));
-    let problem = Problem {
+    let key = WindowKey {
         kind: if context { w.kind } else { ProgKind::Other },
         cpu: w.cpu,
         size: w.size,
@@ -256,7 +256,7 @@ pub fn canonical(w: &Window) -> Option<(Problem, Renaming)> {
         live,
     };
     r.spare = name_the_rest(w, &mut r.names);
-    Some((problem, r))
+    Some((key, r))
 }
 
 /// Names for registers that the window does not mention, so that a replacement may use them: those first that

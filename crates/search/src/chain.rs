@@ -15,11 +15,11 @@ use crate::batch::{Batch, Score, exit_of};
 use crate::cost;
 use crate::counterexample;
 use crate::inputs::Input;
+use crate::pointer_rules::well_typed;
 use crate::propose::Pool;
 use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Setting;
-use crate::typed::well_typed;
 use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 
 /// Tests in one batch.

@@ -1,6 +1,6 @@
 //! Enumeration: all short replacements in the order of their length.
 //!
-//! A depth-first search over the instructions of [`crate::subset`] with every prefix run on test
+//! A depth-first search over the instructions of [`crate::pool`] with every prefix run on test
 //! inputs in lanes. A prefix is given up when it leaves the memory the original uses, when more places
 //! differ from what is wanted than instructions are left (the last instruction must define a live-out
 //! or store), or when an equally long one has led to the same values before (observational
@@ -19,12 +19,12 @@ use crate::batch::Batch;
 use crate::batch::parts::{Parts, Word};
 use crate::inputs::Input;
 use crate::lanes::{LaneMachine, WORLD};
+use crate::pointer_rules::well_typed;
+use crate::pool::{Pool, Values};
 use crate::propose::readable;
 use crate::rng::mix;
-use crate::sandbox::Sandbox;
 use crate::settings::Distance;
-use crate::subset::{Subset, Values};
-use crate::typed::well_typed;
+use crate::test_memory::TestMemory;
 use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 use crate::{cost, counterexample};
 
@@ -141,7 +141,7 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
 }
 
 /// The instructions among which [`enumerate`] looks; `None` if the window cannot be tested.
-pub fn subset(w: &Window) -> Option<Subset> {
+pub fn subset(w: &Window) -> Option<Pool> {
     let tests = Tests::new(w)?;
     let parts = tests.parts(w)?;
     Some(tests.subset(w, &parts))
@@ -192,10 +192,10 @@ impl Tests {
     }
 
     /// The instruction subset; it does not depend on which tests are in use now.
-    fn subset(&self, w: &Window, parts: &Parts<LANES>) -> Subset {
+    fn subset(&self, w: &Window, parts: &Parts<LANES>) -> Pool {
         let start: Vec<Vec<u64>> = parts.start.iter().map(|v| v.to_vec()).collect();
         let want: Vec<(usize, Vec<u64>)> = parts.want.iter().map(|(r, v)| (*r, v.to_vec())).collect();
-        Subset::of(w, &Values { start: &start, want: &want })
+        Pool::of(w, &Values { start: &start, want: &want })
     }
 
     /// An input of the reserve on which the candidate goes wrong.
@@ -240,7 +240,7 @@ struct Search<'a, 's> {
     all: Rc<[usize]>,
     refused: &'a FxHashSet<Vec<Insn>>,
     best: Cost,
-    machine: LaneMachine<'s, LANES, Sandbox<LANES>>,
+    machine: LaneMachine<'s, LANES, TestMemory<LANES>>,
     /// Registers that are set.
     set: RegSet,
     want: Vec<(usize, [u64; LANES])>,

@@ -12,16 +12,16 @@
 //! the judge, and a wrong rule only costs time.
 
 mod expr;
-mod find;
-mod fits;
-mod make;
+mod generalize;
+mod index;
+mod matching;
 mod prover;
 mod simplify;
 pub(crate) mod text;
 
 pub use expr::{Expr, Two};
-pub(crate) use find::Index;
-pub use make::generalize;
+pub use generalize::generalize;
+pub(crate) use index::Index;
 
 use bpf_facts::{Env, Live, Num, StackSet, State, Value};
 use bpf_isa::{AluOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
@@ -29,7 +29,7 @@ use bpf_program::{BlockId, Op};
 use bpf_prove::{Options, Verdict};
 
 use crate::access::{access_size, memory};
-use crate::canonical::Problem;
+use crate::canonical::WindowKey;
 
 /// Parameters of a rule at most: there are only so many registers to hold them.
 pub const MOST_PARAMS: usize = 8;
@@ -44,8 +44,8 @@ const CASES: i64 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct General {
     /// The window. Where an immediate is a parameter, `old` has 0.
-    pub problem: Problem,
-    /// For each operation of `problem.old`, the parameter that is its immediate.
+    pub window: WindowKey,
+    /// For each operation of `window.old`, the parameter that is its immediate.
     pub sites: Vec<Option<u8>>,
     /// Registers that hold a number computed from the parameters when the window is entered.
     pub held: Vec<(Reg, Expr)>,
@@ -159,7 +159,7 @@ impl General {
     /// Whether all parts agree with each other: what a text might get wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         let n = self.conditions.len();
-        if n > MOST_PARAMS || self.sites.len() != self.problem.old.len() {
+        if n > MOST_PARAMS || self.sites.len() != self.window.old.len() {
             return Err("too many parameters".into());
         }
         if self.sites.iter().flatten().any(|i| usize::from(*i) >= n) {
@@ -183,7 +183,7 @@ impl General {
         if ranges.filter(|i| !told(*i)).count() > 1 {
             return Err("more than one parameter that nothing tells".into());
         }
-        if self.held.iter().any(|(r, _)| *r == Reg::R10 || self.problem.regs.iter().any(|(q, _)| q == r)) {
+        if self.held.iter().any(|(r, _)| *r == Reg::R10 || self.window.regs.iter().any(|(q, _)| q == r)) {
             return Err("two things are said of one register".into());
         }
         Ok(())
@@ -245,7 +245,7 @@ impl General {
     }
 
     fn prove_at_once(&self, options: &Options) -> Verdict {
-        let p = &self.problem;
+        let p = &self.window;
         let Some(sides) = self.sides() else {
             return Verdict::Unknown("a register for every parameter cannot be found".into());
         };
@@ -259,7 +259,7 @@ impl General {
 
     /// Bytes of the frame that the old code may touch.
     fn touched(&self, env: &Env) -> StackSet {
-        let p = &self.problem;
+        let p = &self.window;
         let mut state = p.before();
         let mut all = StackSet::EMPTY;
         for (i, o) in p.old.iter().enumerate() {
@@ -272,20 +272,20 @@ impl General {
     }
 
     /// A rule without parameters, as a general one.
-    fn fixed(p: Problem, with: &[Op], by: &str) -> General {
+    fn fixed(p: WindowKey, with: &[Op], by: &str) -> General {
         General {
             sites: vec![None; p.old.len()],
             held: Vec::new(),
             conditions: Vec::new(),
             with: with.iter().map(|o| (o.clone(), None)).collect(),
             by: by.to_owned(),
-            problem: p,
+            window: p,
         }
     }
 
     /// Registers for the parameters, and numbers computed first; `None` if there are too few registers.
     fn sides(&self) -> Option<Sides> {
-        let p = &self.problem;
+        let p = &self.window;
         let mut taken = mentioned(p.old.iter().chain(self.with.iter().map(|(o, _)| o))).union(p.live.regs);
         p.regs.iter().map(|(r, _)| *r).chain(self.held.iter().map(|(r, _)| *r)).for_each(|r| taken.insert(r));
         let free: Vec<Reg> = RegSet::ALL.without(Reg::R10).minus(taken).iter().collect();

@@ -18,13 +18,13 @@
 //! the number of the link, and its symbol. Rules with parameters are described in [`crate::general`].
 //!
 //! The text is the storage format and the exchange format; printing and parsing are inverse to each
-//! other. The part before `becomes` is the [`Problem`], and names it exactly.
+//! other. The part before `becomes` is the [`WindowKey`], and names it exactly.
 
 use std::fmt::Write;
 
 use bpf_program::Op;
 
-use crate::canonical::Problem;
+use crate::canonical::WindowKey;
 use crate::general::text::condition;
 use crate::general::{Expr, General};
 use crate::region::is_jump;
@@ -40,14 +40,14 @@ use values::{int, value_of};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
     /// The window.
-    pub problem: Problem,
+    pub window: WindowKey,
     /// The best replacement, or that none is known.
-    pub answer: Answered,
+    pub answer: RuleBody,
 }
 
 /// What a search gave.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answered {
+pub struct RuleBody {
     /// The best replacement known; `None` if none was found.
     pub with: Option<Vec<Op>>,
     /// Who found it, or who looked last.
@@ -58,19 +58,19 @@ pub struct Answered {
     pub excluded: Option<u32>,
 }
 
-/// Who found what a general rule gives: see [`Answered::by`].
+/// Who found what a general rule gives: see [`RuleBody::by`].
 pub const BY_GENERAL: &str = "general rule";
 
-impl Answered {
+impl RuleBody {
     /// Whether this is worth keeping instead of `o`: a replacement beats none, a shorter one a longer
     /// one, and then more effort less. What a search found, be it nothing, beats what a general rule gives:
     /// the search was made because that did not do.
-    pub fn better_than(&self, o: &Answered) -> bool {
-        let general = |a: &Answered| a.by == BY_GENERAL;
+    pub fn better_than(&self, o: &RuleBody) -> bool {
+        let general = |a: &RuleBody| a.by == BY_GENERAL;
         if general(self) != general(o) {
             return general(o);
         }
-        let slots = |a: &Answered| a.with.as_ref().map_or(usize::MAX, |w| w.iter().map(|op| op.insn.slots()).sum());
+        let slots = |a: &RuleBody| a.with.as_ref().map_or(usize::MAX, |w| w.iter().map(|op| op.insn.slots()).sum());
         (slots(o), self.excluded, self.effort) > (slots(self), o.excluded, o.effort)
     }
 }
@@ -85,8 +85,8 @@ pub struct RuleError {
     pub message: String,
 }
 
-/// The text of a problem: the key under which its answer is kept.
-pub fn problem_text(p: &Problem) -> String {
+/// The text of a window: the key under which its answer is kept.
+pub fn key_text(p: &WindowKey) -> String {
     let mut t = String::with_capacity(256);
     header_text(&mut t, p, false);
     t.push_str("  code\n");
@@ -96,7 +96,7 @@ pub fn problem_text(p: &Problem) -> String {
 }
 
 /// The text of what is known about a problem.
-pub fn answer_text(a: &Answered) -> String {
+pub fn answer_text(a: &RuleBody) -> String {
     let mut t = String::new();
     match &a.with {
         None => t.push_str("  unsolved\n"),
@@ -116,7 +116,7 @@ pub fn answer_text(a: &Answered) -> String {
 impl Rule {
     /// The whole rule as text.
     pub fn text(&self) -> String {
-        problem_text(&self.problem) + &answer_text(&self.answer)
+        key_text(&self.window) + &answer_text(&self.answer)
     }
 }
 
@@ -174,8 +174,8 @@ pub fn parse(text: &str) -> Result<Vec<Rule>, RuleError> {
 }
 
 /// Reads an answer of the store for the problem with this text.
-pub(crate) fn parse_entry(problem: &str, answer: &str) -> Option<Rule> {
-    let mut rules = parse(&format!("{problem}{answer}")).ok()?;
+pub(crate) fn parse_entry(key: &str, answer: &str) -> Option<Rule> {
+    let mut rules = parse(&format!("{key}{answer}")).ok()?;
     let rule = rules.pop()?;
     rules.is_empty().then_some(rule)
 }
@@ -260,7 +260,7 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             }
             _ => return Err("expected `becomes` or `unsolved`".into()),
         };
-        let mut answer = Answered::default();
+        let mut answer = RuleBody::default();
         let mut parts = by.strip_prefix("by ").ok_or("expected `by`")?.split(", ");
         answer.by = parts.next().filter(|by| *by != NOBODY).unwrap_or("").to_owned();
         for part in parts {
@@ -289,7 +289,7 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
         }
         if general {
             let with = with.ok_or("a general rule has a replacement")?;
-            let rule = General { problem: p, sites, held, conditions, with, by: answer.by };
+            let rule = General { window: p, sites, held, conditions, with, by: answer.by };
             rule.check()?;
             return Ok(Entry::General(rule));
         }
@@ -298,7 +298,7 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
             return Err("only a general rule has parameters".into());
         }
         answer.with = with.map(|ops| ops.into_iter().map(|(o, _)| o).collect());
-        Ok(Entry::Specific(Rule { problem: p, answer }))
+        Ok(Entry::Specific(Rule { window: p, answer }))
     }
 
     /// Operations up to a line that is none, which is returned.

@@ -23,14 +23,14 @@ use redb::backends::InMemoryBackend;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition};
 use rustc_hash::FxHashMap;
 
-use crate::canonical::{Problem, Renaming};
+use crate::canonical::{Renaming, WindowKey};
 use crate::cost;
 use crate::general::{General, Index, generalize};
-use crate::rules::{Answered, BY_GENERAL, Rule, answer_text, parse_entry, parse_general, problem_text};
+use crate::rules::{BY_GENERAL, Rule, RuleBody, answer_text, key_text, parse_entry, parse_general};
 use bpf_program::Op;
 use bpf_prove::{Limits, Options};
 
-/// Problem text to answer text. The name carries the version of the format.
+/// WindowKey text to answer text. The name carries the version of the format.
 const RULES: TableDefinition<&str, &str> = TableDefinition::new("rules-1");
 
 /// What a general rule says of windows to what becomes of them.
@@ -47,7 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Store {
     path: Option<PathBuf>,
     known: FxHashMap<String, String>,
-    new: BTreeMap<String, Answered>,
+    new: BTreeMap<String, RuleBody>,
     general: Index,
     /// Keys of general rules that are not in the file yet.
     new_general: BTreeSet<String>,
@@ -152,8 +152,8 @@ impl Store {
     /// What is known about a problem, not to be trusted: what was found for just this one, which may be
     /// that nothing was; else what general rules make of it. Such an answer is by [`BY_GENERAL`], has cost
     /// no effort, and says nothing of whether there is a better one.
-    pub fn look_up(&mut self, p: &Problem) -> Option<Answered> {
-        let key = problem_text(p);
+    pub fn look_up(&mut self, p: &WindowKey) -> Option<RuleBody> {
+        let key = key_text(p);
         let found = self.exact(&key);
         if found.is_some() {
             self.hits += 1;
@@ -165,14 +165,14 @@ impl Store {
             return None;
         };
         self.general_hits += 1;
-        let answer = Answered { with: Some(with), by: BY_GENERAL.into(), effort: 0, excluded: None };
+        let answer = RuleBody { with: Some(with), by: BY_GENERAL.into(), effort: 0, excluded: None };
         // Kept for this problem, so that the same run with the rules it has learned goes the same way,
         // whatever better general rules come later.
         self.record_only(p, answer.clone());
         Some(answer)
     }
 
-    fn exact(&self, key: &str) -> Option<Answered> {
+    fn exact(&self, key: &str) -> Option<RuleBody> {
         match self.new.get(key) {
             Some(a) => Some(a.clone()),
             None => self.known.get(key).and_then(|a| parse_entry(key, a)).map(|r| r.answer),
@@ -180,7 +180,7 @@ impl Store {
     }
 
     /// The remembered replacement for a window with this form, in the window's own names.
-    pub fn instance(&mut self, p: &Problem, renaming: &Renaming) -> Option<Vec<Op>> {
+    pub fn instance(&mut self, p: &WindowKey, renaming: &Renaming) -> Option<Vec<Op>> {
         renaming.to_window(&self.look_up(p)?.with?)
     }
 
@@ -189,9 +189,9 @@ impl Store {
     ///
     /// The form leaves out facts that the code does not read, but a replacement may read what they are about. One that
     /// is not proven by what the form says is no rule; then all that is remembered is that a search is worth its time.
-    pub fn record(&mut self, p: &Problem, answer: Answered) -> bool {
+    pub fn record(&mut self, p: &WindowKey, answer: RuleBody) -> bool {
         if !answer.with.as_ref().is_none_or(|with| stands_alone(p, with)) {
-            self.record_only(p, Answered::default());
+            self.record_only(p, RuleBody::default());
             return false;
         }
         let kept = self.record_only(p, answer);
@@ -202,10 +202,10 @@ impl Store {
     }
 
     /// Remembers an answer, proven or not, if it is better than what is known. Whether it was kept.
-    pub fn record_only(&mut self, p: &Problem, answer: Answered) -> bool {
-        let key = problem_text(p);
+    pub fn record_only(&mut self, p: &WindowKey, answer: RuleBody) -> bool {
+        let key = key_text(p);
         // What does not come back from its text as it was is not worth a bad entry.
-        let rule = Rule { problem: p.clone(), answer };
+        let rule = Rule { window: p.clone(), answer };
         if parse_entry(&key, &answer_text(&rule.answer)).as_ref() != Some(&rule) {
             return false;
         }
@@ -217,8 +217,8 @@ impl Store {
     }
 
     /// Makes general rules of what is known about a problem, unless those that there are give as much.
-    fn learn(&mut self, p: &Problem) {
-        let Some(answer) = self.exact(&problem_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
+    fn learn(&mut self, p: &WindowKey) {
+        let Some(answer) = self.exact(&key_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
         let Some(with) = answer.with.as_ref().filter(|_| p.sides.is_empty()) else { return };
         let cost = |ops: &[Op]| cost::of(ops, p.size, cost::latency);
         // A replacement may change several places: each gives a rule, applied before the next is looked for.
@@ -227,7 +227,7 @@ impl Store {
             if cost(&old) <= cost(with) {
                 return;
             }
-            let rest = Problem { old, ..p.clone() };
+            let rest = WindowKey { old, ..p.clone() };
             // The prover is taken at its word, but a panic in it must not end the run that has the result.
             let made = catch_unwind(AssertUnwindSafe(|| generalize(&rest, &answer))).ok().flatten();
             if !made.is_some_and(|g| self.record_general(g)) {
@@ -308,7 +308,7 @@ impl Store {
 
 /// Whether a replacement is proven by what the problem says, as `bpf-opt rules verify` does it, with less effort. The
 /// problem is what comes back from its text ([`Store::record_only`]).
-fn stands_alone(p: &Problem, with: &[Op]) -> bool {
+fn stands_alone(p: &WindowKey, with: &[Op]) -> bool {
     let limits = Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
     // A panic in the prover must not end the run that has the result.
@@ -463,7 +463,7 @@ fn load(path: &Path) -> Result<(Texts, Texts), Trouble> {
     Ok((rules, general))
 }
 
-fn save(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
+fn save(path: &Path, new: &BTreeMap<String, RuleBody>, general: &[&General]) -> Result<(), Trouble> {
     let folder = path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(system)?;
     if !path.exists() {
@@ -482,7 +482,7 @@ fn save(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> 
     write(path, new, general)
 }
 
-fn write(path: &Path, new: &BTreeMap<String, Answered>, general: &[&General]) -> Result<(), Trouble> {
+fn write(path: &Path, new: &BTreeMap<String, RuleBody>, general: &[&General]) -> Result<(), Trouble> {
     let db = Opened::new(path)?;
     let txn = ManuallyDrop::new(db.0.begin_write().map_err(broken)?);
     {

@@ -11,8 +11,8 @@ use bpf_isa::{Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::Options;
 use bpf_search::Window;
-use bpf_search::canonical::{Problem, Renaming, canonical};
-use bpf_search::rules::{Answered, Rule, parse};
+use bpf_search::canonical::{Renaming, WindowKey, canonical};
+use bpf_search::rules::{Rule, RuleBody, parse};
 use bpf_search::store::Store;
 
 fn ops(text: &str) -> Vec<Op> {
@@ -23,7 +23,7 @@ fn r(n: u8) -> Reg {
     Reg::new(n).expect("a register")
 }
 
-fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> (Problem, Renaming) {
+fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> (WindowKey, Renaming) {
     let old = ops(old);
     let env = Env::empty();
     let live = Live { regs: live.iter().fold(RegSet::EMPTY, |s, n| s.with(r(*n))), stack };
@@ -47,8 +47,8 @@ fn numbers(regs: &[u8]) -> State {
     s
 }
 
-fn rule(p: Problem, with: Option<&str>) -> Rule {
-    Rule { problem: p, answer: Answered { with: with.map(ops), by: "test".into(), effort: 7, excluded: Some(0) } }
+fn rule(p: WindowKey, with: Option<&str>) -> Rule {
+    Rule { window: p, answer: RuleBody { with: with.map(ops), by: "test".into(), effort: 7, excluded: Some(0) } }
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn offsets_from_a_base_count_from_the_lowest() {
 }
 
 /// A problem with something of everything.
-fn rich() -> Problem {
+fn rich() -> WindowKey {
     let mut s = numbers(&[]);
     s.set_reg(r(1), Value::pointer(Region::Ctx, BaseId::Fixed, 0));
     s.set_reg(r(2), Value::scalar(Num::unsigned(64, 3, 900)));
@@ -154,7 +154,7 @@ fn the_store_keeps_the_better_answer() {
     let path = folder.path().join("deep/rules.redb");
     let p = rich();
     let answer =
-        |with: Option<&str>, effort| Answered { with: with.map(ops), by: "test".into(), effort, excluded: None };
+        |with: Option<&str>, effort| RuleBody { with: with.map(ops), by: "test".into(), effort, excluded: None };
     let mut a = Store::open(&path);
     let mut b = Store::open(&path);
     assert!(
@@ -179,7 +179,7 @@ fn a_file_that_is_something_else_stays_where_it_is() {
         std::fs::write(&path, &text).expect("a file");
         let mut s = Store::open(&path);
         assert!(s.is_empty() && s.notes.len() == 1, "{:?}", s.notes);
-        assert!(s.record(&rich(), Answered::default()), "it goes on without");
+        assert!(s.record(&rich(), RuleBody::default()), "it goes on without");
         s.flush();
         assert_eq!(std::fs::read(&path).expect("it is still there"), text);
         assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 1);
@@ -202,7 +202,7 @@ fn who_only_looks_changes_no_byte() {
     let (empty, full) = (folder.path().join("empty"), folder.path().join("rules.redb"));
     std::fs::write(&empty, b"").expect("a file");
     let mut s = Store::open(&full);
-    assert!(s.record(&rich(), Answered::default()) && s.flush(), "{:?}", s.notes);
+    assert!(s.record(&rich(), RuleBody::default()) && s.flush(), "{:?}", s.notes);
     for (path, entries) in [(&empty, 0), (&full, 1)] {
         let before = std::fs::read(path).expect("the file");
         for _ in 0..2 {
@@ -217,7 +217,7 @@ fn who_only_looks_changes_no_byte() {
 #[test]
 fn what_is_no_file_is_left_alone_at_once() {
     let mut s = Store::open(Path::new("/dev/null"));
-    assert!(s.record(&rich(), Answered::default()) && !s.flush());
+    assert!(s.record(&rich(), RuleBody::default()) && !s.flush());
     assert!(s.is_empty() || s.len() == 1, "it goes on in memory");
     assert!(s.notes[0].contains("not a regular file"), "{:?}", s.notes);
 }
@@ -229,7 +229,7 @@ fn a_store_that_was_never_finished_is_made_anew() {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).expect("a file");
         let mut s = Store::open(&path);
-        assert!(s.record(&rich(), Answered::default()) && s.flush(), "{name}: {:?}", s.notes);
+        assert!(s.record(&rich(), RuleBody::default()) && s.flush(), "{name}: {:?}", s.notes);
         assert_eq!(Store::open(&path).len(), 1, "{name}");
     }
 }
@@ -242,7 +242,7 @@ fn a_broken_store_is_moved_aside() {
     let mut s = Store::open(&path);
     assert!(s.is_empty() && s.notes.len() == 1, "{:?}", s.notes);
     assert!(folder.path().join("rules.redb.bad-0").exists());
-    assert!(s.record(&rich(), Answered::default()) && s.flush());
+    assert!(s.record(&rich(), RuleBody::default()) && s.flush());
     assert_eq!(Store::open(&path).len(), 1);
 }
 
@@ -256,7 +256,7 @@ fn damaged_files_never_do_harm() {
         p.cpu = 1 + i % 4;
         p.stack.clear();
         p.old.truncate(1 + usize::from(i) / 4);
-        s.record(&p, Answered { effort: u64::from(i), by: "test".into(), ..Answered::default() });
+        s.record(&p, RuleBody { effort: u64::from(i), by: "test".into(), ..RuleBody::default() });
     }
     assert!(s.flush());
     let bytes = std::fs::read(&good).expect("the file");
@@ -277,7 +277,7 @@ fn damaged_files_never_do_harm() {
         std::fs::write(&path, &bad).expect("a file");
         let mut s = Store::open(&path);
         let _ = s.rules();
-        s.record(&rich(), Answered::default());
+        s.record(&rich(), RuleBody::default());
         let _ = s.flush();
         let _ = Store::open(&path).rules();
     }
@@ -286,13 +286,13 @@ fn damaged_files_never_do_harm() {
 #[test]
 fn a_store_that_cannot_be_written_fails_nothing() {
     let mut s = Store::open(Path::new("/proc/nowhere/rules.redb"));
-    assert!(s.record(&rich(), Answered::default()));
+    assert!(s.record(&rich(), RuleBody::default()));
     assert!(!s.flush() && s.notes.len() == 1);
     // It is not tried again.
-    assert!(s.record(&rich(), Answered { effort: 9, ..Answered::default() }));
+    assert!(s.record(&rich(), RuleBody { effort: 9, ..RuleBody::default() }));
     assert!(!s.flush() && s.notes.len() == 1, "{:?}", s.notes);
     let mut nowhere = Store::in_memory();
-    assert!(nowhere.record(&rich(), Answered::default()) && nowhere.look_up(&rich()).is_some());
+    assert!(nowhere.record(&rich(), RuleBody::default()) && nowhere.look_up(&rich()).is_some());
 }
 
 /// Writes without end; run by the next test in a process of its own.
@@ -304,7 +304,7 @@ fn writer() {
         let mut p = rich();
         p.regs.clear();
         p.old = ops(&format!("r0 += {}", i % 500 + 1));
-        s.record(&p, Answered { with: Some(Vec::new()), by: "writer".into(), effort: i, excluded: None });
+        s.record(&p, RuleBody { with: Some(Vec::new()), by: "writer".into(), effort: i, excluded: None });
         s.flush();
     }
 }
@@ -349,7 +349,7 @@ fn runs_at_the_same_time_all_leave_what_they_learnt() {
                 for i in 0..10 {
                     let mut p = rich();
                     p.old = ops(&format!("r0 += {}", n * 10 + i + 1));
-                    s.record(&p, Answered::default());
+                    s.record(&p, RuleBody::default());
                     assert!(s.flush(), "{:?}", s.notes);
                 }
             });
@@ -363,21 +363,21 @@ fn what_a_register_holds_already_is_part_of_the_problem() {
     // The window sets r8 to what it holds; the replacement leaves that out, which is only right because it does.
     let mut before = numbers(&[]);
     before.set_reg(r(8), Value::pointer(Region::Stack, BaseId::Fixed, -16));
-    let (problem, back) = form(&before, "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
+    let (key, back) = form(&before, "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
     let with = back.to_canonical(&ops("r1 = r8")).expect("it fits the form");
-    assert!(problem.prove(&with, &Options::default()).is_equal(), "{}", rule(problem.clone(), Some("r0 = 1")).text());
+    assert!(key.prove(&with, &Options::default()).is_equal(), "{}", rule(key.clone(), Some("r0 = 1")).text());
     // Of a register of which nothing is known it is not.
-    let (problem, back) = form(&numbers(&[]), "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
+    let (key, back) = form(&numbers(&[]), "r8 = r10\nr8 += -16\nr1 = r8", &[1, 8], StackSet::EMPTY);
     let with = back.to_canonical(&ops("r1 = r8")).expect("it fits the form");
-    assert!(!problem.prove(&with, &Options::default()).is_equal());
+    assert!(!key.prove(&with, &Options::default()).is_equal());
 }
 
 #[test]
 fn a_replacement_may_use_registers_that_the_window_does_not_mention() {
-    let (problem, back) = form(&numbers(&[3, 4]), "r3 <<= 32\nr3 >>= 32\nr4 += r3", &[3, 4], StackSet::EMPTY);
+    let (key, back) = form(&numbers(&[3, 4]), "r3 <<= 32\nr3 >>= 32\nr4 += r3", &[3, 4], StackSet::EMPTY);
     // As room for a value of its own, but not for what it happens to hold.
     let with = back.to_canonical(&ops("w5 = w3\nr3 = r5\nr4 += r5")).expect("it fits the form");
-    assert!(problem.prove(&with, &Options::default()).is_equal());
+    assert!(key.prove(&with, &Options::default()).is_equal());
     let instance = back.to_window(&with).expect("an instance");
     assert_eq!(instance[0].insn.to_string(), "w5 = w3");
     assert!(back.to_canonical(&ops("w3 |= w5\nr4 += r3")).is_none());

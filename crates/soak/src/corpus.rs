@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_object::Object;
 use bpf_program::Function;
 
 /// Objects with the graphs of their functions.
 pub struct Corpus {
-    units: Vec<(String, Unit)>,
+    modules: Vec<(String, Module)>,
     functions: Vec<(usize, usize)>,
 }
 
@@ -31,17 +31,17 @@ impl Corpus {
         paths.sort();
         let read = |p: PathBuf| {
             let object = Object::parse(std::fs::read(&p).ok()?).ok()?;
-            Some((p.file_name()?.to_string_lossy().into_owned(), Unit::new(object)))
+            Some((p.file_name()?.to_string_lossy().into_owned(), Module::new(object)))
         };
-        let units: Vec<(String, Unit)> = paths.into_iter().filter_map(read).collect();
-        let functions = units
+        let modules: Vec<(String, Module)> = paths.into_iter().filter_map(read).collect();
+        let functions = modules
             .iter()
             .enumerate()
             .flat_map(|(u, (_, unit))| {
                 unit.graphs.iter().enumerate().filter(|(_, g)| g.is_ok()).map(move |(f, _)| (u, f))
             })
             .collect();
-        Corpus { units, functions }
+        Corpus { modules, functions }
     }
 
     /// Number of functions.
@@ -55,9 +55,9 @@ impl Corpus {
     }
 
     /// Function `i` with what it is part of.
-    pub fn function(&self, i: usize) -> Option<(&Unit, &Function)> {
+    pub fn function(&self, i: usize) -> Option<(&Module, &Function)> {
         let (u, f) = *self.functions.get(i)?;
-        let unit = &self.units.get(u)?.1;
+        let unit = &self.modules.get(u)?.1;
         Some((unit, unit.graphs.get(f)?.as_ref().ok()?))
     }
 
@@ -65,6 +65,6 @@ impl Corpus {
     pub fn name(&self, i: usize) -> String {
         let Some((u, _)) = self.functions.get(i) else { return "nothing".into() };
         let function = self.function(i).map_or("", |(_, f)| &f.name);
-        format!("{} of {}", function, self.units[*u].0)
+        format!("{} of {}", function, self.modules[*u].0)
     }
 }

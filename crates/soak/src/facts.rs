@@ -5,8 +5,8 @@
 //! its offset, two pointers of one base at the distance their offsets say; after a branch, also by the state of the
 //! edge that was taken. A point or an edge that is reached must not be claimed unreachable.
 //!
-//! Three kinds of functions: generated programs that the verifier would accept, functions that juggle addresses of
-//! their own frame and numbers without rules, and the functions of real objects.
+//! Three kinds of functions: generated programs that the verifier would accept, functions that let addresses of
+//! their own frame escape, and numbers, without rules, and the functions of real objects.
 
 use bpf_driver::difftest::{self, Random};
 use bpf_facts::{Env, Facts, Kind, Liveness, MapInfo, Region, State, Value};
@@ -19,7 +19,7 @@ use crate::exec::world;
 use crate::generate::{self, Abilities};
 use crate::{Lane, Tally};
 
-mod juggle;
+mod frame_escape;
 
 /// Runs of one function.
 const RUNS: u64 = 8;
@@ -76,7 +76,7 @@ impl FactsLane {
     }
 
     fn juggled(&self, r: &mut Random, tally: &mut Tally) -> Result<(), String> {
-        let f = juggle::function(r);
+        let f = frame_escape::function(r);
         let facts = Facts::of(&f, &Env::empty());
         let subject = Subject::new(&f, &facts, &Env::empty());
         for _ in 0..RUNS {

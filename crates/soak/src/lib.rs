@@ -12,12 +12,12 @@ pub mod facts;
 pub mod finds;
 pub mod generate;
 pub mod helpers;
-pub mod identities;
 pub mod lanes;
 pub mod mutants;
 pub mod packets;
 pub mod queries;
 pub mod report;
+pub mod term_identities;
 pub mod threads;
 pub mod z3;
 

@@ -19,7 +19,7 @@ use bpf_prove::{Limits, Options};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::corpus::Corpus;
-use crate::identities;
+use crate::term_identities;
 use crate::z3::Z3;
 use crate::{Lane, Tally};
 use bpf_testgen::random::Rng;
@@ -188,7 +188,7 @@ impl Queries {
         }
         for _ in 0..PAIRS {
             let mut cx = Context::new(Limits { conflicts: 1_000, recorder: Some(self.recorder), ..Limits::default() });
-            identities::ask(&mut cx, &mut rng);
+            term_identities::ask(&mut cx, &mut rng);
         }
         self.take(tally)
     }

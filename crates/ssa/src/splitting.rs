@@ -34,7 +34,7 @@ enum Kind {
 /// What an edge makes of parameters.
 type Moves = Vec<(Virtual, Source)>;
 
-struct Unit {
+struct Module {
     insts: (usize, usize),
     params: Vec<VReg>,
     succs: Vec<RBlock>,
@@ -45,7 +45,7 @@ struct Unit {
 
 struct Adapter {
     nodes: Vec<Node>,
-    units: Vec<Unit>,
+    units: Vec<Module>,
     virtuals: usize,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn lower(original: &Function, m: &Machine) -> Option<Function> {
         };
         a.nodes.push(Node { operands, clobbers: PRegSet::empty(), kind: Kind::End });
         let params = params[i].iter().map(|v| vreg(*v)).collect();
-        a.units.push(Unit { insts: (from, a.nodes.len()), params, succs, preds: vec![], args: vec![] });
+        a.units.push(Module { insts: (from, a.nodes.len()), params, succs, preds: vec![], args: vec![] });
     }
     for (_, to, moves) in &edges {
         let from = a.nodes.len();
@@ -119,7 +119,7 @@ pub(crate) fn lower(original: &Function, m: &Machine) -> Option<Function> {
         }
         a.nodes.push(Node { operands: vec![], clobbers: PRegSet::empty(), kind: Kind::End });
         let (insts, succs) = ((from, a.nodes.len()), vec![RBlock::new(*to)]);
-        a.units.push(Unit { insts, params: vec![], succs, preds: vec![], args });
+        a.units.push(Module { insts, params: vec![], succs, preds: vec![], args });
     }
     for u in 0..a.units.len() {
         for s in a.units[u].succs.clone() {
@@ -295,7 +295,7 @@ impl Adapter {
         matches!(self.nodes[i.index()].kind, Kind::End)
     }
 
-    fn unit_of(&self, i: RInst) -> &Unit {
+    fn unit_of(&self, i: RInst) -> &Module {
         let at = self.units.partition_point(|u| u.insts.1 <= i.index());
         &self.units[at]
     }

@@ -94,7 +94,7 @@ fn run(args: &Args) -> Result<(), String> {
 fn ask(h: &Harvest, switches: Switches, args: &Args) -> Cell {
     let started = Instant::now();
     let (mut equal, mut asked, mut hits) = (0, 0, 0);
-    h.unit.with_env(|env| {
+    h.module.with_env(|env| {
         for (_, _, queries) in &h.functions {
             let mut cache = Cache::new();
             for q in queries {

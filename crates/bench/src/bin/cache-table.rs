@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use bpf_bench::windows::Optimized;
 use bpf_bench::{finish, objects};
 use bpf_prove::Cache;
-use bpf_search::canonical::{Problem, canonical};
+use bpf_search::canonical::{WindowKey, canonical};
 use bpf_search::enumerate::{Effort, enumerate};
-use bpf_search::rules::{Answered, BY_GENERAL, problem_text};
+use bpf_search::rules::{BY_GENERAL, RuleBody, key_text};
 use bpf_search::store::Store;
 use bpf_search::{Answer, Budget, Chain, SETTINGS};
 use clap::Parser;
@@ -91,17 +91,17 @@ fn row(rates: &[Rate; 6]) -> String {
 fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 6] {
     let mut rates = [Rate::default(); 6];
     let mut own: FxHashSet<String> = FxHashSet::default();
-    o.unit.with_env(|env| {
+    o.module.with_env(|env| {
         let mut places = o.windows(env, args.least, args.most);
         places.truncate(args.windows);
         let mut cache = Cache::new();
         let mut asked = 0;
-        let mut learned: Vec<(Problem, Answered)> = Vec::new();
+        let mut learned: Vec<(WindowKey, RuleBody)> = Vec::new();
         for p in &places {
             let w = o.window(env, p);
-            let Some((problem, renaming)) = canonical(&w) else { continue };
-            rates[1].add(Rate(u64::from(!own.insert(problem_text(&problem))), 1));
-            let known = shared.look_up(&problem);
+            let Some((key, renaming)) = canonical(&w) else { continue };
+            rates[1].add(Rate(u64::from(!own.insert(key_text(&key))), 1));
+            let known = shared.look_up(&key);
             rates[2].add(Rate(u64::from(known.is_some()), 1));
             let general = known.as_ref().filter(|a| a.by == BY_GENERAL).and_then(|a| a.with.as_ref());
             rates[3].add(Rate(u64::from(general.is_some()), 1));
@@ -124,16 +124,16 @@ fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 6] {
             }
             let with = best.and_then(|f| renaming.to_canonical(&f.with));
             let excluded = found.exhausted_to.and_then(|n| u32::try_from(n).ok());
-            learned.push((problem, Answered { with, by: "search".into(), effort: found.steps, excluded }));
+            learned.push((key, RuleBody { with, by: "search".into(), effort: found.steps, excluded }));
         }
         // Only now: what is known above comes from other objects.
-        for (problem, answer) in learned {
-            shared.record(&problem, answer);
+        for (key, answer) in learned {
+            shared.record(&key, answer);
         }
         rates[0].add(Rate(cache.hits, asked));
         for p in &places {
-            let Some((problem, _)) = canonical(&o.window(env, p)) else { continue };
-            rates[5].add(Rate(u64::from(shared.look_up(&problem).is_some()), 1));
+            let Some((key, _)) = canonical(&o.window(env, p)) else { continue };
+            rates[5].add(Rate(u64::from(shared.look_up(&key).is_some()), 1));
         }
     });
     rates

@@ -33,7 +33,7 @@ fn run(args: &Args) -> Result<(), String> {
         let h = harvest(&path)?;
         let (mut times, mut equal, mut solver) = (Vec::new(), 0, 0);
         let mut whole: f64 = 0.0;
-        h.unit.with_env(|env| {
+        h.module.with_env(|env| {
             for (before, after, queries) in &h.functions {
                 for q in queries {
                     let started = Instant::now();

@@ -100,7 +100,7 @@ fn run(args: &Args) -> Result<(), String> {
     for path in args.paths.iter().flat_map(|p| if p.is_dir() { objects(p) } else { vec![p.clone()] }) {
         let o = if args.untouched { Optimized::untouched(&path)? } else { Optimized::read(&path)? };
         let (mut saved, mut time, mut count) = ([0u32; SETS.len()], [Duration::ZERO; SETS.len()], 0);
-        o.unit.with_env(|env| {
+        o.module.with_env(|env| {
             let places = o.windows(env, args.least, args.most);
             let step = places.len().div_ceil(args.windows).max(1);
             for p in places.iter().step_by(step) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bpf_bench::{finish, objects};
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_object::Object;
 use bpf_passes::Settings;
 use bpf_program::{Function, slot_count};
@@ -75,10 +75,10 @@ fn run(args: &Args) -> Result<(), String> {
     for path in args.paths.iter().flat_map(|p| if p.is_dir() { objects(p) } else { vec![p.clone()] }) {
         let bytes = std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let Ok(object) = Object::parse(bytes) else { continue };
-        let unit = Unit::new(object);
+        let module = Module::new(object);
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        for graph in unit.graphs.iter().flatten() {
-            unit.with_env(|env| one(args, &name, graph, env, &mut all));
+        for graph in module.graphs.iter().flatten() {
+            module.with_env(|env| one(args, &name, graph, env, &mut all));
         }
     }
     let Total { functions, refused, registers, equal, unknown, different, grown, before, after } = all;

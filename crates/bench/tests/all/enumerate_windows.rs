@@ -9,9 +9,9 @@ use bpf_program::Op;
 use bpf_prove::{Cache, Options, Verdict};
 use bpf_search::canonical::canonical;
 use bpf_search::enumerate::{Effort, enumerate, subset};
-use bpf_search::rules::{Answered, Rule, parse};
+use bpf_search::pointer_rules::well_typed;
+use bpf_search::rules::{Rule, RuleBody, parse};
 use bpf_search::store::Store;
-use bpf_search::typed::well_typed;
 use bpf_search::{Answer, Window};
 
 /// Objects of the benchmark, and those of the project, which are always there.
@@ -37,26 +37,26 @@ fn forms_of_real_windows_come_back_and_their_rules_hold_by_themselves() {
         let (mut windows, mut solved, mut kept, mut settled) = (0, 0, 0, 0);
         for path in programs() {
             let o = Optimized::untouched(&path).expect("an object");
-            o.unit.with_env(|env| {
+            o.module.with_env(|env| {
                 let mut cache = Cache::new();
                 for p in o.windows(env, 1, 5).iter().take(25) {
                     let w = o.window(env, p);
-                    let Some((problem, renaming)) = canonical(&w) else { continue };
+                    let Some((key, renaming)) = canonical(&w) else { continue };
                     windows += 1;
-                    assert_eq!(renaming.to_canonical(w.old), Some(problem.old.clone()), "{}", listing(w.old));
+                    assert_eq!(renaming.to_canonical(w.old), Some(key.old.clone()), "{}", listing(w.old));
                     let mut judge = |new: &[Op]| o.judge(env, p, &mut cache, new);
                     let effort = Effort { slots: 3, steps: 200_000 };
                     let outcome = enumerate(&w, &mut judge, bpf_search::cost::latency, effort);
                     settled += usize::from(outcome.exhausted_to.is_some_and(|n| n + 1 >= slots(w.old)));
                     let with = outcome.found.as_ref().and_then(|f| renaming.to_canonical(&f.with));
                     solved += usize::from(outcome.found.is_some());
-                    let answer = Answered { with, by: "enumerate".into(), effort: outcome.steps, excluded: None };
-                    let rule = Rule { problem, answer };
+                    let answer = RuleBody { with, by: "enumerate".into(), effort: outcome.steps, excluded: None };
+                    let rule = Rule { window: key, answer };
                     let back = parse(&rule.text()).unwrap_or_else(|e| panic!("{e}\n{}", rule.text()));
                     assert_eq!(back, vec![rule.clone()], "{}", rule.text());
                     if let Some(with) = &rule.answer.with {
                         kept += 1;
-                        let verdict = rule.problem.prove(with, &Options::default());
+                        let verdict = rule.window.prove(with, &Options::default());
                         assert!(verdict.is_equal(), "{verdict:?}\n{}", rule.text());
                     }
                 }
@@ -74,7 +74,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
         let (mut compared, mut claims) = (0, 0);
         for path in programs() {
             let h = harvest(&path).expect("an object");
-            h.unit.with_env(|env| {
+            h.module.with_env(|env| {
                 let mut left = 40;
                 for q in h.functions.iter().flat_map(|(_, _, q)| q) {
                     let r = &q.rewrite;
@@ -94,7 +94,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                     left -= 1;
                     let live = &q.live[r.end];
                     let kind = q.function.kind;
-                    let cpu = h.unit.cpu.max(3);
+                    let cpu = h.module.cpu.max(3);
                     let w = Window {
                         kind,
                         env,
@@ -145,12 +145,12 @@ fn a_poisoned_store_only_wastes_time() {
         let mut poisoned = 0;
         for path in programs() {
             let o = Optimized::untouched(&path).expect("an object");
-            o.unit.with_env(|env| {
+            o.module.with_env(|env| {
                 let mut store = Store::in_memory();
                 let mut cache = Cache::new();
                 for p in o.windows(env, 2, 5).iter().take(20) {
                     let w = o.window(env, p);
-                    let Some((problem, renaming)) = canonical(&w) else { continue };
+                    let Some((key, renaming)) = canonical(&w) else { continue };
                     if w.live
                         .regs
                         .intersect(w.old.iter().fold(Default::default(), |s, o| o.insn.defs().union(s)))
@@ -159,14 +159,14 @@ fn a_poisoned_store_only_wastes_time() {
                         continue;
                     }
                     // All but the last operation that sets something live: never right unless the judge says so.
-                    let mut lie = problem.old.clone();
+                    let mut lie = key.old.clone();
                     lie.pop();
                     // As if it had been in the file: a find that its form does not prove is not recorded.
                     store.record_only(
-                        &problem,
-                        Answered { with: Some(lie), by: "malice".into(), effort: 1, excluded: Some(0) },
+                        &key,
+                        RuleBody { with: Some(lie), by: "malice".into(), effort: 1, excluded: Some(0) },
                     );
-                    let Some(instance) = store.instance(&problem, &renaming) else { continue };
+                    let Some(instance) = store.instance(&key, &renaming) else { continue };
                     poisoned += 1;
                     if matches!(o.judge(env, p, &mut cache, &instance), Answer::Equal) {
                         // Then it is no lie: the last operation was useless, and the prover can say so again.

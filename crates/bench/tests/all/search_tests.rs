@@ -24,7 +24,7 @@ struct Count {
 
 fn count(path: &std::path::Path, c: &mut Count) {
     let h = harvest(path).expect("an object");
-    h.unit.with_env(|env| {
+    h.module.with_env(|env| {
         for (_, _, queries) in &h.functions {
             for q in queries.iter().filter(|q| q.rewrite.term.is_none() && q.rewrite.path.is_empty()) {
                 let (start, end) = (q.rewrite.start, q.rewrite.end);

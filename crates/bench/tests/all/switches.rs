@@ -19,7 +19,7 @@ fn each(mut f: impl FnMut(&Harvest, &Env, &Query) + Send) {
     deep(|| {
         for path in paths() {
             let h = harvest(&path).expect("the fixtures can be read");
-            h.unit.with_env(|env| h.functions.iter().flat_map(|(_, _, q)| q).for_each(|q| f(&h, env, q)));
+            h.module.with_env(|env| h.functions.iter().flat_map(|(_, _, q)| q).for_each(|q| f(&h, env, q)));
         }
     })
     .expect("no panic");

@@ -13,14 +13,14 @@ use object::{Endianness, Object as _, ObjectSection as _};
 
 use super::harmless::{Callee, harmless_in_test_run};
 use super::poison;
-use crate::unit::Unit;
+use crate::module::Module;
 
 /// Numbers to remember, at most.
 const WORDS: usize = 256;
 
 /// What the functions of one object call.
 pub(crate) struct Calls {
-    unit: Unit,
+    module: Module,
     functions: Vec<Calling>,
     /// The object puts functions into its maps, where a tail call finds them.
     fills_program_arrays: bool,
@@ -42,9 +42,9 @@ struct Calling {
 impl Calls {
     /// Reads an object.
     pub(crate) fn of(bytes: &[u8]) -> Option<Calls> {
-        let unit = Unit::new(Object::parse(bytes.to_vec()).ok()?);
-        let functions = (0..unit.object.functions().len()).map(|i| calling(&unit.object, FuncId(i))).collect();
-        Some(Calls { unit, functions, fills_program_arrays: fills_program_arrays(bytes) })
+        let module = Module::new(Object::parse(bytes.to_vec()).ok()?);
+        let functions = (0..module.object.functions().len()).map(|i| calling(&module.object, FuncId(i))).collect();
+        Some(Calls { module, functions, fills_program_arrays: fills_program_arrays(bytes) })
     }
 
     /// Whether the object puts functions into its maps, where a tail call finds them.
@@ -54,7 +54,7 @@ impl Calls {
 
     /// The entry program of this name.
     pub(crate) fn program(&self, name: &str) -> Option<usize> {
-        self.unit.object.functions().iter().position(|f| f.name == name && f.kind == FuncKind::Program)
+        self.module.object.functions().iter().position(|f| f.name == name && f.kind == FuncKind::Program)
     }
 
     /// The functions that run when `program` does, as far as the object decides that.
@@ -88,7 +88,7 @@ impl Calls {
 
     /// Whether instructions of it change when they are loaded.
     pub(crate) fn has_core_relocations(&self, program: &str) -> bool {
-        let any = |i: usize| !self.unit.object.core_relocs(FuncId(i)).is_empty();
+        let any = |i: usize| !self.module.object.core_relocs(FuncId(i)).is_empty();
         self.program(program).is_none_or(|id| self.reach(id).into_iter().any(any))
     }
 
@@ -106,8 +106,8 @@ impl Calls {
     }
 
     fn reads_unwritten_stack(&self, function: usize) -> bool {
-        let graph = &self.unit.graphs[function];
-        graph.as_ref().map_or(true, |f| !poison::unwritten(&self.unit, f).is_empty())
+        let graph = &self.module.graphs[function];
+        graph.as_ref().map_or(true, |f| !poison::unwritten(&self.module, f).is_empty())
     }
 
     /// Numbers that any function compares with, as bytes in both orders.

@@ -10,20 +10,20 @@ use bpf_isa::{Insn, Reg, Size, Src};
 use bpf_object::{FuncId, Object, WriteOptions};
 use bpf_program::{Block, BlockId, Function, Op, Terminator, lower};
 
-use crate::unit::Unit;
+use crate::module::Module;
 
 /// Bytes of this function's frame that may be read before they are written.
-pub(super) fn unwritten(unit: &Unit, f: &Function) -> StackSet {
-    unit.with_env(|env| Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).stack)
+pub(super) fn unwritten(module: &Module, f: &Function) -> StackSet {
+    module.with_env(|env| Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).stack)
 }
 
 /// The object with frames that start filled with `byte`; `None` where some function cannot be changed.
 pub(super) fn poisoned(bytes: &[u8], byte: u8) -> Option<Vec<u8>> {
-    let unit = Unit::new(Object::parse(bytes.to_vec()).ok()?);
-    let mut object = unit.object.clone();
-    for (i, graph) in unit.graphs.iter().enumerate() {
+    let module = Module::new(Object::parse(bytes.to_vec()).ok()?);
+    let mut object = module.object.clone();
+    for (i, graph) in module.graphs.iter().enumerate() {
         let f = graph.as_ref().ok()?;
-        let unwritten = unwritten(&unit, f);
+        let unwritten = unwritten(&module, f);
         if !unwritten.is_empty() {
             object.set_body(FuncId(i), lower(&filled(f, &unwritten, byte)).ok()?.insns).ok()?;
         }

@@ -10,8 +10,8 @@ use super::{Checked, Gate, Known, NOT_JUDGED, Original, Unasked, untyped, words}
 use crate::blame::{self, Context};
 use crate::candidate::Candidate;
 use crate::error::DriverError;
+use crate::module::Module;
 use crate::report::{KernelVerdict, Report};
-use crate::unit::Unit;
 
 /// Rewrites banned per object before the gate gives a function up.
 const PATIENCE: usize = 12;
@@ -31,7 +31,7 @@ const HEAVIER: &str = "the kernel's verifier has more work after optimization";
 /// Changes `candidates` and `object` until what was accepted before is accepted.
 pub(crate) fn settle(
     gate: &Gate,
-    unit: &Unit,
+    module: &Module,
     settings: &Settings,
     object: &mut Object,
     candidates: &mut [Candidate],
@@ -52,17 +52,17 @@ pub(crate) fn settle(
             untyped.join(", ")
         ));
     }
-    let cx = Context { unit, settings, write, why: REFUSED, go_on: true };
+    let cx = Context { module, settings, write, why: REFUSED, go_on: true };
     let (late, lightened) = (Vec::new(), HashMap::new());
     let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
     settling.keep_what_was_not_judged()?;
     settling.run(before)?;
     let late = settling.late;
     gate.memory.borrow_mut().late.extend(late);
-    record(gate, unit, before, object, candidates, write)?;
+    record(gate, module, before, object, candidates, write)?;
     let late = &gate.memory.borrow().late;
     report.gate = match &gate.before {
-        Ok(_) => summary(gate, unit, before, late, candidates, report.dropped, report.heavier),
+        Ok(_) => summary(gate, module, before, late, candidates, report.dropped, report.heavier),
         Err(why) => format!("skipped: {why}"),
     };
     report.check = (!gate.checked.is_empty()).then(|| of_the_checked(gate, late, candidates, report.unsafe_changes));
@@ -104,7 +104,7 @@ impl Settling<'_> {
             let unknown: Vec<usize> = changed.iter().copied().filter(|&p| self.known(p).is_none()).collect();
             if !unknown.is_empty() {
                 let bytes = self.object.write(self.cx.write)?.bytes;
-                self.gate.ask(self.cx.unit, self.object, &bytes, &unknown);
+                self.gate.ask(self.cx.module, self.object, &bytes, &unknown);
             }
             self.remember(&changed);
             if let Some(&late) = unknown.iter().find(|&&p| self.known(p).is_none()) {
@@ -128,8 +128,8 @@ impl Settling<'_> {
     fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
         let gate = self.gate;
         let cx = Context { why: if program < gate.first_checked() { REFUSED } else { UNSAFE }, ..self.cx };
-        let Context { unit, write, .. } = cx;
-        let is_good = |object: &Object, bytes: &[u8]| gate.is_good(unit, object, bytes, program);
+        let Context { module, write, .. } = cx;
+        let is_good = |object: &Object, bytes: &[u8]| gate.is_good(module, object, bytes, program);
         let suspects = self.suspects(program);
         let guilty = blame::convict(&is_good, self.object, self.candidates, &suspects, write)?;
         match guilty {
@@ -156,11 +156,11 @@ impl Settling<'_> {
     /// Finds the change that makes more work for the verifier, and takes it back; if there are too many of that kind, all
     /// that came after it, too.
     fn lighten(&mut self, program: usize) -> Result<(), DriverError> {
-        let Context { unit, write, .. } = self.cx;
+        let Context { module, write, .. } = self.cx;
         let gate = self.gate;
         let is_light = |object: &Object, bytes: &[u8]| {
-            let good = gate.is_good(unit, object, bytes, program)?;
-            let known = gate.known(unit, object, program);
+            let good = gate.is_good(module, object, bytes, program)?;
+            let known = gate.known(module, object, program);
             Some(good && known.is_some_and(|known| !gate.is_heavier(program, &known)))
         };
         let suspects = self.suspects(program);
@@ -196,7 +196,7 @@ impl Settling<'_> {
                 for function in self.functions(program) {
                     match accepted.iter().find(|c| c.id == function) {
                         Some(c) => self.candidates[function] = c.clone(),
-                        None => self.candidates[function].revert(self.cx.unit, self.cx.settings, NOT_JUDGED),
+                        None => self.candidates[function].revert(self.cx.module, self.cx.settings, NOT_JUDGED),
                     }
                     self.candidates[function].place(self.object)?;
                 }
@@ -231,7 +231,7 @@ impl Settling<'_> {
     fn remember_if_better(&self, program: usize, function: Candidate) -> Result<(), DriverError> {
         let mut trial = self.object.clone();
         function.place(&mut trial)?;
-        let known = self.gate.known(self.cx.unit, &trial, program);
+        let known = self.gate.known(self.cx.module, &trial, program);
         if function.body.is_none() || !known.is_some_and(|known| known.good && !self.gate.is_heavier(program, &known)) {
             return Ok(());
         }
@@ -248,11 +248,11 @@ impl Settling<'_> {
     }
 
     fn known(&self, program: usize) -> Option<Known> {
-        self.gate.known(self.cx.unit, self.object, program)
+        self.gate.known(self.cx.module, self.object, program)
     }
 
     fn functions(&self, program: usize) -> Vec<usize> {
-        self.gate.functions(self.cx.unit, program)
+        self.gate.functions(self.cx.module, program)
     }
 
     /// The changed functions of a program.
@@ -267,36 +267,36 @@ impl Settling<'_> {
 /// last form.
 fn record(
     gate: &Gate,
-    unit: &Unit,
+    module: &Module,
     before: &ObjectVerdict,
     object: &Object,
     candidates: &mut [Candidate],
     write: &WriteOptions,
 ) -> Result<(), DriverError> {
     let changed = |program: usize, candidates: &[Candidate]| {
-        gate.functions(unit, program).iter().any(|i| candidates[*i].body.is_some())
+        gate.functions(module, program).iter().any(|i| candidates[*i].body.is_some())
     };
     let refused: Vec<usize> = before
         .programs
         .iter()
         .enumerate()
         .filter(|(program, p)| matches!(p.verdict, Verdict::Rejected { .. }) && changed(*program, candidates))
-        .filter(|(program, _)| gate.known(unit, object, *program).is_none())
+        .filter(|(program, _)| gate.known(module, object, *program).is_none())
         .map(|(program, _)| program)
         .collect();
     if !refused.is_empty() {
-        gate.ask(unit, object, &object.write(write)?.bytes, &refused);
+        gate.ask(module, object, &object.write(write)?.bytes, &refused);
     }
     for (program, p) in before.programs.iter().enumerate().filter(|(_, p)| p.kind != ProgramType::UNSPEC) {
         let after = match changed(program, candidates) {
             false => Some(words(p)),
             true if matches!(p.verdict, Verdict::Accepted | Verdict::Rejected { .. }) => {
-                Some(gate.known(unit, object, program).map_or_else(not_judged, |known| known.words))
+                Some(gate.known(module, object, program).map_or_else(not_judged, |known| known.words))
             }
             // What this place cannot load of the original it cannot load of the result.
             true => Some(words(p)),
         };
-        let entry = unit.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get_mut(f.0));
+        let entry = module.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get_mut(f.0));
         if let Some(c) = entry {
             c.report.kernel_before = Some(words(p));
             c.report.kernel_after = after;
@@ -346,7 +346,7 @@ fn is_for_want_of_means(p: &ProgramVerdict) -> bool {
 /// How it went, in words.
 fn summary(
     gate: &Gate,
-    unit: &Unit,
+    module: &Module,
     before: &ObjectVerdict,
     late: &BTreeSet<usize>,
     candidates: &[Candidate],
@@ -372,7 +372,7 @@ fn summary(
         text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));
     }
     let after = |p: &ProgramVerdict| {
-        let entry = unit.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get(f.0));
+        let entry = module.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get(f.0));
         entry.and_then(|c| c.report.kernel_after.as_ref())
     };
     let rejected = |p: &&ProgramVerdict| matches!(p.verdict, Verdict::Rejected { .. });
@@ -382,7 +382,7 @@ fn summary(
     let (better, as_before): (Vec<_>, Vec<_>) = before.programs.iter().filter(rejected).partition(now_accepted);
     let elsewhere = before.programs.iter().filter(|p| p.verdict.is_of_the_place() || is_for_want_of_means(p));
     let mut elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
-    let unheard_of = gate.unheard_of(unit).into_iter().filter(|i| candidates[*i].body.is_some());
+    let unheard_of = gate.unheard_of(module).into_iter().filter(|i| candidates[*i].body.is_some());
     elsewhere.extend(unheard_of.map(|i| format!("{} (libbpf knows no such program)", candidates[i].report.name)));
     let is_late = |(i, p): &(usize, &ProgramVerdict)| late.contains(i) || p.verdict == Verdict::OutOfTime;
     let late = before.programs.iter().enumerate().filter(|x| is_late(x) && !is_for_want_of_means(x.1));
@@ -411,7 +411,7 @@ mod tests {
 
     use super::super::{Judge, checked};
     use super::*;
-    use crate::unit::is_program;
+    use crate::module::is_program;
 
     const OBJECT: &[u8] = include_bytes!("../../../../examples/globals.o");
 
@@ -454,7 +454,7 @@ mod tests {
 
     /// An object that was optimized, and what a gate did to it.
     struct Run {
-        unit: Unit,
+        module: Module,
         object: Object,
         candidates: Vec<Candidate>,
         report: Report,
@@ -470,16 +470,16 @@ mod tests {
 
         /// Optimizes an object.
         fn of(bytes: &[u8]) -> Run {
-            let unit = Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"));
+            let module = Module::new(Object::parse(bytes.to_vec()).expect("a committed object"));
             let settings = Settings::default();
-            let (candidates, object) = crate::candidate::after_passes(&unit, &settings);
-            Run { unit, object, candidates, report: Report::default() }
+            let (candidates, object) = crate::candidate::after_passes(&module, &settings);
+            Run { module, object, candidates, report: Report::default() }
         }
 
         /// Has it settled by a gate with this judge, whose time is up when the judge says so.
         fn settle(&mut self, gate: &Gate) {
-            let Run { unit, object, candidates, report } = self;
-            settle(gate, unit, &Settings::default(), object, candidates, &WRITE, report).expect("it settles");
+            let Run { module, object, candidates, report } = self;
+            settle(gate, module, &Settings::default(), object, candidates, &WRITE, report).expect("it settles");
         }
 
         fn bytes(&self) -> Vec<u8> {
@@ -604,7 +604,7 @@ mod tests {
         let mut run = Run::new();
         let (gate, asked) = patient_for(usize::MAX);
         for c in &mut run.candidates {
-            c.revert(&run.unit, &Settings::default(), "for the test");
+            c.revert(&run.module, &Settings::default(), "for the test");
             c.place(&mut run.object).expect("it fits");
         }
         run.settle(&gate);
@@ -637,12 +637,12 @@ mod tests {
 
     #[test]
     fn where_asking_about_the_original_fails_no_function_is_to_be_changed() {
-        let unit = Unit::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+        let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
         let kept = |why: Unasked| {
             let judge: Judge = Box::new(move |_, _, _| Err(why.clone()));
-            Gate::with(OBJECT, judge, None, None).not_judged(&unit).len()
+            Gate::with(OBJECT, judge, None, None).not_judged(&module).len()
         };
-        assert_eq!(kept(Unasked::Failed("no descriptors".into())), unit.object.functions().len());
+        assert_eq!(kept(Unasked::Failed("no descriptors".into())), module.object.functions().len());
         assert_eq!(kept(Unasked::NotPermitted("no rights".into())) + kept(Unasked::SwitchedOff), 0);
     }
 
@@ -674,13 +674,13 @@ mod tests {
         for c in &mut run.candidates {
             let n = (0..=c.steps().len()).rev().find(|&n| {
                 let mut trial = c.clone();
-                trial.rewind(&run.unit, &Settings::default(), n);
-                let mut object = run.unit.object.clone();
+                trial.rewind(&run.module, &Settings::default(), n);
+                let mut object = run.module.object.clone();
                 trial.place(&mut object).expect("it fits");
                 let bytes = object.write(&WRITE).expect("it is written").bytes;
                 verdicts(&bytes, &|_, _| true, without_atomics).expect("it parses").is_accepted()
             });
-            c.rewind(&run.unit, &Settings::default(), n.expect("the original is accepted"));
+            c.rewind(&run.module, &Settings::default(), n.expect("the original is accepted"));
             c.place(&mut run.object).expect("it fits");
         }
         let (gate, asked) = patient_for(2);
@@ -688,7 +688,7 @@ mod tests {
         assert_eq!((run.report.gate.as_str(), *asked.borrow()), ("accepted", 2));
         let accepted = run.bytes();
         assert_ne!(accepted, OBJECT);
-        run.candidates.iter_mut().for_each(|c| c.run_passes(&run.unit, &Settings::default()));
+        run.candidates.iter_mut().for_each(|c| c.run_passes(&run.module, &Settings::default()));
         for c in &run.candidates {
             c.place(&mut run.object).expect("it fits");
         }
@@ -731,7 +731,7 @@ mod tests {
         assert_eq!(safe(TEMPTING), ["switched_off", "of_this_file", "one_name"]);
         assert_eq!(safe(&run.bytes()), ["of_this_file"], "the example no longer tempts the optimizer");
         let mut gate = Gate::with(TEMPTING, judge, None, None);
-        gate.checked = checked::originals(&run.unit.object, &gate.not_looked_at(&run.unit.object), None, None);
+        gate.checked = checked::originals(&run.module.object, &gate.not_looked_at(&run.module.object), None, None);
         run.settle(&gate);
         let Report { unsafe_changes, dropped, check, gate, .. } = &run.report;
         assert!(*unsafe_changes > 0 && *dropped == 0, "{gate}; {check:?}");

@@ -17,9 +17,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::item::{Item, Window};
 use super::memory::Memory;
 use crate::candidate::Candidate;
-use crate::places::{regions, stretches};
+use crate::module::Module;
 use crate::pool;
-use crate::unit::Unit;
+use crate::window_selection::{regions, stretches};
 
 /// Candidates of one round: at least, and at most, between which it is a share of all that is open.
 const BUDGET: (u64, u64) = (1 << 20, 1 << 22);
@@ -36,8 +36,8 @@ pub(super) struct Analysed {
 }
 
 impl Analysed {
-    fn new(function: &Function, candidate: usize, unit: &Unit, settings: &Settings) -> Analysed {
-        unit.with_env(|env| {
+    fn new(function: &Function, candidate: usize, module: &Module, settings: &Settings) -> Analysed {
+        module.with_env(|env| {
             let analysis = Analysis::of(function, env);
             let mut analysed = Analysed { function: function.clone(), analysis, windows: Vec::new() };
             analysed.windows = analysed.all_windows(candidate, env, settings);
@@ -105,14 +105,14 @@ impl Agenda {
         &mut self,
         which: &[usize],
         candidates: &[Candidate],
-        unit: &Unit,
+        module: &Module,
         settings: &Settings,
         jobs: usize,
     ) {
         let slots: Vec<Mutex<Option<Analysed>>> = which.iter().map(|_| Mutex::new(None)).collect();
         pool::each(jobs, which.iter().zip(&slots), |(&id, slot)| {
             let Some(function) = candidates[id].function() else { return };
-            let analysed = Analysed::new(function, id, unit, settings);
+            let analysed = Analysed::new(function, id, module, settings);
             if let Ok(mut slot) = slot.lock() {
                 *slot = Some(analysed);
             }

@@ -37,20 +37,20 @@ pub(super) fn apply(
     agenda: &Agenda,
     found: &[(&Item, Found)],
 ) -> Applied {
-    let Search { unit, settings, options, .. } = *search;
+    let Search { module, settings, options, .. } = *search;
     let (share, most) = GRACE;
     let grace = (options.time_limit / share).min(most);
     let late = Settings { deadline: settings.deadline.and_then(|d| d.checked_add(grace)), ..settings.clone() };
     let improved: Vec<AtomicUsize> = candidates.iter().map(|_| AtomicUsize::new(0)).collect();
     let concerned = |c: &Candidate| found.iter().any(|(item, _)| item.candidate == c.id);
-    each_candidate(candidates, unit, settings, options.jobs, concerned, |c| {
+    each_candidate(candidates, module, settings, options.jobs, concerned, |c| {
         let Some(a) = agenda.function(c.id) else { return };
         let id = c.id;
         let mine = found.iter().filter(|(item, _)| item.candidate == id);
-        let done = unit.with_env(|env| adopt(c, a, mine, env, &late));
+        let done = module.with_env(|env| adopt(c, a, mine, env, &late));
         if done > 0 {
             improved[c.id].store(done, Ordering::Relaxed);
-            c.run_passes(unit, settings);
+            c.run_passes(module, settings);
         }
     });
     let improved: Vec<usize> = improved.into_iter().map(AtomicUsize::into_inner).collect();

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use bpf_passes::Settings;
 
+use crate::module::Module;
 use crate::options::Options;
 use crate::report::Observer;
-use crate::unit::Unit;
 
 /// What a search needs to know of the run it is part of.
 #[derive(Clone, Copy)]
 pub(super) struct Search<'a> {
-    pub(super) unit: &'a Unit,
+    pub(super) module: &'a Module,
     pub(super) settings: &'a Settings,
     pub(super) options: &'a Options,
     pub(super) observer: &'a dyn Observer,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bpf_passes::{Settings, View};
 use bpf_program::BlockId;
-use bpf_search::canonical::{Problem, Renaming, canonical};
-use bpf_search::rules::{Answered, problem_text};
+use bpf_search::canonical::{Renaming, WindowKey, canonical};
+use bpf_search::rules::{RuleBody, key_text};
 use bpf_search::{Found, Payoff, Progress};
 
-use crate::places::{Text, class, key};
+use crate::window_selection::{Text, class, key};
 
 /// Who found something.
 pub(super) const BY_RULE: &str = "rule";
@@ -24,7 +24,7 @@ pub(super) struct Window {
     pub(super) start: usize,
     pub(super) end: usize,
     /// What the window is, apart from accidents, with the text of that; `None`: it cannot be remembered.
-    pub(super) form: Option<(Problem, Renaming, Arc<str>)>,
+    pub(super) form: Option<(WindowKey, Renaming, Arc<str>)>,
     pub(super) key: u64,
     pub(super) class: u64,
 }
@@ -33,9 +33,9 @@ impl Window {
     pub(super) fn new(view: &View, (start, end): (usize, usize), candidate: usize, settings: &Settings) -> Window {
         let text = Text::new(view, start, end);
         let window = text.window(view, start, settings);
-        let form = canonical(&window).map(|(problem, renaming)| {
-            let text = Arc::from(problem_text(&problem));
-            (problem, renaming, text)
+        let form = canonical(&window).map(|(window_key, renaming)| {
+            let text = Arc::from(key_text(&window_key));
+            (window_key, renaming, text)
         });
         let (key, class) = (key(&window, candidate), class(window.old));
         Window { block: view.block, path: view.path.to_vec(), start, end, form, key, class }
@@ -62,7 +62,7 @@ pub(super) struct Item<'a> {
     pub(super) window: &'a Window,
     pub(super) effort: Effort,
     /// What is remembered of it.
-    pub(super) rule: Option<Answered>,
+    pub(super) rule: Option<RuleBody>,
 }
 
 impl Item<'_> {

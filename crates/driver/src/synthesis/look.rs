@@ -17,8 +17,8 @@ use super::agenda::{Agenda, Analysed};
 use super::context::{Search, over};
 use super::item::{BY_ENUMERATOR, BY_RULE, Item, Outcome};
 use super::memory::Memory;
-use crate::places::Text;
 use crate::pool;
+use crate::window_selection::Text;
 
 /// See [`price`]; a circuit for a division is large.
 const QUESTION: u64 = 512;
@@ -30,7 +30,7 @@ const NO_SLOTS: f64 = 0.1;
 /// Searches these windows; `None` for those not reached in time. Nothing is learnt meanwhile, so what comes of a window
 /// does not depend on the others, nor on the number of threads.
 pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Memory) -> Vec<Option<Outcome>> {
-    let Search { unit, settings, options, observer, started } = *search;
+    let Search { module, settings, options, observer, started } = *search;
     let results: Vec<Mutex<Option<Outcome>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let open = AtomicUsize::new(items.len());
     let proposals = AtomicU64::new(0);
@@ -40,7 +40,7 @@ pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Me
         }
         let Some(a) = agenda.function(item.candidate) else { return };
         let look_at = || {
-            let mut outcome = unit.with_env(|env| search_one(search, item, a, env, memory))?;
+            let mut outcome = module.with_env(|env| search_one(search, item, a, env, memory))?;
             // As the rule made of it would give it, down to the lines of source.
             if let (Some(f), Some((_, renaming, _))) = (&mut outcome.found, &item.window.form)
                 && let Some(with) = renaming.to_canonical(&f.with).and_then(|c| renaming.to_window(&c))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf_search::rules::Answered;
+use bpf_search::rules::RuleBody;
 use bpf_search::store::Store;
 use bpf_search::{Found, Payoff};
 use rustc_hash::FxHashMap;
@@ -56,7 +56,7 @@ pub(super) struct Memory {
     /// Rules from this run and earlier ones.
     pub(super) store: Store,
     /// What the store said of a form when it held so many general rules.
-    answers: FxHashMap<Arc<str>, (usize, Option<Answered>)>,
+    answers: FxHashMap<Arc<str>, (usize, Option<RuleBody>)>,
 }
 
 impl Memory {
@@ -91,13 +91,13 @@ impl Memory {
     }
 
     /// What is remembered of a window.
-    pub(super) fn look_up(&mut self, item: &Item) -> Option<Answered> {
-        let (problem, _, text) = item.window.form.as_ref()?;
+    pub(super) fn look_up(&mut self, item: &Item) -> Option<RuleBody> {
+        let (window_key, _, text) = item.window.form.as_ref()?;
         let rules = self.store.general_count();
         match self.answers.get(text) {
             Some((then, answer)) if *then == rules || answer.is_some() => answer.clone(),
             _ => {
-                let answer = self.store.look_up(problem);
+                let answer = self.store.look_up(window_key);
                 self.answers.insert(text.clone(), (rules, answer.clone()));
                 answer
             }
@@ -129,19 +129,19 @@ impl Memory {
     }
 
     fn record(&mut self, item: &Item, outcome: &Outcome) {
-        let Some((problem, renaming, text)) = &item.window.form else { return };
+        let Some((window_key, renaming, text)) = &item.window.form else { return };
         self.answers.remove(text);
         let with = outcome.found.as_ref().map(|f| renaming.to_canonical(&f.with));
         // What does not fit the form cannot be remembered, and that nothing was found would be wrong. A later run is to
         // search again, as this one did.
         if matches!(with, Some(None)) {
-            self.store.record_only(problem, Answered::default());
+            self.store.record_only(window_key, RuleBody::default());
             return;
         }
         let by = outcome.found.as_ref().map_or("", |f| f.by).to_owned();
         let effort = item.effort.total;
         let excluded = outcome.exhausted.and_then(|n| u32::try_from(n).ok());
-        self.store.record(problem, Answered { with: with.flatten(), by, effort, excluded });
+        self.store.record(window_key, RuleBody { with: with.flatten(), by, effort, excluded });
     }
 }
 

@@ -17,13 +17,13 @@ struct Run {
 
 impl Run {
     fn new(bytes: &[u8], options: &Options, time: Option<Duration>) -> Run {
-        let unit = Unit::new(Object::parse(bytes.to_vec()).expect("a committed object"));
+        let module = Module::new(Object::parse(bytes.to_vec()).expect("a committed object"));
         let mut settings = Settings::default();
-        let mut candidates: Vec<Candidate> = (0..unit.graphs.len()).map(|i| Candidate::new(&unit, i)).collect();
-        candidates.iter_mut().for_each(|c| c.run_passes(&unit, &settings));
+        let mut candidates: Vec<Candidate> = (0..module.graphs.len()).map(|i| Candidate::new(&module, i)).collect();
+        candidates.iter_mut().for_each(|c| c.run_passes(&module, &settings));
         settings.deadline = time.map(|t| Instant::now() + t);
         let wanted = vec![true; candidates.len()];
-        let report = run(&mut candidates, &unit, &wanted, &settings, options, &Silent, &mut Vec::new());
+        let report = run(&mut candidates, &module, &wanted, &settings, options, &Silent, &mut Vec::new());
         Run { candidates, report }
     }
 

@@ -5,7 +5,7 @@
 //! those of the other is proposed as one rewrite of a path ([`bpf_prove::superblock`]). A wrong one must be refused by both
 //! doors of the prover and must not pass as a change of the whole function; a right one must be proven.
 
-use bpf_driver::{FunctionVerdict, Unit};
+use bpf_driver::{FunctionVerdict, Module};
 use bpf_object::Object;
 use bpf_program::{Block, BlockId, Function, Terminator};
 use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, superblock};
@@ -71,9 +71,9 @@ fn rewrite(f: &Function, g: &Function) -> Option<Rewrite> {
 
 /// What the prover says of the rewrite that makes `new` of `old`, asked as a path; `Ok` if it is proven.
 fn asked(host: &str, old: &str, new: &str, strict: bool) -> Result<(), String> {
-    let unit = |text: &str| Unit::new(Object::parse(object(OBJECT, host, text)).expect("it is an object"));
-    let (a, b) = (unit(old), unit(new));
-    let graph = |u: &Unit| -> Function {
+    let module = |text: &str| Module::new(Object::parse(object(OBJECT, host, text)).expect("it is an object"));
+    let (a, b) = (module(old), module(new));
+    let graph = |u: &Module| -> Function {
         let id = u.object.function_named(host).expect("it has the function");
         u.graphs[id.0].clone().expect("it has a graph")
     };

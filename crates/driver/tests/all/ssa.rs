@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_facts::Env;
 use bpf_object::Object;
 use bpf_program::{Function, slot_count};
@@ -41,9 +41,9 @@ struct Seen {
 /// Slots of functions whose proofs are worth waiting for.
 const SMALL: usize = 200;
 
-fn try_all(unit: &Unit, name: &str, seen: &mut Seen) {
-    for f in unit.graphs.iter().flatten() {
-        unit.with_env(|env| {
+fn try_all(module: &Module, name: &str, seen: &mut Seen) {
+    for f in module.graphs.iter().flatten() {
+        module.with_env(|env| {
             seen.functions += 1;
             if let Ok(ssa) = lift(f, env, true) {
                 assert_eq!(verify(&ssa), Ok(()), "{name}: {}", f.name);
@@ -92,7 +92,7 @@ fn real_objects_come_back() {
     let mut seen = Seen::default();
     for path in paths {
         let Ok(object) = Object::parse(std::fs::read(&path).expect("readable")) else { continue };
-        try_all(&Unit::new(object), &path.display().to_string(), &mut seen);
+        try_all(&Module::new(object), &path.display().to_string(), &mut seen);
     }
     println!("{seen:?}");
     assert!(seen.different.is_empty(), "{}", seen.different.join("\n"));
@@ -109,7 +109,7 @@ fn programs_of_the_cases_come_back() {
         let text = std::fs::read_to_string(&path).expect("readable");
         let Ok(case) = Case::parse(&text) else { continue };
         let Ok(Ok(object)) = case.old_object().map(Object::parse) else { continue };
-        try_all(&Unit::new(object), &path.display().to_string(), &mut seen);
+        try_all(&Module::new(object), &path.display().to_string(), &mut seen);
     }
     let Seen { functions, lowered, equal, grown, .. } = &seen;
     println!("{functions} functions, {lowered} lowered, {equal} equal, {} longer", grown.len());

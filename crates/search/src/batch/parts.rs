@@ -2,14 +2,14 @@
 
 use super::{Batch, Check};
 use crate::lanes::PLACES;
-use crate::sandbox::Sandbox;
+use crate::test_memory::TestMemory;
 
 /// Start, memory and target of some tests.
 pub(crate) struct Parts<const N: usize> {
     /// Registers at the start.
     pub start: [[u64; N]; PLACES],
     /// Memory as it is at the start.
-    pub sandbox: Sandbox<N>,
+    pub sandbox: TestMemory<N>,
     /// Registers that must agree at the end, and their values.
     pub want: Vec<(usize, [u64; N])>,
     /// Words of memory that must: where, which bits, what.

@@ -4,7 +4,7 @@ use bpf_program::Op;
 use bpf_prove::{Limits, Options, Verdict};
 
 use super::General;
-use crate::canonical::Problem;
+use crate::canonical::WindowKey;
 
 /// Proofs for one rule, at most.
 const PROOFS: usize = 40;
@@ -47,7 +47,7 @@ impl Prover {
     }
 
     /// Whether a replacement of one window is proven.
-    pub(super) fn specific(&mut self, p: &Problem, new: &[Op]) -> bool {
+    pub(super) fn specific(&mut self, p: &WindowKey, new: &[Op]) -> bool {
         if self.left == 0 {
             return false;
         }

@@ -4,10 +4,10 @@ use bpf_facts::{Env, Kind, Num, Region, StackSet, Value};
 use bpf_isa::{Insn, Reg};
 use bpf_program::Op;
 
-use super::find::Walk;
+use super::index::Walk;
 use super::prover::Prover;
 use super::{General, mentioned};
-use crate::canonical::Problem;
+use crate::canonical::WindowKey;
 use crate::cost;
 
 /// Operations at either end that may differ without need, at most.
@@ -18,7 +18,7 @@ const SPLITS: usize = 4;
 const AROUND: usize = 3;
 
 /// The stretch of a window that a replacement really changes, in a form of its own, proven again.
-pub(super) fn core(p: &Problem, with: &[Op], by: &str, prover: &mut Prover) -> Option<General> {
+pub(super) fn core(p: &WindowKey, with: &[Op], by: &str, prover: &mut Prover) -> Option<General> {
     let new = straighten(p, with.to_vec(), prover);
     let new = first_place(p, &new, prover).unwrap_or(new);
     let alike = |(a, b): &(&Op, &Op)| a.insn == b.insn && a.link == b.link;
@@ -53,12 +53,12 @@ pub(super) fn core(p: &Problem, with: &[Op], by: &str, prover: &mut Prover) -> O
 }
 
 /// Whether it costs less.
-fn worth(p: &Problem, new: &[Op]) -> bool {
+fn worth(p: &WindowKey, new: &[Op]) -> bool {
     cost::of(new, p.size, cost::latency) < cost::of(&p.old, p.size, cost::latency)
 }
 
 /// The replacement with its first change only, if it makes several that are apart.
-fn first_place(p: &Problem, new: &[Op], prover: &mut Prover) -> Option<Vec<Op>> {
+fn first_place(p: &WindowKey, new: &[Op], prover: &mut Prover) -> Option<Vec<Op>> {
     let same = |i: usize, j: usize| match (p.old.get(i), new.get(j)) {
         (Some(a), Some(b)) => a.insn == b.insn && a.link == b.link,
         _ => false,
@@ -88,7 +88,7 @@ fn first_place(p: &Problem, new: &[Op], prover: &mut Prover) -> Option<Vec<Op>> 
 }
 
 /// Undoes changes at the ends that bring nothing: a search leaves such noise.
-fn straighten(p: &Problem, mut new: Vec<Op>, prover: &mut Prover) -> Vec<Op> {
+fn straighten(p: &WindowKey, mut new: Vec<Op>, prover: &mut Prover) -> Vec<Op> {
     for from_end in [true, false] {
         let mut noise = NOISE;
         let mut at = 0;
@@ -114,16 +114,16 @@ fn straighten(p: &Problem, mut new: Vec<Op>, prover: &mut Prover) -> Vec<Op> {
 /// Drops or weakens what a rule assumes, and lets more be live, as far as the proof goes through.
 pub(super) fn weaken(g: &mut General, prover: &mut Prover) {
     let mut least = g.clone();
-    least.problem.regs.retain(|(_, v)| stays(v));
-    least.problem.stack.retain(|(_, v)| stays(v));
+    least.window.regs.retain(|(_, v)| stays(v));
+    least.window.stack.retain(|(_, v)| stays(v));
     if least != *g && prover.holds(&least) {
         *g = least;
     } else {
         one_by_one(g, prover);
     }
-    if !g.problem.frame_leaked {
+    if !g.window.frame_leaked {
         let mut other = g.clone();
-        other.problem.frame_leaked = true;
+        other.window.frame_leaked = true;
         prover.keep(g, other);
     }
 }
@@ -136,33 +136,33 @@ fn stays(v: &Value) -> bool {
 
 fn one_by_one(g: &mut General, prover: &mut Prover) {
     let mut i = 0;
-    while i < g.problem.regs.len() {
-        let (r, v) = g.problem.regs[i].clone();
+    while i < g.window.regs.len() {
+        let (r, v) = g.window.regs[i].clone();
         if stays(&v) {
             i += 1;
             continue;
         }
         let mut other = g.clone();
-        other.problem.regs.remove(i);
+        other.window.regs.remove(i);
         if prover.keep(g, other) {
             continue;
         }
         if let Some(w) = weaker(&v) {
             let mut other = g.clone();
-            other.problem.regs[i] = (r, w);
+            other.window.regs[i] = (r, w);
             prover.keep(g, other);
         }
         i += 1;
     }
     let mut i = 0;
-    while i < g.problem.stack.len() {
-        let (off, v) = g.problem.stack[i].clone();
+    while i < g.window.stack.len() {
+        let (off, v) = g.window.stack[i].clone();
         let mut other = g.clone();
-        other.problem.stack.remove(i);
+        other.window.stack.remove(i);
         if stays(&v) || !prover.keep(g, other) {
             if let Some(w) = weaker(&v) {
                 let mut other = g.clone();
-                other.problem.stack[i] = (off, w);
+                other.window.stack[i] = (off, w);
                 prover.keep(g, other);
             }
             i += 1;
@@ -184,20 +184,20 @@ fn weaker(v: &Value) -> Option<Value> {
 
 /// Lets more be read afterwards.
 pub(super) fn enliven(g: &mut General, prover: &mut Prover) {
-    let written = mentioned(g.problem.old.iter().chain(g.with.iter().map(|(o, _)| o)));
-    let dead: Vec<Reg> = written.minus(g.problem.live.regs).without(Reg::R10).iter().collect();
+    let written = mentioned(g.window.old.iter().chain(g.with.iter().map(|(o, _)| o)));
+    let dead: Vec<Reg> = written.minus(g.window.live.regs).without(Reg::R10).iter().collect();
     let mut touched = StackSet::EMPTY;
-    for o in &g.problem.old {
+    for o in &g.window.old {
         if let Insn::Store { size, base: Reg::R10, off, .. } | Insn::Load { size, base: Reg::R10, off, .. } = o.insn {
             touched.insert_range(off.into(), size.bytes());
         }
     }
-    let bytes = !touched.minus(&g.problem.live.stack).is_empty();
+    let bytes = !touched.minus(&g.window.live.stack).is_empty();
     let with = |g: &General, regs: &[Reg], frame: bool| {
         let mut other = g.clone();
-        regs.iter().for_each(|r| other.problem.live.regs.insert(*r));
+        regs.iter().for_each(|r| other.window.live.regs.insert(*r));
         if frame {
-            other.problem.live.stack = other.problem.live.stack.union(&touched);
+            other.window.live.stack = other.window.live.stack.union(&touched);
         }
         other
     };

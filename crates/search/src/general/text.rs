@@ -35,7 +35,7 @@ impl General {
 
     /// What it says of which windows: the key under which it is kept.
     pub fn key(&self) -> String {
-        let p = &self.problem;
+        let p = &self.window;
         let mut t = String::with_capacity(256);
         header_text(&mut t, p, true);
         for (r, e) in &self.held {
@@ -70,7 +70,7 @@ impl General {
     pub(crate) fn better_than(&self, o: &General) -> bool {
         let cost = |g: &General| {
             let code: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();
-            cost::of(&code, g.problem.size, cost::latency)
+            cost::of(&code, g.window.size, cost::latency)
         };
         cost(self) < cost(o)
     }

@@ -8,7 +8,7 @@ use bpf_isa::{Imm64Kind, Insn, Reg};
 use bpf_program::{Link, Op, ProgKind, Symbol};
 
 use super::values::{int, value_text};
-use crate::canonical::{Problem, map_name};
+use crate::canonical::{WindowKey, map_name};
 
 const KINDS: [(ProgKind, &str); 6] = [
     (ProgKind::Xdp, "xdp"),
@@ -42,7 +42,7 @@ fn read<K: Copy>(table: &[(K, &'static str)], word: &str) -> Option<K> {
 }
 
 /// The first line, and what is assumed.
-pub(crate) fn header_text(t: &mut String, p: &Problem, general: bool) {
+pub(crate) fn header_text(t: &mut String, p: &WindowKey, general: bool) {
     let goal = if p.size { "size" } else { "latency" };
     let _ = write!(t, "rule {}cpu v{} goal {goal}", if general { "general " } else { "" }, p.cpu);
     if p.kind != ProgKind::Other {
@@ -64,7 +64,7 @@ pub(crate) fn header_text(t: &mut String, p: &Problem, general: bool) {
 }
 
 /// The lines that say what is live: where the jumps leave, and afterwards.
-pub(crate) fn live_text(t: &mut String, p: &Problem) {
+pub(crate) fn live_text(t: &mut String, p: &WindowKey) {
     let places = p.sides.iter().map(|l| (LEAVING, l)).chain([("live", &p.live)]);
     for (what, live) in places {
         let _ = write!(t, "  {what}");
@@ -115,13 +115,13 @@ pub(crate) fn op_text(t: &mut String, o: &Op) {
 }
 
 /// Reads the first line; whether the rule is a general one comes second.
-pub(super) fn header(line: &str) -> Result<(Problem, bool), String> {
+pub(super) fn header(line: &str) -> Result<(WindowKey, bool), String> {
     let mut words = line.split_whitespace().peekable();
     if words.next() != Some("rule") {
         return Err("expected `rule`".into());
     }
     let general = words.next_if_eq(&"general").is_some();
-    let mut p = Problem {
+    let mut p = WindowKey {
         kind: ProgKind::Other,
         cpu: 0,
         size: true,

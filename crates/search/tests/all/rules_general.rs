@@ -5,9 +5,9 @@ use bpf_isa::{Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::Verdict;
 use bpf_search::Window;
-use bpf_search::canonical::{Problem, canonical};
+use bpf_search::canonical::{WindowKey, canonical};
 use bpf_search::general::{Condition, General, generalize};
-use bpf_search::rules::{Answered, BY_GENERAL, Entry, parse_all};
+use bpf_search::rules::{BY_GENERAL, Entry, RuleBody, parse_all};
 use bpf_search::store::Store;
 
 fn ops(text: &str) -> Vec<Op> {
@@ -23,7 +23,7 @@ fn listing(ops: &[Op]) -> String {
 }
 
 /// The form of a window, with the names as they are if the registers are mentioned in their order.
-fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> Problem {
+fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> WindowKey {
     let old = ops(old);
     let env = Env::empty();
     let live = Live { regs: live.iter().fold(RegSet::EMPTY, |s, n| s.with(r(*n))), stack };
@@ -48,16 +48,16 @@ fn numbers() -> State {
     s
 }
 
-fn answer(with: &str) -> Answered {
-    Answered { with: Some(ops(with)), by: "test".into(), effort: 7, excluded: None }
+fn answer(with: &str) -> RuleBody {
+    RuleBody { with: Some(ops(with)), by: "test".into(), effort: 7, excluded: None }
 }
 
-fn proven(p: &Problem, new: &[Op]) -> bool {
+fn proven(p: &WindowKey, new: &[Op]) -> bool {
     matches!(p.prove(new, &bpf_prove::Options::default()), Verdict::Equal)
 }
 
 /// The general rule behind a rule, which must be right, and come back from its text.
-fn general(p: &Problem, with: &str) -> General {
+fn general(p: &WindowKey, with: &str) -> General {
     assert!(proven(p, &ops(with)), "the rule itself is wrong");
     let g = generalize(p, &answer(with)).expect("a general rule");
     let verdict = g.prove(&bpf_prove::Options::default());
@@ -67,7 +67,7 @@ fn general(p: &Problem, with: &str) -> General {
 }
 
 /// What the rule makes of a window or of a part of it; it must be right.
-fn fits(g: &General, p: &Problem) -> Option<String> {
+fn fits(g: &General, p: &WindowKey) -> Option<String> {
     let mut store = Store::in_memory();
     assert!(store.record_general(g.clone()), "{}", g.text());
     let new = store.look_up(p)?.with.expect("what fits is a replacement");
@@ -75,7 +75,7 @@ fn fits(g: &General, p: &Problem) -> Option<String> {
     Some(listing(&new))
 }
 
-fn plain(old: &str, live: &[u8]) -> Problem {
+fn plain(old: &str, live: &[u8]) -> WindowKey {
     form(&numbers(), old, live, StackSet::EMPTY)
 }
 
@@ -235,7 +235,7 @@ fn a_rule_is_about_what_changes_and_is_found_inside_longer_code() {
     let with = "r0 += r1\nr2 ^= 7\nr2 &= 0xffffff\nr1 -= r0\nr3 += r1";
     assert!(store.record(&p, answer(with)));
     assert_eq!(store.general_rules().len(), 1);
-    assert_eq!(store.general_rules()[0].problem.old.len(), 2, "{}", store.general_rules()[0].text());
+    assert_eq!(store.general_rules()[0].window.old.len(), 2, "{}", store.general_rules()[0].text());
     let q = plain("r0 *= 3\nr1 <<= 56\nr1 >>= 56\nr0 += r1\nr0 <<= 48\nr0 >>= 48", &[0, 1]);
     let found = store.look_up(&q).expect("it is known");
     assert_eq!((found.by.as_str(), found.effort, found.excluded), (BY_GENERAL, 0, None));
@@ -255,7 +255,7 @@ fn two_changes_in_one_window_are_two_rules() {
     let with = "r0 &= 0xffffff\nr1 -= r2\nr3 += r1\nr3 ^= r0\nr3 &= 0xf";
     assert!(proven(&p, &ops(with)), "{}", listing(&p.old));
     assert!(store.record(&p, answer(with)));
-    assert_eq!(store.general_rules().iter().map(|g| g.problem.old.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(store.general_rules().iter().map(|g| g.window.old.len()).collect::<Vec<_>>(), [2, 2]);
     let alone = store.look_up(&plain("r0 &= 0x3c\nr0 &= 0x0f", &[0])).and_then(|a| a.with).expect("the second one");
     assert_eq!(listing(&alone), "r0 &= 0xc");
 }
@@ -264,13 +264,13 @@ fn two_changes_in_one_window_are_two_rules() {
 fn what_is_known_of_the_window_itself_always_wins() {
     let mut store = Store::in_memory();
     let (p, q) = (plain("r0 <<= 40\nr0 >>= 40", &[0]), plain("r0 <<= 48\nr0 >>= 48", &[0]));
-    let unsolved = Answered { by: "test".into(), effort: 3, ..Answered::default() };
+    let unsolved = RuleBody { by: "test".into(), effort: 3, ..RuleBody::default() };
     assert!(store.record(&q, unsolved.clone()) && store.record(&p, answer("r0 &= 0xffffff")));
     assert_eq!(store.look_up(&q), Some(unsolved));
     // A search that was made although a general rule fits says that its answer did not do.
     let other = plain("r0 <<= 56\nr0 >>= 56", &[0]);
     assert_eq!(store.look_up(&other).expect("a rule fits").by, BY_GENERAL);
-    let searched = Answered { by: "test".into(), effort: 9, ..Answered::default() };
+    let searched = RuleBody { by: "test".into(), effort: 9, ..RuleBody::default() };
     assert!(store.record(&other, searched.clone()));
     assert_eq!(store.look_up(&other), Some(searched));
 }
@@ -422,7 +422,7 @@ impl Dice {
         line.replace("()", &[8, 16, 24, 1, 31][self.below(5)].to_string())
     }
 
-    fn problem(&mut self, code: &[&str], live: usize) -> Problem {
+    fn key(&mut self, code: &[&str], live: usize) -> WindowKey {
         let mut s = numbers();
         for n in 0..2 {
             let limit = [0xf, 0xff, 0xffff, u64::from(u32::MAX)].get(self.below(9)).copied();
@@ -444,7 +444,7 @@ fn every_instance_of_a_random_rule_is_right() {
     for _ in 0..2_000 {
         let code: Vec<&str> = (0..2 + dice.below(3)).map(|_| dice.line()).collect();
         let live = dice.below(8);
-        let p = dice.problem(&code, live);
+        let p = dice.key(&code, live);
         let shorter = (0..p.old.len()).find_map(|i| {
             let mut new = p.old.clone();
             new.remove(i);
@@ -458,7 +458,7 @@ fn every_instance_of_a_random_rule_is_right() {
             [new, told].into_iter().find(|n| proven(&p, n))
         });
         let Some(shorter) = shorter else { continue };
-        let found = Answered { with: Some(shorter), by: "dice".into(), effort: 1, excluded: None };
+        let found = RuleBody { with: Some(shorter), by: "dice".into(), effort: 1, excluded: None };
         let Some(g) = generalize(&p, &found) else { continue };
         rules += 1;
         with_parameters += usize::from(!g.conditions.is_empty());
@@ -468,7 +468,7 @@ fn every_instance_of_a_random_rule_is_right() {
         assert!(store.record_general(g.clone()), "{text}");
         for _ in 0..12 {
             let live = if dice.below(2) == 0 { live } else { dice.below(8) };
-            let q = dice.problem(&code, live);
+            let q = dice.key(&code, live);
             if let Some(new) = store.look_up(&q).and_then(|a| a.with) {
                 instances += 1;
                 assert!(proven(&q, &new), "{}\nbecomes\n{}\nby\n{text}", listing(&q.old), listing(&new));

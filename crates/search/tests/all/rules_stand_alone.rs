@@ -7,7 +7,7 @@ use bpf_prove::{Limits, Options, Verdict, window};
 use bpf_search::canonical::canonical;
 use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rng::Rng;
-use bpf_search::rules::{Answered, Entry, parse_all};
+use bpf_search::rules::{Entry, RuleBody, parse_all};
 use bpf_search::store::Store;
 use bpf_search::{Answer, Window, cost};
 
@@ -41,7 +41,7 @@ fn verified(store: &Store) -> Vec<(String, Verdict)> {
     assert_eq!(entries.len(), text.len());
     let verdict = |e: &Entry| match e {
         Entry::General(g) => Some(g.prove(&Options::default())),
-        Entry::Specific(r) => Some(r.problem.prove(r.answer.with.as_ref()?, &Options::default())),
+        Entry::Specific(r) => Some(r.window.prove(r.answer.with.as_ref()?, &Options::default())),
     };
     entries.iter().filter_map(|e| Some((e.text(), verdict(e)?))).collect()
 }
@@ -59,10 +59,10 @@ fn remembered(env: &Env, before: &State, old: &str, new: &str, live: &Live) -> u
     let (old, new) = (ops(old), ops(new));
     let w = place(env, before, &old, live);
     assert!(judged(&w, &new, &Options::default()).is_equal(), "not even where it stands");
-    let (problem, renaming) = canonical(&w).expect("a form");
+    let (key, renaming) = canonical(&w).expect("a form");
     let mut store = Store::in_memory();
     if let Some(with) = renaming.to_canonical(&new) {
-        store.record(&problem, Answered { with: Some(with), by: "test".into(), effort: 9, excluded: None });
+        store.record(&key, RuleBody { with: Some(with), by: "test".into(), effort: 9, excluded: None });
     }
     all_stand(&store)
 }
@@ -83,11 +83,11 @@ fn a_rule_that_lost_the_fact_it_needs_is_not_remembered() {
     // Nor is it remembered that there is nothing: another run is to search again.
     let (old, l) = (ops("w3 = 1"), live(&[3], StackSet::EMPTY));
     let w = place(&env, &s, &old, &l);
-    let (problem, renaming) = canonical(&w).expect("a form");
+    let (key, renaming) = canonical(&w).expect("a form");
     let mut store = Store::in_memory();
     let with = renaming.to_canonical(&ops("w3 s>>= 1"));
-    store.record(&problem, Answered { with, by: "test".into(), effort: 9, excluded: Some(3) });
-    let known = store.look_up(&problem).expect("that it was looked at");
+    store.record(&key, RuleBody { with, by: "test".into(), effort: 9, excluded: Some(3) });
+    let known = store.look_up(&key).expect("that it was looked at");
     assert_eq!((known.with, known.effort, known.excluded), (None, 0, None));
 }
 
@@ -199,7 +199,7 @@ fn whatever_is_remembered_is_proven_from_its_text() {
         let old: Vec<Op> = (0..1 + rng.below(4)).map(|_| operation(&mut rng)).collect();
         let l = live(&[rng.below(4) as u8, rng.below(4) as u8], StackSet::range(-16, 8 * rng.below(3) as u32));
         let w = place(&env, &before, &old, &l);
-        let Some((problem, renaming)) = canonical(&w) else { continue };
+        let Some((key, renaming)) = canonical(&w) else { continue };
         let mut judge = |new: &[Op]| match judged(&w, new, &options) {
             Verdict::Equal => Answer::Equal,
             Verdict::Different(d) => Answer::Different(Some(d)),
@@ -211,8 +211,8 @@ fn whatever_is_remembered_is_proven_from_its_text() {
         for new in best.map(|f| f.with).into_iter().chain(chance) {
             let Some(with) = renaming.to_canonical(&new) else { continue };
             found += 1;
-            lost += usize::from(!problem.prove(&with, &Options::default()).is_equal());
-            store.record(&problem, Answered { with: Some(with), by: "test".into(), effort: seed, excluded: None });
+            lost += usize::from(!key.prove(&with, &Options::default()).is_equal());
+            store.record(&key, RuleBody { with: Some(with), by: "test".into(), effort: seed, excluded: None });
         }
     }
     assert!(store.flush(), "{:?}", store.notes);

@@ -14,7 +14,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use bpf_driver::Unit;
+use bpf_driver::Module;
 use bpf_isa::{Call, Imm64Kind, Insn, Reg};
 use bpf_object::Object;
 use bpf_program::{Function, Link, Op, Symbol};
@@ -90,7 +90,7 @@ impl Subject {
     /// Why it has no graph.
     pub fn of(object: &[u8]) -> Result<Subject, String> {
         let object = Object::parse(object.to_vec()).map_err(|e| e.to_string())?;
-        let graphs = Unit::new(object).graphs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let graphs = Module::new(object).graphs.into_iter().collect::<Result<Vec<_>, _>>()?;
         let (mains, others): (Vec<_>, Vec<_>) = graphs.into_iter().partition(|g| g.name == "main");
         let mut main = mains.into_iter().next().ok_or("it has no program `main`")?;
         let mut others = others;

@@ -10,7 +10,7 @@ use bpf_isa::{Reg, RegSet};
 use bpf_program::{Op, ProgKind};
 
 use super::{Condition, Expr, General, blank, immediate, mentioned};
-use crate::canonical::Problem;
+use crate::canonical::WindowKey;
 
 /// Values tried for parameters that the code does not tell.
 const HIDDEN: i64 = 64;
@@ -20,8 +20,8 @@ const MOST_FOREIGN: usize = 3;
 
 impl General {
     /// The replacement of a window of this form, if the rule fits it.
-    pub fn instance(&self, q: &Problem) -> Option<Vec<Op>> {
-        let p = &self.problem;
+    pub fn instance(&self, q: &WindowKey) -> Option<Vec<Op>> {
+        let p = &self.window;
         let alike = p.cpu <= q.cpu && p.size == q.size && p.kind == q.kind && p.old.len() == q.old.len();
         if !alike || q.frame_leaked && !p.frame_leaked {
             return None;
@@ -58,9 +58,9 @@ impl General {
     }
 
     /// What the parameters are according to the code; `None` if the code is another.
-    fn told_by_code(&self, q: &Problem) -> Option<Vec<Option<i64>>> {
+    fn told_by_code(&self, q: &WindowKey) -> Option<Vec<Option<i64>>> {
         let mut params = vec![None; self.conditions.len()];
-        for ((mine, theirs), site) in self.problem.old.iter().zip(&q.old).zip(&self.sites) {
+        for ((mine, theirs), site) in self.window.old.iter().zip(&q.old).zip(&self.sites) {
             if mine.link != theirs.link {
                 return None;
             }
@@ -86,7 +86,7 @@ impl General {
     /// Registers of the rule that its old code does not mention.
     fn foreign(&self, own: RegSet) -> Vec<Reg> {
         let mut all = mentioned(self.with.iter().map(|(o, _)| o));
-        self.problem.regs.iter().map(|(r, _)| *r).chain(self.held.iter().map(|(r, _)| *r)).for_each(|r| all.insert(r));
+        self.window.regs.iter().map(|(r, _)| *r).chain(self.held.iter().map(|(r, _)| *r)).for_each(|r| all.insert(r));
         all.minus(own).without(Reg::R10).iter().collect()
     }
 
@@ -145,8 +145,8 @@ impl General {
     }
 
     /// Whether what is known at the window implies what the rule assumes.
-    fn implied(&self, before: &State, q: &Problem, name: &dyn Fn(Reg) -> Reg, own: RegSet) -> bool {
-        let p = &self.problem;
+    fn implied(&self, before: &State, q: &WindowKey, name: &dyn Fn(Reg) -> Reg, own: RegSet) -> bool {
+        let p = &self.window;
         let mine = p.before();
         let context = p.kind != ProgKind::Other;
         let mut bases = Bases { leaked: p.frame_leaked, context, known: Vec::new() };

@@ -11,8 +11,8 @@ use bpf_program::Op;
 use super::prover::Prover;
 use super::simplify::{core, enliven, weaken};
 use super::{Condition, Expr, General, MOST_PARAMS, Two, blank, immediate, mentioned, with_immediate};
-use crate::canonical::Problem;
-use crate::rules::Answered;
+use crate::canonical::WindowKey;
+use crate::rules::RuleBody;
 
 /// Proofs that looking for parameters must leave.
 const RESERVE: usize = 8;
@@ -20,14 +20,14 @@ const RESERVE: usize = 8;
 const CHOICES: usize = 6;
 
 /// The general rule behind a rule, if there is one and it can be proven with little effort.
-pub fn generalize(problem: &Problem, answer: &Answered) -> Option<General> {
+pub fn generalize(key: &WindowKey, answer: &RuleBody) -> Option<General> {
     let mut prover = Prover::new();
-    let mut g = core(problem, answer.with.as_ref()?, &answer.by, &mut prover)?;
+    let mut g = core(key, answer.with.as_ref()?, &answer.by, &mut prover)?;
     let new: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();
     weaken(&mut g, &mut prover);
     if let Some(other) = parameters(&g, &new, &mut prover) {
         g = other;
-        if !g.problem.regs.is_empty() || !g.problem.stack.is_empty() {
+        if !g.window.regs.is_empty() || !g.window.stack.is_empty() {
             weaken(&mut g, &mut prover);
         }
     }
@@ -182,7 +182,7 @@ fn related(k: u8, v: i64) -> Vec<Expr> {
 /// The rule with as many parameters as can be proven.
 fn parameters(g: &General, new: &[Op], prover: &mut Prover) -> Option<General> {
     let sites: Vec<Site> = g
-        .problem
+        .window
         .old
         .iter()
         .enumerate()
@@ -190,7 +190,7 @@ fn parameters(g: &General, new: &[Op], prover: &mut Prover) -> Option<General> {
         .filter_map(|(at, o)| immediate(&o.insn).map(|(value, range)| Site { at, value, range }))
         .collect();
     let constant = |v: &bpf_facts::Value| v.kind == Kind::Scalar && v.num.as_const().is_some();
-    if sites.is_empty() && !g.problem.regs.iter().any(|(_, v)| constant(v)) {
+    if sites.is_empty() && !g.window.regs.iter().any(|(_, v)| constant(v)) {
         return None;
     }
     let all = |shared: bool| {
@@ -286,7 +286,7 @@ fn drafts<'a>(g: &'a General, new: &'a [Op], sites: &'a [Site], plan: &'a Plan) 
     for (site, param) in sites.iter().zip(&plan.sites) {
         if param.is_some() {
             base.sites[site.at] = *param;
-            base.problem.old[site.at].insn = blank(&base.problem.old[site.at].insn);
+            base.window.old[site.at].insn = blank(&base.window.old[site.at].insn);
         }
     }
     base.conditions.clone_from(&plan.conditions);
@@ -366,7 +366,7 @@ fn merged(g: &General, o: &Op, sites: &[Site], plan: &Plan) -> Option<Expr> {
     let Insn::Store { size, base, off, src: Src::Imm(_) } = o.insn else { return None };
     let mut parts: Vec<(i16, Size, u8)> = Vec::new();
     for (s, k) in sites.iter().zip(&plan.sites) {
-        if let (Insn::Store { size: narrow, base: b, off: at, .. }, Some(k)) = (&g.problem.old[s.at].insn, k)
+        if let (Insn::Store { size: narrow, base: b, off: at, .. }, Some(k)) = (&g.window.old[s.at].insn, k)
             && *b == base
             && *at >= off
             && i32::from(*at) + narrow.bytes() as i32 <= i32::from(off) + size.bytes() as i32
@@ -397,14 +397,14 @@ fn merged(g: &General, o: &Op, sites: &[Site], plan: &Plan) -> Option<Expr> {
 /// hold that.
 fn hold(g: &mut General, plan: &Plan) {
     let known = plan.known();
-    let used = mentioned(g.problem.old.iter().chain(g.with.iter().map(|(o, _)| o)));
+    let used = mentioned(g.window.old.iter().chain(g.with.iter().map(|(o, _)| o)));
     let expression = |v: i64| {
         let own = (0..plan.values.len() as u8).map(Expr::Param);
         let others = (0..plan.values.len() as u8).flat_map(|k| related(k, plan.values[usize::from(k)]));
         own.chain(others).find(|e| e.eval(&known) == Some(v))
     };
     let mut held = Vec::new();
-    g.problem.regs.retain(|(r, v)| {
+    g.window.regs.retain(|(r, v)| {
         let number = if v.kind == Kind::Scalar { v.num.as_const() } else { None };
         let e = number.filter(|n| *n > 1 && used.contains(*r)).and_then(|n| expression(n as i64));
         let stays = e.is_none();

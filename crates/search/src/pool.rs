@@ -12,7 +12,7 @@ use crate::propose::readable;
 use crate::window::Window;
 
 /// The instructions, without repetition, in a fixed order.
-pub struct Subset {
+pub struct Pool {
     /// Operations; linked ones are the window's own.
     pub ops: Vec<Op>,
 }
@@ -47,9 +47,9 @@ struct Maker<'a, 'w> {
     targets: Vec<Reg>,
 }
 
-impl Subset {
+impl Pool {
     /// The subset for a window.
-    pub fn of(w: &Window, values: &Values) -> Subset {
+    pub fn of(w: &Window, values: &Values) -> Pool {
         let written = w.old.iter().fold(RegSet::EMPTY, |s, o| s.union(o.insn.defs()));
         let used = w.old.iter().fold(RegSet::EMPTY, |s, o| s.union(o.insn.uses()));
         let mentioned = used.union(written);
@@ -77,7 +77,7 @@ impl Subset {
                 ops.push(o);
             }
         }
-        Subset { ops }
+        Pool { ops }
     }
 }
 

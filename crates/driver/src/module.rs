@@ -13,7 +13,7 @@ use bpf_program::{Function, build};
 const CALL_DEPTH: usize = 8;
 
 /// An object and the graphs of its functions.
-pub struct Unit {
+pub struct Module {
     /// The object.
     pub object: Object,
     /// Its maps.
@@ -34,9 +34,9 @@ pub struct Unit {
     pub(crate) ignored: OnceLock<Vec<bool>>,
 }
 
-impl Unit {
+impl Module {
     /// Reads everything there is to know about `object`.
-    pub fn new(object: Object) -> Unit {
+    pub fn new(object: Object) -> Module {
         let maps: Vec<MapInfo> =
             object.maps().iter().enumerate().map(|(i, m)| map_info(object.map_identity(i), m)).collect();
         let sections = object.alignments().map(|(name, zero_bits)| SectionInfo {
@@ -66,7 +66,7 @@ impl Unit {
             .max()
             .unwrap_or(1);
         let externs = object.extern_functions().map(|(name, p)| ExternInfo { name, parameters: p.params.len() });
-        let mut unit = Unit {
+        let mut module = Module {
             externs: externs.collect(),
             sections,
             object,
@@ -80,15 +80,15 @@ impl Unit {
         // Each round knows the callees of the round before; the first takes them to read everything, so
         // every round is sound, and call chains are no deeper than the kernel allows.
         for _ in 0..CALL_DEPTH {
-            let next = unit.count_arguments();
-            if std::mem::replace(&mut unit.arities, next) == unit.arities {
+            let next = module.count_arguments();
+            if std::mem::replace(&mut module.arities, next) == module.arities {
                 break;
             }
         }
-        let arity = |name: &str| unit.arities.get(name).copied();
-        let env = Env { maps: &unit.maps, callee_args: &arity, sections: &unit.sections, externs: &unit.externs };
-        crate::arguments::find(&unit.object, &mut unit.graphs, &env);
-        unit
+        let arity = |name: &str| module.arities.get(name).copied();
+        let env = Env { maps: &module.maps, callee_args: &arity, sections: &module.sections, externs: &module.externs };
+        crate::arguments::find(&module.object, &mut module.graphs, &env);
+        module
     }
 
     fn count_arguments(&self) -> HashMap<String, usize> {
@@ -114,7 +114,7 @@ impl Unit {
         arities
     }
 
-    /// Calls `f` with the environment of this unit's functions.
+    /// Calls `f` with the environment of this module's functions.
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
         let arity = |name: &str| self.arity(name);
         f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections, externs: &self.externs })

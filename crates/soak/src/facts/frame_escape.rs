@@ -65,7 +65,7 @@ fn operation(r: &mut Random, out: &mut Vec<Insn>) {
 }
 
 /// Few registers, few slots, and hardly anything but addresses of the frame.
-fn juggling(r: &mut Random, out: &mut Vec<Insn>) {
+fn escaping(r: &mut Random, out: &mut Vec<Insn>) {
     let (dst, src) = (reg(r.below(4)), reg(r.below(4)));
     let slot = |r: &mut Random| -8 * (1 + r.below(3) as i16);
     let width = Width::W64;
@@ -130,18 +130,18 @@ fn addresses_everywhere(r: &mut Random, out: &mut Vec<Insn>) {
 
 /// A random function; it may loop for ever.
 pub(super) fn function(r: &mut Random) -> Function {
-    let juggles = !r.one_in(3);
+    let escapes = !r.one_in(3);
     // One leak hides all later ones: keep the jugglers short.
-    let (n, longest) = if juggles { (2 + r.below(3), 4) } else { (2 + r.below(6), 8) };
+    let (n, longest) = if escapes { (2 + r.below(3), 4) } else { (2 + r.below(6), 8) };
     let registers = if r.one_in(2) { 11 } else { 4 };
     let blocks: Vec<Block> = (0..n)
         .map(|i| {
             let mut insns = Vec::new();
-            if juggles && i == 0 {
+            if escapes && i == 0 {
                 addresses_everywhere(r, &mut insns);
             }
             for _ in 0..=r.below(longest) {
-                if juggles { juggling(r, &mut insns) } else { operation(r, &mut insns) }
+                if escapes { escaping(r, &mut insns) } else { operation(r, &mut insns) }
             }
             let term = match r.below(6) {
                 _ if i + 1 == n => Terminator::Exit { origin: None },
@@ -161,5 +161,5 @@ pub(super) fn function(r: &mut Random) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "juggler".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
+    Function { name: "frame_escape".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
 }

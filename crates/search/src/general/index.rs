@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{General, blank};
 use crate::access::with_offset;
-use crate::canonical::{Problem, Renaming, canonical};
+use crate::canonical::{Renaming, WindowKey, canonical};
 use crate::cost;
 use crate::window::{Cost, Window};
 
@@ -49,7 +49,7 @@ impl Index {
             }
             None => {
                 let i = self.rules.len();
-                self.by_code.entry(g.problem.old.iter().fold(0, next)).or_default().push(i);
+                self.by_code.entry(g.window.old.iter().fold(0, next)).or_default().push(i);
                 self.by_key.insert(key, i);
                 self.rules.push(g);
                 true
@@ -58,7 +58,7 @@ impl Index {
     }
 
     /// What the rules make of a window, if any applies to a stretch of it.
-    pub(crate) fn apply(&self, p: &Problem) -> Option<Vec<Op>> {
+    pub(crate) fn apply(&self, p: &WindowKey) -> Option<Vec<Op>> {
         if self.rules.is_empty() {
             return None;
         }
@@ -73,7 +73,7 @@ impl Index {
     }
 
     /// One rule applied where it saves most; of equals the first place and the longest stretch.
-    fn step(&self, p: &Problem) -> Option<Vec<Op>> {
+    fn step(&self, p: &WindowKey) -> Option<Vec<Op>> {
         let maps = p.map_table();
         let env = Env { maps: &maps, ..Env::empty() };
         let mut walk = None;
@@ -111,7 +111,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) fn of(p: &Problem, env: &Env) -> Walk {
+    pub(super) fn of(p: &WindowKey, env: &Env) -> Walk {
         let mut states = vec![p.before()];
         for (i, o) in p.old.iter().enumerate() {
             let mut s = states[i].clone();
@@ -126,7 +126,7 @@ impl Walk {
     }
 
     /// The form of a stretch of it.
-    pub(super) fn form(&self, p: &Problem, env: &Env, start: usize, end: usize) -> Option<(Problem, Renaming)> {
+    pub(super) fn form(&self, p: &WindowKey, env: &Env, start: usize, end: usize) -> Option<(WindowKey, Renaming)> {
         canonical(&Window {
             kind: p.kind,
             env,

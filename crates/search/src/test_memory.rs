@@ -1,7 +1,7 @@
 //! Memory for tests: the sparse one in which the original is watched, the sandbox for candidates.
 //!
 //! The original runs once per input in a memory without bounds ([`Sparse`]). The bytes it touches
-//! become the [`Sandbox`]: a few segments per lane at made-up addresses, each byte marked as readable
+//! become the [`TestMemory`]: a few segments per lane at made-up addresses, each byte marked as readable
 //! or writable. A candidate that leaves it has done what the contract forbids, and gets a fault.
 //! Context fields are not memory but cells, as in the prover.
 
@@ -132,7 +132,7 @@ pub struct Write<const N: usize> {
 }
 
 /// The memory of a batch of tests.
-pub struct Sandbox<const N: usize> {
+pub struct TestMemory<const N: usize> {
     /// Contents of all lanes. The first bytes of each lane catch what goes astray.
     pub bytes: Vec<u8>,
     /// What may be done with each byte.
@@ -174,7 +174,7 @@ fn spread(pattern: u8, size: Size) -> u64 {
     (u64::from(pattern) * 0x0101_0101_0101_0101) & ones(size.bits())
 }
 
-impl<const N: usize> Sandbox<N> {
+impl<const N: usize> TestMemory<N> {
     /// The places of an access in the lanes where it is allowed; else the lane's first bytes, and how
     /// many lanes that happened in.
     #[inline(always)]
@@ -276,7 +276,7 @@ impl<const N: usize> Sandbox<N> {
     }
 }
 
-impl<const N: usize> Memory<N> for Sandbox<N> {
+impl<const N: usize> Memory<N> for TestMemory<N> {
     #[inline]
     fn load(&mut self, addr: &[u64; N], size: Size, world: &[u64; N]) -> Lanes<N> {
         if !self.cells.is_empty()
