@@ -14,6 +14,8 @@
 //! unless that gives none; nothing is attached or pinned; a program that the kernel still looks at when time is up is
 //! [`Verdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
 
+mod any_constants;
+
 mod attributes;
 mod complete;
 mod constants;
@@ -82,11 +84,6 @@ pub struct Loader {
 
 /// A program's name and section.
 type Key = (String, String);
-
-/// How much longer than before programs may take whose constants are not known, all together.
-const LONGER: u32 = 4;
-/// So long they may take in any case: a few times what the verifier takes for a million instructions, at which it gives up.
-const ANYHOW: Duration = Duration::from_secs(30);
 
 /// So many descriptors there have to be for anything to be judged: what reads the kernel's memory takes some, too.
 const ROOM: usize = 16;
@@ -168,103 +165,6 @@ impl Loader {
         let mut verdict = self.judge_as_it_is(bytes, wanted, deadline)?;
         self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
         Ok(verdict)
-    }
-
-    /// Asks again about programs that read constants, without the verifier knowing these, but for those that the first form
-    /// of a program needs to be known. Those of which it cannot be asked so are not judged.
-    fn ask_about_any_constants(
-        &mut self,
-        bytes: &[u8],
-        verdict: &mut ObjectVerdict,
-        deadline: Option<Instant>,
-    ) -> Result<(), KernelError> {
-        let Some(other) = self.other.as_mut() else { return Ok(()) };
-        let mut seen = BTreeSet::new();
-        let namesakes: BTreeSet<Key> =
-            verdict.programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
-        for p in verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted() && namesakes.contains(&key(p))) {
-            p.verdict = match self.readers.contains_key(&key(p)) {
-                true => not_asked("several programs of its section have its name"),
-                false => continue,
-            };
-        }
-        let accepted = verdict.programs.iter_mut().filter(|p| p.verdict.is_accepted()).map(|p| (key(p), p));
-        let (mut wanted, without): (BTreeMap<Key, &mut ProgramVerdict>, BTreeMap<_, _>) =
-            accepted.partition(|(key, _)| self.readers.contains_key(key));
-        // What reads no constants needs none to be known, and so must all that takes its place.
-        for key in without.into_keys() {
-            other.known.entry(key).or_default();
-        }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
-        let most = Instant::now() + ANYHOW + LONGER * Duration::from_micros(micros);
-        // What comes after this needs time, too.
-        let until = share(deadline, 2).map(|half| half.min(most));
-        let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
-        for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
-            let key = key(&found);
-            let Some(program) = wanted.remove(&key) else { continue };
-            let is_first = !other.known.contains_key(&key);
-            if is_first && matches!(found.verdict, Verdict::Rejected { .. }) {
-                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
-            }
-            match found.verdict {
-                Verdict::OutOfTime | Verdict::OutOfMeans { .. } => program.verdict = found.verdict,
-                // Of variables that another object has elsewhere it is not known which they are.
-                Verdict::Rejected { .. } if !is_first && !other.known[&key].is_subset(&other.variables) => {
-                    program.verdict = not_asked("it has other variables of the same name");
-                }
-                Verdict::Rejected { .. } if !is_first => program.with_any_constants = Some(Box::new(found)),
-                Verdict::Accepted => {
-                    other.known.entry(key).or_default();
-                    program.with_any_constants = Some(Box::new(found));
-                }
-                _ => program.verdict = not_asked(found.verdict.reason()),
-            }
-        }
-        for program in wanted.into_values() {
-            program.verdict = not_asked("it is not there");
-        }
-        Ok(())
-    }
-
-    /// Asks about a program, which is refused when none of these variables is known, until it is clear which of them have to
-    /// be. What is returned is the verdict with those alone; a refusal if all of them are not enough.
-    fn find_what_has_to_be_known(
-        &mut self,
-        bytes: &[u8],
-        refused: ProgramVerdict,
-        variables: &BTreeSet<Variable>,
-        deadline: Option<Instant>,
-    ) -> Result<ProgramVerdict, KernelError> {
-        let key = key(&refused);
-        let all: Vec<&Variable> = variables.iter().collect();
-        let mut ask = |known: &BTreeSet<Variable>| {
-            self.known.insert(key.clone(), known.clone());
-            let verdict =
-                self.judge_as_it_is(bytes, |name, section| (name, section) == (&*key.0, &*key.1), deadline)?;
-            Ok::<_, KernelError>(verdict.programs.into_iter().next().unwrap_or_else(|| refused.clone()))
-        };
-        let mut known = variables.clone();
-        let mut last = ask(&known)?;
-        // Of what has to be known together, the halves are asked about.
-        let mut parts: Vec<&[&Variable]> = halves(&all).collect();
-        while let Some(part) = parts.pop().filter(|_| last.verdict.is_accepted()) {
-            let fewer: BTreeSet<Variable> = known.iter().filter(|v| !part.contains(v)).cloned().collect();
-            let found = ask(&fewer)?;
-            match found.verdict {
-                Verdict::Accepted => (known, last) = (fewer, found),
-                Verdict::Rejected { .. } => parts.extend(halves(part)),
-                _ => last = found,
-            }
-        }
-        self.known.remove(&key);
-        if last.verdict.is_accepted() {
-            self.known.insert(key, known);
-        }
-        Ok(last)
     }
 
     fn judge_as_it_is(
@@ -635,12 +535,6 @@ fn key(p: &ProgramVerdict) -> Key {
 /// What is said of a program that the kernel takes as it stands, where that does not tell what it says of other read-only data.
 fn not_asked(why: &str) -> Verdict {
     Verdict::OutOfMeans { reason: format!("it cannot be asked about with other read-only data: {why}") }
-}
-
-/// The halves of what can be halved, the first one last.
-fn halves<T>(all: &[T]) -> impl Iterator<Item = &[T]> {
-    let (first, second) = all.split_at(all.len() / 2);
-    [second, first].into_iter().filter(|half| !first.is_empty() && !half.is_empty())
 }
 
 /// When one of so many that wait has had its part of the time.

@@ -18,7 +18,7 @@ pub type Entry = (Vec<u8>, Vec<u8>);
 /// A map in the kernel. It lives as long as this value, or a program that uses it.
 #[derive(Debug)]
 pub struct Map {
-    inner: sys::Map,
+    inner: sys::maps::Map,
     name: String,
 }
 
@@ -37,7 +37,7 @@ impl Map {
         flags: u32,
         inner: Option<&Map>,
     ) -> Result<Self, KernelError> {
-        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, inner.map(AsFd::as_fd), None)
+        let fd = sys::maps::create_map(kind, key_size, value_size, max_entries, flags, inner.map(AsFd::as_fd), None)
             .map_err(KernelError::refused(format!("creating a map of type {kind}")))?;
         Self::described(fd, format!("of type {kind}"))
     }
@@ -52,18 +52,18 @@ impl Map {
         (btf, key_type, value_type): (&Btf, u32, u32),
     ) -> Result<Self, KernelError> {
         let types = Some((btf.as_fd(), key_type, value_type));
-        let fd = sys::create_map(kind, key_size, value_size, max_entries, flags, None, types)
+        let fd = sys::maps::create_map(kind, key_size, value_size, max_entries, flags, None, types)
             .map_err(KernelError::refused(format!("creating a typed map of type {kind}")))?;
         Self::described(fd, format!("of type {kind}"))
     }
 
     /// Makes the contents final for user space; with `BPF_F_RDONLY_PROG` the verifier then reads them as constants.
     pub fn freeze(&self) -> Result<(), KernelError> {
-        sys::freeze_map(self.as_fd()).map_err(self.refused("freezing"))
+        sys::maps::freeze_map(self.as_fd()).map_err(self.refused("freezing"))
     }
 
     pub(crate) fn described(fd: OwnedFd, name: String) -> Result<Self, KernelError> {
-        let inner = sys::Map::of(fd).map_err(KernelError::refused(format!("describing map {name}")))?;
+        let inner = sys::maps::Map::of(fd).map_err(KernelError::refused(format!("describing map {name}")))?;
         Ok(Self { inner, name })
     }
 
@@ -156,7 +156,7 @@ impl Map {
     /// Whatever the kernel has against it: the map is of another type, lacks the flag, or is frozen.
     pub fn share(&self) -> Result<SharedWords, KernelError> {
         let words = self.value_size().div_ceil(8) as usize * self.max_entries() as usize;
-        sys::Mapping::of(self.as_fd(), words).map(SharedWords).map_err(self.refused("mapping the memory of"))
+        sys::maps::Mapping::of(self.as_fd(), words).map(SharedWords).map_err(self.refused("mapping the memory of"))
     }
 
     fn check(&self, what: &'static str, bytes: &[u8], expected: usize) -> Result<(), KernelError> {
@@ -173,7 +173,7 @@ impl Map {
 
 /// Memory of a map, in words of 64 bits: see [`Map::share`]. It stays when the [`Map`] goes.
 #[derive(Debug)]
-pub struct SharedWords(sys::Mapping);
+pub struct SharedWords(sys::maps::Mapping);
 
 impl Deref for SharedWords {
     type Target = [AtomicU64];

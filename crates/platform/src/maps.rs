@@ -73,6 +73,48 @@ pub const CGRP_STORAGE: u32 = 32;
 /// `BPF_MAP_TYPE_ARENA`.
 pub const ARENA: u32 = 33;
 
+/// What map types are called.
+const NAMES: [(&str, u32); 33] = [
+    ("hash", HASH),
+    ("array", ARRAY),
+    ("prog_array", PROG_ARRAY),
+    ("perf_event_array", PERF_EVENT_ARRAY),
+    ("percpu_hash", PERCPU_HASH),
+    ("percpu_array", PERCPU_ARRAY),
+    ("stack_trace", STACK_TRACE),
+    ("cgroup_array", CGROUP_ARRAY),
+    ("lru_hash", LRU_HASH),
+    ("lru_percpu_hash", LRU_PERCPU_HASH),
+    ("lpm_trie", LPM_TRIE),
+    ("array_of_maps", ARRAY_OF_MAPS),
+    ("hash_of_maps", HASH_OF_MAPS),
+    ("devmap", DEVMAP),
+    ("sockmap", SOCKMAP),
+    ("cpumap", CPUMAP),
+    ("xskmap", XSKMAP),
+    ("sockhash", SOCKHASH),
+    ("cgroup_storage", CGROUP_STORAGE),
+    ("reuseport_sockarray", REUSEPORT_SOCKARRAY),
+    ("percpu_cgroup_storage", PERCPU_CGROUP_STORAGE),
+    ("queue", QUEUE),
+    ("stack", STACK),
+    ("sk_storage", SK_STORAGE),
+    ("devmap_hash", DEVMAP_HASH),
+    ("struct_ops", STRUCT_OPS),
+    ("ringbuf", RINGBUF),
+    ("inode_storage", INODE_STORAGE),
+    ("task_storage", TASK_STORAGE),
+    ("bloom_filter", BLOOM_FILTER),
+    ("user_ringbuf", USER_RINGBUF),
+    ("cgrp_storage", CGRP_STORAGE),
+    ("arena", ARENA),
+];
+
+/// The map type with this name (`BPF_MAP_TYPE_` and the name in capitals, in include/uapi/linux/bpf.h).
+pub fn named(name: &str) -> Option<u32> {
+    NAMES.iter().find(|(n, _)| *n == name).map(|(_, number)| *number)
+}
+
 /// What a successful lookup gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element {

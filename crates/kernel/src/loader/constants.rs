@@ -179,7 +179,7 @@ fn options(object: &sys::Object) -> Vec<(Range<u32>, String)> {
 
 /// The bytes of a map of global data of a prepared object.
 fn contents(object: &sys::Object, index: usize) -> Option<Vec<u8>> {
-    let map = sys::Map::of(object.map_fd(index)?.try_clone_to_owned().ok()?).ok()?;
+    let map = sys::maps::Map::of(object.map_fd(index)?.try_clone_to_owned().ok()?).ok()?;
     let mut bytes = vec![0; map.shape.value_len];
     map.lookup(&[0; 4], &mut bytes).ok()?;
     Some(bytes)
@@ -254,7 +254,7 @@ fn places(mut symbols: Vec<(Range<u32>, String)>, section: &Section, length: u32
 
 /// A copy of a map of which the verifier knows nothing, because user space might still write to it.
 fn open(map: &Definition) -> io::Result<OwnedFd> {
-    sys::create_map(map.kind, map.key_size, map.value_size, map.max_entries, map.flags, None, None)
+    sys::maps::create_map(map.kind, map.key_size, map.value_size, map.max_entries, map.flags, None, None)
 }
 
 /// A map with these bytes of another one, and the verifier knows them.
@@ -263,10 +263,10 @@ fn frozen(map: &Definition, range: &Range<u32>) -> io::Result<OwnedFd> {
     let missing = || io::Error::from(io::ErrorKind::InvalidData);
     let bytes = map.contents.as_ref().and_then(|all| all.get(range.start as usize..range.end as usize));
     let bytes = bytes.ok_or_else(missing)?;
-    let fd = sys::create_map(ARRAY, KEY_SIZE, bytes.len() as u32, 1, READ_ONLY, None, None)?;
-    let made = sys::Map::of(fd)?;
+    let fd = sys::maps::create_map(ARRAY, KEY_SIZE, bytes.len() as u32, 1, READ_ONLY, None, None)?;
+    let made = sys::maps::Map::of(fd)?;
     made.update(&[0; KEY_SIZE as usize], bytes)?;
-    sys::freeze_map(made.fd.as_fd())?;
+    sys::maps::freeze_map(made.fd.as_fd())?;
     Ok(made.fd)
 }
 

@@ -283,7 +283,7 @@ fn create(map: &Definition, most: Lengths) -> std::io::Result<OwnedFd> {
     // not in another one. No page is longer.
     const PAGES: u32 = 1 << 16;
     let entries = if RINGS.contains(&map.kind) { PAGES } else { length(map, most) };
-    sys::create_map(map.kind, map.key_size, map.value_size, entries, map.flags, None, None)
+    sys::maps::create_map(map.kind, map.key_size, map.value_size, entries, map.flags, None, None)
 }
 
 /// May a map of this definition be used again? The values of kernel options come from libbpf while it prepares.

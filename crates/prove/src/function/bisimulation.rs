@@ -25,48 +25,20 @@ use rustc_hash::FxHashMap;
 use tracing::{Level, enabled, trace};
 
 use crate::compare::relation::{Known, Location, Origin, Relation, Twins};
-use crate::compare::stretch::{End, Stretch, compare, constant_condition};
+use crate::compare::stretch::{End, Stretch, compare};
 use crate::function::available::AvailableExpressions;
+use crate::function::chain::{Chain, chain};
 use crate::function::expression::{ExpressionId, Pool};
+use crate::function::pruned::{CHEAP, without_impossible_jumps};
 use crate::options::{Limits, Options, Stats};
 use crate::superblock::jump;
 
 /// Stuttering steps in a row: those that one side takes while the other waits.
 const MAX_STUTTERING: u32 = 12;
 
-/// A straight run of blocks, each the only way into the next.
-struct Chain {
-    ops: Vec<Op>,
-    last: BlockId,
-    /// Jumps to shared blocks that were wanted and not there.
-    extra: u32,
-}
-
 /// How many jumps to shared blocks either side follows within one step, in the order tried: tail
 /// merging leaves the two sides with blocks cut at different places.
 const EXTENSIONS: [(u32, u32); 6] = [(0, 0), (0, 1), (1, 0), (0, 2), (2, 0), (1, 1)];
-
-/// The run from `start` along jumps to blocks that nothing else leads to, and `extra` others.
-fn chain(f: &Function, preds: &[Vec<BlockId>], start: BlockId, extra: u32) -> Chain {
-    let mut extra = extra;
-    let mut ops = f.block(start).ops.clone();
-    let mut last = start;
-    let mut seen = BTreeSet::from([start]);
-    while let Terminator::Goto(t) = f.block(last).term {
-        if t == f.entry() || !seen.insert(t) {
-            break;
-        }
-        if preds[t.index()].len() != 1 {
-            if extra == 0 {
-                break;
-            }
-            extra -= 1;
-        }
-        ops.extend(f.block(t).ops.iter().cloned());
-        last = t;
-    }
-    Chain { ops, last, extra }
-}
 
 /// Tries to prove that `new` does what `old` does.
 ///
@@ -97,44 +69,6 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
         }
     }
     Err((reason, stats))
-}
-
-/// Rounds in which one impossible jump may reveal another.
-const PRUNINGS: usize = 4;
-
-/// `f` with `goto` for each branch whose condition is proven constant; `None` if there is none.
-fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Option<Function>, Stats) {
-    let mut stats = Stats::default();
-    let mut pruned: Option<Function> = None;
-    let options = Options { limits: Limits { conflicts: CHEAP, ..options.limits }, ..*options };
-    for _ in 0..PRUNINGS {
-        let now = pruned.as_ref().unwrap_or(f);
-        let facts = Facts::of(now, env);
-        let mut constant: Vec<(BlockId, BlockId)> = Vec::new();
-        for &b in &now.layout {
-            let (Some(before), Terminator::Branch { taken, fall, .. }) = (facts.entry(b), &now.block(b).term) else {
-                continue;
-            };
-            let term = &now.block(b).term;
-            let sides = [true, false].map(|t| facts.edge(now, b, t).is_some());
-            if sides != [true, true] {
-                constant.push((b, if sides[0] { *taken } else { *fall }));
-                continue;
-            }
-            let (condition, effort) = constant_condition(now.kind, env, before, &now.block(b).ops, term, &options);
-            stats.add(effort);
-            constant.extend(condition.map(|c| (b, if c { *taken } else { *fall })));
-        }
-        if constant.is_empty() {
-            break;
-        }
-        let mut next = now.clone();
-        for (b, to) in constant {
-            next.block_mut(b).term = Terminator::Goto(to);
-        }
-        pruned = Some(next);
-    }
-    (pruned, stats)
 }
 
 /// One attempt.
@@ -176,9 +110,6 @@ fn explore(old: &Function, new: &Function, env: &Env, options: &Options) -> Resu
         return Ok(product.stats());
     }
 }
-
-/// SAT conflicts per query of the first try.
-const CHEAP: u32 = 1_000;
 
 /// Dead ends after which a proof is given up.
 const MAX_LOST: usize = 256;

@@ -2,7 +2,9 @@
 
 pub(crate) mod available;
 pub(crate) mod bisimulation;
+mod chain;
 pub(crate) mod expression;
 pub(crate) mod functions;
+mod pruned;
 pub(crate) mod same;
 pub(crate) mod whole;
