@@ -212,7 +212,7 @@ fn may_return(module: &Module, f: &Function, numbers: &[u64]) -> bool {
 
 /// Whether a function throws exceptions: the number thrown is a program's result.
 fn throws(f: &Function) -> bool {
-    externs(f).any(|name| name == "bpf_throw")
+    externs(f).any(bpf_platform::throws)
 }
 
 /// Whether a function refers to what another object defines, with which it is to be linked.

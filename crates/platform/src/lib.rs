@@ -24,4 +24,4 @@ pub use context::{
 };
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};
-pub use translation::{is_kfunc_translated_by_type, makes_any_address};
+pub use translation::{is_kfunc_translated_by_type, makes_any_address, throws};

@@ -20,6 +20,10 @@ const HELPERS: &[&str] = &["per_cpu_ptr", "this_cpu_ptr"];
 /// The kernel function that makes a pointer of any number (`bpf_rdonly_cast` in kernel/bpf/helpers.c); a suffix may follow.
 const CAST: &str = "bpf_rdonly_cast";
 
+/// The kernel function that ends a program as an exception; a suffix may follow, which libbpf takes off
+/// (`bpf_core_essential_name_len` in tools/lib/bpf/libbpf.c).
+const THROW: &str = "bpf_throw";
+
 /// Whether a call of this kernel function is translated by the types that the verifier has seen there.
 pub fn is_kfunc_translated_by_type(name: &str) -> bool {
     KFUNC_FAMILIES.iter().any(|family| name.starts_with(family))
@@ -28,6 +32,11 @@ pub fn is_kfunc_translated_by_type(name: &str) -> bool {
 /// Whether this kernel function may return any number as a pointer, through which a load must not fault.
 pub fn makes_any_address(name: &str) -> bool {
     name.starts_with(CAST)
+}
+
+/// Whether this kernel function throws (`bpf_throw` in kernel/bpf/helpers.c): a number that becomes a program's result.
+pub fn throws(name: &str) -> bool {
+    name.starts_with(THROW)
 }
 
 impl Effects {

@@ -1855,6 +1855,30 @@ fn unused_types_source_lines_and_debug_information_mean_nothing() {
     equal(DECLARATIONS, |elf| elf.empty(|name| name == ".llvm_addrsig"));
 }
 
+/// Of a type of the object's own libbpf writes the number into the instruction, and the linker of objects leaves what stood
+/// there: code and record look the same (red team MM).
+#[test]
+fn numbers_of_own_types_that_a_program_asks_for_count() {
+    let asks = |elf: &mut Elf, is_first: bool| {
+        elf.change_btf(|btf, ext| {
+            core_record(ext, "kprobe/f", 8)[3] = Word::Number(6);
+            let unused =
+                Type { name: "unused".into(), info: STRUCT << 24, size_or_type: Word::Number(0), body: vec![] };
+            btf.add(unused);
+            if is_first {
+                btf.order.rotate_right(1);
+            }
+        });
+    };
+    let [last, first] = [false, true].map(|is_first| changed(DECLARATIONS, |elf| asks(elf, is_first)).1);
+    assert!(verify(&last, &last).is_equal());
+    for (a, b) in [(&last, &first), (&first, &last)] {
+        let report = verify(a, b);
+        assert!(report.is_different(), "{report:#?}");
+        assert!(report.differences.iter().any(|d| d.contains("own type number")), "{report:#?}");
+    }
+}
+
 #[test]
 fn names_of_types_that_nobody_looks_up_are_noted_only() {
     let report = equal(DECLARATIONS, |elf| {

@@ -50,8 +50,12 @@ pub(super) fn question(types: &Types, record: &CoreReloc) -> Result<Question, St
             if record.kind == TYPE_SIZE {
                 let _ = write!(text, ", {} bytes here", plain.size_or_type);
             }
+            // libbpf writes the number in this object (`bpf_core_calc_type_relo`), and a program may return it.
+            if record.kind == TYPE_ID_LOCAL {
+                let _ = write!(text, ", {} here", record.type_id);
+            }
             // Kind and name are all that libbpf compares of these (`__bpf_core_types_are_compat`), unless asked to
-            // match them; pointers, arrays and signatures it follows. What the own number is asked for, is unknown.
+            // match them; pointers, arrays and signatures it follows. What the own number is asked for is unknown.
             let by_name = matches!(plain.kind, INT | STRUCT | UNION | ENUM | ENUM64 | FWD)
                 && !matches!(record.kind, TYPE_ID_LOCAL | TYPE_MATCHES);
             Ok(Question { text, whole: (!by_name).then_some(record.type_id) })

@@ -66,7 +66,6 @@ pub struct Comparison<'a> {
 struct Asked {
     question: Result<Question, String>,
     side: Side,
-    type_id: u32,
 }
 
 impl<'a> Comparison<'a> {
@@ -112,7 +111,7 @@ impl<'a> Comparison<'a> {
             if let Ok(question) = &question {
                 self.worded.entry((r.kind, question.text.clone())).or_default().push(self.asked.len());
             }
-            self.asked.push(Asked { question, side, type_id: r.type_id });
+            self.asked.push(Asked { question, side });
             self.asked.len() - 1
         });
         self.questions.insert(key, number);
@@ -292,14 +291,6 @@ impl<'a> Comparison<'a> {
         // Whether the kernel takes them has been asked ([`records`]).
         if lines(self.a) != lines(self.b) {
             out.note("section .BTF.ext".into(), "source lines of instructions differ".into());
-        }
-        let own_number = |(key, number): (&(Side, u32, u32, String), &usize)| {
-            let asked = self.asked.get(*number)?;
-            (key.0 == Side::Second && key.1 == core_relo::TYPE_ID_LOCAL && asked.type_id != key.2).then_some(())
-        };
-        if self.questions.iter().any(|q| own_number(q).is_some()) {
-            let what = "types that programs ask the number of (`bpf_core_type_id_local`) have other numbers";
-            out.note("section .BTF".into(), what.into());
         }
         let order = |i: usize| m.function(FuncId(i)).map(|j| j.0);
         let orders: Vec<usize> = (0..self.a.functions().len()).filter_map(order).collect();
