@@ -7,6 +7,7 @@
 //! Promises: nothing is attached; nothing is pinned, whatever the object's maps ask for, nor are maps pinned by others
 //! reused; and all that was loaded is closed when [`load_object`] returns or [`LoadedObject`] is dropped.
 
+use object::{Object as _, ObjectSection as _};
 use std::{fs, os::fd::BorrowedFd, path::Path};
 
 use crate::{
@@ -197,6 +198,9 @@ impl Attempt {
 /// Opens an object, without pins and with the types the caller wants; `lenient` ignores attributes of maps that libbpf
 /// does not know.
 pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result<sys::Object, KernelError> {
+    if let Some(fault) = type_fault(bytes) {
+        return Err(KernelError::Open { reason: format!("section .BTF: {fault}") });
+    }
     let (opened, messages) = sys::capture(|| sys::Object::open(bytes, lenient));
     let mut object = opened.map_err(|error| KernelError::Open { reason: Failure { error, messages }.reason() })?;
     if let Some(name) = &options.program_type {
@@ -206,6 +210,12 @@ pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result
         }
     }
     Ok(object)
+}
+
+/// What libbpf would stumble over in the types of an object.
+fn type_fault(bytes: &[u8]) -> Option<String> {
+    let file = object::File::parse(bytes).ok()?;
+    sys::type_fault(file.section_by_name(".BTF")?.data().ok()?)
 }
 
 /// The verdict on one program, loaded alone, if the kernel accepts it; `None` if it has looked at it and does not.

@@ -27,7 +27,7 @@ mod types;
 
 pub(crate) use interrupt::until;
 pub(crate) use linked::{Attributes, Definition, attach_target, prepare_btf};
-pub(crate) use types::{Member, Types, Variable};
+pub(crate) use types::{Member, Types, Variable, fault as type_fault};
 
 /// The name given to every object: libbpf puts its start before the names of global data maps.
 const OBJECT_NAME: &CStr = c"object";

@@ -18,6 +18,9 @@ use super::{checked, copied, silence};
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const DATASEC: u32 = 15;
+/// `BTF_KIND_FUNC_PROTO`; and `BTF_KIND_TYPEDEF`, `_VOLATILE`, `_CONST`, `_RESTRICT` and `_TYPE_TAG`, which are another type.
+const FUNC_PROTO: u32 = 13;
+const ALIASES: [u32; 5] = [8, 9, 10, 11, 18];
 /// `BTF_VAR_GLOBAL_ALLOCATED`.
 const GLOBAL: c_int = 1;
 /// Bytes of a pointer in BTF of the target.
@@ -262,6 +265,44 @@ impl Types {
             ((*found).info >> 24 & 0x1f, name)
         }
     }
+}
+
+/// What libbpf follows in BTF without looking whether it leads anywhere: what a signature returns, which
+/// `btf_validate_type` (tools/lib/bpf/btf.c) leaves out, and qualifiers and names that lead back to themselves
+/// (`skip_mods_and_typedefs` in tools/lib/bpf/libbpf.c). `None` if there is nothing of that; what libbpf refuses itself is no
+/// fault here.
+pub(crate) fn fault(encoded: &[u8]) -> Option<String> {
+    silence();
+    // SAFETY: the bytes live through the call, which copies them; libbpf returns null or an object of its own.
+    let raw = NonNull::new(unsafe { bpf::btf__new(encoded.as_ptr().cast(), encoded.len() as u32) })?;
+    let types = Types { raw, byte: 0 };
+    let count = types.count();
+    // Kind, and the type that it is made of.
+    let behind = |id: u32| {
+        // SAFETY: our BTF; libbpf returns null for what is no type.
+        let found = unsafe { bpf::btf__type_by_id(types.raw.as_ptr(), id).as_ref() }?;
+        // SAFETY: both members of the union are numbers.
+        Some((found.info >> 24 & 0x1f, unsafe { found.__bindgen_anon_1.type_ }))
+    };
+    let goes_on = |id: u32| behind(id).filter(|(kind, _)| ALIASES.contains(kind)).map(|(_, next)| next);
+    // Of each type it is known by then whether its chain ends.
+    let mut ends = vec![false; count as usize];
+    for id in 1..count {
+        if let Some((FUNC_PROTO, result)) = behind(id)
+            && result >= count
+        {
+            return Some(format!("type {id} returns type {result}, and there are {count} types"));
+        }
+        let mut chain = vec![id];
+        while let Some(next) = chain.last().and_then(|last| goes_on(*last)).filter(|next| !ends[*next as usize]) {
+            if chain.len() > count as usize {
+                return Some(format!("type {id} leads back to itself"));
+            }
+            chain.push(next);
+        }
+        chain.into_iter().for_each(|id| ends[id as usize] = true);
+    }
+    None
 }
 
 impl Drop for Types {

@@ -261,3 +261,44 @@ fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others
         }
     }
 }
+
+/// Where the types of an object stand in its bytes: offset, number and kind of each.
+fn types_of(bytes: &[u8]) -> Vec<(usize, u32, u32)> {
+    let file = object::File::parse(bytes).unwrap();
+    let (section, _) = file.section_by_name(".BTF").unwrap().file_range().unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let section = section as usize;
+    let first = section + (word(section + 4) + word(section + 8)) as usize;
+    let end = first + word(section + 12) as usize;
+    let (mut at, mut found) = (first, vec![]);
+    while at < end {
+        let (kind, entries) = (word(at + 4) >> 24 & 0x1f, (word(at + 4) & 0xffff) as usize);
+        found.push((at, found.len() as u32 + 1, kind));
+        at += 12
+            + match kind {
+                1 | 14 | 17 => 4,
+                3 => 12,
+                4 | 5 | 15 | 19 => 12 * entries,
+                6 | 13 => 8 * entries,
+                _ => 0,
+            };
+    }
+    found
+}
+
+/// libbpf follows these without looking: it would be the end of this process, or never end (red team MM).
+#[test]
+fn types_that_lead_nowhere_or_to_themselves_are_bad_input() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("crates/kernel/tests/fixtures/shapes.o")).unwrap();
+    for (kind, target) in [(13, Some(60_000)), (8, None)] {
+        let mut changed = bytes.clone();
+        let (at, number, _) = types_of(&bytes).into_iter().find(|(_, _, k)| *k == kind).unwrap();
+        changed[at + 8..at + 12].copy_from_slice(&target.unwrap_or(number).to_le_bytes());
+        let verdict = load_object(&changed, &LoadOptions::default()).unwrap();
+        let reason = verdict.not_loadable.unwrap();
+        assert!(reason.contains(".BTF") && reason.contains(&format!("type {number}")), "{reason}");
+    }
+}
