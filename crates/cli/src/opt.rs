@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bpf_driver::{FunctionReport, KernelVerdict, Options, PassSelection, Report, RunCheck, Variant};
+use bpf_driver::{FunctionReport, KernelVerdict, Options, PassSelection, Report, RunCheck, TakenBack, Variant};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionIndex, SectionKind, SymbolKind};
 use serde::Serialize;
@@ -273,6 +273,7 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
         lines.push(format!("kernel: {}", report.gate));
     }
     lines.extend(report.check.iter().map(|check| format!("check: {check}")));
+    lines.extend(taken_back(&report.taken_back));
     if let Some(check) = &report.run_check {
         lines.push(runs_line(check));
     }
@@ -290,6 +291,20 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
         args.output.display()
     ));
     lines
+}
+
+/// What was taken back of which function, a line for each pass or rule and reason.
+fn taken_back(changes: &[TakenBack]) -> Vec<String> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for TakenBack { function, change, reason } in changes {
+        let what = change.as_ref().map_or_else(|| "a change".to_owned(), |by| format!("`{by}`"));
+        let line = format!("taken back: {what} in {function}: {reason}");
+        match lines.iter_mut().find(|(l, _)| *l == line) {
+            Some((_, times)) => *times += 1,
+            None => lines.push((line, 1)),
+        }
+    }
+    lines.into_iter().map(|(line, times)| if times > 1 { format!("{line} ({times} times)") } else { line }).collect()
 }
 
 /// How running both went.

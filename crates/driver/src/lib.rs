@@ -40,7 +40,7 @@ pub use options::{Goal, Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{
     Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MapContents, NotRun, Observer, ProgramRuns,
-    Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, VerifyReport,
+    Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, TakenBack, VerifyReport,
 };
 
 pub use module::Module;

@@ -65,6 +65,17 @@ pub struct FunctionReport {
     pub listing_after: Vec<String>,
 }
 
+/// A change that a judge of programs did not take: the kernel, its verifier's amount of work, or `bpf_check`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TakenBack {
+    /// The function it was made in.
+    pub function: String,
+    /// The pass or rule that proposed it; `None` for how blocks are cut and ordered, or where several may be to blame.
+    pub change: Option<String>,
+    /// What the result was found to be with it.
+    pub reason: String,
+}
+
 /// A result that was proven step by step and is wrong as a whole: an error of this program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refutation {
@@ -119,6 +130,9 @@ pub struct Report {
     pub check: Option<String>,
     /// Changes taken back because `bpf_check` refused such a program.
     pub unsafe_changes: usize,
+    /// The changes of which `dropped`, `heavier` and `unsafe_changes` are the numbers, in the order in which they were found,
+    /// but for those of programs that went back as wholes.
+    pub taken_back: Vec<TakenBack>,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.

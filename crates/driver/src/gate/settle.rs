@@ -7,11 +7,11 @@ use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
 use super::{Checked, Gate, Known, NOT_JUDGED, Original, Unasked, untyped, words};
-use crate::blame::{self, Context};
+use crate::blame::{self, Blamed, Context};
 use crate::candidate::Candidate;
 use crate::error::DriverError;
 use crate::module::Module;
-use crate::report::{KernelVerdict, Report};
+use crate::report::{KernelVerdict, Report, TakenBack};
 
 /// Rewrites banned per object before the gate gives a function up.
 const PATIENCE: usize = 12;
@@ -142,11 +142,19 @@ impl Settling<'_> {
             }
             Some(i) => {
                 self.patience -= 1;
-                let good = blame::mend(&is_good, cx, self.object, &mut self.candidates[i])?.good;
-                self.remember_if_better(program, good)?;
+                let blamed = blame::mend(&is_good, cx, self.object, &mut self.candidates[i])?;
+                self.note(i, &blamed, cx.why);
+                self.remember_if_better(program, blamed.good)?;
                 if gate.is_over() { self.go_back(program) } else { Ok(()) }
             }
         }
+    }
+
+    /// Tells which change went back, and why.
+    fn note(&mut self, function: usize, blamed: &Blamed, why: &str) {
+        let function = self.candidates[function].report.name.clone();
+        let change = blamed.by.map(str::to_owned);
+        self.report.taken_back.push(TakenBack { function, change, reason: why.to_owned() });
     }
 
     fn is_heavier(&self, program: usize) -> bool {
@@ -169,8 +177,9 @@ impl Settling<'_> {
                 let times = self.lightened.entry(program).or_default();
                 *times += 1;
                 let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
-                let light = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?.good;
-                self.remember_if_better(program, light)?;
+                let blamed = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?;
+                self.note(i, &blamed, cx.why);
+                self.remember_if_better(program, blamed.good)?;
             }
             // It takes more than one function. As many are given up, from the first, as are needed.
             None => {
@@ -555,6 +564,8 @@ mod tests {
         assert!(run.report.heavier > 0 && run.report.dropped == 0, "{}", run.report.gate);
         assert!(run.report.gate.contains("more work for the verifier"), "{}", run.report.gate);
         assert!(is_light(&run), "{}", run.report.gate);
+        let named = |t: &TakenBack| t.change.is_some() && t.reason == HEAVIER;
+        assert!(run.report.taken_back.iter().any(named), "{:?}", run.report.taken_back);
         let (before, after) = run.slots();
         assert!(after > all.1, "the example no longer tempts the optimizer");
         assert!(after < before, "everything was given up");
@@ -585,6 +596,9 @@ mod tests {
         run.settle(&gate);
         assert!(run.accepted(), "{}", run.report.gate);
         assert!(run.report.dropped > 0, "{}", run.report.gate);
+        let named = |t: &TakenBack| t.change.is_some() && t.reason == REFUSED;
+        assert!(run.report.taken_back.iter().all(named), "{:?}", run.report.taken_back);
+        assert_eq!(run.report.taken_back.len(), run.report.dropped);
         assert!(run.candidates.iter().all(|c| c.report.untouched.is_none()), "a whole function was given up");
         let (before, after) = run.slots();
         assert!(after < before, "everything was given up");
