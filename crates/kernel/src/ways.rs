@@ -27,7 +27,7 @@ pub struct Decided {
     pub linked: Vec<[u8; 8]>,
     /// The slots of the jumps among these, and whether they jump always (or never), in order.
     pub jumps: Vec<(usize, bool)>,
-    /// What has become of calls of the kernel, and of accesses to memory, in order.
+    /// What has become of calls of the kernel, of accesses to memory, and of arithmetic that has fewer bits now, in order.
     pub made: Vec<Made>,
     /// Spills and fills around calls that are gone though somebody comes to them, in order.
     pub gone: Vec<usize>,
@@ -67,6 +67,13 @@ pub enum Form {
         /// The table's name, as far as the kernel keeps it.
         map: String,
     },
+}
+
+impl Made {
+    /// Whether it was arithmetic, of which only that is listed that has fewer bits now.
+    pub fn is_narrowed(&self) -> bool {
+        !is_access(&self.of) && self.of[0] != CALL
+    }
 }
 
 impl Form {
@@ -152,6 +159,16 @@ fn is_made(insn: &[u8; 8]) -> bool {
     is_access(insn) || insn[0] == CALL && insn[1] >> 4 != 1
 }
 
+/// Whether the kernel has made arithmetic of 32 bits of that of 64: the verifier has come there with a pointer to an arena
+/// (`needs_zext`; `do_misc_fixups` in kernel/bpf/verifier.c), on one way at least.
+fn is_narrowed(insn: &[u8; 8], place: &[[u8; 8]]) -> bool {
+    /// `BPF_ALU` and `BPF_ALU64`.
+    const WORD: u8 = 0x04;
+    const LONG: u8 = 0x07;
+    let (class, operation) = (insn[0] & CLASS, insn[0] & !CLASS);
+    class == LONG && place.last().is_some_and(|last| last[0] == operation | WORD)
+}
+
 fn is_access(insn: &[u8; 8]) -> bool {
     /// `BPF_LDX`, `BPF_ST` and `BPF_STX`.
     const ACCESSES: std::ops::RangeInclusive<u8> = 1..=3;
@@ -191,7 +208,7 @@ fn made(left: &Left<'_>, starts: &BTreeSet<usize>, functions: &[usize], wired: &
     let mut all = Vec::new();
     let mut found = 0;
     for (slot, insn) in left.code.iter().enumerate() {
-        let Some(place) = left.place[slot].filter(|_| is_made(insn)) else { continue };
+        let Some(place) = left.place[slot].filter(|place| is_made(insn) || is_narrowed(insn, place)) else { continue };
         let (of, begin) = (without_registers(insn), left.begin[slot]);
         let wires = wired.iter().find(|w| (begin..begin + place.len()).contains(&(w.slot as usize)));
         let is_first = starts.contains(&slot);
@@ -415,6 +432,19 @@ mod tests {
         assert_eq!(of(&[(0, 1), (1, 4)], &[NOTHING, exit]), [(0, false), (2, true)]);
         // The second stands in code that is gone with it.
         assert_eq!(decided(&[jump(2), jump(0), NOTHING, exit], &left(&[(0, 3)]), &[exit]).jumps, [(0, true)]);
+    }
+
+    #[test]
+    fn arithmetic_that_has_fewer_bits_now_is_listed() {
+        let (add, word, exit) =
+            ([0x0f, 0x21, 0, 0, 0, 0, 0, 0], [0x0c, 0x21, 0, 0, 0, 0, 0, 0], [EXIT, 0, 0, 0, 0, 0, 0, 0]);
+        let narrowed = |translated: [u8; 8]| -> Vec<usize> {
+            let found = decided(&[add, exit], &left(&[(0, 0), (1, 1)]), &[translated, exit]);
+            assert!(found.made.iter().all(Made::is_narrowed));
+            found.made.iter().map(|made| made.slot).collect()
+        };
+        assert_eq!(narrowed(word), [0]);
+        assert_eq!(narrowed(add), [0; 0]);
     }
 
     #[test]

@@ -320,7 +320,7 @@ fn gives_an_object(kind: ProgKind, op: &Op, before: &State, after: &State) -> bo
 }
 
 /// Whether a call leads to a function of the program: itself, or as a callback.
-fn goes_on_in_the_program(op: &Op, row: &Effects) -> bool {
+pub(crate) fn goes_on_in_the_program(op: &Op, row: &Effects) -> bool {
     match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         (_, Some(Symbol::Extern { .. })) => false,
         (Insn::Call(Call::Helper(_)), _) => row.name.is_empty() || row.arguments.iter().any(|a| a.class == Arg::Func),

@@ -1,9 +1,11 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
 use bpf_facts::{Env, Facts, Liveness};
-use bpf_isa::{Insn, Reg, RegSet};
+use bpf_isa::{Call, Insn, Reg, RegSet};
+use bpf_platform::Effects;
 use bpf_program::{Function, Op};
 
+use crate::beliefs::goes_on_in_the_program;
 use crate::compare::verdict::Verdict;
 use crate::function::same::{same_graph, same_text};
 use crate::function::whole::{fits_one_formula, has_loop, whole};
@@ -69,7 +71,7 @@ pub(crate) const ARENA: &str = "pointers may be to an arena";
 
 /// Whether pointers of `f` may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
 /// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
-/// a subprogram, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
+/// a subprogram, a callback, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
 pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
     let arena = Some(bpf_platform::maps::ARENA);
     // By name: the map table may be the other object's.
@@ -85,7 +87,10 @@ pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
         (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
         // Where LLVM puts variables of that address space.
         (_, Some(bpf_program::Symbol::Data { section, .. })) => section.starts_with(".addr_space"),
-        (Insn::Call(bpf_isa::Call::Helper(_)), None) => false,
+        // A helper brings what its callbacks leave in the frame.
+        (Insn::Call(Call::Helper(_)), None) => {
+            any_map && goes_on_in_the_program(op, Effects::of(&op.insn, op.link.is_some()))
+        }
         (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
         _ => false,
     };
