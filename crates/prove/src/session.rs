@@ -329,6 +329,9 @@ impl<'e> Session<'e> {
     /// # Errors
     /// Why it is not the same; then nothing changes.
     pub fn reshape(&mut self, new: Function) -> Result<(), ShapeDifference> {
+        if self.arena {
+            return Err(ShapeDifference::Arena);
+        }
         same_behaviour(self.function(), &new)?;
         let name = std::mem::take(&mut self.derivation.current.name);
         let new = Function { name, ..new };

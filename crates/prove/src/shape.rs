@@ -50,6 +50,10 @@ pub enum ShapeDifference {
     /// CO-RE records or `may_goto` were doubled, shared or dropped.
     #[error("instructions that must be there exactly once are not: {0}")]
     NotOnce(&'static str),
+    /// Instructions that are not shared may have 32 bits in the one place and 64 in the other, and have 32 for all ways that
+    /// lead there once they are (`needs_zext` in kernel/bpf/verifier.c).
+    #[error("pointers may be to an arena")]
+    Arena,
     /// Something is done, asked or left out that the other graph does not.
     #[error("the runs of the two graphs differ")]
     Behaviour,
