@@ -1,5 +1,6 @@
 //! How the two sides of a proof may be related at a point: what the new one holds in other places, or knows besides.
 
+use bpf_facts::StackSet;
 use bpf_isa::Reg;
 
 use crate::function::expression::ExpressionId;
@@ -50,11 +51,34 @@ pub type Relocations = Vec<(Location, Origin)>;
 /// Pairs of registers that hold the same on the old side. A new side that knows may use one for the other.
 pub type Twins = Vec<(Reg, Reg)>;
 
+/// A register and a place in the frame, by its offset and its bytes, that hold the same on the old side: the lower bytes of
+/// the register.
+pub type Spill = (Reg, i64, u32);
+
+/// Whether any byte of such a place is among these.
+pub fn is_read((_, off, n): &Spill, bytes: &StackSet) -> bool {
+    (0..i64::from(*n)).any(|i| bytes.contains(off + i))
+}
+
 /// What is known at a point besides that both sides hold the same in the places that the new one may still use.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Known {
     /// Where the new side holds something else than the old one, and what.
     pub moved: Relocations,
-    /// What the old side holds twice.
+    /// What the old side holds twice in registers.
     pub twins: Twins,
+    /// What it holds in a register and in its frame.
+    pub spills: Vec<Spill>,
+}
+
+impl Known {
+    /// Without what the old side holds twice.
+    pub fn plain(&self) -> Known {
+        Known { moved: self.moved.clone(), ..Known::default() }
+    }
+
+    /// Whether the old side holds nothing twice, as far as is known.
+    pub fn is_plain(&self) -> bool {
+        self.twins.is_empty() && self.spills.is_empty()
+    }
 }

@@ -1,14 +1,14 @@
 //! Comparison of two stretches of whole functions, from one relation of the two sides to the next.
 
 use bpf_facts::{Env, Live};
-use bpf_isa::Reg;
+use bpf_isa::{Insn, Reg, Src};
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 use bpf_semantics::branch;
 
 use crate::compare::attempt::attempt;
 use crate::compare::exits::SideExits;
 use crate::compare::judge::{Judged, LiveOut, judge};
-use crate::compare::relation::{Known, Location, Origin, Relation, Relocations, Twins};
+use crate::compare::relation::{Known, Location, Origin, Relation, Relocations, Spill, Twins, is_read};
 use crate::function::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::{Options, Stats};
 use crate::solver::blast::Model;
@@ -187,6 +187,7 @@ fn compare_in(
     let available: Vec<&Expression> = stretch.available.iter().map(|id| stretch.pool.get(*id)).collect();
     assume(cx, env, kind, before, &mut entry, &available);
     unify(&mut entry, before, &stretch.known.twins);
+    fill(cx, &mut entry, before, &stretch.known.spills);
     // One name for what is the same, or the two sides use different ones.
     entry.regs = entry.regs.map(|t| cx.better(t));
     if let Some((jump, taken)) = stretch.came {
@@ -231,11 +232,10 @@ fn compare_in(
         Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
         Judged::Unknown(why) => return Ok(Err(why)),
     }
-    let twins = match live_out {
-        LiveOut::Block(l) => twins(cx, &a, l),
-        _ => Twins::new(),
+    let known = match live_out {
+        LiveOut::Block(l) => Known { moved, twins: twins(cx, &a, l), spills: spills(cx, &a, l, stretch) },
+        _ => Known { moved, ..Known::default() },
     };
-    let known = Known { moved, twins };
     let tru = cx.terms.tru();
     let (x, y) = (ca.unwrap_or(tru), cb.unwrap_or(tru));
     if ca.is_none() && cb.is_none() {
@@ -316,6 +316,66 @@ fn twins(cx: &mut Context, a: &Outcome, live: &Live) -> Twins {
         }
         let same = regs[i + 1..].iter().filter(|q| a.exit.regs[q.index()] == value);
         out.extend(same.filter(|q| live.regs.contains(*p) || live.regs.contains(**q)).map(|q| (*p, *q)));
+    }
+    out
+}
+
+/// Places of the frame that hold what a register does are given its value.
+fn fill(cx: &mut Context, entry: &mut State, before: &bpf_facts::State, spills: &[Spill]) {
+    if spills.is_empty() {
+        return;
+    }
+    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
+    let stack = cx.region_id(&Region::Stack);
+    for &(r, off, n) in spills {
+        let is_pointer = |(q, ..): &Spill| before.reg(*q).kind != bpf_facts::Kind::Scalar;
+        // Of several, the one of which most is known.
+        let others = spills.iter().filter(|s| (s.1, s.2) == (off, n));
+        if others.max_by_key(|s| (is_pointer(s), s.0)).is_none_or(|best| best.0 != r) {
+            continue;
+        }
+        let value = entry.regs[r.index()];
+        let bytes: Vec<(i64, TermId)> =
+            (0..n).map(|i| (off + i64::from(i), cx.terms.extract(value, 8 * i, 8))).collect();
+        let memory = memory_of(cx, entry, stack);
+        entry.mems[stack as usize] = Some(cx.terms.store_bytes(memory, frame, &bytes));
+    }
+}
+
+/// Places in the frame that hold the same as a register at the end of the old side: of those that it stores registers to, and
+/// of which that was known, those that the new side may read.
+fn spills(cx: &mut Context, a: &Outcome, live: &Live, stretch: &Stretch) -> Vec<Spill> {
+    let Some(frame) = cx.lookup(&VarKey::Frame) else { return vec![] };
+    let stored = stretch.old.iter().filter_map(|op| match op.insn {
+        Insn::Store { size, base: Reg::R10, off, src: Src::Reg(_) } => Some((i64::from(off), size.bytes())),
+        _ => None,
+    });
+    let mut places: Vec<(i64, u32)> = stored.chain(stretch.known.spills.iter().map(|(_, off, n)| (*off, *n))).collect();
+    places.sort_unstable();
+    places.dedup();
+    places.retain(|(off, n)| is_read(&(Reg::R0, *off, *n), &live.stack));
+    if places.is_empty() {
+        return vec![];
+    }
+    let stack = cx.region_id(&Region::Stack);
+    if *cx.region(stack) != Region::Stack {
+        return vec![];
+    }
+    let mut exit = a.exit.clone();
+    let memory = memory_of(cx, &mut exit, stack);
+    let mut out = Vec::new();
+    for (off, n) in places {
+        let bytes: Vec<TermId> = (0..n).map(|i| cx.terms.select(memory, frame, off + i64::from(i))).collect();
+        // Of numbers the facts tell.
+        if bytes.iter().all(|b| cx.terms.as_const(*b).is_some()) {
+            continue;
+        }
+        for r in Reg::all().filter(|r| *r != Reg::R10) {
+            let value = exit.regs[r.index()];
+            if (0..n).zip(&bytes).all(|(i, b)| cx.terms.extract(value, 8 * i, 8) == *b) {
+                out.push((r, off, n));
+            }
+        }
     }
     out
 }

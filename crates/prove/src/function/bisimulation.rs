@@ -24,7 +24,7 @@ use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 use tracing::{Level, enabled, trace};
 
-use crate::compare::relation::{Known, Location, Origin, Relation, Twins};
+use crate::compare::relation::{Known, Location, Origin, Relation, is_read};
 use crate::compare::stretch::{End, Stretch, compare};
 use crate::function::available::AvailableExpressions;
 use crate::function::chain::{Chain, chain};
@@ -228,8 +228,8 @@ impl Product<'_> {
         let good = |next: &[Pair]| -> Option<Vec<Pair>> {
             let open = |p: &Pair| {
                 let stutters = p.stuttering > 0;
-                let plain = Pair { known: Known { twins: Twins::new(), ..p.known.clone() }, ..p.clone() };
-                let tried = if p.known.twins.is_empty() { vec![plain] } else { vec![plain, p.clone()] };
+                let plain = Pair { known: p.known.plain(), ..p.clone() };
+                let tried = if p.known.is_plain() { vec![plain] } else { vec![plain, p.clone()] };
                 let both = |p: Pair| [Pair { via: None, ..p.clone() }, p].into_iter().skip(usize::from(stutters));
                 tried.into_iter().flat_map(both).find(|p| !self.lost.contains(p))
             };
@@ -353,6 +353,7 @@ impl Product<'_> {
             next.known = Known {
                 moved: known.moved.iter().copied().filter(|(p, _)| wanted(*p)).collect(),
                 twins: known.twins.iter().copied().filter(either).collect(),
+                spills: known.spills.iter().copied().filter(|s| is_read(s, &live.stack)).collect(),
             };
             next
         };

@@ -2,12 +2,12 @@
 //! So none of them may change what belongs to the process (environment, working directory, limits, handlers), and
 //! names of files and pins have to be unique among all of them.
 
+mod bisimulation;
 mod blast;
 mod carried;
 mod common;
 mod core;
 mod effects;
-mod lockstep;
 mod maps;
 mod paths;
 mod session;

@@ -368,3 +368,51 @@ fn a_string_that_is_printed_from_the_stack_is_not_dropped() {
         exit";
     not_equal(old, &old.replace("*(u64 *)(r10 - 16) = 97", "r0 = 0"));
 }
+
+/// Stores the length of the packet in each turn of a loop, `again` and in front of it; what it stores is read behind the loop.
+fn stores_in_a_loop(first: &str, again: &str) -> String {
+    format!(
+        "
+        r6 = *(u32 *)(r1 + 12)
+        {first}
+        *(u64 *)(r10 - 8) = r6
+        r7 = 0
+        call 5
+        {again}
+        r7 += 1
+        if r7 < 10 goto -{}
+        r0 = *(u64 *)(r10 - 8)
+        exit",
+        again.lines().filter(|l| !l.trim().is_empty()).count() + 3
+    )
+}
+
+/// What the frame holds already, a register tells.
+#[test]
+fn a_slot_that_holds_what_is_stored_again_is_not_stored() {
+    equal(&stores_in_a_loop("", "r1 = r6\n*(u64 *)(r10 - 8) = r1"), &stores_in_a_loop("", ""));
+    equal(&stores_in_a_loop("", "w1 = w6\n*(u64 *)(r10 - 8) = r1"), &stores_in_a_loop("", ""));
+    equal(&stores_in_a_loop("", "*(u16 *)(r10 - 8) = r6"), &stores_in_a_loop("", ""));
+    equal(&stores_in_a_loop("r8 = r6", "*(u64 *)(r10 - 8) = r8"), &stores_in_a_loop("r8 = r6", ""));
+}
+
+#[test]
+fn a_slot_that_holds_something_else_is_stored() {
+    // The register has changed since, or is another one.
+    not_equal(&stores_in_a_loop("", "r6 += 1\n*(u64 *)(r10 - 8) = r6"), &stores_in_a_loop("", "r6 += 1"));
+    not_equal(&stores_in_a_loop("r8 = *(u32 *)(r1 + 16)", "*(u64 *)(r10 - 8) = r8"), &stores_in_a_loop("", ""));
+    // It does so behind the store: in the next turn it is another one.
+    not_equal(&stores_in_a_loop("", "*(u64 *)(r10 - 8) = r6\nr6 += 1"), &stores_in_a_loop("", "r6 += 1"));
+    // The slot has, in part.
+    let torn = "*(u8 *)(r10 - 5) = r7\n";
+    not_equal(&stores_in_a_loop("", &format!("{torn}*(u64 *)(r10 - 8) = r6")), &stores_in_a_loop("", torn));
+    let half = "*(u32 *)(r10 - 8) = r7\n";
+    not_equal(&stores_in_a_loop("", &format!("{half}*(u64 *)(r10 - 8) = r6")), &stores_in_a_loop("", half));
+    // It has more bits than the slot, or another place.
+    let wide = "r6 <<= 40\n*(u32 *)(r10 - 16) = r6\nr6 >>= 8";
+    not_equal(&stores_in_a_loop(wide, "*(u64 *)(r10 - 8) = r6"), &stores_in_a_loop(&format!("{wide}\nr6 >>= 8"), ""));
+    not_equal(&stores_in_a_loop("", "*(u16 *)(r10 - 6) = r6"), &stores_in_a_loop("", ""));
+    // A helper writes there (`probe_read`).
+    let written = "r1 = r10\nr1 += -8\nr2 = 8\nr3 = 0\ncall 4\n";
+    not_equal(&stores_in_a_loop("", &format!("{written}*(u64 *)(r10 - 8) = r6")), &stores_in_a_loop("", written));
+}
