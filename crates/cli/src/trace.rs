@@ -1,6 +1,6 @@
 //! Traces of the libraries, for developers: where a proof gets stuck, which terms differ. They go to stderr.
 //!
-//! `BPF_OPT_TRACE=1` shows all of them, `BPF_OPT_LOG=bpf_prove::lockstep=trace,...` those of some modules. Without either
+//! `BPF_OPT_TRACE=1` shows all of them, `BPF_OPT_LOG=bpf_prove::function::bisimulation=trace,...` those of some modules. Without either
 //! nothing is installed, and tracing costs one comparison where it would speak.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
