@@ -209,6 +209,13 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         Verdict::Equal if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) => {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
         }
+        // Graphs do not tell where a `goto` takes a place in memory.
+        Verdict::Equal
+            if (bpf_prove::may_lose_a_spill(&f) || bpf_prove::may_lose_a_spill(&g))
+                && !names.comparison.same_code(names.matching, i, j) =>
+        {
+            FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
+        }
         Verdict::Equal if may_number(names.a, i) || may_number(names.b, j) => {
             FunctionVerdict::Unknown { reason: NUMBERS.into() }
         }

@@ -305,8 +305,8 @@ impl Presence {
 /// that leaves these registers alone, and loads of the same behind it, are for kernels that do not know such calls. It looks
 /// at how the instructions stand in memory: not at whether a jump leads between them, nor at whom the frame's address is
 /// given to (`mark_fastcall_pattern_for_call`, `remove_fastcall_spills_fills` in kernel/bpf/verifier.c, since 6.12).
-pub(crate) fn may_lose_a_spill(f: &Function) -> bool {
-    // A `goto` may take no place in memory; other jumps do.
+pub fn may_lose_a_spill(f: &Function) -> bool {
+    // A `goto` may take no place in memory, which the graph does not tell; other jumps do.
     let in_memory = f.layout.iter().flat_map(|b| {
         let block = f.block(*b);
         let jump = (!matches!(block.term, Terminator::Goto(_))).then_some((*b, None));

@@ -32,3 +32,32 @@ fn a_map_whose_name_counts_stays_named_and_the_rest_is_made_shorter() {
     assert!(f.listing_after.iter().any(|line| line.ends_with(" ll")), "{:?}", f.listing_after);
     assert!(f.slots_before == 8 && f.slots_after <= 5, "{:?}", f.listing_after);
 }
+
+/// The kernel takes spills around fast calls out by how instructions stand in memory, where a `goto` to the next one counts:
+/// it stays, without a kernel that would be asked, too (red team OO).
+#[test]
+fn a_jump_between_a_spill_and_a_fast_call_stays() {
+    let code = "
+        r3 = *(u32 *)(r1 + 0)
+        *(u64 *)(r10 - 8) = r3
+        goto next
+    next:
+        call bpf_get_smp_processor_id
+        r3 = *(u64 *)(r10 - 8)
+        r1 = r10
+        r1 += -8
+        r2 = 8
+        r3 = 0
+        r4 = 0
+        r5 = 0
+        call bpf_csum_diff
+        exit
+    ";
+    let around = Surroundings { section: "tc".into(), ..Surroundings::default() };
+    let bytes = object(&around, &functions(code, "tc").expect("functions")).expect("it assembles");
+    let limit = Duration::from_secs(20);
+    let options = Options { kernel: false, search: false, time_limit: limit, ..Options::default() };
+    let (_, report) = optimize(&bytes, &options, &Silent).expect("an object");
+    let f = &report.functions[0];
+    assert!(f.untouched.is_some() && f.slots_after == f.slots_before, "{report:#?}");
+}
