@@ -141,13 +141,13 @@ fn compare(args: &DifftestArgs, [a, b]: [&[u8]; 2], source: Option<&[Vec<u8>]>) 
     for mut pair in pairs {
         let names: Vec<String> = pair.programs().filter(|n| wanted(n)).map(str::to_owned).collect();
         outcome.skipped.extend(pair.skipped.iter().filter(|(n, _)| wanted(n)).cloned());
-        outcome.maps_left_alone.extend(pair.maps_left_alone.iter().cloned());
+        let is_new = |map: &&String| !outcome.maps_left_alone.contains(map);
+        let new: Vec<String> = pair.maps_left_alone.iter().filter(is_new).cloned().collect();
+        outcome.maps_left_alone.extend(new);
         for name in names {
             outcome.programs.push(rounds(&mut pair, &name, args, source));
         }
     }
-    outcome.maps_left_alone.sort();
-    outcome.maps_left_alone.dedup();
     Ok(outcome)
 }
 

@@ -72,7 +72,7 @@ pub enum Form {
 impl Made {
     /// Whether it was arithmetic, of which only that is listed that has fewer bits now.
     pub fn is_narrowed(&self) -> bool {
-        !is_access(&self.of) && self.of[0] != CALL
+        !is_made(&self.of)
     }
 }
 

@@ -4,7 +4,7 @@ use super::{MAX_SIZE, Meta, argument};
 use crate::Stop;
 use crate::memory::Use;
 use crate::state::{Byte, Kind, RegState, STACK, Sock};
-use crate::tables::{self};
+use crate::tables;
 use crate::walk::{Walk, bad, unsure};
 use bpf_isa::Reg;
 use bpf_platform::helpers::{Arg, Helper, Len};

@@ -59,13 +59,16 @@ pub(super) fn look_the_same(old: &[Made], new: &[Made]) -> bool {
 
 fn without_facts(made: &Made) -> Reason {
     match made.form {
-        _ if made.is_narrowed() => Reason::OfItsOwn,
         Form::Wired { .. } => Reason::OfItsOwn,
         _ => Reason::Unknown,
     }
 }
 
 fn agree(old: &[Site<'_>], new: &[Site<'_>]) -> bool {
+    // Facts say nothing of what the verifier takes for a pointer to an arena.
+    if old.iter().chain(new).any(|site| site.made.is_narrowed()) {
+        return false;
+    }
     let mut kinds: FxHashMap<[u8; 8], [Vec<&Site<'_>>; 2]> = FxHashMap::default();
     for (side, sites) in [old, new].into_iter().enumerate() {
         for site in sites {
@@ -134,18 +137,12 @@ fn sites<'a>(f: &Function, all: &'a [Made], env: &Env) -> Vec<Site<'a>> {
         for (i, op) in f.block(*b).ops.iter().enumerate() {
             let Some(made) = op.origin.and_then(|slot| at.remove(&slot)) else { continue };
             // By facts, nobody comes to where there are none.
-            let reason = match states.get(i) {
-                // Facts say nothing of what the verifier takes for a pointer to an arena.
-                _ if made.is_narrowed() => Reason::OfItsOwn,
-                None => Reason::Right,
-                Some(state) => reason(op, made, state, env),
-            };
+            let reason = states.get(i).map_or(Reason::Right, |state| reason(op, made, state, env));
             sites.push(Site { made, reason });
         }
     }
     // Nor to these.
-    let of_rest = |made: &Made| if made.is_narrowed() { Reason::OfItsOwn } else { Reason::Right };
-    sites.extend(at.into_values().map(|made| Site { made, reason: of_rest(made) }));
+    sites.extend(at.into_values().map(|made| Site { made, reason: Reason::Right }));
     sites
 }
 

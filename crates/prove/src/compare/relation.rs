@@ -55,9 +55,9 @@ pub type Twins = Vec<(Reg, Reg)>;
 /// the register.
 pub type Spill = (Reg, i64, u32);
 
-/// Whether any byte of such a place is among these.
-pub fn is_read((_, off, n): &Spill, bytes: &StackSet) -> bool {
-    (0..i64::from(*n)).any(|i| bytes.contains(off + i))
+/// Whether any of the bytes from an offset on is among these.
+pub fn is_read(off: i64, n: u32, bytes: &StackSet) -> bool {
+    (off..off + i64::from(n)).any(|at| bytes.contains(at))
 }
 
 /// What is known at a point besides that both sides hold the same in the places that the new one may still use.

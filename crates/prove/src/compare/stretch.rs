@@ -327,13 +327,10 @@ fn fill(cx: &mut Context, entry: &mut State, before: &bpf_facts::State, spills: 
     }
     let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
     let stack = cx.region_id(&Region::Stack);
-    for &(r, off, n) in spills {
-        let is_pointer = |(q, ..): &Spill| before.reg(*q).kind != bpf_facts::Kind::Scalar;
-        // Of several, the one of which most is known.
-        let others = spills.iter().filter(|s| (s.1, s.2) == (off, n));
-        if others.max_by_key(|s| (is_pointer(s), s.0)).is_none_or(|best| best.0 != r) {
-            continue;
-        }
+    // Of several registers, the one of which most is known comes last.
+    let mut spills = spills.to_vec();
+    spills.sort_unstable_by_key(|(r, off, n)| (*off, *n, before.reg(*r).kind != bpf_facts::Kind::Scalar, *r));
+    for (r, off, n) in spills {
         let value = entry.regs[r.index()];
         let bytes: Vec<(i64, TermId)> =
             (0..n).map(|i| (off + i64::from(i), cx.terms.extract(value, 8 * i, 8))).collect();
@@ -353,7 +350,7 @@ fn spills(cx: &mut Context, a: &Outcome, live: &Live, stretch: &Stretch) -> Vec<
     let mut places: Vec<(i64, u32)> = stored.chain(stretch.known.spills.iter().map(|(_, off, n)| (*off, *n))).collect();
     places.sort_unstable();
     places.dedup();
-    places.retain(|(off, n)| is_read(&(Reg::R0, *off, *n), &live.stack));
+    places.retain(|(off, n)| is_read(*off, *n, &live.stack));
     if places.is_empty() {
         return vec![];
     }

@@ -353,7 +353,7 @@ impl Product<'_> {
             next.known = Known {
                 moved: known.moved.iter().copied().filter(|(p, _)| wanted(*p)).collect(),
                 twins: known.twins.iter().copied().filter(either).collect(),
-                spills: known.spills.iter().copied().filter(|s| is_read(s, &live.stack)).collect(),
+                spills: known.spills.iter().copied().filter(|(_, off, n)| is_read(*off, *n, &live.stack)).collect(),
             };
             next
         };

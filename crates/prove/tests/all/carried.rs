@@ -2,14 +2,12 @@
 //! ones are proven, the wrong ones that look like them are not.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Rng, mix, rounds};
+use crate::common::{Rng, listing, mix, rounds};
 use crate::paths::functions;
 use bpf_facts::{Env, MapInfo};
-use bpf_isa::{Imm64Kind, Insn, parse_listing};
-use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
+use bpf_program::{Function, ProgKind};
 use bpf_prove::{Limits, Options, Verdict};
 
 /// Replaces names of places by distances: `goto name`, and `name:` on a line of its own.
@@ -35,21 +33,9 @@ fn placed(text: &str) -> String {
     out
 }
 
-/// Builds a function; an `ld_imm64` of `map_fd[m]` refers to map `m`.
+/// Builds a function with places.
 fn function(text: &str) -> Function {
-    let text = placed(text);
-    let insns = parse_listing(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let mut slot = 0;
-    let (mut decoded, mut links) = (Vec::new(), HashMap::new());
-    for insn in insns {
-        if let Insn::LoadImm64 { kind: Imm64Kind::MapFd, imm, .. } = insn {
-            let symbol = Symbol::Map { name: Arc::from(format!("map{imm}")), index: imm as usize };
-            links.insert(slot, Link { slot, symbol });
-        }
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("test", ProgKind::Xdp, &decoded, links).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    listing::function(ProgKind::Xdp, &placed(text))
 }
 
 fn verdict(old: &Function, new: &Function) -> Verdict {
