@@ -158,17 +158,21 @@ impl Pair {
             round.unsteady += 1;
             return round;
         }
-        let mut played = 0;
+        let mut played = Vec::new();
         for input in &whole.inputs {
             if self.setup.deadline.is_some_and(|d| Instant::now() >= d) {
                 break;
             }
-            let [a, b] = [0, 1].map(|side| self.loaded.run(side, whole.program(), input));
-            played += 1;
+            let a = self.loaded.run(0, whole.program(), input);
+            if inputs::is_too_short(whole.program.kind, &a) {
+                round.refused += 1;
+                continue;
+            }
+            let b = self.loaded.run(1, whole.program(), input);
+            played.push(input.clone());
             let what = disagreement(&a, &b);
             if !what.is_empty() {
-                let scenario = Scenario { inputs: whole.inputs[..played].to_vec(), ..whole };
-                return self.judged(round, scenario, what);
+                return self.judged(round, Scenario { inputs: played, ..whole }, what);
             }
             match a {
                 Ok(_) => round.runs += 1,
@@ -177,7 +181,7 @@ impl Pair {
         }
         let what = self.loaded.maps_differ();
         if !what.is_empty() {
-            let scenario = Scenario { inputs: whole.inputs[..played].to_vec(), ..whole };
+            let scenario = Scenario { inputs: played, ..whole };
             let (scenario, what) = self.first_map_difference(&scenario).unwrap_or((scenario, what));
             return self.judged(round, scenario, what);
         }

@@ -87,3 +87,25 @@ fn what_the_kernel_numbers_is_no_difference() {
     }
     assert!(runs > 0, "no word could be read");
 }
+
+/// The kernel refuses a context that is shorter than what the program reads, so one that reads less runs on more of them.
+#[test]
+fn a_program_may_need_less_context_but_not_more() {
+    if !permitted() {
+        return;
+    }
+    let text = "; A far read of the context.\n; section: syscall\n; expect: equal\nbefore:\n    r2 = *(u64 *)(r1 + 1024)\n    \
+                r0 = 7\n    exit\nafter:\n    r0 = 7\n    exit\n";
+    let case = Case::parse(text).expect("a case");
+    let far = case.old_object().expect("it assembles");
+    let near = case.new_object().expect("it assembles").expect("a pair");
+    let round = |a: &[u8], b: &[u8]| {
+        let mut pair = Pair::load(a, b, Setup::default()).expect("both load");
+        let program = pair.programs().next().expect("there is one").to_owned();
+        pair.round(&program, &mut Random::of(1, 1), 8, None)
+    };
+    let less = round(&far, &near);
+    assert_eq!((less.difference, less.runs, less.refused), (None, 0, 8));
+    let more = round(&near, &far).difference.expect("it does not run any more");
+    assert!(more.what[0].contains("runs the first, and not the second"), "{:?}", more.what);
+}
