@@ -67,31 +67,3 @@ pub(crate) fn at_end(f: &Function, b: u32) -> State {
 pub(crate) fn r(n: u8) -> Reg {
     Reg::new(n).unwrap()
 }
-
-/// A small seeded generator (xorshift64*), so that failures repeat.
-pub(crate) struct Rng(pub u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n
-    }
-    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-    /// A number of 64 bits, of the sizes at which arithmetic goes wrong.
-    pub(crate) fn number(&mut self) -> u64 {
-        let near = self.one_of(&[0, 1 << 7, 1 << 8, 1 << 15, 1 << 16, 1 << 31, 1 << 32, 1 << 63, u64::MAX]);
-        match self.below(4) {
-            0 => self.next(),
-            1 => self.next() >> self.below(64),
-            2 => near.wrapping_add(self.below(9)).wrapping_sub(4),
-            _ => self.below(40),
-        }
-    }
-}

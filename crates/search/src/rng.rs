@@ -1,27 +1,25 @@
 //! Random numbers: small, fast, and the same on every machine for the same seed.
 
-/// A generator (wyrand). Not for secrets.
+/// A generator. Not for secrets.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(fastrand::Rng);
 
 impl Rng {
     /// The generator with this seed.
-    pub const fn new(seed: u64) -> Rng {
-        Rng(seed ^ 0x9e37_79b9_7f4a_7c15)
+    pub fn new(seed: u64) -> Rng {
+        Rng(fastrand::Rng::with_seed(seed))
     }
 
     /// The next 64 bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
-        let t = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
-        (t >> 64) as u64 ^ t as u64
+        self.0.u64(..)
     }
 
     /// A number below `n`; 0 if `n` is 0.
     #[inline]
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.bits()) * n as u128) >> 64) as usize
+        if n == 0 { 0 } else { self.0.usize(..n) }
     }
 
     /// Whether an event of probability 1/`n` happens.
@@ -33,13 +31,13 @@ impl Rng {
     /// A number in [0, 1).
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.f64()
     }
 
     /// One of `of`; `None` if there is none.
     #[inline]
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {
-        of.get(self.below(of.len())).copied()
+        self.0.choice(of).copied()
     }
 }
 

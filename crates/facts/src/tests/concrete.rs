@@ -4,7 +4,7 @@ use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
 use bpf_program::{Link, Op};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
-use super::Rng;
+use bpf_testgen::random::Rng;
 
 /// Bit vectors `(width, value)`.
 #[derive(Clone, Copy, Default)]
@@ -111,7 +111,7 @@ pub(crate) struct Fault;
 
 impl Cpu {
     pub(crate) fn new(rng: &mut Rng) -> Cpu {
-        let mut regs = std::array::from_fn(|_| rng.number());
+        let mut regs = std::array::from_fn(|_| rng.number(64));
         regs[10] = R10;
         Cpu { regs, stack: std::array::from_fn(|_| rng.next() as u8), seed: rng.next() | 1 }
     }
@@ -206,12 +206,12 @@ impl Machine for Cpu {
     }
     fn call(&mut self, op: &Op) -> Result<(), Fault> {
         assert!(matches!(op.insn, Insn::Call(Call::Helper(_))));
-        let mut rng = Rng(self.seed);
-        self.regs[0] = rng.number();
+        let mut rng = Rng::new(self.seed);
+        self.regs[0] = rng.number(64);
         for r in &mut self.regs[1..6] {
-            *r = rng.number();
+            *r = rng.number(64);
         }
-        self.seed = rng.0;
+        self.seed = rng.next();
         Ok(())
     }
     fn legacy_load(&mut self, _: Size, _: Option<&Bv>, _: i32) -> Result<(), Fault> {

@@ -2,8 +2,8 @@
 
 use bpf_isa::{Cond, Width};
 use bpf_semantics::{Domain, compare};
+use bpf_testgen::random::Rng;
 
-use super::Rng;
 use super::concrete::Concrete;
 use crate::num::{Num, NumDomain, Tnum};
 use crate::refine::refine;
@@ -74,7 +74,7 @@ fn simple(bits: u32) -> Vec<Num> {
 /// Non-empty intersections of three simple ones.
 fn mixed(bits: u32, count: usize) -> Vec<Num> {
     let simple = simple(bits);
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     let mut out = Vec::new();
     while out.len() < count {
         let [a, b, c] = std::array::from_fn(|_| simple[rng.below(simple.len() as u64) as usize]);
@@ -194,15 +194,15 @@ fn width_changes_are_sound() {
 fn around(rng: &mut Rng, v: u64) -> Num {
     let mut n = Num::top(64);
     if rng.below(2) == 0 {
-        let mask = rng.number();
+        let mask = rng.number(64);
         n = n.meet(&Num::with_bits(64, Tnum { value: v & !mask, mask })).unwrap();
     }
     if rng.below(2) == 0 {
-        let (down, up) = (rng.number(), rng.number());
+        let (down, up) = (rng.number(64), rng.number(64));
         n = n.meet(&Num::unsigned(64, v.saturating_sub(down), v.saturating_add(up))).unwrap();
     }
     if rng.below(2) == 0 {
-        let (down, up) = (rng.number() >> 1, rng.number() >> 1);
+        let (down, up) = (rng.number(64) >> 1, rng.number(64) >> 1);
         let s = v as i64;
         n = n.meet(&Num::signed(64, s.saturating_sub(down as i64), s.saturating_add(up as i64))).unwrap();
     }
@@ -211,9 +211,9 @@ fn around(rng: &mut Rng, v: u64) -> Num {
 
 #[test]
 fn operations_are_sound_at_64_bits() {
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for _ in 0..200_000 {
-        let (x, y) = (rng.number(), rng.number());
+        let (x, y) = (rng.number(64), rng.number(64));
         let (a, b) = (around(&mut rng, x), around(&mut rng, y));
         assert!(a.contains(x) && b.contains(y));
         for (name, abs, conc, nonzero) in operations() {
@@ -251,12 +251,12 @@ fn operations_are_sound_at_64_bits() {
 
 #[test]
 fn widening_soon_stands_still() {
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     for _ in 0..2000 {
-        let mut n = Num::constant(64, rng.number());
+        let mut n = Num::constant(64, rng.number(64));
         let mut changes = 0;
         for _ in 0..500 {
-            let next = n.join(&Num::constant(64, rng.number()));
+            let next = n.join(&Num::constant(64, rng.number(64)));
             if next != n {
                 n = n.widen(&next);
                 changes += 1;

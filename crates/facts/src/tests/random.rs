@@ -3,9 +3,10 @@
 
 use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator};
+use bpf_testgen::random::Rng;
 
 use super::concrete::{Cpu, R10};
-use super::{Rng, r};
+use super::r;
 use crate::{Env, Facts, Kind, Liveness, Region, State, Value};
 
 fn describes(v: &Value, bits: u64) -> bool {
@@ -55,7 +56,7 @@ fn run(f: &Function, mut cpu: Cpu, mut at: impl FnMut(BlockId, usize, &mut Cpu))
 }
 
 fn immediate(rng: &mut Rng) -> i32 {
-    rng.number() as i32
+    rng.number(64) as i32
 }
 
 fn reg(rng: &mut Rng) -> Reg {
@@ -84,7 +85,7 @@ fn operation(rng: &mut Rng, ops: &mut Vec<Insn>) {
             let kind = rng.one_of(&[Endian::Le, Endian::Be, Endian::Swap]);
             Insn::Endian { kind, bits: rng.one_of(&[16, 32, 64]), dst }
         }
-        8 => Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm: rng.number() },
+        8 => Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm: rng.number(64) },
         9 | 10 => Insn::Store { size, base: Reg::R10, off: slot(rng, size), src: operand(rng) },
         11 => {
             Insn::Load { size, sext: rng.below(4) == 0 && size != Size::DW, dst, base: Reg::R10, off: slot(rng, size) }
@@ -231,13 +232,13 @@ fn facts_of(f: &Function) -> (Facts, Vec<Vec<State>>) {
 
 #[test]
 fn states_describe_every_run() {
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let mut points = 0u64;
     for _ in 0..20_000 {
         let f = random_function(&mut rng);
         let (_, states) = facts_of(&f);
         for _ in 0..6 {
-            let mut sampler = Rng(rng.next() | 1);
+            let mut sampler = Rng::new(rng.next() | 1);
             run(&f, Cpu::new(&mut rng), |b, i, cpu| {
                 let state = states[b.index()].get(i).unwrap_or_else(|| panic!("{b} is not unreachable in\n{f}"));
                 check(&f, state, cpu, b, i, &mut sampler);
@@ -250,7 +251,7 @@ fn states_describe_every_run() {
 
 #[test]
 fn what_is_dead_does_not_matter() {
-    let mut rng = Rng(13);
+    let mut rng = Rng::new(13);
     let (mut finished, mut bytes) = (0, 0u64);
     for _ in 0..40_000 {
         let f = random_function(&mut rng);
@@ -262,12 +263,12 @@ fn what_is_dead_does_not_matter() {
         for _ in 0..4 {
             let when = rng.below(points);
             let mut now = 0;
-            let mut noise = Rng(rng.next() | 1);
+            let mut noise = Rng::new(rng.next() | 1);
             let got = run(&f, cpu.clone(), |b, i, cpu| {
                 if now == when {
                     let live = live.before(b, i);
                     for reg in Reg::all().filter(|r| !live.regs.contains(*r) && *r != Reg::R10) {
-                        cpu.regs[reg.index()] = noise.number();
+                        cpu.regs[reg.index()] = noise.number(64);
                     }
                     for off in -512..0 {
                         if !live.stack.contains(off) {
