@@ -146,7 +146,7 @@ fn is_kfunc(op: &Op) -> bool {
 }
 
 /// Why nothing is said of a function that is not the same, operation by operation.
-pub const VISITS: &str = "what it does hangs on which of its accesses the verifier visits";
+pub const VISITS: &str = "its behaviour depends on which of its accesses the verifier visits";
 
 /// What is wrong where the condition of packet stores differs.
 pub(crate) const PACKET_STORE: &str = "a store to the packet, before which the kernel unclones it, is not in both";
@@ -301,10 +301,13 @@ impl Presence {
     }
 }
 
+/// What takes a place in memory: an operation, or a jump, with the block it belongs to.
+type InMemory<'a> = (BlockId, Option<&'a Op>);
+
 /// Whether the kernel may remove a spill that somebody reads, or a fill without its spill: stores of r1 to r5 in front of a call
 /// that leaves these registers alone, and loads of the same behind it, are for kernels that do not know such calls. It looks
 /// at how the instructions stand in memory: not at whether a jump leads between them, nor at whom the frame's address is
-/// given to (`mark_fastcall_pattern_for_call`, `remove_fastcall_spills_fills` in kernel/bpf/verifier.c, since 6.12).
+/// given to, and not always at what else loads the slot (`mark_fastcall_pattern_for_call`, `remove_fastcall_spills_fills` in kernel/bpf/verifier.c, since 6.12).
 pub fn may_lose_a_spill(f: &Function) -> bool {
     // A `goto` may take no place in memory, which the graph does not tell; other jumps do.
     let in_memory = f.layout.iter().flat_map(|b| {
@@ -312,14 +315,14 @@ pub fn may_lose_a_spill(f: &Function) -> bool {
         let jump = (!matches!(block.term, Terminator::Goto(_))).then_some((*b, None));
         block.ops.iter().map(|op| (*b, Some(op))).chain(jump)
     });
-    let in_memory: Vec<(BlockId, Option<&Op>)> = in_memory.collect();
+    let in_memory: Vec<InMemory<'_>> = in_memory.collect();
     let is_fast = |op: &Op| match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         // Kernel functions may be marked as such (`KF_FASTCALL`).
         (Insn::Call(Call::Kfunc { .. }), _) | (Insn::Call(_), Some(Symbol::Extern { .. })) => true,
         (Insn::Call(Call::Helper(_)), _) => Effects::of(&op.insn, op.link.is_some()).may_be_fast_call(),
         _ => false,
     };
-    let is_pattern = |w: &[(BlockId, Option<&Op>)]| match *w {
+    let is_pattern = |w: &[InMemory<'_>]| match *w {
         [(_, Some(before)), (_, Some(call)), (_, Some(behind))] if is_fast(call) => match (before.insn, behind.insn) {
             (
                 Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) },
@@ -340,24 +343,58 @@ pub fn may_lose_a_spill(f: &Function) -> bool {
     };
     // What stands further out belongs to the pattern, too.
     in_memory.windows(3).any(is_pattern)
-        && (leaves_its_block(&in_memory, &is_fast) || in_memory.iter().filter_map(|(_, op)| *op).any(gives_the_frame))
+        && (leaves_its_block(&in_memory, &is_fast)
+            || reads_a_spill_elsewhere(&in_memory, &is_fast)
+            || in_memory.iter().filter_map(|(_, op)| *op).any(gives_the_frame))
 }
 
-/// Whether a row of spills in front of a fast call, with the fills behind it, leaves the call's block.
-fn leaves_its_block(in_memory: &[(BlockId, Option<&Op>)], is_fast: &dyn Fn(&Op) -> bool) -> bool {
-    let spill = |at: usize| match in_memory.get(at) {
-        Some((b, Some(op))) => match op.insn {
-            Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) }
-            | Insn::Load { size: Size::DW, base: Reg::R10, off, dst: r, .. } => Some((*b, off, r)),
-            _ => None,
-        },
+/// Spills and fills around the call at this place, from the inside out: pairs of places of which the one stores a register
+/// to a slot of the frame and the other loads it from there.
+fn pairs_around<'a>(in_memory: &'a [InMemory<'_>], call: usize) -> impl Iterator<Item = (usize, usize, i16)> + 'a {
+    let spill = |at: usize| match in_memory.get(at)?.1?.insn {
+        Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) } => Some((off, r)),
         _ => None,
     };
+    let fill = |at: usize| match in_memory.get(at)?.1?.insn {
+        Insn::Load { size: Size::DW, base: Reg::R10, off, dst, .. } => Some((off, dst)),
+        _ => None,
+    };
+    let pair = move |i: usize| {
+        let (before, behind) = (call.checked_sub(i)?, call + i);
+        let (spilled, filled) = (spill(before)?, fill(behind)?);
+        (spilled == filled).then_some((before, behind, spilled.0))
+    };
+    (1..=5).map_while(pair)
+}
+
+/// Whether a jump leads between a fast call and its spills or fills.
+fn leaves_its_block(in_memory: &[InMemory<'_>], is_fast: &dyn Fn(&Op) -> bool) -> bool {
     let calls = (0..in_memory.len()).filter(|i| in_memory[*i].1.is_some_and(is_fast));
+    let block = |at: usize| in_memory[at].0;
     calls.into_iter().any(|call| {
-        let pairs = (1..=5).map_while(|i| Some((spill(call.checked_sub(i)?)?, spill(call + i)?)));
-        let mut same = pairs.take_while(|((_, o, r), (_, p, s))| o == p && r == s);
-        same.any(|((b, ..), (c, ..))| b != in_memory[call].0 || c != b)
+        pairs_around(in_memory, call)
+            .any(|(before, behind, _)| block(before) != block(call) || block(behind) != block(call))
+    })
+}
+
+/// Whether what is spilled around a fast call is also read by anything but a fill. The verifier keeps such spills only where
+/// it knows the slot for one of spills; of calls with different numbers of spills, fast or not, the call with the fewest
+/// tells it so for all (`fastcall_stack_off`, a minimum; `check_fastcall_stack_contract`).
+fn reads_a_spill_elsewhere(in_memory: &[InMemory<'_>], is_fast: &dyn Fn(&Op) -> bool) -> bool {
+    let (mut fills, mut spilled) = (BTreeSet::new(), BTreeSet::new());
+    for (call, (_, op)) in in_memory.iter().enumerate() {
+        let Some(op) = op.filter(|op| matches!(op.insn, Insn::Call(_))) else { continue };
+        for (_, behind, off) in pairs_around(in_memory, call) {
+            fills.insert(behind);
+            spilled.extend(is_fast(op).then_some(i32::from(off)));
+        }
+    }
+    in_memory.iter().enumerate().filter(|(at, _)| !fills.contains(at)).any(|(_, (_, op))| {
+        let m = op.and_then(|op| op.insn.memory_operand()).filter(|m| m.base == Reg::R10 && m.reads);
+        m.is_some_and(|m| {
+            let (from, end) = (i32::from(m.off), i32::from(m.off) + m.size.bytes() as i32);
+            spilled.iter().any(|off| from < off + 8 && *off < end)
+        })
     })
 }
 
