@@ -8,6 +8,7 @@
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
+# make package  packs the crates that can be published alone
 # make check   formatting, lints and the quick tests: before each commit
 # make lint    formatting, lints and documentation, as in CI
 # make setup   install what the build needs (Debian, Ubuntu); the others do that first
@@ -27,7 +28,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel prove-times table4 table6 table10 proposals same-outputs \
-  fuzz-build check lint setup build
+  fuzz-build check lint package setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -83,6 +84,11 @@ check: setup
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --profile checks -- -D warnings
 	$(CARGO) test --profile checks -p bpf-isa -p bpf-platform -p bpf-object -p bpf-program -p bpf-facts -p bpf-passes -p bpf-structure
+
+# What can be published alone. `--offline`: with what the build has fetched.
+PACKAGES := isa platform object program semantics facts prove
+package: setup
+	$(CARGO) package --offline --no-verify --allow-dirty -q $(PACKAGES:%=-p bpf-%)
 
 lint: setup
 	$(CARGO) fmt --check

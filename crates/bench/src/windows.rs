@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bpf_driver::Module;
 use bpf_facts::{Analysis, Env, Live, State};
+use bpf_isa::Goal;
 use bpf_passes::View;
 use bpf_program::{BlockId, Function, Op};
 use bpf_prove::{Cache, Known, Limits, Options, Points, Rewrite, Verdict};
@@ -101,7 +102,7 @@ impl Optimized {
             old: &f.block(p.block).ops[p.start..p.end],
             live: &p.live[p.end],
             cpu: self.module.cpu.max(3),
-            size: true,
+            goal: Goal::Size,
             deadline: None,
             region: None,
         }

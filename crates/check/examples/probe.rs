@@ -1,10 +1,11 @@
-//! Asks the running kernel which context fields and helpers each program type has, and prints the tables of this crate.
+//! Asks the running kernel which context fields and helpers each program type has, and prints the tables of `bpf_platform::permissions`.
 //!
-//! `cargo run --release -p bpf-check --example probe -- context > crates/check/src/tables/context.tsv`, the same with
+//! `cargo run --release -p bpf-check --example probe -- context > crates/platform/src/permissions/context.tsv`, the same with
 //! `helpers`. Every line is the verifier's own answer to a program of three instructions; nothing is attached.
 
-use bpf_kernel::{ProgramType, RawOptions, RawProgram};
 use std::collections::BTreeMap;
+
+use bpf_kernel::{ProgramType, RawOptions, RawProgram};
 
 /// `enum bpf_prog_type` and `enum bpf_attach_type` of what is asked about, with the name used in the tables.
 const TYPES: &[(u32, u32)] = &[

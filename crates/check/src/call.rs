@@ -8,6 +8,7 @@ use bpf_isa::{Call, Reg};
 use bpf_object::ValueType;
 use bpf_platform::helpers::{Arg, Helper, Ret};
 use bpf_platform::maps;
+use bpf_platform::permissions::{self, Forbidden};
 use bpf_platform::verifier::Callback;
 
 use crate::Stop;
@@ -16,7 +17,6 @@ use crate::program::Target;
 use crate::rules;
 use crate::scalar::Scalar;
 use crate::state::{Frame, Held, Kind, MAX_FRAMES, RegState, Sock};
-use crate::tables::{self, Forbidden};
 use crate::walk::{Next, Walk, bad, unsure};
 
 /// `BPF_MAX_VAR_SIZ`.
@@ -163,7 +163,7 @@ impl Walk<'_> {
             }
             return Ok(Next::End);
         }
-        if let Some((lo, hi)) = tables::return_range(self.p.kind, self.p.attach) {
+        if let Some((lo, hi)) = permissions::return_range(self.p.kind, self.p.attach) {
             if !r0.is_scalar() {
                 return bad(format!("At program exit the register R0 is not a known value ({})", r0.describe()));
             }
@@ -183,7 +183,7 @@ impl Walk<'_> {
     fn helper(&mut self, id: i32) -> Result<(), Stop> {
         let Some(helper) = Helper::get(id) else { return bad(format!("invalid func unknown#{id}")) };
         let name = helper.name;
-        match tables::may_call(self.p.kind, self.p.attach, id, self.p.gpl) {
+        match permissions::may_call(self.p.kind, self.p.attach, id, self.p.gpl) {
             Ok(()) => {}
             Err(Forbidden::Type) => {
                 return bad(format!("program of this type cannot use helper bpf_{name}#{id}"));

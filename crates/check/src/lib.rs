@@ -13,11 +13,10 @@
 //! | `compare`, `graph` | when one state covers another; which numbers' bounds mattered |
 //! | `state`, `scalar` | what is known at one point |
 //! | `alu`, `branch`, `memory`, `call` | what each instruction does to it, and what it may not do |
-//! | `tables`, `rules` | what program types, contexts, helpers and maps allow |
+//! | `rules` | what helpers and maps allow; for program types and contexts see `bpf_platform::permissions` |
 //! | `agreement` | the running kernel's verdict beside ours |
 //! | `report` | verdicts, and how to say them |
 
-mod agreement;
 mod alu;
 mod branch;
 mod call;
@@ -30,12 +29,10 @@ mod report;
 mod rules;
 mod scalar;
 mod state;
-mod tables;
 mod walk;
 
-pub use agreement::{Comparison, compare, create, load_linked};
 pub use program::{MapInfo, Program, Slot, Sub, Target, is_gpl};
-pub use report::{Problem, Report, Verdict, programs, types_of};
+pub use report::{Problem, Report, Verdict, programs};
 pub use walk::{Decision, Effort};
 
 /// Why a walk stopped before its end.

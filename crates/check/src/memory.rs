@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use bpf_isa::{AtomicOp, Reg, Size, Src};
+use bpf_platform::permissions::{self, Field};
 
 use crate::Stop;
 use crate::alu::MAX_OFFSET;
 use crate::scalar::Scalar;
 use crate::state::{Byte, Held, Kind, RegState, STACK, Sock, StackSlot, slot_index};
-use crate::tables::{self, Field};
 use crate::walk::{Walk, bad, unsure};
 
 /// Why memory is touched.
@@ -156,7 +156,7 @@ impl Walk<'_> {
         if p.off != 0 && self.p.kind != 31 {
             return bad(format!("dereference of modified ctx ptr R{r} off={} disallowed", p.off));
         }
-        let Some(field) = tables::context(self.p.kind, self.p.attach, write, at, bytes) else {
+        let Some(field) = permissions::context(self.p.kind, self.p.attach, write, at, bytes) else {
             return bad(format!("invalid bpf_context access off={at} size={bytes}"));
         };
         let with = |kind, or_null: bool, id| RegState { or_null, id, ..RegState::pointer(kind) };
@@ -204,7 +204,7 @@ impl Walk<'_> {
                 region(r, p, off, bytes, size, "memory")
             }
             Kind::Packet | Kind::PacketMeta => {
-                if !tables::packet_access(self.p.kind, write) {
+                if !permissions::packet_access(self.p.kind, write) {
                     let what = if write {
                         "cannot write into packet"
                     } else {
@@ -221,7 +221,7 @@ impl Walk<'_> {
                     return bad(format!("R{r} cannot write into {}", p.describe()));
                 }
                 let allowed = match kind {
-                    Sock::Common | Sock::Full => tables::sock_field(at, bytes as u32, kind == Sock::Common),
+                    Sock::Common | Sock::Full => permissions::sock_field(at, bytes as u32, kind == Sock::Common),
                     Sock::Tcp => {
                         at >= 0 && at % bytes == 0 && at + bytes <= 120 && (bytes == 4 || (bytes == 8 && at >= 72))
                     }

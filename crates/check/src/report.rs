@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, FuncKind, Object};
+use bpf_platform::permissions;
 
 use crate::program::{Program, Target};
 use crate::state::{Frame, Kind, RegState, State};
 use crate::walk::{Decision, Effort, Walk};
-use crate::{Stop, cfg, tables};
+use crate::{Stop, cfg};
 
 /// What came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +82,9 @@ fn check(program: &Program, deadline: Option<Instant>, effort: &mut Effort) -> R
         return Err(plain((0, Stop::Violation("no instructions".into()))));
     }
     let shape = cfg::check(program).map_err(plain)?;
-    if !tables::knows(program.kind) {
-        let what = format!("nothing is known of the context of {}", ProgramType(program.kind));
+    if !permissions::knows(program.kind) {
+        let what =
+            format!("nothing is known of the context of programs of type {} of `enum bpf_prog_type`", program.kind);
         return Err(plain((0, Stop::CannotTell(what))));
     }
     let mut depths = vec![0; program.subs.len()];
@@ -157,21 +158,4 @@ fn stack_chains(program: &Program, depths: &[i64]) -> Result<(), (usize, Stop)> 
 pub fn programs(object: &Object) -> Vec<FuncId> {
     let functions = object.functions().iter().enumerate();
     functions.filter(|(_, f)| f.kind == FuncKind::Program).map(|(i, _)| FuncId(i)).collect()
-}
-
-/// Program and attach types to try for a section: what libbpf says, or, where it says nothing, the usual ones.
-pub fn types_of(section: &str) -> Vec<(u32, u32)> {
-    if let Ok((kind, attach)) = ProgramType::named(section.strip_prefix('?').unwrap_or(section)) {
-        return vec![(kind.0, attach)];
-    }
-    // Older loaders put names of their own behind a slash.
-    let head = section.split('/').next().unwrap_or(section);
-    if let Ok((kind, attach)) = ProgramType::named(head) {
-        return vec![(kind.0, attach)];
-    }
-    ["classifier", "xdp", "socket", "kprobe"]
-        .iter()
-        .filter_map(|name| ProgramType::named(name).ok())
-        .map(|(kind, attach)| (kind.0, attach))
-        .collect()
 }

@@ -73,7 +73,7 @@ BTF types of maps, variables, externals, functions and CO-RE records. What diffe
 order and numbers of types, source lines and DWARF, is listed as ignored.
 
 Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
-this kernel: a difference that a run shows is told at once. What no run shows is for the proofs to decide.
+this kernel: a difference found by running is reported at once; otherwise the prover decides.
 If all is equal, both are loaded (where that is permitted): the kernel must take from the second what it
 takes from the first.
 
@@ -108,8 +108,8 @@ Examples:
   bpf-opt dis prog.o --program xdp_main --lines
   bpf-opt dis prog.o --cfg | dot -Tsvg > prog.svg
 
-The syntax is that of llvm-objdump -d. Behind `;` stands what a number stands for: helper, callee,
-map, global data, CO-RE access.
+The syntax is that of llvm-objdump -d. Comments behind `;` name what a number refers to: helper,
+callee, map, global data, CO-RE access.
 
 Exit codes: 0 printed; 2 bad input or usage.";
 
@@ -159,11 +159,11 @@ object that does not load; 3 no right to load programs here, or nothing that cou
 const REDUCE_HELP: &str = "\
 Leaves out of an object what a command can do without. The command is run by `sh -c` with `{}` replaced by the
 path of a candidate (at the end, if there is no `{}`); a candidate is kept if the command exits with 0. So the
-command says yes to what is interesting: `grep` for the message, or the tool with `!` before it. What it prints
+command has to exit with 0 if the candidate still shows the problem: `grep` for the message, or the tool with `!` before it. What it prints
 is not shown. A candidate can always be read as an object; whether the kernel takes it is for the command to say.
 
 Functions become `exit` alone, branches lose a side, blocks end early, instructions go or become `r = 0`,
-as long as anything of this is possible. Maps, data and the symbols of functions stay. The same command gives
+until no further reduction succeeds. Maps, data and the symbols of functions stay. The same command gives
 the same result, if it always says the same.
 
 Examples:
@@ -242,7 +242,7 @@ pub struct OptArgs {
     /// Where to write the result; may be the input itself
     #[arg(short, long, value_name = "OUT.o")]
     pub output: PathBuf,
-    /// What to make less of
+    /// What to minimize
     #[arg(long, value_enum, default_value = "size")]
     pub goal: GoalArg,
     /// Time for the whole object; functions not reached in time stay as they are
@@ -251,8 +251,8 @@ pub struct OptArgs {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Rounds of the search at most, beside the time limit: so the same seed gives the same bytes on every machine. What
-    /// earlier runs have learned is then only used if --cache names it
+    /// Rounds of the search at most: the same seed gives the same bytes on every machine, if the time limit is not reached.
+    /// What earlier runs have learned is then only used if --cache names it
     #[arg(long, value_name = "N", conflicts_with = "no_search")]
     pub rounds: Option<u64>,
     /// Worker threads [default: one per CPU]
@@ -298,7 +298,7 @@ pub struct OptArgs {
     /// By how much the work of the kernel's verifier on a program may grow; two instructions always may
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub max_verifier_growth: f64,
-    /// Never make one access of two to neighbouring places of shared memory, nor load, add and store an atomic add
+    /// Never merge accesses to neighbouring places of shared memory, nor make an atomic add of load, add and store
     #[arg(long)]
     pub strict_shared_memory: bool,
     /// Keep DWARF sections of changed objects, although they describe the old code
@@ -592,9 +592,16 @@ impl OptArgs {
             (Some(path), _) => Some(path.clone()),
             // What others have left there must not change what so many rounds give.
             (None, _) if self.rounds.is_some() => None,
-            (None, _) => bpf_search::store::default_path(),
+            (None, _) => default_cache(),
         }
     }
+}
+
+/// Where rules are kept by default: in the user's cache directory, `$XDG_CACHE_HOME` or `~/.cache`.
+pub fn default_cache() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let root = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(root.join(bpf_search::store::DEFAULT_FILE))
 }
 
 impl VerifyArgs {

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_check::{Comparison, Problem, Program, Report, Verdict, compare, programs, types_of};
+use bpf_check::{Problem, Program, Report, Verdict, programs};
+use bpf_driver::agreement::{Comparison, compare};
 use bpf_kernel::{ProgramType, Verdict as Kernel};
 use bpf_object::{FuncId, Object};
 use serde::Serialize;
@@ -128,7 +129,7 @@ fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
     let forced = forced.map_err(|e| Failure::kernel(&args.file, &e))?;
     let alone = |f: &FuncId| {
         let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());
-        let types = forced.map_or_else(|| types_of(section), |(kind, attach)| vec![(kind.0, attach)]);
+        let types = forced.map_or_else(|| ProgramType::usual(section), |(kind, attach)| vec![(kind.0, attach)]);
         // Without a telling section name: the first type for which the program is safe.
         let mut first = None;
         for (kind, attach) in types {

@@ -32,9 +32,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use args::{Cli, Command};
 use clap::Parser;
 use clap::error::ErrorKind;
+
+use args::{Cli, Command};
 use failure::{Failure, exit};
 
 /// Stack of the thread that does the work. It is reserved, not used, so that deep recursion over a large program

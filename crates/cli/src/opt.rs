@@ -334,7 +334,7 @@ fn function_line(f: &FunctionReport) -> String {
 fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Option<String> {
     let after = after.or(before)?;
     // What was not judged was not refused.
-    if let Some(reason) = after.reason.as_ref().filter(|reason| reason.starts_with("not judged")) {
+    if let Some(reason) = after.reason.as_ref().filter(|_| !after.judged) {
         return Some(reason.clone());
     }
     let mut text = if after.accepted { "accepted".to_owned() } else { "rejected".to_owned() };
@@ -385,7 +385,7 @@ mod tests {
     use clap::Parser;
 
     fn verdict(accepted: bool, processed: u64, reason: Option<&str>) -> KernelVerdict {
-        KernelVerdict { accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
+        KernelVerdict { judged: true, accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
     }
 
     #[test]
@@ -425,7 +425,7 @@ mod tests {
             kernel(Some(&bad), Some(&good)).as_deref(),
             Some("accepted (verified insns 7 -> 40), while the original was refused: R0 !read_ok")
         );
-        let late = KernelVerdict { processed: None, ..verdict(false, 0, Some("not judged: time")) };
+        let late = KernelVerdict { judged: false, processed: None, ..verdict(false, 0, Some("not judged: time")) };
         assert_eq!(kernel(Some(&late), Some(&late)).as_deref(), Some("not judged: time"));
     }
 }

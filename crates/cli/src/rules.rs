@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use bpf_prove::{Limits, Verdict};
 use bpf_search::general::General;
 use bpf_search::rules::{Entry, Rule, parse_all};
-use bpf_search::store::{Store, default_path};
+use bpf_search::store::Store;
 
-use crate::args::{RulesArgs, RulesCommand};
+use crate::args::{RulesArgs, RulesCommand, default_cache};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 
 /// Runs the command.
 pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
-    let path = match args.cache.clone().or_else(default_path) {
+    let path = match args.cache.clone().or_else(default_cache) {
         Some(path) => path,
         None => return Err(Failure::bad_input("no home directory to look for rules in").with_hint("give --cache PATH")),
     };

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bpf_driver::{FunctionVerdict, Options, Silent};
 use bpf_object::Object;
+
 use common::*;
 
 /// The longest a case may take: many times its time limit. It is counted in looks of the watch, not by the clock, so
@@ -178,20 +179,17 @@ fn number(variable: &str) -> Option<usize> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// What is to be damaged, and how.
+struct Random(fastrand::Rng);
 
 impl Random {
     fn new(seed: u64, case: usize) -> Random {
-        Random(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ (case as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let part = (case as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Random(fastrand::Rng::with_seed(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ part))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.u64(..)
     }
 
     /// Less than `n`; 0 if `n` is.

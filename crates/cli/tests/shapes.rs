@@ -12,13 +12,15 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use bpf_check::{MapInfo, Program, create, load_linked, types_of};
+use bpf_check::{MapInfo, Program};
+use bpf_driver::agreement::{create, load_linked};
 use bpf_kernel::testing::permitted;
-use bpf_kernel::{LoadOptions, Loader, Map};
+use bpf_kernel::{LoadOptions, Loader, Map, ProgramType};
 use bpf_object::{FuncId, Object};
 use bpf_testgen::shapes::{COMPLETED, Expected, Fate, Generated, MISSING, Shape, generate};
-use common::*;
 use serde_json::Value;
+
+use common::*;
 
 /// What a run may take beside its limit and a tenth of it, on a machine with other things to do. One that does not heed its
 /// limit takes far longer with most of these shapes.
@@ -204,7 +206,7 @@ fn not_loaded(bytes: &[u8], plain: &[u8], programs: &[&Expected]) -> Vec<String>
 /// Loads a program with the maps of its object's plain form, which are what a loader makes of the object's own.
 fn load_completed(object: &Object, maps: &[MapInfo], program: &Expected) -> Result<(), String> {
     let entry = object.entries(&program.name, &program.section);
-    let (entry, kind) = match (entry.first(), types_of(&program.section).first()) {
+    let (entry, kind) = match (entry.first(), ProgramType::usual(&program.section).first()) {
         (Some(entry), Some(kind)) => (*entry, *kind),
         _ => return Err("it is not there".to_owned()),
     };

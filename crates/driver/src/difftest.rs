@@ -164,7 +164,7 @@ impl Pair {
                 break;
             }
             let a = self.loaded.run(0, whole.program(), input);
-            if inputs::is_too_short(whole.program.kind, &a) {
+            if scenario::is_too_short(whole.program.kind, &a) {
                 round.refused += 1;
                 continue;
             }

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 use bpf_facts::Env;
 use bpf_kernel::{KernelError, LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
 use bpf_object::{FuncId, Object, ObjectError};
-
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
+
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
 
@@ -384,9 +384,10 @@ impl Gate {
                     return;
                 }
                 Some(Err(why)) => refused(&why),
-                Some(Ok(())) => {
-                    Known { good: true, words: KernelVerdict { accepted: true, processed: None, reason: None } }
-                }
+                Some(Ok(())) => Known {
+                    good: true,
+                    words: KernelVerdict { judged: true, accepted: true, processed: None, reason: None },
+                },
             };
             let form = form(object, &self.functions(module, program));
             self.memory.borrow_mut().known.insert((program, form), known);
@@ -449,11 +450,13 @@ fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict, namesakes: usize) -> Optio
 }
 
 fn refused(why: &str) -> Known {
-    Known { good: false, words: KernelVerdict { accepted: false, processed: None, reason: Some(why.to_owned()) } }
+    let reason = Some(why.to_owned());
+    Known { good: false, words: KernelVerdict { judged: true, accepted: false, processed: None, reason } }
 }
 
 fn words(p: &ProgramVerdict) -> KernelVerdict {
     KernelVerdict {
+        judged: matches!(p.verdict, Verdict::Accepted | Verdict::Rejected { .. }),
         accepted: p.verdict.is_accepted(),
         processed: p.stats.as_ref().map(|s| s.processed),
         reason: match &p.verdict {

@@ -4,6 +4,7 @@
 //! do when the kernel says no.
 
 mod acceptance;
+pub mod agreement;
 mod arguments;
 mod blame;
 mod candidate;
@@ -35,8 +36,9 @@ mod verify;
 mod window_selection;
 mod written;
 
+pub use bpf_isa::Goal;
 pub use error::DriverError;
-pub use options::{Goal, Options, PassSelection};
+pub use options::{Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{
     Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MapContents, NotRun, Observer, ProgramRuns,

@@ -13,7 +13,7 @@ use crate::error::DriverError;
 use crate::gate::{self, Gate};
 use crate::module::Module;
 use crate::opinion::Budget;
-use crate::options::{Goal, Options, PassSelection};
+use crate::options::{Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
 use crate::runcheck::{self, Job, RunJudge};
@@ -259,7 +259,7 @@ fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
     };
     Settings {
         cpu: options.cpu.unwrap_or(module.cpu.max(3)),
-        size: options.goal != Goal::Latency,
+        goal: options.goal,
         strict_shared_memory: options.strict_shared_memory,
         only,
         deadline: plan.passes(),

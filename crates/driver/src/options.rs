@@ -2,20 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
-/// What to optimize for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Goal {
-    /// Fewest instruction slots.
-    #[default]
-    Size,
-    /// Fewest estimated nanoseconds; never trades an access for an atomic.
-    Latency,
-    /// Fewest instructions for the kernel's verifier to process.
-    Verifier,
-}
+use bpf_isa::Goal;
 
 /// Which passes run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

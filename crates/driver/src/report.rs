@@ -13,6 +13,8 @@ pub use verify::{FunctionVerdict, Refused, RunsFirst, VerifyReport};
 /// The kernel's word on one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelVerdict {
+    /// Whether the kernel was asked and gave a verdict.
+    pub judged: bool,
     /// Whether the verifier accepted it.
     pub accepted: bool,
     /// Instructions the verifier processed, if it tells.

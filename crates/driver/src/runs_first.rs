@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bpf_facts::MapInfo;
 use bpf_object::FuncId;
+use bpf_platform::maps::{ARRAY, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY};
 use bpf_program::ProgKind;
 use bpf_semantics::interp::{KernelHost, MapSpec, Output};
 use object::read::elf::ElfFile64;
@@ -255,12 +256,6 @@ fn view(program: &Program, (packet, context): &Given, before: &State) -> Option<
     };
     Some((view, state))
 }
-
-/// `enum bpf_map_type`.
-const ARRAY: u32 = 2;
-const PERCPU_ARRAY: u32 = 6;
-const LRU_HASH: u32 = 9;
-const LRU_PERCPU_HASH: u32 = 10;
 
 impl View {
     fn against(&self, other: &View, (packet, context): &Given, earlier: usize) -> Vec<String> {

@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
+use bpf_isa::Goal;
 use bpf_kernel::{LoadOptions, LoadedObject, permitted};
 
 use crate::difftest::{Random, packet};
 use crate::error::DriverError;
-use crate::options::{Goal, Options};
+use crate::options::Options;
 use crate::report::{Observer, Report};
 
 /// A form of the object.

@@ -204,7 +204,7 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
     names.with_env(|env| match bpf_prove::functions(&f, &g, env, &proof).0 {
         Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
-            FunctionVerdict::Unknown { reason: "more code that nothing leads to, which the kernel refuses".into() }
+            FunctionVerdict::Unknown { reason: "contains more unreachable code, which the kernel refuses".into() }
         }
         Verdict::Equal if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) => {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }

@@ -59,7 +59,7 @@ impl<'v> Text<'v> {
             live: &self.live,
             region: self.region.as_ref(),
             cpu: settings.cpu,
-            size: settings.size,
+            goal: settings.goal,
             deadline: settings.deadline,
         }
     }

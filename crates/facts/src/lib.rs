@@ -1,4 +1,6 @@
-//! Static facts about one function: what registers and stack bytes hold, and what of them is still read.
+#![doc = include_str!("../README.md")]
+//!
+//! # Where to start
 //!
 //! Run [`Facts::of`], ask for the [`State`] at a point or on an edge; then [`Liveness::of`] for the
 //! backward half; or [`Analysis::of`] for both. Everything here is *sound*: it holds in every execution the kernel admits. The prover

@@ -1,9 +1,10 @@
 //! Keeping only what is live: the part of a state that survives rewriting elsewhere.
 
-use crate::frame::FRAME;
-use crate::{Kind, Live, Liveness, StackSet, State, Value};
 use bpf_isa::Reg;
 use bpf_program::BlockId;
+
+use crate::frame::FRAME;
+use crate::{Kind, Live, Liveness, StackSet, State, Value};
 
 impl State {
     /// Forgets every register and stack byte that is not in `live`. A proven rewrite of other code

@@ -518,6 +518,20 @@ impl Insn {
         Some(MemoryOperand { base, off, size, reads, writes })
     }
 
+    /// The access with this offset from its base; what accesses no memory stays as it is.
+    #[must_use]
+    pub fn with_memory_offset(mut self, to: i16) -> Insn {
+        match &mut self {
+            Insn::Load { off, .. }
+            | Insn::Store { off, .. }
+            | Insn::Atomic { off, .. }
+            | Insn::LoadAcquire { off, .. }
+            | Insn::StoreRelease { off, .. } => *off = to,
+            _ => {}
+        }
+        self
+    }
+
     /// Every register read. A call is taken to read r1 … r5 (callers that know the prototype narrow
     /// it), `exit` reads r0, legacy packet loads read r6. An opaque slot reads everything.
     pub fn uses(&self) -> RegSet {
@@ -577,6 +591,20 @@ impl Insn {
             | Insn::Exit
             | Insn::Opaque(_) => self,
         }
+    }
+
+    /// The instruction with its result in another register; `None` if it has none, or also reads what it writes there.
+    #[must_use]
+    pub fn with_def(self, to: Reg) -> Option<Insn> {
+        Some(match self {
+            Insn::Mov { width, src, .. } => Insn::Mov { width, dst: to, src },
+            Insn::MovSx { width, from, src, .. } => Insn::MovSx { width, from, dst: to, src },
+            Insn::AddrSpaceCast { src, imm, .. } => Insn::AddrSpaceCast { dst: to, src, imm },
+            Insn::LoadImm64 { kind, imm, .. } => Insn::LoadImm64 { dst: to, kind, imm },
+            Insn::Load { size, sext, base, off, .. } => Insn::Load { size, sext, dst: to, base, off },
+            Insn::LoadAcquire { size, base, off, .. } => Insn::LoadAcquire { size, dst: to, base, off },
+            _ => return None,
+        })
     }
 
     /// The lowest `-mcpu` level that has this instruction, 1 … 4.

@@ -8,6 +8,7 @@
 
 mod decode;
 mod encode;
+mod goal;
 mod insn;
 mod latency;
 mod slot;
@@ -15,5 +16,6 @@ mod text;
 
 pub use decode::{DecodeError, decode, decode_all};
 pub use encode::{EncodeError, encode, encode_all};
+pub use goal::Goal;
 pub use insn::*;
 pub use text::{ParseError, parse, parse_listing};

@@ -16,6 +16,8 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
+use bpf_platform::helpers::Helper;
+
 use crate::{
     Map, ProgramType, RawOptions, RawProgram,
     sys::{Member, Types},
@@ -224,11 +226,9 @@ const POINTER: u64 = 8;
 
 impl Reader {
     fn new() -> Option<Self> {
-        /// `BPF_MAP_TYPE_ARRAY`.
-        const ARRAY: u32 = 2;
         let types = Types::of_kernel().ok()?;
         let layout = Layout { structures: STRUCTURES.map(|name| (name, types.layout(name))) };
-        let window = Map::create(ARRAY, 4, WINDOW as u32, 1).ok()?;
+        let window = Map::create(bpf_platform::maps::ARRAY, 4, WINDOW as u32, 1).ok()?;
         let program = RawProgram::load(ProgramType::RAW_TRACEPOINT, &code(window.fd()), &RawOptions::default()).ok()?;
         Some(Reader { program, window, layout })
     }
@@ -351,23 +351,22 @@ fn code(window: i32) -> Vec<u8> {
         bytes[4..].copy_from_slice(&imm.to_ne_bytes());
         bytes
     };
-    /// `bpf_get_current_task` and `bpf_probe_read_kernel` in linux/bpf.h.
-    const CURRENT_TASK: i32 = 35;
-    const PROBE_READ_KERNEL: i32 = 113;
+    let number = |name: &str| Helper::named(name).map_or(-1, |h| h.id);
+    let (current_task, probe_read) = (number("get_current_task"), number("probe_read_kernel"));
     [
-        slot(0x79, 3, 1, 0, 0),                 // r3 = *(u64 *)(r1 + 0)
-        slot(0x79, 2, 1, 8, 0),                 // r2 = *(u64 *)(r1 + 8)
-        slot(0x18, 6, 2, 0, window),            // r6 = the window's value ll
-        slot(0, 0, 0, 0, 0),                    //
-        slot(0x15, 3, 0, 4, 0),                 // if r3 == 0 goto current
-        slot(0x25, 2, 0, 5, WINDOW as i32),     // if r2 > WINDOW goto end
-        slot(0xbf, 1, 6, 0, 0),                 // r1 = r6
-        slot(0x85, 0, 0, 0, PROBE_READ_KERNEL), // call bpf_probe_read_kernel
-        slot(0x95, 0, 0, 0, 0),                 // exit
-        slot(0x85, 0, 0, 0, CURRENT_TASK),      // current: call bpf_get_current_task
-        slot(0x7b, 6, 0, 0, 0),                 // *(u64 *)(r6 + 0) = r0
-        slot(0xb7, 0, 0, 0, 0),                 // end: r0 = 0
-        slot(0x95, 0, 0, 0, 0),                 // exit
+        slot(0x79, 3, 1, 0, 0),             // r3 = *(u64 *)(r1 + 0)
+        slot(0x79, 2, 1, 8, 0),             // r2 = *(u64 *)(r1 + 8)
+        slot(0x18, 6, 2, 0, window),        // r6 = the window's value ll
+        slot(0, 0, 0, 0, 0),                //
+        slot(0x15, 3, 0, 4, 0),             // if r3 == 0 goto current
+        slot(0x25, 2, 0, 5, WINDOW as i32), // if r2 > WINDOW goto end
+        slot(0xbf, 1, 6, 0, 0),             // r1 = r6
+        slot(0x85, 0, 0, 0, probe_read),    // call bpf_probe_read_kernel
+        slot(0x95, 0, 0, 0, 0),             // exit
+        slot(0x85, 0, 0, 0, current_task),  // current: call bpf_get_current_task
+        slot(0x7b, 6, 0, 0, 0),             // *(u64 *)(r6 + 0) = r0
+        slot(0xb7, 0, 0, 0, 0),             // end: r0 = 0
+        slot(0x95, 0, 0, 0, 0),             // exit
     ]
     .concat()
 }

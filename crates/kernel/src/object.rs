@@ -7,8 +7,9 @@
 //! Promises: nothing is attached; nothing is pinned, whatever the object's maps ask for, nor are maps pinned by others
 //! reused; and all that was loaded is closed when [`load_object`] returns or [`LoadedObject`] is dropped.
 
-use object::{Object as _, ObjectSection as _};
 use std::{fs, os::fd::BorrowedFd, path::Path};
+
+use object::{Object as _, ObjectSection as _};
 
 use crate::{
     KernelError, Map, Marks, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,

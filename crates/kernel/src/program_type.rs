@@ -29,6 +29,21 @@ impl ProgramType {
     /// Programs that make system calls; test-run takes a context and nothing else.
     pub const SYSCALL: Self = Self(31);
 
+    /// Names of types to try where a section's name says nothing.
+    pub const USUAL: [&str; 4] = ["classifier", "xdp", "socket", "kprobe"];
+
+    /// Numbers of program and attach types to try for a section: what libbpf says, or, where it says nothing, the usual
+    /// ones.
+    pub fn usual(section: &str) -> Vec<(u32, u32)> {
+        // Older loaders put names of their own behind a slash.
+        let whole = section.strip_prefix('?').unwrap_or(section);
+        let head = section.split('/').next().unwrap_or(section);
+        let known = [whole, head].iter().find_map(|name| Self::named(name).ok());
+        let usual = || Self::USUAL.iter().filter_map(|name| Self::named(name).ok()).collect();
+        let found: Vec<(Self, u32)> = known.map_or_else(usual, |one| vec![one]);
+        found.into_iter().map(|(kind, attach)| (kind.0, attach)).collect()
+    }
+
     /// Finds a type, and the attach type that goes with it, by section name as `bpftool prog load … type NAME` does, or
     /// by the kernel's enum name.
     pub fn named(name: &str) -> Result<(Self, u32), KernelError> {

@@ -59,18 +59,19 @@ pub struct Report {
     asked: BTreeSet<(i32, &'static str)>,
 }
 
-/// A small generator of numbers: splitmix64.
+/// A seeded generator of numbers.
 #[derive(Clone, Debug)]
-pub struct Random(pub u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
+    /// A generator; equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
+    }
+
     /// The next number.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     /// A number below `n`.

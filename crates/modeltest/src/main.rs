@@ -47,7 +47,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let mut report = Report::default();
     report.as_written(&bench, &recipes);
     let until = Instant::now() + Duration::from_secs(args.seconds);
-    report.varied(&bench, &recipes, &mut Random(args.seed), until);
+    report.varied(&bench, &recipes, &mut Random::new(args.seed), until);
     print!("{report}");
     let mut good = report.contradictions.is_empty() && report.unexplained().is_empty();
     if !args.no_fields {

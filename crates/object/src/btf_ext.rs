@@ -5,10 +5,11 @@
 //! relocations some compilers emit on that field travel with the record. Promise: encoding what
 //! was decoded gives the same bytes, if the input was laid out without gaps.
 
+use std::collections::HashSet;
+
 use crate::elf::{u16_at, u32_at};
 use crate::error::ObjectError;
 use crate::symbols::Reloc;
-use std::collections::HashSet;
 
 const SECTION: &str = ".BTF.ext";
 const KNOWN_HEADER: usize = 32;

@@ -1,8 +1,9 @@
 //! Where the variables of a data section are, which BTF alone does not always say.
 
+use std::collections::HashMap;
+
 use crate::btf::{SectionVariable, Type};
 use crate::symbols::{STB_GLOBAL, STB_WEAK, STT_OBJECT, Symbol, Symbols};
-use std::collections::HashMap;
 
 /// `BTF_VAR_GLOBAL_ALLOCATED`: libbpf asks for no symbol of variables of another linkage.
 const GLOBAL_ALLOCATED: u32 = 1;

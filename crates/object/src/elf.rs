@@ -5,9 +5,10 @@
 //! sections but the patched ones. Promise: all ranges handed out lie inside the file and do not
 //! overlap, section order and (but for dropped sections) numbers are preserved.
 
-use crate::error::ObjectError;
 use std::collections::HashSet;
 use std::ops::Range;
+
+use crate::error::ObjectError;
 
 pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;

@@ -5,6 +5,8 @@
 //! with a resolved target; so moving code later means re-encoding these. Promise: what cannot be
 //! understood locks the functions it could concern, with the reason, instead of being guessed.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use crate::btf::{Btf, FUNC};
 use crate::btf_ext::{BtfExt, CORE_RELO, FUNC_INFO, LINE_INFO};
 use crate::elf::{Elf, SHT_NOBITS, SHT_PROGBITS, u32_at, u64_at};
@@ -14,7 +16,6 @@ use crate::symbols::{
     R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Reloc, STB_LOCAL, STB_WEAK, STT_FUNC,
     STT_NOTYPE, STT_SECTION, Symbol, Symbols,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(crate) const LD_IMM64: u8 = 0x18;
 pub(crate) const CALL: u8 = 0x85;

@@ -6,13 +6,14 @@
 //! fields). Promise: a map without a readable definition is still listed, with unknown fields, so
 //! that references to it resolve.
 
+use std::collections::{BTreeMap, HashMap};
+
 use bpf_platform::ManagedFields;
 
 use crate::btf::{ARRAY, Btf, DATASEC, STRUCT, VAR};
 use crate::elf::{Elf, SHT_PROGBITS, u32_at};
 use crate::managed;
 use crate::symbols::{STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, Symbols};
-use std::collections::{BTreeMap, HashMap};
 
 /// A map as its definition says, from BTF's `.maps` or from a legacy `maps` section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

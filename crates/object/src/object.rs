@@ -4,6 +4,8 @@
 //! slots in questions and answers always count in the input's numbering. Promise: a body that is
 //! accepted can be written.
 
+use std::collections::{BTreeMap, HashMap};
+
 use bpf_platform::ManagedFields;
 
 use crate::btf::{Btf, FuncProto};
@@ -15,7 +17,6 @@ use crate::functions::{CALL, CoreReloc, FuncId, Function, LD_IMM64, Layout, Part
 use crate::managed;
 use crate::maps::{MapDef, Maps};
 use crate::symbols::Symbols;
-use std::collections::{BTreeMap, HashMap};
 
 /// One instruction of a new body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,13 +6,14 @@
 //! follow `origin`. Promise: with no new bodies the input comes back byte for byte, and what is
 //! written reads back with the same functions.
 
+use std::collections::{BTreeMap, HashMap};
+
 use crate::btf_ext::{BtfExt, CORE_RELO, FUNC_INFO, LINE_INFO, Record};
 use crate::elf::{Elf, Patch, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_SYMTAB, put, u32_at};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CodeRef, Form, LD_IMM64};
 use crate::object::{NewInsn, Object, WriteOptions, Written};
 use crate::symbols::{Reloc, STT_SECTION, SYM_SIZE};
-use std::collections::{BTreeMap, HashMap};
 
 /// A function with a new body.
 struct Edit<'a> {

@@ -5,6 +5,7 @@
 //! facts replayed after every change; why the facts of the other blocks may be used all the same, the session says. It
 //! refuses what would read dead registers, except as the first thing after an analysis (`Engine::revive`).
 
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -13,7 +14,6 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
 use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, superblock};
 use rustc_hash::FxHashSet;
-use std::hash::{Hash, Hasher};
 
 use crate::quiet::Quiet;
 use crate::settings::{Proposal, Recorder, Settings};
@@ -123,7 +123,7 @@ impl<'a> Engine<'a> {
 
     /// Shares common ends of blocks, where fewer slots are what counts.
     fn share_tails(&mut self, session: &mut Session) -> bool {
-        if self.spent() || !self.settings.size {
+        if self.spent() || !self.settings.goal.puts_slots_first() {
             return false;
         }
         let Some(new) = tails::share(session).filter(|new| !mixes_more(session, new) && reaches(new)) else {
@@ -324,7 +324,11 @@ impl<'a> Engine<'a> {
         let old = cost(replaced, r.term.as_ref().map(|_| view.term));
         let new = cost(&r.with, r.term.as_ref());
         let rank = |c: Cost| {
-            if self.settings.size { (c.slots as u32, c.latency, c.reads) } else { (c.latency, c.slots as u32, c.reads) }
+            if self.settings.goal.puts_slots_first() {
+                (c.slots as u32, c.latency, c.reads)
+            } else {
+                (c.latency, c.slots as u32, c.reads)
+            }
         };
         rank(new) < rank(old)
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use bpf_facts::Env;
+use bpf_isa::Goal;
 use bpf_program::Function;
 use bpf_prove::{Known, Limits, Options, Rewrite, Switches};
 
@@ -13,8 +14,8 @@ use bpf_prove::{Known, Limits, Options, Rewrite, Switches};
 pub struct Settings {
     /// Highest cpu level of new instructions, 1 … 4.
     pub cpu: u8,
-    /// Whether fewer slots win over fewer cycles.
-    pub size: bool,
+    /// What code is to have less of.
+    pub goal: Goal,
     /// Forbid merging shared accesses and load-add-store to atomics.
     pub strict_shared_memory: bool,
     /// Names of the passes that run; `None`: all.
@@ -66,7 +67,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             cpu: 3,
-            size: true,
+            goal: Goal::Size,
             strict_shared_memory: false,
             only: None,
             limits: Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() },

@@ -144,54 +144,31 @@ pub fn is_pure(insn: &Insn) -> bool {
     )
 }
 
-/// Replaces register `from` by `to` where the instruction only reads it. `None` if it also writes
-/// it, or reads it implicitly.
+/// Whether an instruction touches a register that it does not name, or whose role is fixed: calls, legacy loads,
+/// compare-and-exchange.
+fn is_fixed(insn: &Insn) -> bool {
+    let calls = matches!(insn, Insn::Call(_) | Insn::CallX { .. } | Insn::Exit | Insn::Opaque(_));
+    calls || matches!(insn, Insn::LdAbs { .. } | Insn::LdInd { .. } | Insn::Atomic { op: AtomicOp::CmpXchg, .. })
+}
+
+/// Replaces register `from` by `to` where the instruction only reads it. `None` if it writes what it has read there, or
+/// reads it implicitly.
 pub fn rename_use(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
-    use bpf_isa::Src;
-    let s = |x: Src| if x == Src::Reg(from) { Src::Reg(to) } else { x };
-    let r = |x: Reg| if x == from { to } else { x };
-    Some(match *insn {
-        Insn::Alu { op, width, dst, src } if dst != from => Insn::Alu { op, width, dst, src: s(src) },
-        Insn::Mov { width, dst, src } => Insn::Mov { width, dst, src: s(src) },
-        Insn::MovSx { width, from: w, dst, src } => Insn::MovSx { width, from: w, dst, src: r(src) },
-        Insn::Load { size, sext, dst, base, off } => Insn::Load { size, sext, dst, base: r(base), off },
-        Insn::Store { size, base, off, src } => Insn::Store { size, base: r(base), off, src: s(src) },
-        Insn::Atomic { op, size, base, off, src } if insn.def().is_none() || src != from => {
-            if op == AtomicOp::CmpXchg && from == Reg::R0 {
-                return None;
-            }
-            Insn::Atomic { op, size, base: r(base), off, src: r(src) }
-        }
-        Insn::LoadAcquire { size, dst, base, off } => Insn::LoadAcquire { size, dst, base: r(base), off },
-        Insn::StoreRelease { size, base, off, src } => Insn::StoreRelease { size, base: r(base), off, src: r(src) },
-        Insn::Jcc { cond, width, dst, src, off } => Insn::Jcc { cond, width, dst: r(dst), src: s(src), off },
-        i if !i.uses().contains(from) => i,
-        _ => return None,
-    })
+    if !insn.uses().contains(from) {
+        return Some(*insn);
+    }
+    let renamed = rename_all(insn, from, to)?;
+    if insn.def() == Some(from) { renamed.with_def(from) } else { Some(renamed) }
 }
 
 /// Renames `from` to `to` everywhere in the instruction, reads and writes. `None` where the role is
 /// fixed (calls, legacy loads, compare-and-exchange).
 pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
-    use bpf_isa::Src;
-    let s = |x: Src| if x == Src::Reg(from) { Src::Reg(to) } else { x };
-    let r = |x: Reg| if x == from { to } else { x };
-    Some(match *insn {
-        Insn::Alu { op, width, dst, src } => Insn::Alu { op, width, dst: r(dst), src: s(src) },
-        Insn::Mov { width, dst, src } => Insn::Mov { width, dst: r(dst), src: s(src) },
-        Insn::MovSx { width, from: w, dst, src } => Insn::MovSx { width, from: w, dst: r(dst), src: r(src) },
-        Insn::Neg { width, dst } => Insn::Neg { width, dst: r(dst) },
-        Insn::Endian { kind, bits, dst } => Insn::Endian { kind, bits, dst: r(dst) },
-        Insn::LoadImm64 { dst, kind, imm } => Insn::LoadImm64 { dst: r(dst), kind, imm },
-        Insn::Load { size, sext, dst, base, off } => Insn::Load { size, sext, dst: r(dst), base: r(base), off },
-        Insn::Store { size, base, off, src } => Insn::Store { size, base: r(base), off, src: s(src) },
-        Insn::Atomic { op, size, base, off, src } if op != AtomicOp::CmpXchg => {
-            Insn::Atomic { op, size, base: r(base), off, src: r(src) }
-        }
-        Insn::Jcc { cond, width, dst, src, off } => Insn::Jcc { cond, width, dst: r(dst), src: s(src), off },
-        i if !i.uses().union(i.defs()).contains(from) => i,
-        _ => return None,
-    })
+    match insn.uses().union(insn.defs()).contains(from) {
+        false => Some(*insn),
+        true if is_fixed(insn) => None,
+        true => Some(insn.map_regs(|r| if r == from { to } else { r })),
+    }
 }
 
 /// What a rewrite must lower: slots first, then what makes later rewrites possible.

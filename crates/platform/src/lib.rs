@@ -1,4 +1,6 @@
-//! What the kernel offers to a program, as data with its source.
+#![doc = include_str!("../README.md")]
+//!
+//! # Design
 //!
 //! One idea: a fact about the kernel (what helper 26 does with its third argument, which bytes of `__sk_buff` are a
 //! packet pointer, which maps give a value's address) is a row of a table here, with the kernel file and function it
@@ -11,7 +13,9 @@ pub mod context;
 pub mod effects;
 pub mod fields;
 pub mod helpers;
+mod kfuncs;
 pub mod maps;
+pub mod permissions;
 mod prototype;
 pub mod translation;
 pub mod verifier;
@@ -24,4 +28,4 @@ pub use context::{
 };
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};
-pub use translation::{is_kfunc_translated_by_type, makes_any_address, throws};
+pub use kfuncs::{is_kfunc_harmless_in_test_run, is_kfunc_translated_by_type, makes_any_address, throws};

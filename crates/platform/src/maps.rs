@@ -72,6 +72,8 @@ pub const USER_RINGBUF: u32 = 31;
 pub const CGRP_STORAGE: u32 = 32;
 /// `BPF_MAP_TYPE_ARENA`.
 pub const ARENA: u32 = 33;
+/// `BPF_MAP_TYPE_INSN_ARRAY`: targets of indirect jumps.
+pub const INSN_ARRAY: u32 = 34;
 
 /// What map types are called.
 const NAMES: [(&str, u32); 33] = [

@@ -1,4 +1,4 @@
-//! Calls that the verifier translates by what it has seen there.
+//! Calls of helpers that the verifier translates by what it has seen there; of kernel functions see `kfuncs.rs`.
 //!
 //! It keeps that once for each call (`struct bpf_insn_aux_data` in include/linux/bpf_verifier.h), whichever way led there:
 //! of several types of pointers the one that it came with last counts. So such a call is more than a function of its
@@ -8,36 +8,9 @@ use bpf_isa::Reg;
 
 use crate::effects::Effects;
 
-/// Beginnings of the names of kernel functions that work on objects of types that the program defines: what the object's
-/// size is, where its counter or node is, and which of its fields must be given back (`kptr_struct_meta`, `obj_new_size`,
-/// `insert_off`; `check_kfunc_call` and `fixup_kfunc_call` in kernel/bpf/verifier.c). A suffix may follow.
-const KFUNC_FAMILIES: &[&str] = &["bpf_obj_", "bpf_percpu_obj_", "bpf_refcount_", "bpf_list_push_", "bpf_rbtree_add"];
-
 /// Helpers that take variables of the kernel and objects of the program (`call_with_percpu_alloc_ptr`; `check_helper_call`
 /// and `do_misc_fixups` in kernel/bpf/verifier.c).
 const HELPERS: &[&str] = &["per_cpu_ptr", "this_cpu_ptr"];
-
-/// The kernel function that makes a pointer of any number (`bpf_rdonly_cast` in kernel/bpf/helpers.c); a suffix may follow.
-const CAST: &str = "bpf_rdonly_cast";
-
-/// The kernel function that ends a program as an exception; a suffix may follow, which libbpf takes off
-/// (`bpf_core_essential_name_len` in tools/lib/bpf/libbpf.c).
-const THROW: &str = "bpf_throw";
-
-/// Whether a call of this kernel function is translated by the types that the verifier has seen there.
-pub fn is_kfunc_translated_by_type(name: &str) -> bool {
-    KFUNC_FAMILIES.iter().any(|family| name.starts_with(family))
-}
-
-/// Whether this kernel function may return any number as a pointer, through which a load must not fault.
-pub fn makes_any_address(name: &str) -> bool {
-    name.starts_with(CAST)
-}
-
-/// Whether this kernel function throws (`bpf_throw` in kernel/bpf/helpers.c): a number that becomes a program's result.
-pub fn throws(name: &str) -> bool {
-    name.starts_with(THROW)
-}
 
 impl Effects {
     /// Whether a call of this helper is translated by the types that the verifier has seen there.
@@ -83,6 +56,5 @@ mod tests {
                 "{name}"
             );
         }
-        assert!(is_kfunc_translated_by_type("bpf_obj_drop_impl") && !is_kfunc_translated_by_type("bpf_rcu_read_lock"));
     }
 }

@@ -163,6 +163,14 @@ impl Terminator {
         }
     }
 
+    /// The branch with every register it names replaced; `None` for what ends a block otherwise, which names none.
+    #[must_use]
+    pub fn map_regs(&self, f: impl Fn(Reg) -> Reg) -> Option<Terminator> {
+        let Terminator::Branch { cond, width, dst, src, taken, fall, origin } = *self else { return None };
+        let (dst, src) = (f(dst), src.reg().map_or(src, |r| Src::Reg(f(r))));
+        Some(Terminator::Branch { cond, width, dst, src, taken, fall, origin })
+    }
+
     /// Registers the terminator itself reads.
     pub fn uses(&self) -> RegSet {
         match self {

@@ -15,8 +15,9 @@ mod comparisons;
 mod memory;
 mod slices;
 
-use rustc_hash::FxHashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 /// A term: index into its [`Terms`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -10,10 +10,9 @@
 //! candidate. A wrong abstraction only costs time.
 
 use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, Value};
-use bpf_isa::{AtomicOp, Insn, Reg, RegSet, Src};
+use bpf_isa::{AtomicOp, Goal, Insn, MemoryOperand, Reg, RegSet, Src};
 use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
 
-use crate::access::{access_size, memory, other_operands, with_offset};
 use crate::propose::readable;
 use crate::window::{NOP, Window};
 
@@ -24,8 +23,8 @@ pub struct WindowKey {
     pub kind: ProgKind,
     /// Highest cpu level of new instructions.
     pub cpu: u8,
-    /// Whether fewer slots win over fewer cycles.
-    pub size: bool,
+    /// What code is to have less of.
+    pub goal: Goal,
     /// How many maps are mentioned; they are called `map0`, `map1` …
     pub maps: usize,
     /// Whether the frame's address may be anywhere.
@@ -101,8 +100,8 @@ impl Renaming {
             if !o.insn.uses().intersect(unset).is_empty() {
                 return None;
             }
-            let frame = memory(&o.insn).filter(|(base, _)| *base == Reg::R10);
-            let bytes = frame.map(|(_, off)| StackSet::range(off.into(), access_size(&o.insn)));
+            let frame = o.insn.memory_operand().filter(|m| m.base == Reg::R10);
+            let bytes = frame.map(|m| StackSet::range(m.off.into(), m.size.bytes()));
             if bytes.is_some_and(|b| !b.minus(&self.touched).is_empty()) {
                 return None;
             }
@@ -156,7 +155,7 @@ impl Renaming {
     /// Moves the offset of an access; a register that is shifted has no other use.
     fn shift(&self, i: &Insn, sign: i64) -> Option<Insn> {
         let touches_shifted = |regs: RegSet| regs.iter().any(|r| self.shifts[r.index()] != 0);
-        let Some((base, off)) = memory(i) else {
+        let Some(MemoryOperand { base, off, .. }) = i.memory_operand() else {
             return (!touches_shifted(i.uses().union(i.defs()))).then_some(*i);
         };
         // In canonical code the base carries its canonical name until it is renamed: both directions
@@ -165,8 +164,18 @@ impl Renaming {
             return None;
         }
         let off = i16::try_from(i64::from(off) + sign * self.shifts[base.index()]).ok()?;
-        Some(with_offset(i, off))
+        Some(i.with_memory_offset(off))
     }
+}
+
+/// Registers of an access other than its base as base.
+fn other_operands(i: &Insn) -> RegSet {
+    let source = match *i {
+        Insn::Store { src: Src::Reg(r), .. } => RegSet::of(r),
+        Insn::Atomic { src, .. } | Insn::StoreRelease { src, .. } => RegSet::of(src),
+        _ => RegSet::EMPTY,
+    };
+    source.union(i.defs())
 }
 
 /// Renames all registers; `None` if one has no name.
@@ -246,7 +255,7 @@ pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {
     let key = WindowKey {
         kind: if context { w.kind } else { ProgKind::Other },
         cpu: w.cpu,
-        size: w.size,
+        goal: w.goal.order(),
         maps: r.maps.len(),
         frame_leaked: w.before.frame_leaked() && look.blind,
         regs,
@@ -310,18 +319,17 @@ impl Look {
             written = written.union(defs);
             look.fixed |= o.is_core() || matches!(o.insn, Insn::Atomic { op: AtomicOp::CmpXchg, .. });
             numbers.extend(number_of(&o.insn));
-            match memory(&o.insn) {
-                Some((base, off)) => {
+            match o.insn.memory_operand() {
+                Some(MemoryOperand { base, off, size, .. }) => {
                     let low = &mut look.lowest[base.index()];
                     *low = Some(low.map_or(off, |l| l.min(off)));
                     not_base = not_base.union(other_operands(&o.insn));
                     let v = state.reg(base);
                     look.blind |= v.region().is_none();
-                    let len = access_size(&o.insn);
                     look.touched = look.touched.union(&if o.is_core() && (v.is_stack() || look.blind) {
                         StackSet::ALL
                     } else {
-                        state.touched(v, off, len)
+                        state.touched(v, off, size.bytes())
                     });
                 }
                 None => not_base = not_base.union(uses).union(defs),
@@ -392,7 +400,7 @@ fn name_registers(w: &Window, look: &Look, names: &mut [Option<Reg>; 11]) {
 fn frame_shift(w: &Window, look: &Look, known: &[Reg]) -> i64 {
     let Some(end) = look.touched.iter().last().map(|o| o + 1) else { return 0 };
     let only_base = w.old.iter().all(|o| {
-        let others = if memory(&o.insn).is_some() { other_operands(&o.insn) } else { o.insn.uses() };
+        let others = if o.insn.memory_operand().is_some() { other_operands(&o.insn) } else { o.insn.uses() };
         !others.contains(Reg::R10)
     });
     let frame_facts = known.iter().map(|r| w.before.reg(*r)).chain(w.before.stack_values().map(|(_, v)| v));

@@ -130,7 +130,7 @@ impl<'a> Chain<'a> {
         if batches.is_empty() {
             return None;
         }
-        let old_cost = cost::of(window.old, window.size, cost::latency);
+        let old_cost = cost::of(window.old, window.goal, cost::latency);
         Some(Chain {
             window,
             setting,
@@ -155,7 +155,7 @@ impl<'a> Chain<'a> {
     #[must_use]
     pub fn with_latency(mut self, latency: Latency) -> Chain<'a> {
         self.latency = latency;
-        self.old_cost = cost::of(self.window.old, self.window.size, latency);
+        self.old_cost = cost::of(self.window.old, self.window.goal, latency);
         self
     }
 
@@ -198,15 +198,15 @@ impl<'a> Chain<'a> {
     /// Performance relative to the original, in slots or plain operations.
     fn extra(&self, (slots, time): (i32, i32)) -> f64 {
         let (slots, time) = (f64::from(slots), f64::from(time));
-        if self.window.size { slots + time / 100.0 } else { time / 3.0 + slots / 100.0 }
+        if self.window.goal.puts_slots_first() { slots + time / 100.0 } else { time / 3.0 + slots / 100.0 }
     }
 
     /// Slots and time of the current program beyond the original's.
     fn beyond(&self) -> (i32, i32) {
-        let c = cost::of(&self.ops, self.window.size, self.latency);
+        let c = cost::of(&self.ops, self.window.goal, self.latency);
         let d = |a: u32, b: u32| a as i32 - b as i32;
         let (first, second) = (d(c.first, self.old_cost.first), d(c.second, self.old_cost.second));
-        if self.window.size { (first, second) } else { (second, first) }
+        if self.window.goal.puts_slots_first() { (first, second) } else { (second, first) }
     }
 
     /// By how much a state may be worse than the present one and still be accepted.
@@ -282,7 +282,7 @@ impl<'a> Chain<'a> {
             self.progress.remembered += 1;
             return Passed::Refused;
         }
-        let cost = cost::of(&with, self.window.size, self.latency);
+        let cost = cost::of(&with, self.window.goal, self.latency);
         if cost >= self.best_cost() {
             return Passed::Fine;
         }

@@ -1,6 +1,6 @@
 //! What a candidate costs (paper §3.2): wrong results, slots or time, unsafe accesses.
 
-use bpf_isa::Insn;
+use bpf_isa::{Goal, Insn};
 use bpf_program::Op;
 
 use crate::batch::Score;
@@ -22,10 +22,10 @@ pub fn slots(insn: &Insn) -> u32 {
 }
 
 /// The cost of a sequence in the order of the goal.
-pub fn of(ops: &[Op], size: bool, latency: Latency) -> Cost {
+pub fn of(ops: &[Op], goal: Goal, latency: Latency) -> Cost {
     let slots = ops.iter().map(|o| slots(&o.insn)).sum();
     let time = ops.iter().filter(|o| o.insn != NOP).map(latency).sum();
-    if size { Cost { first: slots, second: time } } else { Cost { first: time, second: slots } }
+    if goal.puts_slots_first() { Cost { first: slots, second: time } } else { Cost { first: time, second: slots } }
 }
 
 /// How many slots and how much time more `new` takes than `old`.

@@ -8,12 +8,13 @@
 //! tried again. So, when a length is through, there is no such sequence in the subset: [`Outcome`] says
 //! up to which length that holds.
 
+use std::rc::Rc;
+use std::time::Instant;
+
 use bpf_isa::{Insn, Reg, RegSet};
 use bpf_program::Op;
 use bpf_semantics::exec;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::rc::Rc;
-use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::batch::parts::{Parts, Word};
@@ -71,12 +72,12 @@ pub struct Outcome {
 /// Searches for a cheaper replacement of the window, shortest first.
 pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Effort) -> Outcome {
     let mut out = Outcome::default();
-    let before = cost::of(w.old, w.size, latency);
+    let before = cost::of(w.old, w.goal, latency);
     let old_slots: usize = w.old.iter().map(|o| o.insn.slots()).sum();
     let Some(mut tests) = Tests::new(w) else { return out };
     let mut refused: FxHashSet<Vec<Insn>> = FxHashSet::default();
     // For the size goal what is as long as the original is not searched.
-    let longest = effort.slots.min(if w.size { old_slots.saturating_sub(1) } else { old_slots });
+    let longest = effort.slots.min(if w.goal.puts_slots_first() { old_slots.saturating_sub(1) } else { old_slots });
     let mut best = before;
     let mut sure = true;
     for slots in 0..=longest {
@@ -95,7 +96,7 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
                 if sure {
                     out.exhausted_to = Some(slots);
                 }
-                if end == End::OutOfTime || (!w.size && slots == longest) {
+                if end == End::OutOfTime || (!w.goal.puts_slots_first() && slots == longest) {
                     return out;
                 }
                 break;
@@ -112,10 +113,10 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
             out.judged += 1;
             match judge.judge(&ops) {
                 Answer::Equal => {
-                    let cost = cost::of(&ops, w.size, latency);
+                    let cost = cost::of(&ops, w.goal, latency);
                     best = cost;
                     out.found = Some(Found { with: ops, cost, by: "enumerate" });
-                    if w.size {
+                    if w.goal.puts_slots_first() {
                         return out;
                     }
                     // Something as long may be faster.
@@ -487,7 +488,11 @@ impl<'a, 's> Search<'a, 's> {
 
     fn candidate(&mut self, time: u32) -> End {
         let slots = self.path.iter().map(|i| self.steps_of[*i].slots as u32).sum();
-        let cost = if self.w.size { Cost { first: slots, second: time } } else { Cost { first: time, second: slots } };
+        let cost = if self.w.goal.puts_slots_first() {
+            Cost { first: slots, second: time }
+        } else {
+            Cost { first: time, second: slots }
+        };
         if cost >= self.best {
             return End::Complete;
         }

@@ -24,11 +24,10 @@ pub use generalize::generalize;
 pub(crate) use index::Index;
 
 use bpf_facts::{Env, Live, Num, StackSet, State, Value};
-use bpf_isa::{AluOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
+use bpf_isa::{AluOp, Imm64Kind, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 use bpf_prove::{Options, Verdict};
 
-use crate::access::{access_size, memory};
 use crate::canonical::WindowKey;
 
 /// Parameters of a rule at most: there are only so many registers to hold them.
@@ -263,8 +262,8 @@ impl General {
         let mut state = p.before();
         let mut all = StackSet::EMPTY;
         for (i, o) in p.old.iter().enumerate() {
-            if let Some((base, off)) = memory(&o.insn) {
-                all = all.union(&state.touched(state.reg(base), off, access_size(&o.insn)));
+            if let Some(MemoryOperand { base, off, size, .. }) = o.insn.memory_operand() {
+                all = all.union(&state.touched(state.reg(base), off, size.bytes()));
             }
             state.step(o, (BlockId(0), i), p.kind, env);
         }

@@ -5,11 +5,12 @@
 //! fields, what the loader puts in) is a function of the input's seed and the place that asks, so an
 //! input is small and nothing needs to be known in advance about what will be read.
 
+use std::hash::{Hash, Hasher};
+
 use bpf_facts::{BaseId, Kind, Num, Region, Value};
 use bpf_isa::{Insn, Reg, Size, Src};
 use bpf_program::{FieldKind, ProgKind, Symbol, ctx_field};
 use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::{Hash, Hasher};
 
 use crate::lanes::ones;
 use crate::rng::{Rng, mix};

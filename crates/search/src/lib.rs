@@ -4,7 +4,6 @@
 //! called equal by the judge, which is the prover in disguise. Tests, costs, caches and chains only
 //! decide where to look and in which order.
 
-mod access;
 pub mod batch;
 pub mod canonical;
 pub mod chain;

@@ -19,6 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bpf_program::Op;
+use bpf_prove::{Limits, Options};
 use redb::backends::InMemoryBackend;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition};
 use rustc_hash::FxHashMap;
@@ -27,8 +29,6 @@ use crate::canonical::{Renaming, WindowKey};
 use crate::cost;
 use crate::general::{General, Index, generalize};
 use crate::rules::{BY_GENERAL, Rule, RuleBody, answer_text, key_text, parse_entry, parse_general};
-use bpf_program::Op;
-use bpf_prove::{Limits, Options};
 
 /// WindowKey text to answer text. The name carries the version of the format.
 const RULES: TableDefinition<&str, &str> = TableDefinition::new("rules-1");
@@ -61,12 +61,8 @@ pub struct Store {
     pub general_hits: u64,
 }
 
-/// The file in the user's cache directory: `$XDG_CACHE_HOME/bpf-opt/rules.redb`, or below `~/.cache`.
-pub fn default_path() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let root = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(root.join("bpf-opt").join("rules.redb"))
-}
+/// Where a store is by default, below the user's cache directory. Nobody else puts a file there.
+pub const DEFAULT_FILE: &str = "bpf-opt/rules.redb";
 
 impl Store {
     /// A store that forgets everything at its end.
@@ -220,7 +216,7 @@ impl Store {
     fn learn(&mut self, p: &WindowKey) {
         let Some(answer) = self.exact(&key_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
         let Some(with) = answer.with.as_ref().filter(|_| p.sides.is_empty()) else { return };
-        let cost = |ops: &[Op]| cost::of(ops, p.size, cost::latency);
+        let cost = |ops: &[Op]| cost::of(ops, p.goal, cost::latency);
         // A replacement may change several places: each gives a rule, applied before the next is looked for.
         for _ in 0..PLACES {
             let old = self.general.apply(p).unwrap_or_else(|| p.old.clone());
@@ -419,7 +415,7 @@ fn system(e: std::io::Error) -> Trouble {
 /// disk was full), or is where nobody else puts files.
 fn may_be_a_store(path: &Path) -> bool {
     const MAGIC: &[u8] = b"redb";
-    if default_path().is_some_and(|p| p == path) {
+    if path.ends_with(DEFAULT_FILE) {
         return true;
     }
     let mut head = Vec::new();

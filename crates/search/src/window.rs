@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use bpf_facts::{Env, Live, State};
-use bpf_isa::{Insn, RegSet};
+use bpf_isa::{Goal, Insn, RegSet};
 use bpf_program::{Op, ProgKind, Symbol};
 
-use crate::access::memory;
 use crate::region::{Region, is_jump};
 
 /// A straight stretch of one block with what is known around it, or a region of several. It has no
@@ -28,8 +27,8 @@ pub struct Window<'a> {
     pub region: Option<&'a Region>,
     /// Highest cpu level of new instructions, 1 … 4.
     pub cpu: u8,
-    /// Whether fewer slots win over fewer cycles.
-    pub size: bool,
+    /// What code is to have less of.
+    pub goal: Goal,
     /// When to give up.
     pub deadline: Option<Instant>,
 }
@@ -49,7 +48,7 @@ impl Window<'_> {
             bpf_facts::Region::Data { section } => self.has_managed_fields(section),
             _ => false,
         };
-        let accesses = self.old.iter().any(|o| memory(&o.insn).is_some());
+        let accesses = self.old.iter().any(|o| o.insn.memory_operand().is_some());
         let read = self.old.iter().fold(RegSet::EMPTY, |read, o| read.union(o.insn.uses()));
         let in_registers = || read.iter().any(|r| self.before.reg(r).region().is_some_and(managed));
         let in_frame = || self.before.stack_values().any(|(_, v)| v.region().is_some_and(managed));

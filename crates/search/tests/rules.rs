@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Tnum, Value};
-use bpf_isa::{Reg, RegSet};
+use bpf_isa::{Goal, Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::Options;
 use bpf_search::Window;
@@ -34,7 +34,7 @@ fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> (WindowKey, 
         old: &old,
         live: &live,
         cpu: 3,
-        size: true,
+        goal: Goal::Size,
         deadline: None,
         region: None,
     })

@@ -24,7 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::concrete::{Both, Entry, Random, World, both};
 use crate::corpus::Corpus;
-use crate::z3::Z3;
+use crate::z3::{Z3, Z3Error};
 use crate::{Lane, Tally};
 
 /// What Z3 may take for one mutant.
@@ -403,7 +403,7 @@ fn ask(z3: &mut Z3, m: &Window, env: &Env, rng: &mut Rng) -> Outcome {
     let encoding = encode(m, env);
     let plain = match &encoding {
         Ok(e) => z3.ask(&e.formula()),
-        Err(why) => Err(why.clone()),
+        Err(why) => Err(Z3Error::Failed(why.clone())),
     };
     let shown = |o: Option<String>| o.map(|what| format!("called equal, but {what}"));
     let wrong = |out: Outcome, what: Option<String>| Outcome { disagreement: what, ..out };
@@ -449,7 +449,7 @@ fn ask(z3: &mut Z3, m: &Window, env: &Env, rng: &mut Rng) -> Outcome {
             None => {
                 let why = match (&verdict, unmodelled) {
                     (Verdict::Unknown(why), _) => kind_of(why),
-                    (_, Err(why)) => kind_of(why),
+                    (_, Err(why)) => kind_of(&why.to_string()),
                     _ => "Z3 gave up".into(),
                 };
                 Outcome::of("unknown").and(&format!("unknown: {why}"))

@@ -16,14 +16,14 @@ use bpf_program::Op;
 use bpf_prove::context::Context;
 use bpf_prove::smt::{Query, Recorder, Status};
 use bpf_prove::{Limits, Options};
+use bpf_testgen::random::Rng;
+use bpf_testgen::windows::{jump, maps, mutate, nearly, operation, scene, some_live};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::corpus::Corpus;
 use crate::term_identities;
-use crate::z3::Z3;
+use crate::z3::{Z3, Z3Error};
 use crate::{Lane, Tally};
-use bpf_testgen::random::Rng;
-use bpf_testgen::windows::{jump, maps, mutate, nearly, operation, scene, some_live};
 
 /// What Z3 may take for one query.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -232,9 +232,9 @@ impl Queries {
                     tally.disagree(seed, index, told(what));
                 }
             }
-            Err(why) if why.contains("time limit") || why.contains("ended") => tally.count("z3_unknown", 1),
+            Err(Z3Error::OutOfTime | Z3Error::Ended) => tally.count("z3_unknown", 1),
             // Text that Z3 does not understand is a bug of ours.
-            Err(why) => tally.disagree(seed, index, told(why)),
+            Err(why) => tally.disagree(seed, index, told(why.to_string())),
         }
     }
 }

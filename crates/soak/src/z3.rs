@@ -25,6 +25,20 @@ pub struct Z3 {
     running: Option<Running>,
 }
 
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Z3Error {
+    /// It had to be killed.
+    #[error("z3 does not keep to its time limit")]
+    OutOfTime,
+    /// The process is gone.
+    #[error("z3 has ended")]
+    Ended,
+    /// It was not started, or does not understand the text.
+    #[error("z3: {0}")]
+    Failed(String),
+}
+
 struct Running {
     child: Child,
     input: ChildStdin,
@@ -58,7 +72,7 @@ impl Running {
         Ok(Running { child, input, lines, asked: 0 })
     }
 
-    fn ask(&mut self, formula: &str, limit: Duration) -> Result<Status, String> {
+    fn ask(&mut self, formula: &str, limit: Duration) -> Result<Status, Z3Error> {
         self.asked += 1;
         let limit_ms = limit.as_millis().max(1);
         let question = format!("(reset)\n(set-option :timeout {limit_ms})\n{formula}\n(check-sat)");
@@ -71,23 +85,26 @@ impl Running {
                 "" => {}
                 // Running into the limit is reported as an error, too.
                 other if other.contains("canceled") || other.contains("timeout") => status = Some(Status::Unknown),
-                other => return Err(format!("z3: {other}")),
+                other => return Err(Z3Error::Failed(other.to_owned())),
             }
         }
-        status.ok_or_else(|| "z3 gives no answer".into())
+        status.ok_or_else(|| Z3Error::Failed("no answer".into()))
     }
 
     /// The lines that a command prints.
-    fn send(&mut self, command: &str, limit: Duration) -> Result<Vec<String>, String> {
+    fn send(&mut self, command: &str, limit: Duration) -> Result<Vec<String>, Z3Error> {
         let text = format!("{command}\n(echo \"{MARK}\")\n");
-        self.input.write_all(text.as_bytes()).and_then(|()| self.input.flush()).map_err(|e| e.to_string())?;
+        self.input
+            .write_all(text.as_bytes())
+            .and_then(|()| self.input.flush())
+            .map_err(|e| Z3Error::Failed(e.to_string()))?;
         let mut lines = vec![];
         loop {
             match self.lines.recv_timeout(limit + GRACE) {
                 Ok(line) if line.trim().trim_matches('"') == MARK => return Ok(lines),
                 Ok(line) => lines.push(line),
-                Err(RecvTimeoutError::Timeout) => return Err("z3 does not keep to its time limit".into()),
-                Err(RecvTimeoutError::Disconnected) => return Err("z3 has ended".into()),
+                Err(RecvTimeoutError::Timeout) => return Err(Z3Error::OutOfTime),
+                Err(RecvTimeoutError::Disconnected) => return Err(Z3Error::Ended),
             }
         }
     }
@@ -106,13 +123,13 @@ impl Z3 {
     ///
     /// # Errors
     /// What went wrong: text that is not understood, or a process that ended or had to be killed.
-    pub fn ask(&mut self, formula: &str) -> Result<Status, String> {
+    pub fn ask(&mut self, formula: &str) -> Result<Status, Z3Error> {
         if self.running.as_ref().is_some_and(|r| r.asked >= GENERATION) {
             self.running = None;
         }
         let running = match &mut self.running {
             Some(r) => r,
-            none => none.insert(Running::start().map_err(|e| format!("z3 cannot be started: {e}"))?),
+            none => none.insert(Running::start().map_err(|e| Z3Error::Failed(format!("it cannot be started: {e}")))?),
         };
         let started = Instant::now();
         let answer = running.ask(formula, self.limit);
@@ -128,20 +145,20 @@ impl Z3 {
     ///
     /// # Errors
     /// If the process has no such assignment.
-    pub fn value(&mut self, expression: &str) -> Result<Vec<u8>, String> {
-        let Some(running) = &mut self.running else { return Err("z3 has ended".into()) };
+    pub fn value(&mut self, expression: &str) -> Result<Vec<u8>, Z3Error> {
+        let Some(running) = &mut self.running else { return Err(Z3Error::Ended) };
         let lines = running.send(&format!("(eval {expression} :completion true)"), self.limit)?;
         let text: String = lines.iter().map(|l| l.trim()).collect();
-        let digits = text.strip_prefix("#x").ok_or_else(|| format!("z3: {text}"))?;
+        let digits = text.strip_prefix("#x").ok_or_else(|| Z3Error::Failed(text.clone()))?;
         let byte = |i| digits.get(i..i + 2).and_then(|d| u8::from_str_radix(d, 16).ok());
-        (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>().ok_or_else(|| format!("z3: {text}"))
+        (0..digits.len()).step_by(2).map(byte).collect::<Option<_>>().ok_or(Z3Error::Failed(text))
     }
 
     /// The number an expression of at most 64 bits has there.
     ///
     /// # Errors
     /// As [`Z3::value`].
-    pub fn number(&mut self, expression: &str) -> Result<u64, String> {
+    pub fn number(&mut self, expression: &str) -> Result<u64, Z3Error> {
         Ok(self.value(expression)?.into_iter().fold(0, |n, b| n << 8 | u64::from(b)))
     }
 }

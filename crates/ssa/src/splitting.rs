@@ -4,6 +4,7 @@
 //! It gets the same instructions and constraints. Edges that may need moves lie in blocks of their own. Where it spills,
 //! its result is not taken: a function never gets a spill that it did not have.
 
+use bpf_isa::AluOp;
 use bpf_isa::{Insn, Reg, RegSet, Src, Width};
 use bpf_program::{Block as Basic, BlockId, Function, Op, Terminator};
 use regalloc2::{
@@ -13,7 +14,6 @@ use regalloc2::{
 
 use crate::emit::emit_inst;
 use crate::select::{Machine, MachineInst, MachineTerm, RESULT, Source, Use, Virtual, constant, is_frame_address};
-use bpf_isa::AluOp;
 
 /// One instruction as the allocator sees it.
 struct Node {

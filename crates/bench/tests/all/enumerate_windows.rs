@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bpf_bench::windows::Optimized;
 use bpf_bench::{deep, harvest, objects};
-use bpf_isa::Insn;
+use bpf_isa::{Goal, Insn};
 use bpf_program::Op;
 use bpf_prove::{Cache, Options, Verdict};
 use bpf_search::canonical::canonical;
@@ -102,7 +102,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                         old,
                         live,
                         cpu,
-                        size: true,
+                        goal: Goal::Size,
                         deadline: None,
                         region: None,
                     };

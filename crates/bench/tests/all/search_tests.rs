@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use bpf_bench::{deep, harvest, objects};
+use bpf_isa::Goal;
 use bpf_prove::{Verdict, ask};
 use bpf_search::Window;
 use bpf_search::batch::{Batch, NOP};
@@ -36,7 +37,7 @@ fn count(path: &std::path::Path, c: &mut Count) {
                     old,
                     live: &q.live[end],
                     cpu: 4,
-                    size: true,
+                    goal: Goal::Size,
                     deadline: None,
                     region: None,
                 };

@@ -1,14 +1,15 @@
 //! What the kernel's verifier asks of the arguments of a helper (`check_func_arg` in kernel/bpf/verifier.c).
 
+use bpf_isa::Reg;
+use bpf_platform::helpers::{Arg, Helper, Len};
+use bpf_platform::permissions;
+use bpf_platform::verifier::Object;
+
 use super::{MAX_SIZE, Meta, argument};
 use crate::Stop;
 use crate::memory::Use;
 use crate::state::{Byte, Kind, RegState, STACK, Sock};
-use crate::tables;
 use crate::walk::{Walk, bad, unsure};
-use bpf_isa::Reg;
-use bpf_platform::helpers::{Arg, Helper, Len};
-use bpf_platform::verifier::Object;
 
 impl Walk<'_> {
     pub(super) fn argument(&mut self, helper: &Helper, i: usize, arg: &Arg, meta: &mut Meta) -> Result<(), Stop> {
@@ -197,7 +198,7 @@ impl Walk<'_> {
         match reg.kind {
             Kind::Stack(frame) if !reg.or_null => self.helper_on_stack(r, reg, usize::from(frame), size, why),
             Kind::Packet | Kind::PacketMeta if !reg.or_null => {
-                if !packet || !tables::packet_access(self.p.kind, why.writes()) {
+                if !packet || !permissions::packet_access(self.p.kind, why.writes()) {
                     return bad("helper access to the packet is not allowed");
                 }
                 crate::memory::packet(n, reg, 0, size)

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::common::root;
-use bpf_check::{Comparison, compare};
+use bpf_driver::agreement::{Comparison, compare};
 use bpf_kernel::testing::permitted;
 use bpf_object::Object;
+
+use crate::common::root;
 
 /// More folders of objects, separated by colons.
 const MORE: &str = "BPF_OPT_OBJECTS";

@@ -1,9 +1,10 @@
 //! The programs in `examples/rejected` and `examples/accepted`: the kernel's verdict on each is what its header says,
 //! and ours is the same.
 
-use crate::common::{Fixture, fixtures};
 use bpf_check::{Report, Verdict};
 use bpf_kernel::testing::permitted;
+
+use crate::common::{Fixture, fixtures};
 
 #[test]
 fn the_kernel_says_of_each_what_its_header_says() {

@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{fixtures, root};
-use bpf_check::{Program, Report, Target, Verdict, create, load_linked, programs, types_of};
+use bpf_check::{Program, Report, Target, Verdict, programs};
+use bpf_driver::agreement::{create, load_linked};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src};
-use bpf_kernel::Map;
 use bpf_kernel::testing::permitted;
+use bpf_kernel::{Map, ProgramType};
 use bpf_object::Object;
+
+use crate::common::{fixtures, root};
 
 /// Mutants in `make test`.
 const MUTANTS: u64 = 1500;
@@ -18,14 +20,15 @@ const LEAST: usize = 95;
 /// Longer programs are left to the other test.
 const LONGEST: usize = 2000;
 
-struct Random(u64);
+struct Random(fastrand::Rng);
 
 impl Random {
+    fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.0.u64(..)
     }
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
@@ -58,7 +61,7 @@ fn seeds() -> Vec<Program> {
             let Ok(object) = Object::parse(std::fs::read(path).expect("readable")) else { continue };
             for f in programs(&object) {
                 let section = &object.functions()[f.0].section;
-                let kinds = types_of(section);
+                let kinds = ProgramType::usual(section);
                 let Some(&(kind, attach)) = kinds.first() else { continue };
                 let mut p = Program::link(&object, f, kind, attach);
                 // Without the object's BTF: no global functions, no contents of constants.
@@ -152,7 +155,7 @@ fn mutants_get_the_same_verdicts() {
     }
     let number = |key: &str, or: u64| std::env::var(key).ok().and_then(|v| v.parse().ok()).unwrap_or(or);
     let (count, seed) = (number("BPF_OPT_MUTANTS", MUTANTS), number("BPF_OPT_SEED", 1));
-    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut r = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let usable = |p: Program| {
         let maps: Option<Vec<Map>> = p.maps.iter().map(create).collect();
         maps.map(|maps| (p, maps))

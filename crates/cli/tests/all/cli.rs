@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::*;
 use tempfile::TempDir;
+
+use crate::common::*;
 
 fn folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::*;
 use bpf_kernel::testing::permitted;
 use bpf_testgen::assembly::{Surroundings, functions, object};
 use tempfile::TempDir;
+
+use crate::common::*;
 
 /// The example with one instruction changed.
 fn changed(folder: &TempDir, from: [u8; 8], to: [u8; 8]) -> PathBuf {

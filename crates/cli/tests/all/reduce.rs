@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::*;
 use bpf_object::Object;
+
+use crate::common::*;
 
 /// `bpf-opt reduce` on an example.
 fn reduce(example_name: &str, output: &Path, test: &str, more: &[&str]) -> Ran {

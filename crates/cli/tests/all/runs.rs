@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::common::*;
 use bpf_kernel::testing::{available, in_private_pins, permitted};
 use tempfile::TempDir;
+
+use crate::common::*;
 
 /// Whether programs may be loaded and run in a network of their own; says so if not.
 fn kernel() -> bool {

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::*;
 use bpf_testgen::assembly::{Role, Surroundings, functions, object};
 use tempfile::TempDir;
+
+use crate::common::*;
 
 /// A program that can be made shorter and needs no maps.
 const LONG: &str = "

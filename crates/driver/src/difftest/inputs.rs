@@ -2,7 +2,6 @@
 
 use bpf_kernel::ProgramType;
 
-use super::scenario::Seen;
 use super::traffic::{self, Random};
 
 /// A packet and, where the kernel takes one, a context.
@@ -29,16 +28,8 @@ pub(crate) fn runs_on_demand(kind: ProgramType) -> bool {
 }
 
 /// Whether a test run of this type takes a context and no packet.
-fn context_alone(kind: ProgramType) -> bool {
+pub(super) fn context_alone(kind: ProgramType) -> bool {
     matches!(kind, ProgramType::RAW_TRACEPOINT | ProgramType::SYSCALL)
-}
-
-/// Whether the first program did not run because it reads more context than it was given. That is before anything runs,
-/// and says nothing of a second one that reads less (`bpf_prog_test_run_syscall`, `bpf_prog_test_run_raw_tp`:
-/// `max_ctx_offset`).
-pub(super) fn is_too_short(kind: ProgramType, first: &Seen) -> bool {
-    const EINVAL: i32 = 22;
-    context_alone(kind) && matches!(first, Err(Some(EINVAL)))
 }
 
 /// `count` inputs, with packets from `source` if there is one.

@@ -13,7 +13,7 @@ use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RunResult};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use super::calls::Calls;
-use super::inputs::Input;
+use super::inputs::{self, Input};
 use super::maps::{self, Filling, SharedMap};
 use super::poison::poisoned;
 use super::setup::{PairError, Setup};
@@ -250,6 +250,14 @@ impl Loaded {
         };
         self.maps.iter().filter_map(what).collect()
     }
+}
+
+/// Whether the first program did not run because it reads more context than it was given. That is before anything runs,
+/// and says nothing of a second one that reads less (`bpf_prog_test_run_syscall`, `bpf_prog_test_run_raw_tp`:
+/// `max_ctx_offset`).
+pub(super) fn is_too_short(kind: ProgramType, first: &Seen) -> bool {
+    const EINVAL: i32 = 22;
+    inputs::context_alone(kind) && matches!(first, Err(Some(EINVAL)))
 }
 
 /// Keeps the thread on the CPU it is on, as far as the system lets it.

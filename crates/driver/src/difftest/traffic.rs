@@ -1,30 +1,25 @@
 //! Packets that look like traffic: enough of each protocol that parsers go down all their paths, and
 //! enough nonsense that they fail everywhere they can.
 
-/// A small seeded generator (SplitMix64): the same packets in every run.
+/// A seeded generator: the same packets in every run.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// A generator; equal seeds give equal numbers.
     pub fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     /// One for part `n` of a larger task: different parts have nothing in common.
     pub fn of(seed: u64, n: u64) -> Random {
-        let mut r = Random(seed ^ n.wrapping_mul(0xd129_42f0_9f6c_4c8b));
-        Random(r.next())
+        Random::new(Random::new(seed ^ n.wrapping_mul(0xd129_42f0_9f6c_4c8b)).next())
     }
 
     /// Any number.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.u64(..)
     }
 
     /// A number less than `n`; 0 if `n` is 0.
@@ -72,8 +67,8 @@ pub fn packet(r: &mut Random, words: &[Vec<u8>]) -> Vec<u8> {
     } else {
         ethernet(r, &mut p);
         let n = if r.one_in(20) { r.below(LONGEST as u64 - 200) } else { r.below(60) };
-        let filler = r.next() as u8;
-        p.extend((0..n).map(|i| if r.0 & 1 == 0 { filler } else { (i as u8).wrapping_mul(filler) }));
+        let (filler, constant) = (r.next() as u8, r.one_in(2));
+        p.extend((0..n).map(|i| if constant { filler } else { (i as u8).wrapping_mul(filler) }));
     }
     if !words.is_empty() && r.one_in(3) {
         for _ in 0..=r.below(3) {

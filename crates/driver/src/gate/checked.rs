@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use bpf_check::{Program, Report, Verdict, types_of};
+use bpf_check::{Program, Report, Verdict};
 use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, Object};
 
@@ -94,7 +94,7 @@ impl Checked {
             Some(Ok((kind, attach))) => vec![(kind.0, attach)],
             // The user is told by others.
             Some(Err(_)) => Vec::new(),
-            None => types_of(section),
+            None => ProgramType::usual(section),
         };
         let (mut taken, mut reason, mut takes) = (Vec::new(), None, Duration::ZERO);
         for kind in types {

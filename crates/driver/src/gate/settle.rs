@@ -315,7 +315,7 @@ fn record(
 }
 
 fn not_judged() -> KernelVerdict {
-    KernelVerdict { accepted: false, processed: None, reason: Some(NOT_JUDGED.to_owned()) }
+    KernelVerdict { judged: false, accepted: false, processed: None, reason: Some(NOT_JUDGED.to_owned()) }
 }
 
 /// How it went with the programs that `bpf_check` judges, in words.

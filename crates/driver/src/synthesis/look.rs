@@ -96,7 +96,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     if let (Some(rule), Some((_, renaming, _))) = (&item.rule, &at.form) {
         // The rule says what a search would find with this effort, and saves it.
         let best = slots(rule.with.as_deref().unwrap_or(window.old));
-        let settled = settings.size && rule.excluded.is_some_and(|n| n as usize + 1 >= best);
+        let settled = settings.goal.puts_slots_first() && rule.excluded.is_some_and(|n| n as usize + 1 >= best);
         let known = |out: Outcome| Some(Outcome { remembered: true, settled, ..out });
         match &rule.with {
             Some(with) if rule.effort <= item.effort.total => {
@@ -104,7 +104,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
                 if let Some(with) = instance
                     && matches!(judge(&with), Answer::Equal)
                 {
-                    let cost = cost::of(&with, settings.size, cost::latency);
+                    let cost = cost::of(&with, settings.goal, cost::latency);
                     out.found = Some(Found { with, cost, by: BY_RULE });
                     return known(out);
                 }
@@ -130,12 +130,12 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let excluded = short.exhausted_to.map_or(0, |n| n + 1);
     out.found = short.found.map(|f| Found { by: BY_ENUMERATOR, ..f });
     out.saved = out.found.as_ref().map_or(0.0, saved);
-    if let Some(f) = out.found.as_ref().filter(|_| settings.size) {
+    if let Some(f) = out.found.as_ref().filter(|_| settings.goal.puts_slots_first()) {
         // It is the shortest: lengths are tried in their order.
         out.settled = slots(&f.with) <= excluded;
         return Some(out);
     }
-    if settings.size && excluded >= slots(window.old) {
+    if settings.goal.puts_slots_first() && excluded >= slots(window.old) {
         out.settled = true;
         return Some(out);
     }

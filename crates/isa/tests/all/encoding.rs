@@ -1,7 +1,8 @@
 //! Decoding and encoding are inverse to each other, on everything.
 
-use crate::common::{Random, variety};
 use bpf_isa::*;
+
+use crate::common::{Random, variety};
 
 /// Bits of a slot from its fields.
 fn slot(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
@@ -80,7 +81,7 @@ fn every_opcode_with_many_operands_round_trips() {
 
 #[test]
 fn random_bits_round_trip() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut out = Vec::new();
     for i in 0..1_000_000u64 {
         // Half of the samples are sparse, to be legal more often.
@@ -92,7 +93,7 @@ fn random_bits_round_trip() {
 
 #[test]
 fn random_code_round_trips_whole() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     for length in 0..200 {
         let slots: Vec<u64> = (0..length)
             .map(|_| match random.next() % 4 {

@@ -8,8 +8,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::variety;
 use bpf_isa::*;
+
+use crate::common::variety;
 
 /// The name under which LLVM 19's `tool` runs here, or `None` with a message.
 fn llvm(tool: &str) -> Option<String> {

@@ -1,7 +1,8 @@
 //! The text syntax, without LLVM at hand: round trip, hand-written forms, listings, errors.
 
-use crate::common::{Random, variety};
 use bpf_isa::*;
+
+use crate::common::{Random, variety};
 
 /// The instruction LLVM's text for `insn` stands for: where that text holds less than the
 /// instruction, another one.
@@ -218,7 +219,7 @@ fn listing_errors_name_the_line() {
 /// Mutilated and shuffled texts: any answer, but no panic.
 #[test]
 fn no_text_panics() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let pieces: Vec<String> = variety().iter().map(Insn::to_string).collect();
     let spice = ["", " ", "é", "\t", ":", "0x", "-", "<", ">", "[", "ll", "s", "99999999999999999999", "#", "\n", "w1"];
     for _ in 0..100_000 {

@@ -1,12 +1,13 @@
-//! Asking once more with other read-only data: a program is judged when it has been with any.
+//! Loads programs again with read-only data hidden from the verifier, because a loader may set other values.
 
-use super::constants::Variable;
-use super::{Key, Loader, key, not_asked, share};
-use crate::{KernelError, ObjectVerdict, ProgramVerdict, Verdict};
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
+
+use super::constants::Variable;
+use super::{Key, Loader, key, not_asked, share};
+use crate::{KernelError, ObjectVerdict, ProgramVerdict, Verdict};
 
 /// How much longer than before programs may take whose constants are not known, all together.
 const LONGER: u32 = 4;

@@ -15,16 +15,14 @@ use bpf_platform::{
     fields,
     maps::{
         ARENA, ARRAY, ARRAY_OF_MAPS, BLOOM_FILTER, CGROUP_ARRAY, CPUMAP, DEVMAP, DEVMAP_HASH, HASH, HASH_OF_MAPS,
-        LPM_TRIE, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY, PERCPU_HASH, PROG_ARRAY, QUEUE, REUSEPORT_SOCKARRAY,
-        RINGBUF, SOCKHASH, SOCKMAP, STACK, STACK_TRACE, STRUCT_OPS, USER_RINGBUF, XSKMAP, is_array, is_per_cpu,
+        INSN_ARRAY, LPM_TRIE, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY, PERCPU_HASH, PROG_ARRAY, QUEUE,
+        REUSEPORT_SOCKARRAY, RINGBUF, SOCKHASH, SOCKMAP, STACK, STACK_TRACE, STRUCT_OPS, USER_RINGBUF, XSKMAP,
+        is_array, is_per_cpu,
     },
 };
 
 use super::complete;
 use crate::sys::{self, Definition};
-
-/// `BPF_MAP_TYPE_INSN_ARRAY` in linux/bpf.h: targets of indirect jumps.
-const INSN_ARRAY: u32 = 34;
 
 /// Maps whose length nothing in a program depends on. (That of an array decides which lookups cannot fail; see
 /// `can_elide_value_nullness` in kernel/bpf/verifier.c.)

@@ -18,7 +18,7 @@ fn helpers_do_what_the_table_says_and_nothing_else() {
     let mut report = Report::default();
     report.slice(&bench, &recipes, 1);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    report.varied(&bench, &recipes, &mut Random(1), until);
+    report.varied(&bench, &recipes, &mut Random::new(1), until);
     println!("{report}");
     assert!(report.contradictions.is_empty(), "{:#?}", report.contradictions);
     if report.offered() < 150 {

@@ -4,12 +4,13 @@
 //! immediates that hold what a reference says, and these have to lead to partners. Promise: where a reference is not
 //! understood, only sections that are the same as a whole will do.
 
+use std::collections::HashMap;
+
 use super::contents::same_as_it_stands;
 use super::matching::Matching;
 use crate::elf::{u16_at, u32_at};
 use crate::functions::{FuncId, LD_IMM64, RefKind};
 use crate::object::Object;
-use std::collections::HashMap;
 
 /// Whether two functions are the same as they stand; CO-RE records are compared by the caller.
 pub(super) fn same(a: &Object, i: FuncId, b: &Object, j: FuncId, m: &Matching) -> bool {

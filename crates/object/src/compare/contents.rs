@@ -4,13 +4,14 @@
 //! compared one by one, because their order in the section means nothing. Code belongs to the functions and is left
 //! out, but for code that no function covers.
 
+use std::ops::Range;
+
 use super::findings::{Findings, in_section};
 use super::matching::Matching;
 use super::reference::{Place, describe, follow, identity, place, same, same_place};
 use crate::elf::{SHF_EXECINSTR, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_NOBITS, SHT_STRTAB, SHT_SYMTAB, Section};
 use crate::object::Object;
 use crate::symbols::Reloc;
-use std::ops::Range;
 
 /// What comparing a section by contents is.
 #[derive(PartialEq, Eq)]

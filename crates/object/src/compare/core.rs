@@ -5,13 +5,14 @@
 //! (`bpf_core_parse_spec` in `tools/lib/bpf/relo_core.c`); what is asked about a type as a whole keeps the type, to be
 //! compared structurally. Promise: two records with the same question get the same answer on every kernel.
 
+use std::fmt::Write;
+
 use super::types::{Types, enumerator, kind_name};
 use crate::btf::{ARRAY, ENUM, ENUM64, FLOAT, FWD, INT, STRUCT, UNION, member_place};
 use crate::core_relo::{
     ENUMVAL_EXISTS, ENUMVAL_VALUE, FIELD_BYTE_OFFSET, FIELD_RSHIFT_U64, TYPE_ID_LOCAL, TYPE_MATCHES, TYPE_SIZE,
 };
 use crate::functions::CoreReloc;
-use std::fmt::Write;
 
 /// The question of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! The one idea: BTF is used from a few roots (the variables of its data sections, the functions named by `.BTF.ext`,
 //! CO-RE records), so these are compared, with all that they reach; types that nothing reaches may come and go.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::definition::{self, Definition, Unread};
 use super::findings::Findings;
 use super::matching::Matching;
@@ -14,7 +16,6 @@ use crate::datasec::Places;
 use crate::functions::FuncId;
 use crate::object::Object;
 use crate::programs::loaded_section;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// How the variables of a data section are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]

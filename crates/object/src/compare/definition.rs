@@ -5,9 +5,10 @@
 //! Promise: two definitions that give the same [`Definition`] make libbpf create the same map; forms that loaders read
 //! differently (members that repeat, names nobody knows) are never read.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::types::Types;
 use crate::btf::{ARRAY, Btf, ENUM, ENUM64, FUNC_PROTO, PTR, STRUCT, Type, member_place};
-use std::collections::{BTreeMap, BTreeSet};
 
 // `enum bpf_map_type` in `include/uapi/linux/bpf.h`.
 const PROG_ARRAY: u64 = 3;

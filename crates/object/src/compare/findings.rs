@@ -1,7 +1,8 @@
 //! What a comparison has to say.
 
-use crate::elf::Section;
 use std::fmt;
+
+use crate::elf::Section;
 
 /// Something to say about two objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

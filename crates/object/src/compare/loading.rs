@@ -5,6 +5,8 @@
 //! (`bpf_object__elf_collect`, `ignore_elf_section` and `bpf_object__add_programs` in `tools/lib/bpf/libbpf.c`).
 //! Promise: if it takes a part of the first object, it takes the same part of the second.
 
+use std::collections::BTreeSet;
+
 use super::findings::{Findings, in_section};
 use super::matching::Matching;
 use super::reference::{Place, place};
@@ -12,7 +14,6 @@ use crate::elf::{SHT_PROGBITS, SHT_SYMTAB, Section};
 use crate::functions::{FuncId, FuncKind};
 use crate::object::Object;
 use crate::symbols::STT_FUNC;
-use std::collections::BTreeSet;
 
 /// Sections that libbpf reads by their names, even if they are empty, whatever their type is; but no string tables.
 const READ_BY_NAME: [&str; 6] = ["maps", ".maps", "license", "version", ".BTF", ".BTF.ext"];

@@ -6,9 +6,10 @@
 //! that follows the calls of functions already paired. Promise: a matching pairs one with one; whatever is proven under
 //! any single matching, for all pairs at once, holds for the objects.
 
+use std::collections::{BTreeMap, HashMap};
+
 use crate::functions::{FuncId, FuncKind, Function, RefKind};
 use crate::object::Object;
-use std::collections::{BTreeMap, HashMap};
 
 /// More ways than this to pair functions of one name are not gone through.
 const MATCHINGS_MAX: usize = 24;

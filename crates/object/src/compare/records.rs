@@ -8,13 +8,14 @@
 //! Linux 6.18 with bpftool: `driver/tests/all/objects.rs`. Promise: if the records of one object are refused and those of
 //! the other are not, or for something else, that is unknown.
 
+use std::fmt;
+
 use super::findings::Findings;
 use super::matching::Matching;
 use crate::btf::{FUNC, FUNC_PROTO};
 use crate::btf_ext::{CORE_RELO, FUNC_INFO, LINE_INFO, Record};
 use crate::functions::{FuncId, FuncKind, Function};
 use crate::object::Object;
-use std::fmt;
 
 /// Why a program's records are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,13 @@
 //! it, and the kernel verifies global functions alone. So binding, visibility, kind and place must agree; order and
 //! numbers need not. Local symbols and labels name nothing for a loader: they may go, which is noted.
 
+use std::collections::BTreeMap;
+
 use super::findings::Findings;
 use super::matching::Matching;
 use super::reference::{Place, describe_place, place, same_place};
 use crate::object::Object;
 use crate::symbols::{STB_LOCAL, STT_FILE, STT_SECTION, Symbol};
-use std::collections::BTreeMap;
 
 /// Compares the two symbol tables.
 pub(super) fn compare(a: &Object, b: &Object, m: &Matching, out: &mut Findings) {

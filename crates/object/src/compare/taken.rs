@@ -5,13 +5,14 @@
 //! `sym_is_extern`, `sym_is_subprog` and `bpf_object__reloc_code` in `tools/lib/bpf/libbpf.c`). Promise: a form that
 //! libbpf refuses, or reads in its own way, is in the second object only if it is in the same function of the first.
 
+use std::collections::BTreeSet;
+use std::fmt;
+
 use super::findings::Findings;
 use super::matching::Matching;
 use crate::functions::{CodeRef, Form, FuncId};
 use crate::object::Object;
 use crate::symbols::{STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_NOTYPE, STT_SECTION, Symbol};
-use std::collections::BTreeSet;
-use std::fmt;
 
 /// A form that not every libbpf takes for what it is meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,11 +5,12 @@
 //! stops at the first difference and names the way to it; only what a walk without differences has seen is remembered.
 //! Promise: numbers and order of types and strings play no role; a type that cannot be read is an error, never equal.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
 use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, DECL_TAG, ENUM, ENUM64, FLOAT, FUNC, FUNC_PROTO, FWD, INT, PTR, RESTRICT, STRUCT,
     TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE, member_place,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// How much the names of types count.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

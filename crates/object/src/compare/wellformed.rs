@@ -5,14 +5,15 @@
 //! `btf_check_type_tags` and `btf_resolve` (`kernel/bpf/btf.c`) are done here, the strict way where kernels differ.
 //! Promise: a type that fails them is unknown, unless the other object has an equal one that fails them, too.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use super::findings::Findings;
 use super::types::{Names, Outcome, TypeComparison, Types, kind_name};
 use crate::btf::{
     ARRAY, Btf, CONST, DATASEC, DECL_TAG, ENUM, ENUM64, FLOAT, FUNC, FUNC_PROTO, FWD, INT, PTR, RESTRICT, STRUCT,
     TYPE_TAG, TYPEDEF, Type, UNION, VAR, VOLATILE, member_place,
 };
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// `KSYM_NAME_LEN`, the limit on names.
 const NAME_MAX: usize = 512;

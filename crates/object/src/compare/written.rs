@@ -7,6 +7,8 @@
 //! from the first in the bodies of the changed functions, in what follows their lengths, and in debug information.
 //! What changed bodies *do* is the caller's to prove.
 
+use std::collections::{BTreeSet, HashSet};
+
 use super::Comparison;
 use super::contents::same_as_it_stands;
 use super::findings::{Finding, Findings, in_section};
@@ -17,7 +19,6 @@ use crate::elf::{SHF_INFO_LINK, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_STRTAB, SHT_SYM
 use crate::functions::{FuncId, RefKind};
 use crate::object::{NewInsn, Object};
 use crate::symbols::{Reloc, STT_SECTION, SYM_SIZE, Symbol};
-use std::collections::{BTreeSet, HashSet};
 
 /// The parts of the ELF header that hold no place of the section table: identity, type, machine, entry; flags and sizes.
 const ELF_HEADER: [std::ops::Range<usize>; 2] = [0..40, 48..60];

@@ -1,7 +1,8 @@
 //! Wrong, corrupt and hostile files: an error or a locked function, never a panic.
 
-use crate::common::*;
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
+
+use crate::common::*;
 
 fn error(bytes: Vec<u8>) -> ObjectError {
     Object::parse(bytes).expect_err("must not be read")
@@ -172,7 +173,7 @@ fn mutated_files_never_panic() {
     fixtures.retain(|f| f.len() < 70_000);
     let (mut read, mut written) = (0, 0);
     for seed in 0..cases {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut bytes = fixtures[rng.below(fixtures.len())].clone();
         // Half of the time aim at the tables, where flips matter most.
         let all = sections(&bytes);

@@ -1,8 +1,9 @@
 //! Fields that the kernel manages are found where they are, in map values and in sections of global data.
 
-use crate::common;
 use bpf_object::Object;
 use bpf_platform::{ManagedField, ManagedFields};
+
+use crate::common;
 
 const UNLINKED: &[u8] = include_bytes!("../fixtures/compare/managed.o");
 const LINKED: &[u8] = include_bytes!("../fixtures/compare/managed_linked.o");

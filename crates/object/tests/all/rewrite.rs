@@ -1,10 +1,12 @@
 //! New bodies: everything follows its instruction.
 
-use crate::common::*;
-use bpf_object::{FuncId, NewInsn, Object, RefKind, WriteOptions};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+
+use bpf_object::{FuncId, NewInsn, Object, RefKind, WriteOptions};
+
+use crate::common::*;
 
 const KEEP: WriteOptions = WriteOptions { keep_debug: true };
 const DROP: WriteOptions = WriteOptions { keep_debug: false };
@@ -76,7 +78,7 @@ fn everything_follows_its_instruction() {
         let name = path.display().to_string();
         let bytes = std::fs::read(&path).unwrap();
         for seed in 0..4 {
-            let mut rng = Rng(seed);
+            let mut rng = Rng::new(seed);
             let mut object = parse(&bytes);
             // Every other function stays as it is: its records shift only.
             let inserted = insert_nops(&mut object, |f, _| (f as u64 + seed).is_multiple_of(2) && rng.below(6) == 0);

@@ -1,7 +1,8 @@
 //! Reading and writing without changes, and what reading finds.
 
-use crate::common::{everything, example, fixture};
 use bpf_object::{FuncId, FuncKind, Object, RefKind, ValueType, WriteOptions};
+
+use crate::common::{everything, example, fixture};
 
 #[test]
 fn unchanged_objects_are_written_byte_for_byte() {

@@ -1,10 +1,12 @@
 //! What was written is compared with the original, all but the bodies that changed.
 
-use crate::common::edit::Elf;
-use crate::common::*;
+use std::collections::{BTreeMap, BTreeSet};
+
 use bpf_object::compare::{Finding, beside_bodies};
 use bpf_object::{FuncId, Object, WriteOptions};
-use std::collections::{BTreeMap, BTreeSet};
+
+use crate::common::edit::Elf;
+use crate::common::*;
 
 const DECLARATIONS: &[u8] = include_bytes!("../fixtures/compare/declarations.o");
 

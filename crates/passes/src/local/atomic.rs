@@ -24,7 +24,7 @@ impl Pass for Atomic {
     }
 
     fn propose(&self, v: &View) -> Vec<Rewrite> {
-        if !v.settings.size || v.settings.strict_shared_memory {
+        if !v.settings.goal.puts_slots_first() || v.settings.strict_shared_memory {
             return vec![];
         }
         let mut out = Vec::new();

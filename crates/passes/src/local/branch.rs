@@ -46,7 +46,7 @@ impl Pass for Branch {
                 if let Some(p) = first.checked_sub(1)
                     && let Insn::Mov { width: Width::W64, dst: c, src: Src::Reg(s) } = v.ops[p].insn
                     && c == dst
-                    && let Some(t) = rename(&narrow, c, s)
+                    && let Some(t) = narrow.map_regs(|r| if r == c { s } else { r })
                 {
                     let mut drop = shifts.clone();
                     drop.push(p);
@@ -56,25 +56,5 @@ impl Pass for Branch {
             out.push(v.replace_tail(n, vec![], narrow, self.name()));
         }
         out
-    }
-}
-
-/// The branch with register `from` read as `to`.
-pub fn rename(t: &Terminator, from: Reg, to: Reg) -> Option<Terminator> {
-    let r = |x: Reg| if x == from { to } else { x };
-    match *t {
-        Terminator::Branch { cond, width, dst, src, taken, fall, origin } => Some(Terminator::Branch {
-            cond,
-            width,
-            dst: r(dst),
-            src: match src {
-                Src::Reg(x) => Src::Reg(r(x)),
-                i => i,
-            },
-            taken,
-            fall,
-            origin,
-        }),
-        _ => None,
     }
 }

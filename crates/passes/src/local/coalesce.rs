@@ -55,7 +55,7 @@ fn backward(v: &View, i: usize, from: Reg, to: Reg, _width: Width) -> Option<Rew
         }
         let mut new = op.clone();
         if born {
-            new.insn = rename_def(&op.insn, to)?;
+            new.insn = op.insn.with_def(to)?;
             ops.push(new);
             ops.reverse();
             return Some(v.replace(j, i + 1, ops, "coalesce"));
@@ -64,18 +64,6 @@ fn backward(v: &View, i: usize, from: Reg, to: Reg, _width: Width) -> Option<Rew
         ops.push(new);
     }
     None
-}
-
-/// Gives a pure instruction another destination.
-fn rename_def(insn: &Insn, to: Reg) -> Option<Insn> {
-    Some(match *insn {
-        Insn::Mov { width, src, .. } => Insn::Mov { width, dst: to, src },
-        Insn::MovSx { width, from, src, .. } => Insn::MovSx { width, from, dst: to, src },
-        Insn::LoadImm64 { kind, imm, .. } => Insn::LoadImm64 { dst: to, kind, imm },
-        Insn::Load { size, sext, base, off, .. } => Insn::Load { size, sext, dst: to, base, off },
-        Insn::LoadAcquire { size, base, off, .. } => Insn::LoadAcquire { size, dst: to, base, off },
-        _ => return None,
-    })
 }
 
 /// Keeps the old name: renames `to` back to `from` after the copy, as long as `to` lives.
@@ -110,6 +98,6 @@ fn forward(v: &View, i: usize, from: Reg, to: Reg) -> Option<Rewrite> {
     if v.live[n + 1].regs.contains(to) || !v.term.uses().contains(to) {
         return None;
     }
-    let term = super::branch::rename(v.term, to, from)?;
+    let term = v.term.map_regs(|r| if r == to { from } else { r })?;
     Some(v.replace_tail(i, ops, term, "coalesce"))
 }

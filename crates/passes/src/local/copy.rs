@@ -77,6 +77,6 @@ fn forward(v: &View, i: usize, copy: Reg, original: Reg) -> Option<Rewrite> {
     if v.live[n + 1].regs.contains(copy) || !v.term.uses().contains(copy) {
         return None;
     }
-    let term = super::branch::rename(v.term, copy, original)?;
+    let term = v.term.map_regs(|r| if r == copy { original } else { r })?;
     Some(v.replace_tail(i, with, term, "copies"))
 }

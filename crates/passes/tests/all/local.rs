@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use bpf_facts::{Env, MapInfo};
-use bpf_isa::{Insn, parse_listing};
+use bpf_isa::{Goal, Insn, parse_listing};
 use bpf_passes::{Engine, Settings, optimize as optimize_all, shape_mark};
 use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
 use bpf_prove::{Derivation, Session};
@@ -347,7 +347,7 @@ fn load_add_store_is_one_atomic_when_size_counts() {
     let before = format!("{COUNT}r1 = *(u64 *)(r0 + 0)\nr1 += 1\n*(u64 *)(r0 + 0) = r1\nr0 = 1\nexit");
     let after = format!("{}r1 = 1\nlock *(u64 *)(r0 + 0) += r1\nr0 = 1\nexit", COUNT.replace("goto +3", "goto +2"));
     becomes(&with(&["atomics"], 3), &before, &after);
-    becomes(&Settings { size: false, ..with(&["atomics"], 3) }, &before, &before);
+    becomes(&Settings { goal: Goal::Latency, ..with(&["atomics"], 3) }, &before, &before);
     becomes(&Settings { strict_shared_memory: true, ..with(&["atomics"], 3) }, &before, &before);
 }
 

@@ -1,17 +1,19 @@
 //! An assignment with every object at an address of its own.
 
+use std::ops::RangeInclusive;
+
+use bpf_isa::Reg;
+use bpf_platform::{Effects, ResultRange, impossible_numbers, possible_bits};
+use bpf_program::{ProgKind, Symbol};
+use bpf_semantics::interp::Cpu;
+use rustc_hash::FxHashMap;
+
 use super::layout::{CTX, OBJECT_BYTES, OBJECTS, PACKET, PACKET_BYTES, PACKET_START, Places, SKB_META, XDP_META};
 use crate::solver::blast::Model;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::history::EventKind;
 use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{MemNode, Node, TermId};
-use bpf_isa::Reg;
-use bpf_platform::{Effects, ResultRange, impossible_numbers, possible_bits};
-use bpf_program::{ProgKind, Symbol};
-use bpf_semantics::interp::Cpu;
-use rustc_hash::FxHashMap;
-use std::ops::RangeInclusive;
 
 /// Events that are looked at in pairs.
 const MAX_EVENTS: usize = 40;

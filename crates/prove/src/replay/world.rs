@@ -1,5 +1,12 @@
 //! The surroundings of a run: memory, context and calls as an assignment, or the run before, has them.
 
+use bpf_facts::Env;
+use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
+use bpf_platform::{Effects, possible_bits};
+use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_semantics::interp::{ArgValue, Cpu, Fault, Host, Interp, Next};
+use rustc_hash::FxHashMap;
+
 use super::layout::{CTX, PACKET_START, SKB_DATA, in_ctx, low};
 use super::recording::{CtxStore, Recording, words};
 use crate::solver::blast::Model;
@@ -7,12 +14,6 @@ use crate::symbolic::context::Context;
 use crate::symbolic::history::EventKind;
 use crate::symbolic::variables::VarKey;
 use crate::term::{MemNode, TermId};
-use bpf_facts::Env;
-use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
-use bpf_platform::{Effects, possible_bits};
-use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::interp::{ArgValue, Cpu, Fault, Host, Interp, Next};
-use rustc_hash::FxHashMap;
 
 const FUEL: u64 = 1 << 22;
 

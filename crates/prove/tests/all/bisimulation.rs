@@ -1,10 +1,11 @@
 //! Whole functions, with loops and blocks cut at other places: what must be proven equal, and what
 //! must not.
 
-use crate::common::listing::function;
 use bpf_facts::{Env, MapInfo};
 use bpf_program::ProgKind;
 use bpf_prove::{Options, Verdict, functions};
+
+use crate::common::listing::function;
 
 fn verdict_of(kind: ProgKind, old: &str, new: &str) -> Verdict {
     let maps = [MapInfo {

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Dag, N, Op, rounds};
 use bpf_prove::blast::{Answer, Blaster, Model};
 use bpf_prove::term::{TermId, Terms};
+
+use crate::common::{Dag, N, Op, rounds};
 
 const CONFLICTS: u32 = 2_000;
 

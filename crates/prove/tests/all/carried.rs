@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::common::{Rng, listing, mix, rounds};
-use crate::paths::functions;
 use bpf_facts::{Env, MapInfo};
 use bpf_program::{Function, ProgKind};
 use bpf_prove::{Limits, Options, Verdict};
+
+use crate::common::{Rng, listing, mix, rounds};
+use crate::paths::functions;
 
 /// Replaces names of places by distances: `goto name`, and `name:` on a line of its own.
 fn placed(text: &str) -> String {

@@ -1,8 +1,9 @@
 //! The term graph against plain numbers: whatever normalization makes of an expression, it must have
 //! the value the definitions of its operations give it.
 
-use crate::common::{Dag, Op, Rng, rounds};
 use bpf_prove::term::mask;
+
+use crate::common::{Dag, Op, Rng, rounds};
 
 const LANES: usize = 12;
 

@@ -4,12 +4,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use crate::common::{Rng, mix, rounds};
 use bpf_facts::Env;
 use bpf_isa::{Reg, parse_listing};
 use bpf_program::{Function, ProgKind, build_from_insns};
 use bpf_prove::{Options, functions};
 use bpf_semantics::interp::{Fault, Interp, Oracle};
+
+use crate::common::{Rng, mix, rounds};
 
 fn function(lines: &[String]) -> Option<Function> {
     let mut slot = 0;

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::scenes::*;
-use crate::common::{Rng, mix, rounds};
 use bpf_facts::{BaseId, Env, Kind, Num, Region, Value};
 use bpf_isa::{Insn, Reg};
 use bpf_program::{Op, ProgKind};
 use bpf_prove::context::Context;
 use bpf_prove::variables::{Region as ProofRegion, VarKey};
 use bpf_prove::{Difference, Limits, Options, Verdict, window};
+
+use crate::common::scenes::*;
+use crate::common::{Rng, mix, rounds};
 
 // ---- models back to inputs --------------------------------------------------------------------------
 

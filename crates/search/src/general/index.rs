@@ -11,7 +11,6 @@ use bpf_program::{BlockId, Op};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::{General, blank};
-use crate::access::with_offset;
 use crate::canonical::{Renaming, WindowKey, canonical};
 use crate::cost;
 use crate::window::{Cost, Window};
@@ -92,14 +91,14 @@ impl Index {
                     let instance = self.rules[*i].instance(&form).and_then(|new| names.to_window(&new));
                     let Some(new) = instance else { continue };
                     let whole = [&p.old[..start], &new, &p.old[end..]].concat();
-                    let cost = cost::of(&whole, p.size, cost::latency);
+                    let cost = cost::of(&whole, p.goal, cost::latency);
                     if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                         best = Some((cost, whole));
                     }
                 }
             }
         }
-        let before = cost::of(&p.old, p.size, cost::latency);
+        let before = cost::of(&p.old, p.goal, cost::latency);
         best.filter(|(cost, _)| *cost < before).map(|(_, whole)| whole)
     }
 }
@@ -135,7 +134,7 @@ impl Walk {
             live: &self.live[end],
             region: None,
             cpu: p.cpu,
-            size: p.size,
+            goal: p.goal,
             deadline: None,
         })
     }
@@ -145,7 +144,7 @@ impl Walk {
 fn next(code: u64, op: &Op) -> u64 {
     let mut h = FxHasher::default();
     code.hash(&mut h);
-    with_offset(&blank(&op.insn).map_regs(|_| Reg::R0), 0).hash(&mut h);
+    blank(&op.insn).map_regs(|_| Reg::R0).with_memory_offset(0).hash(&mut h);
     op.link.is_some().hash(&mut h);
     // So that a stretch is not found by the hash of nothing.
     h.finish() | 1

@@ -22,7 +22,7 @@ impl General {
     /// The replacement of a window of this form, if the rule fits it.
     pub fn instance(&self, q: &WindowKey) -> Option<Vec<Op>> {
         let p = &self.window;
-        let alike = p.cpu <= q.cpu && p.size == q.size && p.kind == q.kind && p.old.len() == q.old.len();
+        let alike = p.cpu <= q.cpu && p.goal == q.goal && p.kind == q.kind && p.old.len() == q.old.len();
         if !alike || q.frame_leaked && !p.frame_leaked {
             return None;
         }

@@ -19,10 +19,11 @@
 
 use std::fmt::Write;
 
+use bpf_program::Op;
+
 use super::{Condition, Expr, General, blank, immediate, placeholder};
 use crate::cost;
 use crate::rules::lines::{NOBODY, header_text, live_text, op_text};
-use bpf_program::Op;
 
 /// Stands where an expression is to be written. No offset and no other number of a line can be it.
 const MARK: i32 = 0x7a57_c0de;
@@ -70,7 +71,7 @@ impl General {
     pub(crate) fn better_than(&self, o: &General) -> bool {
         let cost = |g: &General| {
             let code: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();
-            cost::of(&code, g.window.size, cost::latency)
+            cost::of(&code, g.window.goal, cost::latency)
         };
         cost(self) < cost(o)
     }

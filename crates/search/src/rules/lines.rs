@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use bpf_isa::{Imm64Kind, Insn, Reg};
+use bpf_isa::{Goal, Imm64Kind, Insn, Reg};
 use bpf_program::{Link, Op, ProgKind, Symbol};
 
 use super::values::{int, value_text};
@@ -43,7 +43,7 @@ fn read<K: Copy>(table: &[(K, &'static str)], word: &str) -> Option<K> {
 
 /// The first line, and what is assumed.
 pub(crate) fn header_text(t: &mut String, p: &WindowKey, general: bool) {
-    let goal = if p.size { "size" } else { "latency" };
+    let goal = if p.goal == Goal::Size { "size" } else { "latency" };
     let _ = write!(t, "rule {}cpu v{} goal {goal}", if general { "general " } else { "" }, p.cpu);
     if p.kind != ProgKind::Other {
         let _ = write!(t, " context {}", spell(&KINDS, p.kind));
@@ -124,7 +124,7 @@ pub(super) fn header(line: &str) -> Result<(WindowKey, bool), String> {
     let mut p = WindowKey {
         kind: ProgKind::Other,
         cpu: 0,
-        size: true,
+        goal: Goal::Size,
         maps: 0,
         frame_leaked: false,
         regs: Vec::new(),
@@ -137,8 +137,8 @@ pub(super) fn header(line: &str) -> Result<(WindowKey, bool), String> {
         let word = words.next().ok_or_else(|| format!("`{key}` of what?"))?;
         match (key, word) {
             ("cpu", v) => p.cpu = int(v.strip_prefix('v').ok_or("expected `v1` … `v4`")?)?,
-            ("goal", "size") => p.size = true,
-            ("goal", "latency") => p.size = false,
+            ("goal", "size") => p.goal = Goal::Size,
+            ("goal", "latency") => p.goal = Goal::Latency,
             ("context", kind) => p.kind = read(&KINDS, kind).ok_or("no such context")?,
             ("maps", n) => p.maps = int(n)?,
             ("frame", "leaked") => p.frame_leaked = true,

@@ -1,7 +1,7 @@
 //! The chain and its tests: lanes against the interpreter, known improvements, and who is believed.
 
 use bpf_facts::{Env, Live, StackSet, State};
-use bpf_isa::{AluOp, AtomicOp, Endian, Insn, Reg, RegSet, Size, Src, Width, parse_listing};
+use bpf_isa::{AluOp, AtomicOp, Endian, Goal, Insn, Reg, RegSet, Size, Src, Width, parse_listing};
 use bpf_program::{Op, ProgKind};
 use bpf_prove::{Options, Verdict, window};
 use bpf_search::batch::Batch;
@@ -46,7 +46,7 @@ impl Case {
             old: &self.old,
             live: &self.live,
             cpu: 4,
-            size: true,
+            goal: Goal::Size,
             deadline: None,
             region: None,
         }

@@ -1,7 +1,7 @@
 //! What the enumerator finds, and what it shows not to exist.
 
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Value};
-use bpf_isa::{Reg, RegSet};
+use bpf_isa::{Goal, Reg, RegSet};
 use bpf_program::{Op, ProgKind};
 use bpf_prove::{Options, Verdict};
 use bpf_search::enumerate::{Effort, Outcome, enumerate};
@@ -38,7 +38,7 @@ fn search(before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outco
         old: &old,
         live: &live,
         cpu,
-        size: true,
+        goal: Goal::Size,
         deadline: None,
         region: None,
     };
@@ -160,7 +160,7 @@ fn nothing_is_excluded_beyond_a_candidate_that_was_not_decided() {
         old: &old,
         live: &out,
         cpu: 3,
-        size: true,
+        goal: Goal::Size,
         deadline,
         region: None,
     };
@@ -183,7 +183,7 @@ fn a_deadline_is_respected() {
         old: &old,
         live: &out,
         cpu: 3,
-        size: true,
+        goal: Goal::Size,
         deadline,
         region: None,
     };

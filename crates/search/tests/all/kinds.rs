@@ -1,7 +1,7 @@
 //! Windows of every kind: context fields, what the loader patches, the goal of speed.
 
 use bpf_facts::{Env, Live, MapInfo, State, Value};
-use bpf_isa::{Insn, Reg, parse_listing};
+use bpf_isa::{Goal, Insn, Reg, parse_listing};
 use bpf_program::{Link, Op, ProgKind, Symbol};
 use bpf_prove::{Options, Verdict, window};
 use bpf_search::{Answer, Budget, Payoff, Portfolio, SETTINGS, Window};
@@ -26,13 +26,13 @@ struct Case {
     before: State,
     old: Vec<Op>,
     live: Live,
-    size: bool,
+    goal: Goal,
 }
 
 impl Case {
     fn new(kind: ProgKind, listing: &str, live: Live) -> Case {
         let maps = vec![MapInfo { name: "counters".into(), ..MapInfo::default() }];
-        Case { kind, maps, before: State::entry(kind), old: ops(listing), live, size: true }
+        Case { kind, maps, before: State::entry(kind), old: ops(listing), live, goal: Goal::Size }
     }
 
     /// The best within so many proposals of the whole portfolio.
@@ -46,7 +46,7 @@ impl Case {
             live: &self.live,
             region: None,
             cpu: 3,
-            size: self.size,
+            goal: self.goal,
             deadline: None,
         };
         let mut judge = |new: &[Op]| {
@@ -150,9 +150,9 @@ fn what_the_loader_patches_is_moved_or_dropped_as_a_whole() {
 fn for_speed_time_counts_and_not_slots() {
     // What takes as many slots and less time.
     let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 *= 8", live(&[2]));
-    case.size = false;
+    case.goal = Goal::Latency;
     assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 <<= 0x3"]);
     let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 /= 16\nr2 += 0", live(&[2]));
-    case.size = false;
+    case.goal = Goal::Latency;
     assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 >>= 0x4"]);
 }

@@ -1,7 +1,7 @@
 //! Windows across branches: exits, tests for each of them, and what chains find there.
 
 use bpf_facts::{Env, Live, State};
-use bpf_isa::{Insn, Reg, parse_listing};
+use bpf_isa::{Goal, Insn, Reg, parse_listing};
 use bpf_program::{Op, ProgKind};
 use bpf_prove::{Options, Verdict, along};
 use bpf_search::batch::{Batch, exit_of};
@@ -61,7 +61,7 @@ impl Case {
             live: &self.live,
             region: Some(&self.region),
             cpu: 4,
-            size: true,
+            goal: Goal::Size,
             deadline: None,
         }
     }

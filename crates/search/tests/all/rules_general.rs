@@ -1,7 +1,7 @@
 //! General rules: what is made of a rule, which windows it fits, and that every instance is right.
 
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Value};
-use bpf_isa::{Reg, RegSet};
+use bpf_isa::{Goal, Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::Verdict;
 use bpf_search::Window;
@@ -35,7 +35,7 @@ fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> WindowKey {
         live: &live,
         region: None,
         cpu: 3,
-        size: true,
+        goal: Goal::Size,
         deadline: None,
     };
     canonical(&window).expect("a form").0

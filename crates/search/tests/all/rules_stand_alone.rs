@@ -1,7 +1,7 @@
 //! A remembered rule is proven by what its text says, and by nothing that was only known where it was found.
 
 use bpf_facts::{BaseId, Env, Live, MapInfo, Num, Region, StackSet, State, Tnum, Value};
-use bpf_isa::{AluOp, Insn, Reg, RegSet, Src, Width};
+use bpf_isa::{AluOp, Goal, Insn, Reg, RegSet, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::{Limits, Options, Verdict, window};
 use bpf_search::canonical::canonical;
@@ -25,7 +25,7 @@ fn live(regs: &[u8], stack: StackSet) -> Live {
 
 fn place<'a>(env: &'a Env<'a>, before: &'a State, old: &'a [Op], live: &'a Live) -> Window<'a> {
     let (kind, region) = (ProgKind::Xdp, None);
-    Window { kind, env, before, old, live, cpu: 3, size: true, deadline: None, region }
+    Window { kind, env, before, old, live, cpu: 3, goal: Goal::Size, deadline: None, region }
 }
 
 fn judged(w: &Window, new: &[Op], options: &Options) -> Verdict {

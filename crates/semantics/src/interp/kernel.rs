@@ -10,6 +10,7 @@ mod probes;
 use std::collections::BTreeMap;
 
 use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
+use bpf_platform::helpers::Helper;
 use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
 use rustc_hash::FxHashMap;
 
@@ -17,7 +18,6 @@ use super::maps::{Map, Update, errno};
 use super::packet::Packet;
 use super::{Cpu, Fault, Host, Interp, MapSpec, Next};
 use arguments::first3;
-use bpf_platform::helpers::Helper;
 use contexts::{ETH_HLEN, skb_context, xdp_context};
 
 const CONTEXT: u64 = 0xffff_8880_0000_0000;

@@ -9,7 +9,6 @@
 use bpf_facts::Env;
 
 use super::pass::Pass;
-use crate::graph::Graph;
 use crate::lift::{remove_params, simplify_params};
 use crate::{Operand, Ssa};
 
@@ -28,9 +27,8 @@ impl Pass for Dead {
 
 /// Removes what nobody reads; whether there was anything.
 pub(crate) fn remove(f: &mut Ssa) -> bool {
-    let graph = Graph::of(f);
     let blocks = f.layout.len();
-    f.layout.retain(|b| graph.is_reachable(*b));
+    f.drop_unreachable();
     let simpler = simplify_params(f);
     // What is read by what has an effect, and so on backwards.
     let mut read = vec![false; f.values.len()];

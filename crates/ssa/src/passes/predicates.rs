@@ -63,22 +63,17 @@ impl Pass for Predicates {
             let answered = settle(f, &graph, &d);
             if answered {
                 changed = true;
-                remove_unreachable(f);
+                f.drop_unreachable();
                 continue;
             }
             let Some((from, side, answer)) = find(f, &graph, &d) else { break };
             thread(f, from, side, answer);
-            remove_unreachable(f);
+            f.drop_unreachable();
             crate::lift::simplify_params(f);
             changed = true;
         }
         changed
     }
-}
-
-fn remove_unreachable(f: &mut Ssa) {
-    let graph = Graph::of(f);
-    f.layout.retain(|b| graph.is_reachable(*b));
 }
 
 fn question(f: &Ssa, b: Block) -> Option<Question> {

@@ -105,15 +105,16 @@ fn jumps(v: &mut Vec<Insn>, dst: Reg, src: Reg) {
     }
 }
 
-/// A small deterministic source of pseudo-random numbers (splitmix64).
-pub struct Random(pub u64);
+/// A small deterministic source of pseudo-random numbers.
+pub struct Random(fastrand::Rng);
 
 impl Random {
+    /// A generator; equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.0.u64(..)
     }
 }

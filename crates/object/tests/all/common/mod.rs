@@ -3,10 +3,11 @@
 
 pub mod edit;
 
-use bpf_object::{FuncId, NewInsn, Object};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use bpf_object::{FuncId, NewInsn, Object};
 
 pub const GOTO_NEXT: [u8; 8] = [5, 0, 0, 0, 0, 0, 0, 0];
 
@@ -151,15 +152,16 @@ pub fn have(tool: &str) -> bool {
 }
 
 /// A small generator: the same numbers for the same seed.
-pub struct Rng(pub u64);
+pub struct Rng(fastrand::Rng);
 
 impl Rng {
+    /// A generator; equal seeds give equal numbers.
+    pub fn new(seed: u64) -> Rng {
+        Rng(fastrand::Rng::with_seed(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize

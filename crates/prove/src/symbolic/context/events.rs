@@ -1,9 +1,10 @@
 //! The history of what a program shows, and in what two memories differ.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::{Context, SatResult};
 use crate::symbolic::history::{Event, WORLD_BITS};
 use crate::term::{MemId, TermId};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Context {
     /// The world at entry.

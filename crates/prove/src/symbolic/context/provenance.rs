@@ -1,11 +1,13 @@
 //! What is known of addresses: their regions, their alignment, and which terms may hold one.
 
+use std::sync::Arc;
+
+use bpf_program::Symbol;
+use rustc_hash::FxHashSet;
+
 use super::Context;
 use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{Node, TermId};
-use bpf_program::Symbol;
-use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 impl Context {
     /// The values of this map begin at a multiple of eight.

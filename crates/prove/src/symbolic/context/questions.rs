@@ -1,11 +1,12 @@
 //! Questions to the solver, with what is assumed.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::{Context, REPAIRS, SatResult};
 use crate::solver::blast::{Answer, Blaster};
 use crate::solver::sample::Sample;
 use crate::solver::smt::{Query, Status};
 use crate::term::{Node, TermId, VarId};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Context {
     /// Up to `n` assignments in which all that is assumed holds. Random ones, if there are; else such as are random

@@ -1,5 +1,9 @@
 //! Loads and stores of memory: which region an address is in, and what is logged of accesses that others see.
 
+use bpf_isa::Size;
+use bpf_platform::ManagedFields;
+use bpf_program::{ProgKind, may_read_wider};
+
 use super::{Place, Side, Stop, Sym, WRITES};
 use crate::compare::refinement::missing;
 use crate::symbolic::access::{Access, Exact, Reason};
@@ -7,9 +11,6 @@ use crate::symbolic::history::WORLD_BITS;
 use crate::symbolic::state::{Recent, memory_of};
 use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::{MemId, Node, TermId};
-use bpf_isa::Size;
-use bpf_platform::ManagedFields;
-use bpf_program::{ProgKind, may_read_wider};
 
 impl<'c, 'e> Sym<'c, 'e> {
     pub(super) fn locate(&mut self, base: TermId, off: i16, align: u32) -> Result<Place, Stop> {

@@ -1,18 +1,20 @@
 //! Calls: the event with all that the callee sees, and what it leaves of memory, context and history.
 
-use super::{LONGEST, Side, Stop, Sym};
-use crate::symbolic::context::SatResult;
-use crate::symbolic::history::{Event, EventKind};
-use crate::symbolic::state::{Lookup, memory_of};
-use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
-use crate::term::{MemId, TermId};
+use std::sync::Arc;
+
 use bpf_isa::{Call, Insn, Reg};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Ret;
 use bpf_platform::maps;
 use bpf_platform::maps::Element;
 use bpf_program::Op;
-use std::sync::Arc;
+
+use super::{LONGEST, Side, Stop, Sym};
+use crate::symbolic::context::SatResult;
+use crate::symbolic::history::{Event, EventKind};
+use crate::symbolic::state::{Lookup, memory_of};
+use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
+use crate::term::{MemId, TermId};
 
 enum Touch {
     /// At most these bytes, which are written as a whole or in part.

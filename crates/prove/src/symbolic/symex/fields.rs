@@ -1,12 +1,13 @@
 //! The context: cells that the verifier translates, and bytes where it does not.
 
+use bpf_isa::Size;
+use bpf_program::{FieldKind, access_matters, ctx_field};
+
 use super::{Stop, Sym};
 use crate::symbolic::access::{Exact, Reason};
 use crate::symbolic::history::EventKind;
 use crate::symbolic::variables::{Meaning, Region, VarKey};
 use crate::term::TermId;
-use bpf_isa::Size;
-use bpf_program::{FieldKind, access_matters, ctx_field};
 
 impl<'c, 'e> Sym<'c, 'e> {
     pub(super) fn ctx_load(&mut self, off: i64, size: Size) -> Result<TermId, Stop> {

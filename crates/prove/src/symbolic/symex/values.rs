@@ -1,8 +1,9 @@
 //! The operations of the instruction semantics, as terms.
 
+use bpf_semantics::Domain;
+
 use super::Sym;
 use crate::term::TermId;
-use bpf_semantics::Domain;
 
 impl Domain for Sym<'_, '_> {
     type V = TermId;

@@ -1,7 +1,8 @@
 //! Arguments of a call, as they stand in registers.
 
-use super::super::{Cpu, Fault};
 use bpf_isa::Reg;
+
+use super::super::{Cpu, Fault};
 
 pub(super) fn first3(cpu: &Cpu) -> Result<[u64; 3], Fault> {
     Ok([cpu.get(Reg::R1)?, cpu.get(Reg::R2)?, cpu.get(Reg::R3)?])

@@ -1,11 +1,12 @@
 //! Helpers that compute checksums.
 
+use bpf_isa::Reg;
+
 use super::super::maps::errno;
 use super::super::packet::{csum_add, csum_fold_up, csum_partial, csum_replace_by_diff, csum_replace2, csum_replace4};
 use super::super::{Cpu, Fault};
 use super::KernelHost;
 use super::arguments::{args3, args5};
-use bpf_isa::Reg;
 
 impl KernelHost {
     pub(super) fn l3_csum_replace(&mut self, cpu: &Cpu) -> Result<i64, Fault> {

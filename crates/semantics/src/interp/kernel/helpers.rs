@@ -1,12 +1,13 @@
 //! Helpers by name, and those of packets, maps, rings and texts.
 
+use bpf_isa::Reg;
+use bpf_program::ProgKind;
+
 use super::super::maps::errno;
 use super::super::{Cpu, Fault, Next};
 use super::arguments::{args3, first3};
 use super::probes::Space;
 use super::{KernelHost, MAP_STEP, MAPS, Output, TASK};
-use bpf_isa::Reg;
-use bpf_program::ProgKind;
 
 impl KernelHost {
     /// Copies from the packet to memory; what the packet does not have becomes zeros and an error.

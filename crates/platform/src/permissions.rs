@@ -1,8 +1,11 @@
-//! What the kernel said about program types: context fields and helpers, asked of it once by `examples/probe.rs`.
+//! What the verifier permits programs of a type: which context fields they access and how, which helpers they call, which
+//! numbers they return.
+//!
+//! Context fields and helpers are the kernel's own answers, asked of it once by `examples/probe.rs` of `bpf-check`. Types
+//! of programs and of attachment are numbers of `enum bpf_prog_type` and `enum bpf_attach_type`.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
-
-use rustc_hash::FxHashMap;
 
 /// What a load from the context gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,9 +53,9 @@ fn holds(ranges: &Ranges, n: u32) -> bool {
 /// (program type, attach type, store?, bytes).
 type Access = (u32, u32, bool, u32);
 
-static CONTEXT: LazyLock<FxHashMap<Access, Vec<(Field, Ranges)>>> = LazyLock::new(|| {
-    let mut table: FxHashMap<Access, Vec<(Field, Ranges)>> = FxHashMap::default();
-    for line in include_str!("tables/context.tsv").lines().filter(|l| !l.starts_with('#')) {
+static CONTEXT: LazyLock<HashMap<Access, Vec<(Field, Ranges)>>> = LazyLock::new(|| {
+    let mut table: HashMap<Access, Vec<(Field, Ranges)>> = HashMap::new();
+    for line in include_str!("permissions/context.tsv").lines().filter(|l| !l.starts_with('#')) {
         let col: Vec<&str> = line.split('\t').collect();
         let &[kind, attach, rw, bytes, what, offsets] = &col[..] else { continue };
         let number = |s: &str| s.parse().unwrap_or(0);
@@ -99,8 +102,8 @@ pub fn context(kind: u32, attach: u32, write: bool, off: i64, bytes: u32) -> Opt
 /// All and GPL-only helpers of a program type.
 type Allowed = (Ranges, Ranges);
 
-static HELPERS: LazyLock<FxHashMap<(u32, u32), Allowed>> = LazyLock::new(|| {
-    include_str!("tables/helpers.tsv")
+static HELPERS: LazyLock<HashMap<(u32, u32), Allowed>> = LazyLock::new(|| {
+    include_str!("permissions/helpers.tsv")
         .lines()
         .filter(|l| !l.starts_with('#'))
         .filter_map(|line| {

@@ -1,4 +1,4 @@
-//! Our verdict beside the running kernel's: the measure of this crate.
+//! The verdict of `bpf_check` beside the running kernel's: the measure of that crate.
 
 use bpf_isa::{Call, Imm64Kind, Insn, encode_all};
 use bpf_kernel::{
@@ -7,8 +7,7 @@ use bpf_kernel::{
 };
 use bpf_object::{FuncId, Function, Object};
 
-use crate::program::{MapInfo, Program, Target};
-use crate::report::{Report, Verdict, programs, types_of};
+use bpf_check::{MapInfo, Program, Report, Target, Verdict, programs};
 
 /// Both verdicts on one program.
 #[derive(Clone, Debug)]
@@ -48,11 +47,11 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
     let plain = load_object(bytes, &LoadOptions { program_type: forced.map(str::to_owned), only: None })?;
     let known = |f: &FuncId| object.functions().get(f.0);
     // Where the section name says nothing, the first of the usual types with which the kernel takes the object.
-    let nameless = forced.is_none() && all.iter().filter_map(known).all(|f| types_of(&f.section).len() > 1);
+    let nameless = forced.is_none() && all.iter().filter_map(known).all(|f| ProgramType::usual(&f.section).len() > 1);
     let mut chosen: Option<(String, ObjectVerdict)> = None;
     if nameless {
         let mut refused = None;
-        for name in ["classifier", "xdp", "socket", "kprobe"] {
+        for name in ProgramType::USUAL {
             let verdict = load_object(bytes, &LoadOptions { program_type: Some(name.to_owned()), only: None })?;
             if verdict.is_accepted() && !verdict.programs.is_empty() {
                 chosen = Some((name.to_owned(), verdict));
@@ -72,7 +71,7 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
         let Some(function) = known(&f) else { continue };
         let kind = match forced {
             Some((kind, attach)) => (kind.0, attach),
-            None => types_of(&function.section).first().copied().unwrap_or((0, 0)),
+            None => ProgramType::usual(&function.section).first().copied().unwrap_or((0, 0)),
         };
         let program = Program::link(object, f, kind.0, kind.1);
         let mut kernel = match verdict.program(&function.name) {
