@@ -1,5 +1,5 @@
 /* Every kind of map and of thing that only the loader knows: the bodies that the tests of the traps
- * (crates/driver/tests/all/traps_kinds.rs) put in the place of these functions borrow the references.
+ * (crates/driver/tests/all/loader_choices.rs) put in the place of these functions borrow the references.
  * Built with -mcpu=v4. */
 #include "bpf_small.h"
 

@@ -1,4 +1,4 @@
-//! The programs in `examples/rejected` and `examples/accepted`: the kernel's verdict on each is what its header says,
+//! The programs in `tests/verifier/rejected` and `tests/verifier/accepted`: the kernel's verdict on each is what its header says,
 //! and ours is the same.
 
 use bpf_check::{Report, Verdict};

@@ -8,16 +8,12 @@ mod acceptance;
 mod common;
 #[path = "../../../object/tests/all/common/edit.rs"]
 mod edit;
-mod effects_context;
-mod effects_frame;
-mod effects_memory;
 mod gate;
 mod kernel_difference;
+mod loader_choices;
 mod managed_fields;
 mod objects;
 mod paths;
 mod presence;
 mod ssa;
-mod traps;
-mod traps_kinds;
 mod unlinked;

@@ -1,4 +1,4 @@
-//! Reading the programs in `examples`, and asking the kernel about them.
+//! Reading the programs in `tests/verifier`, and asking the kernel about them.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,9 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All programs of a folder of `examples`.
+/// All programs of a folder of `tests/verifier`.
 pub fn fixtures(folder: &str) -> Vec<Fixture> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(root().join("examples").join(folder))
+    let mut files: Vec<PathBuf> = std::fs::read_dir(root().join("tests/verifier").join(folder))
         .expect("the folder is there")
         .map(|e| e.expect("an entry").path())
         .filter(|p| p.extension().is_some_and(|e| e == "s"))
