@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bpf_driver::difftest::{Pair, Random, Setup};
-use bpf_driver::{FunctionVerdict, Options, Report, Silent, optimize, verify};
+use bpf_driver::{FunctionVerdict, Goal, Options, PassSelection, Report, Silent, optimize, verify};
 use bpf_isa::Insn;
 use bpf_kernel::{LoadOptions, load_object};
 use bpf_object::{FuncId, Object};
@@ -252,8 +252,14 @@ fn optimized(
     notes: &mut Vec<String>,
 ) -> Result<(), String> {
     let old = case.old_object().map_err(|e| format!("before: {e}"))?;
-    for search in [false, true] {
+    // Some passes alone are shown on code that no kernel need take.
+    let alone = !case.passes.is_empty();
+    for search in [false, true].into_iter().filter(|search| !(*search && alone)) {
         let options = Options {
+            passes: if alone { PassSelection::Only(case.passes.clone()) } else { PassSelection::All },
+            cpu: case.cpu,
+            goal: if case.latency { Goal::Latency } else { Goal::Size },
+            kernel: !alone,
             time_limit: SEARCH,
             // The case is about what the proofs let through.
             run_check: false,

@@ -74,6 +74,12 @@ pub struct Case {
     pub program_type: Option<String>,
     /// `--strict-shared-memory`.
     pub strict: bool,
+    /// The passes that run, by name; without it, all, and once more with a search.
+    pub passes: Vec<String>,
+    /// The cpu level of new instructions.
+    pub cpu: Option<u8>,
+    /// `--goal latency`.
+    pub latency: bool,
     /// Why the case is known to fail for now.
     pub fails: Option<String>,
     /// Instructions that `opt` must leave in the program.
@@ -148,9 +154,12 @@ impl Case {
     /// Whether the case demands anything, and nothing twice.
     fn complete(&self) -> Result<(), &'static str> {
         let of_opt = !self.keeps.is_empty() || !self.drops.is_empty() || self.result.is_some();
+        let only_of_opt = !self.passes.is_empty() || self.cpu.is_some() || self.latency;
         match (&self.after, self.expect) {
             (Some(_), None) => Err("a case with `after:` needs `; expect:`"),
-            (Some(_), Some(_)) if of_opt => Err("`keeps`, `drops` and `result:` are for cases without `after:`"),
+            (Some(_), Some(_)) if of_opt || only_of_opt => {
+                Err("`keeps`, `drops`, `result:`, `passes`, `cpu` and `goal` are for cases without `after:`")
+            }
             (None, Some(_)) => Err("`; expect:` needs `after:`"),
             (None, None) if !of_opt && self.run.is_none() => {
                 Err("a case without `after:` needs `; keeps:`, `; drops:`, `; run:` or `result:`")
@@ -194,6 +203,12 @@ impl Case {
             "packet" => self.packet = Some(hex(value).map_err(text)?),
             "program-type" => self.program_type = Some(value.into()),
             "options" if value == "strict-shared-memory" => self.strict = true,
+            "passes" => self.passes = value.split(',').map(|name| name.trim().to_owned()).collect(),
+            "cpu" => {
+                let level = value.strip_prefix('v').and_then(|n| n.parse().ok()).filter(|n| (1..=4).contains(n));
+                self.cpu = Some(level.ok_or("expected `v1` to `v4`")?);
+            }
+            "goal" if value == "latency" => self.latency = true,
             "fails" => self.fails = Some(value.into()),
             "keeps" => self.keeps.push(insn(value)?),
             "drops" => self.drops.push(insn(value)?),
