@@ -14,7 +14,7 @@ use bpf_kernel::ProgramType;
 use bpf_object::{CoreReloc, FuncId};
 use bpf_platform::{Effects, is_kfunc_translated_by_type};
 use bpf_program::{BlockId, Function, Op, ProgKind, Symbol, Terminator};
-use bpf_prove::{MayBe, Provenance, Sensitive, Sources, may_lose_a_spill, provenance};
+use bpf_prove::{MayBe, Provenance, Sensitive, Sources, provenance, spills_around_a_fast_call};
 
 use crate::arguments::callable_from_outside;
 use crate::module::{Module, is_program};
@@ -92,7 +92,7 @@ impl Together {
 
 /// Whether what a function's program does may hang on which of its accesses the verifier visits, because of what the
 /// functions hold that call it, or that it calls, however indirectly; or on how its instructions stand in memory
-/// ([`may_lose_a_spill`]).
+/// ([`spills_around_a_fast_call`]).
 pub(crate) fn is_sensitive(module: &Module, f: FuncId) -> bool {
     module.sensitive.get_or_init(|| functions(module))[f.0]
 }
@@ -139,7 +139,7 @@ fn functions(module: &Module) -> Vec<bool> {
             }
         }
         if functions == before {
-            let loses = |g: &Result<Function, String>| g.as_ref().is_ok_and(may_lose_a_spill);
+            let loses = |g: &Result<Function, String>| g.as_ref().is_ok_and(spills_around_a_fast_call);
             let both = functions.into_iter().zip(&module.graphs);
             return both.map(|(together, g)| together.is_sensitive() || loses(g)).collect();
         }

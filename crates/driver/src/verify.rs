@@ -211,7 +211,7 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         }
         // Graphs do not tell where a `goto` takes a place in memory.
         Verdict::Equal
-            if (bpf_prove::may_lose_a_spill(&f) || bpf_prove::may_lose_a_spill(&g))
+            if (bpf_prove::spills_around_a_fast_call(&f) || bpf_prove::spills_around_a_fast_call(&g))
                 && !names.comparison.same_code(names.matching, i, j) =>
         {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }

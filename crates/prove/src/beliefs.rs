@@ -206,6 +206,8 @@ impl Beliefs {
         let none = Beliefs::default();
         let of = |r: Reg| state.reg(r);
         let is_own = |r: Reg| of(r).is_stack();
+        // Also where a way brings the address of the frame, and another something else.
+        let may_be_own = |r: Reg| is_own(r) || state.may_be_frame_address(of(r));
         // The frame of a caller, or what may be one.
         let is_foreign = |r: Reg| of(r).kind == Kind::Unknown || of(r).region() == Some(&Region::CallerFrame);
         match op.insn {
@@ -213,17 +215,17 @@ impl Beliefs {
                 let number = is_called && of(dst).region().is_none();
                 let of_a_caller = of(src).region() == Some(&Region::CallerFrame);
                 Beliefs {
-                    wrong: number && is_own(src),
+                    wrong: number && may_be_own(src),
                     sums: number && is_foreign(src),
                     sums_of_frames: number && of_a_caller,
                     ..none
                 }
             }
             Insn::Atomic { base, .. } if op.insn.def().is_some() => {
-                Beliefs { wrong: is_own(base), fetches: is_foreign(base), ..none }
+                Beliefs { wrong: may_be_own(base), fetches: is_foreign(base), ..none }
             }
             Insn::Load { base, sext: true, .. } if kind == ProgKind::Tracing => {
-                Beliefs { wrong: is_own(base), fetches: is_foreign(base), ..none }
+                Beliefs { wrong: may_be_own(base), fetches: is_foreign(base), ..none }
             }
             Insn::Load { size, dst, base, off, sext: signed } if kind != ProgKind::Tracing => {
                 let is_kernels = of(base).region() == Some(&Region::Kernel);
@@ -234,7 +236,7 @@ impl Beliefs {
                 };
                 let wide = reads_wider_than_believed(off.into(), size.bytes());
                 Beliefs {
-                    wrong: is_kernels && wide || signed && is_own(base),
+                    wrong: is_kernels && wide || signed && may_be_own(base),
                     fetches: signed && is_foreign(base),
                     reads_wide: may_be_context && wide,
                     overwrites: may_be_context && dst == base && size != Size::DW,
@@ -245,7 +247,6 @@ impl Beliefs {
             Insn::Call(_) | Insn::CallX { .. } => {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let is_buffer = || is_own(Reg::R3) || is_foreign(Reg::R3);
-                let may_be_own = |r: Reg| is_own(r) || state.may_be_frame_address(of(r));
                 let lends = goes_on_in_the_program(op, row) && ARGUMENTS.into_iter().any(may_be_own);
                 Beliefs {
                     wrong: row.writes_unseen() || is_slice(op) && is_buffer() || gives_what_is_not_believed(op),

@@ -40,7 +40,7 @@ pub use function::same::same_graph;
 pub use function::whole::fits_one_formula;
 pub use options::{Limits, Options, Stats, Switches};
 pub use points::Points;
-pub use presence::{Sensitive, VISITS, is_taken, may_lose_a_spill, presence_differs, unreachable_operations};
+pub use presence::{Sensitive, VISITS, is_taken, presence_differs, spills_around_a_fast_call, unreachable_operations};
 pub use replay::{Witness, replay};
 pub use rewrite::{Known, Rewrite, ask};
 pub use session::{Derivation, Proven, Session, Stale, Step};

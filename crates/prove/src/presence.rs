@@ -301,29 +301,28 @@ impl Presence {
     }
 }
 
-/// What takes a place in memory: an operation, or a jump, with the block it belongs to.
-type InMemory<'a> = (BlockId, Option<&'a Op>);
-
-/// Whether the kernel may remove a spill that somebody reads, or a fill without its spill: stores of r1 to r5 in front of a call
-/// that leaves these registers alone, and loads of the same behind it, are for kernels that do not know such calls. It looks
-/// at how the instructions stand in memory: not at whether a jump leads between them, nor at whom the frame's address is
-/// given to, and not always at what else loads the slot (`mark_fastcall_pattern_for_call`, `remove_fastcall_spills_fills` in kernel/bpf/verifier.c, since 6.12).
-pub fn may_lose_a_spill(f: &Function) -> bool {
+/// Whether a function spills a register around a call that may leave it alone. Such stores of r1 to r5 in front of a call, and
+/// loads of the same behind it, are for kernels that do not know such calls; newer ones remove both, by how the instructions
+/// stand in memory. They do not see all that reads the slot: a way that leads between them, a helper or function that is
+/// given the frame's address, a load that does not count as one because calls differ in how much is spilled around them
+/// (`mark_fastcall_pattern_for_call`, `check_fastcall_stack_contract`, `remove_fastcall_spills_fills` in
+/// kernel/bpf/verifier.c, since 6.12). So what is removed hangs on more than what the program says.
+pub fn spills_around_a_fast_call(f: &Function) -> bool {
     // A `goto` may take no place in memory, which the graph does not tell; other jumps do.
     let in_memory = f.layout.iter().flat_map(|b| {
         let block = f.block(*b);
-        let jump = (!matches!(block.term, Terminator::Goto(_))).then_some((*b, None));
-        block.ops.iter().map(|op| (*b, Some(op))).chain(jump)
+        let jump = (!matches!(block.term, Terminator::Goto(_))).then_some(None);
+        block.ops.iter().map(Some).chain(jump)
     });
-    let in_memory: Vec<InMemory<'_>> = in_memory.collect();
+    let in_memory: Vec<Option<&Op>> = in_memory.collect();
     let is_fast = |op: &Op| match (op.insn, op.link.as_ref().map(|l| &l.symbol)) {
         // Kernel functions may be marked as such (`KF_FASTCALL`).
         (Insn::Call(Call::Kfunc { .. }), _) | (Insn::Call(_), Some(Symbol::Extern { .. })) => true,
         (Insn::Call(Call::Helper(_)), _) => Effects::of(&op.insn, op.link.is_some()).may_be_fast_call(),
         _ => false,
     };
-    let is_pattern = |w: &[InMemory<'_>]| match *w {
-        [(_, Some(before)), (_, Some(call)), (_, Some(behind))] if is_fast(call) => match (before.insn, behind.insn) {
+    in_memory.windows(3).any(|w| match *w {
+        [Some(before), Some(call), Some(behind)] if is_fast(call) => match (before.insn, behind.insn) {
             (
                 Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) },
                 Insn::Load { size: Size::DW, base: Reg::R10, off: o, dst, .. },
@@ -331,70 +330,6 @@ pub fn may_lose_a_spill(f: &Function) -> bool {
             _ => false,
         },
         _ => false,
-    };
-    let gives_the_frame = |op: &Op| match op.insn {
-        Insn::Mov { src: Src::Reg(r), .. }
-        | Insn::Alu { src: Src::Reg(r), .. }
-        | Insn::MovSx { src: r, .. }
-        | Insn::Store { src: Src::Reg(r), .. }
-        | Insn::StoreRelease { src: r, .. }
-        | Insn::Atomic { src: r, .. } => r == Reg::R10,
-        _ => false,
-    };
-    // What stands further out belongs to the pattern, too.
-    in_memory.windows(3).any(is_pattern)
-        && (leaves_its_block(&in_memory, &is_fast)
-            || reads_a_spill_elsewhere(&in_memory, &is_fast)
-            || in_memory.iter().filter_map(|(_, op)| *op).any(gives_the_frame))
-}
-
-/// Spills and fills around the call at this place, from the inside out: pairs of places of which the one stores a register
-/// to a slot of the frame and the other loads it from there.
-fn pairs_around<'a>(in_memory: &'a [InMemory<'_>], call: usize) -> impl Iterator<Item = (usize, usize, i16)> + 'a {
-    let spill = |at: usize| match in_memory.get(at)?.1?.insn {
-        Insn::Store { size: Size::DW, base: Reg::R10, off, src: Src::Reg(r) } => Some((off, r)),
-        _ => None,
-    };
-    let fill = |at: usize| match in_memory.get(at)?.1?.insn {
-        Insn::Load { size: Size::DW, base: Reg::R10, off, dst, .. } => Some((off, dst)),
-        _ => None,
-    };
-    let pair = move |i: usize| {
-        let (before, behind) = (call.checked_sub(i)?, call + i);
-        let (spilled, filled) = (spill(before)?, fill(behind)?);
-        (spilled == filled).then_some((before, behind, spilled.0))
-    };
-    (1..=5).map_while(pair)
-}
-
-/// Whether a jump leads between a fast call and its spills or fills.
-fn leaves_its_block(in_memory: &[InMemory<'_>], is_fast: &dyn Fn(&Op) -> bool) -> bool {
-    let calls = (0..in_memory.len()).filter(|i| in_memory[*i].1.is_some_and(is_fast));
-    let block = |at: usize| in_memory[at].0;
-    calls.into_iter().any(|call| {
-        pairs_around(in_memory, call)
-            .any(|(before, behind, _)| block(before) != block(call) || block(behind) != block(call))
-    })
-}
-
-/// Whether what is spilled around a fast call is also read by anything but a fill. The verifier keeps such spills only where
-/// it knows the slot for one of spills; of calls with different numbers of spills, fast or not, the call with the fewest
-/// tells it so for all (`fastcall_stack_off`, a minimum; `check_fastcall_stack_contract`).
-fn reads_a_spill_elsewhere(in_memory: &[InMemory<'_>], is_fast: &dyn Fn(&Op) -> bool) -> bool {
-    let (mut fills, mut spilled) = (BTreeSet::new(), BTreeSet::new());
-    for (call, (_, op)) in in_memory.iter().enumerate() {
-        let Some(op) = op.filter(|op| matches!(op.insn, Insn::Call(_))) else { continue };
-        for (_, behind, off) in pairs_around(in_memory, call) {
-            fills.insert(behind);
-            spilled.extend(is_fast(op).then_some(i32::from(off)));
-        }
-    }
-    in_memory.iter().enumerate().filter(|(at, _)| !fills.contains(at)).any(|(_, (_, op))| {
-        let m = op.and_then(|op| op.insn.memory_operand()).filter(|m| m.base == Reg::R10 && m.reads);
-        m.is_some_and(|m| {
-            let (from, end) = (i32::from(m.off), i32::from(m.off) + m.size.bytes() as i32);
-            spilled.iter().any(|off| from < off + 8 && *off < end)
-        })
     })
 }
 
@@ -440,7 +375,7 @@ fn text(op: &Op) -> String {
 
 /// What `new` lacks, or has too much, of what counts by being there; `None` if it is as `old`.
 pub fn presence_differs(old: &Function, new: &Function, env: &Env) -> Option<&'static str> {
-    if (may_lose_a_spill(old) || may_lose_a_spill(new)) && !same_text(old, new) {
+    if (spills_around_a_fast_call(old) || spills_around_a_fast_call(new)) && !same_text(old, new) {
         return Some(VISITS);
     }
     let (a, b) = (Presence::of(old, env), Presence::of(new, env));

@@ -10,7 +10,7 @@ use crate::compare::verdict::Verdict;
 use crate::function::same::{same_graph, same_text};
 use crate::function::whole::{fits_one_formula, has_loop, whole};
 use crate::options::{Options, Stats};
-use crate::presence::{may_lose_a_spill, presence_differs};
+use crate::presence::{presence_differs, spills_around_a_fast_call};
 use crate::symbolic::symex::has_meaning;
 
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
@@ -46,7 +46,7 @@ pub fn functions_that_run(old: &Function, new: &Function, env: &Env, options: &O
 }
 
 fn is_same(old: &Function, new: &Function) -> bool {
-    let loses = || may_lose_a_spill(old) || may_lose_a_spill(new);
+    let loses = || spills_around_a_fast_call(old) || spills_around_a_fast_call(new);
     same_graph(old, new) && (!loses() || same_text(old, new))
 }
 
