@@ -6,7 +6,8 @@
 //! does not have) is no matter of the others.
 //!
 //! Where the kernel refuses a program without having found fault with its instructions, or needs to be told something that
-//! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses,
+//! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses (and one of struct_ops is then loaded once more, for
+//! what the verifier decides of it),
 //! and its word counts. So it does for a program that this loader has only ever seen refused: a mistake of this loader may
 //! cost a result, but it must not make an original one that nothing is known of.
 //!
@@ -35,7 +36,8 @@ use elf::Source;
 use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
-    KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict, VerifierStats,
+    Decided, KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict,
+    VerifierStats,
     failure::{Failure, quoted, speaks_of_means, why_not_created},
     marks::{self, Wired},
     object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
@@ -452,7 +454,10 @@ impl Loader {
         }
         let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
         let object = &prepared.object;
-        let Err(error) = outcome else { return accepted(object, index) };
+        let Err(error) = outcome else {
+            let verdict = accepted(object, index)?;
+            return Ok(ProgramVerdict { decided: decided_of_loaded(source, object, index, deadline), ..verdict });
+        };
         let log = object.log(index);
         let failure = Failure { error, messages };
         let verdict = if sent && is_of_a_signal(&failure.error) {
@@ -521,6 +526,22 @@ fn load(
         return (Err(Refusal::Error(error)), sys::text(&log));
     }
     (Err(Refusal::Time), String::new())
+}
+
+/// What the verifier has decided of a program that libbpf has loaded: it is loaded once more as this loader does it, with what
+/// libbpf has found out for it. `None` where that is not to be had of the loaded program.
+fn decided_of_loaded(
+    source: &Source,
+    object: &sys::Object,
+    index: usize,
+    deadline: Option<Instant>,
+) -> Option<Decided> {
+    let loaded = object.program_fd(index)?;
+    let attributes = attributes::of_loaded(object, index, loaded)?;
+    let (Ok(fd), _) = load(object, index, &source.license, &attributes, deadline) else { return None };
+    let id = sys::program_info(fd.as_fd()).ok()?.id;
+    let wired = Wired::of(fd.as_fd(), id).unwrap_or_default();
+    object.decided(index, fd.as_fd(), &wired)
 }
 
 /// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.

@@ -445,6 +445,17 @@ pub(crate) fn program_info(fd: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     })
 }
 
+/// The type that a loaded program is attached to, if it is one of the kernel's own BTF.
+pub(crate) fn attach_target_of_loaded(fd: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    /// The kernel's own BTF is the first that there is (`btf_vmlinux`, `btf_get_by_id` in kernel/bpf/btf.c).
+    const OF_KERNEL: u32 = 1;
+    let mut info = bpf::bpf_prog_info::default();
+    let mut length = size_of::<bpf::bpf_prog_info>() as u32;
+    // SAFETY: the kernel writes at most `length` bytes of `info`, and nothing else, as all its lengths are 0.
+    checked(unsafe { bpf::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut length) })?;
+    Ok((info.attach_btf_obj_id == OF_KERNEL && info.attach_btf_id != 0).then_some(info.attach_btf_id))
+}
+
 /// The input of a test run and room for its output.
 pub(crate) struct TestRun<'a> {
     pub(crate) data_in: &'a [u8],

@@ -302,3 +302,24 @@ fn types_that_lead_nowhere_or_to_themselves_are_bad_input() {
         assert!(reason.contains(".BTF") && reason.contains(&format!("type {number}")), "{reason}");
     }
 }
+
+/// Only libbpf knows what a program of struct_ops attaches to. What the verifier decides of it is known all the same.
+#[test]
+fn what_is_decided_of_programs_of_struct_ops_is_known() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("crates/kernel/tests/fixtures/dummy_ops.o")).unwrap();
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let verdict = loader.judge(&bytes, |_, _| true, None).unwrap();
+    assert_eq!(verdict.programs.len(), 2, "{verdict:?}");
+    for program in &verdict.programs {
+        // Not all kernels have that structure.
+        if program.verdict.is_accepted() {
+            assert!(program.decided.is_some(), "{program:?}");
+        } else {
+            eprintln!("skipped: {}: {}", program.name, program.verdict.reason());
+            assert!(std::env::var_os("BPF_OPT_REQUIRE_KERNEL").is_none(), "{program:?}");
+        }
+    }
+}
