@@ -159,8 +159,9 @@ object that does not load; 3 no right to load programs here, or nothing that cou
 const REDUCE_HELP: &str = "\
 Leaves out of an object what a command can do without. The command is run by `sh -c` with `{}` replaced by the
 path of a candidate (at the end, if there is no `{}`); a candidate is kept if the command exits with 0. So the
-command has to exit with 0 if the candidate still shows the problem: `grep` for the message, or the tool with `!` before it. What it prints
-is not shown. A candidate can always be read as an object; whether the kernel takes it is for the command to say.
+command has to exit with 0 if the candidate still shows the problem: `grep` for the message, or the tool with `!`
+before it. What it prints is not shown. A candidate can always be read as an object; whether the kernel takes it
+is for the command to say.
 
 Functions become `exit` alone, branches lose a side, blocks end early, instructions go or become `r = 0`,
 until no further reduction succeeds. Maps, data and the symbols of functions stay. The same command gives

@@ -139,9 +139,9 @@ fn functions(module: &Module) -> Vec<bool> {
             }
         }
         if functions == before {
-            let loses = |g: &Result<Function, String>| g.as_ref().is_ok_and(spills_around_a_fast_call);
+            let spills = |g: &Result<Function, String>| g.as_ref().is_ok_and(spills_around_a_fast_call);
             let both = functions.into_iter().zip(&module.graphs);
-            return both.map(|(together, g)| together.is_sensitive() || loses(g)).collect();
+            return both.map(|(together, g)| together.is_sensitive() || spills(g)).collect();
         }
     }
 }

@@ -6,10 +6,10 @@
 //! does not have) is no matter of the others.
 //!
 //! Where the kernel refuses a program without having found fault with its instructions, or needs to be told something that
-//! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses (and one of struct_ops is then loaded once more, for
-//! what the verifier decides of it),
-//! and its word counts. So it does for a program that this loader has only ever seen refused: a mistake of this loader may
-//! cost a result, but it must not make an original one that nothing is known of.
+//! only libbpf knows ([`attributes`]), libbpf loads that program by itself, with maps of programs that nobody else uses,
+//! and its word counts. (One of struct_ops is then loaded once more, for what the verifier decides of it.) So it does for a
+//! program that this loader has only ever seen refused: a mistake of this loader may cost a result, but it must not make
+//! an original one that nothing is known of.
 //!
 //! Promises: the verdicts and the verifier's statistics are those that [`load_object`](crate::load_object) would give,
 //! unless that gives none; nothing is attached or pinned; a program that the kernel still looks at when time is up is
@@ -26,7 +26,7 @@ mod maps;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -374,9 +374,8 @@ impl Loader {
         let verdict = match outcome {
             Ok(fd) => {
                 let verdict = with_info(object, index, fd.as_fd())?;
-                // Where the kernel's memory cannot be read, no tail call is known to be wired.
-                let wired = verdict.info.and_then(|info| Wired::of(fd.as_fd(), info.id)).unwrap_or_default();
-                ProgramVerdict { decided: object.decided(index, fd.as_fd(), &wired), ..verdict }
+                let decided = verdict.info.and_then(|info| decided(object, index, fd.as_fd(), info.id));
+                ProgramVerdict { decided, ..verdict }
             }
             Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
             Err(Refusal::Error(_)) if !stats::complains(&log) => return Ok(None),
@@ -540,8 +539,14 @@ fn decided_of_loaded(
     let attributes = attributes::of_loaded(object, index, loaded)?;
     let (Ok(fd), _) = load(object, index, &source.license, &attributes, deadline) else { return None };
     let id = sys::program_info(fd.as_fd()).ok()?.id;
-    let wired = Wired::of(fd.as_fd(), id).unwrap_or_default();
-    object.decided(index, fd.as_fd(), &wired)
+    decided(object, index, fd.as_fd(), id)
+}
+
+/// What the verifier has decided of a program that this loader has loaded, by its number.
+fn decided(object: &sys::Object, index: usize, loaded: BorrowedFd<'_>, id: u32) -> Option<Decided> {
+    // Where the kernel's memory cannot be read, no tail call is known to be wired.
+    let wired = Wired::of(loaded, id).unwrap_or_default();
+    object.decided(index, loaded, &wired)
 }
 
 /// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.

@@ -46,8 +46,8 @@ pub fn functions_that_run(old: &Function, new: &Function, env: &Env, options: &O
 }
 
 fn is_same(old: &Function, new: &Function) -> bool {
-    let loses = || spills_around_a_fast_call(old) || spills_around_a_fast_call(new);
-    same_graph(old, new) && (!loses() || same_text(old, new))
+    let spills = || spills_around_a_fast_call(old) || spills_around_a_fast_call(new);
+    same_graph(old, new) && (!spills() || same_text(old, new))
 }
 
 fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
