@@ -8,9 +8,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use bpf_facts::Env;
 use bpf_object::compare::{Comparison, Finding, Matching};
 use bpf_object::{FuncId, Object, RefKind};
+use bpf_passes::Settings;
 use bpf_platform::is_kfunc_translated_by_type;
+use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::acceptance;
@@ -202,7 +205,8 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
     }
     let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
     let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
-    names.with_env(|env| match bpf_prove::functions(&f, &g, env, &proof).0 {
+    let cpu = names.a.cpu.max(names.b.cpu).max(Settings::default().cpu);
+    names.with_env(|env| match functions(&f, &g, env, &proof, cpu) {
         Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
             FunctionVerdict::Unknown { reason: "contains more unreachable code, which the kernel refuses".into() }
         }
@@ -223,4 +227,37 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },
         Verdict::Different(d) => crate::replay::explain(d, &f, &g, env),
     })
+}
+
+/// Compares two functions; where that does not succeed, the second with what the passes make of the first. Each step of
+/// theirs is proven, and whoever has optimized the second has likely gone a good part of the same way. `cpu` is the highest
+/// level of their new instructions.
+fn functions(f: &Function, g: &Function, env: &Env, proof: &ProofOptions, cpu: u8) -> Verdict {
+    let early = ProofOptions { limits: Limits { deadline: half_of(proof.limits.deadline), ..proof.limits }, ..*proof };
+    let verdict = bpf_prove::functions(f, g, env, &early).0;
+    if !matches!(verdict, Verdict::Unknown(_)) {
+        return verdict;
+    }
+    let defaults = Settings::default();
+    let settings = Settings {
+        cpu,
+        strict_shared_memory: proof.strict_shared_memory,
+        limits: Limits { recorder: proof.limits.recorder, ..defaults.limits },
+        deadline: half_of(proof.limits.deadline),
+        ..defaults
+    };
+    let derivation = bpf_passes::optimize(f.clone(), env, &settings);
+    if derivation.steps().is_empty() {
+        return verdict;
+    }
+    match derivation.leads_to(g, env, proof).0 {
+        Verdict::Equal => Verdict::Equal,
+        Verdict::Unknown(_) | Verdict::Different(_) => verdict,
+    }
+}
+
+/// When half of the time until `deadline` is over.
+fn half_of(deadline: Option<Instant>) -> Option<Instant> {
+    let now = Instant::now();
+    deadline.map(|d| now + d.saturating_duration_since(now) / 2)
 }

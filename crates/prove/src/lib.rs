@@ -13,6 +13,7 @@
 //!   [`shape`] (proof of changes that only cut and order blocks anew);
 //! - `replay` (refutations, shown by a run), [`reference`](mod@reference) (the second encoding).
 
+mod arena;
 mod beliefs;
 mod cache;
 mod compare;

@@ -25,9 +25,10 @@ use bpf_isa::{Reg, RegSet};
 use bpf_program::{BlockId, Function, Op, Terminator};
 use thiserror::Error;
 
+use crate::arena::{ARENA, may_use_arena};
 use crate::cache::Cache;
 use crate::compare::verdict::Verdict;
-use crate::function::functions::{ARENA, may_use_arena};
+use crate::function::functions::by_way_of;
 use crate::options::Options;
 use crate::options::Stats;
 use crate::points::{Points, Stamp};
@@ -142,6 +143,12 @@ impl Derivation {
         let from = self.steps.iter().rposition(|s| s.rewrite().is_none()).unwrap_or(0);
         self.current = self.original.as_ref().clone();
         self.steps[from..].iter().for_each(|s| s.carry_out(&mut self.current));
+    }
+
+    /// Whether `new` does what this began with, by way of what it led to: the steps are proven, so only the rest of the way
+    /// is left. Never [`Verdict::Different`].
+    pub fn leads_to(&self, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
+        by_way_of(&self.current, &self.original, new, env, options)
     }
 
     /// What it led to, without the way.

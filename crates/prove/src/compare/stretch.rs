@@ -229,7 +229,10 @@ fn compare_in(
     moved.sort_unstable();
     match judged {
         Judged::Equal => {}
-        Judged::Different(_) => return Ok(Err("a value differs at a block's end".into())),
+        Judged::Different(model) => {
+            let place = differing_place(cx, &a, &b, &live_out, &moved, &model);
+            return Ok(Err(format!("{place} differs at a block's end")));
+        }
         Judged::Unknown(why) => return Ok(Err(why)),
     }
     let known = match live_out {
@@ -375,6 +378,36 @@ fn spills(cx: &mut Context, a: &Outcome, live: &Live, stretch: &Stretch) -> Vec<
         }
     }
     out
+}
+
+/// Names a live place that differs under `model`.
+fn differing_place(
+    cx: &mut Context,
+    a: &Outcome,
+    b: &Outcome,
+    live: &LiveOut,
+    moved: &Relocations,
+    model: &Model,
+) -> String {
+    let known = |p: Location| moved.iter().any(|(q, _)| *q == p);
+    let LiveOut::Block(live) = live else { return "r0".into() };
+    let value = |cx: &Context, t: TermId| model.eval(&cx.terms, t);
+    let mut regs = live.regs.iter().filter(|r| !known(Location::Reg(*r)));
+    if let Some(r) = regs.find(|r| value(cx, a.exit.regs[r.index()]) != value(cx, b.exit.regs[r.index()])) {
+        return r.to_string();
+    }
+    if let Some(frame) = cx.lookup(&VarKey::Frame) {
+        let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
+        let stack = cx.region_id(&Region::Stack);
+        let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
+        for off in live.stack.iter().filter(|o| !known(Location::Byte(*o))) {
+            let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
+            if value(cx, p) != value(cx, q) {
+                return format!("the stack's byte at {off}");
+            }
+        }
+    }
+    "memory or a call".into()
 }
 
 /// The live places of the new side that differ under `model` and hold something that can be told.

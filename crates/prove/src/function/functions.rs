@@ -1,11 +1,10 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
-use bpf_facts::{Env, Facts, Liveness};
-use bpf_isa::{Call, Insn, Reg, RegSet};
-use bpf_platform::Effects;
-use bpf_program::{Function, Op};
+use bpf_facts::{Env, Facts};
+use bpf_isa::Reg;
+use bpf_program::Function;
 
-use crate::beliefs::goes_on_in_the_program;
+use crate::arena::{ARENA, may_use_arena};
 use crate::compare::verdict::Verdict;
 use crate::function::same::{same_graph, same_text};
 use crate::function::whole::{fits_one_formula, has_loop, whole};
@@ -18,7 +17,7 @@ use crate::symbolic::symex::has_meaning;
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     let same = is_same(old, new);
     if !same && deepest_frame_use(new, env) < deepest_frame_use(old, env) {
-        return (Verdict::Unknown("more stack than before".into()), Stats::default());
+        return (Verdict::Unknown(MORE_STACK.into()), Stats::default());
     }
     match functions_that_run(old, new, env, options) {
         (Verdict::Equal, stats) if !same => match presence_differs(old, new, env) {
@@ -34,16 +33,50 @@ pub fn functions_that_run(old: &Function, new: &Function, env: &Env, options: &O
     if is_same(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }
-    // A jump inside a block would be taken for one between the blocks of a path.
-    let all = |f: &Function| f.layout.iter().flat_map(|b| &f.block(*b).ops).all(has_meaning);
-    if !all(old) || !all(new) {
-        return (Verdict::Unknown("a jump, or what nobody knows, inside a block".into()), Stats::default());
+    match [old, new].into_iter().find_map(|f| not_comparable(f, env)) {
+        Some(why) => (Verdict::Unknown(why.into()), Stats::default()),
+        None => functions_in(old, new, env, options),
     }
-    if may_use_arena(old, env) || may_use_arena(new, env) {
-        return (Verdict::Unknown(ARENA.into()), Stats::default());
-    }
-    functions_in(old, new, env, options)
 }
+
+/// Compares `original` with `new`, where `current` has been proven to do what `original` does: only the rest of the way is
+/// left. What tells that rest apart is not said of where it began: never [`Verdict::Different`].
+pub(crate) fn by_way_of(
+    current: &Function,
+    original: &Function,
+    new: &Function,
+    env: &Env,
+    options: &Options,
+) -> (Verdict, Stats) {
+    let unknown = |why: &str, stats: Stats| (Verdict::Unknown(why.into()), stats);
+    if let Some(why) = [original, current, new].into_iter().find_map(|f| not_comparable(f, env)) {
+        return unknown(why, Stats::default());
+    }
+    let depth = deepest_frame_use(new, env);
+    if [original, current].into_iter().any(|f| depth < deepest_frame_use(f, env)) {
+        return unknown(MORE_STACK, Stats::default());
+    }
+    match functions_in(current, new, env, options) {
+        (Verdict::Equal, stats) => match [original, current].into_iter().find_map(|f| presence_differs(f, new, env)) {
+            Some(why) => unknown(why, stats),
+            None => (Verdict::Equal, stats),
+        },
+        (Verdict::Different(_), stats) => unknown("the rest of the way differs", stats),
+        other => other,
+    }
+}
+
+/// Why nothing can be said of a function, if nothing can.
+fn not_comparable(f: &Function, env: &Env) -> Option<&'static str> {
+    // A jump inside a block would be taken for one between the blocks of a path.
+    if !f.layout.iter().flat_map(|b| &f.block(*b).ops).all(has_meaning) {
+        return Some("a jump, or what nobody knows, inside a block");
+    }
+    may_use_arena(f, env).then_some(ARENA)
+}
+
+/// Why nothing is said of a function that goes deeper into its frame than before.
+const MORE_STACK: &str = "more stack than before";
 
 fn is_same(old: &Function, new: &Function) -> bool {
     let spills = || spills_around_a_fast_call(old) || spills_around_a_fast_call(new);
@@ -64,37 +97,6 @@ fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) ->
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
-}
-
-/// Why nothing is said of what may work on an arena.
-pub(crate) const ARENA: &str = "pointers may be to an arena";
-
-/// Whether pointers of `f` may be to an arena: arithmetic on them has 32 bits, and what is accessed may not be there.
-/// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
-/// a subprogram, a callback, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
-pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
-    let arena = Some(bpf_platform::maps::ARENA);
-    // By name: the map table may be the other object's.
-    let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
-    let any_map = env.maps.iter().any(|m| m.map_type == arena);
-    // What looks like a number may have been made of one, and a caller's frame may hold one.
-    let handed_in = || {
-        let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;
-        f.is_called() && !live.intersect(RegSet::ARGS).is_empty()
-    };
-    let brings = |op: &Op| match (&op.insn, op.link.as_ref().map(|l| &l.symbol)) {
-        (Insn::AddrSpaceCast { .. }, _) => true,
-        (_, Some(bpf_program::Symbol::Map { name, .. })) => is_arena(name),
-        // Where LLVM puts variables of that address space.
-        (_, Some(bpf_program::Symbol::Data { section, .. })) => section.starts_with(".addr_space"),
-        // A helper brings what its callbacks leave in the frame.
-        (Insn::Call(Call::Helper(_)), None) => {
-            any_map && goes_on_in_the_program(op, Effects::of(&op.insn, op.link.is_some()))
-        }
-        (Insn::Call(_) | Insn::CallX { .. }, _) => any_map,
-        _ => false,
-    };
-    (any_map && handed_in()) || f.layout.iter().flat_map(|b| &f.block(*b).ops).any(brings)
 }
 
 /// The lowest frame offset that the function may access itself, hand to a callee, or make the address of.
