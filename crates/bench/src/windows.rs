@@ -104,7 +104,7 @@ impl Optimized {
             cpu: self.module.cpu.max(3),
             goal: Goal::Size,
             deadline: None,
-            region: None,
+            superblock: None,
         }
     }
 

@@ -5,7 +5,7 @@ use bpf_platform::maps;
 
 use crate::Stop;
 use crate::scalar::Scalar;
-use crate::state::{Kind, RegState, State};
+use crate::state::{Kind, RegState, VerifierState};
 use crate::walk::Walk;
 
 /// A comparison: condition, width, operands.
@@ -158,7 +158,14 @@ fn never_null(r: &RegState) -> bool {
         && matches!(r.kind, Kind::Sock(_) | Kind::MapValue { .. } | Kind::Mem { .. } | Kind::Map(_) | Kind::InnerMap(_))
 }
 
-fn null_check(state: &mut State, id: u32, is_null: bool, version: u32, maps: &[crate::program::MapInfo], locks: bool) {
+fn null_check(
+    state: &mut VerifierState,
+    id: u32,
+    is_null: bool,
+    version: u32,
+    maps: &[crate::program::MapInfo],
+    locks: bool,
+) {
     if id == 0 {
         return;
     }
@@ -195,7 +202,7 @@ fn found(map: u32, table: &[crate::program::MapInfo]) -> Kind {
 }
 
 /// Learns from `p cond end` how far the packet reaches.
-fn packet_reaches(state: &mut State, cond: Cond, p: &RegState, end: &RegState) {
+fn packet_reaches(state: &mut VerifierState, cond: Cond, p: &RegState, end: &RegState) {
     let beyond = match cond {
         Cond::Le | Cond::Eq => 0,
         Cond::Lt => 1,

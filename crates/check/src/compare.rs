@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::graph::Values;
 use crate::scalar::Scalar;
-use crate::state::{Byte, Frame, Kind, RegState, StackSlot, State};
+use crate::state::{Byte, Frame, Kind, RegState, StackSlot, VerifierState};
 
 /// How alike two states must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl Ids {
 }
 
 /// Takes the ids away from numbers that have no copy: they say nothing.
-pub fn forget_lonely_ids(state: &mut State) {
+pub fn forget_lonely_ids(state: &mut VerifierState) {
     let mut count: FxHashMap<u32, u32> = FxHashMap::default();
     for frame in &state.frames {
         let spilled = frame.stack.iter().filter_map(|s| s.spilled.as_deref());
@@ -60,8 +60,8 @@ pub fn forget_lonely_ids(state: &mut State) {
 /// Compares states at one slot. `live` gives the live registers at a slot, `read` the stack slots of each frame that
 /// were read after the old state, one bit for each eight bytes; `time` is when it was remembered.
 pub fn equal(
-    old: &State,
-    new: &State,
+    old: &VerifierState,
+    new: &VerifierState,
     (values, time): (&Values, u32),
     at: usize,
     live: &[RegSet],

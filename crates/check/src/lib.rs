@@ -32,7 +32,7 @@ mod state;
 mod walk;
 
 pub use program::{MapInfo, Program, Slot, Sub, Target, is_gpl};
-pub use report::{Problem, Report, Verdict, programs};
+pub use report::{Problem, Report, SafetyVerdict, programs};
 pub use walk::{Decision, Effort};
 
 /// Why a walk stopped before its end.

@@ -7,13 +7,13 @@ use bpf_object::{FuncId, FuncKind, Object};
 use bpf_platform::permissions;
 
 use crate::program::{Program, Target};
-use crate::state::{Frame, Kind, RegState, State};
+use crate::state::{Frame, Kind, RegState, VerifierState};
 use crate::walk::{Decision, Effort, Walk};
 use crate::{Stop, cfg};
 
 /// What came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum SafetyVerdict {
     /// No rule is broken on any path.
     Accepted,
     /// A rule is broken.
@@ -37,7 +37,7 @@ pub struct Problem {
 #[derive(Clone, Debug)]
 pub struct Report {
     /// What came out.
-    pub verdict: Verdict,
+    pub verdict: SafetyVerdict,
     /// Why, unless accepted.
     pub problem: Option<Problem>,
     /// What it took.
@@ -60,15 +60,15 @@ impl Report {
     fn until(program: &Program, deadline: Option<Instant>) -> (Report, bool) {
         let mut effort = Effort::default();
         let (stop, path) = match check(program, deadline, &mut effort) {
-            Ok(()) => return (Report { verdict: Verdict::Accepted, problem: None, effort }, true),
+            Ok(()) => return (Report { verdict: SafetyVerdict::Accepted, problem: None, effort }, true),
             Err(found) => *found,
         };
         let (slot, stop) = stop;
         let in_time = stop != Stop::OutOfTime;
         let (verdict, what) = match stop {
-            Stop::Violation(what) => (Verdict::Violation, what),
-            Stop::CannotTell(what) => (Verdict::CannotTell, what),
-            Stop::OutOfTime => (Verdict::CannotTell, "time ended first".to_owned()),
+            Stop::Violation(what) => (SafetyVerdict::Violation, what),
+            Stop::CannotTell(what) => (SafetyVerdict::CannotTell, what),
+            Stop::OutOfTime => (SafetyVerdict::CannotTell, "time ended first".to_owned()),
         };
         (Report { verdict, problem: Some(Problem { slot, what, path }), effort }, in_time)
     }
@@ -91,7 +91,7 @@ fn check(program: &Program, deadline: Option<Instant>, effort: &mut Effort) -> R
     let roots: Vec<usize> = (0..program.subs.len()).filter(|s| *s == 0 || program.subs[*s].global).collect();
     for root in roots {
         let frame = Frame::new(root, usize::MAX - 1, 0);
-        let state = State { frames: vec![Rc::new(frame)], held: Vec::new(), lock: None };
+        let state = VerifierState { frames: vec![Rc::new(frame)], held: Vec::new(), lock: None };
         let mut walk = Walk::new(program, &shape, root, state, &mut depths);
         walk.deadline = deadline;
         let start = walk.at;

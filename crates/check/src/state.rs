@@ -261,7 +261,7 @@ pub struct Held {
 
 /// Everything known at one point of one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct VerifierState {
     /// The call chain; the last is running.
     pub frames: Vec<Rc<Frame>>,
     /// References held.
@@ -270,7 +270,7 @@ pub struct State {
     pub lock: Option<u32>,
 }
 
-impl State {
+impl VerifierState {
     /// Rounds of the callbacks that are under way.
     pub fn rounds(&self) -> u64 {
         self.frames.iter().map(|f| f.rounds).sum()

@@ -16,7 +16,7 @@ use crate::compare::{Exactness, equal, forget_lonely_ids};
 use crate::graph::Values;
 use crate::program::Program;
 use crate::scalar::Scalar;
-use crate::state::{Kind, MAX_FRAMES, RegState, State};
+use crate::state::{Kind, MAX_FRAMES, RegState, VerifierState};
 
 /// `BPF_COMPLEXITY_LIMIT_INSNS`.
 const MOST_PROCESSED: u64 = 1_000_000;
@@ -45,7 +45,7 @@ struct Node {
     parent: u32,
     /// Paths from here that are not walked to their end.
     branches: u32,
-    state: State,
+    state: VerifierState,
     /// Stack slots read after it.
     read: SlotSets,
     /// Stack slots written between its parent and it.
@@ -61,7 +61,7 @@ struct Node {
 
 /// A branch to be walked later.
 struct Pending {
-    state: State,
+    state: VerifierState,
     at: usize,
     node: u32,
     written: SlotSets,
@@ -91,7 +91,7 @@ pub(crate) struct Walk<'a> {
     pub p: &'a Program,
     pub shape: &'a Shape,
     pub values: Values,
-    pub state: State,
+    pub state: VerifierState,
     pub at: usize,
     /// The function verified: 0, or a global one.
     pub root: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(p: &'a Program, shape: &'a Shape, root: usize, state: State, depths: &'a mut Vec<i64>) -> Self {
+    pub fn new(p: &'a Program, shape: &'a Shape, root: usize, state: VerifierState, depths: &'a mut Vec<i64>) -> Self {
         Walk {
             p,
             shape,
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts a branch aside.
-    pub fn postpone(&mut self, state: State, at: usize, taken: bool) -> Result<(), Stop> {
+    pub fn postpone(&mut self, state: VerifierState, at: usize, taken: bool) -> Result<(), Stop> {
         if self.pending.len() >= MOST_PENDING {
             let what = format!("The sequence of {} jumps is too complex.", self.pending.len() + 1);
             return Err(Stop::Violation(what));
@@ -304,7 +304,7 @@ impl<'a> Walk<'a> {
             let n = known.remove(position);
             // Its place in the tree stays, its contents are of no use any more.
             let node = &mut self.nodes[n as usize];
-            node.state = State { frames: Vec::new(), held: Vec::new(), lock: None };
+            node.state = VerifierState { frames: Vec::new(), held: Vec::new(), lock: None };
         }
         if let Some(n) = hit {
             self.nodes[n as usize].hits += 1;

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_check::{Problem, Program, Report, Verdict, programs};
+use bpf_check::{Problem, Program, Report, SafetyVerdict, programs};
 use bpf_driver::agreement::{Comparison, compare};
-use bpf_kernel::{ProgramType, Verdict as Kernel};
+use bpf_kernel::{LoadVerdict, ProgramType};
 use bpf_object::{FuncId, Object};
 use serde::Serialize;
 
@@ -90,20 +90,20 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
 
 fn exit_code(checked: &[Checked]) -> u8 {
     let any = |verdict| checked.iter().any(|c| c.verdict == verdict);
-    if any(word(Verdict::Violation)) {
+    if any(word(SafetyVerdict::Violation)) {
         exit::NO
-    } else if any(word(Verdict::CannotTell)) {
+    } else if any(word(SafetyVerdict::CannotTell)) {
         exit::UNKNOWN
     } else {
         exit::YES
     }
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn word(verdict: SafetyVerdict) -> &'static str {
     match verdict {
-        Verdict::Accepted => "safe",
-        Verdict::Violation => "violation",
-        Verdict::CannotTell => "cannot tell",
+        SafetyVerdict::Accepted => "safe",
+        SafetyVerdict::Violation => "violation",
+        SafetyVerdict::CannotTell => "cannot tell",
     }
 }
 
@@ -135,7 +135,7 @@ fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
         for (kind, attach) in types {
             let program = Program::link(&object, *f, kind, attach);
             let report = Report::of(&program);
-            if report.verdict == Verdict::Accepted {
+            if report.verdict == SafetyVerdict::Accepted {
                 return explainer.checked(*f, &program, &report);
             }
             first.get_or_insert((program, report));
@@ -152,12 +152,12 @@ fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
 
 fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
     let said = match &c.kernel {
-        Kernel::Accepted => "accepted",
-        Kernel::Rejected { .. } => "rejected",
-        Kernel::Unsupported { .. } => "unsupported",
-        Kernel::NotLoadable { .. } => "not loadable",
-        Kernel::OutOfMeans { .. } => "out of descriptors or memory",
-        Kernel::OutOfTime => "out of time",
+        LoadVerdict::Accepted => "accepted",
+        LoadVerdict::Rejected { .. } => "rejected",
+        LoadVerdict::Unsupported { .. } => "unsupported",
+        LoadVerdict::NotLoadable { .. } => "not loadable",
+        LoadVerdict::OutOfMeans { .. } => "out of descriptors or memory",
+        LoadVerdict::OutOfTime => "out of time",
     };
     let checked = explainer.checked(c.function, &c.program, &c.ours);
     Checked { kernel: Some((said, c.kernel.reason().to_owned())), agrees: c.agrees(), ..checked }
@@ -173,7 +173,7 @@ impl Explainer<'_> {
     fn checked(&self, f: FuncId, program: &Program, report: &Report) -> Checked {
         let problem = report.problem.as_ref().map(|p| {
             let mut explained = self.explain(program, p);
-            if report.verdict == Verdict::Violation
+            if report.verdict == SafetyVerdict::Violation
                 && let Some((packet, fault)) = faulting_packet(self.path, self.object, f, self.bytes)
             {
                 explained.packet = Some(packet);

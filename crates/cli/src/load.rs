@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bpf_kernel::{KernelError, LoadOptions, ObjectVerdict, ProgramVerdict, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, ObjectVerdict, ProgramVerdict};
 use serde::Serialize;
 
 use crate::args::LoadArgs;
@@ -62,21 +62,21 @@ impl<'a> Program<'a> {
             xlated_bytes: p.info.map(|i| i.xlated_bytes),
             jited_bytes: p.info.map(|i| i.jited_bytes),
             log: match &p.verdict {
-                Verdict::Rejected { log, .. } => Some(log),
+                LoadVerdict::Rejected { log, .. } => Some(log),
                 _ => None,
             },
         }
     }
 }
 
-fn verdict(verdict: &Verdict) -> &'static str {
+fn verdict(verdict: &LoadVerdict) -> &'static str {
     match verdict {
-        Verdict::Accepted => "accepted",
-        Verdict::Rejected { .. } => "rejected",
-        Verdict::Unsupported { .. } => "unsupported",
-        Verdict::NotLoadable { .. } => "not loadable",
-        Verdict::OutOfMeans { .. } => "out of descriptors or memory",
-        Verdict::OutOfTime => "out of time",
+        LoadVerdict::Accepted => "accepted",
+        LoadVerdict::Rejected { .. } => "rejected",
+        LoadVerdict::Unsupported { .. } => "unsupported",
+        LoadVerdict::NotLoadable { .. } => "not loadable",
+        LoadVerdict::OutOfMeans { .. } => "out of descriptors or memory",
+        LoadVerdict::OutOfTime => "out of time",
     }
 }
 
@@ -139,7 +139,7 @@ fn text(object: &ObjectVerdict, logs: bool) -> String {
     }
     for p in object.programs.iter().filter(|p| !p.verdict.is_accepted()) {
         text += &format!("{}: {}: {}\n", p.name, verdict(&p.verdict), p.verdict.reason());
-        if let (Verdict::Rejected { log, .. }, true) = (&p.verdict, logs) {
+        if let (LoadVerdict::Rejected { log, .. }, true) = (&p.verdict, logs) {
             text.extend(log.lines().map(|line| format!("    {line}\n")));
         }
     }

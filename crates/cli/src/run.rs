@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use bpf_driver::interpret::{Program, State};
+use bpf_driver::interpret::{Program, RunState};
 use bpf_object::{FuncId, FuncKind, Object};
 use bpf_program::ProgKind;
 use bpf_semantics::interp::{ArgValue, Event, Fault, Interp, KernelHost, Outcome};
@@ -126,7 +126,7 @@ fn meaning(kind: ProgKind, r0: u64) -> &'static str {
 }
 
 /// What is in every map and section that is not as it was.
-fn changes(now: &State, before: &State) -> String {
+fn changes(now: &RunState, before: &RunState) -> String {
     let mut text = String::new();
     for (now, _) in now.maps.iter().zip(&before.maps).filter(|(now, old)| now != old) {
         let _ = writeln!(text, "map {}, {} elements:", now.name, now.entries.len());

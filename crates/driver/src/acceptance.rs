@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use bpf_facts::Env;
-use bpf_kernel::{KernelError, LoadOptions, Loader, ProgramVerdict, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ProgramVerdict};
 use bpf_object::{FuncId, Object};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
@@ -72,8 +72,8 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let partner = |p: &ProgramVerdict| second.iter().find(|q| q.name == p.name && q.section == p.section);
     let pairs = first.iter().filter_map(|p| Some((p, partner(p)?)));
     let reason = |p: &ProgramVerdict, q: &ProgramVerdict| match q.verdict {
-        Verdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
-        Verdict::Accepted => {
+        LoadVerdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
+        LoadVerdict::Accepted => {
             let other = p.made_otherwise(q);
             let other = other.map(|what| format!("it is taken, but the kernel makes something else of it: {what}"));
             other.or_else(|| p.with_any_constants_not(q))
@@ -85,7 +85,7 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let not_judged = first.iter().filter_map(|p| {
         let why = match partner(p) {
             None if second.is_empty() => "it cannot be opened",
-            Some(q) if !matches!(q.verdict, Verdict::Accepted | Verdict::Rejected { .. }) => q.verdict.reason(),
+            Some(q) if !matches!(q.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }) => q.verdict.reason(),
             _ => return None,
         };
         Some(format!("{}: the kernel takes the first, and was not asked about the second: {why}", p.name))

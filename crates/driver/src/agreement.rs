@@ -2,12 +2,11 @@
 
 use bpf_isa::{Call, Imm64Kind, Insn, encode_all};
 use bpf_kernel::{
-    KernelError, LoadOptions, Loader, Map, ObjectVerdict, ProgramType, RawOptions, RawProgram, Verdict as Kernel,
-    load_object,
+    KernelError, LoadOptions, LoadVerdict, Loader, Map, ObjectVerdict, ProgramType, RawOptions, RawProgram, load_object,
 };
 use bpf_object::{FuncId, Function, Object};
 
-use bpf_check::{MapInfo, Program, Report, Target, Verdict, programs};
+use bpf_check::{MapInfo, Program, Report, SafetyVerdict, Target, programs};
 
 /// Both verdicts on one program.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub struct Comparison {
     /// What we say.
     pub ours: Report,
     /// What the kernel says.
-    pub kernel: Kernel,
+    pub kernel: LoadVerdict,
     /// The program as we saw it.
     pub program: Program,
 }
@@ -30,10 +29,10 @@ impl Comparison {
     /// Do both say the same? `None` if the kernel did not look at the code.
     pub fn agrees(&self) -> Option<bool> {
         match (&self.kernel, self.ours.verdict) {
-            (Kernel::Unsupported { .. } | Kernel::NotLoadable { .. }, _) => None,
-            (Kernel::OutOfMeans { .. } | Kernel::OutOfTime, _) => None,
-            (Kernel::Accepted, ours) => Some(ours == Verdict::Accepted),
-            (Kernel::Rejected { .. }, ours) => Some(ours == Verdict::Violation),
+            (LoadVerdict::Unsupported { .. } | LoadVerdict::NotLoadable { .. }, _) => None,
+            (LoadVerdict::OutOfMeans { .. } | LoadVerdict::OutOfTime, _) => None,
+            (LoadVerdict::Accepted, ours) => Some(ours == SafetyVerdict::Accepted),
+            (LoadVerdict::Rejected { .. }, ours) => Some(ours == SafetyVerdict::Violation),
         }
     }
 }
@@ -78,10 +77,10 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
             Some(p) => p.verdict.clone(),
             None => {
                 let reason = verdict.not_loadable.clone().unwrap_or_else(|| "not a program to libbpf".to_owned());
-                Kernel::NotLoadable { reason }
+                LoadVerdict::NotLoadable { reason }
             }
         };
-        if let Kernel::NotLoadable { .. } = &kernel {
+        if let LoadVerdict::NotLoadable { .. } = &kernel {
             kernel = without_libbpf(bytes, function, kind.0).unwrap_or(kernel);
         }
         let ours = Report::of(&program);
@@ -92,13 +91,13 @@ pub fn compare(bytes: &[u8], object: &Object, forced: Option<&str>) -> Result<Ve
 
 /// The kernel's verdict on a program of this type in an object that libbpf does not take (legacy maps, pins of other
 /// loaders, sections without a type).
-fn without_libbpf(bytes: &[u8], function: &Function, kind: u32) -> Option<Kernel> {
+fn without_libbpf(bytes: &[u8], function: &Function, kind: u32) -> Option<LoadVerdict> {
     let program_type = Some(ProgramType(kind).to_string());
     let mut loader = Loader::new(LoadOptions { program_type, only: None }).ok()?;
     let section = function.section.trim_start_matches('?');
     let verdict = loader.judge(bytes, |name, of| name == function.name && of == section, None).ok()?;
     let program = verdict.programs.into_iter().next()?;
-    matches!(program.verdict, Kernel::Accepted | Kernel::Rejected { .. }).then_some(program.verdict)
+    matches!(program.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }).then_some(program.verdict)
 }
 
 /// Hash tables need not be as long as their definition says: the verifier does not care.

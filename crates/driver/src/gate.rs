@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
-use bpf_kernel::{KernelError, LoadOptions, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramType, ProgramVerdict};
 use bpf_object::{FuncId, Object, ObjectError};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
@@ -61,7 +61,7 @@ const ALWAYS: u64 = 2;
 
 /// What to compare with.
 pub(crate) struct Gate {
-    /// Verdict on the original, or why there is none.
+    /// LoadVerdict on the original, or why there is none.
     before: Result<ObjectVerdict, Unasked>,
     /// The programs that `bpf_check` judges in the kernel's place. Their numbers follow those of the others.
     checked: Vec<Checked>,
@@ -436,10 +436,10 @@ fn time_for_a_result(before: &Result<ObjectVerdict, Unasked>, took: Duration) ->
 }
 
 /// What a function is told where the kernel was not asked about a program with it.
-fn why_not_judged(verdict: &Verdict) -> Option<String> {
+fn why_not_judged(verdict: &LoadVerdict) -> Option<String> {
     match verdict {
-        Verdict::OutOfTime => Some(NOT_JUDGED.to_owned()),
-        Verdict::OutOfMeans { .. } => Some(format!("not judged: {}", verdict.reason())),
+        LoadVerdict::OutOfTime => Some(NOT_JUDGED.to_owned()),
+        LoadVerdict::OutOfMeans { .. } => Some(format!("not judged: {}", verdict.reason())),
         _ => None,
     }
 }
@@ -456,15 +456,15 @@ fn refused(why: &str) -> Known {
 
 fn words(p: &ProgramVerdict) -> KernelVerdict {
     KernelVerdict {
-        judged: matches!(p.verdict, Verdict::Accepted | Verdict::Rejected { .. }),
+        judged: matches!(p.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }),
         accepted: p.verdict.is_accepted(),
         processed: p.stats.as_ref().map(|s| s.processed),
         reason: match &p.verdict {
-            Verdict::Accepted => None,
-            Verdict::Unsupported { .. } | Verdict::NotLoadable { .. } | Verdict::OutOfMeans { .. } => {
+            LoadVerdict::Accepted => None,
+            LoadVerdict::Unsupported { .. } | LoadVerdict::NotLoadable { .. } | LoadVerdict::OutOfMeans { .. } => {
                 Some(format!("not judged: {}", p.verdict.reason()))
             }
-            Verdict::Rejected { .. } | Verdict::OutOfTime => Some(p.verdict.reason().to_owned()),
+            LoadVerdict::Rejected { .. } | LoadVerdict::OutOfTime => Some(p.verdict.reason().to_owned()),
         },
     }
 }

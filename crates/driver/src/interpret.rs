@@ -61,7 +61,7 @@ struct Section {
 
 /// What stays from run to run.
 #[derive(Clone)]
-pub struct State {
+pub struct RunState {
     /// The maps, in the object's order.
     pub maps: Vec<MapState>,
     /// Name and contents of each section of global data.
@@ -99,24 +99,24 @@ impl Program {
     }
 
     /// The state before the first run.
-    pub fn start(&self) -> State {
+    pub fn start(&self) -> RunState {
         let mut host = KernelHost::new(self.main.kind, &[]);
         self.furnish(&mut host, None);
         self.state(&host)
     }
 
     /// What a world's maps and global data hold now.
-    pub fn state(&self, host: &KernelHost) -> State {
+    pub fn state(&self, host: &KernelHost) -> RunState {
         let map = |(i, spec): (usize, &MapSpec)| MapState { name: spec.name.clone(), entries: host.map_entries(i) };
         let section = |s: &Section| (s.name.clone(), host.section(&s.name).unwrap_or_default().to_vec());
-        State {
+        RunState {
             maps: host.maps().enumerate().map(map).collect(),
             sections: self.sections.iter().map(section).collect(),
         }
     }
 
     /// Gives a world its maps and global data, with the contents they had.
-    fn furnish(&self, host: &mut KernelHost, state: Option<&State>) {
+    fn furnish(&self, host: &mut KernelHost, state: Option<&RunState>) {
         if self.address_shift > 0 {
             host.add_section("", &vec![0; self.address_shift], false);
         }
@@ -138,7 +138,7 @@ impl Program {
         &self,
         packet: &[u8],
         context: Option<&[u8]>,
-        state: &State,
+        state: &RunState,
         fuel: u64,
     ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
         let mut host = KernelHost::new(self.main.kind, packet);

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{LoadOptions, Loader, ProgramVerdict, Verdict, in_private_network};
+use bpf_kernel::{LoadOptions, LoadVerdict, Loader, ProgramVerdict, in_private_network};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
@@ -211,7 +211,7 @@ fn refused(old: &[u8], new: &[u8], setup: &Setup, name: &str) -> Option<NotRun> 
     let mut loader = Loader::new(LoadOptions { program_type: setup.program_type.clone(), only: None }).ok()?;
     let mut judged = |bytes: &[u8]| loader.judge(bytes, |program, _| program == name, None);
     let verdict = judged(new).ok()?;
-    let verdict = verdict.program(name).map(|p| &p.verdict).filter(|v| matches!(v, Verdict::Rejected { .. }))?;
+    let verdict = verdict.program(name).map(|p| &p.verdict).filter(|v| matches!(v, LoadVerdict::Rejected { .. }))?;
     judged(old).ok()?.program(name).filter(|p| p.verdict.is_accepted())?;
     Some(NotRun { name: name.to_owned(), reason: verdict.reason().to_owned() })
 }

@@ -22,7 +22,7 @@ use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
-use crate::interpret::{MapState, Program, State};
+use crate::interpret::{MapState, Program, RunState};
 use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::report::{NotRun, RunsFirst};
@@ -213,12 +213,12 @@ impl Both {
         }
     }
 
-    fn starts(&self) -> [State; 2] {
+    fn starts(&self) -> [RunState; 2] {
         self.sides.each_ref().map(Program::start)
     }
 
     /// One run of each from where the last one ended. A run that does not count changes nothing.
-    fn step(&self, input: &Given, states: &mut [State; 2]) -> Option<[View; 2]> {
+    fn step(&self, input: &Given, states: &mut [RunState; 2]) -> Option<[View; 2]> {
         let [p, q] = &self.sides;
         let (x, after_x) = view(p, input, &states[0])?;
         let (y, after_y) = view(q, input, &states[1])?;
@@ -228,7 +228,7 @@ impl Both {
 }
 
 /// `None` unless the run ends as it should and leaves the context alone, of which the interpreter knows too little.
-fn view(program: &Program, (packet, context): &Given, before: &State) -> Option<(View, State)> {
+fn view(program: &Program, (packet, context): &Given, before: &RunState) -> Option<(View, RunState)> {
     let (world, outcome) = program.run(packet, context.as_deref(), before, FUEL);
     let outcome = outcome.ok()?;
     let untouched = match context {

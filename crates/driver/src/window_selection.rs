@@ -1,4 +1,4 @@
-//! Where windows are: stretches of blocks, and regions around the jumps of paths.
+//! Where windows are: stretches of blocks, and superblocks around the jumps of paths.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -10,21 +10,21 @@ use bpf_program::Op;
 use bpf_prove::superblock;
 use bpf_search::Window;
 use bpf_search::batch::NOP;
-use bpf_search::region::Region;
+use bpf_search::superblock::Superblock;
 use bpf_search::window::plain;
 use rustc_hash::FxHasher;
 
 /// Operations of a window at most. Longer stretches are covered by overlapping windows.
 const LONGEST: usize = 12;
-/// Jumps of a region at most.
+/// Jumps of a superblock at most.
 const JUMPS: usize = 3;
 /// Distance of overlapping windows.
 const STRIDE: usize = 5;
-/// The operations of a window, which a region has room between, and what else it is.
+/// The operations of a window, which a superblock has room between, and what else it is.
 pub(crate) struct Text<'v> {
     ops: Cow<'v, [Op]>,
     live: Live,
-    region: Option<Region>,
+    superblock: Option<Superblock>,
 }
 
 impl<'v> Text<'v> {
@@ -33,7 +33,7 @@ impl<'v> Text<'v> {
         let ops = &view.ops[start..end];
         let (first, n) = (superblock::jumps(&view.ops[..start]), superblock::jumps(ops));
         if n == 0 {
-            return Text { ops: Cow::Borrowed(ops), live: view.live[end], region: None };
+            return Text { ops: Cow::Borrowed(ops), live: view.live[end], superblock: None };
         }
         // Room on both sides of each jump, for what comes across.
         let room = Op::with_origin(NOP, ops[0].origin);
@@ -44,9 +44,9 @@ impl<'v> Text<'v> {
             roomy.push(op.clone());
             roomy.extend(jump.then(|| room.clone()));
         }
-        let region = Region::new(&roomy, view.sides[first..first + n].to_vec(), view.live[end]);
-        let live = region.as_ref().map_or(view.live[end], Region::live);
-        Text { ops: Cow::Owned(roomy), live, region }
+        let superblock = Superblock::new(&roomy, view.sides[first..first + n].to_vec(), view.live[end]);
+        let live = superblock.as_ref().map_or(view.live[end], Superblock::live);
+        Text { ops: Cow::Owned(roomy), live, superblock }
     }
 
     /// As the search sees it.
@@ -57,7 +57,7 @@ impl<'v> Text<'v> {
             before: &view.states[start],
             old: &self.ops,
             live: &self.live,
-            region: self.region.as_ref(),
+            superblock: self.superblock.as_ref(),
             cpu: settings.cpu,
             goal: settings.goal,
             deadline: settings.deadline,
@@ -66,7 +66,7 @@ impl<'v> Text<'v> {
 }
 
 /// Around each jump of a path, as much as a window holds.
-pub(crate) fn regions(ops: &[Op]) -> Vec<(usize, usize)> {
+pub(crate) fn superblocks(ops: &[Op]) -> Vec<(usize, usize)> {
     let inside = |o: &Op| plain(&o.insn) || superblock::is_jump(o);
     let mut out = Vec::new();
     for j in (0..ops.len()).filter(|j| superblock::is_jump(&ops[*j])) {
@@ -125,7 +125,7 @@ pub(crate) fn key(w: &Window, candidate: usize) -> u64 {
     }
     live.regs.hash(&mut h);
     live.stack.hash(&mut h);
-    w.region.map(|r| r.exits.iter().map(|e| (e.live.regs, e.live.stack)).collect::<Vec<_>>()).hash(&mut h);
+    w.superblock.map(|r| r.exits.iter().map(|e| (e.live.regs, e.live.stack)).collect::<Vec<_>>()).hash(&mut h);
     let read = ops.iter().rev().fold(live.regs, |l, o| l.minus(o.insn.defs()).union(o.insn.uses()));
     read.iter().for_each(|r| before.reg(r).hash(&mut h));
     h.finish()

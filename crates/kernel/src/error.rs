@@ -1,6 +1,6 @@
 //! What can go wrong besides the kernel's own judgement.
 //!
-//! A program that the verifier refuses is no error of this crate: it is a [`Verdict`](crate::Verdict) or a
+//! A program that the verifier refuses is no error of this crate: it is a [`LoadVerdict`](crate::LoadVerdict) or a
 //! [`Rejection`]. A [`KernelError`] means that the question could not be put.
 
 use std::{io, path::PathBuf};

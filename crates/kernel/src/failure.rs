@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::{Verdict, stats};
+use crate::{LoadVerdict, stats};
 
 /// How much of a rejection's log is kept.
 const LOG_TAIL: usize = 64 << 10;
@@ -32,7 +32,7 @@ impl Failure {
     }
 
     /// libbpf gave up before the kernel saw the program: is it this kernel that lacks something, or the object?
-    pub(crate) fn blames_the_place(&self) -> Verdict {
+    pub(crate) fn blames_the_place(&self) -> LoadVerdict {
         /// What libbpf says when BTF, an attach target or a kernel type is missing.
         const KERNEL_LACKS: [&str; 5] =
             ["kernel BTF", "vmlinux BTF", "BTF is required", "failed to prepare load attributes", "isn't supported"];
@@ -40,26 +40,26 @@ impl Failure {
         const EOPNOTSUPP: i32 = 95;
         let reason = self.reason();
         if self.is_for_want_of_means() {
-            return Verdict::OutOfMeans { reason };
+            return LoadVerdict::OutOfMeans { reason };
         }
         let lacking = KERNEL_LACKS.iter().any(|words| self.messages.contains(words))
             || matches!(self.error.raw_os_error(), Some(ESRCH | EOPNOTSUPP));
-        if lacking { Verdict::Unsupported { reason } } else { Verdict::NotLoadable { reason } }
+        if lacking { LoadVerdict::Unsupported { reason } } else { LoadVerdict::NotLoadable { reason } }
     }
 
     /// The kernel refused: did it look at the program's instructions, or was there nothing to attach such a program to?
-    pub(crate) fn verdict_of_the_kernel(&self, log: &str) -> Verdict {
+    pub(crate) fn verdict_of_the_kernel(&self, log: &str) -> LoadVerdict {
         /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
         const NO_TARGET: [&str; 2] = ["must provide btf_id", "attach_btf_id"];
         let complaint = stats::last_complaint(log);
         if !stats::complains(log) && self.is_for_want_of_means() {
-            Verdict::OutOfMeans { reason: self.reason() }
+            LoadVerdict::OutOfMeans { reason: self.reason() }
         } else if log.trim().is_empty() {
-            Verdict::Unsupported { reason: self.reason() }
+            LoadVerdict::Unsupported { reason: self.reason() }
         } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
-            Verdict::Unsupported { reason: complaint.to_owned() }
+            LoadVerdict::Unsupported { reason: complaint.to_owned() }
         } else {
-            Verdict::Rejected { errno: self.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
+            LoadVerdict::Rejected { errno: self.error.raw_os_error().unwrap_or(0), log: stats::tail(log, LOG_TAIL) }
         }
     }
 }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(telling(words), "prog 'p': failed to find kernel BTF type ID of 'f': -ESRCH");
         assert_eq!(telling("failed to load object 'object'\n"), "failed to load object 'object'");
         let failure = Failure { error: io::Error::from_raw_os_error(22), messages: words.to_owned() };
-        assert!(matches!(failure.blames_the_place(), Verdict::Unsupported { .. }));
+        assert!(matches!(failure.blames_the_place(), LoadVerdict::Unsupported { .. }));
         // What this process lacks says nothing of the kernel.
         for (number, messages) in [(libc::EMFILE, words), (22, "map 'm': failed to create: -ENOMEM\n")] {
             let failure = Failure { error: io::Error::from_raw_os_error(number), messages: messages.to_owned() };

@@ -50,5 +50,5 @@ pub use raw::{RawOptions, RawProgram};
 pub use run::{RunResult, Timing};
 pub use stats::{ProgramInfo, VerifierStats};
 pub use surroundings::{own_network, software_event};
-pub use verdict::{ObjectVerdict, ProgramVerdict, Verdict};
+pub use verdict::{LoadVerdict, ObjectVerdict, ProgramVerdict};
 pub use ways::{Decided, Form, Made};

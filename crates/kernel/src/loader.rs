@@ -13,7 +13,7 @@
 //!
 //! Promises: the verdicts and the verifier's statistics are those that [`load_object`](crate::load_object) would give,
 //! unless that gives none; nothing is attached or pinned; a program that the kernel still looks at when time is up is
-//! [`Verdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
+//! [`LoadVerdict::OutOfTime`], within milliseconds; all is closed when the loader is dropped.
 
 mod any_constants;
 
@@ -36,7 +36,7 @@ use elf::Source;
 use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
-    Decided, KernelError, LoadOptions, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict, Verdict,
+    Decided, KernelError, LoadOptions, LoadVerdict, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict,
     VerifierStats,
     failure::{Failure, quoted, speaks_of_means, why_not_created},
     marks::{self, Wired},
@@ -209,7 +209,7 @@ impl Loader {
                     None => self.alone(&mut source, &object, index, until)?,
                 };
                 match verdict.verdict {
-                    Verdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
+                    LoadVerdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
                     _ => programs.push((index, verdict)),
                 }
             }
@@ -226,7 +226,7 @@ impl Loader {
     /// Asks libbpf about a refusal, unless it is believed: where a plain load accepts the program, that is the verdict.
     fn look_into(&mut self, source: &Source, index: usize, program: &mut ProgramVerdict, deadline: Option<Instant>) {
         let key = key(program);
-        let open = matches!(program.verdict, Verdict::Rejected { .. }) && !self.believed.contains(&key);
+        let open = matches!(program.verdict, LoadVerdict::Rejected { .. }) && !self.believed.contains(&key);
         if program.verdict.is_accepted() {
             self.believed.insert(key);
         } else if open && self.full_maps <= PLAIN_LOAD && !is_over(deadline) {
@@ -361,13 +361,13 @@ impl Loader {
         let object = &prepared.object;
         if object.program_type(index) == ProgramType::UNSPEC.0 {
             let reason = format!("no program type goes with section {}", object.program_section(index));
-            return Ok(Some(described(object, index, Verdict::NotLoadable { reason })));
+            return Ok(Some(described(object, index, LoadVerdict::NotLoadable { reason })));
         }
         // libbpf has put the functions that it calls behind it.
         let calls = object.instructions(index).len() > object.program_slots(index);
         if let Some(name) = source.lacks(&object.program_name(index), &object.program_section(index), calls) {
             let reason = format!("this kernel has no {name}");
-            return Ok(Some(described(object, index, Verdict::Unsupported { reason })));
+            return Ok(Some(described(object, index, LoadVerdict::Unsupported { reason })));
         }
         let Some(attributes) = attributes(object, index, &mut self.targets) else { return Ok(None) };
         let (outcome, log) = load(object, index, &source.license, &attributes, deadline);
@@ -377,13 +377,13 @@ impl Loader {
                 let decided = verdict.info.and_then(|info| decided(object, index, fd.as_fd(), info.id));
                 ProgramVerdict { decided, ..verdict }
             }
-            Err(Refusal::Time) => described(object, index, Verdict::OutOfTime),
+            Err(Refusal::Time) => described(object, index, LoadVerdict::OutOfTime),
             Err(Refusal::Error(_)) if !stats::complains(&log) => return Ok(None),
             Err(Refusal::Error(error)) => {
                 let failure = Failure { error, messages: String::new() };
                 let verdict = match failure.verdict_of_the_kernel(&log) {
                     // What it attaches to was not found to be right: libbpf may know better.
-                    Verdict::Unsupported { .. } => return Ok(None),
+                    LoadVerdict::Unsupported { .. } => return Ok(None),
                     verdict => self.excused(source, prepared, &log).unwrap_or(verdict),
                 };
                 described(object, index, verdict)
@@ -404,16 +404,16 @@ impl Loader {
 
     /// Was a program refused because it needs what it was prepared without, or more than it was given? libbpf puts calls of functions that do not
     /// exist in the place (`POISON_LDIMM64_MAP_BASE` and `POISON_CALL_KFUNC_BASE` in libbpf.c).
-    fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<Verdict> {
+    fn excused(&self, source: &Source, prepared: &Prepared, log: &str) -> Option<LoadVerdict> {
         if !source.unlinked.is_empty() {
             // The kernel does not take types of functions that are not there, and wants types for some programs.
             let reason = format!("the object is not linked: it has no {}", source.unlinked.join(" or "));
-            return Some(Verdict::NotLoadable { reason });
+            return Some(LoadVerdict::NotLoadable { reason });
         }
         let complaint = stats::last_complaint(log);
         if prepared.short_arrays && complaint.contains("map_value_or_null") {
             let reason = format!("an array was made shorter than it is going to be: {complaint}");
-            return Some(Verdict::NotLoadable { reason });
+            return Some(LoadVerdict::NotLoadable { reason });
         }
         let (_, number) = complaint.split_once("invalid func unknown#")?;
         if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
@@ -421,13 +421,13 @@ impl Loader {
             let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
             let whole = format!("map {name} cannot be created: {reason}");
             return Some(match speaks_of_means(reason) {
-                true => Verdict::OutOfMeans { reason: whole },
-                false => Verdict::NotLoadable { reason: whole },
+                true => LoadVerdict::OutOfMeans { reason: whole },
+                false => LoadVerdict::NotLoadable { reason: whole },
             });
         }
         if number.starts_with("2002") && !source.missing.is_empty() {
             let reason = format!("this kernel has no function {}", source.missing.join(" or "));
-            return Some(Verdict::Unsupported { reason });
+            return Some(LoadVerdict::Unsupported { reason });
         }
         None
     }
@@ -441,7 +441,7 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<ProgramVerdict, KernelError> {
         let mut prepared = match self.prepare(source, opened, &[index], deadline) {
-            None => return Ok(described(opened, index, Verdict::OutOfTime)),
+            None => return Ok(described(opened, index, LoadVerdict::OutOfTime)),
             Some(Err(failure)) => return Ok(described(opened, index, failure.blames_the_place())),
             Some(Ok(prepared)) => prepared,
         };
@@ -449,7 +449,7 @@ impl Loader {
             return Ok(verdict);
         }
         if is_over(deadline) {
-            return Ok(described(opened, index, Verdict::OutOfTime));
+            return Ok(described(opened, index, LoadVerdict::OutOfTime));
         }
         let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
         let object = &prepared.object;
@@ -460,13 +460,13 @@ impl Loader {
         let log = object.log(index);
         let failure = Failure { error, messages };
         let verdict = if sent && is_of_a_signal(&failure.error) {
-            Verdict::OutOfTime
+            LoadVerdict::OutOfTime
         } else if failure.is_of_the_kernel(&object.program_name(index)) {
             let verdict = failure.verdict_of_the_kernel(&log);
             self.excused(source, &prepared, &log).unwrap_or(verdict)
         } else if failure.messages.contains("failed to initialize slot") {
             // The program was loaded. The others, which the object puts into a program array, were not to be.
-            Verdict::Accepted
+            LoadVerdict::Accepted
         } else {
             failure.blames_the_place()
         };
@@ -559,8 +559,8 @@ fn key(p: &ProgramVerdict) -> Key {
 }
 
 /// What is said of a program that the kernel takes as it stands, where that does not tell what it says of other read-only data.
-fn not_asked(why: &str) -> Verdict {
-    Verdict::OutOfMeans { reason: format!("it cannot be asked about with other read-only data: {why}") }
+fn not_asked(why: &str) -> LoadVerdict {
+    LoadVerdict::OutOfMeans { reason: format!("it cannot be asked about with other read-only data: {why}") }
 }
 
 /// When one of so many that wait has had its part of the time.
@@ -590,7 +590,7 @@ mod tests {
         let source = Source::new(include_bytes!("../../../examples/xdp_count.o"));
         let mut loader = Loader::new(LoadOptions::default()).expect("the kernel can be asked");
         let object = Source::new(&source.bytes).open(&loader.options).expect("a committed object");
-        let refused = || described(&object, 0, Verdict::Rejected { errno: 13, log: "by mistake".into() });
+        let refused = || described(&object, 0, LoadVerdict::Rejected { errno: 13, log: "by mistake".into() });
         let mut program = refused();
         loader.look_into(&source, 0, &mut program, None);
         assert!(program.verdict.is_accepted(), "{program:?}");
@@ -621,7 +621,7 @@ mod tests {
             verdict.programs.remove(0)
         };
         let late = judged("xdp", Instant::now().checked_add(Duration::from_millis(40)));
-        assert_eq!(late.verdict, Verdict::OutOfTime);
+        assert_eq!(late.verdict, LoadVerdict::OutOfTime);
         // libbpf alone can load the second.
         for section in ["xdp", "usdt"] {
             let asked = judged(section, None);

@@ -12,7 +12,7 @@ use std::{fs, os::fd::BorrowedFd, path::Path};
 use object::{Object as _, ObjectSection as _};
 
 use crate::{
-    KernelError, Map, Marks, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, Verdict, VerifierStats,
+    KernelError, LoadVerdict, Map, Marks, ObjectVerdict, ProgramType, ProgramVerdict, RunResult, Timing, VerifierStats,
     failure::Failure, permitted, raw::LOG_BYTES, run::Runner, sys,
 };
 
@@ -250,7 +250,7 @@ fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVer
 pub(crate) fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
     match object.program_fd(index) {
         Some(program) => with_info(object, index, program),
-        None => Ok(described(object, index, Verdict::Accepted)),
+        None => Ok(described(object, index, LoadVerdict::Accepted)),
     }
 }
 
@@ -260,14 +260,14 @@ pub(crate) fn with_info(
     index: usize,
     program: BorrowedFd<'_>,
 ) -> Result<ProgramVerdict, KernelError> {
-    let verdict = described(object, index, Verdict::Accepted);
+    let verdict = described(object, index, LoadVerdict::Accepted);
     let describing = KernelError::refused(format!("describing program {}", verdict.name));
     let info = sys::program_info(program).map_err(describing)?;
     let marks = Marks::of(program, info.id, &object.function_names(index));
     Ok(ProgramVerdict { marks, info: Some(info), ..verdict })
 }
 
-pub(crate) fn described(object: &sys::Object, index: usize, verdict: Verdict) -> ProgramVerdict {
+pub(crate) fn described(object: &sys::Object, index: usize, verdict: LoadVerdict) -> ProgramVerdict {
     ProgramVerdict {
         name: object.program_name(index),
         section: object.program_section(index),

@@ -1,14 +1,14 @@
 //! What the kernel said about an object, program by program.
 //!
-//! The distinction that matters to an optimizer: [`Verdict::Rejected`] blames the program, and a changed program that
-//! gets it while the original was accepted is a bug of the change. [`Verdict::Unsupported`] and
-//! [`Verdict::NotLoadable`] blame the place: nothing was verified, so nothing is known.
+//! The distinction that matters to an optimizer: [`LoadVerdict::Rejected`] blames the program, and a changed program that
+//! gets it while the original was accepted is a bug of the change. [`LoadVerdict::Unsupported`] and
+//! [`LoadVerdict::NotLoadable`] blame the place: nothing was verified, so nothing is known.
 
 use crate::{Decided, Marks, ProgramInfo, ProgramType, VerifierStats, stats};
 
 /// The kernel's answer to one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LoadVerdict {
     /// Loaded.
     Accepted,
     /// The verifier looked at the program and refused it.
@@ -39,7 +39,7 @@ pub enum Verdict {
     OutOfTime,
 }
 
-impl Verdict {
+impl LoadVerdict {
     /// Whether it says nothing of the program and nothing of this kernel: time or means were lacking.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::OutOfTime | Self::OutOfMeans { .. })
@@ -50,7 +50,7 @@ impl Verdict {
         matches!(self, Self::Unsupported { .. } | Self::NotLoadable { .. })
     }
 
-    /// Is it [`Verdict::Accepted`]?
+    /// Is it [`LoadVerdict::Accepted`]?
     pub fn is_accepted(&self) -> bool {
         *self == Self::Accepted
     }
@@ -80,7 +80,7 @@ pub struct ProgramVerdict {
     /// Its instruction slots in the object, without subprograms.
     pub slots: usize,
     /// The kernel's answer.
-    pub verdict: Verdict,
+    pub verdict: LoadVerdict,
     /// The verifier's statistics, also of a program that it rejected.
     pub stats: Option<VerifierStats>,
     /// The kernel's description, of an accepted program only.
@@ -108,7 +108,7 @@ impl ProgramVerdict {
     pub fn with_any_constants_not(&self, other: &ProgramVerdict) -> Option<String> {
         let (old, new) = self.both_with_any_constants(other)?;
         let why = match new.verdict {
-            Verdict::Accepted => old.made_otherwise(new)?,
+            LoadVerdict::Accepted => old.made_otherwise(new)?,
             _ => new.verdict.reason(),
         };
         Some(format!("where the loader has set other read-only data: {why}"))

@@ -19,7 +19,7 @@ use bpf_semantics::interp::Fault;
 use crate::compare::verdict::Difference;
 use crate::solver::blast::Model;
 use crate::symbolic::context::Context;
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId};
 use assignment::{is_entry, place};
 use layout::{PACKET_START, Places};
@@ -168,7 +168,7 @@ fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places,
         let v = model.eval(&cx.terms, t);
         match key {
             VarKey::CtxField(off, n, _) => out.push(format!("context field of {n} bytes at {off} = {v:#x}")),
-            VarKey::PacketPointer(..) if meaning == Meaning::Pointer(Region::PacketEnd) && is_entry(cx, &key) => {
+            VarKey::PacketPointer(..) if meaning == Meaning::Pointer(MemoryRegion::PacketEnd) && is_entry(cx, &key) => {
                 out.push(format!("packet of {} bytes", v.wrapping_sub(PACKET_START)));
             }
             VarKey::EntryReg(n) if Reg::new(n).is_some_and(|r| read.contains(r)) => out.push(format!("r{n} = {v:#x}")),

@@ -6,15 +6,15 @@
 
 pub(crate) mod parts;
 
-use bpf_facts::{Live, Region as Memory, State};
+use bpf_facts::{Live, Region, State};
 use bpf_isa::{Insn, Reg, Size};
 use bpf_program::{FieldKind, Op, Symbol, ctx_field};
 use bpf_semantics::exec;
 
 use crate::inputs::Input;
 use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, Registers, SETS, TURNS, WORLD};
-use crate::region::{Exit, Region, is_jump};
 use crate::settings::Distance;
+use crate::superblock::{Exit, Superblock, is_jump};
 use crate::test_memory::{Access, Cell, READ, Segment, Sparse, TestMemory, WRITE, Write};
 use crate::window::Window;
 
@@ -72,7 +72,7 @@ pub struct Batch<const N: usize> {
     checks: Vec<Check<N>>,
     /// Registers that must agree, and their values.
     want: Vec<(usize, [u64; N])>,
-    /// Of a region: the exit that its inputs take, and how many operations are on the way.
+    /// Of a superblock: the exit that its inputs take, and how many operations are on the way.
     way: Option<(usize, usize)>,
 }
 
@@ -85,11 +85,11 @@ const WIDEST: u64 = 4096;
 
 impl<const N: usize> Batch<N> {
     /// The batch of these inputs; `None` if the original itself cannot be run on them, or they leave a
-    /// region at different exits.
+    /// superblock at different exits.
     pub fn new(w: &Window, inputs: &[Input; N]) -> Option<Batch<N>> {
-        let number = w.region.and_then(|r| exit_of(w, r, &inputs[0]));
-        let exit = w.region.and_then(|r| r.exits.get(number?));
-        if w.region.is_some() && exit.is_none() {
+        let number = w.superblock.and_then(|r| exit_of(w, r, &inputs[0]));
+        let exit = w.superblock.and_then(|r| r.exits.get(number?));
+        if w.superblock.is_some() && exit.is_none() {
             return None;
         }
         let way = number.zip(exit.map(|e| e.len));
@@ -120,7 +120,7 @@ impl<const N: usize> Batch<N> {
         if end.faults != 0 {
             return None;
         }
-        let turns = w.region.map(|_| TURNS);
+        let turns = w.superblock.map(|_| TURNS);
         let counted = live.regs.iter().map(Reg::index).filter(|r| *r != 10).chain([WORLD]).chain(turns);
         b.want = counted.map(|r| (r, b.values[usize::from(end.map[r])])).collect();
         b.checks = checks(live, &b.sandbox);
@@ -230,7 +230,7 @@ impl<const N: usize> Batch<N> {
         self.current.last().map_or([0; N], |s| self.values[usize::from(s.map[r.index()])])
     }
 
-    /// The exit of a region that its inputs take; 0 in a straight window.
+    /// The exit of a superblock that its inputs take; 0 in a straight window.
     pub fn exit(&self) -> usize {
         self.way.map_or(0, |w| w.0)
     }
@@ -260,7 +260,7 @@ fn private_accesses(w: &Window, exit: Option<&Exit>) -> Vec<bool> {
         };
         if let Some((base, n)) = base {
             let region = state.reg(base).region();
-            let own = matches!(region, Some(Memory::Packet | Memory::PacketMeta | Memory::Mem));
+            let own = matches!(region, Some(Region::Packet | Region::PacketMeta | Region::Mem));
             v.extend(std::iter::repeat_n(own, n));
         }
         state.step(op, (bpf_program::BlockId(0), i), w.kind, w.env);
@@ -269,11 +269,11 @@ fn private_accesses(w: &Window, exit: Option<&Exit>) -> Vec<bool> {
 }
 
 /// The exit by which the original leaves on this input.
-pub fn exit_of(w: &Window, region: &Region, input: &Input) -> Option<usize> {
-    region.exits.iter().position(|e| watch(w, input, Some(e)).is_some())
+pub fn exit_of(w: &Window, superblock: &Superblock, input: &Input) -> Option<usize> {
+    superblock.exits.iter().position(|e| watch(w, input, Some(e)).is_some())
 }
 
-/// Runs the original on one input and notes what it touches; `None` if it leaves a region another way.
+/// Runs the original on one input and notes what it touches; `None` if it leaves a superblock another way.
 fn watch(w: &Window, input: &Input, exit: Option<&Exit>) -> Option<Vec<Access>> {
     let mut memory = Sparse::new(input, w.kind);
     let mut values: Vec<[u64; 1]> = vec![[0]; PLACES + SETS * w.old.len()];

@@ -35,7 +35,7 @@ pub struct WindowKey {
     pub stack: Vec<(i64, Value)>,
     /// What stands there. A link's `slot` is its number among the links.
     pub old: Vec<Op>,
-    /// Of a region: what is read where each of its jumps leaves it.
+    /// Of a superblock: what is read where each of its jumps leaves it.
     pub sides: Vec<Live>,
     /// What is read afterwards.
     pub live: Live,
@@ -184,8 +184,8 @@ fn rename(i: &Insn, name: impl Fn(Reg) -> Option<Reg>) -> Option<Insn> {
     all.iter().all(|r| name(r).is_some()).then(|| i.map_regs(|r| name(r).unwrap_or(r)))
 }
 
-/// The canonical form of a window; `None` if it holds a call, a jump that is not its region's or something
-/// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A region's room is not
+/// The canonical form of a window; `None` if it holds a call, a jump that is not its superblock's or something
+/// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A superblock's room is not
 /// part of it.
 pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {
     if !w.is_plain() || w.knows_managed_fields() {
@@ -250,8 +250,8 @@ pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {
         }
         live
     };
-    let sides = w.region.map_or(vec![], |region| region.sides.iter().map(live).collect());
-    let live = live(w.region.map_or(w.live, |region| &region.end));
+    let sides = w.superblock.map_or(vec![], |s| s.sides.iter().map(live).collect());
+    let live = live(w.superblock.map_or(w.live, |s| &s.end));
     let key = WindowKey {
         kind: if context { w.kind } else { ProgKind::Other },
         cpu: w.cpu,

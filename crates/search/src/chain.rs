@@ -17,16 +17,16 @@ use crate::counterexample;
 use crate::inputs::Input;
 use crate::pointer_rules::well_typed;
 use crate::propose::Pool;
-use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Setting;
+use crate::superblock::is_jump;
 use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 
 /// Tests in one batch.
 pub const LANES: usize = 8;
 /// Batches made from the facts alone.
 const FIRST: usize = 2;
-/// Inputs drawn for the exits of a region.
+/// Inputs drawn for the exits of a superblock.
 const DRAWN: u64 = 6 * LANES as u64;
 /// Counterexamples kept.
 const KEPT: usize = 2 * LANES;
@@ -336,7 +336,7 @@ impl<'a> Chain<'a> {
             self.counterexamples.drain(..LANES);
         }
         self.batches.truncate(self.first);
-        let exits = self.window.region.map_or(1, |r| r.exits.len());
+        let exits = self.window.superblock.map_or(1, |r| r.exits.len());
         for exit in 0..exits {
             let mine: Vec<&Input> = self.counterexamples.iter().filter(|(e, _)| *e == exit).map(|(_, i)| i).collect();
             for some in mine.chunks(LANES) {
@@ -354,7 +354,7 @@ impl<'a> Chain<'a> {
         if let Some(best) = &self.best
             && !self.rng.one_in(4)
         {
-            if self.window.region.is_some() {
+            if self.window.superblock.is_some() {
                 self.ops = spread(self.window.old, &best.with).unwrap_or_else(|| self.window.old.to_vec());
                 self.reset();
                 return;
@@ -395,19 +395,19 @@ enum Passed {
     Tested,
 }
 
-/// Tests made from the facts alone; of a region, some for each exit that inputs were found for.
+/// Tests made from the facts alone; of a superblock, some for each exit that inputs were found for.
 fn first_tests(w: &Window, seed: u64) -> Vec<Batch<LANES>> {
-    let Some(region) = w.region else {
+    let Some(superblock) = w.superblock else {
         let batch = |b: u64| {
             let inputs = std::array::from_fn(|l| Input::new(w, seed, b * LANES as u64 + l as u64));
             Batch::new(w, &inputs)
         };
         return (0..FIRST as u64).filter_map(batch).collect();
     };
-    let mut by_exit: Vec<Vec<Input>> = vec![Vec::new(); region.exits.len()];
+    let mut by_exit: Vec<Vec<Input>> = vec![Vec::new(); superblock.exits.len()];
     for n in 0..DRAWN {
         let input = Input::new(w, seed, n);
-        if let Some(e) = exit_of(w, region, &input) {
+        if let Some(e) = exit_of(w, superblock, &input) {
             by_exit[e].push(input);
         }
     }
@@ -450,8 +450,8 @@ pub fn stripped(w: &Window, ops: &[Op]) -> Vec<Op> {
         *wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
         kept.push(op.clone());
     };
-    match w.region {
-        Some(region) => region.backwards(ops, look),
+    match w.superblock {
+        Some(superblock) => superblock.backwards(ops, look),
         None => {
             let mut wanted: RegSet = w.live.regs;
             ops.iter().rev().for_each(|op| look(op, &mut wanted));

@@ -5,11 +5,11 @@
 //! are missing); addresses keep the test's own values, and bytes of memory move along with the object
 //! they are in. Whether the input shows the difference is seen by running it.
 
-use bpf_facts::{Kind, Region as FactRegion};
+use bpf_facts::{Kind, Region};
 use bpf_isa::Reg;
 use bpf_prove::Difference;
 use bpf_prove::term::MemNode;
-use bpf_prove::variables::{Meaning, Region, VarKey};
+use bpf_prove::variables::{Meaning, MemoryRegion, VarKey};
 use rustc_hash::FxHashMap;
 
 use crate::inputs::{Input, admits};
@@ -29,10 +29,10 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
     let mut memo = FxHashMap::default();
     let terms = &d.context.terms;
     // Objects of the model with the addresses they have here.
-    let mut objects: Vec<(Region, u64, u64)> = Vec::new();
+    let mut objects: Vec<(MemoryRegion, u64, u64)> = Vec::new();
     let mut variables = d.context.variables();
     variables.sort_by_key(|(_, t, _)| *t);
-    let mut taken: Vec<(FactRegion, bpf_facts::BaseId)> = Vec::new();
+    let mut taken: Vec<(Region, bpf_facts::BaseId)> = Vec::new();
     for (key, term, meaning) in variables {
         let v = d.model.eval_memo(terms, term, &mut memo);
         match key {
@@ -65,8 +65,8 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
                     input.set_cell(off, size, v);
                 }
             }
-            VarKey::Frame => objects.push((Region::Stack, v, input.frame)),
-            VarKey::CtxPointer => objects.push((Region::CtxBytes, v, input.ctx)),
+            VarKey::Frame => objects.push((MemoryRegion::Stack, v, input.frame)),
+            VarKey::CtxPointer => objects.push((MemoryRegion::CtxBytes, v, input.ctx)),
             VarKey::Symbol(ref s) => {
                 if let Meaning::Pointer(region) = meaning {
                     objects.push((region, v, input.symbol(s)));
@@ -88,9 +88,9 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
         }
     }
     // Jumps compare with the packet's end: it is as far away as in the model.
-    let packet = objects.iter().find(|(r, _, _)| *r == Region::Packet).map(|(_, v, _)| *v);
-    let end = objects.iter().find(|(r, _, _)| *r == Region::PacketEnd).map(|(_, v, _)| *v);
-    if let (Some(packet), Some(end), true) = (packet, end, w.region.is_some()) {
+    let packet = objects.iter().find(|(r, _, _)| *r == MemoryRegion::Packet).map(|(_, v, _)| *v);
+    let end = objects.iter().find(|(r, _, _)| *r == MemoryRegion::PacketEnd).map(|(_, v, _)| *v);
+    if let (Some(packet), Some(end), true) = (packet, end, w.superblock.is_some()) {
         input.move_end(w, end.wrapping_sub(packet));
     }
     let mut bytes: Vec<(u64, u8)> = Vec::new();
@@ -102,7 +102,7 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
         let region = d.context.region(*region);
         let near = objects
             .iter()
-            .filter(|(r, _, _)| r == region || *region == Region::Anything)
+            .filter(|(r, _, _)| r == region || *region == MemoryRegion::Anything)
             .min_by_key(|(_, v, _)| addr.wrapping_sub(*v).min(v.wrapping_sub(*addr)));
         match near {
             Some((_, v, own)) if addr.wrapping_sub(*v).wrapping_add(NEAR) < 2 * NEAR => {
@@ -124,16 +124,16 @@ fn one(w: &Window, d: &Difference, n: u64) -> Input {
 }
 
 /// Whether the prover's region is that of the facts.
-fn alike(fact: &FactRegion, region: &Region, w: &Window) -> bool {
+fn alike(fact: &Region, region: &MemoryRegion, w: &Window) -> bool {
     match (fact, region) {
-        (FactRegion::Packet | FactRegion::PacketMeta, Region::Packet) => true,
-        (FactRegion::PacketEnd, Region::PacketEnd) => true,
-        (FactRegion::MapValue { map }, Region::MapValue(name)) => {
+        (Region::Packet | Region::PacketMeta, MemoryRegion::Packet) => true,
+        (Region::PacketEnd, MemoryRegion::PacketEnd) => true,
+        (Region::MapValue { map }, MemoryRegion::MapValue(name)) => {
             w.env.map(*map).is_some_and(|m| m.name.as_str() == &**name)
         }
-        (FactRegion::MapValue { .. }, Region::AnyMapValue) => true,
-        (FactRegion::Mem, Region::Fresh) => true,
-        (_, Region::Anything) => true,
+        (Region::MapValue { .. }, MemoryRegion::AnyMapValue) => true,
+        (Region::Mem, MemoryRegion::Fresh) => true,
+        (_, MemoryRegion::Anything) => true,
         _ => false,
     }
 }

@@ -71,14 +71,14 @@ impl Input {
             cells: FxHashMap::default(),
             bases: FxHashMap::default(),
             packet: w.before.packet_base(),
-            lengths: w.region.map_or(vec![], |_| lengths(w)),
+            lengths: w.superblock.map_or(vec![], |_| lengths(w)),
             maps: Vec::new(),
         };
         // In every fourth input whatever may be one object is.
         let together = n % 4 == 2;
         input.regs[10] = input.frame;
         // What jumps compare with, so that both ways are gone.
-        let turning: Vec<u64> = w.region.map_or(vec![], |_| turning(w));
+        let turning: Vec<u64> = w.superblock.map_or(vec![], |_| turning(w));
         for r in Reg::all().filter(|r| *r != Reg::R10) {
             let v = w.before.reg(r);
             input.regs[r.index()] = input.value(v, together, n < 8, &mut rng);
@@ -90,7 +90,7 @@ impl Input {
                 input.regs[r.index()] = k;
             }
         }
-        if w.region.is_some() {
+        if w.superblock.is_some() {
             // The context leads to the packet, too.
             input.base(&Region::Packet, input.packet, together);
             input.base(&Region::PacketEnd, input.packet, together);

@@ -17,11 +17,11 @@ pub mod pointer_rules;
 pub mod pool;
 pub mod portfolio;
 pub mod propose;
-pub mod region;
 pub mod rng;
 pub mod rules;
 pub mod settings;
 pub mod store;
+pub mod superblock;
 pub mod test_memory;
 pub mod window;
 

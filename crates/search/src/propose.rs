@@ -6,9 +6,9 @@ use bpf_facts::State;
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
 
-use crate::region::is_jump;
 use crate::rng::Rng;
 use crate::settings::Rules;
+use crate::superblock::is_jump;
 use crate::window::{NOP, Window};
 
 /// What new instructions are made of.
@@ -26,8 +26,8 @@ pub struct Pool {
     linked: Vec<Op>,
     alu: Vec<AluOp>,
     cpu: u8,
-    /// Whether the window is a region: then operations may change places, and jumps their conditions.
-    region: bool,
+    /// Whether the window is a superblock: then operations may change places, and jumps their conditions.
+    superblock: bool,
     origin: Option<usize>,
     undo: Vec<(usize, Op)>,
 }
@@ -36,8 +36,8 @@ pub struct Pool {
 pub(crate) fn readable(w: &Window) -> RegSet {
     let mut set = RegSet::EMPTY;
     let mut written = RegSet::EMPTY;
-    if let Some(region) = w.region {
-        region.backwards(w.old, |op, wanted| {
+    if let Some(superblock) = w.superblock {
+        superblock.backwards(w.old, |op, wanted| {
             *wanted = wanted.minus(op.insn.defs()).union(op.insn.uses());
             set = *wanted;
         });
@@ -97,8 +97,8 @@ impl Pool {
         }
         let linked: Vec<Op> = w.old.iter().filter(|o| o.link.is_some()).cloned().collect();
         let origin = w.old.first().and_then(|o| o.origin);
-        let (cpu, region, undo) = (w.cpu, w.region.is_some(), Vec::new());
-        Pool { targets, sources, places, constants, amounts, wide, linked, alu, cpu, region, origin, undo }
+        let (cpu, superblock, undo) = (w.cpu, w.superblock.is_some(), Vec::new());
+        Pool { targets, sources, places, constants, amounts, wide, linked, alu, cpu, superblock, origin, undo }
     }
 
     fn source(&self, rng: &mut Rng) -> Option<Reg> {
@@ -274,7 +274,7 @@ impl Pool {
         if ops[at].insn == insn || ops[at].link.is_some() || (insn != NOP && insn.cpu() > self.cpu) {
             return false;
         }
-        if self.region && is_jump(&ops[at].insn) && !is_jump(&insn) {
+        if self.superblock && is_jump(&ops[at].insn) && !is_jump(&insn) {
             return false;
         }
         self.undo.push((at, ops[at].clone()));
@@ -284,13 +284,13 @@ impl Pool {
 
     /// Another instruction at `at`. What the loader patches changes its place instead, or comes back.
     fn replace(&mut self, ops: &mut [Op], at: usize, rng: &mut Rng) -> bool {
-        if self.region && is_jump(&ops[at].insn) {
+        if self.superblock && is_jump(&ops[at].insn) {
             return self.other_condition(ops[at].insn, rng).is_some_and(|i| self.set(ops, at, i));
         }
         // Across a jump an operation gets nowhere by steps.
-        if ops[at].link.is_some() || (self.region && rng.one_in(4)) {
+        if ops[at].link.is_some() || (self.superblock && rng.one_in(4)) {
             let to = rng.below(ops.len());
-            if to == at || (self.region && is_jump(&ops[to].insn)) {
+            if to == at || (self.superblock && is_jump(&ops[to].insn)) {
                 return false;
             }
             self.undo.push((at, ops[at].clone()));
@@ -347,7 +347,7 @@ impl Pool {
     }
 
     fn drop(&mut self, ops: &mut [Op], at: usize) -> bool {
-        if ops[at].insn == NOP || (self.region && is_jump(&ops[at].insn)) {
+        if ops[at].insn == NOP || (self.superblock && is_jump(&ops[at].insn)) {
             return false;
         }
         let nop = Op::with_origin(NOP, self.origin);

@@ -27,7 +27,7 @@ use bpf_program::Op;
 use crate::canonical::WindowKey;
 use crate::general::text::condition;
 use crate::general::{Expr, General};
-use crate::region::is_jump;
+use crate::superblock::is_jump;
 use crate::window::plain;
 
 pub(crate) mod lines;

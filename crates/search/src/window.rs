@@ -6,10 +6,10 @@ use bpf_facts::{Env, Live, State};
 use bpf_isa::{Goal, Insn, RegSet};
 use bpf_program::{Op, ProgKind, Symbol};
 
-use crate::region::{Region, is_jump};
+use crate::superblock::{Superblock, is_jump};
 
-/// A straight stretch of one block with what is known around it, or a region of several. It has no
-/// calls, and no jumps but those of its region.
+/// A straight stretch of one block with what is known around it, or a superblock of several. It has no
+/// calls, and no jumps but those of its superblock.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     /// Kind of the function: it decides what context fields are.
@@ -21,10 +21,10 @@ pub struct Window<'a> {
     /// What stands there.
     pub old: &'a [Op],
     /// What is read afterwards: registers, and bytes of the frame. All other memory counts always. Of
-    /// a region: what is read after some exit.
+    /// a superblock: what is read after some exit.
     pub live: &'a Live,
     /// How it goes on, if it runs through several blocks.
-    pub region: Option<&'a Region>,
+    pub superblock: Option<&'a Superblock>,
     /// Highest cpu level of new instructions, 1 … 4.
     pub cpu: u8,
     /// What code is to have less of.
@@ -36,7 +36,7 @@ pub struct Window<'a> {
 impl Window<'_> {
     /// Whether it holds nothing but what windows may hold.
     pub fn is_plain(&self) -> bool {
-        let of_region = |i: &Insn| self.region.is_some() && (is_jump(i) || *i == NOP);
+        let of_region = |i: &Insn| self.superblock.is_some() && (is_jump(i) || *i == NOP);
         self.old.iter().all(|o| plain(&o.insn) || of_region(&o.insn))
     }
 

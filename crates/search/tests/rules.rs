@@ -36,7 +36,7 @@ fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> (WindowKey, 
         cpu: 3,
         goal: Goal::Size,
         deadline: None,
-        region: None,
+        superblock: None,
     })
     .expect("a form")
 }

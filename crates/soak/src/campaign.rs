@@ -56,7 +56,7 @@ pub struct Settings {
 
 /// How far a campaign is, as in the state file.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct State {
+pub struct CampaignState {
     /// Its seed.
     pub seed: u64,
     /// Seconds it has run.
@@ -80,12 +80,12 @@ pub struct LaneState {
     pub cannot: Option<String>,
 }
 
-impl State {
+impl CampaignState {
     /// Reads a state file; `None` if there is none.
     ///
     /// # Errors
     /// What is wrong with the file, in words.
-    pub fn read(path: &Path) -> Result<Option<State>, String> {
+    pub fn read(path: &Path) -> Result<Option<CampaignState>, String> {
         match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| format!("{}: {e}", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -117,7 +117,7 @@ struct Shared<'a> {
     settings: &'a Settings,
     started: Instant,
     before: f64,
-    state: Mutex<State>,
+    state: Mutex<CampaignState>,
     handed_out: Mutex<u64>,
     /// Units that an interrupted run began and did not finish.
     left_behind: Mutex<Vec<(usize, u64)>>,
@@ -129,10 +129,15 @@ struct Shared<'a> {
 ///
 /// # Errors
 /// A state file that cannot be read or written, in words.
-pub fn run(plans: &[LanePlan], settings: &Settings, stop: &AtomicBool, tell: &dyn Fn(&State)) -> Result<State, String> {
+pub fn run(
+    plans: &[LanePlan],
+    settings: &Settings,
+    stop: &AtomicBool,
+    tell: &dyn Fn(&CampaignState),
+) -> Result<CampaignState, String> {
     let mut state = match &settings.state {
-        Some(path) => State::read(path)?.unwrap_or_default(),
-        None => State::default(),
+        Some(path) => CampaignState::read(path)?.unwrap_or_default(),
+        None => CampaignState::default(),
     };
     if !state.lanes.is_empty() && state.seed != settings.seed {
         return Err(format!("the state file is of a campaign with seed {}, not {}", state.seed, settings.seed));
@@ -229,7 +234,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared<'_> {
-    fn now(&self) -> State {
+    fn now(&self) -> CampaignState {
         let mut state = lock(&self.state).clone();
         state.seconds = self.before + self.started.elapsed().as_secs_f64();
         state

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bpf_driver::difftest::{Difference, Pair, Random as Traffic, Setup};
 use bpf_driver::{Options, Silent, optimize};
-use bpf_kernel::{KernelError, LoadOptions, LoadedObject, Verdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, LoadedObject};
 use bpf_testgen::shrink;
 
 use crate::Tally;
@@ -220,7 +220,7 @@ fn why_refused(object: &[u8], error: &KernelError) -> String {
     let verdict = bpf_kernel::load_object(object, &LoadOptions::default());
     let programs = verdict.map(|v| v.programs).unwrap_or_default();
     let log = programs.iter().find_map(|p| match &p.verdict {
-        Verdict::Rejected { log, .. } => Some(log.lines().rev().take(12).collect::<Vec<_>>()),
+        LoadVerdict::Rejected { log, .. } => Some(log.lines().rev().take(12).collect::<Vec<_>>()),
         _ => None,
     });
     match log {

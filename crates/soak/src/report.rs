@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::campaign::{LanePlan, State};
+use crate::campaign::{CampaignState, LanePlan};
 
 /// 0: no disagreement; 1: some; 3: none, but a lane cannot run here.
-pub fn exit_code(plans: &[LanePlan], state: &State) -> u8 {
+pub fn exit_code(plans: &[LanePlan], state: &CampaignState) -> u8 {
     let cannot = plans.iter().any(|p| state.lanes[p.name].cannot.is_some());
     match (state.disagreements().next(), cannot) {
         (Some(_), _) => 1,
@@ -16,7 +16,7 @@ pub fn exit_code(plans: &[LanePlan], state: &State) -> u8 {
 }
 
 /// The progress in one line.
-pub fn line(plans: &[LanePlan], state: &State) -> String {
+pub fn line(plans: &[LanePlan], state: &CampaignState) -> String {
     let mut text = format!("{:.1} min", state.seconds / 60.0);
     for p in plans {
         let lane = &state.lanes[p.name];
@@ -31,7 +31,7 @@ pub fn line(plans: &[LanePlan], state: &State) -> String {
 }
 
 /// What was done and what disagreed, with how to see it again.
-pub fn text(plans: &[LanePlan], state: &State, stopped: bool) -> String {
+pub fn text(plans: &[LanePlan], state: &CampaignState, stopped: bool) -> String {
     let mut text =
         format!("seed {}, {:.1} minutes{}\n", state.seed, state.seconds / 60.0, if stopped { ", stopped" } else { "" });
     for p in plans {

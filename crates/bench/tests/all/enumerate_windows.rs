@@ -104,7 +104,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                         cpu,
                         goal: Goal::Size,
                         deadline: None,
-                        region: None,
+                        superblock: None,
                     };
                     let Some(subset) = subset(&w) else { continue };
                     let inside = |o: &Op| subset.ops.iter().any(|s| s.insn == o.insn && s.link == o.link);

@@ -39,7 +39,7 @@ fn count(path: &std::path::Path, c: &mut Count) {
                     cpu: 4,
                     goal: Goal::Size,
                     deadline: None,
-                    region: None,
+                    superblock: None,
                 };
                 if old.is_empty() || q.rewrite.with.len() > old.len() || old.iter().any(|o| o.insn.defs().len() > 1) {
                     continue;

@@ -2,7 +2,7 @@
 //!
 //! Raw programs with callbacks need BTF to be loaded, so the kernel is not asked here; `examples/*.o` have some it takes.
 
-use bpf_check::{MapInfo, Program, Report, Verdict};
+use bpf_check::{MapInfo, Program, Report, SafetyVerdict};
 use bpf_isa::parse_listing;
 
 fn check(text: &str) -> Report {
@@ -43,20 +43,20 @@ fn indexed(step: i32, guard: &str) -> Report {
 #[test]
 fn a_number_that_a_callback_changes_is_unknown_afterwards() {
     let report = indexed(1, "r6 += 0");
-    assert_eq!(report.verdict, Verdict::Violation, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Violation, "{report:?}");
     assert!(report.problem.is_some_and(|p| p.what.contains("R0") || p.what.contains("map value")));
 }
 
 #[test]
 fn a_mask_makes_it_an_index_again() {
     let report = indexed(1, "r6 &= 15");
-    assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Accepted, "{report:?}");
 }
 
 #[test]
 fn a_number_that_a_callback_leaves_alone_stays_known() {
     let report = indexed(0, "r6 &= 15");
-    assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Accepted, "{report:?}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn callbacks_return_zero_or_one() {
          r0 = 2
          exit",
     );
-    assert_eq!(report.verdict, Verdict::Violation, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Violation, "{report:?}");
     assert!(report.problem.is_some_and(|p| p.what.contains("callback return")));
 }
 
@@ -89,7 +89,7 @@ fn a_callback_that_never_matters_ends() {
          r0 = 0
          exit",
     );
-    assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Accepted, "{report:?}");
     assert!(report.effort.processed < 100, "{report:?}");
 }
 
@@ -121,5 +121,5 @@ fn a_callback_that_may_return_early_is_no_infinite_loop() {
            r0 = 0
            exit",
     );
-    assert_eq!(report.verdict, Verdict::Accepted, "{report:?}");
+    assert_eq!(report.verdict, SafetyVerdict::Accepted, "{report:?}");
 }

@@ -1,7 +1,7 @@
 //! The programs in `tests/verifier/rejected` and `tests/verifier/accepted`: the kernel's verdict on each is what its header says,
 //! and ours is the same.
 
-use bpf_check::{Report, Verdict};
+use bpf_check::{Report, SafetyVerdict};
 use bpf_kernel::testing::permitted;
 
 use crate::common::{Fixture, fixtures};
@@ -30,7 +30,7 @@ fn the_kernel_says_of_each_what_its_header_says() {
 }
 
 /// Those on which we say something else than the header.
-fn disagreements(folder: &str, wanted: Verdict) -> (usize, Vec<String>) {
+fn disagreements(folder: &str, wanted: SafetyVerdict) -> (usize, Vec<String>) {
     let all = fixtures(folder);
     let told = |f: &Fixture| {
         let report = Report::of(&f.program());
@@ -42,7 +42,7 @@ fn disagreements(folder: &str, wanted: Verdict) -> (usize, Vec<String>) {
 
 #[test]
 fn rejected_programs_are_violations() {
-    let (count, wrong) = disagreements("rejected", Verdict::Violation);
+    let (count, wrong) = disagreements("rejected", SafetyVerdict::Violation);
     println!("{} of {count} rejected programs agree\n{}", count - wrong.len(), wrong.join("\n"));
     assert!(count >= 60, "only {count} programs");
     assert!(wrong.len() * 20 <= count, "{}", wrong.join("\n"));
@@ -50,7 +50,7 @@ fn rejected_programs_are_violations() {
 
 #[test]
 fn accepted_twins_are_accepted() {
-    let (count, wrong) = disagreements("accepted", Verdict::Accepted);
+    let (count, wrong) = disagreements("accepted", SafetyVerdict::Accepted);
     println!("{} of {count} accepted programs agree\n{}", count - wrong.len(), wrong.join("\n"));
     assert!(count >= 30, "only {count} programs");
     assert!(wrong.len() * 20 <= count, "{}", wrong.join("\n"));

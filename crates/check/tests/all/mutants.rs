@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bpf_check::{Program, Report, Target, Verdict, programs};
+use bpf_check::{Program, Report, SafetyVerdict, Target, programs};
 use bpf_driver::agreement::{create, load_linked};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src};
 use bpf_kernel::testing::permitted;
@@ -168,7 +168,7 @@ fn mutants_get_the_same_verdicts() {
         let (p, maps) = &seeds[r.below(seeds.len())];
         let p = mutant(p, &mut r);
         let ours = Report::of(&p);
-        if ours.verdict == Verdict::CannotTell {
+        if ours.verdict == SafetyVerdict::CannotTell {
             unsure += 1;
             continue;
         }
@@ -182,7 +182,7 @@ fn mutants_get_the_same_verdicts() {
             continue;
         }
         accepted += usize::from(kernel.is_ok());
-        if kernel.is_ok() == (ours.verdict == Verdict::Accepted) {
+        if kernel.is_ok() == (ours.verdict == SafetyVerdict::Accepted) {
             agreed += 1;
             continue;
         }

@@ -12,7 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use bpf_check::{Program, Report, Verdict};
+use bpf_check::{Program, Report, SafetyVerdict};
 use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, Object};
 
@@ -159,9 +159,9 @@ fn judged(
     let report = report?;
     let why = report.problem.map(|p| p.what).unwrap_or_default();
     Some(match report.verdict {
-        Verdict::Accepted => Ok(Word::Safe),
-        Verdict::CannotTell => Ok(Word::CannotTell(why)),
-        Verdict::Violation => Err(why),
+        SafetyVerdict::Accepted => Ok(Word::Safe),
+        SafetyVerdict::CannotTell => Ok(Word::CannotTell(why)),
+        SafetyVerdict::Violation => Err(why),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use bpf_kernel::{ObjectVerdict, ProgramType, ProgramVerdict, Verdict};
+use bpf_kernel::{LoadVerdict, ObjectVerdict, ProgramType, ProgramVerdict};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
@@ -289,7 +289,7 @@ fn record(
         .programs
         .iter()
         .enumerate()
-        .filter(|(program, p)| matches!(p.verdict, Verdict::Rejected { .. }) && changed(*program, candidates))
+        .filter(|(program, p)| matches!(p.verdict, LoadVerdict::Rejected { .. }) && changed(*program, candidates))
         .filter(|(program, _)| gate.known(module, object, *program).is_none())
         .map(|(program, _)| program)
         .collect();
@@ -299,7 +299,7 @@ fn record(
     for (program, p) in before.programs.iter().enumerate().filter(|(_, p)| p.kind != ProgramType::UNSPEC) {
         let after = match changed(program, candidates) {
             false => Some(words(p)),
-            true if matches!(p.verdict, Verdict::Accepted | Verdict::Rejected { .. }) => {
+            true if matches!(p.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }) => {
                 Some(gate.known(module, object, program).map_or_else(not_judged, |known| known.words))
             }
             // What this place cannot load of the original it cannot load of the result.
@@ -349,7 +349,7 @@ fn of_the_checked(gate: &Gate, late: &BTreeSet<usize>, candidates: &[Candidate],
 }
 
 fn is_for_want_of_means(p: &ProgramVerdict) -> bool {
-    matches!(p.verdict, Verdict::OutOfMeans { .. })
+    matches!(p.verdict, LoadVerdict::OutOfMeans { .. })
 }
 
 /// How it went, in words.
@@ -384,7 +384,7 @@ fn summary(
         let entry = module.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get(f.0));
         entry.and_then(|c| c.report.kernel_after.as_ref())
     };
-    let rejected = |p: &&ProgramVerdict| matches!(p.verdict, Verdict::Rejected { .. });
+    let rejected = |p: &&ProgramVerdict| matches!(p.verdict, LoadVerdict::Rejected { .. });
     let now_accepted = |p: &&ProgramVerdict| after(p).is_some_and(|k| k.accepted);
     let names =
         |programs: Vec<&ProgramVerdict>| programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -393,7 +393,7 @@ fn summary(
     let mut elsewhere: Vec<String> = elsewhere.map(|p| format!("{} ({})", p.name, p.verdict.reason())).collect();
     let unheard_of = gate.unheard_of(module).into_iter().filter(|i| candidates[*i].body.is_some());
     elsewhere.extend(unheard_of.map(|i| format!("{} (libbpf knows no such program)", candidates[i].report.name)));
-    let is_late = |(i, p): &(usize, &ProgramVerdict)| late.contains(i) || p.verdict == Verdict::OutOfTime;
+    let is_late = |(i, p): &(usize, &ProgramVerdict)| late.contains(i) || p.verdict == LoadVerdict::OutOfTime;
     let late = before.programs.iter().enumerate().filter(|x| is_late(x) && !is_for_want_of_means(x.1));
     let late: Vec<_> = late.map(|(_, p)| p).collect();
     for (what, who) in [
@@ -428,7 +428,7 @@ mod tests {
     fn verdicts(
         bytes: &[u8],
         wanted: &dyn Fn(&str, &str) -> bool,
-        says: impl Fn(&[(usize, Insn)]) -> Verdict,
+        says: impl Fn(&[(usize, Insn)]) -> LoadVerdict,
     ) -> Result<ObjectVerdict, Unasked> {
         let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
         let programs = (0..object.functions().len())
@@ -454,10 +454,10 @@ mod tests {
     }
 
     /// A verifier that knows no atomics.
-    fn without_atomics(code: &[(usize, Insn)]) -> Verdict {
+    fn without_atomics(code: &[(usize, Insn)]) -> LoadVerdict {
         match code.iter().any(|(_, insn)| matches!(insn, Insn::Atomic { .. })) {
-            true => Verdict::Rejected { errno: 22, log: "no atomics here".into() },
-            false => Verdict::Accepted,
+            true => LoadVerdict::Rejected { errno: 22, log: "no atomics here".into() },
+            false => LoadVerdict::Accepted,
         }
     }
 
@@ -512,7 +512,8 @@ mod tests {
         let judge: Judge = Box::new(move |bytes, wanted, _| {
             let late = *count.borrow() >= questions;
             *count.borrow_mut() += usize::from(!late);
-            let mut verdict = verdicts(bytes, wanted, |_| if late { Verdict::OutOfTime } else { Verdict::Accepted })?;
+            let mut verdict =
+                verdicts(bytes, wanted, |_| if late { LoadVerdict::OutOfTime } else { LoadVerdict::Accepted })?;
             let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
             for p in &mut verdict.programs {
                 let id = object.function_named(&p.name).ok_or_else(|| Unasked::Failed("it is gone".into()))?;
@@ -583,7 +584,7 @@ mod tests {
         let judge: Judge = Box::new(move |bytes, wanted, _| {
             let late = *count.borrow() >= questions;
             *count.borrow_mut() += usize::from(!late);
-            verdicts(bytes, wanted, |code| if late { Verdict::OutOfTime } else { without_atomics(code) })
+            verdicts(bytes, wanted, |code| if late { LoadVerdict::OutOfTime } else { without_atomics(code) })
         });
         (Gate::with(OBJECT, judge, None, None), asked)
     }
@@ -639,7 +640,7 @@ mod tests {
 
     #[test]
     fn an_original_for_which_there_were_no_means_is_written_as_it_was() {
-        let why = || Verdict::OutOfMeans { reason: "Too many open files".into() };
+        let why = || LoadVerdict::OutOfMeans { reason: "Too many open files".into() };
         let judge: Judge = Box::new(move |bytes, wanted, _| verdicts(bytes, wanted, |_| why()));
         let mut run = Run::new();
         run.settle(&Gate::with(OBJECT, judge, None, None));
@@ -735,9 +736,9 @@ mod tests {
         };
         // This place can load one of them only.
         let judge: Judge = Box::new(|bytes, wanted, _| {
-            let mut verdict = verdicts(bytes, wanted, |_| Verdict::Accepted)?;
+            let mut verdict = verdicts(bytes, wanted, |_| LoadVerdict::Accepted)?;
             for p in verdict.programs.iter_mut().filter(|p| p.name != "one_name") {
-                p.verdict = Verdict::NotLoadable { reason: "no such map".into() };
+                p.verdict = LoadVerdict::NotLoadable { reason: "no such map".into() };
             }
             Ok(verdict)
         });

@@ -19,7 +19,7 @@ use super::memory::Memory;
 use crate::candidate::Candidate;
 use crate::module::Module;
 use crate::pool;
-use crate::window_selection::{regions, stretches};
+use crate::window_selection::{stretches, superblocks};
 
 /// Candidates of one round: at least, and at most, between which it is a share of all that is open.
 const BUDGET: (u64, u64) = (1 << 20, 1 << 22);
@@ -65,7 +65,7 @@ impl Analysed {
             let Some(points) = self.points(block, &path, env) else { continue };
             let view = View::new(&self.function, &points, env, settings);
             // Paths that fork have their beginning in common.
-            for (start, end) in regions(view.ops) {
+            for (start, end) in superblocks(view.ops) {
                 let blocks = superblock::jumps(&view.ops[..end]);
                 if seen.insert((block, path[..blocks].to_vec(), start, end)) {
                     windows.push(Window::new(&view, (start, end), candidate, settings));

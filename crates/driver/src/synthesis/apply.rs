@@ -68,7 +68,7 @@ fn adopt<'f>(
 ) -> usize {
     let Some(derivation) = c.derivation.take() else { return 0 };
     let mut taken: Vec<(BlockId, usize, usize)> = Vec::new();
-    // Blocks of regions that were changed: what is known about them is no longer true.
+    // Blocks of superblocks that were changed: what is known about them is no longer true.
     let mut stale: FxHashSet<BlockId> = FxHashSet::default();
     let mut done = 0;
     let mut session = Session::new(derivation, env);

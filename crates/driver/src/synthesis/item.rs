@@ -19,7 +19,7 @@ pub(super) const BY_ENUMERATOR: &str = "enumerator";
 /// A stretch of code to look at.
 pub(super) struct Window {
     pub(super) block: BlockId,
-    /// The blocks after it, for a region ([`bpf_prove::superblock`]).
+    /// The blocks after it, for a superblock ([`bpf_prove::superblock`]).
     pub(super) path: Vec<BlockId>,
     pub(super) start: usize,
     pub(super) end: usize,

@@ -116,7 +116,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         }
     }
     // Regions are for the chains alone.
-    let short = match window.region {
+    let short = match window.superblock {
         Some(_) => Enumerated::default(),
         None => {
             let effort = Enumeration { slots: item.effort.short, steps: memory.steps(item.effort.candidates) };

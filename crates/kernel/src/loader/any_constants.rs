@@ -7,7 +7,7 @@ use std::{
 
 use super::constants::Variable;
 use super::{Key, Loader, key, not_asked, share};
-use crate::{KernelError, ObjectVerdict, ProgramVerdict, Verdict};
+use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict};
 
 /// How much longer than before programs may take whose constants are not known, all together.
 const LONGER: u32 = 4;
@@ -59,17 +59,17 @@ impl Loader {
             let key = key(&found);
             let Some(program) = wanted.remove(&key) else { continue };
             let is_first = !other.known.contains_key(&key);
-            if is_first && matches!(found.verdict, Verdict::Rejected { .. }) {
+            if is_first && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
                 found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
             }
             match found.verdict {
-                Verdict::OutOfTime | Verdict::OutOfMeans { .. } => program.verdict = found.verdict,
+                LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. } => program.verdict = found.verdict,
                 // Of variables that another object has elsewhere it is not known which they are.
-                Verdict::Rejected { .. } if !is_first && !other.known[&key].is_subset(&other.variables) => {
+                LoadVerdict::Rejected { .. } if !is_first && !other.known[&key].is_subset(&other.variables) => {
                     program.verdict = not_asked("it has other variables of the same name");
                 }
-                Verdict::Rejected { .. } if !is_first => program.with_any_constants = Some(Box::new(found)),
-                Verdict::Accepted => {
+                LoadVerdict::Rejected { .. } if !is_first => program.with_any_constants = Some(Box::new(found)),
+                LoadVerdict::Accepted => {
                     other.known.entry(key).or_default();
                     program.with_any_constants = Some(Box::new(found));
                 }
@@ -107,8 +107,8 @@ impl Loader {
             let fewer: BTreeSet<Variable> = known.iter().filter(|v| !part.contains(v)).cloned().collect();
             let found = ask(&fewer)?;
             match found.verdict {
-                Verdict::Accepted => (known, last) = (fewer, found),
-                Verdict::Rejected { .. } => parts.extend(halves(part)),
+                LoadVerdict::Accepted => (known, last) = (fewer, found),
+                LoadVerdict::Rejected { .. } => parts.extend(halves(part)),
                 _ => last = found,
             }
         }

@@ -8,7 +8,7 @@ use std::{
 
 use bpf_kernel::testing::{available, in_private_pins, permitted};
 use bpf_kernel::{
-    Feature, KernelError, LoadOptions, LoadedObject, Map, ProgramType, RawOptions, RawProgram, Verdict,
+    Feature, KernelError, LoadOptions, LoadVerdict, LoadedObject, Map, ProgramType, RawOptions, RawProgram,
     in_private_network, load_object, load_object_file, release, supports, supports_helper, supports_program_type,
 };
 use object::{Object, ObjectSection};
@@ -227,10 +227,10 @@ fn each_program_of_a_failing_object_gets_its_own_verdict() {
     for (before, after) in good.programs.iter().zip(&verdict.programs) {
         assert_eq!(before.name, after.name);
         if after.name != bad.name {
-            assert_eq!(after.verdict, Verdict::Accepted, "{}", after.name);
+            assert_eq!(after.verdict, LoadVerdict::Accepted, "{}", after.name);
             continue;
         }
-        let Verdict::Rejected { errno, .. } = after.verdict else { panic!("{after:?}") };
+        let LoadVerdict::Rejected { errno, .. } = after.verdict else { panic!("{after:?}") };
         assert_eq!(errno, 13);
         assert_eq!(after.verdict.reason(), "R9 !read_ok");
         assert_eq!(after.stats.as_ref().unwrap().processed, 1);
@@ -246,7 +246,7 @@ fn a_missing_attach_target_is_no_fault_of_the_program() {
     let (true, Some(folder)) = (permitted(), bench("k2")) else { return };
     let options = LoadOptions { program_type: Some("fentry".to_owned()), only: None };
     let verdict = load_object_file(&folder.join("11-xdp1.o"), &options).unwrap();
-    assert!(matches!(verdict.programs[0].verdict, Verdict::Unsupported { .. }), "{verdict:?}");
+    assert!(matches!(verdict.programs[0].verdict, LoadVerdict::Unsupported { .. }), "{verdict:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 use object::{Object, ObjectSection};
 
 use bpf_kernel::testing::permitted;
-use bpf_kernel::{LoadOptions, LoadedObject, Loader, ProgramVerdict, Verdict, load_object};
+use bpf_kernel::{LoadOptions, LoadVerdict, LoadedObject, Loader, ProgramVerdict, load_object};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -44,7 +44,7 @@ fn compare(path: &Path, options: &LoadOptions) -> usize {
     for expected in &plain.programs {
         let found = first.programs.iter().find(|p| p.name == expected.name && p.section == expected.section).unwrap();
         // Where a plain load gives no verdict on the program's instructions, the loader may know more.
-        if matches!(expected.verdict, Verdict::Accepted | Verdict::Rejected { .. }) {
+        if matches!(expected.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }) {
             same(path, expected, found);
         }
     }
@@ -123,13 +123,13 @@ fn what_one_program_lacks_is_no_matter_of_the_others() {
     for verdict in verdicts {
         let of = |name: &str| verdict.program(name).map(|p| p.verdict.clone());
         for name in ["uses_huge", "uses_sized", "uses_pinned", "jumping", "not_exported"] {
-            assert_eq!(of(name), Some(Verdict::Accepted), "{name}");
+            assert_eq!(of(name), Some(LoadVerdict::Accepted), "{name}");
         }
         let refused = of("refused").unwrap();
         assert!(refused.reason().contains("invalid mem access 'map_value_or_null'"), "{refused:?}");
-        let Some(Verdict::NotLoadable { reason }) = of("uses_impossible") else { panic!("{verdict:?}") };
+        let Some(LoadVerdict::NotLoadable { reason }) = of("uses_impossible") else { panic!("{verdict:?}") };
         assert!(reason.starts_with("map impossible cannot be created"), "{reason}");
-        let Some(Verdict::Unsupported { reason }) = of("calls_what_is_not_there") else { panic!("{verdict:?}") };
+        let Some(LoadVerdict::Unsupported { reason }) = of("calls_what_is_not_there") else { panic!("{verdict:?}") };
         assert!(reason.contains("no_such_kernel_function"), "{reason}");
         assert_eq!(verdict.programs.len(), 8);
     }
@@ -162,13 +162,13 @@ fn a_load_is_interrupted_at_the_deadline() {
         let started = Instant::now();
         let whole = loader.judge(&bytes, |_, _| true, None).unwrap();
         let whole_took = started.elapsed();
-        assert!(matches!(whole.programs[0].verdict, Verdict::Rejected { .. }), "{whole:?}");
+        assert!(matches!(whole.programs[0].verdict, LoadVerdict::Rejected { .. }), "{whole:?}");
         let limit = whole_took / 4;
         let started = Instant::now();
         let verdict = loader.judge(&bytes, |_, _| true, Some(started + limit)).unwrap();
         let took = started.elapsed();
         eprintln!("{kind:?}: {whole_took:?} without a limit, {took:?} with {limit:?}");
-        assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+        assert!(verdict.programs.iter().all(|p| p.verdict == LoadVerdict::OutOfTime), "{verdict:?}");
         assert!(took < limit + whole_took / 2, "{took:?}");
         let started = Instant::now();
         assert!(LoadedObject::load_for_runs(&bytes, &typed(kind), Some(started + limit)).is_err());
@@ -189,7 +189,7 @@ fn only_the_programs_asked_about_are_loaded() {
     let mut loader = Loader::new(LoadOptions::default()).unwrap();
     let verdict = loader.judge(&bytes, |name, _| name == "on_skb", None).unwrap();
     let [program] = &verdict.programs[..] else { panic!("{verdict:?}") };
-    assert_eq!((program.name.as_str(), &program.verdict), ("on_skb", &Verdict::Accepted));
+    assert_eq!((program.name.as_str(), &program.verdict), ("on_skb", &LoadVerdict::Accepted));
     // Another type, with the same program array.
     let verdict = loader.judge(&bytes, |name, _| name == "on_xdp", None).unwrap();
     assert!(verdict.programs.len() == 1 && verdict.is_accepted(), "{verdict:?}");
@@ -204,7 +204,7 @@ fn nothing_is_judged_when_time_is_up() {
     let mut loader = Loader::new(LoadOptions::default()).unwrap();
     let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now())).unwrap();
     assert!(!verdict.programs.is_empty());
-    assert!(verdict.programs.iter().all(|p| p.verdict == Verdict::OutOfTime), "{verdict:?}");
+    assert!(verdict.programs.iter().all(|p| p.verdict == LoadVerdict::OutOfTime), "{verdict:?}");
     let verdict = loader.judge(&bytes, |_, _| true, Some(Instant::now() + Duration::from_secs(60))).unwrap();
     assert!(verdict.is_accepted(), "{verdict:?}");
 }
@@ -253,8 +253,8 @@ fn what_one_program_needs_of_another_kernel_or_object_is_no_matter_of_the_others
         ("attached", Some("prog 'attached': failed to find kernel BTF type ID of 'function_of_no_kernel': -ESRCH")),
     ] {
         match (expected, &verdict.program(name).unwrap().verdict) {
-            (None, Verdict::Accepted) => {}
-            (Some(expected), verdict @ (Verdict::Unsupported { .. } | Verdict::NotLoadable { .. })) => {
+            (None, LoadVerdict::Accepted) => {}
+            (Some(expected), verdict @ (LoadVerdict::Unsupported { .. } | LoadVerdict::NotLoadable { .. })) => {
                 assert_eq!(verdict.reason(), expected);
             }
             (_, other) => panic!("{name}: {other:?}"),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bpf_kernel::testing::permitted;
-use bpf_kernel::{LoadOptions, LoadedObject, Loader, ObjectVerdict, ProgramType, Verdict};
+use bpf_kernel::{LoadOptions, LoadVerdict, LoadedObject, Loader, ObjectVerdict, ProgramType};
 
 const LEGACY: &[u8] = include_bytes!("../fixtures/legacy.o");
 const WITHOUT_TYPES: &[u8] = include_bytes!("../fixtures/legacy_without_types.o");
@@ -46,7 +46,7 @@ fn are_accepted(verdict: &ObjectVerdict, expected: &[&str]) {
 #[track_caller]
 fn why_not_judged<'v>(verdict: &'v ObjectVerdict, program: &str) -> &'v str {
     match verdict.program(program).map(|p| &p.verdict) {
-        Some(Verdict::NotLoadable { reason }) => reason,
+        Some(LoadVerdict::NotLoadable { reason }) => reason,
         other => panic!("{program}: {other:?}"),
     }
 }
@@ -54,7 +54,9 @@ fn why_not_judged<'v>(verdict: &'v ObjectVerdict, program: &str) -> &'v str {
 #[track_caller]
 fn is_refused(verdict: &ObjectVerdict, program: &str, words: &str) {
     match verdict.program(program).map(|p| &p.verdict) {
-        Some(refused @ Verdict::Rejected { .. }) => assert!(refused.reason().contains(words), "{}", refused.reason()),
+        Some(refused @ LoadVerdict::Rejected { .. }) => {
+            assert!(refused.reason().contains(words), "{}", refused.reason())
+        }
         other => panic!("{program}: {other:?}"),
     }
 }

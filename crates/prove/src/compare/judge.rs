@@ -11,7 +11,7 @@ use crate::solver::blast::Model;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::state::memory_of;
-use crate::symbolic::variables::{Region, VarKey};
+use crate::symbolic::variables::{MemoryRegion, VarKey};
 use crate::term::{TermId, show};
 
 pub(crate) enum Judged {
@@ -67,7 +67,7 @@ pub(crate) fn judge(
     let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
     for r in 0..cx.region_count() {
         let (x, y) = (memory_of(cx, &mut sa, r), memory_of(cx, &mut sb, r));
-        let private = matches!(cx.region(r), Region::Stack | Region::Anything);
+        let private = matches!(cx.region(r), MemoryRegion::Stack | MemoryRegion::Anything);
         let relevant = |_: &mut Context, base: TermId, off: i64| -> bool {
             if !private || Some(base) != frame {
                 return true;
@@ -78,7 +78,7 @@ pub(crate) fn judge(
             }
         };
         // Dead stack bytes behind variable offsets are compared all the same: that is only stricter.
-        if *cx.region(r) == Region::Stack && matches!(live, LiveOut::Exit) {
+        if *cx.region(r) == MemoryRegion::Stack && matches!(live, LiveOut::Exit) {
             continue;
         }
         // What was done to shared memory while others write shows in the accesses, not in its contents.

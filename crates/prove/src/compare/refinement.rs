@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 use crate::symbolic::access::{Access, OldAccesses, Place, Reason, places};
 use crate::symbolic::context::{Context, SatResult};
-use crate::symbolic::variables::Region;
+use crate::symbolic::variables::MemoryRegion;
 use crate::term::{MemId, Node, TermId};
 
 impl OldAccesses {
@@ -96,7 +96,7 @@ impl OldAccesses {
 }
 
 /// An access of the new side that is none of the old one's, in words.
-pub fn missing(bytes: &[Access], region: &Region) -> String {
+pub fn missing(bytes: &[Access], region: &MemoryRegion) -> String {
     let what = if bytes[0].write { "write to" } else { "read of" };
     format!("a {what} shared memory ({region:?}) that the original does not do there")
 }
@@ -134,10 +134,10 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
     let mut consumed: FxHashMap<usize, Consumer> = FxHashMap::default();
     for bytes in new.chunk_by(|a, b| a.access == b.access) {
         let region = cx.region(bytes[0].region).clone();
-        if region == Region::Ctx {
+        if region == MemoryRegion::Ctx {
             continue;
         }
-        if region == Region::Stack && bytes[0].exact.is_none() {
+        if region == MemoryRegion::Stack && bytes[0].exact.is_none() {
             framed(cx, old, bytes, &by_place)?;
         } else if !cx.is_shared(bytes[0].region) {
             for b in bytes {
@@ -264,8 +264,8 @@ fn covered(
     by_place: &FxHashMap<Place, Vec<usize>>,
 ) -> Result<(), String> {
     let places = by_place.get(&(b.region, b.base, b.off)).cloned().unwrap_or_default();
-    let fresh = matches!(cx.region(b.region), Region::Fresh | Region::Anything);
-    let packet = matches!(cx.region(b.region), Region::Packet | Region::Anything);
+    let fresh = matches!(cx.region(b.region), MemoryRegion::Fresh | MemoryRegion::Anything);
+    let packet = matches!(cx.region(b.region), MemoryRegion::Packet | MemoryRegion::Anything);
     let mut guards: Vec<TermId> = Vec::new();
     for i in places {
         if fresh && !same_stretch(cx, &old[i], b) || packet && !same_packet(cx, &old[i], b) {

@@ -18,10 +18,10 @@ use crate::symbolic::access::OldAccesses;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::entry::{Entry, register_regions};
-use crate::symbolic::state::{State, memory_of};
+use crate::symbolic::state::{SymbolicState, memory_of};
 use crate::symbolic::straight::{Help, straight};
 use crate::symbolic::symex::{Side, Stop, Sym};
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::TermId;
 
 /// How the two sequences of [`compare`] end.
@@ -140,9 +140,15 @@ fn displaced_facts(kind: ProgKind, env: &Env, stretch: &Stretch) -> bpf_facts::S
 }
 
 /// The new side's entry state.
-fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch: &Stretch) -> Result<State, Stop> {
+fn displaced(
+    cx: &mut Context,
+    env: &Env,
+    kind: ProgKind,
+    entry: &SymbolicState,
+    stretch: &Stretch,
+) -> Result<SymbolicState, Stop> {
     let mut s = entry.clone();
-    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
+    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(MemoryRegion::Stack));
     for (place, source) in &stretch.known.moved {
         let value = match *source {
             Origin::Const(k) => cx.terms.constant(64, k),
@@ -157,7 +163,7 @@ fn displaced(cx: &mut Context, env: &Env, kind: ProgKind, entry: &State, stretch
             Location::Reg(r) => s.regs[r.index()] = value,
             Location::Byte(off) => {
                 let byte = cx.terms.extract(value, 0, 8);
-                let stack = cx.region_id(&Region::Stack);
+                let stack = cx.region_id(&MemoryRegion::Stack);
                 let m = memory_of(cx, &mut s, stack);
                 s.mems[stack as usize] = Some(cx.terms.store_bytes(m, frame, &[(off, byte)]));
             }
@@ -276,7 +282,7 @@ fn held(
     cx: &mut Context,
     env: &Env,
     kind: ProgKind,
-    state: &State,
+    state: &SymbolicState,
     jump: &Terminator,
     taken: bool,
 ) -> Result<Option<TermId>, Stop> {
@@ -289,7 +295,7 @@ fn held(
 }
 
 /// Registers that hold the same are given one value, that of the one of which most is known.
-fn unify(entry: &mut State, before: &bpf_facts::State, twins: &Twins) {
+fn unify(entry: &mut SymbolicState, before: &bpf_facts::State, twins: &Twins) {
     let pointer = |r: Reg| match &before.reg(r).kind {
         bpf_facts::Kind::Pointer { nullable, .. } => 1 + u8::from(!nullable),
         _ => 0,
@@ -324,12 +330,12 @@ fn twins(cx: &mut Context, a: &Outcome, live: &Live) -> Twins {
 }
 
 /// Places of the frame that hold what a register does are given its value.
-fn fill(cx: &mut Context, entry: &mut State, before: &bpf_facts::State, spills: &[Spill]) {
+fn fill(cx: &mut Context, entry: &mut SymbolicState, before: &bpf_facts::State, spills: &[Spill]) {
     if spills.is_empty() {
         return;
     }
-    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
-    let stack = cx.region_id(&Region::Stack);
+    let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(MemoryRegion::Stack));
+    let stack = cx.region_id(&MemoryRegion::Stack);
     // Of several registers, the one of which most is known comes last.
     let mut spills = spills.to_vec();
     spills.sort_unstable_by_key(|(r, off, n)| (*off, *n, before.reg(*r).kind != bpf_facts::Kind::Scalar, *r));
@@ -357,8 +363,8 @@ fn spills(cx: &mut Context, a: &Outcome, live: &Live, stretch: &Stretch) -> Vec<
     if places.is_empty() {
         return vec![];
     }
-    let stack = cx.region_id(&Region::Stack);
-    if *cx.region(stack) != Region::Stack {
+    let stack = cx.region_id(&MemoryRegion::Stack);
+    if *cx.region(stack) != MemoryRegion::Stack {
         return vec![];
     }
     let mut exit = a.exit.clone();
@@ -398,7 +404,7 @@ fn differing_place(
     }
     if let Some(frame) = cx.lookup(&VarKey::Frame) {
         let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
-        let stack = cx.region_id(&Region::Stack);
+        let stack = cx.region_id(&MemoryRegion::Stack);
         let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
         for off in live.stack.iter().filter(|o| !known(Location::Byte(*o))) {
             let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
@@ -448,9 +454,9 @@ fn differing(
     }
     let Some(frame) = frame else { return out };
     let (mut sa, mut sb) = (a.exit.clone(), b.exit.clone());
-    let stack = cx.region_id(&Region::Stack);
+    let stack = cx.region_id(&MemoryRegion::Stack);
     let (x, y) = (memory_of(cx, &mut sa, stack), memory_of(cx, &mut sb, stack));
-    if x != y && *cx.region(stack) == Region::Stack {
+    if x != y && *cx.region(stack) == MemoryRegion::Stack {
         for off in live.stack.iter().filter(|o| !known(Location::Byte(*o))) {
             let (p, q) = (cx.terms.select(x, frame, off), cx.terms.select(y, frame, off));
             if let Some(k) = cx.terms.as_const(q)

@@ -21,7 +21,7 @@ use crate::function::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::Options;
 use crate::symbolic::context::Context;
 use crate::symbolic::entry::{Entry, register_regions};
-use crate::symbolic::state::State;
+use crate::symbolic::state::SymbolicState;
 use crate::term::TermId;
 
 /// Visits of a block after which nothing is said about its end.
@@ -127,7 +127,7 @@ fn stand(
 }
 
 /// Registers that are some way off from others.
-fn neighbours(cx: &mut Context, state: &State) -> Vec<Expression> {
+fn neighbours(cx: &mut Context, state: &SymbolicState) -> Vec<Expression> {
     let places: Vec<(TermId, i64)> = state.regs[..10].iter().map(|t| cx.terms.split_address(*t)).collect();
     let mut found = Vec::new();
     for (i, (base, k)) in places.iter().enumerate().filter(|(_, (base, _))| cx.terms.as_const(*base).is_none()) {

@@ -9,7 +9,7 @@ use bpf_semantics::exec;
 use rustc_hash::FxHashMap;
 
 use crate::symbolic::context::Context;
-use crate::symbolic::state::State;
+use crate::symbolic::state::SymbolicState;
 use crate::symbolic::symex::{Side, Sym};
 use crate::term::{Node, TermId};
 
@@ -42,7 +42,7 @@ impl Expression {
     }
 
     /// What it would give in `state`; `None` where the machine cannot tell.
-    pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &State) -> Option<TermId> {
+    pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &SymbolicState) -> Option<TermId> {
         let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
         sym.asks_only = true;
         let i = self.dst.index();
@@ -168,7 +168,7 @@ pub fn assume(
     env: &Env,
     kind: ProgKind,
     before: &bpf_facts::State,
-    state: &mut State,
+    state: &mut SymbolicState,
     available: &[&Expression],
 ) {
     let mut left: Vec<&Expression> = available.to_vec();

@@ -12,7 +12,7 @@ use super::layout::{CTX, OBJECT_BYTES, OBJECTS, PACKET, PACKET_BYTES, PACKET_STA
 use crate::solver::blast::Model;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::history::EventKind;
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{MemNode, Node, TermId};
 
 /// Events that are looked at in pairs.
@@ -28,7 +28,7 @@ const MAX_UNDISTURBED: usize = 4096;
 pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Option<(Model, Places)> {
     let frame = Cpu::default().register(Reg::R10)?;
     let mut constraints = Vec::new();
-    let mut homes: FxHashMap<Region, Vec<u64>> = FxHashMap::default();
+    let mut homes: FxHashMap<MemoryRegion, Vec<u64>> = FxHashMap::default();
     let mut vars: Vec<(VarKey, TermId, Meaning)> = cx.variables();
     vars.sort_by_key(|(_, t, _)| *t);
     let mut places = Places(Vec::new());
@@ -44,7 +44,7 @@ pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: boo
             (VarKey::Ret(event), Meaning::Scalar) => in_range(cx, *t, *event),
             (VarKey::CtxPointer, _) => is_one_of(cx, *t, &[CTX]),
             (VarKey::PacketPointer(..), Meaning::Pointer(r)) => {
-                if *r == Region::Packet && is_entry(cx, key) && !is_meta(key) {
+                if *r == MemoryRegion::Packet && is_entry(cx, key) && !is_meta(key) {
                     is_one_of(cx, *t, &[PACKET_START])
                 } else {
                     constraints.extend(in_order(cx, &vars, key, *t));
@@ -55,25 +55,25 @@ pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: boo
             // What the loader puts into the program is there, and each thing but once.
             (VarKey::Symbol(_), Meaning::Pointer(r)) => {
                 let name = match r {
-                    Region::Map(m) => format!("map {m}"),
-                    Region::Data(section) => section.to_string(),
+                    MemoryRegion::Map(m) => format!("map {m}"),
+                    MemoryRegion::Data(section) => section.to_string(),
                     r => format!("{r:?}"),
                 };
                 places.0.push((home, name));
                 is_one_of(cx, *t, &[home])
             }
-            (_, Meaning::Pointer(Region::Packet | Region::PacketEnd)) => within(cx, *t),
-            (_, Meaning::Pointer(Region::Stack | Region::Ctx | Region::CtxBytes)) => continue,
+            (_, Meaning::Pointer(MemoryRegion::Packet | MemoryRegion::PacketEnd)) => within(cx, *t),
+            (_, Meaning::Pointer(MemoryRegion::Stack | MemoryRegion::Ctx | MemoryRegion::CtxBytes)) => continue,
             (_, Meaning::Pointer(r)) => {
                 let known = homes.entry(r.clone()).or_default();
                 known.push(home);
                 let name = match r {
-                    Region::MapValue(m) => format!("{m} element {}", known.len()),
+                    MemoryRegion::MapValue(m) => format!("{m} element {}", known.len()),
                     r => format!("{r:?} {}", known.len()),
                 };
                 places.0.push((home, name));
                 // Two lookups may find one element; two reservations are never the same.
-                let mut may = if *r == Region::Fresh { vec![home] } else { known.clone() };
+                let mut may = if *r == MemoryRegion::Fresh { vec![home] } else { known.clone() };
                 may.push(0);
                 is_one_of(cx, *t, &may)
             }
@@ -122,8 +122,9 @@ fn fields_agree(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meani
 fn linear_part_fits(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meaning)]) -> Option<TermId> {
     const LEN: i64 = 0;
     let entry = |is: &dyn Fn(&VarKey, &Meaning) -> bool| vars.iter().find(|(k, _, m)| is(k, m)).map(|(_, t, _)| *t);
-    let pointer = |to: Region| entry(&|k, m| is_entry(cx, k) && !is_meta(k) && *m == Meaning::Pointer(to.clone()));
-    let (start, end) = (pointer(Region::Packet)?, pointer(Region::PacketEnd)?);
+    let pointer =
+        |to: MemoryRegion| entry(&|k, m| is_entry(cx, k) && !is_meta(k) && *m == Meaning::Pointer(to.clone()));
+    let (start, end) = (pointer(MemoryRegion::Packet)?, pointer(MemoryRegion::PacketEnd)?);
     let at_entry = |k: &VarKey| matches!(k, VarKey::CtxField(LEN, 4, v) if cx.terms.as_const(*v) == Some(0));
     let len = entry(&|k, _| kind == ProgKind::Skb && at_entry(k))?;
     let (whole, part) = (cx.terms.extract(len, 0, 32), cx.terms.sub(end, start));
@@ -192,7 +193,7 @@ fn is_meta(key: &VarKey) -> bool {
 fn in_order(cx: &mut Context, vars: &[(VarKey, TermId, Meaning)], key: &VarKey, t: TermId) -> Vec<TermId> {
     let VarKey::PacketPointer(_, version) = key else { return vec![] };
     let rank = |key: &VarKey, m: &Meaning| match m {
-        Meaning::Pointer(Region::PacketEnd) => 2,
+        Meaning::Pointer(MemoryRegion::PacketEnd) => 2,
         _ if is_meta(key) => 0,
         _ => 1,
     };

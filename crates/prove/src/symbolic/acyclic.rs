@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::symbolic::access::Access;
 use crate::symbolic::context::Context;
-use crate::symbolic::state::{State, dead_value, merge};
+use crate::symbolic::state::{SymbolicState, dead_value, merge};
 use crate::symbolic::symex::{Side, Stop, Sym, has_meaning};
 use crate::term::TermId;
 
@@ -21,7 +21,7 @@ use crate::term::TermId;
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Joined state at `exit`.
-    pub exit: State,
+    pub exit: SymbolicState,
     /// Accesses outside the stack.
     pub log: Vec<Access>,
     /// Lowest frame offset accessed.
@@ -43,7 +43,7 @@ struct Run<'f> {
     f: &'f Function,
     doms: Dominators,
     rank: Vec<usize>,
-    out: Vec<Option<State>>,
+    out: Vec<Option<SymbolicState>>,
     cond: Vec<Option<TermId>>,
     guard: Vec<Option<TermId>>,
 }
@@ -58,7 +58,7 @@ pub fn execute(
     env: &Env,
     f: &Function,
     side: Side,
-    entry: State,
+    entry: SymbolicState,
     live: &dyn Fn(BlockId) -> RegSet,
 ) -> Result<Outcome, Stop> {
     let (order, cyclic) = reverse_postorder(f);
@@ -131,7 +131,7 @@ pub fn execute(
 }
 
 impl Run<'_> {
-    fn out_of(&self, b: BlockId) -> Result<&State, Stop> {
+    fn out_of(&self, b: BlockId) -> Result<&SymbolicState, Stop> {
         self.out[b.index()].as_ref().ok_or_else(|| Stop::Unmodelled("a block executed out of order".into()))
     }
 
@@ -154,7 +154,7 @@ impl Run<'_> {
         to: Target,
         preds: &[BlockId],
         live: RegSet,
-    ) -> Result<(TermId, State), Stop> {
+    ) -> Result<(TermId, SymbolicState), Stop> {
         // The blocks between, last first: those from which `to` is reached without passing `d` again.
         let mut between = vec![];
         let mut seen = vec![false; self.f.blocks.len()];
@@ -175,19 +175,20 @@ impl Run<'_> {
             }
         }
         between.sort_by_key(|b| std::cmp::Reverse(self.rank[b.index()]));
-        let mut tree: FxHashMap<BlockId, (State, TermId)> = FxHashMap::default();
+        let mut tree: FxHashMap<BlockId, (SymbolicState, TermId)> = FxHashMap::default();
         let tru = cx.terms.tru();
         let fls = cx.terms.fls();
         for &b in &between {
-            let side = |s: BlockId, tree: &FxHashMap<BlockId, (State, TermId)>| -> Option<(State, TermId)> {
-                if to == Target::Block(s) {
-                    self.out[b.index()].clone().map(|s| (s, tru))
-                } else if Some(self.rank[s.index()]) > Some(self.rank[b.index()]) {
-                    tree.get(&s).cloned()
-                } else {
-                    None
-                }
-            };
+            let side =
+                |s: BlockId, tree: &FxHashMap<BlockId, (SymbolicState, TermId)>| -> Option<(SymbolicState, TermId)> {
+                    if to == Target::Block(s) {
+                        self.out[b.index()].clone().map(|s| (s, tru))
+                    } else if Some(self.rank[s.index()]) > Some(self.rank[b.index()]) {
+                        tree.get(&s).cloned()
+                    } else {
+                        None
+                    }
+                };
             let v = match &self.f.block(b).term {
                 Terminator::Exit { .. } if to == Target::Exit => self.out[b.index()].clone().map(|s| (s, tru)),
                 Terminator::Goto(t) => side(*t, &tree),

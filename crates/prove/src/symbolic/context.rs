@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::options::{Limits, Stats, Switches};
 use crate::solver::sample::Sample;
 use crate::symbolic::history::{Event, EventKind};
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId, Terms, VarId};
 
 /// Rounds in which a random assignment is made one that fits.
@@ -30,8 +30,8 @@ pub struct Context {
     vars: FxHashMap<VarKey, TermId>,
     keys: FxHashMap<VarId, VarKey>,
     meanings: FxHashMap<VarId, Meaning>,
-    regions: Vec<Region>,
-    region_ids: FxHashMap<Region, u32>,
+    regions: Vec<MemoryRegion>,
+    region_ids: FxHashMap<MemoryRegion, u32>,
     /// Events by number − 1; world 0 is the entry.
     pub events: Vec<Event>,
     event_ids: FxHashMap<Event, u32>,
@@ -84,7 +84,7 @@ pub struct Context {
     pub limits: Limits,
     /// Counters.
     pub stats: Stats,
-    region_memo: FxHashMap<TermId, Option<Region>>,
+    region_memo: FxHashMap<TermId, Option<MemoryRegion>>,
     stack_memo: FxHashMap<TermId, bool>,
     /// Variables for pointers that were moved by numbers of which nothing is known.
     moved: FxHashSet<TermId>,

@@ -6,27 +6,27 @@
 
 use std::sync::Arc;
 
-use bpf_facts::{BaseId, Env, Kind, Num, Region as FactRegion, Value};
+use bpf_facts::{BaseId, Env, Kind, Num, Region, Value};
 use bpf_isa::Reg;
 use bpf_program::{FieldKind, ProgKind, Symbol, packet_pointer_offset};
 use rustc_hash::FxHashMap;
 
 use crate::symbolic::context::Context;
-use crate::symbolic::state::State;
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::state::SymbolicState;
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{TermId, mask};
 
 /// Numbers every region either side can touch. Must run before execution.
 pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item = &'a bpf_program::Op>) {
     for r in [
-        Region::Stack,
-        Region::CtxBytes,
-        Region::Packet,
-        Region::Fresh,
-        Region::CallerFrame,
-        Region::Kernel,
-        Region::Anything,
-        Region::Unknown,
+        MemoryRegion::Stack,
+        MemoryRegion::CtxBytes,
+        MemoryRegion::Packet,
+        MemoryRegion::Fresh,
+        MemoryRegion::CallerFrame,
+        MemoryRegion::Kernel,
+        MemoryRegion::Anything,
+        MemoryRegion::Unknown,
     ] {
         cx.region_id(&r);
     }
@@ -38,11 +38,11 @@ pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item
         if m.aligns_values() {
             cx.aligns_values(name.clone());
         }
-        cx.region_id(&Region::MapValue(name));
+        cx.region_id(&MemoryRegion::MapValue(name));
     }
     for op in ops {
         if let Some(Symbol::Data { section, .. }) = op.link.as_ref().map(|l| &l.symbol) {
-            cx.region_id(&Region::Data(section.clone()));
+            cx.region_id(&MemoryRegion::Data(section.clone()));
         }
     }
 }
@@ -50,7 +50,7 @@ pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item
 /// Builds entry terms; one per proof.
 pub struct Entry<'a> {
     maps: &'a [bpf_facts::MapInfo],
-    bases: FxHashMap<(FactRegion, BaseId), TermId>,
+    bases: FxHashMap<(Region, BaseId), TermId>,
     next: u32,
     kind: ProgKind,
     packet: BaseId,
@@ -63,7 +63,7 @@ impl<'a> Entry<'a> {
     }
 
     /// The state both sides start from. Assumptions go into the context.
-    pub fn state(&mut self, cx: &mut Context, facts: &bpf_facts::State) -> State {
+    pub fn state(&mut self, cx: &mut Context, facts: &bpf_facts::State) -> SymbolicState {
         self.packet = facts.packet_base();
         let world = cx.entry_world();
         let mut regs = [world; 11];
@@ -73,7 +73,7 @@ impl<'a> Entry<'a> {
         }
         cx.entry = Some(regs);
         let zero = cx.entry_world();
-        let mut state = State {
+        let mut state = SymbolicState {
             regs,
             mems: Vec::new(),
             world: zero,
@@ -87,9 +87,9 @@ impl<'a> Entry<'a> {
         state
     }
 
-    fn stack(&mut self, cx: &mut Context, facts: &bpf_facts::State, state: &mut State) {
-        let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack));
-        let stack = cx.region_id(&Region::Stack);
+    fn stack(&mut self, cx: &mut Context, facts: &bpf_facts::State, state: &mut SymbolicState) {
+        let frame = cx.var(VarKey::Frame, 64, Meaning::Pointer(MemoryRegion::Stack));
+        let stack = cx.region_id(&MemoryRegion::Stack);
         let mut bytes: Vec<(i64, TermId)> = Vec::new();
         for (off, v) in facts.stack_values() {
             let n = v.num.bits / 8;
@@ -123,14 +123,14 @@ impl<'a> Entry<'a> {
     fn pointer(
         &mut self,
         cx: &mut Context,
-        region: &FactRegion,
+        region: &Region,
         base: BaseId,
         nullable: bool,
         offset: &Num,
         key: VarKey,
     ) -> TermId {
         let Some(r) = self.region(region) else { return own(cx, key, Meaning::Foreign, offset) };
-        if r == Region::AnyMapValue {
+        if r == MemoryRegion::AnyMapValue {
             cx.confuse_maps();
         }
         // Null is the whole value: only a pointer of its own can say that, and a base that may be null itself. Frame,
@@ -148,20 +148,20 @@ impl<'a> Entry<'a> {
             return own(cx);
         }
         let base_term = match region {
-            FactRegion::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(Region::Stack)),
-            FactRegion::Ctx => cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx)),
-            FactRegion::MapPtr { .. } => {
-                let Region::Map(name) = &r else { return cx.var(key, 64, Meaning::Unknown) };
+            Region::Stack => cx.var(VarKey::Frame, 64, Meaning::Pointer(MemoryRegion::Stack)),
+            Region::Ctx => cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(MemoryRegion::Ctx)),
+            Region::MapPtr { .. } => {
+                let MemoryRegion::Map(name) = &r else { return cx.var(key, 64, Meaning::Unknown) };
                 let symbol = Symbol::Map { name: name.clone(), index: 0 };
                 cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
             }
-            FactRegion::Data { section } => {
+            Region::Data { section } => {
                 // The operations in question need not name it themselves.
                 cx.region_id(&r);
                 let symbol = Symbol::Data { section: section.clone(), offset: 0 };
                 cx.var(VarKey::Symbol(symbol), 64, Meaning::Pointer(r.clone()))
             }
-            FactRegion::Packet | FactRegion::PacketMeta | FactRegion::PacketEnd
+            Region::Packet | Region::PacketMeta | Region::PacketEnd
                 if base.same(self.packet) && packet_field(self.kind, region).is_some() =>
             {
                 // What a load of that context field gives here.
@@ -195,7 +195,7 @@ impl<'a> Entry<'a> {
         let zero = cx.terms.constant(64, 0);
         let null = cx.terms.eq(base_term, zero);
         // A test run may pass no context (`bpf_prog_test_run_raw_tp` in net/bpf/test_run.c).
-        if *region != FactRegion::Ctx && cx.terms.as_const(null).is_none() {
+        if *region != Region::Ctx && cx.terms.as_const(null).is_none() {
             let nonnull = cx.terms.not(null);
             if !cx.assumptions.contains(&nonnull) {
                 cx.assumptions.push(nonnull);
@@ -212,10 +212,10 @@ impl<'a> Entry<'a> {
 
     /// To what power of two the place that offsets count from is a multiple. What a caller has passed may lie anywhere in a
     /// value.
-    fn zero_bits(&self, region: &FactRegion, base: BaseId) -> u32 {
+    fn zero_bits(&self, region: &Region, base: BaseId) -> u32 {
         let aligned = match region {
-            FactRegion::MapValue { map } => self.maps.get(*map).is_some_and(bpf_facts::MapInfo::aligns_values),
-            FactRegion::AnyMapValue => {
+            Region::MapValue { map } => self.maps.get(*map).is_some_and(bpf_facts::MapInfo::aligns_values),
+            Region::AnyMapValue => {
                 self.maps.iter().all(|m| m.aligns_values() || m.map_type.is_some() && !m.lookup_gives_value())
             }
             _ => false,
@@ -223,21 +223,21 @@ impl<'a> Entry<'a> {
         if aligned && !base.is_argument() { 3 } else { 0 }
     }
 
-    fn region(&self, r: &FactRegion) -> Option<Region> {
+    fn region(&self, r: &Region) -> Option<MemoryRegion> {
         let name = |i: &usize| self.maps.get(*i).map(|m| Arc::from(m.name.as_str()));
         Some(match r {
-            FactRegion::Stack => Region::Stack,
-            FactRegion::Ctx => Region::Ctx,
-            FactRegion::Packet | FactRegion::PacketMeta => Region::Packet,
-            FactRegion::PacketEnd => Region::PacketEnd,
-            FactRegion::MapValue { map } => Region::MapValue(name(map)?),
-            FactRegion::AnyMapValue => Region::AnyMapValue,
-            FactRegion::MapPtr { map } => Region::Map(name(map)?),
-            FactRegion::Data { section } => Region::Data(section.clone()),
-            FactRegion::Mem => Region::Fresh,
-            FactRegion::CallerFrame => Region::CallerFrame,
+            Region::Stack => MemoryRegion::Stack,
+            Region::Ctx => MemoryRegion::Ctx,
+            Region::Packet | Region::PacketMeta => MemoryRegion::Packet,
+            Region::PacketEnd => MemoryRegion::PacketEnd,
+            Region::MapValue { map } => MemoryRegion::MapValue(name(map)?),
+            Region::AnyMapValue => MemoryRegion::AnyMapValue,
+            Region::MapPtr { map } => MemoryRegion::Map(name(map)?),
+            Region::Data { section } => MemoryRegion::Data(section.clone()),
+            Region::Mem => MemoryRegion::Fresh,
+            Region::CallerFrame => MemoryRegion::CallerFrame,
             // Kernel objects and values of maps that have no name here: they may be anything but the frame.
-            FactRegion::Kernel | FactRegion::Func { .. } => return None,
+            Region::Kernel | Region::Func { .. } => return None,
         })
     }
 }
@@ -253,21 +253,21 @@ fn own(cx: &mut Context, key: VarKey, meaning: Meaning, offset: &Num) -> TermId 
 }
 
 /// Whether there is one object of this region, or one start of it, whose address a variable of its own stands for.
-fn has_an_address(region: &FactRegion) -> bool {
+fn has_an_address(region: &Region) -> bool {
     match region {
-        FactRegion::Stack | FactRegion::Ctx | FactRegion::MapPtr { .. } | FactRegion::Data { .. } => true,
-        FactRegion::Packet | FactRegion::PacketMeta | FactRegion::PacketEnd => true,
-        FactRegion::MapValue { .. } | FactRegion::AnyMapValue | FactRegion::Mem | FactRegion::CallerFrame => false,
-        FactRegion::Kernel | FactRegion::Func { .. } => false,
+        Region::Stack | Region::Ctx | Region::MapPtr { .. } | Region::Data { .. } => true,
+        Region::Packet | Region::PacketMeta | Region::PacketEnd => true,
+        Region::MapValue { .. } | Region::AnyMapValue | Region::Mem | Region::CallerFrame => false,
+        Region::Kernel | Region::Func { .. } => false,
     }
 }
 
 /// Offset of the context field that holds this packet pointer.
-fn packet_field(kind: ProgKind, region: &FactRegion) -> Option<i64> {
+fn packet_field(kind: ProgKind, region: &Region) -> Option<i64> {
     let field = match region {
-        FactRegion::Packet => FieldKind::PacketData,
-        FactRegion::PacketEnd => FieldKind::PacketEnd,
-        FactRegion::PacketMeta => FieldKind::PacketMeta,
+        Region::Packet => FieldKind::PacketData,
+        Region::PacketEnd => FieldKind::PacketEnd,
+        Region::PacketMeta => FieldKind::PacketMeta,
         _ => return None,
     };
     packet_pointer_offset(kind, field).map(i64::from)

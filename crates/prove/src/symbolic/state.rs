@@ -6,9 +6,9 @@ use crate::symbolic::context::Context;
 use crate::symbolic::variables::{Meaning, VarKey};
 use crate::term::{MemId, TermId};
 
-/// State at one point of one side.
+/// SymbolicState at one point of one side.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct State {
+pub struct SymbolicState {
     /// Registers, 64 bits each.
     pub regs: [TermId; 11],
     /// Memory of each region touched so far, by region number.
@@ -50,7 +50,7 @@ pub struct Lookup {
 }
 
 /// The memory of region `r` in `state`: at first touch, its contents at entry.
-pub fn memory_of(cx: &mut Context, state: &mut State, r: u32) -> MemId {
+pub fn memory_of(cx: &mut Context, state: &mut SymbolicState, r: u32) -> MemId {
     let i = r as usize;
     if state.mems.len() <= i {
         state.mems.resize(i + 1, None);
@@ -70,7 +70,7 @@ pub fn dead_value(cx: &mut Context) -> TermId {
 }
 
 /// The state that is `a` if `c` holds, else `b`; registers that are not live become dead.
-pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) -> State {
+pub fn merge(cx: &mut Context, c: TermId, a: &SymbolicState, b: &SymbolicState, live: RegSet) -> SymbolicState {
     if a == b {
         return a.clone();
     }
@@ -88,7 +88,7 @@ pub fn merge(cx: &mut Context, c: TermId, a: &State, b: &State, live: RegSet) ->
         let (x, y) = (memory_of(cx, &mut a, r), memory_of(cx, &mut b, r));
         mems.push(Some(cx.terms.mem_ite(c, x, y)));
     }
-    State {
+    SymbolicState {
         regs,
         mems,
         world: cx.terms.ite(c, a.world, b.world),

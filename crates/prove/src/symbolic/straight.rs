@@ -10,9 +10,9 @@ use crate::solver::sweep::Sweep;
 use crate::superblock::is_jump;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::Context;
-use crate::symbolic::state::State;
+use crate::symbolic::state::SymbolicState;
 use crate::symbolic::symex::{Side, Stop, Sym, has_meaning};
-use crate::symbolic::variables::Region;
+use crate::symbolic::variables::MemoryRegion;
 use crate::term::TermId;
 
 /// What helps to see that values are equal, beyond their terms.
@@ -37,7 +37,7 @@ pub(crate) fn straight(
     env: &Env,
     kind: ProgKind,
     side: Side,
-    entry: State,
+    entry: SymbolicState,
     ops: &[Op],
     tail: Option<&Terminator>,
     help: &mut Help,
@@ -57,7 +57,7 @@ pub(crate) fn straight(
         let may_see_frame = match op.insn.memory_operand() {
             Some(m) => {
                 let base = sym.state.regs[m.base.index()];
-                matches!(sym.cx.region_of(base), None | Some(Region::Kernel))
+                matches!(sym.cx.region_of(base), None | Some(MemoryRegion::Kernel))
             }
             None => is_call(op),
         };
@@ -120,10 +120,10 @@ pub(crate) fn run(
     cx: &mut Context,
     env: &Env,
     kind: ProgKind,
-    entry: State,
+    entry: SymbolicState,
     ops: &[Op],
     before: &bpf_facts::State,
-) -> Result<State, Stop> {
+) -> Result<SymbolicState, Stop> {
     let mut help = Help { before, learn: true, sweep: None, exits: None };
     straight(cx, env, kind, Side::Old, entry, ops, None, &mut help).map(|(outcome, _)| outcome.exit)
 }

@@ -19,8 +19,8 @@ use crate::compare::refinement::is_aligned;
 use crate::symbolic::access::{Access, Exact, Reason};
 use crate::symbolic::context::Context;
 use crate::symbolic::history::{Event, EventKind};
-use crate::symbolic::state::{State, memory_of};
-use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
+use crate::symbolic::state::{SymbolicState, memory_of};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey, read_only};
 use crate::term::{MemId, TermId};
 
 /// Versions of memory that writes through pointers of unknown origin make have numbers from here on.
@@ -62,7 +62,7 @@ pub struct Sym<'c, 'e> {
     /// Condition of the current block.
     pub guard: TermId,
     /// Current state.
-    pub state: State,
+    pub state: SymbolicState,
     /// Accesses so far.
     pub log: Vec<Access>,
     /// Lowest constant frame offset accessed.
@@ -79,14 +79,14 @@ pub struct Sym<'c, 'e> {
 /// Where an access goes.
 enum Place {
     /// To this region, at a symbolic base plus a constant.
-    Known(Region, TermId, i64),
+    Known(MemoryRegion, TermId, i64),
     /// Somewhere the address does not tell; it stays as it is.
-    Unknown(Region, TermId, i64),
+    Unknown(MemoryRegion, TermId, i64),
 }
 
 impl<'c, 'e> Sym<'c, 'e> {
     /// A machine in `state`.
-    pub fn new(cx: &'c mut Context, env: &'e Env<'e>, kind: ProgKind, side: Side, state: State) -> Sym<'c, 'e> {
+    pub fn new(cx: &'c mut Context, env: &'e Env<'e>, kind: ProgKind, side: Side, state: SymbolicState) -> Sym<'c, 'e> {
         let guard = cx.terms.tru();
         Sym {
             cx,
@@ -105,7 +105,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// The memory of a region in the current state.
-    pub fn memory(&mut self, region: &Region) -> (u32, MemId) {
+    pub fn memory(&mut self, region: &MemoryRegion) -> (u32, MemId) {
         let r = self.cx.region_id(region);
         (r, memory_of(self.cx, &mut self.state, r))
     }
@@ -154,8 +154,8 @@ impl Machine for Sym<'_, '_> {
             Place::Known(region, sym, k) => (region, sym, k),
             Place::Unknown(region, sym, k) => return Ok(self.exact_access((&region, sym, k), size, None)?.0),
         };
-        if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
-            if self.cx.region_of(sym) != Some(Region::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
+        if region == MemoryRegion::Ctx && !self.ctx_bytes(k, size.bytes()) {
+            if self.cx.region_of(sym) != Some(MemoryRegion::Ctx) || self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
             }
             if self.cx.concurrent && others_may_change(self.kind, k) && !access_matters(self.kind, k, size.bytes()) {
@@ -163,7 +163,7 @@ impl Machine for Sym<'_, '_> {
             }
             return self.ctx_load(k, size);
         }
-        let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        let region = if region == MemoryRegion::Ctx { MemoryRegion::CtxBytes } else { region };
         if self.is_told(&region) {
             if self.is_managed(&region, sym, k, size) {
                 return self.managed_access((&region, sym, k), size, None, false);
@@ -199,13 +199,13 @@ impl Machine for Sym<'_, '_> {
             Place::Unknown(region, sym, k) => {
                 let v = self.cx.terms.extract(*v, 0, size.bits());
                 let (_, number) = self.exact_access((&region, sym, k), size, Some(v))?;
-                if region == Region::Unknown {
+                if region == MemoryRegion::Unknown {
                     self.forget_private(number);
                 }
                 return Ok(());
             }
         };
-        if region == Region::Ctx && !self.ctx_bytes(k, size.bytes()) {
+        if region == MemoryRegion::Ctx && !self.ctx_bytes(k, size.bytes()) {
             if self.cx.lookup(&VarKey::CtxPointer) != Some(sym) {
                 return Err(Stop::Unmodelled("a context access at a variable offset".into()));
             }
@@ -213,7 +213,7 @@ impl Machine for Sym<'_, '_> {
             self.state.ctx_version = self.state.world;
             return Ok(());
         }
-        let region = if region == Region::Ctx { Region::CtxBytes } else { region };
+        let region = if region == MemoryRegion::Ctx { MemoryRegion::CtxBytes } else { region };
         if self.is_told(&region) && self.is_managed(&region, sym, k, size) {
             self.managed_access((&region, sym, k), size, Some(*v), imm)?;
             return Ok(());
@@ -224,12 +224,12 @@ impl Machine for Sym<'_, '_> {
             self.shared_access(&region, sym, k, &bytes, None)?;
             return Ok(());
         }
-        if let Region::Data(section) = &region
+        if let MemoryRegion::Data(section) = &region
             && read_only(section)
         {
             return Err(Stop::Unmodelled(format!("a store to {section}, which the kernel refuses")));
         }
-        if region == Region::Packet && stores_matter(self.kind) {
+        if region == MemoryRegion::Packet && stores_matter(self.kind) {
             self.state.packet_stored = self.cx.terms.tru();
         }
         let r = self.cx.region_id(&region);
@@ -259,7 +259,8 @@ impl Machine for Sym<'_, '_> {
         let insn = Insn::Atomic { op, size, base: Reg::R0, off: 0, src: Reg::R0 };
         let mut args = vec![addr, *operand];
         args.extend(compare);
-        let mems = if known_place { self.shared_memories() } else { self.private_memories(region == Region::Kernel) };
+        let mems =
+            if known_place { self.shared_memories() } else { self.private_memories(region == MemoryRegion::Kernel) };
         let event = Event { before: self.state.world, what: EventKind::Atomic(insn), args, mems };
         let shared = self.cx.is_shared(r);
         self.cx.touched_shared |= shared;
@@ -282,7 +283,7 @@ impl Machine for Sym<'_, '_> {
             // What others wrote until now: a cmpxchg may fail just behind a load of the same place.
             if self.cx.concurrent && shared {
                 let bits = size.bits();
-                if !known_place && region == Region::Unknown {
+                if !known_place && region == MemoryRegion::Unknown {
                     let world = self.state.world;
                     for (r, _) in self.private_memories(false) {
                         let m = self.cx.terms.mem_base(r, world);
@@ -293,7 +294,7 @@ impl Machine for Sym<'_, '_> {
                 return Ok(self.cx.var(VarKey::Written(id, 0, 0), bits, Meaning::Unknown));
             }
             if !self.cx.concurrent {
-                self.forget(Region::shared);
+                self.forget(MemoryRegion::shared);
             }
         }
         if alone && self.cx.concurrent {
@@ -336,7 +337,7 @@ impl Machine for Sym<'_, '_> {
         self.synchronize();
         // What others wrote until now.
         if !self.cx.concurrent {
-            self.forget(Region::shared);
+            self.forget(MemoryRegion::shared);
         }
         Ok(())
     }
@@ -380,17 +381,17 @@ impl Machine for Sym<'_, '_> {
             });
         };
         let meaning = match &link.symbol {
-            Symbol::Map { name, .. } => Meaning::Pointer(Region::Map(name.clone())),
+            Symbol::Map { name, .. } => Meaning::Pointer(MemoryRegion::Map(name.clone())),
             Symbol::Data { section, offset } => {
                 let start = Symbol::Data { section: section.clone(), offset: 0 };
-                let region = Meaning::Pointer(Region::Data(section.clone()));
+                let region = Meaning::Pointer(MemoryRegion::Data(section.clone()));
                 let base = self.cx.var(VarKey::Symbol(start), 64, region);
                 self.may_be_poisoned(base);
                 return Ok(self.cx.terms.add_const(base, *offset));
             }
             Symbol::Func { .. } => Meaning::Scalar,
             // A kernel variable, a function or a kconfig value; never the context.
-            Symbol::Extern { .. } => Meaning::Pointer(Region::Kernel),
+            Symbol::Extern { .. } => Meaning::Pointer(MemoryRegion::Kernel),
             Symbol::Core { .. } => Meaning::Scalar,
         };
         // The name decides, not the place in the map table, which two objects need not share.
@@ -435,24 +436,28 @@ impl Machine for Sym<'_, '_> {
             Insn::Load { dst, .. } => {
                 let region = inputs.first().and_then(|t| self.cx.region_of(*t));
                 let private = match &region {
-                    Some(Region::Stack | Region::CallerFrame | Region::Packet | Region::Fresh | Region::CtxBytes) => {
-                        true
-                    }
-                    Some(Region::Data(section)) => read_only(section),
+                    Some(
+                        MemoryRegion::Stack
+                        | MemoryRegion::CallerFrame
+                        | MemoryRegion::Packet
+                        | MemoryRegion::Fresh
+                        | MemoryRegion::CtxBytes,
+                    ) => true,
+                    Some(MemoryRegion::Data(section)) => read_only(section),
                     // Which field it reads, only the loader knows.
-                    Some(Region::Ctx) => !fields_matter(self.kind),
+                    Some(MemoryRegion::Ctx) => !fields_matter(self.kind),
                     _ => false,
                 };
                 if self.cx.concurrent && !private {
-                    let droppable = region.as_ref().is_some_and(Region::shared);
+                    let droppable = region.as_ref().is_some_and(MemoryRegion::shared);
                     return self.core_read(symbol, shape, inputs, dst, droppable);
                 }
                 let mut key_mems = vec![];
                 match region {
-                    Some(r) if private && r != Region::Ctx => key_mems.push(self.memory(&r).1),
+                    Some(r) if private && r != MemoryRegion::Ctx => key_mems.push(self.memory(&r).1),
                     _ => {
                         key_mems.extend(self.outside().into_iter().map(|(_, m)| m));
-                        let (_, m) = self.memory(&Region::Stack);
+                        let (_, m) = self.memory(&MemoryRegion::Stack);
                         key_mems.push(m);
                     }
                 }
@@ -494,7 +499,7 @@ impl Sym<'_, '_> {
         let place = self.cx.var(VarKey::Core(symbol, shape, inputs, vec![]), 64, Meaning::Unknown);
         let sees = self.private_memories(false);
         let exact = Some(Exact { size: 8, sees, droppable, reason: Reason::Translated });
-        let value = self.shared_access(&Region::Unknown, place, 0, &[None], exact)?;
+        let value = self.shared_access(&MemoryRegion::Unknown, place, 0, &[None], exact)?;
         self.state.regs[dst.index()] = value[0];
         Ok(())
     }

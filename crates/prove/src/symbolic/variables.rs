@@ -12,7 +12,7 @@ use crate::term::{MemId, TermId};
 
 /// A region of memory. Different regions never overlap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Region {
+pub enum MemoryRegion {
     /// The frame of the function itself.
     Stack,
     /// The frames of callers.
@@ -43,13 +43,17 @@ pub enum Region {
     Unknown,
 }
 
-impl Region {
+impl MemoryRegion {
     /// Whether others may access it at the same time, so that the order, number and granularity of
     /// accesses matter. What the loader freezes is read-only.
     pub fn shared(&self) -> bool {
         match self {
-            Region::Data(section) => !read_only(section),
-            Region::MapValue(_) | Region::AnyMapValue | Region::Kernel | Region::Anything | Region::Unknown => true,
+            MemoryRegion::Data(section) => !read_only(section),
+            MemoryRegion::MapValue(_)
+            | MemoryRegion::AnyMapValue
+            | MemoryRegion::Kernel
+            | MemoryRegion::Anything
+            | MemoryRegion::Unknown => true,
             _ => false,
         }
     }
@@ -106,7 +110,7 @@ pub enum Meaning {
     /// A number.
     Scalar,
     /// The base address of an object.
-    Pointer(Region),
+    Pointer(MemoryRegion),
     /// A pointer to memory that is not known, but is not in this frame.
     Foreign,
     /// Not known: perhaps a pointer, perhaps even into this frame.

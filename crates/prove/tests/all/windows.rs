@@ -7,7 +7,7 @@ use bpf_facts::{BaseId, Env, Kind, Num, Region, Value};
 use bpf_isa::{Insn, Reg};
 use bpf_program::{Op, ProgKind};
 use bpf_prove::context::Context;
-use bpf_prove::variables::{Region as ProofRegion, VarKey};
+use bpf_prove::variables::{MemoryRegion, VarKey};
 use bpf_prove::{Difference, Limits, Options, Verdict, window};
 
 use crate::common::scenes::*;
@@ -27,8 +27,8 @@ fn replayable(d: &mut Difference, scene: &Scene) -> Option<(Input, BTreeMap<u64,
     let value = |cx: &Context, key: &VarKey| cx.lookup(key).map_or(0, |t| model.eval(&cx.terms, t));
     let number = |cx: &Context, n: &Num, key: &VarKey| (value(cx, key) & n.tnum.mask) | n.tnum.value;
     // How far each region moves.
-    let mut moved: Vec<(ProofRegion, u64)> = vec![];
-    let mut shift = |region: ProofRegion, base: u64, to: u64| -> u64 {
+    let mut moved: Vec<(MemoryRegion, u64)> = vec![];
+    let mut shift = |region: MemoryRegion, base: u64, to: u64| -> u64 {
         match moved.iter().find(|(r, _)| *r == region) {
             Some((_, by)) => *by,
             None => {
@@ -66,11 +66,11 @@ fn replayable(d: &mut Difference, scene: &Scene) -> Option<(Input, BTreeMap<u64,
             }
         };
         let by = match region {
-            Region::Stack => shift(ProofRegion::Stack, b, FRAME_POINTER),
-            Region::Packet => shift(ProofRegion::Packet, b, PACKET),
+            Region::Stack => shift(MemoryRegion::Stack, b, FRAME_POINTER),
+            Region::Packet => shift(MemoryRegion::Packet, b, PACKET),
             Region::MapValue { map } => {
                 let name = if *map == 0 { "one" } else { "two" };
-                shift(ProofRegion::MapValue(name.into()), b, VALUES + 0x400 * *map as u64)
+                shift(MemoryRegion::MapValue(name.into()), b, VALUES + 0x400 * *map as u64)
             }
             _ => 0,
         };
@@ -96,7 +96,7 @@ fn replayable(d: &mut Difference, scene: &Scene) -> Option<(Input, BTreeMap<u64,
         if *version != world {
             return None;
         }
-        if *region == ProofRegion::Stack {
+        if *region == MemoryRegion::Stack {
             let at = a.wrapping_sub(FRAME_POINTER).wrapping_add(512);
             *frame.get_mut(usize::try_from(at).ok()?)? = *b;
         } else {

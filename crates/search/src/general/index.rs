@@ -132,7 +132,7 @@ impl Walk {
             before: &self.states[start],
             old: &p.old[start..end],
             live: &self.live[end],
-            region: None,
+            superblock: None,
             cpu: p.cpu,
             goal: p.goal,
             deadline: None,

@@ -48,7 +48,7 @@ impl Case {
             cpu: 4,
             goal: Goal::Size,
             deadline: None,
-            region: None,
+            superblock: None,
         }
     }
 

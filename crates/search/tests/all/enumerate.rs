@@ -40,7 +40,7 @@ fn search(before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outco
         cpu,
         goal: Goal::Size,
         deadline: None,
-        region: None,
+        superblock: None,
     };
     let options = Options::default();
     let mut judge = |new: &[Op]| match bpf_prove::window(w.kind, &env, before, &old, new, &live, None, &options).0 {
@@ -162,7 +162,7 @@ fn nothing_is_excluded_beyond_a_candidate_that_was_not_decided() {
         cpu: 3,
         goal: Goal::Size,
         deadline,
-        region: None,
+        superblock: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
     let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort::default());
@@ -185,7 +185,7 @@ fn a_deadline_is_respected() {
         cpu: 3,
         goal: Goal::Size,
         deadline,
-        region: None,
+        superblock: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
     let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort { slots: 5, steps: u64::MAX });

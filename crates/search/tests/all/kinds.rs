@@ -44,7 +44,7 @@ impl Case {
             before: &self.before,
             old: &self.old,
             live: &self.live,
-            region: None,
+            superblock: None,
             cpu: 3,
             goal: self.goal,
             deadline: None,

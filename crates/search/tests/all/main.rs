@@ -7,6 +7,6 @@
 mod chain;
 mod enumerate;
 mod kinds;
-mod regions;
 mod rules_general;
 mod rules_stand_alone;
+mod superblocks;

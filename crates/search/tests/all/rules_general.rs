@@ -33,7 +33,7 @@ fn form(before: &State, old: &str, live: &[u8], stack: StackSet) -> WindowKey {
         before,
         old: &old,
         live: &live,
-        region: None,
+        superblock: None,
         cpu: 3,
         goal: Goal::Size,
         deadline: None,

@@ -24,8 +24,8 @@ fn live(regs: &[u8], stack: StackSet) -> Live {
 }
 
 fn place<'a>(env: &'a Env<'a>, before: &'a State, old: &'a [Op], live: &'a Live) -> Window<'a> {
-    let (kind, region) = (ProgKind::Xdp, None);
-    Window { kind, env, before, old, live, cpu: 3, goal: Goal::Size, deadline: None, region }
+    let (kind, superblock) = (ProgKind::Xdp, None);
+    Window { kind, env, before, old, live, cpu: 3, goal: Goal::Size, deadline: None, superblock }
 }
 
 fn judged(w: &Window, new: &[Op], options: &Options) -> Verdict {

@@ -61,7 +61,7 @@ impl Default for TaskInfo {
 }
 
 #[derive(Clone, Debug)]
-struct Region {
+struct Allocation {
     bytes: Vec<u8>,
     writable: bool,
 }
@@ -72,7 +72,7 @@ pub struct KernelHost {
     kind: ProgKind,
     context: Vec<u8>,
     packet: Packet,
-    regions: BTreeMap<u64, Region>,
+    regions: BTreeMap<u64, Allocation>,
     next_address: u64,
     maps: Vec<Map>,
     map_names: FxHashMap<String, usize>,
@@ -169,7 +169,7 @@ impl KernelHost {
 
     /// Adds memory of the task, which only `probe_read_user` and its kin read.
     pub fn add_user_memory(&mut self, address: u64, bytes: &[u8]) {
-        self.regions.insert(address, Region { bytes: bytes.to_vec(), writable: false });
+        self.regions.insert(address, Allocation { bytes: bytes.to_vec(), writable: false });
     }
 
     /// The bytes of a section now.
@@ -221,7 +221,7 @@ impl KernelHost {
     fn allocate(&mut self, bytes: Vec<u8>, writable: bool) -> u64 {
         let base = self.next_address;
         self.next_address += (bytes.len() as u64 + GAP).next_multiple_of(GAP);
-        self.regions.insert(base, Region { bytes, writable });
+        self.regions.insert(base, Allocation { bytes, writable });
         base
     }
 
@@ -268,7 +268,7 @@ impl KernelHost {
     }
 
     /// Where an address is: the region and the offset in it, if `size` bytes are there.
-    fn region(&mut self, address: u64, size: usize) -> Option<(&mut Region, usize)> {
+    fn region(&mut self, address: u64, size: usize) -> Option<(&mut Allocation, usize)> {
         let (base, region) = self.regions.range_mut(..=address).next_back()?;
         let from = usize::try_from(address - base).ok()?;
         (from.checked_add(size)? <= region.bytes.len()).then_some((region, from))

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bpf_driver::Options;
 use bpf_kernel::testing::permitted;
 use bpf_object::{FuncId, Object, WriteOptions};
-use bpf_soak::campaign::{self, LanePlan, MakeLane, Settings, State};
+use bpf_soak::campaign::{self, CampaignState, LanePlan, MakeLane, Settings};
 use bpf_soak::clang::{ClangLane, Optimizer};
 use bpf_soak::corpus::Corpus;
 use bpf_soak::exec::Exec;
@@ -193,11 +193,11 @@ fn settings(slices: u64, state: Option<&Path>) -> Settings {
     Settings { seed: 3, time, jobs: 2, state: state.map(Path::to_owned), slices: Some(slices) }
 }
 
-fn run(plans: &[LanePlan], settings: &Settings) -> State {
+fn run(plans: &[LanePlan], settings: &Settings) -> CampaignState {
     campaign::run(plans, settings, &AtomicBool::new(false), &|_| {}).expect("it runs")
 }
 
-fn without_times(mut state: State) -> State {
+fn without_times(mut state: CampaignState) -> CampaignState {
     state.seconds = 0.0;
     state.lanes.values_mut().for_each(|l| l.seconds = 0.0);
     state
@@ -212,7 +212,7 @@ fn a_resumed_campaign_does_what_one_run_does() {
     for slices in 1..=3 {
         run(&plans, &settings(slices, Some(&file)));
     }
-    let resumed = State::read(&file).expect("readable").expect("there");
+    let resumed = CampaignState::read(&file).expect("readable").expect("there");
     assert_eq!(without_times(resumed), without_times(whole.clone()));
     assert_eq!(whole.lanes["a"].tally.counts["units"], 30);
     assert_eq!(whole.disagreements().count(), 1);
@@ -224,7 +224,7 @@ fn units_left_behind_are_done_first_and_once() {
     let file = folder.path().join("state.json");
     let plans = [plan("a", None, None)];
     // As after a crash: units 0 to 9 handed out, 2 and 7 never finished.
-    let mut state = State { seed: 3, ..State::default() };
+    let mut state = CampaignState { seed: 3, ..CampaignState::default() };
     let mut done = Tally::default();
     for i in (0..10).filter(|i| ![2, 7].contains(i)) {
         Fake { wrong: None, panics: None }.unit(3, i, &mut done);

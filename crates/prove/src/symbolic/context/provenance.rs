@@ -6,7 +6,7 @@ use bpf_program::Symbol;
 use rustc_hash::FxHashSet;
 
 use super::Context;
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId};
 
 impl Context {
@@ -33,7 +33,7 @@ impl Context {
     /// How far into a map's value or a section of data a pointer leads, if that is known.
     pub fn place_inside(&self, pointer: TermId) -> Option<i64> {
         let Node::Var(v) = self.terms.node(pointer) else { return None };
-        let in_value = matches!(self.meanings.get(v), Some(Meaning::Pointer(Region::MapValue(_))));
+        let in_value = matches!(self.meanings.get(v), Some(Meaning::Pointer(MemoryRegion::MapValue(_))));
         match self.key_of(*v) {
             Some(VarKey::Symbol(Symbol::Data { offset, .. })) => Some(*offset),
             // Helpers give the start of a value.
@@ -52,7 +52,7 @@ impl Context {
             (Some(VarKey::Symbol(Symbol::Data { section, .. })), _) => {
                 self.sections.get(&**section).copied().unwrap_or(0)
             }
-            (Some(VarKey::Ret(_)), Some(Meaning::Pointer(Region::MapValue(name))))
+            (Some(VarKey::Ret(_)), Some(Meaning::Pointer(MemoryRegion::MapValue(name))))
                 if self.aligned_maps.contains(name) =>
             {
                 3
@@ -64,11 +64,11 @@ impl Context {
     /// From here on the values of all maps are one region: some pointer leads to one of several.
     pub fn confuse_maps(&mut self) {
         self.one_map = true;
-        self.region_id(&Region::AnyMapValue);
+        self.region_id(&MemoryRegion::AnyMapValue);
     }
 
     /// Number of a region. With one memory, all regions but the context's fields share a number.
-    pub fn region_id(&mut self, r: &Region) -> u32 {
+    pub fn region_id(&mut self, r: &MemoryRegion) -> u32 {
         let r = self.effective(r);
         if let Some(&i) = self.region_ids.get(r) {
             return i;
@@ -80,29 +80,29 @@ impl Context {
     }
 
     /// The region with this number.
-    pub fn region(&self, i: u32) -> &Region {
+    pub fn region(&self, i: u32) -> &MemoryRegion {
         &self.regions[i as usize]
     }
 
     /// Whether others may access a region at the same time.
     pub fn is_shared(&self, r: u32) -> bool {
         match &self.regions[r as usize] {
-            Region::Anything => !self.concurrent,
+            MemoryRegion::Anything => !self.concurrent,
             r => r.shared(),
         }
     }
 
     /// Whether a region has a number.
-    pub fn is_registered(&self, r: &Region) -> bool {
-        self.region_ids.contains_key(self.effective(r)) || *r == Region::Ctx
+    pub fn is_registered(&self, r: &MemoryRegion) -> bool {
+        self.region_ids.contains_key(self.effective(r)) || *r == MemoryRegion::Ctx
     }
 
     /// The region that stands for `r`: with one memory, most are the same.
-    fn effective<'r>(&self, r: &'r Region) -> &'r Region {
-        let apart = *r == Region::Ctx || (self.frame_apart && *r == Region::Stack);
+    fn effective<'r>(&self, r: &'r MemoryRegion) -> &'r MemoryRegion {
+        let apart = *r == MemoryRegion::Ctx || (self.frame_apart && *r == MemoryRegion::Stack);
         match r {
-            _ if self.one_memory && !apart && !(self.concurrent && r.shared()) => &Region::Anything,
-            Region::MapValue(_) if self.one_map => &Region::AnyMapValue,
+            _ if self.one_memory && !apart && !(self.concurrent && r.shared()) => &MemoryRegion::Anything,
+            MemoryRegion::MapValue(_) if self.one_map => &MemoryRegion::AnyMapValue,
             r => r,
         }
     }
@@ -114,7 +114,7 @@ impl Context {
         while let Some(t) = todo.pop() {
             // The frame pointer itself, one plus an offset that the loader decides, one that may be null.
             if let Node::Var(v) = self.terms.node(t)
-                && self.meanings.get(v) == Some(&Meaning::Pointer(Region::Stack))
+                && self.meanings.get(v) == Some(&Meaning::Pointer(MemoryRegion::Stack))
             {
                 return true;
             }
@@ -126,7 +126,7 @@ impl Context {
             if let Node::Select(m, _) = self.terms.node(t) {
                 if self.frame_spilled
                     && let crate::term::MemNode::Base { region, .. } = self.terms.mem(*m)
-                    && self.regions[*region as usize] == Region::Stack
+                    && self.regions[*region as usize] == MemoryRegion::Stack
                 {
                     return true;
                 }
@@ -144,7 +144,7 @@ impl Context {
     }
 
     /// The region an address points into, where its shape tells: one pointer plus numbers.
-    pub fn region_of(&mut self, t: TermId) -> Option<Region> {
+    pub fn region_of(&mut self, t: TermId) -> Option<MemoryRegion> {
         if let Some(r) = self.region_memo.get(&t) {
             return r.clone();
         }
@@ -213,7 +213,7 @@ impl Context {
             Node::Const(_) => false,
             Node::Var(_) if self.moved.contains(&t) => true,
             Node::Var(v) => match self.meanings.get(&v) {
-                Some(Meaning::Pointer(r)) => *r == Region::Stack,
+                Some(Meaning::Pointer(r)) => *r == MemoryRegion::Stack,
                 Some(Meaning::Foreign) => false,
                 _ => true,
             },

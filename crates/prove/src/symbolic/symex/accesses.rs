@@ -9,7 +9,7 @@ use crate::compare::refinement::missing;
 use crate::symbolic::access::{Access, Exact, Reason};
 use crate::symbolic::history::WORLD_BITS;
 use crate::symbolic::state::{Recent, memory_of};
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{MemId, Node, TermId};
 
 impl<'c, 'e> Sym<'c, 'e> {
@@ -17,26 +17,28 @@ impl<'c, 'e> Sym<'c, 'e> {
         let addr = self.cx.terms.add_const(base, i64::from(off));
         let (sym, k) = self.cx.terms.split_address(addr);
         let region = match self.cx.region_of(addr) {
-            Some(Region::Map(_) | Region::PacketEnd) | None => {
+            Some(MemoryRegion::Map(_) | MemoryRegion::PacketEnd) | None => {
                 let to_frame = if self.cx.concurrent { self.cx.frame_not_escaped } else { self.cx.frame_apart };
                 if to_frame && self.cx.holds_frame(addr) {
                     return Err(Stop::Unmodelled("an access that may or may not be to the stack".into()));
                 }
                 match (self.cx.concurrent, self.cx.one_memory) {
-                    (true, _) => return Ok(Place::Unknown(Region::Unknown, sym, k)),
-                    (false, true) => Region::Anything,
+                    (true, _) => return Ok(Place::Unknown(MemoryRegion::Unknown, sym, k)),
+                    (false, true) => MemoryRegion::Anything,
                     (false, false) => return Err(Stop::Provenance),
                 }
             }
             // Fields of kernel objects are translated, too.
-            Some(Region::Kernel) if self.cx.concurrent => return Ok(Place::Unknown(Region::Kernel, sym, k)),
+            Some(MemoryRegion::Kernel) if self.cx.concurrent => {
+                return Ok(Place::Unknown(MemoryRegion::Kernel, sym, k));
+            }
             Some(r) => r,
         };
         // Every region got its number before execution began: forgetting must reach them all.
         if !self.cx.is_registered(&region) {
             return Err(Stop::Unmodelled(format!("an access to {region:?}")));
         }
-        if region == Region::Stack {
+        if region == MemoryRegion::Stack {
             self.check_frame(sym, k, align);
         }
         Ok(Place::Known(region, sym, k))
@@ -47,9 +49,9 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut found = Vec::new();
         for r in 0..self.cx.region_count() {
             let hidden = match self.cx.region(r) {
-                Region::Stack => self.cx.frame_not_escaped,
+                MemoryRegion::Stack => self.cx.frame_not_escaped,
                 // The registers of a task in a uprobe are the program's context (`bpf_task_pt_regs`).
-                Region::CtxBytes if self.kind == ProgKind::Tracing => false,
+                MemoryRegion::CtxBytes if self.kind == ProgKind::Tracing => false,
                 _ => kernel_object || self.cx.is_shared(r),
             };
             if !hidden {
@@ -62,12 +64,12 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// An access that must stay as it is. Gives the value read and the number of the old side's access.
     pub(super) fn exact_access(
         &mut self,
-        (region, base, off): (&Region, TermId, i64),
+        (region, base, off): (&MemoryRegion, TermId, i64),
         size: Size,
         written: Option<TermId>,
     ) -> Result<(TermId, u32), Stop> {
-        let droppable = *region == Region::Kernel || size != Size::B;
-        let sees = self.private_memories(*region == Region::Kernel);
+        let droppable = *region == MemoryRegion::Kernel || size != Size::B;
+        let sees = self.private_memories(*region == MemoryRegion::Kernel);
         let exact = Some(Exact { size: size.bytes(), sees, droppable, reason: Reason::Translated });
         self.shared_access(region, base, off, &[written], exact)?;
         let old = match (self.side, &self.log.last().and_then(|a| a.consumes)) {
@@ -81,7 +83,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// An access of a field that the kernel manages, which the verifier takes in this form alone. Gives the value read.
     pub(super) fn managed_access(
         &mut self,
-        (region, base, off): (&Region, TermId, i64),
+        (region, base, off): (&MemoryRegion, TermId, i64),
         size: Size,
         written: Option<TermId>,
         immediate: bool,
@@ -92,13 +94,13 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// Whether an access may be of a field that the kernel manages.
-    pub(super) fn is_managed(&self, region: &Region, base: TermId, off: i64, size: Size) -> bool {
+    pub(super) fn is_managed(&self, region: &MemoryRegion, base: TermId, off: i64, size: Size) -> bool {
         let offset = self.cx.place_inside(base).map(|start| start.wrapping_add(off));
         let may_be = |fields: &ManagedFields| fields.may_be_accessed(offset, size.bytes());
         match region {
-            Region::MapValue(name) => self.map_info(name).is_some_and(|m| may_be(&m.managed)),
-            Region::AnyMapValue => self.env.maps.iter().any(|m| may_be(&m.managed)),
-            Region::Data(name) => self.env.sections.iter().any(|s| s.name == **name && may_be(&s.managed)),
+            MemoryRegion::MapValue(name) => self.map_info(name).is_some_and(|m| may_be(&m.managed)),
+            MemoryRegion::AnyMapValue => self.env.maps.iter().any(|m| may_be(&m.managed)),
+            MemoryRegion::Data(name) => self.env.sections.iter().any(|s| s.name == **name && may_be(&s.managed)),
             _ => false,
         }
     }
@@ -107,7 +109,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// read. Gives their values.
     pub(super) fn shared_access(
         &mut self,
-        region: &Region,
+        region: &MemoryRegion,
         base: TermId,
         off: i64,
         written: &[Option<TermId>],
@@ -144,7 +146,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                         let meaning = if bits == 64 { Meaning::Unknown } else { Meaning::Scalar };
                         let low = self.cx.var(VarKey::Read(self.cx.reads, 0), bits, meaning);
                         // It may be a field of the context that is a packet pointer, or one of a socket that is -1.
-                        let may_be_context = *region == Region::Unknown;
+                        let may_be_context = *region == MemoryRegion::Unknown;
                         let field = matches!(self.cx.terms.node(base), Node::Var(_)).then_some(at);
                         let wider =
                             |e: &Exact| e.reason == Reason::Translated && may_read_wider(field, e.size, may_be_context);
@@ -210,7 +212,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// Whether accesses to a region are told one by one rather than by its contents.
-    pub(super) fn is_told(&mut self, region: &Region) -> bool {
+    pub(super) fn is_told(&mut self, region: &MemoryRegion) -> bool {
         let r = self.cx.region_id(region);
         self.cx.concurrent && self.cx.is_shared(r)
     }
@@ -248,7 +250,7 @@ impl<'c, 'e> Sym<'c, 'e> {
 
     pub(super) fn record(&mut self, region: u32, base: TermId, off: i64, bytes: &[TermId], write: bool) {
         // A constant place in the frame has been checked by itself.
-        if *self.cx.region(region) == Region::Stack && self.cx.lookup(&VarKey::Frame) == Some(base) {
+        if *self.cx.region(region) == MemoryRegion::Stack && self.cx.lookup(&VarKey::Frame) == Some(base) {
             return;
         }
         self.accesses += 1;
@@ -277,16 +279,16 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// (`bpf_map__set_autocreate`; `poison_map_ldimm64` in libbpf.c). Then it must not be reached: the new side may carry it
     /// out only where the old side does.
     pub(super) fn may_be_poisoned(&mut self, result: TermId) {
-        let private = self.cx.region_id(&Region::CtxBytes);
+        let private = self.cx.region_id(&MemoryRegion::CtxBytes);
         self.record(private, result, 0, &[result], false);
     }
 
-    pub(super) fn read_bytes(&mut self, region: &Region, base: TermId, off: i64, n: u32) -> Vec<TermId> {
+    pub(super) fn read_bytes(&mut self, region: &MemoryRegion, base: TermId, off: i64, n: u32) -> Vec<TermId> {
         let (_, m) = self.memory(region);
         (0..i64::from(n)).map(|i| self.cx.terms.select(m, base, off.wrapping_add(i))).collect()
     }
 
-    pub(super) fn write_bytes(&mut self, region: &Region, base: TermId, off: i64, bytes: &[TermId]) {
+    pub(super) fn write_bytes(&mut self, region: &MemoryRegion, base: TermId, off: i64, bytes: &[TermId]) {
         let (r, m) = self.memory(region);
         let list: Vec<(i64, TermId)> =
             bytes.iter().enumerate().map(|(i, b)| (off.wrapping_add(i as i64), *b)).collect();

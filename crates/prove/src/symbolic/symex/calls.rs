@@ -13,39 +13,39 @@ use super::{LONGEST, Side, Stop, Sym};
 use crate::symbolic::context::SatResult;
 use crate::symbolic::history::{Event, EventKind};
 use crate::symbolic::state::{Lookup, memory_of};
-use crate::symbolic::variables::{Meaning, Region, VarKey, read_only};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey, read_only};
 use crate::term::{MemId, TermId};
 
 enum Touch {
     /// At most these bytes, which are written as a whole or in part.
-    Bytes { region: Region, base: TermId, off: i64, len: u32, read: bool, write: bool },
+    Bytes { region: MemoryRegion, base: TermId, off: i64, len: u32, read: bool, write: bool },
     /// Whatever is in the region; `None`: in any of them.
-    Anything { region: Option<Region>, write: bool },
+    Anything { region: Option<MemoryRegion>, write: bool },
 }
 
 /// What a call may have written without our knowing how much or where.
 #[derive(Default)]
 struct Lost {
     stack: bool,
-    regions: Vec<Region>,
+    regions: Vec<MemoryRegion>,
     all: bool,
 }
 
 impl Lost {
     /// The whole of `region`; of all regions but the stack, if it is not known which.
-    pub(super) fn add(&mut self, region: Option<Region>) {
+    pub(super) fn add(&mut self, region: Option<MemoryRegion>) {
         match region {
             Some(region) => self.regions.push(region),
             None => self.all = true,
         }
     }
 
-    pub(super) fn region(&self, r: &Region) -> bool {
+    pub(super) fn region(&self, r: &MemoryRegion) -> bool {
         self.all || self.regions.contains(r)
     }
 
     pub(super) fn context(&self) -> bool {
-        self.region(&Region::Ctx)
+        self.region(&MemoryRegion::Ctx)
     }
 }
 
@@ -73,7 +73,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut v = Vec::new();
         for r in 0..self.cx.region_count() {
             let told = self.cx.concurrent && self.cx.is_shared(r);
-            if !told && *self.cx.region(r) != Region::Stack {
+            if !told && *self.cx.region(r) != MemoryRegion::Stack {
                 v.push((r, memory_of(self.cx, &mut self.state, r)));
             }
         }
@@ -81,7 +81,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     pub(super) fn with_stack(&mut self, mut v: Vec<(u32, MemId)>) -> Vec<(u32, MemId)> {
-        let (r, m) = self.memory(&Region::Stack);
+        let (r, m) = self.memory(&MemoryRegion::Stack);
         if !v.iter().any(|(x, _)| *x == r) {
             v.push((r, m));
         }
@@ -89,10 +89,10 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// Forgets the contents of the regions `f` names, as of the current world; but not what nobody writes.
-    pub(super) fn forget(&mut self, f: impl Fn(&Region) -> bool) {
+    pub(super) fn forget(&mut self, f: impl Fn(&MemoryRegion) -> bool) {
         for r in 0..self.cx.region_count() {
             let region = self.cx.region(r).clone();
-            if f(&region) && !matches!(&region, Region::Data(section) if read_only(section)) {
+            if f(&region) && !matches!(&region, MemoryRegion::Data(section) if read_only(section)) {
                 let m = self.cx.terms.mem_base(r, self.state.world);
                 self.set_memory(r, m);
             }
@@ -122,7 +122,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let insn = normal_call(op);
         let id = self.event(EventKind::Call(insn, symbol), args, mems);
         self.state.lookups.retain(|l| l.array);
-        self.forget(|r| reaches || *r != Region::Stack);
+        self.forget(|r| reaches || *r != MemoryRegion::Stack);
         self.state.ctx_version = self.state.world;
         self.state.packet_version = self.state.world;
         self.clobber(id);
@@ -140,7 +140,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         let mut whole_stack = e.indirect && (!self.cx.frame_not_escaped || self.cx.frame_spilled);
         // The program called runs in the same frame: whoever knows its address can read what is left there.
         whole_stack |= e.is_tail_call() && !self.cx.frame_not_escaped;
-        let mut writes: Vec<(u8, Region, TermId, i64, u32)> = Vec::new();
+        let mut writes: Vec<(u8, MemoryRegion, TermId, i64, u32)> = Vec::new();
         let mut lost = Lost::default();
         for a in &e.arguments {
             let value = self.state.regs[a.register.index()];
@@ -151,12 +151,12 @@ impl<'c, 'e> Sym<'c, 'e> {
             }
             args.push(value);
             // A pointer to something else plus the distance to the frame.
-            let elsewhere = a.is_any_address() && self.cx.region_of(value) != Some(Region::Stack);
+            let elsewhere = a.is_any_address() && self.cx.region_of(value) != Some(MemoryRegion::Stack);
             whole_stack |= elsewhere && self.cx.may_reach_stack(value);
             match self.touched(a, e, value) {
                 None => {}
                 Some(Touch::Bytes { region, base, off, len, read, write }) => {
-                    if region == Region::Stack && (read || (write && !a.access.overwrites())) {
+                    if region == MemoryRegion::Stack && (read || (write && !a.access.overwrites())) {
                         args.extend(self.read_bytes(&region, base, off, len));
                     }
                     if write {
@@ -167,7 +167,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                     let stack = self.cx.may_reach_stack(value);
                     whole_stack |= stack;
                     lost.stack |= write && stack;
-                    if write && region != Some(Region::Stack) {
+                    if write && region != Some(MemoryRegion::Stack) {
                         lost.add(region);
                     }
                 }
@@ -192,7 +192,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         // Nothing is reordered across a call: what others may write is read again behind it, even if the helper
         // touches no map (contract, 4). A lookup alone neither looks at values nor tells the time.
         if e.no_effect {
-            self.forget(|r| matches!(r, Region::MapValue(_) | Region::AnyMapValue | Region::Data(_)));
+            self.forget(|r| matches!(r, MemoryRegion::MapValue(_) | MemoryRegion::AnyMapValue | MemoryRegion::Data(_)));
         } else if !e.is_map_lookup() {
             self.forget_after(e, &lost);
         }
@@ -205,9 +205,9 @@ impl<'c, 'e> Sym<'c, 'e> {
         let meaning = match e.result {
             Ret::Scalar | Ret::Void | Ret::NoReturnOnSuccess => Meaning::Scalar,
             Ret::MapValueOrNull => self.lookup_result(map),
-            Ret::MemOrNull => Meaning::Pointer(Region::Fresh),
+            Ret::MemOrNull => Meaning::Pointer(MemoryRegion::Fresh),
             Ret::Slice | Ret::Unknown => Meaning::Unknown,
-            Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(Region::Kernel),
+            Ret::SockOrNull | Ret::Ptr => Meaning::Pointer(MemoryRegion::Kernel),
         };
         self.return_value(id, meaning);
         if let Some(l) = lookup {
@@ -232,14 +232,16 @@ impl<'c, 'e> Sym<'c, 'e> {
         self.state.lookups.retain(|l| l.array);
         let context = e.changes_context || lost.context();
         self.forget(|r| match r {
-            Region::Packet => e.writes_packet() || lost.region(r),
-            Region::CtxBytes => context || lost.region(r),
+            MemoryRegion::Packet => e.writes_packet() || lost.region(r),
+            MemoryRegion::CtxBytes => context || lost.region(r),
             // What ends is somebody else's memory from now on.
-            Region::Fresh => e.writes_fresh || e.ends_fresh || lost.region(r),
-            Region::Stack => lost.stack,
-            Region::Ctx | Region::PacketEnd | Region::Map(_) => false,
-            Region::MapValue(_) | Region::AnyMapValue | Region::Data(_) | Region::Kernel => true,
-            Region::CallerFrame | Region::Anything | Region::Unknown => true,
+            MemoryRegion::Fresh => e.writes_fresh || e.ends_fresh || lost.region(r),
+            MemoryRegion::Stack => lost.stack,
+            MemoryRegion::Ctx | MemoryRegion::PacketEnd | MemoryRegion::Map(_) => false,
+            MemoryRegion::MapValue(_) | MemoryRegion::AnyMapValue | MemoryRegion::Data(_) | MemoryRegion::Kernel => {
+                true
+            }
+            MemoryRegion::CallerFrame | MemoryRegion::Anything | MemoryRegion::Unknown => true,
         });
         if context {
             self.state.ctx_version = self.state.world;
@@ -262,7 +264,7 @@ impl<'c, 'e> Sym<'c, 'e> {
             [map, _, key @ ..] if e.is_lookup_by_key() && !key.is_empty() => (*map, key.to_vec()),
             _ => return None,
         };
-        let Some(Region::Map(name)) = self.cx.region_of(map) else { return None };
+        let Some(MemoryRegion::Map(name)) = self.cx.region_of(map) else { return None };
         let map_type = self.map_type(&name)?;
         let plain = maps::holds_bytes(map_type) && !maps::evicts(map_type);
         plain.then(|| Lookup { map, key, id: 0, array: maps::is_array(map_type) })
@@ -295,10 +297,10 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn lookup_result(&mut self, map: Option<TermId>) -> Meaning {
         match map.and_then(|m| self.cx.region_of(m)) {
             // An element of a map in map is a map, and maps of maps may share inner maps.
-            Some(Region::Map(name)) => match self.map_type(&name).map(maps::element) {
+            Some(MemoryRegion::Map(name)) => match self.map_type(&name).map(maps::element) {
                 Some(Element::Map | Element::Nothing) | None => Meaning::Unknown,
-                Some(Element::KernelObject) => Meaning::Pointer(Region::Kernel),
-                Some(Element::Value) => Meaning::Pointer(Region::MapValue(name)),
+                Some(Element::KernelObject) => Meaning::Pointer(MemoryRegion::Kernel),
+                Some(Element::Value) => Meaning::Pointer(MemoryRegion::MapValue(name)),
             },
             _ => Meaning::Unknown,
         }
@@ -336,9 +338,11 @@ impl<'c, 'e> Sym<'c, 'e> {
             Extent::Register(r) => self.length(r),
         };
         match (self.cx.region_of(value), len) {
-            (None | Some(Region::Map(_) | Region::PacketEnd), _) => Some(Touch::Anything { region: None, write }),
+            (None | Some(MemoryRegion::Map(_) | MemoryRegion::PacketEnd), _) => {
+                Some(Touch::Anything { region: None, write })
+            }
             // The context's fields are no memory of their own.
-            (Some(Region::Ctx), _) => Some(Touch::Anything { region: Some(Region::Ctx), write }),
+            (Some(MemoryRegion::Ctx), _) => Some(Touch::Anything { region: Some(MemoryRegion::Ctx), write }),
             (Some(region), Some(len)) if len <= LONGEST => {
                 let (base, off) = self.cx.terms.split_address(value);
                 Some(Touch::Bytes { region, base, off, len, read, write })
@@ -350,7 +354,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     fn map_bytes(&mut self, e: &Effects, f: impl Fn(&bpf_facts::MapInfo) -> Option<u32>) -> Option<u32> {
         let map = self.state.regs[e.map_register()?.index()];
         match self.cx.region_of(map) {
-            Some(Region::Map(name)) => self.map_info(&name).and_then(f),
+            Some(MemoryRegion::Map(name)) => self.map_info(&name).and_then(f),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use bpf_program::{FieldKind, access_matters, ctx_field};
 use super::{Stop, Sym};
 use crate::symbolic::access::{Exact, Reason};
 use crate::symbolic::history::EventKind;
-use crate::symbolic::variables::{Meaning, Region, VarKey};
+use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::TermId;
 
 impl<'c, 'e> Sym<'c, 'e> {
@@ -24,27 +24,27 @@ impl<'c, 'e> Sym<'c, 'e> {
         // Not every kernel has every field, so that a program may first ask which it is: where the old side does not read
         // the field, the verifier may never have come.
         let place = field.map_or(off, |f| f.offset.into());
-        let private = self.cx.region_id(&Region::CtxBytes);
-        let pointer = self.cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(Region::Ctx));
+        let private = self.cx.region_id(&MemoryRegion::CtxBytes);
+        let pointer = self.cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(MemoryRegion::Ctx));
         self.record(private, pointer, place, &[pointer], false);
         let Some(field) = field else { return Ok(self.ctx_unknown(off, n)) };
         let inside = off.saturating_add(i64::from(n)) <= i64::from(field.offset + field.size);
         let whole = off == i64::from(field.offset) && n == field.size;
-        let packet = |s: &mut Self, r: Region| {
+        let packet = |s: &mut Self, r: MemoryRegion| {
             let v = s.state.packet_version;
             Ok(s.cx.var(VarKey::PacketPointer(off, v), 64, Meaning::Pointer(r)))
         };
         match field.kind {
-            FieldKind::PacketData if whole => packet(self, Region::Packet),
-            FieldKind::PacketMeta if whole => packet(self, Region::Packet),
-            FieldKind::PacketEnd if whole => packet(self, Region::PacketEnd),
+            FieldKind::PacketData if whole => packet(self, MemoryRegion::Packet),
+            FieldKind::PacketMeta if whole => packet(self, MemoryRegion::Packet),
+            FieldKind::PacketEnd if whole => packet(self, MemoryRegion::PacketEnd),
             FieldKind::Scalar { narrow: true } if inside => {
                 let full = self.ctx_cell(i64::from(field.offset), field.size, Meaning::Scalar);
                 let lo = (off - i64::from(field.offset)) as u32 * 8;
                 Ok(self.cx.terms.extract(full, lo, n * 8))
             }
             FieldKind::Scalar { .. } if whole => Ok(self.ctx_cell(off, n, Meaning::Scalar)),
-            FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(Region::Kernel))),
+            FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(MemoryRegion::Kernel))),
             _ => Ok(self.ctx_unknown(off, n)),
         }
     }
@@ -52,7 +52,7 @@ impl<'c, 'e> Sym<'c, 'e> {
     /// A read of a field that others may change: it is made as often as before, and in its place.
     pub(super) fn ctx_read(&mut self, base: TermId, off: i64, size: Size) -> Result<TermId, Stop> {
         // Nothing is known of a field that the table does not describe: it may be a packet pointer.
-        let region = if ctx_field(self.kind, off).is_some() { Region::Kernel } else { Region::Unknown };
+        let region = if ctx_field(self.kind, off).is_some() { MemoryRegion::Kernel } else { MemoryRegion::Unknown };
         let exact = Exact { size: size.bytes(), sees: vec![], droppable: true, reason: Reason::Translated };
         Ok(self.shared_access(&region, base, off, &[None], Some(exact))?[0])
     }

@@ -7,10 +7,10 @@ use bpf_prove::{Options, Verdict, along};
 use bpf_search::batch::{Batch, exit_of};
 use bpf_search::canonical::canonical;
 use bpf_search::inputs::Input;
-use bpf_search::region::{Region, is_jump};
 use bpf_search::rules::{Rule, RuleBody, parse};
 use bpf_search::settings::Distance;
 use bpf_search::store::Store;
+use bpf_search::superblock::{Superblock, is_jump};
 use bpf_search::{Answer, Budget, Payoff, Portfolio, SETTINGS, Window};
 
 /// Room for an operation.
@@ -36,20 +36,20 @@ struct Case {
     before: State,
     old: Vec<Op>,
     live: Live,
-    region: Region,
+    superblock: Superblock,
 }
 
 impl Case {
-    /// A region of this code, with room on both sides of each jump.
+    /// A superblock of this code, with room on both sides of each jump.
     fn new(listing: &str, sides: &[Live], end: Live) -> Case {
         let roomy: String = listing
             .lines()
             .map(|l| if l.starts_with("if") { format!("{ROOM}\n{l}\n{ROOM}\n") } else { format!("{l}\n") })
             .collect();
         let old = ops(&roomy);
-        let region = Region::new(&old, sides.to_vec(), end).expect("a region");
-        let live = region.live();
-        Case { env: Env::empty(), before: State::entry(ProgKind::Subprogram), old, live, region }
+        let superblock = Superblock::new(&old, sides.to_vec(), end).expect("a superblock");
+        let live = superblock.live();
+        Case { env: Env::empty(), before: State::entry(ProgKind::Subprogram), old, live, superblock }
     }
 
     fn window(&self) -> Window<'_> {
@@ -59,7 +59,7 @@ impl Case {
             before: &self.before,
             old: &self.old,
             live: &self.live,
-            region: Some(&self.region),
+            superblock: Some(&self.superblock),
             cpu: 4,
             goal: Goal::Size,
             deadline: None,
@@ -69,7 +69,19 @@ impl Case {
     fn judge(&self, new: &[Op]) -> Answer {
         let old: Vec<Op> = self.old.iter().filter(|o| !matches!(o.insn, Insn::Ja { .. })).cloned().collect();
         let (kind, options) = (ProgKind::Subprogram, Options::default());
-        match along(kind, &self.env, &self.before, &old, new, &self.region.sides, &self.region.end, None, &options).0 {
+        match along(
+            kind,
+            &self.env,
+            &self.before,
+            &old,
+            new,
+            &self.superblock.sides,
+            &self.superblock.end,
+            None,
+            &options,
+        )
+        .0
+        {
             Verdict::Equal => Answer::Equal,
             Verdict::Different(d) => Answer::Different(Some(d)),
             Verdict::Unknown(_) => Answer::Unknown,
@@ -95,15 +107,15 @@ fn exits_are_the_end_and_the_jumps() {
         &[live(&[3], &[]), live(&[4], &[])],
         live(&[5], &[]),
     );
-    let exits = &case.region.exits;
+    let exits = &case.superblock.exits;
     assert_eq!(exits.iter().map(|e| e.len).collect::<Vec<_>>(), [9, 3, 7]);
     // The first jump leaves where its condition holds, the second where it does not.
     assert_eq!(exits[0].turns, [(2, false), (6, true)]);
     assert_eq!(exits[1].turns, [(2, true)]);
     assert_eq!(exits[2].turns, [(2, false), (6, false)]);
     assert_eq!(case.live, live(&[3, 4, 5], &[]));
-    assert!(Region::new(&case.old, vec![live(&[], &[])], live(&[], &[])).is_none(), "a jump without a side");
-    assert!(Region::new(&ops("r1 = 2"), vec![], live(&[], &[])).is_none(), "no jump at all");
+    assert!(Superblock::new(&case.old, vec![live(&[], &[])], live(&[], &[])).is_none(), "a jump without a side");
+    assert!(Superblock::new(&ops("r1 = 2"), vec![], live(&[], &[])).is_none(), "no jump at all");
 }
 
 #[test]
@@ -116,7 +128,7 @@ fn inputs_are_found_for_every_exit() {
     let w = case.window();
     let mut seen = [0; 3];
     for n in 0..200 {
-        if let Some(e) = exit_of(&w, &case.region, &Input::new(&w, 3, n)) {
+        if let Some(e) = exit_of(&w, &case.superblock, &Input::new(&w, 3, n)) {
             seen[e] += 1;
         }
     }
@@ -197,7 +209,7 @@ fn a_rare_way_is_tested_once_the_prover_has_shown_it() {
         live(&[4], &[]),
     );
     let w = case.window();
-    let drawn = (0..48).filter(|n| exit_of(&w, &case.region, &Input::new(&w, 1, *n)) == Some(0)).count();
+    let drawn = (0..48).filter(|n| exit_of(&w, &case.superblock, &Input::new(&w, 1, *n)) == Some(0)).count();
     assert_eq!(drawn, 0, "not so rare");
     let (found, refuted, reproduced) = case.best(50_000);
     assert_eq!(found, None);
@@ -220,7 +232,7 @@ fn a_region_is_remembered_like_any_window() {
     let other = Case::new(renamed, &[live(&[8, 2], &[])], live(&[5], &[]));
     let (key, back) = canonical(&case.window()).expect("a form");
     let (same, there) = canonical(&other.window()).expect("a form");
-    assert_eq!(key, same, "names of registers are accidents, and so is what the region does not touch");
+    assert_eq!(key, same, "names of registers are accidents, and so is what the superblock does not touch");
     assert!(key.old.iter().all(|o| !matches!(o.insn, Insn::Ja { .. })), "room is no part of it");
     // What is live at the side is part of it.
     let wanted = Case::new(renamed, &[live(&[8, 6], &[])], live(&[5], &[]));
@@ -237,7 +249,7 @@ fn a_region_is_remembered_like_any_window() {
     let instance = store.instance(&same, &there).expect("remembered");
     let listing: Vec<String> = instance.iter().map(|o| o.insn.to_string()).collect();
     assert_eq!(listing, ["r5 = r8", "r5 += 0x4", "if r5 > r7 goto +0x0"]);
-    // Text with other jumps than the region's is no rule.
+    // Text with other jumps than the superblock's is no rule.
     let text = rule.text();
     for broken in [
         text.replacen("    if r0 > r2 goto +0x0\n", "", 1),

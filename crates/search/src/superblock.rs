@@ -1,6 +1,6 @@
-//! Windows through several blocks: single-entry regions.
+//! Windows through several blocks: single-entry superblocks.
 //!
-//! A region is a path ([`bpf_prove::superblock`]) that may be left at its jumps. All of it is one list of
+//! A superblock is a path ([`bpf_prove::superblock`]) that may be left at its jumps. All of it is one list of
 //! operations, in which jumps keep their places. Each way out is an [`Exit`]: which operations it runs,
 //! which way it takes at each jump, and what is live where it leads. A batch of tests holds inputs of
 //! one exit, so that no lane ever goes another way than its neighbours.
@@ -9,13 +9,13 @@ use bpf_facts::Live;
 use bpf_isa::{Insn, RegSet};
 use bpf_program::Op;
 
-/// Whether it is a jump of a region, which keeps its place.
+/// Whether it is a jump of a superblock, which keeps its place.
 #[inline(always)]
 pub fn is_jump(i: &Insn) -> bool {
     matches!(i, Insn::Jcc { .. })
 }
 
-/// A way out of a region.
+/// A way out of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Exit {
     /// How many operations stand on the way: the jump that leaves is the last of them.
@@ -28,7 +28,7 @@ pub struct Exit {
 
 /// What a window through several blocks is beyond its operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Region {
+pub struct Superblock {
     /// What is live where each jump leaves.
     pub sides: Vec<Live>,
     /// What is live at its end.
@@ -37,9 +37,9 @@ pub struct Region {
     pub exits: Vec<Exit>,
 }
 
-impl Region {
-    /// The region of these operations. `None` if there are not as many jumps as sides, or none.
-    pub fn new(ops: &[Op], sides: Vec<Live>, end: Live) -> Option<Region> {
+impl Superblock {
+    /// The superblock of these operations. `None` if there are not as many jumps as sides, or none.
+    pub fn new(ops: &[Op], sides: Vec<Live>, end: Live) -> Option<Superblock> {
         let jumps: Vec<usize> = (0..ops.len()).filter(|i| is_jump(&ops[*i].insn)).collect();
         if jumps.is_empty() || jumps.len() != sides.len() {
             return None;
@@ -53,7 +53,7 @@ impl Region {
             turns.push((jumps[k], leaves(jumps[k])));
             exits.push(Exit { len: jumps[k] + 1, turns, live: *side });
         }
-        Some(Region { sides, end, exits })
+        Some(Superblock { sides, end, exits })
     }
 
     /// What is live at some exit.
