@@ -118,7 +118,7 @@ fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
         }
     }
     let chosen = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
-    let explainer = Explainer { path: &args.file, bytes: &bytes, object: &object };
+    let explainer = Explainer { path: &args.file, object: &object };
     if args.against_kernel {
         let rows =
             compare(&bytes, &object, args.program_type.as_deref()).map_err(|e| Failure::kernel(&args.file, &e))?;
@@ -165,7 +165,6 @@ fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
 
 struct Explainer<'a> {
     path: &'a Path,
-    bytes: &'a [u8],
     object: &'a Object,
 }
 
@@ -174,7 +173,7 @@ impl Explainer<'_> {
         let problem = report.problem.as_ref().map(|p| {
             let mut explained = self.explain(program, p);
             if report.verdict == SafetyVerdict::Violation
-                && let Some((packet, fault)) = faulting_packet(self.path, self.object, f, self.bytes)
+                && let Some((packet, fault)) = faulting_packet(self.path, self.object, f)
             {
                 explained.packet = Some(packet);
                 explained.fault = Some(fault);

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bpf_driver::{FunctionReport, KernelVerdict, Options, PassSelection, Report, RunCheck, TakenBack, Variant};
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, SectionIndex, SectionKind, SymbolKind};
+use bpf_object::Object;
 use serde::Serialize;
 
 use crate::args::{GoalArg, OptArgs};
@@ -172,7 +171,9 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
     let mut options = Options { queries: recorder, ..args.options() };
-    let stripped = is_stripped(&input);
+    // What is wrong with it is told by whoever optimizes it.
+    let object = Object::parse(input.clone()).ok();
+    let stripped = object.as_ref().is_some_and(Object::is_stripped);
     if stripped {
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
     }
@@ -201,7 +202,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     if stripped {
         best.report.warnings.push(format!("{}: {STRIPPED}", args.input.display()));
     }
-    best.report.notes.extend(about_static_programs(&input));
+    best.report.notes.extend(object.as_ref().and_then(about_static_programs));
     let fewer = (kept.len() < args.keep.into() && args.keep > 1).then(|| {
         format!("note: only {} of the {} forms made are different; the others are not written", kept.len(), args.keep)
     });
@@ -223,21 +224,9 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
 /// Of an object without symbols.
 const STRIPPED: &str = "it has no symbol table (fully stripped), so nothing can load it; left as it was";
 
-/// Whether an object has no symbols at all. `llvm-strip` without `-g` leaves it like that.
-fn is_stripped(bytes: &[u8]) -> bool {
-    ElfFile64::<Endianness>::parse(bytes).is_ok_and(|elf| elf.symbol_table().is_none())
-}
-
 /// A note about programs whose symbols are local, if there are any: the kernel takes them, and libbpf does not.
-fn about_static_programs(bytes: &[u8]) -> Option<String> {
-    let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
-    let is_program = |section: SectionIndex| {
-        let section = elf.section_by_index(section).ok();
-        section.is_some_and(|s| s.kind() == SectionKind::Text && s.name() != Ok(".text"))
-    };
-    let local = elf.symbols().filter(|s| s.is_local() && s.kind() == SymbolKind::Text);
-    let programs = local.filter(|s| s.section_index().is_some_and(is_program));
-    let names: Vec<&str> = programs.filter_map(|s| s.name().ok()).collect();
+fn about_static_programs(object: &Object) -> Option<String> {
+    let names: Vec<&str> = object.static_programs().collect();
     (!names.is_empty()).then(|| {
         format!(
             "libbpf loads no object with static programs; here they are judged as if they were not: {}",

@@ -20,11 +20,11 @@ const FUEL: u64 = 1 << 26;
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let bytes = files::read(&args.file)?;
-    let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    let object = Object::parse(bytes).map_err(|e| Failure::object(&args.file, &e))?;
     let chosen = choose(&args.file, &object, args.program.as_deref())?;
     let context = args.context.as_deref().map(packets::hex).transpose();
     let context = context.map_err(|e| Failure::bad_input(format!("--context: {e}")))?;
-    let program = program(&args.file, &object, chosen, &bytes)?;
+    let program = program(&args.file, &object, chosen)?;
     if !object.core_relocs(chosen).is_empty() {
         files::complain("note: CO-RE accesses run as compiled; this kernel's structures may be laid out differently");
     }
@@ -55,8 +55,8 @@ const TRIES: [usize; 24] =
 const TRY_FUEL: u64 = 1 << 20;
 
 /// A packet, in hexadecimal, on which a program faults in the interpreter, and the fault.
-pub fn faulting_packet(path: &Path, object: &Object, f: FuncId, bytes: &[u8]) -> Option<(String, String)> {
-    let program = program(path, object, f, bytes).ok()?;
+pub fn faulting_packet(path: &Path, object: &Object, f: FuncId) -> Option<(String, String)> {
+    let program = program(path, object, f).ok()?;
     let state = program.start();
     let fill = |n: usize, kind: usize| -> Vec<u8> {
         (0..n)
@@ -109,8 +109,8 @@ fn choose(path: &Path, object: &Object, name: Option<&str>) -> Result<FuncId, Fa
 }
 
 /// A program, as the user sees it.
-fn program(path: &Path, object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, Failure> {
-    let program = Program::of(object, chosen, bytes);
+fn program(path: &Path, object: &Object, chosen: FuncId) -> Result<Program, Failure> {
+    let program = Program::of(object, chosen);
     let mut program = program.map_err(|e| Failure::bad_input(format!("{}: {e}", path.display())))?;
     program.core_as_compiled = true;
     Ok(program)

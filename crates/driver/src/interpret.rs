@@ -5,7 +5,6 @@
 use bpf_object::{FuncId, MapDef, Object};
 use bpf_program::{Function, ProgKind};
 use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome};
-use object::{Object as _, ObjectSection as _};
 use thiserror::Error;
 
 /// Largest map value or data section, in bytes; the kernel's own limits are lower.
@@ -36,9 +35,6 @@ pub enum InterpretError {
         /// Its size.
         bytes: u64,
     },
-    /// The file is no ELF file.
-    #[error("{0}")]
-    Elf(#[from] object::Error),
 }
 
 /// All that the interpreter needs of an object.
@@ -78,11 +74,11 @@ pub struct MapState {
 }
 
 impl Program {
-    /// The program `chosen` of an object, which these bytes are.
+    /// The program `chosen` of an object.
     ///
     /// # Errors
     /// [`InterpretError`].
-    pub fn of(object: &Object, chosen: FuncId, bytes: &[u8]) -> Result<Program, InterpretError> {
+    pub fn of(object: &Object, chosen: FuncId) -> Result<Program, InterpretError> {
         let main = bpf_program::build(object, chosen).map_err(|e| {
             let function = object.functions().get(chosen.0).map_or("?", |f| f.name.as_str()).to_owned();
             InterpretError::Code { function, reason: e.to_string() }
@@ -90,7 +86,7 @@ impl Program {
         let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
         let others = others.filter_map(|f| bpf_program::build(object, f).ok()).collect();
         let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
-        Ok(Program { main, others, maps, sections: sections(bytes)?, core_as_compiled: false, address_shift: 0 })
+        Ok(Program { main, others, maps, sections: sections(object)?, core_as_compiled: false, address_shift: 0 })
     }
 
     /// What the kernel would run it as.
@@ -171,20 +167,15 @@ fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {
 }
 
 /// The sections that libbpf makes maps of global data from.
-fn sections(bytes: &[u8]) -> Result<Vec<Section>, InterpretError> {
-    let file = object::File::parse(bytes)?;
+fn sections(object: &Object) -> Result<Vec<Section>, InterpretError> {
     let mut found = Vec::new();
-    for section in file.sections() {
-        let Ok(name) = section.name() else { continue };
-        if ![".data", ".rodata", ".bss"].iter().any(|kind| name.starts_with(kind)) {
-            continue;
-        }
-        if section.size() > LARGEST {
-            return Err(InterpretError::LargeSection { section: name.to_owned(), bytes: section.size() });
-        }
-        let mut contents = section.data()?.to_vec();
-        contents.resize(section.size() as usize, 0);
-        found.push(Section { name: name.to_owned(), bytes: contents, writable: !name.starts_with(".rodata") });
+    for section in object.data_sections() {
+        let name = section.name.to_owned();
+        let size = usize::try_from(section.size).ok().filter(|_| section.size <= LARGEST);
+        let Some(size) = size else { return Err(InterpretError::LargeSection { section: name, bytes: section.size }) };
+        let mut bytes = section.bytes.to_vec();
+        bytes.resize(size, 0);
+        found.push(Section { name, bytes, writable: !section.is_read_only() });
     }
     Ok(found)
 }

@@ -13,12 +13,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bpf_facts::MapInfo;
-use bpf_object::FuncId;
+use bpf_object::{FuncId, Object, Variable};
 use bpf_platform::maps::{ARRAY, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY};
 use bpf_program::ProgKind;
 use bpf_semantics::interp::{KernelHost, MapSpec, Output};
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, hex, packet};
@@ -46,7 +44,7 @@ const SHIFTS: [usize; 2] = [0x1040, 0x2_3f80];
 /// Tries the programs that both objects have.
 pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Module, ub: &Module, options: &Options) -> RunsFirst {
     let mut all = RunsFirst::default();
-    if !options.run_check || ua.maps != ub.maps || data_layout(a) != data_layout(b) {
+    if !options.run_check || ua.maps != ub.maps || data_layout(&ua.object) != data_layout(&ub.object) {
         return all;
     }
     let names = |u: &Module| -> BTreeSet<String> {
@@ -65,12 +63,12 @@ pub(crate) fn try_runs(a: &[u8], b: &[u8], ua: &Module, ub: &Module, options: &O
         if all.different.iter().any(|(known, _)| known == name) || calls.iter().any(|c| may_mislead(c.as_ref(), name)) {
             continue;
         }
-        let program = |module: &Module, bytes: &[u8]| {
+        let program = |module: &Module| {
             let id = (0..module.object.functions().len())
                 .find(|i| is_program(&module.object, *i) && module.object.functions()[*i].name == *name)?;
-            Program::of(&module.object, FuncId(id), bytes).ok()
+            Program::of(&module.object, FuncId(id)).ok()
         };
-        let (Some(p), Some(q)) = (program(ua, a), program(ub, b)) else { continue };
+        let (Some(p), Some(q)) = (program(ua), program(ub)) else { continue };
         // Of other contexts nothing is known here, and which element of an LRU map goes depends on who looked.
         let lru = |m: &MapInfo| matches!(m.map_type, Some(LRU_HASH | LRU_PERCPU_HASH));
         if !matches!(p.kind(), ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing) || ua.maps.iter().any(lru) {
@@ -122,23 +120,9 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
 }
 
 /// Names, addresses and sizes of all global data: programs that agree on them mean the same bytes of a section.
-fn data_layout(bytes: &[u8]) -> Option<BTreeSet<(String, String, u64, u64)>> {
-    let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
-    let mut layout = BTreeSet::new();
-    for section in elf.sections() {
-        let name = section.name().ok()?;
-        if [".data", ".bss"].iter().any(|kind| name.starts_with(kind)) {
-            layout.insert((name.to_owned(), String::new(), 0, section.size()));
-        }
-    }
-    for symbol in elf.symbols() {
-        let Some(section) = symbol.section_index().and_then(|i| elf.section_by_index(i).ok()) else { continue };
-        let name = section.name().ok()?;
-        if [".data", ".bss"].iter().any(|kind| name.starts_with(kind)) {
-            layout.insert((name.to_owned(), symbol.name().ok()?.to_owned(), symbol.address(), symbol.size()));
-        }
-    }
-    Some(layout)
+fn data_layout(object: &Object) -> BTreeSet<Variable<'_>> {
+    let sections = object.data_sections().map(|s| Variable { section: s.name, name: "", offset: 0, size: s.size });
+    sections.chain(object.variables()).filter(|v| !v.section.starts_with(".rodata")).collect()
 }
 
 /// Whether the interpreter's answer for this program may depend on what it makes up.

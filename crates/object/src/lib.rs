@@ -10,6 +10,7 @@ mod btf;
 mod btf_ext;
 pub mod compare;
 mod core_relo;
+mod data;
 mod datasec;
 mod elf;
 mod error;
@@ -22,6 +23,7 @@ mod rewrite;
 mod symbols;
 
 pub use btf::{FuncProto, Param, ValueType};
+pub use data::{DataSection, Variable};
 pub use error::ObjectError;
 pub use functions::{CoreReloc, FuncId, FuncKind, Function, Ref, RefKind};
 pub use maps::MapDef;

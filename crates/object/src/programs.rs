@@ -8,7 +8,7 @@
 
 use crate::functions::{FuncId, RefKind};
 use crate::object::Object;
-use crate::symbols::STT_FUNC;
+use crate::symbols::{STB_LOCAL, STT_FUNC};
 
 /// The name by which libbpf knows a section of programs: without the `?` that switches them off (`bpf_object__init_prog`).
 pub(crate) fn loaded_section(name: &str) -> &str {
@@ -33,6 +33,27 @@ impl Object {
             found.extend(function.filter(|f| !found.contains(f)));
         }
         found
+    }
+
+    /// Whether there are no symbols at all, as `llvm-strip` without `-g` leaves an object: nothing can load it.
+    #[must_use]
+    pub fn is_stripped(&self) -> bool {
+        self.symbols.table == 0
+    }
+
+    /// Names of the programs whose symbols are local, in the order of the symbols: the kernel takes them, and libbpf loads no
+    /// object that has one (`bpf_object__add_programs`).
+    pub fn static_programs(&self) -> impl Iterator<Item = &str> {
+        let program = |section: usize| self.elf.sections.get(section).is_some_and(|s| s.is_code() && s.name != ".text");
+        let local = self.symbols.all.iter().filter(|s| s.kind == STT_FUNC && s.bind == STB_LOCAL);
+        local.filter(move |s| s.section().is_some_and(program)).map(|s| s.name.as_str())
+    }
+
+    /// Whether relocations apply to map definitions: libbpf then puts programs or maps into the maps
+    /// (`bpf_object__collect_map_relos`).
+    #[must_use]
+    pub fn fills_maps(&self) -> bool {
+        self.symbols.relocs.iter().any(|r| self.elf.name(r.target) == ".maps" && !r.relocs.is_empty())
     }
 
     /// The functions that are loaded because `f` is: those that its instructions call or take the address of, and its

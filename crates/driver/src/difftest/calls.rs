@@ -8,8 +8,6 @@ use std::collections::BTreeSet;
 use bpf_isa::{Call, Insn, Src};
 use bpf_object::{FuncId, FuncKind, Object, RefKind};
 use bpf_platform::helpers::Helper;
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object as _, ObjectSection as _};
 
 use super::harmless::{Callee, harmless_in_test_run};
 use super::poison;
@@ -22,8 +20,6 @@ const WORDS: usize = 256;
 pub(crate) struct Calls {
     module: Module,
     functions: Vec<Calling>,
-    /// The object puts functions into its maps, where a tail call finds them.
-    fills_program_arrays: bool,
 }
 
 /// What one function calls.
@@ -44,12 +40,12 @@ impl Calls {
     pub(crate) fn of(bytes: &[u8]) -> Option<Calls> {
         let module = Module::new(Object::parse(bytes.to_vec()).ok()?);
         let functions = (0..module.object.functions().len()).map(|i| calling(&module.object, FuncId(i))).collect();
-        Some(Calls { module, functions, fills_program_arrays: fills_program_arrays(bytes) })
+        Some(Calls { module, functions })
     }
 
     /// Whether the object puts functions into its maps, where a tail call finds them.
     pub(crate) fn fills_program_arrays(&self) -> bool {
-        self.fills_program_arrays
+        self.module.object.fills_maps()
     }
 
     /// The entry program of this name.
@@ -65,7 +61,7 @@ impl Calls {
                 continue;
             }
             todo.extend(&self.functions[i].functions);
-            if self.fills_program_arrays
+            if self.fills_program_arrays()
                 && self.functions[i].helpers.iter().any(|h| Helper::get(*h).is_some_and(|h| h.effects.is_tail_call()))
             {
                 todo.extend(0..self.functions.len());
@@ -160,13 +156,6 @@ fn calling(object: &Object, f: FuncId) -> Calling {
         }
     }
     calling
-}
-
-/// Whether relocations apply to map definitions: libbpf then puts programs or maps into the maps.
-fn fills_program_arrays(bytes: &[u8]) -> bool {
-    ElfFile64::<Endianness>::parse(bytes).map_or(true, |elf| {
-        elf.sections().any(|s| s.name().is_ok_and(|n| n == ".maps") && s.relocations().next().is_some())
-    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! names of files and pins have to be unique among all of them.
 
 mod common;
+mod data;
 mod hostile;
 mod managed;
 mod rewrite;

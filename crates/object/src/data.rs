@@ -1,0 +1,64 @@
+//! Global data: sections that loaders make maps of, and the variables in them.
+
+use crate::elf::SHT_NOBITS;
+use crate::object::Object;
+
+/// Beginnings of the names of sections that become maps of global data (tools/lib/bpf/libbpf.c,
+/// `bpf_object__init_global_data_maps`).
+const BEGINNINGS: [&str; 3] = [".data", ".rodata", ".bss"];
+
+/// A section of global data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DataSection<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its contents; none if all is zero (`.bss`).
+    pub bytes: &'a [u8],
+}
+
+impl DataSection<'_> {
+    /// Whether programs only read it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.name.starts_with(".rodata")
+    }
+}
+
+/// A variable in a section of global data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Variable<'a> {
+    /// The section's name.
+    pub section: &'a str,
+    /// The symbol's name.
+    pub name: &'a str,
+    /// Where in the section.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl Object {
+    /// The sections that a loader makes maps of global data from.
+    pub fn data_sections(&self) -> impl Iterator<Item = DataSection<'_>> {
+        let sections = self.elf.sections.iter().enumerate();
+        let data = sections.filter(|(_, s)| !s.is_reloc() && is_data(&s.name));
+        data.map(|(i, s)| {
+            let bytes = if s.kind == SHT_NOBITS { &[] } else { self.elf.data(i) };
+            DataSection { name: &s.name, size: s.size, bytes }
+        })
+    }
+
+    /// The symbols in sections of global data.
+    pub fn variables(&self) -> impl Iterator<Item = Variable<'_>> {
+        self.symbols.all.iter().filter_map(|s| {
+            let section = self.elf.name(s.section()?);
+            is_data(section).then_some(Variable { section, name: &s.name, offset: s.value, size: s.size })
+        })
+    }
+}
+
+fn is_data(name: &str) -> bool {
+    BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
+}
