@@ -22,6 +22,7 @@ mod complete;
 mod constants;
 mod elf;
 mod maps;
+mod records;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -33,6 +33,10 @@ pub(super) fn attributes(object: &sys::Object, index: usize, targets: &mut Targe
     if by_section.is_some_and(|(of_section, _)| of_section != kind) || OF_LIBBPF.contains(&kind) {
         return None;
     }
+    // Of global functions the kernel would not know that they are.
+    if object.hides_records(index) {
+        return None;
+    }
     let (prefix, target) = section.split_once('/').map_or((section.as_str(), None), |(p, t)| (p, Some(t)));
     // User space trace points become multi-uprobes where the kernel has those. Functions of modules need their BTF.
     if prefix.starts_with("usdt") || calls_a_module(object.instructions(index)) {
@@ -52,7 +56,8 @@ pub(super) fn attributes(object: &sys::Object, index: usize, targets: &mut Targe
 /// The attributes of a program of struct_ops that libbpf has loaded: which structure of the kernel its map stands for is
 /// told by the kernel. `None` of other types, and of structures of modules, whose BTF has a descriptor that only libbpf has.
 pub(super) fn of_loaded(object: &sys::Object, index: usize, loaded: BorrowedFd<'_>) -> Option<Attributes> {
-    if object.program_type(index) != STRUCT_OPS || calls_a_module(object.instructions(index)) {
+    let hides = calls_a_module(object.instructions(index)) || object.hides_records(index);
+    if object.program_type(index) != STRUCT_OPS || hides {
         return None;
     }
     let section = object.program_section(index);

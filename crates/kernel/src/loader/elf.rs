@@ -7,6 +7,7 @@ use crate::{
     KernelError, LoadOptions, ProgramType,
     failure::{quoted, telling},
     legacy,
+    loader::records,
     object::open,
     sys,
 };
@@ -40,11 +41,12 @@ const INFO: usize = 4;
 
 impl Source {
     pub(super) fn new(bytes: &[u8]) -> Self {
-        let (bytes, unknown_maps) = match legacy::convert(bytes) {
+        let (mut bytes, unknown_maps) = match legacy::convert(bytes) {
             Some(converted) => (converted.bytes, converted.impossible),
             // A copy of its own: headers can be read only where they are aligned.
             None => (bytes.to_vec(), Vec::new()),
         };
+        records::shorten(&mut bytes);
         let mut source = Self {
             bytes: Vec::new(),
             license: String::new(),

@@ -168,6 +168,19 @@ impl Object {
             .map(drop)
     }
 
+    /// Whether a program comes with records of functions or lines that libbpf does not show, as they have another size than
+    /// ours.
+    pub(crate) fn hides_records(&self, index: usize) -> bool {
+        let program = self.program(index);
+        // SAFETY: as for the lines.
+        unsafe {
+            let functions = bpf::bpf_program__func_info(program).is_null();
+            let lines = bpf::bpf_program__line_info(program).is_null();
+            functions && bpf::bpf_program__func_info_cnt(program) > 0
+                || lines && bpf::bpf_program__line_info_cnt(program) > 0
+        }
+    }
+
     /// The records of lines that come with a program, those of another size than ours left out.
     fn own_lines(&self, index: usize) -> &[Line] {
         let program = self.program(index);

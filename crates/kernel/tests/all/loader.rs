@@ -323,3 +323,66 @@ fn what_is_decided_of_programs_of_struct_ops_is_known() {
         }
     }
 }
+
+/// The object with records of functions, or of lines, of four bytes more each, all of which have this value.
+fn with_longer_records(bytes: &[u8], kind: usize, rest: u8) -> Vec<u8> {
+    let word = |b: &[u8], at: usize| u32::from_le_bytes(b[at..at + 4].try_into().unwrap()) as usize;
+    let file = object::File::parse(bytes).unwrap();
+    let section = file.section_by_name(".BTF.ext").unwrap();
+    let old = section.data().unwrap();
+    let header = word(old, 4);
+    let (at, length) = (word(old, 8 + 8 * kind), word(old, 12 + 8 * kind));
+    let records = &old[header + at..][..length];
+    let size = word(records, 0);
+    let mut longer = (size as u32 + 4).to_le_bytes().to_vec();
+    let mut next = 4;
+    while next < length {
+        let count = word(records, next + 4);
+        longer.extend(&records[next..next + 8]);
+        for record in records[next + 8..][..count * size].chunks(size) {
+            longer.extend(record);
+            longer.extend([rest; 4]);
+        }
+        next += 8 + count * size;
+    }
+    // At the end of the section, and the section at the end of the file.
+    let mut ext = old.to_vec();
+    let place = (ext.len() - header) as u32;
+    ext[8 + 8 * kind..][..4].copy_from_slice(&place.to_le_bytes());
+    ext[12 + 8 * kind..][..4].copy_from_slice(&(longer.len() as u32).to_le_bytes());
+    ext.extend(longer);
+    let mut out = bytes.to_vec();
+    out.resize(out.len().next_multiple_of(8), 0);
+    let start = out.len() as u64;
+    let headers = u64::from_le_bytes(out[40..48].try_into().unwrap()) as usize;
+    let entry = headers + 64 * section.index().0;
+    out[entry + 24..entry + 32].copy_from_slice(&start.to_le_bytes());
+    out[entry + 32..entry + 40].copy_from_slice(&(ext.len() as u64).to_le_bytes());
+    out.extend(ext);
+    out
+}
+
+#[test]
+fn functions_with_longer_records_are_global_all_the_same() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("crates/kernel/tests/fixtures/verified_alone.o")).unwrap();
+    let verdict = |bytes: &[u8]| {
+        let options = LoadOptions::default();
+        let plain = load_object(bytes, &options).unwrap();
+        let ours = Loader::new(options).unwrap().judge(bytes, |_, _| true, None).unwrap();
+        let of = |v: &[ProgramVerdict]| v.iter().map(|p| p.verdict.is_accepted()).collect::<Vec<_>>();
+        assert_eq!(of(&plain.programs), of(&ours.programs), "{:?} {:?}", plain.programs, ours.programs);
+        of(&ours.programs)
+    };
+    assert_eq!(verdict(&bytes), [false]);
+    let good = fs::read(root().join("examples/subprogs.o")).unwrap();
+    for kind in [0, 1] {
+        assert_eq!(verdict(&with_longer_records(&bytes, kind, 0)), [false], "{kind}");
+        assert!(verdict(&with_longer_records(&good, kind, 0)).iter().all(|accepted| *accepted), "{kind}");
+        // The kernel takes no records of which it does not know all, where libbpf gives them.
+        assert_eq!(verdict(&with_longer_records(&bytes, kind, 1)), [false], "{kind}");
+        verdict(&with_longer_records(&good, kind, 1));
+    }
+}
