@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{LoadOptions, LoadVerdict, Loader, ProgramVerdict, in_private_network};
+use bpf_kernel::{LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramVerdict, in_private_network, load_object};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::Settings;
 
@@ -206,13 +206,26 @@ fn one_by_one(
     all
 }
 
-/// The verifier's words on a program of the second object, if it has looked at it and refused it, and takes the first's.
+/// The verifier's words on a program of the second object, if it has looked at it and refused it, and takes the first's;
+/// or libbpf's, if the loader that the gate asks says something else: whoever loads the result asks libbpf.
 fn refused(old: &[u8], new: &[u8], setup: &Setup, name: &str) -> Option<NotRun> {
-    let mut loader = Loader::new(LoadOptions { program_type: setup.program_type.clone(), only: None }).ok()?;
-    let mut judged = |bytes: &[u8]| loader.judge(bytes, |program, _| program == name, None);
-    let verdict = judged(new).ok()?;
-    let verdict = verdict.program(name).map(|p| &p.verdict).filter(|v| matches!(v, LoadVerdict::Rejected { .. }))?;
-    judged(old).ok()?.program(name).filter(|p| p.verdict.is_accepted())?;
+    let options = LoadOptions { program_type: setup.program_type.clone(), only: None };
+    let mut loader = Loader::new(options.clone()).ok()?;
+    let ours = |loader: &mut Loader, bytes: &[u8]| loader.judge(bytes, |program, _| program == name, None).ok();
+    let of = |object: Option<ObjectVerdict>| object?.program(name).map(|p| p.verdict.clone());
+    let refuses = |verdict: &LoadVerdict| matches!(verdict, LoadVerdict::Rejected { .. });
+    let verdict = match of(ours(&mut loader, new)).filter(refuses) {
+        Some(verdict) => {
+            of(ours(&mut loader, old)).filter(LoadVerdict::is_accepted)?;
+            verdict
+        }
+        None => {
+            let alone = LoadOptions { only: Some(name.to_owned()), ..options };
+            let verdict = of(load_object(new, &alone).ok()).filter(refuses)?;
+            of(load_object(old, &alone).ok()).filter(LoadVerdict::is_accepted)?;
+            verdict
+        }
+    };
     Some(NotRun { name: name.to_owned(), reason: verdict.reason().to_owned() })
 }
 

@@ -433,8 +433,26 @@ impl Loader {
         None
     }
 
-    /// The verdict on a program that is alone in its object, if need be by libbpf.
+    /// The verdict on a program that is alone in its object, if need be by libbpf: with all structures of the kernel, and
+    /// without the optional ones where these are in the way.
     fn alone(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        index: usize,
+        deadline: Option<Instant>,
+    ) -> Result<ProgramVerdict, KernelError> {
+        let verdict = self.alone_once(source, opened, index, deadline)?;
+        if !verdict.verdict.is_of_the_place() || !maps::needs_own_btf(opened) {
+            return Ok(verdict);
+        }
+        source.without_optional = true;
+        let without = self.alone_once(source, opened, index, deadline);
+        source.without_optional = false;
+        Ok(Some(without?).filter(|v| !v.verdict.is_of_the_place()).unwrap_or(verdict))
+    }
+
+    fn alone_once(
         &mut self,
         source: &mut Source,
         opened: &sys::Object,
@@ -456,7 +474,10 @@ impl Loader {
         let object = &prepared.object;
         let Err(error) = outcome else {
             let verdict = accepted(object, index)?;
-            return Ok(ProgramVerdict { decided: decided_of_loaded(source, object, index, deadline), ..verdict });
+            return Ok(match decided_of_loaded(source, object, index, deadline) {
+                Ok(decided) => ProgramVerdict { decided, ..verdict },
+                Err(_) => described(object, index, LoadVerdict::OutOfTime),
+            });
         };
         let log = object.log(index);
         let failure = Failure { error, messages };
@@ -485,6 +506,8 @@ impl LoadedObject {
     pub fn load_for_runs(bytes: &[u8], options: &LoadOptions, deadline: Option<Instant>) -> Result<Self, KernelError> {
         permitted().require()?;
         let mut source = Source::new(bytes);
+        // What only some loaders ask for may keep the rest from being loaded.
+        source.without_optional = true;
         let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
         let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
         let _until_loaded = patterns.map_err(KernelError::refused("preparing the maps"))?;
@@ -530,17 +553,25 @@ fn load(
 
 /// What the verifier has decided of a program that libbpf has loaded: it is loaded once more as this loader does it, with what
 /// libbpf has found out for it. `None` where that is not to be had of the loaded program.
+///
+/// # Errors
+/// If there was no time: then nothing is known, which must not be taken for nothing decided.
 fn decided_of_loaded(
     source: &Source,
     object: &sys::Object,
     index: usize,
     deadline: Option<Instant>,
-) -> Option<Decided> {
-    let loaded = object.program_fd(index)?;
-    let attributes = attributes::of_loaded(object, index, loaded)?;
-    let (Ok(fd), _) = load(object, index, &source.license, &attributes, deadline) else { return None };
-    let id = sys::program_info(fd.as_fd()).ok()?.id;
-    decided(object, index, fd.as_fd(), id)
+) -> Result<Option<Decided>, Refusal> {
+    let attributes = object.program_fd(index).and_then(|loaded| attributes::of_loaded(object, index, loaded));
+    let Some(attributes) = attributes else { return Ok(None) };
+    match load(object, index, &source.license, &attributes, deadline).0 {
+        Ok(fd) => {
+            let id = sys::program_info(fd.as_fd()).ok().map(|info| info.id);
+            Ok(id.and_then(|id| decided(object, index, fd.as_fd(), id)))
+        }
+        Err(Refusal::Error(_)) => Ok(None),
+        Err(Refusal::Time) => Err(Refusal::Time),
+    }
 }
 
 /// What the verifier has decided of a program that this loader has loaded, by its number.

@@ -28,28 +28,29 @@ pub struct LoadOptions {
     /// Load every program as this type instead of what its section name says: a name that bpftool's `type` takes
     /// (`xdp`, `classifier`, `socket`, …), or the kernel's (`sched_cls`).
     pub program_type: Option<String>,
-    /// Load this program and no other, which [`load_object`] does not heed: programs of different types may share a map
-    /// that takes only one of them.
+    /// Load this program and no other: programs of different types may share a map that takes only one of them.
     pub only: Option<String>,
 }
 
-/// Asks the kernel about every program of an object, and unloads everything again.
+/// Asks the kernel about every program of an object, or the one that is wanted, and unloads everything again.
 pub fn load_object(bytes: &[u8], options: &LoadOptions) -> Result<ObjectVerdict, KernelError> {
     permitted().require()?;
-    let attempt = match Attempt::whole(bytes, options) {
-        Ok(attempt) => attempt,
+    let object = match open(bytes, options, false) {
+        Ok(object) => object,
         Err(KernelError::Open { reason }) => {
             return Ok(ObjectVerdict { programs: Vec::new(), not_loadable: Some(reason) });
         }
         Err(error) => return Err(error),
     };
-    let count = attempt.object.program_count();
+    let is_wanted = |index: &usize| options.only.as_ref().is_none_or(|only| object.program_name(*index) == *only);
+    let wanted: Vec<usize> = (0..object.program_count()).filter(is_wanted).collect();
+    let attempt = Attempt::of_those(object, STATISTICS, |index| wanted.contains(&index));
     let Err(failure) = attempt.outcome else {
-        let programs = (0..count).map(|index| accepted(&attempt.object, index)).collect::<Result<_, _>>()?;
+        let programs = wanted.into_iter().map(|index| accepted(&attempt.object, index)).collect::<Result<_, _>>()?;
         return Ok(ObjectVerdict { programs, not_loadable: None });
     };
     drop(attempt.object);
-    let programs = (0..count).map(|index| judge(bytes, options, index)).collect::<Result<Vec<_>, _>>()?;
+    let programs = wanted.into_iter().map(|index| judge(bytes, options, index)).collect::<Result<Vec<_>, _>>()?;
     let innocent = programs.iter().all(|program| program.verdict.is_accepted());
     Ok(ObjectVerdict { programs, not_loadable: innocent.then(|| failure.reason()) })
 }
@@ -157,10 +158,6 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    fn whole(bytes: &[u8], options: &LoadOptions) -> Result<Self, KernelError> {
-        Ok(Self::of_those(open(bytes, options, false)?, STATISTICS, |_| true))
-    }
-
     pub(crate) fn alone(
         bytes: &[u8],
         options: &LoadOptions,
@@ -219,7 +216,8 @@ fn type_fault(bytes: &[u8]) -> Option<String> {
     sys::type_fault(file.section_by_name(".BTF")?.data().ok()?)
 }
 
-/// The verdict on one program, loaded alone, if the kernel accepts it; `None` if it has looked at it and does not.
+/// The verdict on one program, loaded alone, if the kernel accepts it; `None` if it has looked at it and does not, or libbpf
+/// does not give it to the kernel.
 pub(crate) fn accepted_alone(
     bytes: &[u8],
     options: &LoadOptions,
@@ -227,7 +225,7 @@ pub(crate) fn accepted_alone(
 ) -> Result<Option<ProgramVerdict>, KernelError> {
     let Attempt { object, outcome } = Attempt::alone(bytes, options, index, STATISTICS)?;
     match outcome {
-        Ok(()) => accepted(&object, index).map(Some),
+        Ok(()) => Ok(Some(accepted(&object, index)?).filter(|p| p.verdict.is_accepted())),
         Err(failure) if failure.is_of_the_kernel(&object.program_name(index)) => Ok(None),
         Err(failure) => Err(KernelError::Load { reason: failure.reason() }),
     }
@@ -250,7 +248,11 @@ fn judge(bytes: &[u8], options: &LoadOptions, index: usize) -> Result<ProgramVer
 pub(crate) fn accepted(object: &sys::Object, index: usize) -> Result<ProgramVerdict, KernelError> {
     match object.program_fd(index) {
         Some(program) => with_info(object, index, program),
-        None => Ok(described(object, index, LoadVerdict::Accepted)),
+        // The kernel was not asked.
+        None => {
+            let reason = "libbpf loads the object without it".to_owned();
+            Ok(described(object, index, LoadVerdict::NotLoadable { reason }))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What libbpf knows of an object file and does not tell; and small changes to a copy of it, so that one program that
 //! cannot load does not keep libbpf from opening all others.
 
+use bpf_platform::maps::STRUCT_OPS;
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SymbolKind, SymbolScope, elf};
 
 use crate::{
@@ -27,6 +28,9 @@ pub(super) struct Source {
     missing_values: Vec<String>,
     /// Maps have an attribute with a name that no loader knows.
     pins_forgotten: bool,
+    /// Optional structures are left to the object, which does without them: their maps, or other programs of theirs, keep
+    /// the object from being loaded.
+    pub(super) without_optional: bool,
     /// Maps that nobody knows how to make, and why.
     pub(super) unknown_maps: Vec<(String, String)>,
 }
@@ -55,6 +59,7 @@ impl Source {
             unlinked: Vec::new(),
             missing_values: Vec::new(),
             pins_forgotten: false,
+            without_optional: false,
             unknown_maps,
         };
         if let Ok(file) = object::File::parse(&*bytes) {
@@ -79,6 +84,9 @@ impl Source {
             let reason = match open(&self.bytes, options, self.pins_forgotten) {
                 Ok(mut object) => {
                     set_older_types(&mut object);
+                    if !self.without_optional {
+                        ask_for_structures(&mut object);
+                    }
                     return Ok(object);
                 }
                 Err(KernelError::Open { reason }) => reason,
@@ -195,6 +203,17 @@ impl Source {
 }
 
 /// Gives programs of whose section libbpf does not know the type the one that other loaders would.
+/// Asks for the maps of optional structures, too: libbpf loads no programs of which no map is made
+/// (`bpf_object_adjust_struct_ops_autoload`), so the kernel would not be asked about them.
+fn ask_for_structures(object: &mut sys::Object) {
+    for index in 0..object.map_count() {
+        if object.map_definition(index).kind == STRUCT_OPS {
+            // Of an open object it does not fail (`bpf_map__set_autocreate`).
+            let _ = object.ask_for_map(index);
+        }
+    }
+}
+
 fn set_older_types(object: &mut sys::Object) {
     for index in 0..object.program_count() {
         if object.program_type(index) == ProgramType::UNSPEC.0

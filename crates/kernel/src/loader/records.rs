@@ -9,6 +9,9 @@ use object::{Object as _, ObjectSection as _};
 /// Bytes of `struct bpf_func_info` and of `struct bpf_line_info`, in the order in which the header names them.
 const USUAL: [usize; 2] = [8, 16];
 
+/// The longest records that the kernel takes (`MAX_FUNCINFO_REC_SIZE` and `MAX_LINEINFO_REC_SIZE`, kernel/bpf/verifier.c).
+const LONGEST: usize = 252;
+
 /// Where `struct btf_ext_header` has its own length, and behind it offset and length of each kind of record.
 const HEADER_LENGTH: usize = 4;
 const KINDS: usize = 8;
@@ -36,7 +39,7 @@ pub(super) fn shorten(bytes: &mut [u8]) {
 fn shortened(records: &[u8], usual: usize) -> Option<Vec<u8>> {
     /// Of each section of code: the offset of its name, and how many records follow.
     const SECTION: usize = 8;
-    let size = word(records, 0).filter(|size| *size > usual)?;
+    let size = word(records, 0).filter(|size| (usual + 1..=LONGEST).contains(size))?;
     let mut short = (usual as u32).to_le_bytes().to_vec();
     let mut rest = &records[4..];
     while !rest.is_empty() {
@@ -80,5 +83,9 @@ mod tests {
         assert_eq!(shortened(&records(8, &[&one, &two]), 8), None);
         assert_eq!(shortened(&records(12, &[&a, &b])[..20], 8), None);
         assert_eq!(shortened(&[], 8), None);
+        let zeroes = vec![0; 248];
+        let long = |n: usize| [&one[..], &zeroes[..n - 8]].concat();
+        assert_eq!(shortened(&records(252, &[&long(252)]), 8), Some(records(8, &[&one])));
+        assert_eq!(shortened(&records(256, &[&long(256)]), 8), None);
     }
 }

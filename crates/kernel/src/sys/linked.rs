@@ -89,6 +89,12 @@ impl Object {
         checked(unsafe { bpf::bpf_map__reuse_fd(self.map(index), map.as_raw_fd()) }).map(drop)
     }
 
+    /// Has a map made even if the object calls it optional (`SEC("?.struct_ops")`), as its loader may.
+    pub(crate) fn ask_for_map(&mut self, index: usize) -> io::Result<()> {
+        // SAFETY: a map of the open object.
+        checked(unsafe { bpf::bpf_map__set_autocreate(self.map(index), true) }).map(drop)
+    }
+
     /// Does without a map: instructions that refer to it become such that no verifier takes.
     pub(crate) fn leave_map_out(&mut self, index: usize) -> io::Result<()> {
         // SAFETY: a map of the open object.

@@ -386,3 +386,20 @@ fn functions_with_longer_records_are_global_all_the_same() {
         verdict(&with_longer_records(&good, kind, 1));
     }
 }
+
+#[test]
+fn programs_of_optional_structures_are_judged() {
+    if !permitted() {
+        return;
+    }
+    for (name, accepted) in [("optional_ops.o", true), ("optional_ops_refused.o", false)] {
+        let bytes = fs::read(root().join("crates/kernel/tests/fixtures").join(name)).unwrap();
+        let found = Loader::new(LoadOptions::default()).unwrap().judge(&bytes, |_, _| true, None).unwrap();
+        let [program] = &found.programs[..] else { panic!("{found:?}") };
+        assert_eq!(program.verdict.is_accepted(), accepted, "{found:?}");
+        assert_eq!(matches!(program.verdict, LoadVerdict::Rejected { .. }), !accepted, "{found:?}");
+        // libbpf loads the object without it, so the kernel has said nothing.
+        let plain = load_object(&bytes, &LoadOptions::default()).unwrap();
+        assert!(matches!(&plain.programs[..], [p] if p.verdict.is_of_the_place()), "{plain:?}");
+    }
+}
