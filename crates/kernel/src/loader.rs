@@ -449,7 +449,37 @@ impl Loader {
         source.without_optional = true;
         let without = self.alone_once(source, opened, index, deadline);
         source.without_optional = false;
-        Ok(Some(without?).filter(|v| !v.verdict.is_of_the_place()).unwrap_or(verdict))
+        let without = without?;
+        if !without.verdict.is_of_the_place() {
+            return Ok(without);
+        }
+        // libbpf loads with it whatever its structures name, which may need maps as they are defined.
+        let plain = self.plainly(source, index, deadline)?;
+        Ok(plain.filter(|v| !v.verdict.is_of_the_place()).unwrap_or(verdict))
+    }
+
+    /// The verdict on a program of structures, of a plain load of it; `None` if the kernel was not asked about it, or
+    /// there was no time.
+    fn plainly(
+        &self,
+        source: &Source,
+        index: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Option<ProgramVerdict>, KernelError> {
+        if is_over(deadline) {
+            return Ok(None);
+        }
+        let plain = || Attempt::alone(&source.bytes, &self.options, index, STATISTICS);
+        let (Ok(Attempt { object, outcome }), false) = sys::until(deadline, plain) else { return Ok(None) };
+        let log = object.log(index);
+        let verdict = match outcome {
+            Ok(()) => loaded(source, &object, index, deadline)?,
+            Err(failure) if failure.is_of_the_kernel(&object.program_name(index)) => {
+                described(&object, index, failure.verdict_of_the_kernel(&log))
+            }
+            Err(_) => return Ok(None),
+        };
+        Ok(Some(ProgramVerdict { stats: VerifierStats::parse(&log), ..verdict }))
     }
 
     fn alone_once(
@@ -473,11 +503,7 @@ impl Loader {
         let ((outcome, sent), messages) = sys::capture(|| sys::until(deadline, || prepared.object.load()));
         let object = &prepared.object;
         let Err(error) = outcome else {
-            let verdict = accepted(object, index)?;
-            return Ok(match decided_of_loaded(source, object, index, deadline) {
-                Ok(decided) => ProgramVerdict { decided, ..verdict },
-                Err(_) => described(object, index, LoadVerdict::OutOfTime),
-            });
+            return loaded(source, object, index, deadline);
         };
         let log = object.log(index);
         let failure = Failure { error, messages };
@@ -487,8 +513,11 @@ impl Loader {
             let verdict = failure.verdict_of_the_kernel(&log);
             self.excused(source, &prepared, &log).unwrap_or(verdict)
         } else if failure.messages.contains("failed to initialize slot") {
-            // The program was loaded. The others, which the object puts into a program array, were not to be.
-            LoadVerdict::Accepted
+            // The program was loaded, and is gone again. The others, which the object puts into a program array, were not to be.
+            if source.empty_slots() {
+                return self.alone_once(source, opened, index, deadline);
+            }
+            failure.blames_the_place()
         } else {
             failure.blames_the_place()
         };
@@ -549,6 +578,20 @@ fn load(
         return (Err(Refusal::Error(error)), sys::text(&log));
     }
     (Err(Refusal::Time), String::new())
+}
+
+/// The verdict on a program that libbpf has loaded, or left out.
+fn loaded(
+    source: &Source,
+    object: &sys::Object,
+    index: usize,
+    deadline: Option<Instant>,
+) -> Result<ProgramVerdict, KernelError> {
+    let verdict = accepted(object, index)?;
+    Ok(match decided_of_loaded(source, object, index, deadline) {
+        Ok(decided) => ProgramVerdict { decided, ..verdict },
+        Err(_) => described(object, index, LoadVerdict::OutOfTime),
+    })
 }
 
 /// What the verifier has decided of a program that libbpf has loaded: it is loaded once more as this loader does it, with what

@@ -104,6 +104,23 @@ impl Source {
         }
     }
 
+    /// Leaves the maps that the object puts programs or maps into without them: libbpf loads no program alone whose object
+    /// fills a program array with others. Whether there was anything to do.
+    pub(super) fn empty_slots(&mut self) -> bool {
+        /// Of `Elf64_Ehdr` the place of `e_shoff`; of `Elf64_Shdr` its length, and the place of `sh_size`.
+        const SECTIONS: usize = 40;
+        const SECTION: usize = 64;
+        const SIZE: usize = 32;
+        let section = || Some(object::File::parse(&*self.bytes).ok()?.section_by_name(".rel.maps")?.index().0);
+        let headers = self.bytes.get(SECTIONS..SECTIONS + 8).and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
+        let place = headers.and_then(|at| usize::try_from(at).ok()).zip(section());
+        let place = place.and_then(|(at, index)| at.checked_add(SECTION.checked_mul(index)?)?.checked_add(SIZE));
+        let size = place.and_then(|at| self.bytes.get_mut(at..at.checked_add(8)?));
+        let Some(size) = size.filter(|size| size.iter().any(|b| *b != 0)) else { return false };
+        size.fill(0);
+        true
+    }
+
     /// Makes the object load without a function of the kernel: only who calls it is refused then. Whether there was
     /// anything to do.
     pub(super) fn do_without(&mut self, function: &str) -> bool {

@@ -403,3 +403,30 @@ fn programs_of_optional_structures_are_judged() {
         assert!(matches!(&plain.programs[..], [p] if p.verdict.is_of_the_place()), "{plain:?}");
     }
 }
+
+#[test]
+fn programs_that_libbpf_loads_are_described_though_their_object_fills_a_program_array() {
+    if !permitted() {
+        return;
+    }
+    let bytes = fs::read(root().join("crates/kernel/tests/fixtures/slots.o")).unwrap();
+    let found = Loader::new(LoadOptions::default()).unwrap().judge(&bytes, |_, _| true, None).unwrap();
+    assert_eq!(found.programs.len(), 2, "{found:?}");
+    for program in &found.programs {
+        assert!(program.verdict.is_accepted() && program.info.is_some() && program.marks.is_some(), "{program:?}");
+    }
+}
+
+#[test]
+fn programs_of_structures_are_judged_beside_one_that_needs_a_long_array() {
+    if !permitted() {
+        return;
+    }
+    for (name, accepted) in [("two_structures.o", true), ("two_structures_refused.o", false)] {
+        let bytes = fs::read(root().join("crates/kernel/tests/fixtures").join(name)).unwrap();
+        let found = Loader::new(LoadOptions::default()).unwrap().judge(&bytes, |_, _| true, None).unwrap();
+        let apart = found.programs.iter().find(|p| p.name == "apart").unwrap();
+        assert_eq!(apart.verdict.is_accepted(), accepted, "{found:?}");
+        assert_eq!(matches!(apart.verdict, LoadVerdict::Rejected { .. }), !accepted, "{found:?}");
+    }
+}
