@@ -356,7 +356,10 @@ fn slots(before: usize, after: usize) -> String {
     if before == after {
         return format!("{before} slots, none saved");
     }
-    format!("{before} -> {after} slots ({:+.1}%)", -saved_percent(before, after))
+    let change = -saved_percent(before, after);
+    // No change is shown as none.
+    let digits = if change.abs() < 0.05 { 4 } else { 1 };
+    format!("{before} -> {after} slots ({change:+.digits$}%)")
 }
 
 fn proofs(n: usize) -> String {
@@ -381,6 +384,7 @@ mod tests {
     fn slots_show_the_change_in_percent() {
         assert_eq!(slots(36, 30), "36 -> 30 slots (-16.7%)");
         assert_eq!(slots(36, 36), "36 slots, none saved");
+        assert_eq!(slots(60_000, 59_999), "60000 -> 59999 slots (-0.0017%)");
         assert_eq!(slots(0, 0), "0 slots, none saved");
     }
 

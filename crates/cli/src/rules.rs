@@ -123,11 +123,17 @@ fn verify(rules: &[Entry]) -> u8 {
         files::print(&format!("# this rule {why}\n{}\n", rule.text()));
     }
     files::print(&format!(
-        "{proven} rules proven, {general} of them general, {failed} wrong, {undecided} not decided; \
-         {unsolved} problems without a replacement\n"
+        "{proven} rule{} proven, {general} of them general, {failed} wrong, {undecided} not decided; \
+         {unsolved} problem{} without a replacement\n",
+        plural(proven),
+        plural(unsolved)
     ));
     // A rule that is not shown to hold fails the command, whatever the reason.
     if failed + undecided == 0 { exit::YES } else { exit::NO }
+}
+
+fn plural(n: usize) -> &'static str {
+    if n == 1 { "" } else { "s" }
 }
 
 fn stats(path: &std::path::Path, rules: &[Rule], general: &[General]) -> String {

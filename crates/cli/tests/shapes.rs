@@ -17,7 +17,7 @@ use bpf_driver::agreement::{create, load_linked};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, Loader, Map, ProgramType};
 use bpf_object::{FuncId, Object};
-use bpf_testgen::shapes::{COMPLETED, Expected, Fate, Generated, MISSING, Shape, generate};
+use bpf_testgen::shapes::{Expected, Fate, Generated, MISSING, Shape, generate};
 use serde_json::Value;
 
 use common::*;
@@ -27,9 +27,6 @@ use common::*;
 const GRACE: Duration = Duration::from_secs(3);
 /// When a run is ended.
 const HANGING: Duration = Duration::from_secs(120);
-
-/// Programs that the kernel loads and that are not judged yet: of these shapes those whose names begin like this.
-const NOT_YET_JUDGED: [(Shape, &str); 1] = [(Shape::LoaderMaps, COMPLETED[1])];
 
 /// An object, what became of it, and what was said about that.
 struct Run<'o> {
@@ -146,11 +143,7 @@ impl Run<'_> {
             let (before, after) = (&f["kernel_before"], &f["kernel_after"]);
             let reason = before["reason"].as_str().unwrap_or_default();
             let is_judged = before["accepted"] == true;
-            let listed = NOT_YET_JUDGED.iter().any(|(s, name)| *s == shape && p.name.starts_with(name));
             match p.fate {
-                Fate::Loads if listed => {
-                    assert!(!is_judged, "{shape:?}: {} is judged now: take it off NOT_YET_JUDGED", p.name);
-                }
                 Fate::Loads => {
                     assert!(is_judged, "{shape:?}: the kernel loads {}, and was not asked: {f:#}", p.name);
                     assert_eq!(after["accepted"], true, "{shape:?}: {f:#}");

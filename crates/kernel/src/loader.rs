@@ -22,6 +22,7 @@ mod complete;
 mod constants;
 mod elf;
 mod maps;
+mod open_maps;
 mod records;
 
 use std::{
@@ -45,7 +46,7 @@ use crate::{
     permitted,
     raw::LOG_BYTES,
     stats,
-    sys::{self, Attributes},
+    sys::{self, Attributes, Definition},
 };
 
 /// Room for the statistics of a program that loads, and for the complaint about one that does not.
@@ -81,6 +82,10 @@ pub struct Loader {
     variables: BTreeSet<Variable>,
     /// Those variables that the first form of a program, which was accepted, needs to be known.
     known: BTreeMap<Key, BTreeSet<Variable>>,
+    /// Maps that are made for one program, complete; see [`open_maps`].
+    filled: Vec<Definition>,
+    /// Programs that need maps which their definitions leave open, and how these are made for them; `None` if no way was found.
+    fillings: BTreeMap<Key, Option<Vec<Definition>>>,
     /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
     other: Option<Box<Loader>>,
 }
@@ -144,6 +149,8 @@ impl Loader {
             readers: BTreeMap::new(),
             variables: BTreeSet::new(),
             known: BTreeMap::new(),
+            filled: Vec::new(),
+            fillings: BTreeMap::new(),
             other,
         }
     }
@@ -209,6 +216,7 @@ impl Loader {
                     Some(verdict) => verdict,
                     None => self.alone(&mut source, &object, index, until)?,
                 };
+                let verdict = self.with_open_maps(&mut source, &object, index, verdict, until)?;
                 match verdict.verdict {
                     LoadVerdict::OutOfTime if is_first && !is_over(deadline) => late.push(index),
                     _ => programs.push((index, verdict)),
@@ -296,6 +304,9 @@ impl Loader {
         let mut indexes = Vec::new();
         for index in 0..object.map_count() {
             let map = object.map_definition(index);
+            if self.filled.iter().any(|filled| filled.name == map.name) {
+                continue;
+            }
             if !self.left_out.iter().any(|(name, _)| *name == map.name) {
                 let unknown = source.unknown_maps.iter().find(|(name, _)| *name == map.name);
                 let why = unknown.map(|(_, why)| why.clone()).or_else(|| maps::why_not(&map, btf));
@@ -317,7 +328,7 @@ impl Loader {
         let most = maps::for_verdicts(&object);
         let short_arrays = (0..object.map_count()).any(|i| maps::is_short_array(&object.map_definition(i), most));
         let number = lent.map_or(self.btfs + 1, |kept| kept.number);
-        let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out).map_err(failed)?;
+        let plan = self.maps.lend(&mut object, number, bytes.as_deref(), &left_out, &self.filled).map_err(failed)?;
         match lent {
             Some(kept) => object.lend_btf(kept.fd.try_clone().map_err(failed)?),
             None => self.btfs += 1,
@@ -420,7 +431,7 @@ impl Loader {
         if let Some(map) = number.strip_prefix("200100").and_then(|index| index.parse::<usize>().ok()) {
             let name = prepared.left_out.contains(&map).then(|| prepared.object.map_definition(map).name)?;
             let (_, reason) = self.left_out.iter().find(|(left_out, _)| *left_out == name)?;
-            let whole = format!("map {name} cannot be created: {reason}");
+            let whole = lacks_map(&name, reason);
             return Some(match speaks_of_means(reason) {
                 true => LoadVerdict::OutOfMeans { reason: whole },
                 false => LoadVerdict::NotLoadable { reason: whole },
@@ -627,6 +638,11 @@ fn decided(object: &sys::Object, index: usize, loaded: BorrowedFd<'_>, id: u32) 
 /// What the verifier returns when it sees a signal (`do_check`), and what system calls do in general.
 fn is_of_a_signal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EAGAIN | EINTR))
+}
+
+/// Why a program is not judged that needs a map which there is not.
+fn lacks_map(name: &str, why: &str) -> String {
+    format!("map {name} cannot be created: {why}")
 }
 
 fn key(p: &ProgramVerdict) -> Key {

@@ -121,9 +121,15 @@ impl Section {
         } else {
             base
         };
-        base.starts_with(".debug_") || base.starts_with(".zdebug_") || base == ".eh_frame"
+        base.starts_with(".debug_") || base.starts_with(".zdebug_") || base == CALL_FRAMES
+    }
+    /// Call frames, which compilers write for unwinders.
+    pub fn is_call_frames(&self) -> bool {
+        self.name == CALL_FRAMES
     }
 }
+
+const CALL_FRAMES: &str = ".eh_frame";
 
 #[derive(Debug, Clone)]
 pub(crate) struct Elf {

@@ -428,14 +428,13 @@ impl<'a> Rewrite<'a> {
                 }
             }
         }
-        let names = names(&|i| dropped.get(i) == Some(&true));
-        if !names.is_empty() {
-            let count = dropped.iter().filter(|dropped| **dropped).count();
-            let what = match names.split(", ").all(|name| name.starts_with(".debug_")) {
-                true => format!("{count} DWARF section(s)"),
-                false => names,
-            };
-            self.notes.push(format!("left out, because it describes the old code: {what}"));
+        let is_dropped = |i: usize| dropped.get(i) == Some(&true);
+        let count = (0..sections.len()).filter(|&i| is_dropped(i) && !sections[i].is_call_frames()).count();
+        let frames = names(&|i| is_dropped(i) && sections[i].is_call_frames());
+        let dwarf = (count > 0).then(|| format!("{count} DWARF section(s)"));
+        let what: Vec<String> = dwarf.into_iter().chain((!frames.is_empty()).then_some(frames)).collect();
+        if !what.is_empty() {
+            self.notes.push(format!("left out, because it describes the old code: {}", what.join(", ")));
         }
         for (s, patch) in sections.iter().zip(&mut self.patches) {
             let target = if s.is_reloc() { s.info as usize } else { continue };

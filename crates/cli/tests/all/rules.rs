@@ -106,7 +106,7 @@ fn verify_proves_from_the_text_and_says_which_rule_is_wrong() {
     let (good, both, cache) = (at("good.txt"), at("both.txt"), at("rules.redb"));
     fs::write(&good, GOOD).expect("a file");
     fs::write(&both, format!("{GOOD}{WRONG}")).expect("a file");
-    assert!(bpf_opt(["rules", "verify", &good]).expect(0).out.starts_with("1 rules proven"));
+    assert!(bpf_opt(["rules", "verify", &good]).expect(0).out.starts_with("1 rule proven,"));
     let ran = bpf_opt(["rules", "verify", &both]).expect(1);
     assert!(
         ran.out.contains("is WRONG") && ran.out.contains("by malice") && !ran.out.contains("by hand"),

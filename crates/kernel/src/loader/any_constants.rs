@@ -50,6 +50,7 @@ impl Loader {
         if wanted.is_empty() {
             return Ok(());
         }
+        other.fillings.clone_from(&self.fillings);
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
         let most = Instant::now() + ANYHOW + LONGER * Duration::from_micros(micros);
         // What comes after this needs time, too.

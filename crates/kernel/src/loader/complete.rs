@@ -3,7 +3,8 @@
 //! Many objects leave to their loader what it knows better: sizes of keys and values, lengths, the maps in maps. The one
 //! idea: nothing is filled in on which a verdict could hang. A field gets a value if the kernel makes no map of that type
 //! with any other, or if the verifier never looks at it; the same for the original and for every other form. Where neither
-//! holds, the map is not made, and programs with it are not judged, for the reason that is returned here.
+//! holds, the map is *open*, for the reason that is returned here: it is not made for all programs, but for each as its
+//! first form needs it ([`super::open_maps`]).
 
 use bpf_platform::maps;
 
@@ -92,7 +93,7 @@ pub(super) fn completed(map: &Definition) -> Result<Definition, String> {
         Some(inner) => {
             Some(Box::new(completed(inner).map_err(|why| format!("the definition of the maps in it: {why}"))?))
         }
-        None if [maps::ARRAY_OF_MAPS, maps::HASH_OF_MAPS].contains(&map.kind) => {
+        None if maps::element(map.kind) == maps::Element::Map => {
             return Err("its definition does not say what the maps in it are like".to_owned());
         }
         None => None,
@@ -104,6 +105,44 @@ pub(super) fn completed(map: &Definition) -> Result<Definition, String> {
         inner,
         ..map.clone()
     })
+}
+
+/// What is tried for what the definition of a map leaves open. None of it is used where the definition says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fill {
+    /// Type of the maps in it.
+    pub(super) inner: u32,
+    /// Bytes of a key.
+    pub(super) key_size: u32,
+    /// Bytes of a value.
+    pub(super) value_size: u32,
+}
+
+/// An open definition with these sizes in it; `None` if it leaves open more than one size of a sort, or nothing.
+pub(super) fn filled(map: &Definition, fill: Fill) -> Option<Definition> {
+    /// What the kernel wants at least of a ring.
+    const RING_BYTES: u32 = 4096;
+    let mut open = [0, 0];
+    let mut fill_in = |size: u32, rule: Size, with: u32, sort: usize| match rule {
+        Size::OfTheLoader if size == 0 => {
+            open[sort] += 1;
+            with
+        }
+        _ => size,
+    };
+    let mut definition = map.clone();
+    definition.key_size = fill_in(map.key_size, key_size(map), fill.key_size, 0);
+    definition.value_size = fill_in(map.value_size, value_size(map), fill.value_size, 1);
+    if maps::element(map.kind) == maps::Element::Map {
+        let length = if fill.inner == maps::RINGBUF { RING_BYTES } else { 1 };
+        let missing = || Definition { kind: fill.inner, max_entries: length, ..Definition::default() };
+        let mut inner = map.inner.as_deref().cloned().unwrap_or_else(missing);
+        inner.key_size = fill_in(inner.key_size, key_size(&inner), fill.key_size, 0);
+        inner.value_size = fill_in(inner.value_size, value_size(&inner), fill.value_size, 1);
+        definition.inner = Some(Box::new(inner));
+    }
+    let unambiguous = open.iter().all(|count| *count <= 1);
+    (unambiguous && !map.internal && definition != *map && completed(&definition).is_ok()).then_some(definition)
 }
 
 /// Does the length that this map is going to have decide which lookups cannot fail? An array has as many elements as its
@@ -152,6 +191,27 @@ mod tests {
         let inner = Some(Box::new(map(maps::HASH, 0, 4)));
         let why = completed(&Definition { inner, ..map(maps::ARRAY_OF_MAPS, 4, 4) }).unwrap_err();
         assert!(why.ends_with("how long its keys are"), "{why}");
+    }
+
+    #[test]
+    fn what_is_open_is_filled_in_and_nothing_else() {
+        let fill = Fill { inner: maps::HASH, key_size: 7, value_size: 9 };
+        assert_eq!(filled(&map(maps::HASH, 0, 0), fill), Some(map(maps::HASH, 7, 9)));
+        assert_eq!(filled(&map(maps::HASH, 4, 0), fill), Some(map(maps::HASH, 4, 9)));
+        assert_eq!(filled(&map(maps::HASH, 4, 8), fill), None);
+        let outer = map(maps::ARRAY_OF_MAPS, 4, 4);
+        let inner = |key_size, value_size| {
+            Some(Box::new(Definition { max_entries: 1, ..map(maps::HASH, key_size, value_size) }))
+        };
+        let made = filled(&outer, fill).expect("it is open");
+        assert_eq!(made, Definition { inner: inner(7, 9), ..outer.clone() });
+        let ring =
+            filled(&outer, Fill { inner: maps::RINGBUF, ..fill }).expect("it is open").inner.expect("there is one");
+        assert_eq!((ring.kind, ring.key_size, ring.value_size, ring.max_entries), (maps::RINGBUF, 0, 0, 4096));
+        // Which of two keys would be the longer one?
+        assert_eq!(filled(&map(maps::HASH_OF_MAPS, 0, 4), fill), None);
+        let said = Definition { inner: inner(4, 0), ..map(maps::HASH_OF_MAPS, 0, 4) };
+        assert_eq!(filled(&said, fill), Some(Definition { key_size: 7, inner: inner(4, 9), ..said.clone() }));
     }
 
     #[test]

@@ -184,13 +184,14 @@ pub(super) struct Plan {
 impl Maps {
     /// Lends an object that is open what maps there are, and makes the others complete and short; but not those that it
     /// has to do without. Maps that were made with the BTF of number `btf`, which is encoded in these bytes, suit in any
-    /// case, because it is the object's.
+    /// case, because it is the object's. Maps with definitions among `filled` are made as these say, and not kept.
     pub(super) fn lend(
         &self,
         object: &mut sys::Object,
         btf: usize,
         bytes: Option<&[u8]>,
         left_out: &[usize],
+        filled: &[Definition],
     ) -> std::io::Result<Plan> {
         let bound = bytes.is_some_and(binds_maps);
         let most = for_verdicts(object);
@@ -202,6 +203,10 @@ impl Maps {
                 continue;
             }
             let definition = object.map_definition(index);
+            if let Some(filled) = filled.iter().find(|filled| filled.name == definition.name) {
+                patterns.extend(make_ready(object, index, filled, bound, most)?);
+                continue;
+            }
             let suits = |kept: &&Kept| kept.definition == definition && (!bound || kept.btf == btf);
             if let Some(kept) = self.kept.iter().find(suits) {
                 object.lend_map(index, kept.fd.as_fd())?;
@@ -258,7 +263,8 @@ fn make_ready(
     most: Lengths,
 ) -> std::io::Result<Option<OwnedFd>> {
     let full = complete::completed(definition).map_err(std::io::Error::other)?;
-    if full != *definition {
+    let own = object.map_definition(index);
+    if full != own {
         object.define(index, &full)?;
     }
     let entries = length(&full, most);
@@ -268,7 +274,7 @@ fn make_ready(
     let Some(inner) = &full.inner else { return Ok(None) };
     // A pattern without types will do where nothing depends on them.
     let shorter = length(inner, most) < inner.max_entries && !RINGS.contains(&inner.kind) && !bound && inner.extra == 0;
-    if !(shorter || needs_pattern(definition, &full)) {
+    if !(shorter || needs_pattern(&own, &full)) {
         return Ok(None);
     }
     let pattern = create(inner, most)?;

@@ -1,0 +1,181 @@
+//! Maps of which the definition leaves open what verdicts hang on, made for one program after another.
+//!
+//! A loader knows how long the keys and values of such a map are, or what the maps in it are like; this one does not. The
+//! one idea: a program loads with what its loader fills in, so the first form that is seen of it tells what that may be. It
+//! is made with the **longest keys** and the **shortest values** with which that form loads, and so is every later form.
+//!
+//! That is the strictest choice. A helper reads a whole key through a pointer, and a program may access no more than a
+//! value: what the verifier takes with longer keys and shorter values it takes with the true ones. The exception are helpers
+//! that read or write a whole value through a pointer. A program that has one does not load with very long values, and is
+//! not judged.
+//!
+//! Maps in maps are hash tables where the program loads with such: no lookup in them is known to find something.
+
+use std::time::Instant;
+
+use bpf_platform::maps;
+
+use super::complete::{Fill, filled};
+use super::{Loader, Source, key};
+use crate::{
+    KernelError, LoadVerdict, ProgramVerdict,
+    sys::{self, Definition},
+};
+
+/// What maps in maps may be, the first that will do.
+const INNER: [u32; 4] = [maps::HASH, maps::ARRAY, maps::PERCPU_ARRAY, maps::RINGBUF];
+/// Keys longer than the stack are in no program that builds them there (`MAX_BPF_STACK`).
+const LONGEST_KEY: u32 = 512;
+/// No value that is read field by field is longer; a map of one such element is made in no time.
+const LONGEST_VALUE: u32 = 1 << 15;
+
+impl Loader {
+    /// The verdict on a program, given the one that it has without maps that are open: if it needs one, with that.
+    pub(super) fn with_open_maps(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        index: usize,
+        without: ProgramVerdict,
+        deadline: Option<Instant>,
+    ) -> Result<ProgramVerdict, KernelError> {
+        let key = key(&without);
+        if !self.filled.is_empty() || self.lacked(source, opened, &without.verdict).is_none() {
+            return Ok(without);
+        }
+        if !self.fillings.contains_key(&key) {
+            let Some(found) = self.find_filling(source, opened, index, &without, deadline)? else { return Ok(without) };
+            self.fillings.insert(key.clone(), found);
+        }
+        match self.fillings[&key].clone() {
+            Some(filling) => self.alone_with(source, opened, index, filling, deadline),
+            None => Ok(without),
+        }
+    }
+
+    /// The open map for want of which a program was not judged.
+    fn lacked(&self, source: &Source, opened: &sys::Object, verdict: &LoadVerdict) -> Option<Definition> {
+        let LoadVerdict::NotLoadable { reason } = verdict else { return None };
+        let mut definitions = (0..opened.map_count()).map(|index| opened.map_definition(index));
+        definitions.find(|map| {
+            // What a definition says that nobody understands is not open.
+            let is_known = !source.unknown_maps.iter().any(|(name, _)| *name == map.name);
+            let left_out = self.left_out.iter().find(|(name, _)| is_known && *name == map.name);
+            left_out.is_some_and(|(name, why)| *reason == super::lacks_map(name, why))
+        })
+    }
+
+    fn alone_with(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        index: usize,
+        filling: Vec<Definition>,
+        deadline: Option<Instant>,
+    ) -> Result<ProgramVerdict, KernelError> {
+        self.filled = filling;
+        let verdict = self.alone(source, opened, index, deadline);
+        self.filled.clear();
+        verdict
+    }
+
+    /// How the open maps of a program are to be made; `Some(None)` if there is no way that this finds, `None` if there is
+    /// no time to find out.
+    fn find_filling(
+        &mut self,
+        source: &mut Source,
+        opened: &sys::Object,
+        index: usize,
+        without: &ProgramVerdict,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Option<Vec<Definition>>>, KernelError> {
+        let mut search = Search { loader: self, source, opened, index, deadline, is_late: false };
+        let mut open: Vec<(Definition, Fill)> = Vec::new();
+        let mut verdict = without.verdict.clone();
+        // Each map is first made as it suits most programs.
+        while let Some(map) = search.lacked(&verdict) {
+            if open.iter().any(|(known, _)| known.name == map.name) {
+                return Ok(Some(None));
+            }
+            let fill = |inner| Fill { inner, key_size: 1, value_size: LONGEST_VALUE };
+            open.push((map, fill(INNER[0])));
+            let last = open.len() - 1;
+            for inner in INNER {
+                open[last].1 = fill(inner);
+                let Some(found) = search.verdict(&open)? else { return Ok(Some(None)) };
+                verdict = found;
+                if verdict.is_accepted() || search.lacked(&verdict).is_some() {
+                    break;
+                }
+            }
+        }
+        if !verdict.is_accepted() {
+            return Ok((!search.is_late).then_some(None));
+        }
+        for n in 0..open.len() {
+            let with_key = |key_size, fill| Fill { key_size, ..fill };
+            let with_value = |value_size, fill| Fill { value_size, ..fill };
+            // The last that loads, and the first one.
+            let key_size = search.border(&open, n, [1, LONGEST_KEY], with_key)?;
+            open[n].1.key_size = key_size;
+            let value_size = search.border(&open, n, [LONGEST_VALUE, 1], with_value)?;
+            open[n].1.value_size = value_size;
+        }
+        let filling = open.iter().map(|(map, fill)| filled(map, *fill)).collect();
+        Ok((!search.is_late).then_some(filling))
+    }
+}
+
+/// Asks about one program with one filling after another.
+struct Search<'a> {
+    loader: &'a mut Loader,
+    source: &'a mut Source,
+    opened: &'a sys::Object,
+    index: usize,
+    deadline: Option<Instant>,
+    is_late: bool,
+}
+
+impl Search<'_> {
+    fn lacked(&self, verdict: &LoadVerdict) -> Option<Definition> {
+        self.loader.lacked(self.source, self.opened, verdict)
+    }
+
+    /// The verdict on the program with its open maps filled in like this; `None` if one of them cannot be.
+    fn verdict(&mut self, open: &[(Definition, Fill)]) -> Result<Option<LoadVerdict>, KernelError> {
+        let filling: Option<Vec<Definition>> = open.iter().map(|(map, fill)| filled(map, *fill)).collect();
+        let Some(filling) = filling else { return Ok(None) };
+        let found = self.loader.alone_with(self.source, self.opened, self.index, filling, self.deadline)?;
+        self.is_late |= matches!(found.verdict, LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. });
+        Ok(Some(found.verdict))
+    }
+
+    /// The size nearest to the second of two with which the program still loads, as it does with the first.
+    fn border(
+        &mut self,
+        open: &[(Definition, Fill)],
+        which: usize,
+        [good, other]: [u32; 2],
+        with: impl Fn(u32, Fill) -> Fill,
+    ) -> Result<u32, KernelError> {
+        let mut trial = open.to_vec();
+        let mut loads = |size: u32| {
+            trial[which].1 = with(size, open[which].1);
+            // Late answers are none.
+            let verdict = if self.is_late { None } else { self.verdict(&trial)? };
+            Ok::<_, KernelError>(verdict.is_some_and(|v| v.is_accepted()))
+        };
+        if loads(other)? {
+            return Ok(other);
+        }
+        let (mut good, mut bad) = (good, other);
+        while good.abs_diff(bad) > 1 {
+            let middle = good.midpoint(bad);
+            match loads(middle)? {
+                true => good = middle,
+                false => bad = middle,
+            }
+        }
+        Ok(good)
+    }
+}
