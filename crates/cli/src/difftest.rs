@@ -48,6 +48,9 @@ struct Tested {
     packets: u64,
     refused: u64,
     unsteady_rounds: u64,
+    /// In words, a difference of which it could not be seen whether it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<String>,
     difference: Option<Difference>,
 }
 
@@ -166,6 +169,7 @@ fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec
         all.refused += round.refused;
         all.unsteady += round.unsteady;
         all.difference = round.difference;
+        all.open = all.open.or(round.open);
         left -= n;
         skip += n as usize;
     }
@@ -174,6 +178,7 @@ fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec
         packets: all.runs,
         refused: all.refused,
         unsteady_rounds: all.unsteady,
+        open: all.open.filter(|_| all.difference.is_none()),
         difference: all.difference,
     }
 }
@@ -181,7 +186,7 @@ fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec
 fn exit_code(programs: &[Tested]) -> u8 {
     if programs.iter().any(|p| p.difference.is_some()) {
         exit::NO
-    } else if programs.iter().all(|p| p.packets == 0) {
+    } else if programs.iter().all(|p| p.packets == 0) || programs.iter().any(|p| p.open.is_some()) {
         exit::UNKNOWN
     } else {
         exit::YES
@@ -201,6 +206,14 @@ fn text(outcome: &Outcome) -> String {
                 if let Some(context) = &d.context {
                     let _ = writeln!(text, "    context {context}");
                 }
+            }
+            None if p.open.is_some() => {
+                let open = p.open.as_deref().unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "{}: not known: once they differed, and it could not be seen whether they always do: {open}",
+                    p.name
+                );
             }
             None if p.packets == 0 => {
                 let _ = writeln!(text, "{}: the kernel ran neither on any packet", p.name);
@@ -242,6 +255,7 @@ mod tests {
             packets,
             refused: 0,
             unsteady_rounds: 0,
+            open: None,
             difference: different.then(|| Difference {
                 program: "p".into(),
                 number: 0,
@@ -255,5 +269,7 @@ mod tests {
         assert_eq!(exit_code(&[tested(0, false)]), 3);
         assert_eq!(exit_code(&[tested(0, false), tested(5, false)]), 0);
         assert_eq!(exit_code(&[tested(5, false), tested(0, true)]), 1);
+        let open = Tested { open: Some("the return value".into()), ..tested(5, false) };
+        assert_eq!(exit_code(&[tested(5, false), open]), 3);
     }
 }

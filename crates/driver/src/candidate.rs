@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use bpf_facts::Env;
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
@@ -16,6 +17,7 @@ use crate::global::Start;
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
 use crate::pool;
+use crate::private_stack;
 use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
 
@@ -247,12 +249,17 @@ impl Candidate {
     /// Why the function after `n` steps lacks what counts by being there, or has too much of it.
     fn lacks_presence(&self, module: &Module, n: usize) -> Option<&'static str> {
         let (Some(derivation), Ok(original)) = (&self.derivation, &module.graphs[self.id]) else { return None };
+        let in_struct_ops = private_stack::is_in_struct_ops(module, FuncId(self.id));
+        let differs = |now: &Function, env: &Env| {
+            let other_stack = || in_struct_ops && private_stack::differs(original, now, env);
+            presence_differs(original, now, env).or_else(|| other_stack().then_some(private_stack::OWN_STACK))
+        };
         if n == derivation.steps().len() {
-            return module.with_env(|env| presence_differs(original, derivation.current(), env));
+            return module.with_env(|env| differs(derivation.current(), env));
         }
         let mut earlier = derivation.clone();
         earlier.rewind(n);
-        module.with_env(|env| presence_differs(original, earlier.current(), env))
+        module.with_env(|env| differs(earlier.current(), env))
     }
 
     /// Takes back steps until the function holds what counts by being there, which no proof of a step sees. The first

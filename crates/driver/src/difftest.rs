@@ -30,7 +30,7 @@ use std::time::Instant;
 use bpf_kernel::{KernelError, ProgramVerdict};
 
 use calls::Calls;
-use scenario::{Aspect, Loaded, OneCpu, Runnable, Seen};
+use scenario::{Aspect, Loaded, OneCpu, Open, Runnable, Seen};
 
 pub use harmless::{Callee, harmless_in_test_run};
 pub use inputs::Input;
@@ -68,7 +68,7 @@ pub struct Round {
     pub unsteady: u64,
     /// The first difference.
     pub difference: Option<Difference>,
-    /// In words, a difference of which there was no time to see whether it lasts.
+    /// In words, a difference of which it could not be seen whether it lasts, and why.
     pub open: Option<String>,
 }
 
@@ -197,10 +197,12 @@ impl Pair {
         let scenario = Scenario { aspects: what.iter().map(|(aspect, _)| aspect.clone()).collect(), ..scenario };
         // The program by itself is loaded more quickly.
         let only = if self.tail_calls { self.setup.only.clone() } else { Some(scenario.program().to_owned()) };
-        let Some(aspects) = scenario.lasting(a, b, &Setup { only, ..self.setup.clone() }) else {
+        let aspects = match scenario.lasting(a, b, &Setup { only, ..self.setup.clone() }) {
+            Ok(aspects) => aspects,
             // One that asks for the clock differs from run to run as a rule.
-            let open = (!scenario.program.volatile).then_some(words);
-            return Round { unsteady: round.unsteady + u64::from(open.is_none()), open, ..round };
+            Err(Open::Late) if scenario.program.volatile => vec![],
+            Err(Open::Late) => return Round { open: Some(format!("{words}; the time was up")), ..round },
+            Err(Open::NotRun(why)) => return Round { open: Some(format!("{words}; not run again: {why}")), ..round },
         };
         let unsteady = Round { unsteady: round.unsteady + 1, ..round.clone() };
         let Some(last) = scenario.inputs.last().filter(|_| !aspects.is_empty()) else { return unsteady };

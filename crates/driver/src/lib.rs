@@ -20,6 +20,7 @@ mod optimize;
 mod options;
 mod plan;
 mod pool;
+mod private_stack;
 mod queries;
 mod reduce;
 mod rename;

@@ -61,7 +61,7 @@ pub(crate) struct Compared {
     /// A program that the kernel takes of the original and refuses of the result, with its words: what the gate is for.
     pub(crate) refused: Option<NotRun>,
     pub(crate) difference: Option<Difference>,
-    /// A program that did something else once, and the time was up before it was known whether it always does.
+    /// A program that did something else once, and it could not be seen whether it always does.
     pub(crate) open: Option<NotRun>,
 }
 
@@ -330,7 +330,7 @@ pub(crate) fn settle(
                     continue;
                 }
                 if let Some(NotRun { name, reason }) = compared.open {
-                    let why = "it did something else in a run, and there was no time to see whether it always does";
+                    let why = "it did something else in a run, and it could not be seen whether it always does";
                     let cx =
                         Context { module: job.module, settings: job.settings, write: job.write, why, go_on: false };
                     for i in blame::suspects(job.module, candidates, &name) {

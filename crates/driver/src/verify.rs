@@ -22,6 +22,7 @@ use crate::module::{Module, is_program};
 use crate::optimize::check_programs;
 use crate::options::Options;
 use crate::pool::on_deep_stack;
+use crate::private_stack::{self, is_in_struct_ops};
 use crate::rename::Names;
 use crate::report::{FunctionVerdict, RunsFirst, VerifyReport};
 use crate::results::{is_ignored, without_result};
@@ -219,6 +220,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
                 && !names.comparison.same_code(names.matching, i, j) =>
         {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
+        }
+        Verdict::Equal if is_in_struct_ops(names.a, i) && private_stack::differs(&f, &g, env) => {
+            FunctionVerdict::Unknown { reason: private_stack::OWN_STACK.into() }
         }
         Verdict::Equal if may_number(names.a, i) || may_number(names.b, j) => {
             FunctionVerdict::Unknown { reason: NUMBERS.into() }

@@ -340,11 +340,12 @@ fn compare(case: &Case, expected: Run, old: &[u8], new: &[u8], problems: &mut Ve
     };
     let packets = case.packet.clone().map(|p| vec![p]);
     let names: Vec<String> = pair.programs().map(str::to_owned).collect();
-    let (mut runs, mut difference) = (0, None);
+    let (mut runs, mut difference, mut open) = (0, None, None);
     for (name, round) in names.iter().flat_map(|n| (0..ROUNDS).map(move |r| (n, r))) {
         let found = pair.round(name, &mut Random::of(1, round), PACKETS, packets.as_deref());
         runs += found.runs;
         difference = difference.or(found.difference);
+        open = open.or(found.open);
     }
     match (expected, difference) {
         (_, None) if runs == 0 => problems.push(format!("no program runs in the kernel: {:?}", pair.skipped)),
@@ -354,6 +355,7 @@ fn compare(case: &Case, expected: Run, old: &[u8], new: &[u8], problems: &mut Ve
             d.what.join("; "),
             diff(&listing(old), &listing(new))
         )),
+        (_, None) if open.is_some() => problems.push(format!("a run differs, perhaps not always: {open:?}")),
         (Run::Differs, None) => problems.push(format!("{runs} runs in the kernel show no difference")),
         _ => {}
     }

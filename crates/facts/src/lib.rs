@@ -25,6 +25,7 @@
 
 mod analysis;
 mod calls;
+mod depth;
 mod env;
 mod fixpoint;
 mod frame;
@@ -40,6 +41,7 @@ mod value;
 mod tests;
 
 pub use analysis::Analysis;
+pub use depth::deepest_frame_use;
 pub use env::{Env, ExternInfo, MapInfo, SectionInfo};
 pub use fixpoint::Facts;
 pub use frame::{FRAME, StackSet};

@@ -40,15 +40,18 @@ enum Relation {
     AtMost,
     /// The same, of a pointer of which counts whether it is null.
     Null,
+    /// The same, of programs that ask for a stack of their own: those are the ones that are not run inside of themselves
+    /// if they have one (`bpf_prog_check_recur` in linux/bpf_verifier.h). Programs of other types are not anyway, or are.
+    IfRequested,
 }
 
 use Holder::{Aux, Program};
-use Relation::{AtMost, Null, Same};
+use Relation::{AtMost, IfRequested, Null, Same};
 
 /// The notes that anybody outside of the verifier acts on. Left out is what cannot be seen from outside and follows from
-/// the length of the code (`pages`, `size_poke_tab`), the depth of the stack (`jits_use_priv_stack`), or from where a
+/// the length of the code (`pages`, `size_poke_tab`), or from where a
 /// program stands (`id`, `user`).
-const NOTES: [(Holder, &str, Relation); 33] = [
+const NOTES: [(Holder, &str, Relation); 34] = [
     (Program, "gpl_compatible", Same),
     (Program, "cb_access", Same),
     (Program, "dst_needed", Same),
@@ -76,6 +79,7 @@ const NOTES: [(Holder, &str, Relation); 33] = [
     (Aux, "exception_cb", Same),
     (Aux, "exception_boundary", Same),
     (Aux, "priv_stack_requested", Same),
+    (Aux, "jits_use_priv_stack", IfRequested),
     (Aux, "changes_pkt_data", Same),
     (Aux, "might_sleep", Same),
     (Aux, "kprobe_write_ctx", Same),
@@ -182,10 +186,12 @@ impl Marks {
 
     /// The name of the first mark by which a program cannot take the place of this one.
     pub fn differs_from(&self, old: &Marks) -> Option<&'static str> {
+        let requested = NOTES.iter().zip(&old.notes).any(|(note, held)| note.1 == "priv_stack_requested" && *held != 0);
         let notes = NOTES.iter().zip(old.notes.iter().zip(&self.notes));
         let mut wrong = notes.filter(|((_, _, relation), (old, new))| match relation {
             Same | Null => old != new,
             AtMost => new > old,
+            IfRequested => requested && old != new,
         });
         let functions = (!self.functions.agree(&old.functions)).then_some(FUNCTIONS);
         wrong.next().map(|((_, name, _), _)| *name).or(functions)

@@ -72,13 +72,15 @@ fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &F
     let mut replayed = Recording::default();
     let b = run(cx, &model, env, new, &mut replayed, Some(&recording));
     let found = compare(&a, &b, &recording, &replayed, &places)?;
-    let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| match r {
-        Ok(r0) => {
-            let state = state.as_ref().map_or_else(String::new, |s| format!(", {s}"));
-            format!("returns {r0:#x} after {} call(s){state}", rec.calls.len())
-        }
-        Err(f) if rec.diverged.is_some() => format!("takes another way ({f})"),
-        Err(f) => format!("fails: {f}"),
+    let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| {
+        let end = match r {
+            Ok(r0) => format!("returns {r0:#x}"),
+            Err(_) if rec.thrown => "throws".to_owned(),
+            Err(f) if rec.diverged.is_some() => return format!("takes another way ({f})"),
+            Err(f) => return format!("fails: {f}"),
+        };
+        let state = state.as_ref().map_or_else(String::new, |s| format!(", {s}"));
+        format!("{end} after {} call(s){state}", rec.calls.len())
     };
     Some(Witness {
         input: describe(cx, &model, &recording, &places, read_at_entry(old, env).union(read_at_entry(new, env))),
@@ -114,11 +116,15 @@ fn compare(
     places: &Places,
 ) -> Option<Found> {
     // The old program runs to its end on every input, or the world was not good enough for it.
-    let x = a.as_ref().ok()?;
+    if !old.thrown {
+        a.as_ref().ok()?;
+    }
     if let Some(d) = &new.diverged {
         return Some(Found::new(d.clone()));
     }
     let y = match b {
+        // Both have thrown, in the same call.
+        Err(_) if new.thrown => &0,
         Ok(y) => y,
         Err(Fault::Unmodelled(_)) => return None,
         Err(f) => return Some(Found::new(format!("the new function fails: {f}"))),
@@ -138,6 +144,10 @@ fn compare(
             states: [Some(format!("leaving {p}")), Some(format!("leaving {q}"))],
         });
     }
+    if old.thrown {
+        return None;
+    }
+    let x = a.as_ref().ok()?;
     let mut keys: Vec<&u64> = old.last.keys().chain(new.last.keys()).collect();
     keys.sort_unstable();
     for k in keys {

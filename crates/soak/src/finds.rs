@@ -122,6 +122,7 @@ impl Finder {
             tally.count("runs", round.runs);
             tally.count("runs the kernel would not do", round.refused);
             tally.count("unsteady rounds", round.unsteady);
+            tally.count("rounds that differ, perhaps not always", round.open.is_some().into());
             if let Some(d) = round.difference {
                 return Outcome::Differs(words(n, &d));
             }

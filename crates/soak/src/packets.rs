@@ -141,6 +141,7 @@ impl Lane for Packets {
             tally.count("packets the kernel would not run", round.refused);
             tally.count("rounds", 1);
             tally.count("unsteady rounds", round.unsteady);
+            tally.count("rounds that differ, perhaps not always", round.open.is_some().into());
             differences.extend(round.difference);
         }
         for d in differences {

@@ -17,13 +17,26 @@ pub(super) fn unwritten(module: &Module, f: &Function) -> StackSet {
     module.with_env(|env| Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).stack)
 }
 
+/// How far frames are filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// All bytes that may be read before they are written: the whole frame, where a callee is lent an address in it.
+    All,
+    /// Of these, what the function uses or lends, so that no frame becomes deeper than it is.
+    Used,
+}
+
 /// The object with frames that start filled with `byte`; `None` where some function cannot be changed.
-pub(super) fn poisoned(bytes: &[u8], byte: u8) -> Option<Vec<u8>> {
+pub(super) fn poisoned(bytes: &[u8], byte: u8, fill: Fill) -> Option<Vec<u8>> {
     let module = Module::new(Object::parse(bytes.to_vec()).ok()?);
     let mut object = module.object.clone();
     for (i, graph) in module.graphs.iter().enumerate() {
         let f = graph.as_ref().ok()?;
-        let unwritten = unwritten(&module, f);
+        let mut unwritten = unwritten(&module, f);
+        if fill == Fill::Used {
+            let deepest = module.with_env(|env| bpf_facts::deepest_frame_use(f, env));
+            unwritten = unwritten.intersect(&StackSet::range(deepest, -deepest as u32));
+        }
         if !unwritten.is_empty() {
             object.set_body(FuncId(i), lower(&filled(f, &unwritten, byte)).ok()?.insns).ok()?;
         }

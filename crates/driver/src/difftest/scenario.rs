@@ -5,7 +5,8 @@
 //! The clock, random numbers and addresses differ between any two runs. So a scenario is played several times with
 //! *three* objects, the second being the new one and the third the old one loaded once more. It shows a difference if
 //! the first and the third always give one and the same result, and the second never that one. Where one of them may
-//! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with.
+//! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with. Where that
+//! cannot be tried, it is open whether the difference counts, and said so: it is not taken for none.
 
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use super::calls::Calls;
 use super::inputs::{self, Input};
 use super::maps::{self, Filling, SharedMap};
-use super::poison::poisoned;
+use super::poison::{Fill, poisoned};
 use super::setup::{PairError, Setup};
 
 /// Everything that can be seen of a run; `Err` is the kernel's error number.
@@ -29,6 +30,15 @@ const VOLATILE_REPEATS: usize = 8;
 
 /// What frames are filled with where stack bytes may be read that nobody has written.
 const FILLINGS: [u8; 2] = [0xa5, 0x3c];
+
+/// Why it is not known whether a difference counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Open {
+    /// There is no time to look so often.
+    Late,
+    /// What has to be run for that cannot be: in words.
+    NotRun(String),
+}
 
 /// A program that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,11 +109,11 @@ impl Scenario {
     /// Whether the last input shows, or leaves in the maps, a difference between `old` and `new` that is none between
     /// `old` and itself. Objects that do not load show nothing.
     pub fn shows(&self, old: &[u8], new: &[u8], setup: &Setup) -> bool {
-        self.lasting(old, new, setup).is_some_and(|aspects| !aspects.is_empty())
+        self.lasting(old, new, setup).is_ok_and(|aspects| !aspects.is_empty())
     }
 
-    /// The aspects in which they differ however often one looks; `None` if there is no time to look so often.
-    pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Option<Vec<Aspect>> {
+    /// The aspects in which they differ however often one looks.
+    pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Result<Vec<Aspect>, Open> {
         let _here = OneCpu::stay();
         let mut left: Vec<(Aspect, Option<View>)> = self.aspects.iter().map(|a| (a.clone(), None)).collect();
         for _ in 0..GENERATIONS {
@@ -113,43 +123,57 @@ impl Scenario {
         let calls = [old, new].map(Calls::of);
         let by_layout = |c: &Option<Calls>| c.as_ref().is_none_or(|c| c.may_read_unwritten_stack(self.program()));
         if !left.is_empty() && calls.iter().any(by_layout) {
-            let filled: Option<Vec<(Vec<u8>, bool)>> = FILLINGS
-                .into_iter()
-                .flat_map(|byte| [(old, byte, true), (new, byte, false)])
-                .map(|(object, byte, is_old)| Some((poisoned(object, byte)?, is_old)))
-                .collect();
-            let Some(filled) = filled else { return Some(vec![]) };
-            let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
-            self.compare(&sides, setup, &mut left)?;
+            // Filling a whole frame may make the stack deeper than the kernel allows.
+            match self.compare_filled([old, new], Fill::All, setup, &mut left) {
+                Err(Open::NotRun(_)) => self.compare_filled([old, new], Fill::Used, setup, &mut left)?,
+                other => other?,
+            }
         }
-        Some(left.into_iter().map(|(aspect, _)| aspect).collect())
+        Ok(left.into_iter().map(|(aspect, _)| aspect).collect())
+    }
+
+    /// Plays it with both objects as they are when their frames start filled.
+    fn compare_filled(
+        &self,
+        [old, new]: [&[u8]; 2],
+        fill: Fill,
+        setup: &Setup,
+        left: &mut Vec<(Aspect, Option<View>)>,
+    ) -> Result<(), Open> {
+        let filled: Option<Vec<(Vec<u8>, bool)>> = FILLINGS
+            .into_iter()
+            .flat_map(|byte| [(old, byte, true), (new, byte, false)])
+            .map(|(object, byte, is_old)| Some((poisoned(object, byte, fill)?, is_old)))
+            .collect();
+        let Some(filled) = filled else { return Err(Open::NotRun("a function cannot be read".to_owned())) };
+        let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
+        self.compare(&sides, setup, left)
     }
 
     /// Plays it with these objects, each with whether it is a form of the old one, and drops every aspect that the old
-    /// ones do not agree on, or a new one does; `None` if the time is up before.
-    fn compare(&self, objects: &[(&[u8], bool)], setup: &Setup, left: &mut Vec<(Aspect, Option<View>)>) -> Option<()> {
+    /// ones do not agree on, or a new one does.
+    fn compare(
+        &self,
+        objects: &[(&[u8], bool)],
+        setup: &Setup,
+        left: &mut Vec<(Aspect, Option<View>)>,
+    ) -> Result<(), Open> {
         let bytes: Vec<&[u8]> = objects.iter().map(|(bytes, _)| *bytes).collect();
         let is_over = || setup.patience.is_some_and(|until| Instant::now() >= until);
         if is_over() {
-            return None;
+            return Err(Open::Late);
         }
-        let Ok(loaded) = Loaded::new(&bytes, setup, None) else {
-            left.clear();
-            return Some(());
-        };
+        let loaded = Loaded::new(&bytes, setup, None).map_err(|e| Open::NotRun(e.source.to_string()))?;
         let repeats = if self.program.volatile { VOLATILE_REPEATS } else { REPEATS };
         let mut order: Vec<usize> = (0..objects.len()).collect();
         for _ in 0..repeats {
             if left.is_empty() {
-                return Some(());
+                return Ok(());
             }
             if is_over() {
-                return None;
+                return Err(Open::Late);
             }
-            if loaded.fill(&self.fillings(&loaded)).is_err() {
-                left.clear();
-                return Some(());
-            }
+            loaded.fill(&self.fillings(&loaded)).map_err(Open::NotRun)?;
             for &side in &order {
                 let last = self.play(&loaded, side);
                 left.retain_mut(|(aspect, first)| {
@@ -161,7 +185,7 @@ impl Scenario {
             // What depends on the order of runs is none of the programs' doing.
             order.reverse();
         }
-        Some(())
+        Ok(())
     }
 
     fn fillings(&self, loaded: &Loaded) -> Vec<Filling> {

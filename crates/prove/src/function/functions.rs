@@ -1,7 +1,6 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
-use bpf_facts::{Env, Facts};
-use bpf_isa::Reg;
+use bpf_facts::{Env, deepest_frame_use};
 use bpf_program::Function;
 
 use crate::arena::{ARENA, may_use_arena};
@@ -97,26 +96,4 @@ fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) ->
     let (verdict, more) = whole(old, new, env, options);
     stats.add(more);
     (verdict, stats)
-}
-
-/// The lowest frame offset that the function may access itself, hand to a callee, or make the address of.
-fn deepest_frame_use(f: &Function, env: &Env) -> i64 {
-    // The kernel counts code that no execution reaches.
-    let facts = Facts::of_every_way(f, env);
-    let mut low = 0;
-    for &b in &f.layout {
-        // The last state is the one behind the block's last operation.
-        let operands = f.block(b).ops.iter().map(|op| op.insn.memory_operand().map(|m| (m.base, m.off)));
-        for (operand, s) in operands.chain([None]).zip(facts.states(f, b)) {
-            // Addresses that are made count, too: where paths meet, it may not show where an access goes.
-            let places = Reg::all().filter(|r| *r != Reg::R10).map(|r| (r, 0)).chain(operand);
-            for (r, off) in places {
-                let v = s.reg(r);
-                if v.is_stack() {
-                    low = low.min(v.num.smin.saturating_add(i64::from(off)));
-                }
-            }
-        }
-    }
-    low.max(-bpf_facts::FRAME)
 }

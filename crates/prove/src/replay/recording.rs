@@ -19,6 +19,8 @@ pub(super) struct Recording {
     pub(super) ctx_stores: Vec<CtxStore>,
     /// Bytes of context fields that were read before anything was stored there.
     pub(super) ctx_read: FxHashMap<i64, u8>,
+    /// The last call was one that nobody comes back from.
+    pub(super) thrown: bool,
     /// Memory written in all.
     pub(super) last: FxHashMap<u64, u8>,
     /// The call at which the run left the recorded one.

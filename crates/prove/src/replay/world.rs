@@ -225,7 +225,18 @@ impl World<'_> {
         self.passed.push(u64::from(*id));
         self.recording.effects.push((*r0, writes.clone()));
         self.recording.worlds.push(*id);
-        Ok(Next::Done)
+        self.behind(op)
+    }
+
+    /// What comes after a call: nothing, if that throws. The program ends there, and so does the run.
+    fn behind(&mut self, op: &Op) -> Result<Next, Fault> {
+        match op.link.as_ref().map(|l| &l.symbol) {
+            Some(Symbol::Extern { name }) if bpf_platform::throws(name) => {
+                self.recording.thrown = true;
+                Err(Fault::Unmodelled(format!("{name} does not come back")))
+            }
+            _ => Ok(Next::Done),
+        }
     }
 
     fn keeps(&self, off: i64) -> bool {
@@ -332,7 +343,7 @@ impl Host for World<'_> {
         }
         self.recording.effects.push((r0, writes));
         self.recording.worlds.push(id);
-        Ok(Next::Done)
+        self.behind(op)
     }
 
     fn address_of(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<u64, Fault> {
