@@ -16,15 +16,18 @@ use crate::managed;
 use crate::symbols::{STB_LOCAL, STT_FILE, STT_FUNC, STT_NOTYPE, STT_SECTION, Symbols};
 
 /// A map as its definition says, from BTF's `.maps` or from a legacy `maps` section.
+///
+/// `None` is what the definition does not say. A type, size or length of 0 is not said either: libbpf keeps no other mark of
+/// what a loader has yet to set (`bpf_map__set_value_size` and siblings).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MapDef {
     /// Symbol name.
     pub name: String,
     /// `enum bpf_map_type`.
     pub map_type: Option<u32>,
-    /// Bytes of a key.
+    /// Bytes of a key; `None` for maps without keys, too.
     pub key_size: Option<u32>,
-    /// Bytes of a value.
+    /// Bytes of a value; `None` for maps without values, too.
     pub value_size: Option<u32>,
     /// Number of entries.
     pub max_entries: Option<u32>,
@@ -139,15 +142,15 @@ fn map_def(btf: &Btf, name: String, ty: u32, depth: usize) -> MapDef {
     let Some((_, t)) = btf.plain(ty).filter(|(_, t)| t.kind == STRUCT) else { return map };
     for (member, ty) in btf.members(t) {
         match member.as_str() {
-            "type" => map.map_type = number(btf, ty),
-            "key_size" => map.key_size = number(btf, ty),
-            "value_size" => map.value_size = number(btf, ty),
-            "max_entries" => map.max_entries = number(btf, ty),
+            "type" => map.map_type = number(btf, ty).filter(is_said),
+            "key_size" => map.key_size = number(btf, ty).filter(is_said),
+            "value_size" => map.value_size = number(btf, ty).filter(is_said),
+            "max_entries" => map.max_entries = number(btf, ty).filter(is_said),
             "map_flags" => map.map_flags = number(btf, ty),
-            "key" => map.key_size = btf.pointee(ty).and_then(|t| btf.size_of(t)),
+            "key" => map.key_size = btf.pointee(ty).and_then(|t| btf.size_of(t)).filter(is_said),
             "value" => {
                 let value = btf.pointee(ty);
-                map.value_size = value.and_then(|t| btf.size_of(t));
+                map.value_size = value.and_then(|t| btf.size_of(t)).filter(is_said);
                 map.managed = value.map_or_else(ManagedFields::default, |t| managed::in_type(btf, t));
             }
             "values" => {
@@ -166,6 +169,11 @@ fn map_def(btf: &Btf, name: String, ty: u32, depth: usize) -> MapDef {
     map
 }
 
+/// Whether a number says something ([`MapDef`]).
+fn is_said(number: &u32) -> bool {
+    *number != 0
+}
+
 /// `__uint(name, N)` is `int (*name)[N]` (libbpf: `get_map_field_int`).
 fn number(btf: &Btf, id: u32) -> Option<u32> {
     btf.get(btf.pointee(id)?).filter(|t| t.kind == ARRAY).and_then(|t| btf.word(t, 2))
@@ -178,10 +186,10 @@ fn legacy_def(name: &str, data: &[u8], start: u64, end: u64) -> MapDef {
     };
     MapDef {
         name: name.to_owned(),
-        map_type: field(0),
-        key_size: field(1),
-        value_size: field(2),
-        max_entries: field(3),
+        map_type: field(0).filter(is_said),
+        key_size: field(1).filter(is_said),
+        value_size: field(2).filter(is_said),
+        max_entries: field(3).filter(is_said),
         map_flags: field(4),
         legacy: true,
         inner: None,

@@ -6,6 +6,8 @@
 
 use crate::helpers::Helper;
 
+/// `BPF_MAP_TYPE_UNSPEC`: the kernel makes no such map; a loader has yet to set the type.
+pub const UNSPEC: u32 = 0;
 /// `BPF_MAP_TYPE_HASH`.
 pub const HASH: u32 = 1;
 /// `BPF_MAP_TYPE_ARRAY`.
@@ -76,7 +78,8 @@ pub const ARENA: u32 = 33;
 pub const INSN_ARRAY: u32 = 34;
 
 /// What map types are called.
-const NAMES: [(&str, u32); 33] = [
+const NAMES: [(&str, u32); 34] = [
+    ("unspec", UNSPEC),
     ("hash", HASH),
     ("array", ARRAY),
     ("prog_array", PROG_ARRAY),

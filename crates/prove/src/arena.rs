@@ -1,8 +1,8 @@
 //! Whether a function may work on an arena, of which nothing is said.
 
-use bpf_facts::{Env, Facts, Liveness};
+use bpf_facts::{Env, Facts, Liveness, MapInfo};
 use bpf_isa::{Call, Insn, RegSet};
-use bpf_platform::Effects;
+use bpf_platform::{Effects, maps};
 use bpf_program::{Function, Op};
 
 use crate::beliefs::goes_on_in_the_program;
@@ -14,10 +14,11 @@ pub(crate) const ARENA: &str = "pointers may be to an arena";
 /// The program must use an arena map; a pointer then comes from an address-space cast, from that map, a kernel function,
 /// a subprogram, a callback, or as an argument (`PTR_TO_ARENA` in kernel/bpf/verifier.c).
 pub(crate) fn may_use_arena(f: &Function, env: &Env) -> bool {
-    let arena = Some(bpf_platform::maps::ARENA);
+    // A loader may make one of a map whose definition leaves its type open.
+    let may_be_arena = |m: &MapInfo| m.map_type.is_none_or(|kind| kind == maps::ARENA);
     // By name: the map table may be the other object's.
-    let is_arena = |name: &str| env.maps.iter().any(|m| m.map_type == arena && m.name == name);
-    let any_map = env.maps.iter().any(|m| m.map_type == arena);
+    let is_arena = |name: &str| env.maps.iter().any(|m| may_be_arena(m) && m.name == name);
+    let any_map = env.maps.iter().any(may_be_arena);
     // What looks like a number may have been made of one, and a caller's frame may hold one.
     let handed_in = || {
         let live = Liveness::of(f, env, &Facts::of(f, env)).entry(f.entry()).regs;

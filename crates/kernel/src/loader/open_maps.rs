@@ -1,13 +1,17 @@
 //! Maps of which the definition leaves open what verdicts hang on, made for one program after another.
 //!
 //! A loader knows how long the keys and values of such a map are, or what the maps in it are like; this one does not. The
-//! one idea: a program loads with what its loader fills in, so the first form that is seen of it tells what that may be. It
-//! is made with the **longest keys** and the **shortest values** with which that form loads, and so is every later form.
+//! one idea: a program loads with what its loader fills in, so the first form that is seen of it tells what that may be.
+//! Its maps are made **twice**: with the shortest keys and values with which that form loads, and with the longest. A later
+//! form has to load with both.
 //!
-//! That is the strictest choice. A helper reads a whole key through a pointer, and a program may access no more than a
-//! value: what the verifier takes with longer keys and shorter values it takes with the true ones. The exception are helpers
-//! that read or write a whole value through a pointer. A program that has one does not load with very long values, and is
-//! not judged.
+//! Whatever the verifier checks against one of these sizes is a bound from one side. A program may access no more than a
+//! value, nor, in a callback that is given an element, than a key: such accesses want them to be long. A helper reads a whole
+//! key, and reads or writes a whole value, through a pointer to memory of the program: such calls want them to be short.
+//! So the sizes with which a form loads lie between a least and a greatest one of each sort, and what loads with all the
+//! least and with all the greatest ones of the first form loads with the true ones, which are between them.
+//!
+//! Where a form loads with none of a few usual sizes to begin with, its program is not judged.
 //!
 //! Maps in maps are hash tables where the program loads with such: no lookup in them is known to find something.
 
@@ -24,10 +28,21 @@ use crate::{
 
 /// What maps in maps may be, the first that will do.
 const INNER: [u32; 4] = [maps::HASH, maps::ARRAY, maps::PERCPU_ARRAY, maps::RINGBUF];
+/// How the open maps of a program are made.
+#[derive(Debug, Clone)]
+pub(super) struct Filling {
+    /// With the shortest keys and values with which its first form loads.
+    short: Vec<Definition>,
+    /// With the longest.
+    long: Vec<Definition>,
+}
+
 /// Keys longer than the stack are in no program that builds them there (`MAX_BPF_STACK`).
 const LONGEST_KEY: u32 = 512;
 /// No value that is read field by field is longer; a map of one such element is made in no time.
 const LONGEST_VALUE: u32 = 1 << 15;
+/// Bytes of keys and values with which a form is tried first. Most are handed no whole values, and see no key.
+const BEGINNINGS: [[u32; 2]; 7] = [[1, LONGEST_VALUE], [8, LONGEST_VALUE], [4, 8], [4, 4], [8, 8], [8, 16], [16, 16]];
 
 impl Loader {
     /// The verdict on a program, given the one that it has without maps that are open: if it needs one, with that.
@@ -47,10 +62,14 @@ impl Loader {
             let Some(found) = self.find_filling(source, opened, index, &without, deadline)? else { return Ok(without) };
             self.fillings.insert(key.clone(), found);
         }
-        match self.fillings[&key].clone() {
-            Some(filling) => self.alone_with(source, opened, index, filling, deadline),
-            None => Ok(without),
+        let Some(Filling { short, long }) = self.fillings[&key].clone() else { return Ok(without) };
+        let verdict = self.alone_with(source, opened, index, short, deadline)?;
+        if !verdict.verdict.is_accepted() {
+            return Ok(verdict);
         }
+        // What the kernel notes of the program, and makes of it, does not depend on these sizes.
+        let other = self.alone_with(source, opened, index, long, deadline)?;
+        Ok(if other.verdict.is_accepted() { verdict } else { other })
     }
 
     /// The open map for want of which a program was not judged.
@@ -88,42 +107,34 @@ impl Loader {
         index: usize,
         without: &ProgramVerdict,
         deadline: Option<Instant>,
-    ) -> Result<Option<Option<Vec<Definition>>>, KernelError> {
+    ) -> Result<Option<Option<Filling>>, KernelError> {
         let mut search = Search { loader: self, source, opened, index, deadline, is_late: false };
-        let mut open: Vec<(Definition, Fill)> = Vec::new();
-        let mut verdict = without.verdict.clone();
-        // Each map is first made as it suits most programs.
-        while let Some(map) = search.lacked(&verdict) {
-            if open.iter().any(|(known, _)| known.name == map.name) {
-                return Ok(Some(None));
-            }
-            let fill = |inner| Fill { inner, key_size: 1, value_size: LONGEST_VALUE };
-            open.push((map, fill(INNER[0])));
-            let last = open.len() - 1;
-            for inner in INNER {
-                open[last].1 = fill(inner);
-                let Some(found) = search.verdict(&open)? else { return Ok(Some(None)) };
-                verdict = found;
-                if verdict.is_accepted() || search.lacked(&verdict).is_some() {
-                    break;
-                }
+        let mut found = None;
+        for sizes in BEGINNINGS {
+            found = search.beginning(&without.verdict, sizes)?;
+            if found.is_some() || search.is_late {
+                break;
             }
         }
-        if !verdict.is_accepted() {
-            return Ok((!search.is_late).then_some(None));
-        }
+        let Some(open) = found else { return Ok((!search.is_late).then_some(None)) };
+        let (mut short, mut long) = (open.clone(), open.clone());
         for n in 0..open.len() {
             let with_key = |key_size, fill| Fill { key_size, ..fill };
             let with_value = |value_size, fill| Fill { value_size, ..fill };
-            // The last that loads, and the first one.
-            let key_size = search.border(&open, n, [1, LONGEST_KEY], with_key)?;
-            open[n].1.key_size = key_size;
-            let value_size = search.border(&open, n, [LONGEST_VALUE, 1], with_value)?;
-            open[n].1.value_size = value_size;
+            let Fill { key_size: key, value_size: value, .. } = open[n].1;
+            short[n].1.key_size = search.border(&open, n, [key, 1], with_key)?;
+            short[n].1.value_size = search.border(&open, n, [value, 1], with_value)?;
+            long[n].1.key_size = search.border(&open, n, [key, LONGEST_KEY], with_key)?;
+            long[n].1.value_size = search.border(&open, n, [value, LONGEST_VALUE], with_value)?;
         }
-        let filling = open.iter().map(|(map, fill)| filled(map, *fill)).collect();
+        let filling = made(&short).zip(made(&long)).map(|(short, long)| Filling { short, long });
         Ok((!search.is_late).then_some(filling))
     }
+}
+
+/// These maps, filled in; `None` if one of them cannot be.
+fn made(open: &[(Definition, Fill)]) -> Option<Vec<Definition>> {
+    open.iter().map(|(map, fill)| filled(map, *fill)).collect()
 }
 
 /// Asks about one program with one filling after another.
@@ -141,10 +152,36 @@ impl Search<'_> {
         self.loader.lacked(self.source, self.opened, verdict)
     }
 
+    /// The open maps of a program that has this verdict without them, filled in with these sizes, so that it loads.
+    fn beginning(
+        &mut self,
+        without: &LoadVerdict,
+        [key_size, value_size]: [u32; 2],
+    ) -> Result<Option<Vec<(Definition, Fill)>>, KernelError> {
+        let mut open: Vec<(Definition, Fill)> = Vec::new();
+        let mut verdict = without.clone();
+        while let Some(map) = self.lacked(&verdict) {
+            if open.iter().any(|(known, _)| known.name == map.name) {
+                return Ok(None);
+            }
+            let fill = |inner| Fill { inner, key_size, value_size };
+            open.push((map, fill(INNER[0])));
+            let last = open.len() - 1;
+            for inner in INNER {
+                open[last].1 = fill(inner);
+                let Some(found) = self.verdict(&open)? else { return Ok(None) };
+                verdict = found;
+                if verdict.is_accepted() || self.lacked(&verdict).is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(verdict.is_accepted().then_some(open))
+    }
+
     /// The verdict on the program with its open maps filled in like this; `None` if one of them cannot be.
     fn verdict(&mut self, open: &[(Definition, Fill)]) -> Result<Option<LoadVerdict>, KernelError> {
-        let filling: Option<Vec<Definition>> = open.iter().map(|(map, fill)| filled(map, *fill)).collect();
-        let Some(filling) = filling else { return Ok(None) };
+        let Some(filling) = made(open) else { return Ok(None) };
         let found = self.loader.alone_with(self.source, self.opened, self.index, filling, self.deadline)?;
         self.is_late |= matches!(found.verdict, LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. });
         Ok(Some(found.verdict))

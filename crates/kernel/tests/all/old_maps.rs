@@ -171,10 +171,10 @@ fn programs_that_no_filling_suits_keep_their_reason() {
     if !permitted() {
         return;
     }
-    // It hands over a value from its stack, so that these cannot be as long as one likes.
-    let updates = "r1 = sessions ll\n r2 = r10\n r2 += -4\n r3 = r10\n r3 += -16\n r4 = 0\n call bpf_map_update_elem";
     let mut loader = Loader::new(LoadOptions::default()).unwrap();
-    let verdict = loader.judge(&with_open_maps("sessions", 4, 8, updates), |_, _| true, None).unwrap();
+    // It takes keys of its map for longer than any on a stack.
+    let far = "r2 = *(u8 *)(r10 - 600)";
+    let verdict = loader.judge(&with_open_maps("sessions", 4, 8, far), |_, _| true, None).unwrap();
     let name = verdict.programs[0].name.clone();
     let expected = "map sessions cannot be created: its definition does not say how long its keys are";
     assert_eq!(why_not_judged(&verdict, &name), expected);
@@ -183,6 +183,54 @@ fn programs_that_no_filling_suits_keep_their_reason() {
     let verdict = loader.judge(&with_open_maps("tenants", 4, 8, wrong), |_, _| true, None).unwrap();
     let expected = "map tenants cannot be created: its definition does not say what the maps in it are like";
     assert_eq!(why_not_judged(&verdict, &name), expected);
+}
+
+/// What a helper is handed wants short sizes, what is read of an element wants long ones; a later form has to load with both.
+#[test]
+fn what_is_handed_over_whole_is_as_long_as_the_first_form_has_it() {
+    if !permitted() {
+        return;
+    }
+    // The value that is put in begins at this place in the frame.
+    let update = |at: i32| {
+        format!("r1 = sessions ll\n r2 = r10\n r2 += -16\n r3 = r10\n r3 += {at}\n r4 = 0\n call bpf_map_update_elem")
+    };
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let mut judged = |key, value, at| {
+        let verdict = loader.judge(&with_open_maps("sessions", key, value, &update(at)), |_, _| true, None).unwrap();
+        verdict.programs[0].verdict.clone()
+    };
+    assert_eq!(judged(16, 8, -16), LoadVerdict::Accepted);
+    for (key, value, at) in [(16, 8, -24), (16, 4, -16)] {
+        assert_eq!(judged(key, value, at), LoadVerdict::Accepted, "{key}, {value}, {at}");
+    }
+    // Values may have 16 bytes for all that the first form tells, and keys, too.
+    for (key, value, at) in [(16, 8, -8), (16, 17, -16), (8, 8, -16)] {
+        let refused = judged(key, value, at);
+        assert!(matches!(refused, LoadVerdict::Rejected { .. }), "{key}, {value}, {at}: {refused:?}");
+    }
+}
+
+/// A callback is given the key of an element, too: longer keys are not the stricter choice for it.
+#[test]
+fn keys_that_a_callback_reads_are_no_longer_than_the_first_form_needs() {
+    if !permitted() {
+        return;
+    }
+    let object = |byte: u32| {
+        let text = format!(
+            "; A.\n; section: xdp\n; map: sessions hash 0 8 16\n; expect: equal\nbefore:\n r1 = sessions ll\n r2 = each ll\n \
+             r3 = 0\n r4 = 0\n call bpf_for_each_map_elem\n r0 = 0\n exit\nstatic each(ptr, ptr, ptr, ptr) u64:\n \
+             r1 = *(u8 *)(r2 + {byte})\n r0 = 0\n exit\nafter:\n r0 = 0\n exit\n"
+        );
+        Case::parse(&text).expect("a case").old_object().expect("it assembles")
+    };
+    let mut loader = Loader::new(LoadOptions::default()).unwrap();
+    let mut judged = |byte| loader.judge(&object(byte), |_, _| true, None).unwrap().programs[0].verdict.clone();
+    assert_eq!(judged(6), LoadVerdict::Accepted);
+    assert_eq!(judged(3), LoadVerdict::Accepted);
+    let refused = judged(7);
+    assert!(matches!(refused, LoadVerdict::Rejected { .. }), "{refused:?}");
 }
 
 #[test]
