@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use bpf_facts::{Env, ExternInfo, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
 use bpf_object::{FuncId, FuncKind, MapDef, Object};
-use bpf_platform::{inner_maps_may_be_shorter, maps};
+use bpf_platform::{inner_maps_may_be_shorter, maps, maps::OpenSize};
 use bpf_program::{Function, build};
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
@@ -142,12 +142,38 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
     MapInfo {
         name: identity.to_owned(),
         map_type: m.map_type,
-        key_size: m.key_size,
-        value_size: m.value_size,
+        key_size: size(m.key_size, key_rule(m)),
+        value_size: size(m.value_size, value_rule(m)),
         max_entries: m.max_entries,
         managed: m.managed.clone(),
         inner_may_be_shorter: holds_maps && inner_maps_may_be_shorter(template),
+        is_open: is_open(m),
     }
+}
+
+fn key_rule(m: &MapDef) -> OpenSize {
+    m.map_type.map_or(OpenSize::OfTheLoader, maps::open_key_size)
+}
+
+fn value_rule(m: &MapDef) -> OpenSize {
+    m.map_type.map_or(OpenSize::OfTheLoader, |kind| maps::open_value_size(kind, m.map_flags.unwrap_or(0)))
+}
+
+/// How many bytes keys or values have: as many as the definition says, or the only number that the kernel takes.
+fn size(said: Option<u32>, rule: OpenSize) -> Option<u32> {
+    match rule {
+        OpenSize::Only(size) => said.or(Some(size)),
+        _ => said,
+    }
+}
+
+/// Whether only the loader knows how long keys or values of a map are, or those of the maps in it.
+fn is_open(m: &MapDef) -> bool {
+    let is_open_size = |said: Option<u32>, rule| said.is_none() && rule == OpenSize::OfTheLoader;
+    let holds_maps = m.map_type.is_some_and(|kind| maps::element(kind) == maps::Element::Map);
+    is_open_size(m.key_size, key_rule(m))
+        || is_open_size(m.value_size, value_rule(m))
+        || holds_maps && m.inner.as_deref().is_none_or(is_open)
 }
 
 /// Whether a function is an entry point the loader loads by itself.

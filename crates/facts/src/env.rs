@@ -21,6 +21,8 @@ pub struct MapInfo {
     /// It holds maps, which may have fewer elements than the verifier believes
     /// ([`bpf_platform::inner_maps_may_be_shorter`]).
     pub inner_may_be_shorter: bool,
+    /// Only its loader knows how long its keys or values are, or those of the maps in it.
+    pub is_open: bool,
 }
 
 impl MapInfo {

@@ -120,6 +120,59 @@ pub fn named(name: &str) -> Option<u32> {
     NAMES.iter().find(|(n, _)| *n == name).map(|(_, number)| *number)
 }
 
+/// How many bytes keys or values of a type of maps have, if the definition does not say so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenSize {
+    /// The kernel takes no other.
+    Only(u32),
+    /// The kernel takes others, too, but no program that uses such a map shows the verifier any of these bytes.
+    NeverSeen(u32),
+    /// There are none, or nothing is known of such maps.
+    AsItIs,
+    /// The verifier checks accesses against it; only the loader knows it.
+    OfTheLoader,
+}
+
+/// Keys, by what the types' `map_alloc_check` and `map_alloc` want (`kernel/bpf`: `array_map_alloc_check`,
+/// `stack_map_alloc`, `dev_map_alloc_check`, `sock_map_alloc`, `cpu_map_alloc`, `xsk_map_alloc`,
+/// `bpf_local_storage_map_alloc_check`, `cgroup_storage_map_alloc`, `htab_map_alloc_check`, `trie_alloc`).
+pub fn open_key_size(map_type: u32) -> OpenSize {
+    match map_type {
+        ARRAY | PERCPU_ARRAY | PROG_ARRAY | PERF_EVENT_ARRAY => OpenSize::Only(4),
+        CGROUP_ARRAY | ARRAY_OF_MAPS | REUSEPORT_SOCKARRAY | STACK_TRACE => OpenSize::Only(4),
+        DEVMAP | DEVMAP_HASH | SOCKMAP | CPUMAP | XSKMAP => OpenSize::Only(4),
+        kind if is_local_storage(kind) => OpenSize::Only(4),
+        // 8 or 16: `get_local_storage`, the one helper, takes no key.
+        CGROUP_STORAGE | PERCPU_CGROUP_STORAGE => OpenSize::NeverSeen(8),
+        HASH | PERCPU_HASH | LRU_HASH | LRU_PERCPU_HASH => OpenSize::OfTheLoader,
+        HASH_OF_MAPS | SOCKHASH | LPM_TRIE => OpenSize::OfTheLoader,
+        _ => OpenSize::AsItIs,
+    }
+}
+
+/// Values of a map with these flags, by the same functions, and `fd_array_map_alloc_check`, `fd_htab_map_alloc_check`,
+/// `reuseport_array_alloc_check`, `queue_stack_map_alloc_check` and `bloom_map_alloc`.
+pub fn open_value_size(map_type: u32, flags: u32) -> OpenSize {
+    /// `BPF_F_STACK_BUILD_ID` in linux/bpf.h.
+    const STACK_BUILD_ID: u32 = 1 << 5;
+    match map_type {
+        PROG_ARRAY | PERF_EVENT_ARRAY | CGROUP_ARRAY => OpenSize::Only(4),
+        ARRAY_OF_MAPS | HASH_OF_MAPS | XSKMAP => OpenSize::Only(4),
+        // 4 or 8: to programs the values are sockets, or nothing at all (`check_map_func_compatibility`).
+        SOCKMAP | SOCKHASH | CPUMAP | REUSEPORT_SOCKARRAY => OpenSize::NeverSeen(4),
+        // The length of a stack: `get_stackid`, the one helper, gives its number.
+        STACK_TRACE if flags & STACK_BUILD_ID != 0 => OpenSize::NeverSeen(32),
+        STACK_TRACE => OpenSize::NeverSeen(8),
+        // 4 or 8, and lookups show them.
+        DEVMAP | DEVMAP_HASH => OpenSize::OfTheLoader,
+        ARRAY | PERCPU_ARRAY | LPM_TRIE | QUEUE | STACK => OpenSize::OfTheLoader,
+        HASH | PERCPU_HASH | LRU_HASH | LRU_PERCPU_HASH => OpenSize::OfTheLoader,
+        BLOOM_FILTER | CGROUP_STORAGE | PERCPU_CGROUP_STORAGE => OpenSize::OfTheLoader,
+        kind if is_local_storage(kind) => OpenSize::OfTheLoader,
+        _ => OpenSize::AsItIs,
+    }
+}
+
 /// What a successful lookup gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element {

@@ -26,6 +26,10 @@
 //! - *what counts still*: a slot of a caller's frame that a function overwrites counts as one that nobody reads any more, though
 //!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
 //!   there), and the ways by which it holds something else are not followed;
+//! - *open lengths*: nothing wrong is believed of a map whose keys or values are as long as its loader says, but the kernel
+//!   cannot be asked with all that a loader may say. Where helpers read them from fixed places of the frame only, what it says of
+//!   the shortest and the longest holds for all between (`kernel/src/loader/open_maps.rs`); where a helper writes a value, or
+//!   finds a key or value in memory of which the length is another one's, one length is held against another;
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
 //!   that have more bits than their loads.
 
@@ -33,6 +37,7 @@ use std::collections::BTreeMap;
 
 use bpf_facts::{Env, Facts, Kind, Region, State};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src, Width};
+use bpf_platform::effects::{Argument, Extent};
 use bpf_platform::helpers::Arg;
 use bpf_platform::{Effects, hands_back_its_buffer, is_result_misjudged, reads_wider_than_believed};
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator, ctx_field};
@@ -144,6 +149,7 @@ impl Beliefs {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let looks_up = row.is_map_lookup() && env.maps.iter().any(|m| m.inner_may_be_shorter);
                 looks_up
+                    || takes_a_length_of_a_map(row) && env.maps.iter().any(|m| m.is_open)
                     || f.is_called() && row.is_tail_call()
                     || goes_on_in_the_program(op, row)
                     || row.writes_unseen()
@@ -168,7 +174,8 @@ impl Beliefs {
             let (ops, states) = (&f.block(*b).ops, &states[b]);
             for (i, (op, state)) in ops.iter().zip(states).enumerate() {
                 all = all.or(Beliefs::at(f.kind, f.is_called(), op, state));
-                all.wrong |= looks_up_in_what_may_be_shorter(op, state, env);
+                all.wrong |=
+                    looks_up_in_what_may_be_shorter(op, state, env) || hands_over_an_open_length(op, state, env);
                 all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
             }
             if let Some(state) = states.get(ops.len()) {
@@ -292,6 +299,35 @@ fn looks_up_in_what_may_be_shorter(op: &Op, state: &State, env: &Env) -> bool {
         && row.is_map_lookup()
         && !row.map_register().is_some_and(is_named)
         && env.maps.iter().any(|m| m.inner_may_be_shorter)
+}
+
+/// Whether how much memory a helper reads or writes hangs on its map.
+fn takes_a_length_of_a_map(row: &Effects) -> bool {
+    row.arguments.iter().any(|a| matches!(a.extent, Extent::Key | Extent::Value))
+}
+
+/// Whether a helper is handed a key or a value as long as the loader of its map says, other than to read it from a fixed
+/// place of the function's frame.
+fn hands_over_an_open_length(op: &Op, state: &State, env: &Env) -> bool {
+    let row = Effects::of(&op.insn, op.link.is_some());
+    if !matches!(op.insn, Insn::Call(_)) || !takes_a_length_of_a_map(row) {
+        return false;
+    }
+    let map = row.map_register().and_then(|r| match state.reg(r).region() {
+        Some(Region::MapPtr { map }) => env.map(*map),
+        _ => None,
+    });
+    let is_open = |a: &&Argument| match (a.extent, map) {
+        (Extent::Key, Some(map)) => map.is_open && map.key_size.is_none(),
+        (Extent::Value, Some(map)) => map.is_open && map.value_size.is_none(),
+        (Extent::Key | Extent::Value, None) => env.maps.iter().any(|m| m.is_open),
+        _ => false,
+    };
+    let is_read_from_a_place = |a: &Argument| {
+        let v = state.reg(a.register);
+        !a.access.writes() && v.is_stack() && v.pointer_at().is_some()
+    };
+    !row.arguments.iter().filter(is_open).all(is_read_from_a_place)
 }
 
 /// Whether a call gives back its buffer ([`hands_back_its_buffer`]).

@@ -6,65 +6,14 @@
 //! holds, the map is *open*, for the reason that is returned here: it is not made for all programs, but for each as its
 //! first form needs it ([`super::open_maps`]).
 
-use bpf_platform::maps;
+use bpf_platform::maps::{self, OpenSize};
 
 use crate::sys::Definition;
 
-/// `BPF_F_NO_PREALLOC`, `BPF_F_NUMA_NODE`, `BPF_F_STACK_BUILD_ID` and `BPF_F_MMAPABLE` in linux/bpf.h.
+/// `BPF_F_NO_PREALLOC`, `BPF_F_NUMA_NODE` and `BPF_F_MMAPABLE` in linux/bpf.h.
 pub(super) const NO_PREALLOC: u32 = 1;
 const NUMA_NODE: u32 = 1 << 2;
-const STACK_BUILD_ID: u32 = 1 << 5;
 const MMAPABLE: u32 = 1 << 10;
-
-/// How many bytes keys or values of a type of maps have, if the definition does not say so.
-enum Size {
-    /// The kernel takes no other.
-    Only(u32),
-    /// The kernel takes others, too, but no program that uses such a map shows the verifier any of these bytes.
-    NeverSeen(u32),
-    /// There are none, or nothing is known of such maps.
-    AsItIs,
-    /// The verifier checks accesses against it.
-    OfTheLoader,
-}
-
-/// Keys, by what the types' `map_alloc_check` and `map_alloc` want (`kernel/bpf`: `array_map_alloc_check`,
-/// `stack_map_alloc`, `dev_map_alloc_check`, `sock_map_alloc`, `cpu_map_alloc`, `xsk_map_alloc`,
-/// `bpf_local_storage_map_alloc_check`, `cgroup_storage_map_alloc`, `htab_map_alloc_check`, `trie_alloc`).
-fn key_size(map: &Definition) -> Size {
-    match map.kind {
-        maps::ARRAY | maps::PERCPU_ARRAY | maps::PROG_ARRAY | maps::PERF_EVENT_ARRAY => Size::Only(4),
-        maps::CGROUP_ARRAY | maps::ARRAY_OF_MAPS | maps::REUSEPORT_SOCKARRAY | maps::STACK_TRACE => Size::Only(4),
-        maps::DEVMAP | maps::DEVMAP_HASH | maps::SOCKMAP | maps::CPUMAP | maps::XSKMAP => Size::Only(4),
-        kind if maps::is_local_storage(kind) => Size::Only(4),
-        // 8 or 16: `get_local_storage`, the one helper, takes no key.
-        maps::CGROUP_STORAGE | maps::PERCPU_CGROUP_STORAGE => Size::NeverSeen(8),
-        maps::HASH | maps::PERCPU_HASH | maps::LRU_HASH | maps::LRU_PERCPU_HASH => Size::OfTheLoader,
-        maps::HASH_OF_MAPS | maps::SOCKHASH | maps::LPM_TRIE => Size::OfTheLoader,
-        _ => Size::AsItIs,
-    }
-}
-
-/// Values, by the same functions, and `fd_array_map_alloc_check`, `fd_htab_map_alloc_check`, `reuseport_array_alloc_check`,
-/// `queue_stack_map_alloc_check` and `bloom_map_alloc`.
-fn value_size(map: &Definition) -> Size {
-    match map.kind {
-        maps::PROG_ARRAY | maps::PERF_EVENT_ARRAY | maps::CGROUP_ARRAY => Size::Only(4),
-        maps::ARRAY_OF_MAPS | maps::HASH_OF_MAPS | maps::XSKMAP => Size::Only(4),
-        // 4 or 8: to programs the values are sockets, or nothing at all (`check_map_func_compatibility`).
-        maps::SOCKMAP | maps::SOCKHASH | maps::CPUMAP | maps::REUSEPORT_SOCKARRAY => Size::NeverSeen(4),
-        // The length of a stack: `get_stackid`, the one helper, gives its number.
-        maps::STACK_TRACE if map.flags & STACK_BUILD_ID != 0 => Size::NeverSeen(32),
-        maps::STACK_TRACE => Size::NeverSeen(8),
-        // 4 or 8, and lookups show them.
-        maps::DEVMAP | maps::DEVMAP_HASH => Size::OfTheLoader,
-        maps::ARRAY | maps::PERCPU_ARRAY | maps::LPM_TRIE | maps::QUEUE | maps::STACK => Size::OfTheLoader,
-        maps::HASH | maps::PERCPU_HASH | maps::LRU_HASH | maps::LRU_PERCPU_HASH => Size::OfTheLoader,
-        maps::BLOOM_FILTER | maps::CGROUP_STORAGE | maps::PERCPU_CGROUP_STORAGE => Size::OfTheLoader,
-        kind if maps::is_local_storage(kind) => Size::OfTheLoader,
-        _ => Size::AsItIs,
-    }
-}
 
 /// The flags a map is made with. Tries and the storage of kernel objects are never filled beforehand, and arenas always
 /// shared with user space: the kernel wants these flags (`trie_alloc`, `bpf_local_storage_map_alloc_check`,
@@ -84,9 +33,9 @@ pub(super) fn completed(map: &Definition) -> Result<Definition, String> {
     if map.internal {
         return Ok(map.clone());
     }
-    let filled = |size: u32, rule: Size, what: &str| match rule {
-        Size::Only(default) | Size::NeverSeen(default) if size == 0 => Ok(default),
-        Size::OfTheLoader if size == 0 => Err(format!("its definition does not say how long its {what} are")),
+    let filled = |size: u32, rule: OpenSize, what: &str| match rule {
+        OpenSize::Only(default) | OpenSize::NeverSeen(default) if size == 0 => Ok(default),
+        OpenSize::OfTheLoader if size == 0 => Err(format!("its definition does not say how long its {what} are")),
         _ => Ok(size),
     };
     let inner = match &map.inner {
@@ -99,8 +48,8 @@ pub(super) fn completed(map: &Definition) -> Result<Definition, String> {
         None => None,
     };
     Ok(Definition {
-        key_size: filled(map.key_size, key_size(map), "keys")?,
-        value_size: filled(map.value_size, value_size(map), "values")?,
+        key_size: filled(map.key_size, maps::open_key_size(map.kind), "keys")?,
+        value_size: filled(map.value_size, maps::open_value_size(map.kind, map.flags), "values")?,
         flags: flags(map),
         inner,
         ..map.clone()
@@ -123,22 +72,23 @@ pub(super) fn filled(map: &Definition, fill: Fill) -> Option<Definition> {
     /// What the kernel wants at least of a ring.
     const RING_BYTES: u32 = 4096;
     let mut open = [0, 0];
-    let mut fill_in = |size: u32, rule: Size, with: u32, sort: usize| match rule {
-        Size::OfTheLoader if size == 0 => {
+    let mut fill_in = |size: u32, rule: OpenSize, with: u32, sort: usize| match rule {
+        OpenSize::OfTheLoader if size == 0 => {
             open[sort] += 1;
             with
         }
         _ => size,
     };
     let mut definition = map.clone();
-    definition.key_size = fill_in(map.key_size, key_size(map), fill.key_size, 0);
-    definition.value_size = fill_in(map.value_size, value_size(map), fill.value_size, 1);
+    definition.key_size = fill_in(map.key_size, maps::open_key_size(map.kind), fill.key_size, 0);
+    definition.value_size = fill_in(map.value_size, maps::open_value_size(map.kind, map.flags), fill.value_size, 1);
     if maps::element(map.kind) == maps::Element::Map {
         let length = if fill.inner == maps::RINGBUF { RING_BYTES } else { 1 };
         let missing = || Definition { kind: fill.inner, max_entries: length, ..Definition::default() };
         let mut inner = map.inner.as_deref().cloned().unwrap_or_else(missing);
-        inner.key_size = fill_in(inner.key_size, key_size(&inner), fill.key_size, 0);
-        inner.value_size = fill_in(inner.value_size, value_size(&inner), fill.value_size, 1);
+        inner.key_size = fill_in(inner.key_size, maps::open_key_size(inner.kind), fill.key_size, 0);
+        inner.value_size =
+            fill_in(inner.value_size, maps::open_value_size(inner.kind, inner.flags), fill.value_size, 1);
         definition.inner = Some(Box::new(inner));
     }
     let unambiguous = open.iter().all(|count| *count <= 1);

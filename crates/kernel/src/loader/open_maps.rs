@@ -7,9 +7,11 @@
 //!
 //! Whatever the verifier checks against one of these sizes is a bound from one side. A program may access no more than a
 //! value, nor, in a callback that is given an element, than a key: such accesses want them to be long. A helper reads a whole
-//! key, and reads or writes a whole value, through a pointer to memory of the program: such calls want them to be short.
-//! So the sizes with which a form loads lie between a least and a greatest one of each sort, and what loads with all the
-//! least and with all the greatest ones of the first form loads with the true ones, which are between them.
+//! key or value from the program's frame: such calls want them to be short. So the sizes with which a form loads lie between
+//! a least and a greatest one of each sort, and what loads with all the least and with all the greatest ones of the first form
+//! loads with the true ones, which are between them. That no size is held against another, which a key that stands in a
+//! value would do, and that nothing is written for as long as a size says, is a rule of the prover (*open lengths* in
+//! `prove/src/beliefs.rs`): programs in which that may be stay as they are.
 //!
 //! Where a form loads with none of a few usual sizes to begin with, its program is not judged.
 //!
