@@ -31,7 +31,7 @@ use crate::function::chain::{Chain, chain};
 use crate::function::expression::{ExpressionId, Pool};
 use crate::function::pruned::{CHEAP, without_impossible_jumps};
 use crate::options::{Limits, Options, Stats};
-use crate::superblock::jump;
+use crate::superblock::side_exit;
 
 /// Stuttering steps in a row: those that one side takes while the other waits.
 const MAX_STUTTERING: u32 = 12;
@@ -458,7 +458,7 @@ impl Product<'_> {
             return Err(None);
         }
         for (taken, old, new) in pairs(&relation, ta, tb, &open).ok_or(None)? {
-            let (Some(ja), Some(jb)) = (jump(ta, old), jump(tb, new)) else { return Err(None) };
+            let (Some(ja), Some(jb)) = (side_exit(ta, old), side_exit(tb, new)) else { return Err(None) };
             let (mut xa, mut xb) = (ca.ops.clone(), cb.ops.clone());
             xa.push(ja);
             xb.push(jb);
