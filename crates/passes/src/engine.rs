@@ -287,6 +287,7 @@ impl<'a> Engine<'a> {
             limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
             strict_shared_memory: self.settings.strict_shared_memory,
             switches: self.settings.switches,
+            recorder: self.settings.queries.clone(),
         };
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {

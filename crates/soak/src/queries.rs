@@ -124,20 +124,18 @@ impl Queries {
     /// The queries of optimizing and proving function `i`.
     fn function(&self, i: usize, tally: &mut Tally) -> Vec<Asked> {
         let Some((unit, original)) = self.corpus.function(i) else { return vec![] };
-        let limits = |d: Duration, l: Limits| Limits {
-            deadline: Instant::now().checked_add(d),
-            recorder: Some(self.recorder),
-            ..l
-        };
+        let limits = |d: Duration, l: Limits| Limits { deadline: Instant::now().checked_add(d), ..l };
+        let recorder = Some(self.recorder.clone());
         unit.with_env(|env| {
             let usual = Settings::default();
             let settings = Settings {
                 limits: limits(HARVEST, usual.limits),
                 deadline: Instant::now().checked_add(HARVEST),
+                queries: recorder.clone(),
                 ..usual
             };
             let optimized = optimize(original.clone(), env, &settings).into_current();
-            let options = Options { limits: limits(HARVEST, Limits::default()), ..Options::default() };
+            let options = Options { limits: limits(HARVEST, Limits::default()), recorder, ..Options::default() };
             let _ = bpf_prove::functions(original, &optimized, env, &options);
         });
         tally.count("functions", 1);
@@ -178,9 +176,8 @@ impl Queries {
                     }
                 }
                 let new: Vec<Op> = changed.iter().map(|i| Op::new(*i)).collect();
-                let limits =
-                    Limits { conflicts: 1_000, work: 400_000, recorder: Some(self.recorder), ..Limits::default() };
-                let options = Options { limits, ..Options::default() };
+                let limits = Limits { conflicts: 1_000, work: 400_000, ..Limits::default() };
+                let options = Options { limits, recorder: Some(self.recorder.clone()), ..Options::default() };
                 let sides: Vec<Live> = (0..exits).map(|_| some_live(&mut rng)).collect();
                 let (kind, state, live) = (scene.kind, &scene.state, &scene.live);
                 let _ = bpf_prove::along(kind, &env, state, &old, &new, &sides, live, None, &options);
@@ -188,7 +185,8 @@ impl Queries {
             }
         }
         for _ in 0..PAIRS {
-            let mut cx = Context::new(Limits { conflicts: 1_000, recorder: Some(self.recorder), ..Limits::default() });
+            let mut cx = Context::new(Limits { conflicts: 1_000, ..Limits::default() });
+            cx.recorder = Some(self.recorder.clone());
             term_identities::ask(&mut cx, &mut rng);
         }
         self.take(tally)

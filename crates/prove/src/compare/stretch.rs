@@ -102,7 +102,7 @@ pub fn constant_condition(
         pool: &Pool::default(),
     };
     // One attempt, in which the old side chooses nothing.
-    let mut cx = Context::new(options.limits).with(options.switches);
+    let mut cx = Context::of(options);
     cx.concurrent = true;
     let found = match compare_in(&mut cx, kind, env, &stretch, false, options) {
         Ok(Ok((Relation::Constant { old, .. }, _))) => Some(old),

@@ -326,7 +326,7 @@ impl Product<'_> {
         let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
         let swept = matches!(step, Step::Swept(..) | Step::Superblock { swept: true });
         let conflicts = if swept { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
-        let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
+        let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..self.options.clone() };
         let available = self.available(pair);
         let came = pair.via.map(|(from, taken)| (&self.old.block(from).term, taken));
         let moved_before = pair.known.moved.iter().filter_map(|(_, s)| match s {

@@ -135,7 +135,7 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
     let env = Env::empty();
     let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
-    let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..options };
+    let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..options.clone() };
     let mut cache = Cache::new();
     let mut tally = Tally::default();
     for seed in 0..rounds(400) {
