@@ -65,7 +65,7 @@ pub fn harvest(path: &Path) -> Result<Harvest, String> {
                 Some(q) if *q.function == *p.function => q.function.clone(),
                 _ => Arc::new(p.function.clone()),
             };
-            let mut options = *p.options;
+            let mut options = p.options.clone();
             options.limits.deadline = None;
             let (states, live) = (p.known.states.to_vec(), p.known.live.to_vec());
             let sides = p.known.sides.to_vec();

@@ -92,8 +92,9 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     });
     let refused =
         other.into_iter().filter_map(|(p, q)| Some(Refused { reason: reason(p, q)?, name: q.name.clone() })).collect();
-    let limits = Limits { deadline: in_half_of_the_time(), recorder: options.queries, ..Limits::default() };
-    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
+    let limits = Limits { deadline: in_half_of_the_time(), ..Limits::default() };
+    let (strict_shared_memory, recorder) = (options.strict_shared_memory, options.queries.clone());
+    let proof = ProofOptions { limits, strict_shared_memory, recorder, ..ProofOptions::default() };
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
     unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
     Ok((refused, unknown))

@@ -328,9 +328,10 @@ impl Candidate {
             self.report.whole = "unknown: no time; every step proven".into();
             return;
         };
-        let limits = Limits { deadline: Some(deadline), recorder: settings.limits.recorder, ..Limits::default() };
+        let limits = Limits { deadline: Some(deadline), ..Limits::default() };
         let strict_shared_memory = settings.strict_shared_memory;
-        let options = ProofOptions { strict_shared_memory, limits, ..ProofOptions::default() };
+        let recorder = settings.queries.clone();
+        let options = ProofOptions { strict_shared_memory, limits, recorder, ..ProofOptions::default() };
         match module.with_env(|env| opinion(original, f, env, &options)) {
             Opinion::Equal => self.report.whole = "equal".into(),
             // The steps lead from the original to this: a derivation has no others.

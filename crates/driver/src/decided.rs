@@ -24,7 +24,7 @@ use bpf_platform::helpers::Helper;
 use bpf_platform::{Effects, maps};
 use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
 use bpf_prove::Options as ProofOptions;
-use bpf_prove::superblock::{jumps, operations, side};
+use bpf_prove::superblock::{Superblock, side};
 
 /// Slots of branches of a function, and whether they are always taken (or never), in order.
 pub(crate) type Jumps = Vec<(usize, bool)>;
@@ -414,12 +414,12 @@ fn follows_on_its_path(
         path.insert(0, head);
         head = before;
     }
-    let (Some(state), Some(ops)) = (facts.entry(head), operations(f, head, &path)) else { return false };
+    let (Some(state), Some(along)) = (facts.entry(head), Superblock::of(f, head, &path)) else { return false };
     let (cond, width, dst, src) = (if always { Cond::Eq } else { Cond::Ne }, Width::W64, Reg::R10, Src::Reg(Reg::R10));
     let decided = Terminator::Branch { cond, width, dst, src, taken, fall, origin };
     let (nothing, tail) = (Live::default(), Some((branch, &decided)));
-    let sides = vec![nothing; jumps(&ops)];
-    bpf_prove::along(f.kind, env, state, &ops, &ops, &sides, &nothing, tail, options).0.is_equal()
+    let (ops, sides) = (along.ops(), vec![nothing; path.len()]);
+    bpf_prove::along(f.kind, env, state, ops, ops, &sides, &nothing, tail, options).0.is_equal()
 }
 
 /// A function without the ways that the verifier has taken out at the branches of these slots.

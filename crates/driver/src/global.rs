@@ -109,7 +109,8 @@ impl Judge for Proving<'_> {
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
         let Settings { strict_shared_memory, switches, .. } = *self.settings;
         let limits = Limits { deadline, ..self.settings.limits };
-        let options = ProofOptions { limits, strict_shared_memory, switches };
+        let recorder = self.settings.queries.clone();
+        let options = ProofOptions { limits, strict_shared_memory, switches, recorder };
         let is_equal = functions(old, new, self.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));

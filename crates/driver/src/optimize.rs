@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
-use bpf_prove::Limits;
 
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
@@ -263,7 +262,7 @@ fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
         strict_shared_memory: options.strict_shared_memory,
         only,
         deadline: plan.passes(),
-        limits: Limits { recorder: options.queries, ..Settings::default().limits },
+        queries: options.queries.clone(),
         ..Settings::default()
     }
 }

@@ -204,8 +204,9 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
     if let Some(reason) = names.comparison.unreadable_records(i, j) {
         return FunctionVerdict::Unknown { reason: format!("a CO-RE record cannot be read: {reason}") };
     }
-    let limits = Limits { deadline, recorder: options.queries, ..Limits::default() };
-    let proof = ProofOptions { limits, strict_shared_memory: options.strict_shared_memory, ..ProofOptions::default() };
+    let limits = Limits { deadline, ..Limits::default() };
+    let (strict_shared_memory, recorder) = (options.strict_shared_memory, options.queries.clone());
+    let proof = ProofOptions { limits, strict_shared_memory, recorder, ..ProofOptions::default() };
     let cpu = names.a.cpu.max(names.b.cpu).max(Settings::default().cpu);
     names.with_env(|env| match functions(&f, &g, env, &proof, cpu) {
         Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
@@ -237,18 +238,18 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
 /// theirs is proven, and whoever has optimized the second has likely gone a good part of the same way. `cpu` is the highest
 /// level of their new instructions.
 fn functions(f: &Function, g: &Function, env: &Env, proof: &ProofOptions, cpu: u8) -> Verdict {
-    let early = ProofOptions { limits: Limits { deadline: half_of(proof.limits.deadline), ..proof.limits }, ..*proof };
+    let limits = Limits { deadline: half_of(proof.limits.deadline), ..proof.limits };
+    let early = ProofOptions { limits, ..proof.clone() };
     let verdict = bpf_prove::functions(f, g, env, &early).0;
     if !matches!(verdict, Verdict::Unknown(_)) {
         return verdict;
     }
-    let defaults = Settings::default();
     let settings = Settings {
         cpu,
         strict_shared_memory: proof.strict_shared_memory,
-        limits: Limits { recorder: proof.limits.recorder, ..defaults.limits },
         deadline: half_of(proof.limits.deadline),
-        ..defaults
+        queries: proof.recorder.clone(),
+        ..Settings::default()
     };
     let derivation = bpf_passes::optimize(f.clone(), env, &settings);
     if derivation.steps().is_empty() {

@@ -1,4 +1,4 @@
-//! Where windows are: stretches of blocks, and superblocks around the jumps of paths.
+//! Where windows are: stretches of blocks, and superblocks around the side exits of paths.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -7,45 +7,45 @@ use bpf_facts::Live;
 use bpf_isa::Insn;
 use bpf_passes::{Settings, View};
 use bpf_program::Op;
-use bpf_prove::superblock;
+use bpf_prove::superblock::{is_side_exit, side_exits};
 use bpf_search::Window;
 use bpf_search::batch::NOP;
-use bpf_search::superblock::Superblock;
+use bpf_search::superblock::Exits;
 use bpf_search::window::plain;
 use rustc_hash::FxHasher;
 
 /// Operations of a window at most. Longer stretches are covered by overlapping windows.
 const LONGEST: usize = 12;
-/// Jumps of a superblock at most.
-const JUMPS: usize = 3;
+/// Side exits of a superblock at most.
+const EXITS: usize = 3;
 /// Distance of overlapping windows.
 const STRIDE: usize = 5;
 /// The operations of a window, which a superblock has room between, and what else it is.
 pub(crate) struct Text<'v> {
     ops: Cow<'v, [Op]>,
     live: Live,
-    superblock: Option<Superblock>,
+    superblock: Option<Exits>,
 }
 
 impl<'v> Text<'v> {
     /// The window at these operations of a view.
     pub(crate) fn new(view: &'v View, start: usize, end: usize) -> Text<'v> {
         let ops = &view.ops[start..end];
-        let (first, n) = (superblock::jumps(&view.ops[..start]), superblock::jumps(ops));
+        let (first, n) = (side_exits(&view.ops[..start]), side_exits(ops));
         if n == 0 {
             return Text { ops: Cow::Borrowed(ops), live: view.live[end], superblock: None };
         }
-        // Room on both sides of each jump, for what comes across.
+        // Room on both sides of each side exit, for what comes across.
         let room = Op::with_origin(NOP, ops[0].origin);
         let mut roomy = Vec::with_capacity(ops.len() + 2 * n);
         for op in ops {
-            let jump = superblock::is_jump(op);
-            roomy.extend(jump.then(|| room.clone()));
+            let exit = is_side_exit(&op.insn);
+            roomy.extend(exit.then(|| room.clone()));
             roomy.push(op.clone());
-            roomy.extend(jump.then(|| room.clone()));
+            roomy.extend(exit.then(|| room.clone()));
         }
-        let superblock = Superblock::new(&roomy, view.sides[first..first + n].to_vec(), view.live[end]);
-        let live = superblock.as_ref().map_or(view.live[end], Superblock::live);
+        let superblock = Exits::new(&roomy, view.sides[first..first + n].to_vec(), view.live[end]);
+        let live = superblock.as_ref().map_or(view.live[end], Exits::live);
         Text { ops: Cow::Owned(roomy), live, superblock }
     }
 
@@ -65,25 +65,25 @@ impl<'v> Text<'v> {
     }
 }
 
-/// Around each jump of a path, as much as a window holds.
+/// Around each side exit of a path, as much as a window holds.
 pub(crate) fn superblocks(ops: &[Op]) -> Vec<(usize, usize)> {
-    let inside = |o: &Op| plain(&o.insn) || superblock::is_jump(o);
+    let inside = |o: &Op| plain(&o.insn) || is_side_exit(&o.insn);
     let mut out = Vec::new();
-    for j in (0..ops.len()).filter(|j| superblock::is_jump(&ops[*j])) {
+    for j in (0..ops.len()).filter(|j| is_side_exit(&ops[*j].insn)) {
         let before = ops[..j].iter().rev().take_while(|o| inside(o)).count();
         let after = ops[j + 1..].iter().take_while(|o| inside(o)).count();
         let half = LONGEST / 2;
         let left = before.min(LONGEST - after.min(half));
         let right = after.min(LONGEST - left);
         let (mut start, mut end) = (j - left, j + 1 + right);
-        // A jump at the edge has nothing beyond it.
-        while start < j && superblock::is_jump(&ops[start]) {
+        // A side exit at the edge has nothing beyond it.
+        while start < j && is_side_exit(&ops[start].insn) {
             start += 1;
         }
-        while end > j + 1 && superblock::is_jump(&ops[end - 1]) {
+        while end > j + 1 && is_side_exit(&ops[end - 1].insn) {
             end -= 1;
         }
-        if end - start > 2 && end > j + 1 && superblock::jumps(&ops[start..end]) <= JUMPS {
+        if end - start > 2 && end > j + 1 && side_exits(&ops[start..end]) <= EXITS {
             out.push((start, end));
         }
     }
@@ -140,6 +140,6 @@ pub(crate) fn class(ops: &[Op]) -> u64 {
         |i| matches!(i, Insn::Alu { op, .. } if matches!(op, bpf_isa::AluOp::Lsh | bpf_isa::AluOp::Rsh | bpf_isa::AluOp::Arsh)),
     );
     let moves = count(|i| matches!(i, Insn::Mov { .. }));
-    let jumps = count(|i| matches!(i, Insn::Jcc { .. }));
-    jumps << 16 | loads | stores << 2 | shifts << 4 | moves << 6 | (ops.len() as u64 / 4) << 8
+    let exits = count(is_side_exit);
+    exits << 16 | loads | stores << 2 | shifts << 4 | moves << 6 | (ops.len() as u64 / 4) << 8
 }

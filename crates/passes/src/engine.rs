@@ -12,7 +12,8 @@ use std::time::Instant;
 use bpf_facts::Env;
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
-use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, superblock};
+use bpf_prove::superblock::side_exits;
+use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance};
 use rustc_hash::FxHashSet;
 
 use crate::quiet::Quiet;
@@ -160,14 +161,14 @@ impl<'a> Engine<'a> {
         !touched.is_empty()
     }
 
-    /// Applies the first proposal across a jump of this path that is cheaper and proven.
+    /// Applies the first proposal across a side exit of this path that is cheaper and proven.
     fn improve_path(&mut self, session: &mut Session, block: BlockId, path: &[BlockId]) -> bool {
         let Some(points) = session.path(block, path) else { return false };
         let view = View::new(session.function(), &points, session.env(), self.settings);
         if self.quiet.is(&view) {
             return false;
         }
-        let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| superblock::jumps(ops) > 0);
+        let across = |r: &Rewrite| view.ops.get(r.start..r.end).is_some_and(|ops| side_exits(ops) > 0);
         let proposals: Vec<Rewrite> = self.passes.iter().flat_map(|p| p.propose(&view)).filter(across).collect();
         let winner = proposals.into_iter().find_map(|r| self.consider(session, &view, r));
         self.note(&view, winner.is_some());
@@ -286,6 +287,7 @@ impl<'a> Engine<'a> {
             limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
             strict_shared_memory: self.settings.strict_shared_memory,
             switches: self.settings.switches,
+            recorder: self.settings.queries.clone(),
         };
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {

@@ -9,7 +9,7 @@
 
 use bpf_facts::{Live, State};
 use bpf_program::{BlockId, Op, Terminator};
-use bpf_prove::superblock;
+use bpf_prove::superblock::is_side_exit;
 use rustc_hash::FxHashMap;
 
 use crate::view::View;
@@ -55,7 +55,7 @@ impl Seen {
 
 /// The facts where control comes into each block of a view.
 fn entries<'v>(view: &'v View) -> impl Iterator<Item = &'v State> {
-    let begins = |i: usize| i == 0 || superblock::is_jump(&view.ops[i - 1]);
+    let begins = |i: usize| i == 0 || is_side_exit(&view.ops[i - 1].insn);
     view.states.iter().enumerate().filter(move |(i, _)| begins(*i)).map(|(_, s)| s)
 }
 

@@ -28,6 +28,8 @@ pub struct Settings {
     pub deadline: Option<Instant>,
     /// Set from outside to stop early; what was proven until then stands.
     pub stop: Option<Arc<AtomicBool>>,
+    /// Sees every query of the prover.
+    pub queries: Option<bpf_prove::Recorder>,
     /// Sees every proposal that goes to the prover.
     pub recorder: Option<Recorder>,
 }
@@ -74,6 +76,7 @@ impl Default for Settings {
             switches: Switches::default(),
             deadline: None,
             stop: None,
+            queries: None,
             recorder: None,
         }
     }

@@ -15,7 +15,7 @@ pub struct View<'a> {
     pub block: BlockId,
     /// The others of a path.
     pub path: &'a [BlockId],
-    /// Its operations; on a path with the jumps between its blocks ([`bpf_prove::superblock`]).
+    /// Its operations; on a path the code of the superblock ([`bpf_prove::superblock`]).
     pub ops: &'a [Op],
     /// Its terminator.
     pub term: &'a Terminator,
@@ -23,7 +23,7 @@ pub struct View<'a> {
     pub states: &'a [State],
     /// Liveness before each operation, before the terminator, and at the end.
     pub live: &'a [Live],
-    /// What is live where each jump leaves the path.
+    /// What is live where each side exit leaves the path.
     pub sides: &'a [Live],
     /// Maps and callees.
     pub env: &'a Env<'a>,

@@ -15,7 +15,7 @@ use crate::compare::verdict::Verdict;
 use crate::options::Options;
 use crate::options::Stats;
 use crate::rewrite::{Known, Question, Rewrite};
-use crate::superblock::is_jump;
+use crate::superblock::is_side_exit;
 
 /// Remembered verdicts of window queries of one object: names of maps and functions mean the same
 /// throughout. Memory is bounded; when full, it starts over.
@@ -89,13 +89,13 @@ impl Question<'_> {
             side.regs = side.regs.intersect(written);
         }
         let sides = self.sides.clone();
-        // Jumps are counted from the end.
+        // Side exits are counted from the end.
         let leaving = |n: usize| sides.iter().rev().nth(n).map_or(RegSet::EMPTY, |l| l.regs);
         let reads = |ops: &[Op], tail: RegSet| {
             let mut jumps = 0;
             ops.iter().rev().fold(tail, |live, o| {
                 let live = live.minus(o.insn.defs()).union(o.insn.uses());
-                if !is_jump(o) {
+                if !is_side_exit(&o.insn) {
                     return live;
                 }
                 jumps += 1;
@@ -116,7 +116,7 @@ impl Question<'_> {
         let mut kept: Vec<Op> = Vec::with_capacity(self.new.len());
         let (mut all, mut jumps) = (true, 0);
         for o in self.new.iter().rev() {
-            if is_jump(o) {
+            if is_side_exit(&o.insn) {
                 wanted = wanted.union(leaving(jumps));
                 jumps += 1;
             }

@@ -11,13 +11,11 @@ pub struct Limits {
     pub work: u64,
     /// When to give up, checked between queries.
     pub deadline: Option<std::time::Instant>,
-    /// Sees every query with its answer.
-    pub recorder: Option<Recorder>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { conflicts: 20_000, work: 20_000_000, deadline: None, recorder: None }
+        Limits { conflicts: 20_000, work: 20_000_000, deadline: None }
     }
 }
 
@@ -67,7 +65,7 @@ impl Stats {
 }
 
 /// How strictly and how hard to prove.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Limits of one proof.
     pub limits: Limits,
@@ -75,4 +73,6 @@ pub struct Options {
     pub strict_shared_memory: bool,
     /// What makes it fast.
     pub switches: Switches,
+    /// Sees every query with its answer.
+    pub recorder: Option<Recorder>,
 }

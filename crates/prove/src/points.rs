@@ -11,15 +11,15 @@ use bpf_facts::{Analysis, Effect, Env, Live, State};
 use bpf_program::{BlockId, Function, Op, Terminator};
 
 use crate::rewrite::Known;
-use crate::superblock;
+use crate::superblock::{Superblock, is_side_exit, side};
 
 /// Facts and liveness along a block or a path.
 #[derive(Clone, Debug)]
 pub struct Points {
     block: BlockId,
     path: Vec<BlockId>,
-    /// The operations of a path.
-    joined: Option<Vec<Op>>,
+    /// Of a path.
+    superblock: Option<Superblock>,
     states: Vec<State>,
     live: Vec<Live>,
     sides: Vec<Live>,
@@ -61,7 +61,7 @@ impl Points {
         }
         states.push(state);
         let live = backwards(&b.ops, &states, &[], &b.term, analysis.live().end(block), env);
-        Points { block, path: vec![], joined: None, states, live, sides: vec![], dead, stamp: None }
+        Points { block, path: vec![], superblock: None, states, live, sides: vec![], dead, stamp: None }
     }
 
     /// Those of a path ([`crate::superblock`]) through blocks that are as they were when they were analysed, or in which
@@ -90,36 +90,36 @@ impl Points {
         analysis: &Analysis,
         env: &Env,
     ) -> Option<Points> {
-        let ops = superblock::operations(f, block, path)?;
+        let superblock = Superblock::of(f, block, path)?;
         let (facts, live) = (analysis.facts(), analysis.live());
         let entry = |b: BlockId| -> Option<State> {
             let mut state = facts.entry(b)?.clone();
             state.retain(live.entry(b));
             Some(state)
         };
-        let mut states = Vec::with_capacity(ops.len() + 1);
+        let mut states = Vec::with_capacity(superblock.ops().len() + 1);
         let mut sides = Vec::with_capacity(path.len());
         let mut state = entry(block)?;
         let (mut at, mut i) = (block, 0);
         let mut rest = path.iter();
-        for op in &ops {
+        for op in superblock.ops() {
             states.push(state.clone());
             state.step(op, (at, i), f.kind, env);
-            if !superblock::is_jump(op) {
+            if !is_side_exit(&op.insn) {
                 i += 1;
                 continue;
             }
             let next = *rest.next()?;
-            sides.push(*live.entry(superblock::side(&f.block(at).term, next)?));
+            sides.push(*live.entry(side(&f.block(at).term, next)?));
             if inside == Inside::Analysed {
                 state = entry(next)?;
             }
             (at, i) = (next, 0);
         }
         states.push(state);
-        let points = backwards(&ops, &states, &sides, &f.block(at).term, live.end(at), env);
-        let (path, joined) = (path.to_vec(), Some(ops));
-        Some(Points { block, path, joined, states, live: points, sides, dead: false, stamp: None })
+        let points = backwards(superblock.ops(), &states, &sides, &f.block(at).term, live.end(at), env);
+        let (path, superblock) = (path.to_vec(), Some(superblock));
+        Some(Points { block, path, superblock, states, live: points, sides, dead: false, stamp: None })
     }
 
     /// The block, or the first one of the path.
@@ -132,9 +132,9 @@ impl Points {
         &self.path
     }
 
-    /// The operations: of `f`, the function that it is about, the block's; on a path all, with the jumps between.
+    /// The operations: of `f`, the function that it is about, the block's; on a path those of the superblock.
     pub fn ops<'a>(&'a self, f: &'a Function) -> &'a [Op] {
-        self.joined.as_deref().unwrap_or_else(|| &f.block(self.block).ops)
+        self.superblock.as_ref().map_or_else(|| &f.block(self.block).ops[..], Superblock::ops)
     }
 
     /// Facts before each operation, and before the terminator.
@@ -147,7 +147,7 @@ impl Points {
         &self.live
     }
 
-    /// On a path: what is live where each jump leaves it.
+    /// On a path: what is live where each side exit leaves it.
     pub fn sides(&self) -> &[Live] {
         &self.sides
     }
@@ -178,7 +178,7 @@ fn backwards(ops: &[Op], states: &[State], sides: &[Live], term: &Terminator, en
     let mut points = vec![*end, point];
     let mut sides = sides.iter().rev().peekable();
     for (op, s) in ops.iter().zip(states).rev() {
-        let side = sides.next_if(|_| superblock::is_jump(op)).copied().unwrap_or_default();
+        let side = sides.next_if(|_| is_side_exit(&op.insn)).copied().unwrap_or_default();
         point = Effect::of(s, op, env).before(&point);
         point = Live { regs: point.regs.union(side.regs), stack: point.stack.union(&side.stack) };
         points.push(point);

@@ -4,7 +4,7 @@
 //! simplification. Memory is one array from addresses to bytes; nothing here knows about the graph, its
 //! canonical forms or the bit-blaster. `unsat` means that after both sequences every live register,
 //! every live byte of the frame, all other memory, every store to the context and the condition of the
-//! branch agree. Along a path ([`crate::superblock`]) so much is said of each jump at which it may be left, in the
+//! branch agree. Along a superblock ([`crate::superblock`]) so much is said of each side exit, in the
 //! states that leave there, besides that the conditions agree wherever the old sequence comes to them.
 //!
 //! # What is assumed
@@ -35,7 +35,7 @@ use text::{Access, Ended, Text, V, data_key, map_key};
 
 use crate::rewrite::{Known, Rewrite};
 use crate::solver::smt::number;
-use crate::superblock::{jumps, operations};
+use crate::superblock::{SideExit, Superblock, side_exits};
 
 /// Two sequences, from where, and what matters afterwards.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct Window {
     pub new: Vec<Op>,
     /// What is live at the end.
     pub live: Live,
-    /// What is live where their jumps leave them.
+    /// What is live where their side exits leave them.
     pub sides: Vec<Live>,
     /// The two branches at the end, if the new sequence brings one, turned so that both jump to the
     /// same place when their conditions hold.
@@ -61,9 +61,9 @@ impl Window {
     /// The question that a rewrite poses; `None` if it is about the graph.
     pub fn of(f: &Function, known: &Known, rewrite: &Rewrite) -> Option<Window> {
         let Rewrite { block, path, start, end, .. } = rewrite;
-        let all = operations(f, *block, path)?;
-        let old = all.get(*start..*end)?.to_vec();
-        let first = jumps(all.get(..*start)?);
+        let all = Superblock::of(f, *block, path)?;
+        let old = all.ops().get(*start..*end)?.to_vec();
+        let first = side_exits(all.ops().get(..*start)?);
         let last = f.block(path.last().copied().unwrap_or(*block));
         let point = rewrite.end + usize::from(rewrite.term.is_some());
         let tail = match &rewrite.term {
@@ -74,7 +74,7 @@ impl Window {
             kind: f.kind,
             before: known.states.get(*start)?.clone(),
             live: *known.live.get(point)?,
-            sides: known.sides.get(first..first + jumps(&old))?.to_vec(),
+            sides: known.sides.get(first..first + side_exits(&old))?.to_vec(),
             old,
             new: rewrite.with.clone(),
             tail,
@@ -330,8 +330,8 @@ fn beside_context(text: &mut Text, accesses: &[Access]) {
 /// No context is longer.
 const CONTEXT: u64 = 4096;
 
-/// A jump that one side comes to.
-struct SideExit {
+/// A side exit that one side comes to.
+struct Arrival {
     guard: Rc<str>,
     condition: Rc<str>,
     /// What the condition is where it leaves.
@@ -344,7 +344,7 @@ struct Walked {
     end: Ended,
     /// Under which condition it comes to the end.
     guard: Rc<str>,
-    exits: Vec<SideExit>,
+    exits: Vec<Arrival>,
 }
 
 fn side(
@@ -361,21 +361,20 @@ fn side(
     let mut facts = w.before.clone();
     let mut exits = Vec::new();
     for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {
+        if let Some(SideExit { cond, width, dst, src, leaves_if }) = SideExit::of(&op.insn) {
+            let condition = branch(&mut m, cond, width, dst, src)?;
+            let on = if leaves_if { format!("(not {condition})") } else { condition.to_string() };
+            let passed = m.text.define("Bool", format!("(and {} {on})", m.guard));
+            let guard = std::mem::replace(&mut m.guard, passed);
+            exits.push(Arrival { guard, condition, leaves_if, state: m.end.clone() });
+            continue;
+        }
         let place = match op.insn {
             Insn::Load { base, .. }
             | Insn::Store { base, .. }
             | Insn::Atomic { base, .. }
             | Insn::LoadAcquire { base, .. }
             | Insn::StoreRelease { base, .. } => Some(facts.reg(base).clone()),
-            Insn::Jcc { cond, width, dst, src, off: off @ (0 | 1) } => {
-                let condition = branch(&mut m, cond, width, dst, src)?;
-                let leaves_if = off == 0;
-                let on = if leaves_if { format!("(not {condition})") } else { condition.to_string() };
-                let passed = m.text.define("Bool", format!("(and {} {on})", m.guard));
-                let guard = std::mem::replace(&mut m.guard, passed);
-                exits.push(SideExit { guard, condition, leaves_if, state: m.end.clone() });
-                continue;
-            }
             Insn::Jcc { .. } | Insn::Ja { .. } | Insn::MayGoto { .. } | Insn::Exit | Insn::Opaque(_) => {
                 return Err("a jump".into());
             }

@@ -10,12 +10,12 @@ use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 
 use crate::compare::verdict::Verdict;
-use crate::compare::window::{along, jumps_fit};
+use crate::compare::window::{along, exits_fit};
 use crate::function::functions::functions;
 use crate::function::whole::{fits_one_formula, whole};
 use crate::options::Options;
 use crate::options::Stats;
-use crate::superblock::{jumps, operations, put_back};
+use crate::superblock::{Superblock, side_exits};
 
 /// A proposed change of one block, or of a path through several. It proves nothing by itself.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Rewrite {
     /// Block.
     pub block: BlockId,
     /// The blocks that the path goes through after it, if it goes on. Operations are then counted through all of
-    /// them, the jump between one and the next being one, and a terminator is that of the last.
+    /// them, the side exit between one and the next being one ([`Superblock`]), and a terminator is that of the last.
     pub path: Vec<BlockId>,
     /// First operation replaced.
     pub start: usize,
@@ -42,9 +42,8 @@ pub(crate) fn carry_out(rewrite: &Rewrite, f: &mut Function) {
     let Rewrite { block, path, start, end, with, term, .. } = rewrite;
     if path.is_empty() {
         f.block_mut(*block).ops.splice(*start..*end, with.iter().cloned());
-    } else if let Some(mut ops) = operations(f, *block, path) {
-        ops.splice(*start..*end, with.iter().cloned());
-        put_back(f, *block, path, ops);
+    } else if let Some(new) = Superblock::of(f, *block, path).and_then(|old| old.replace(*start..*end, with)) {
+        new.put_back(f);
     }
     if let Some(t) = term {
         f.block_mut(path.last().copied().unwrap_or(*block)).term = t.clone();
@@ -59,7 +58,7 @@ pub struct Known<'a> {
     pub states: &'a [bpf_facts::State],
     /// What is live before each operation, before the terminator, and at the block's end.
     pub live: &'a [Live],
-    /// On a path: what is live where each of its jumps leaves it.
+    /// On a path: what is live where each of its side exits leaves it.
     pub sides: &'a [Live],
 }
 
@@ -103,13 +102,13 @@ fn subject<'f>(f: &'f Function, rewrite: &Rewrite) -> Result<Cow<'f, [Op]>, &'st
     }
     let all = match path.is_empty() {
         true => Cow::Borrowed(&f.block(*block).ops[..]),
-        false => Cow::Owned(operations(f, *block, path).ok_or("blocks that are no path")?),
+        false => Cow::Owned(Superblock::of(f, *block, path).ok_or("blocks that are no path")?.into_ops()),
     };
     let Some(old) = all.get(*start..*end) else { return Err("operations that are not there") };
     if term.is_some() && *end != all.len() {
         return Err("a new end that leaves out what stands before it");
     }
-    jumps_fit(old, with, jumps(old))?;
+    exits_fit(old, with, side_exits(old))?;
     Ok(all)
 }
 
@@ -123,7 +122,7 @@ pub(crate) struct Question<'a> {
     pub new: Cow<'a, [Op]>,
     /// What is live after it.
     pub live: Live,
-    /// What is live where its jumps leave it, if it runs through several blocks.
+    /// What is live where its side exits leave it, if it runs through several blocks.
     pub sides: Vec<Live>,
     /// Conditional jumps of both sides, of which the truth must agree.
     pub tail: Option<(Terminator, Terminator)>,
@@ -135,10 +134,10 @@ impl<'a> Question<'a> {
         let Rewrite { block, path, start, end, .. } = rewrite;
         let all = subject(f, rewrite)?;
         let unknown = "nothing is known there";
-        if jumps(&all) > known.sides.len() {
+        if side_exits(&all) > known.sides.len() {
             return Err("nothing is known about where a jump leads");
         }
-        let (first, n) = (jumps(&all[..*start]), jumps(&all[*start..*end]));
+        let (first, n) = (side_exits(&all[..*start]), side_exits(&all[*start..*end]));
         let sides = known.sides[first..first + n].to_vec();
         let block = f.block(path.last().copied().unwrap_or(*block));
         let (live, tail) = match &rewrite.term {

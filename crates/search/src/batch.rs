@@ -9,12 +9,13 @@ pub(crate) mod parts;
 use bpf_facts::{Live, Region, State};
 use bpf_isa::{Insn, Reg, Size};
 use bpf_program::{FieldKind, Op, Symbol, ctx_field};
+use bpf_prove::superblock::is_side_exit;
 use bpf_semantics::exec;
 
 use crate::inputs::Input;
 use crate::lanes::{File, LaneMachine, Lanes, Map, PLACES, Registers, SETS, TURNS, WORLD};
 use crate::settings::Distance;
-use crate::superblock::{Exit, Superblock, is_jump};
+use crate::superblock::{Exit, Exits};
 use crate::test_memory::{Access, Cell, READ, Segment, Sparse, TestMemory, WRITE, Write};
 use crate::window::Window;
 
@@ -139,7 +140,7 @@ impl<const N: usize> Batch<N> {
         let file = File { old: values, new: new_values, fresh, map: start.map, next: fresh };
         let mut m = LaneMachine { regs: file, memory: sandbox };
         for (i, (op, step)) in ops.iter().zip(&mut next[1..]).enumerate().skip(from) {
-            let (mine, jump) = way.map_or((true, false), |(_, len)| (i < len, is_jump(&op.insn)));
+            let (mine, jump) = way.map_or((true, false), |(_, len)| (i < len, is_side_exit(&op.insn)));
             if op.insn != NOP && mine {
                 m.regs.at(i);
                 if jump {
@@ -269,7 +270,7 @@ fn private_accesses(w: &Window, exit: Option<&Exit>) -> Vec<bool> {
 }
 
 /// The exit by which the original leaves on this input.
-pub fn exit_of(w: &Window, superblock: &Superblock, input: &Input) -> Option<usize> {
+pub fn exit_of(w: &Window, superblock: &Exits, input: &Input) -> Option<usize> {
     superblock.exits.iter().position(|e| watch(w, input, Some(e)).is_some())
 }
 
@@ -284,7 +285,7 @@ fn watch(w: &Window, input: &Input, exit: Option<&Exit>) -> Option<Vec<Access>> 
     for (i, op) in w.old[..exit.map_or(w.old.len(), |e| e.len)].iter().enumerate() {
         m.regs.at(i);
         match exit {
-            Some(e) if is_jump(&op.insn) => {
+            Some(e) if is_side_exit(&op.insn) => {
                 m.turn(op, i);
                 let went = m.regs.read(TURNS)[0] >> (i % 64) & 1 == 1;
                 if e.turns.iter().any(|(at, truth)| *at == i && *truth != went) {

@@ -35,7 +35,7 @@ pub struct WindowKey {
     pub stack: Vec<(i64, Value)>,
     /// What stands there. A link's `slot` is its number among the links.
     pub old: Vec<Op>,
-    /// Of a superblock: what is read where each of its jumps leaves it.
+    /// Of a superblock: what is read where each of its side exits leaves it.
     pub sides: Vec<Live>,
     /// What is read afterwards.
     pub live: Live,
@@ -184,7 +184,7 @@ fn rename(i: &Insn, name: impl Fn(Reg) -> Option<Reg>) -> Option<Insn> {
     all.iter().all(|r| name(r).is_some()).then(|| i.map_regs(|r| name(r).unwrap_or(r)))
 }
 
-/// The canonical form of a window; `None` if it holds a call, a jump that is not its superblock's or something
+/// The canonical form of a window; `None` if it holds a call, a jump that is no side exit of its superblock or something
 /// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A superblock's room is not
 /// part of it.
 pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {

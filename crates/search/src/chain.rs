@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bpf_isa::{Insn, RegSet};
 use bpf_program::Op;
+use bpf_prove::superblock::is_side_exit;
 use rustc_hash::{FxHashSet, FxHasher};
 
 use crate::batch::{Batch, Score, exit_of};
@@ -19,7 +20,6 @@ use crate::pointer_rules::well_typed;
 use crate::propose::Pool;
 use crate::rng::Rng;
 use crate::settings::Setting;
-use crate::superblock::is_jump;
 use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
 
 /// Tests in one batch.
@@ -418,14 +418,14 @@ fn first_tests(w: &Window, seed: u64) -> Vec<Batch<LANES>> {
     by_exit.iter().flat_map(batches).collect()
 }
 
-/// `best` with its jumps in the places in which they stand in `old`, and room before each.
+/// `best` with its side exits in the places in which they stand in `old`, and room before each.
 fn spread(old: &[Op], best: &[Op]) -> Option<Vec<Op>> {
     let nop = Op::with_origin(NOP, old.first()?.origin);
     let mut ops: Vec<Op> = Vec::with_capacity(old.len());
-    let mut places = (0..old.len()).filter(|i| is_jump(&old[*i].insn)).chain([old.len()]);
+    let mut places = (0..old.len()).filter(|i| is_side_exit(&old[*i].insn)).chain([old.len()]);
     let mut at = places.next()?;
     for op in best {
-        if is_jump(&op.insn) {
+        if is_side_exit(&op.insn) {
             ops.resize(at, nop.clone());
             at = places.next()?;
         } else if ops.len() == at {

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
 use bpf_program::{Link, Op};
+use bpf_prove::superblock::SideExit;
 use bpf_semantics::{Domain, Machine, atomic_new, branch};
 
 use crate::rng::mix;
@@ -118,7 +119,7 @@ impl<const N: usize> Registers<N> for Regs<N> {
 /// Index of the history.
 pub const WORLD: usize = 11;
 
-/// Index of the turns: a bit for each jump of a region, by its place.
+/// Index of the turns: a bit for each side exit of a superblock, by its place.
 pub const TURNS: usize = 12;
 
 /// Values that one operation can set: a register and the history.
@@ -183,10 +184,10 @@ impl<const N: usize, M, R: Registers<N>> LaneMachine<'_, N, M, R> {
 }
 
 impl<const N: usize, M: Memory<N>, R: Registers<N>> LaneMachine<'_, N, M, R> {
-    /// Notes which way the jump that stands at `place` goes.
+    /// Notes the truth of the condition of the side exit that stands at `place`.
     #[inline(never)]
     pub fn turn(&mut self, op: &Op, place: usize) {
-        let Insn::Jcc { cond, width, dst, src, .. } = op.insn else { return };
+        let Some(SideExit { cond, width, dst, src, .. }) = SideExit::of(&op.insn) else { return };
         let Ok(c) = branch(self, cond, width, dst, src);
         let so_far = *self.regs.read(TURNS);
         let bit = 1u64 << (place % 64);

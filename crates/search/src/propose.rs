@@ -5,10 +5,10 @@
 use bpf_facts::State;
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_program::{BlockId, Op};
+use bpf_prove::superblock::{SideExit, is_side_exit};
 
 use crate::rng::Rng;
 use crate::settings::Rules;
-use crate::superblock::is_jump;
 use crate::window::{NOP, Window};
 
 /// What new instructions are made of.
@@ -26,7 +26,7 @@ pub struct Pool {
     linked: Vec<Op>,
     alu: Vec<AluOp>,
     cpu: u8,
-    /// Whether the window is a superblock: then operations may change places, and jumps their conditions.
+    /// Whether the window is a superblock: then operations may change places, and side exits their conditions.
     superblock: bool,
     origin: Option<usize>,
     undo: Vec<(usize, Op)>,
@@ -225,28 +225,28 @@ impl Pool {
             Insn::Atomic { op, size, base, off, .. } if op == (AtomicOp::Add { fetch: false }) && first => {
                 Insn::Atomic { op, size, base, off, src: self.source(rng)? }
             }
-            Insn::Jcc { .. } => self.other_condition(insn, rng)?,
-            _ => return None,
+            _ => self.other_condition(insn, rng)?,
         })
     }
 
-    /// A jump that asks something else. Which way leaves stays.
+    /// A side exit that asks something else. Which way leaves stays.
     fn other_condition(&self, insn: Insn, rng: &mut Rng) -> Option<Insn> {
-        let Insn::Jcc { cond, width, dst, src, off } = insn else { return None };
-        Some(match rng.below(5) {
-            0 => Insn::Jcc { cond, width, dst: self.source(rng)?, src, off },
+        let exit = SideExit::of(&insn)?;
+        let other = match rng.below(5) {
+            0 => SideExit { dst: self.source(rng)?, ..exit },
             1 | 2 => {
-                let src = match src {
+                let src = match exit.src {
                     Src::Imm(k) if rng.one_in(4) => Src::Imm(k.wrapping_add([-1, 1][rng.below(2)])),
                     Src::Imm(_) if rng.one_in(2) => Src::Imm(rng.pick(&self.constants)?),
                     Src::Reg(_) if rng.one_in(4) => Src::Imm(rng.pick(&self.constants)?),
                     _ => Src::Reg(self.source(rng)?),
                 };
-                Insn::Jcc { cond, width, dst, src, off }
+                SideExit { src, ..exit }
             }
-            3 => Insn::Jcc { cond, width: self.width(rng), dst, src, off },
-            _ => Insn::Jcc { cond: Cond::ALL[rng.below(Cond::ALL.len())], width, dst, src, off },
-        })
+            3 => SideExit { width: self.width(rng), ..exit },
+            _ => SideExit { cond: Cond::ALL[rng.below(Cond::ALL.len())], ..exit },
+        };
+        Some(other.insn())
     }
 
     /// A memory instruction with another width and, if `value`, another value operand.
@@ -274,7 +274,7 @@ impl Pool {
         if ops[at].insn == insn || ops[at].link.is_some() || (insn != NOP && insn.cpu() > self.cpu) {
             return false;
         }
-        if self.superblock && is_jump(&ops[at].insn) && !is_jump(&insn) {
+        if self.superblock && is_side_exit(&ops[at].insn) && !is_side_exit(&insn) {
             return false;
         }
         self.undo.push((at, ops[at].clone()));
@@ -284,13 +284,13 @@ impl Pool {
 
     /// Another instruction at `at`. What the loader patches changes its place instead, or comes back.
     fn replace(&mut self, ops: &mut [Op], at: usize, rng: &mut Rng) -> bool {
-        if self.superblock && is_jump(&ops[at].insn) {
+        if self.superblock && is_side_exit(&ops[at].insn) {
             return self.other_condition(ops[at].insn, rng).is_some_and(|i| self.set(ops, at, i));
         }
-        // Across a jump an operation gets nowhere by steps.
+        // Across a side exit an operation gets nowhere by steps.
         if ops[at].link.is_some() || (self.superblock && rng.one_in(4)) {
             let to = rng.below(ops.len());
-            if to == at || (self.superblock && is_jump(&ops[to].insn)) {
+            if to == at || (self.superblock && is_side_exit(&ops[to].insn)) {
                 return false;
             }
             self.undo.push((at, ops[at].clone()));
@@ -347,7 +347,7 @@ impl Pool {
     }
 
     fn drop(&mut self, ops: &mut [Op], at: usize) -> bool {
-        if ops[at].insn == NOP || (self.superblock && is_jump(&ops[at].insn)) {
+        if ops[at].insn == NOP || (self.superblock && is_side_exit(&ops[at].insn)) {
             return false;
         }
         let nop = Op::with_origin(NOP, self.origin);

@@ -23,11 +23,11 @@
 use std::fmt::Write;
 
 use bpf_program::Op;
+use bpf_prove::superblock::{is_side_exit, ways};
 
 use crate::canonical::WindowKey;
 use crate::general::text::condition;
 use crate::general::{Expr, General};
-use crate::superblock::is_jump;
 use crate::window::plain;
 
 pub(crate) mod lines;
@@ -275,15 +275,10 @@ impl<'a, I: Iterator<Item = (usize, &'a str)>> Parser<'a, I> {
         if self.next()? != "end" {
             return Err("expected `end`".into());
         }
-        let jumps = |ops: &mut dyn Iterator<Item = &Op>| -> Vec<Option<i32>> {
-            ops.filter(|o| is_jump(&o.insn)).map(|o| o.insn.jump_offset()).collect()
-        };
-        let ways = jumps(&mut p.old.iter());
-        let replaced = with.as_ref().map(|with| jumps(&mut with.iter().map(|(o, _)| o)));
-        let fit = ways.len() == p.sides.len()
-            && ways.iter().all(|way| matches!(way, Some(0 | 1)))
-            && replaced.is_none_or(|r| r == ways);
-        let inside = |o: &Op| plain(&o.insn) || is_jump(&o.insn);
+        let left = ways(&p.old);
+        let fit = left.as_ref().is_some_and(|left| left.len() == p.sides.len())
+            && with.as_ref().is_none_or(|with| ways(with.iter().map(|(o, _)| o)) == left);
+        let inside = |o: &Op| plain(&o.insn) || is_side_exit(&o.insn);
         if !fit || !p.old.iter().chain(with.iter().flatten().map(|(o, _)| o)).all(inside) {
             return Err("a rule has no calls, and no jumps but those of its region".into());
         }

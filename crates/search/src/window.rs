@@ -5,11 +5,12 @@ use std::time::Instant;
 use bpf_facts::{Env, Live, State};
 use bpf_isa::{Goal, Insn, RegSet};
 use bpf_program::{Op, ProgKind, Symbol};
+use bpf_prove::superblock::is_side_exit;
 
-use crate::superblock::{Superblock, is_jump};
+use crate::superblock::Exits;
 
 /// A straight stretch of one block with what is known around it, or a superblock of several. It has no
-/// calls, and no jumps but those of its superblock.
+/// calls, and no jumps but the side exits of its superblock.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     /// Kind of the function: it decides what context fields are.
@@ -23,8 +24,8 @@ pub struct Window<'a> {
     /// What is read afterwards: registers, and bytes of the frame. All other memory counts always. Of
     /// a superblock: what is read after some exit.
     pub live: &'a Live,
-    /// How it goes on, if it runs through several blocks.
-    pub superblock: Option<&'a Superblock>,
+    /// How it is left, if it runs through several blocks.
+    pub superblock: Option<&'a Exits>,
     /// Highest cpu level of new instructions, 1 … 4.
     pub cpu: u8,
     /// What code is to have less of.
@@ -36,7 +37,7 @@ pub struct Window<'a> {
 impl Window<'_> {
     /// Whether it holds nothing but what windows may hold.
     pub fn is_plain(&self) -> bool {
-        let of_region = |i: &Insn| self.superblock.is_some() && (is_jump(i) || *i == NOP);
+        let of_region = |i: &Insn| self.superblock.is_some() && (is_side_exit(i) || *i == NOP);
         self.old.iter().all(|o| plain(&o.insn) || of_region(&o.insn))
     }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bpf_facts::{BaseId, Env, Kind, Region, Value};
-use bpf_isa::{Imm64Kind, Insn, Reg, Size};
+use bpf_isa::{Imm64Kind, Reg, Size};
 use bpf_platform::effects::{Effects, Extent};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::maps;
 use bpf_program::{FieldKind, Link, Op, ProgKind, Terminator, ctx_field};
 use bpf_prove::reference::{Window, symbol};
+use bpf_prove::superblock::SideExit;
 use bpf_semantics::branch;
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next, Stop};
 
@@ -360,8 +361,8 @@ fn run(entry: &Entry, ops: &[Op], tail: Option<&Terminator>, world: &mut dyn Wor
     let mut m = Interp::with_cpu(cpu, Books { world, memory: BTreeMap::new(), wild: false, calls: 0 });
     let (mut left, mut jumps) = (None, 0);
     for op in ops {
-        if let Insn::Jcc { cond, width, dst, src, off } = op.insn {
-            if branch(&mut m, cond, width, dst, src)? == (off == 0) {
+        if let Some(SideExit { cond, width, dst, src, leaves_if }) = SideExit::of(&op.insn) {
+            if branch(&mut m, cond, width, dst, src)? == leaves_if {
                 left = Some(jumps);
                 break;
             }

@@ -16,7 +16,7 @@ use bpf_passes::{Proposal, Recorder, Settings, View, optimize, paths_of};
 use bpf_program::{Function, Op, Terminator};
 use bpf_prove::reference::{Encoding, Window, encode};
 use bpf_prove::smt::Status;
-use bpf_prove::superblock::is_jump;
+use bpf_prove::superblock::{SideExit, is_side_exit};
 use bpf_prove::{Limits, Options, Points, Verdict};
 use bpf_testgen::random::Rng;
 use bpf_testgen::windows::{listing, nearly, tweak};
@@ -115,7 +115,7 @@ fn unchanged(f: &Function, env: &Env, rng: &mut Rng) -> Vec<Window> {
     for (block, path) in paths_of(f) {
         let Some(points) = Points::of_path(f, block, &path, &analysis, env) else { continue };
         let view = View::new(f, &points, env, &settings);
-        let jumps: Vec<usize> = (0..view.ops.len()).filter(|j| is_jump(&view.ops[*j])).collect();
+        let jumps: Vec<usize> = (0..view.ops.len()).filter(|j| is_side_exit(&view.ops[*j].insn)).collect();
         for &j in &jumps {
             if out.len() >= KEPT {
                 return out;
@@ -319,7 +319,7 @@ fn mutate(w: &Window, rng: &mut Rng) -> Option<Window> {
             let with = nearly(rng, m.new[i].insn)?;
             m.new.splice(i..=i, with.into_iter().map(Op::new));
         }
-        4 | 5 if free && !is_jump(&m.new[i]) => m.new[i].insn = tweak(rng, m.new[i].insn),
+        4 | 5 if free && !is_side_exit(&m.new[i].insn) => m.new[i].insn = tweak(rng, m.new[i].insn),
         _ if free => m.new[i].insn = vary(m.new[i].insn, &register, rng),
         _ => return None,
     }
@@ -328,18 +328,18 @@ fn mutate(w: &Window, rng: &mut Rng) -> Option<Window> {
 
 /// An operation of a path moved over a jump, or a jump turned round.
 fn across(mut m: Window, rng: &mut Rng) -> Option<Window> {
-    let jumps: Vec<usize> = (0..m.new.len()).filter(|i| is_jump(&m.new[*i])).collect();
+    let jumps: Vec<usize> = (0..m.new.len()).filter(|i| is_side_exit(&m.new[*i].insn)).collect();
     if jumps.is_empty() {
         return None;
     }
     let j = rng.one_of(&jumps);
     if rng.chance(4) {
-        let off = rng.below(2) as i32;
-        m.new[j].insn = m.new[j].insn.with_jump_offset(off)?;
+        let leaves_if = rng.below(2) == 0;
+        m.new[j].insn = SideExit { leaves_if, ..SideExit::of(&m.new[j].insn)? }.insn();
         return Some(m);
     }
     let i = rng.below(m.new.len() as u64) as usize;
-    if is_jump(&m.new[i]) {
+    if is_side_exit(&m.new[i].insn) {
         return None;
     }
     let op = m.new.remove(i);
@@ -364,6 +364,16 @@ fn changed(s: Src, register: &dyn Fn(&mut Rng) -> Reg, rng: &mut Rng) -> Src {
 /// Another register, constant or offset of the same operation.
 fn vary(insn: Insn, register: &dyn Fn(&mut Rng) -> Reg, rng: &mut Rng) -> Insn {
     let near = |rng: &mut Rng, off: i16| off.wrapping_add(rng.one_of(&[-8, -4, -2, -1, 1, 2, 4, 8]));
+    if let Some(exit) = SideExit::of(&insn) {
+        let other = match rng.below(5) {
+            0 => SideExit { cond: exit.cond.negate().unwrap_or(Cond::Eq), ..exit },
+            1 => SideExit { cond: rng.one_of(&Cond::ALL), ..exit },
+            2 => SideExit { width: if exit.width == Width::W64 { Width::W32 } else { Width::W64 }, ..exit },
+            3 => SideExit { dst: register(rng), ..exit },
+            _ => SideExit { src: changed(exit.src, register, rng), ..exit },
+        };
+        return other.insn();
+    }
     match insn {
         Insn::Alu { op, width, dst, src } if rng.chance(2) => {
             Insn::Alu { op, width, dst, src: changed(src, register, rng) }
@@ -382,17 +392,6 @@ fn vary(insn: Insn, register: &dyn Fn(&mut Rng) -> Reg, rng: &mut Rng) -> Insn {
             1 => Insn::Store { size, base, off, src: changed(src, register, rng) },
             _ => Insn::Store { size: rng.one_of(&Size::ALL), base, off, src },
         },
-        Insn::Jcc { cond, width, dst, src, off } => {
-            let (mut c, mut w, mut d, mut s) = (cond, width, dst, src);
-            match rng.below(5) {
-                0 => c = cond.negate().unwrap_or(Cond::Eq),
-                1 => c = rng.one_of(&Cond::ALL),
-                2 => w = if width == Width::W64 { Width::W32 } else { Width::W64 },
-                3 => d = register(rng),
-                _ => s = changed(src, register, rng),
-            }
-            Insn::Jcc { cond: c, width: w, dst: d, src: s, off }
-        }
         other => tweak(rng, other),
     }
 }

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bpf_facts::{Env, Live};
-use bpf_isa::Insn;
+use bpf_isa::{Cond, Insn, Width};
 use bpf_passes::{Settings, optimize};
 use bpf_program::Op;
 use bpf_prove::context::Context;
 use bpf_prove::smt::{Query, Recorder, Status};
+use bpf_prove::superblock::SideExit;
 use bpf_prove::{Limits, Options};
 use bpf_testgen::random::Rng;
-use bpf_testgen::windows::{jump, maps, mutate, nearly, operation, scene, some_live};
+use bpf_testgen::windows::{maps, mutate, nearly, operation, scalar, scene, some_live, source};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::corpus::Corpus;
@@ -123,20 +124,18 @@ impl Queries {
     /// The queries of optimizing and proving function `i`.
     fn function(&self, i: usize, tally: &mut Tally) -> Vec<Asked> {
         let Some((unit, original)) = self.corpus.function(i) else { return vec![] };
-        let limits = |d: Duration, l: Limits| Limits {
-            deadline: Instant::now().checked_add(d),
-            recorder: Some(self.recorder),
-            ..l
-        };
+        let limits = |d: Duration, l: Limits| Limits { deadline: Instant::now().checked_add(d), ..l };
+        let recorder = Some(self.recorder.clone());
         unit.with_env(|env| {
             let usual = Settings::default();
             let settings = Settings {
                 limits: limits(HARVEST, usual.limits),
                 deadline: Instant::now().checked_add(HARVEST),
+                queries: recorder.clone(),
                 ..usual
             };
             let optimized = optimize(original.clone(), env, &settings).into_current();
-            let options = Options { limits: limits(HARVEST, Limits::default()), ..Options::default() };
+            let options = Options { limits: limits(HARVEST, Limits::default()), recorder, ..Options::default() };
             let _ = bpf_prove::functions(original, &optimized, env, &options);
         });
         tally.count("functions", 1);
@@ -152,10 +151,10 @@ impl Queries {
             let scene = scene(&mut rng, &env);
             let mut insns: Vec<Insn> = (0..1 + rng.below(8)).map(|_| operation(&mut rng)).collect();
             // Every third is a path through several blocks.
-            let jumps = if rng.chance(3) { 1 + rng.below(2) } else { 0 };
-            for _ in 0..jumps {
+            let exits = if rng.chance(3) { 1 + rng.below(2) } else { 0 };
+            for _ in 0..exits {
                 let at = rng.below(insns.len() as u64 + 1) as usize;
-                insns.insert(at, jump(&mut rng));
+                insns.insert(at, side_exit(&mut rng).insn());
             }
             let old: Vec<Op> = insns.iter().map(|i| Op::new(*i)).collect();
             for round in 0..4 {
@@ -164,8 +163,8 @@ impl Queries {
                 for _ in 0..1 + rng.below(3) {
                     // Changes that are right are what the solver has to work for.
                     let at = rng.below(changed.len() as u64) as usize;
-                    if jumps > 0 {
-                        // Over a jump, perhaps; a change must leave the jumps alone.
+                    if exits > 0 {
+                        // Over a side exit, perhaps; a change must leave these alone.
                         let to = rng.below(changed.len() as u64) as usize;
                         let op = changed.remove(at);
                         changed.insert(to, op);
@@ -177,17 +176,17 @@ impl Queries {
                     }
                 }
                 let new: Vec<Op> = changed.iter().map(|i| Op::new(*i)).collect();
-                let limits =
-                    Limits { conflicts: 1_000, work: 400_000, recorder: Some(self.recorder), ..Limits::default() };
-                let options = Options { limits, ..Options::default() };
-                let sides: Vec<Live> = (0..jumps).map(|_| some_live(&mut rng)).collect();
+                let limits = Limits { conflicts: 1_000, work: 400_000, ..Limits::default() };
+                let options = Options { limits, recorder: Some(self.recorder.clone()), ..Options::default() };
+                let sides: Vec<Live> = (0..exits).map(|_| some_live(&mut rng)).collect();
                 let (kind, state, live) = (scene.kind, &scene.state, &scene.live);
                 let _ = bpf_prove::along(kind, &env, state, &old, &new, &sides, live, None, &options);
-                tally.count(if jumps > 0 { "paths" } else { "windows" }, 1);
+                tally.count(if exits > 0 { "paths" } else { "windows" }, 1);
             }
         }
         for _ in 0..PAIRS {
-            let mut cx = Context::new(Limits { conflicts: 1_000, recorder: Some(self.recorder), ..Limits::default() });
+            let mut cx = Context::new(Limits { conflicts: 1_000, ..Limits::default() });
+            cx.recorder = Some(self.recorder.clone());
             term_identities::ask(&mut cx, &mut rng);
         }
         self.take(tally)
@@ -237,6 +236,13 @@ impl Queries {
             Err(why) => tally.disagree(seed, index, told(why.to_string())),
         }
     }
+}
+
+/// A side exit of a made-up superblock.
+fn side_exit(rng: &mut Rng) -> SideExit {
+    let width = rng.one_of(&[Width::W32, Width::W64]);
+    let (cond, dst, src) = (rng.one_of(&Cond::ALL), scalar(rng), source(rng));
+    SideExit { cond, width, dst, src, leaves_if: rng.below(2) == 0 }
 }
 
 impl Lane for Queries {

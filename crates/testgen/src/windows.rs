@@ -4,7 +4,7 @@
 //! known; the windows are straight-line code over them.
 
 use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, Tnum, Value};
-use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_program::{BlockId, Op, ProgKind};
 
 use crate::random::Rng;
@@ -147,12 +147,6 @@ pub fn some_live(rng: &mut Rng) -> Live {
         _ => StackSet::range(-8 * (1 + rng.below(5) as i64), 1 + rng.below(16) as u32),
     };
     live
-}
-
-/// A jump of a path.
-pub fn jump(rng: &mut Rng) -> Insn {
-    let width = rng.one_of(&[Width::W32, Width::W64]);
-    Insn::Jcc { cond: rng.one_of(&Cond::ALL), width, dst: scalar(rng), src: source(rng), off: rng.below(2) as i16 }
 }
 
 /// An immediate, mostly an interesting one.

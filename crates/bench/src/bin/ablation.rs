@@ -101,7 +101,7 @@ fn ask(h: &Harvest, switches: Switches, args: &Args) -> Cell {
                 if started.elapsed().as_secs_f64() > args.object_limit {
                     break;
                 }
-                let mut options = Options { switches, ..q.options };
+                let mut options = Options { switches, ..q.options.clone() };
                 options.limits.deadline = Instant::now().checked_add(Duration::from_secs_f64(args.query_limit));
                 equal += usize::from(cache.ask(&q.function, env, &q.known(), &q.rewrite, &options).is_ok());
                 asked += 1;

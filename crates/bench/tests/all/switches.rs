@@ -100,7 +100,7 @@ fn turned(q: &Query) -> Option<Query> {
         live,
         sides: q.sides.iter().map(renamed).collect(),
         rewrite: Rewrite { with, term: q.rewrite.term.as_ref().map(term), ..q.rewrite.clone() },
-        options: q.options,
+        options: q.options.clone(),
     })
 }
 
@@ -137,10 +137,10 @@ fn without_an_optimization_nothing_more_is_proven() {
         if h.functions.iter().map(|(f, ..)| f.blocks.len()).sum::<usize>() > 12 {
             return;
         }
-        let base = equal(env, q, &Options { switches: all, ..q.options });
+        let base = equal(env, q, &Options { switches: all, ..q.options.clone() });
         proven += usize::from(base);
         for (switches, kept) in off.iter().zip(&mut kept) {
-            let v = equal(env, q, &Options { switches: *switches, ..q.options });
+            let v = equal(env, q, &Options { switches: *switches, ..q.options.clone() });
             // As a whole function more is known than at a window.
             assert!(base || !v || !switches.windows, "{}: {:?} is equal only with {switches:?}", h.name, q.rewrite);
             *kept += usize::from(v);

@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use bpf_facts::{Analysis, Env};
 use bpf_passes::{Settings, View, paths_of};
 use bpf_program::{BlockId, Function};
-use bpf_prove::{Points, superblock};
+use bpf_prove::Points;
+use bpf_prove::superblock::side_exits;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::item::{Item, Window};
@@ -66,7 +67,7 @@ impl Analysed {
             let view = View::new(&self.function, &points, env, settings);
             // Paths that fork have their beginning in common.
             for (start, end) in superblocks(view.ops) {
-                let blocks = superblock::jumps(&view.ops[..end]);
+                let blocks = side_exits(&view.ops[..end]);
                 if seen.insert((block, path[..blocks].to_vec(), start, end)) {
                     windows.push(Window::new(&view, (start, end), candidate, settings));
                 }

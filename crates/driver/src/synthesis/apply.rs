@@ -8,7 +8,8 @@ use std::time::Duration;
 use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::BlockId;
-use bpf_prove::{Rewrite, Session, superblock};
+use bpf_prove::superblock::Superblock;
+use bpf_prove::{Rewrite, Session};
 use bpf_search::Found;
 use rustc_hash::FxHashSet;
 
@@ -84,12 +85,12 @@ fn adopt<'f>(
         if straight && taken.iter().any(|(b, s, e)| *b == at.block && at.start < *e && *s < at.end) {
             continue;
         }
-        let all = superblock::operations(&a.function, at.block, &at.path);
-        let now = superblock::operations(session.function(), at.block, &at.path);
+        let all = Superblock::of(&a.function, at.block, &at.path);
+        let now = Superblock::of(session.function(), at.block, &at.path);
         let (Some(all), Some(now)) = (all, now) else { continue };
-        let old = &all[at.start..at.end];
+        let old = &all.ops()[at.start..at.end];
         // Earlier changes in this block have moved it.
-        let Some(start) = now.windows(old.len()).position(|w| w == old) else { continue };
+        let Some(start) = now.ops().windows(old.len()).position(|w| w == old) else { continue };
         let moved = Rewrite { start, end: start + old.len(), ..rewrite(item, best.with.clone()) };
         if engine.adopt(&mut session, moved) {
             if straight {

@@ -72,8 +72,8 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let window = text.window(&view, at.start, settings);
     let known = view.known();
     let limits = Limits { deadline: settings.deadline, ..settings.limits };
-    let proof =
-        ProofOptions { limits, strict_shared_memory: settings.strict_shared_memory, switches: settings.switches };
+    let (strict_shared_memory, switches) = (settings.strict_shared_memory, settings.switches);
+    let proof = ProofOptions { limits, strict_shared_memory, switches, recorder: settings.queries.clone() };
     let mut cache = Cache::new();
     let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
         Ok(_) => Answer::Equal,

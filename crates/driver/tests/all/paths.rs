@@ -8,7 +8,8 @@
 use bpf_driver::{FunctionVerdict, Module};
 use bpf_object::Object;
 use bpf_program::{Block, BlockId, Function, Terminator};
-use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask, superblock};
+use bpf_prove::superblock::Superblock;
+use bpf_prove::{Cache, Derivation, Options, Rewrite, Session, Verdict, ask};
 
 use crate::common::{Trap, found, judge, object, trap};
 
@@ -50,7 +51,7 @@ fn rewrite(f: &Function, g: &Function) -> Option<Rewrite> {
         for next in edges(f, at) {
             let mut longer = path.clone();
             longer.push(next);
-            if superblock::operations(f, block, &longer).is_some() {
+            if Superblock::of(f, block, &longer).is_some() {
                 open.push((block, longer));
             }
         }
@@ -63,10 +64,10 @@ fn rewrite(f: &Function, g: &Function) -> Option<Rewrite> {
     let rank = |b: BlockId| f.layout.iter().position(|x| *x == b);
     let (block, path) = found.into_iter().min_by_key(|(b, p)| (rank(*b), std::cmp::Reverse(p.len())))?;
     let last = *path.last()?;
-    let (old, with) = (superblock::operations(f, block, &path)?, superblock::operations(g, block, &path)?);
+    let (old, with) = (Superblock::of(f, block, &path)?, Superblock::of(g, block, &path)?.into_ops());
     let (s, t) = (&f.block(last).term, &g.block(last).term);
     let term = (condition(s) != condition(t)).then(|| t.clone());
-    Some(Rewrite { block, path, start: 0, end: old.len(), with, term, by: "a trap" })
+    Some(Rewrite { block, path, start: 0, end: old.ops().len(), with, term, by: "a trap" })
 }
 
 /// What the prover says of the rewrite that makes `new` of `old`, asked as a path; `Ok` if it is proven.

@@ -17,7 +17,7 @@ pub(crate) fn attempt<T: Settled>(
     mut f: impl FnMut(&mut Context) -> Result<T, Stop>,
 ) -> (Result<T, Stop>, Context) {
     let mut ask = |concurrent: bool, one_memory: bool, merge_lookups: bool, forward: bool| {
-        let mut cx = Context::new(options.limits).with(options.switches);
+        let mut cx = Context::of(options);
         cx.concurrent = concurrent;
         cx.one_memory |= one_memory;
         cx.merge_lookups = merge_lookups;

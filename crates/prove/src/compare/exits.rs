@@ -1,49 +1,48 @@
 //! The side exits of a superblock, as both sides come to them.
 
 use bpf_facts::Live;
-use bpf_isa::Insn;
-use bpf_program::Op;
 use bpf_semantics::branch;
 
 use crate::compare::judge::{Judged, LiveOut, judge};
 use crate::options::Options;
+use crate::superblock::SideExit;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::{Context, SatResult};
 use crate::symbolic::symex::{Side, Stop, Sym};
 use crate::term::TermId;
 
-/// What one side of a path had done when it came to one of its jumps.
+/// What one side had done when it came to one of its side exits.
 #[derive(Clone, Debug)]
-pub(crate) struct SideExit {
+struct Arrival {
     /// Under which condition it comes there.
-    pub guard: TermId,
-    /// The jump's condition.
-    pub cond: TermId,
-    /// The condition to go on along the path.
-    pub on: TermId,
+    guard: TermId,
+    /// The exit's condition.
+    cond: TermId,
+    /// The condition to go on along the superblock.
+    on: TermId,
     /// Under which condition it leaves there.
-    pub leaves: TermId,
+    leaves: TermId,
     /// Under which condition it goes on.
-    pub stays: TermId,
+    stays: TermId,
     /// What it had done.
-    pub outcome: Outcome,
+    outcome: Outcome,
 }
 
-/// The jumps of both sides of a path, as they are come to. The new side is taken to go the way the
+/// The side exits of both sides, as they are come to. The new side is taken to go the way the
 /// old one goes; that it does is for [`compare`] to show.
 #[derive(Default)]
 pub(crate) struct SideExits {
-    old: Vec<SideExit>,
-    new: Vec<SideExit>,
+    old: Vec<Arrival>,
+    new: Vec<Arrival>,
 }
 
 impl SideExits {
-    /// Executes a jump.
-    pub fn take(&mut self, sym: &mut Sym, op: &Op) -> Result<(), Stop> {
-        let Insn::Jcc { cond, width, dst, src, off } = op.insn else { return Ok(()) };
+    /// Comes to a side exit.
+    pub fn take(&mut self, sym: &mut Sym, exit: SideExit) -> Result<(), Stop> {
+        let SideExit { cond, width, dst, src, leaves_if } = exit;
         let cond = branch(sym, cond, width, dst, src)?;
         let not = sym.cx.terms.not(cond);
-        let (out, on) = if off == 0 { (cond, not) } else { (not, cond) };
+        let (out, on) = if leaves_if { (cond, not) } else { (not, cond) };
         let outcome = Outcome {
             exit: sym.state.clone(),
             log: sym.log.clone(),
@@ -56,13 +55,13 @@ impl SideExits {
             let lost = || Stop::Unmodelled("a jump the original has not".into());
             let old = self.old.get(self.new.len()).ok_or_else(lost)?;
             sym.guard = old.stays;
-            self.new.push(SideExit { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
+            self.new.push(Arrival { guard, cond, on, leaves: old.leaves, stays: old.stays, outcome });
             return Ok(());
         }
         let leaves = sym.cx.terms.all(&[guard, out]);
         let stays = sym.cx.terms.all(&[guard, on]);
         sym.guard = stays;
-        self.old.push(SideExit { guard, cond, on, leaves, stays, outcome });
+        self.old.push(Arrival { guard, cond, on, leaves, stays, outcome });
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::function::expression::{Expression, ExpressionId, Pool, assume};
 use crate::options::{Options, Stats};
 use crate::solver::blast::Model;
 use crate::solver::sweep::Sweep;
-use crate::superblock::is_jump;
+use crate::superblock::side_exits;
 use crate::symbolic::access::OldAccesses;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::{Context, SatResult};
@@ -36,7 +36,7 @@ pub enum End<'t> {
     Branches(&'t Terminator, &'t Terminator),
 }
 
-/// Two straight-line sequences to compare, and from where. On a path both have the same jumps
+/// Two straight-line sequences to compare, and from where. Those of superblocks have the same side exits
 /// ([`crate::superblock`]), at which they must turn alike.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
@@ -102,7 +102,7 @@ pub fn constant_condition(
         pool: &Pool::default(),
     };
     // One attempt, in which the old side chooses nothing.
-    let mut cx = Context::new(options.limits).with(options.switches);
+    let mut cx = Context::of(options);
     cx.concurrent = true;
     let found = match compare_in(&mut cx, kind, env, &stretch, false, options) {
         Ok(Ok((Relation::Constant { old, .. }, _))) => Some(old),
@@ -201,7 +201,7 @@ fn compare_in(
         cx.assumptions.extend(holds);
     }
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
-    let exits = old.iter().any(is_jump).then(SideExits::default);
+    let exits = (side_exits(old) > 0).then(SideExits::default);
     let mut help = Help { before, learn: true, sweep: swept.then(Sweep::default), exits };
     let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     cx.old_accesses = Some(OldAccesses::new(&a.log));

@@ -8,7 +8,7 @@ use crate::compare::exits::SideExits;
 use crate::compare::judge::{LiveOut, judge};
 use crate::compare::verdict::{Verdict, verdict};
 use crate::options::{Options, Stats};
-use crate::superblock::is_jump;
+use crate::superblock::ways;
 use crate::symbolic::access::OldAccesses;
 use crate::symbolic::entry::{Entry, register_regions};
 use crate::symbolic::straight::{Help, straight};
@@ -30,8 +30,8 @@ pub fn window(
     along(kind, env, before, old, new, &[], live, tail, options)
 }
 
-/// The same for two sequences with conditional jumps ([`Insn::Jcc`](bpf_isa::Insn::Jcc), see [`crate::superblock`]) in them: a path through
-/// several blocks, which may be left at each of them. `sides` says what is live there, jump by jump.
+/// The same for the code of two superblocks ([`crate::superblock`]), which may be left at each of their side exits. `sides`
+/// says what is live there, exit by exit.
 #[allow(clippy::too_many_arguments)]
 pub fn along(
     kind: ProgKind,
@@ -44,7 +44,7 @@ pub fn along(
     tail: Option<(&Terminator, &Terminator)>,
     options: &Options,
 ) -> (Verdict, Stats) {
-    if let Err(why) = jumps_fit(old, new, sides.len()) {
+    if let Err(why) = exits_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
     let (result, cx) = attempt(options, true, |cx| {
@@ -74,15 +74,12 @@ pub fn along(
     verdict(result, cx)
 }
 
-/// Both sequences have so many jumps, which leave the same ways.
-pub(crate) fn jumps_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
-    let ways =
-        |ops: &[Op]| -> Vec<Option<i32>> { ops.iter().filter(|o| is_jump(o)).map(|o| o.insn.jump_offset()).collect() };
-    let (a, b) = (ways(old), ways(new));
-    if a.len() != n || a != b || a.iter().any(|off| !matches!(off, Some(0 | 1))) {
-        return Err("other jumps than the original's");
+/// Both sequences have so many side exits, which leave the same ways, and no other jumps.
+pub(crate) fn exits_fit(old: &[Op], new: &[Op], n: usize) -> Result<(), &'static str> {
+    match (ways(old), ways(new)) {
+        (Some(a), Some(b)) if a == b && a.len() == n => Ok(()),
+        _ => Err("other jumps than the original's"),
     }
-    Ok(())
 }
 
 /// Whether no state along a sequence lets the frame's address out.

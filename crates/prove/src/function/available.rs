@@ -108,7 +108,7 @@ fn stand(
     let ops = &f.block(b).ops;
     let start: Vec<Expression> = start.iter().map(|id| pool.get(*id).clone()).collect();
     let start: Vec<&Expression> = start.iter().collect();
-    let mut cx = Context::new(options.limits).with(options.switches);
+    let mut cx = Context::of(options);
     let named = wanted.iter().flat_map(|id| pool.get(*id).ops());
     register_regions(&mut cx, env, ops.iter().chain(named));
     let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);

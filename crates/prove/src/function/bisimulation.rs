@@ -31,7 +31,7 @@ use crate::function::chain::{Chain, chain};
 use crate::function::expression::{ExpressionId, Pool};
 use crate::function::pruned::{CHEAP, without_impossible_jumps};
 use crate::options::{Limits, Options, Stats};
-use crate::superblock::jump;
+use crate::superblock::side_exit;
 
 /// Stuttering steps in a row: those that one side takes while the other waits.
 const MAX_STUTTERING: u32 = 12;
@@ -326,7 +326,7 @@ impl Product<'_> {
         let Some(before) = &self.facts(pair) else { return Ok(vec![]) };
         let swept = matches!(step, Step::Swept(..) | Step::Superblock { swept: true });
         let conflicts = if swept { self.options.limits.conflicts } else { self.options.limits.conflicts.min(CHEAP) };
-        let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..*self.options };
+        let options = Options { limits: Limits { conflicts, ..self.options.limits }, ..self.options.clone() };
         let available = self.available(pair);
         let came = pair.via.map(|(from, taken)| (&self.old.block(from).term, taken));
         let moved_before = pair.known.moved.iter().filter_map(|(_, s)| match s {
@@ -458,7 +458,7 @@ impl Product<'_> {
             return Err(None);
         }
         for (taken, old, new) in pairs(&relation, ta, tb, &open).ok_or(None)? {
-            let (Some(ja), Some(jb)) = (jump(ta, old), jump(tb, new)) else { return Err(None) };
+            let (Some(ja), Some(jb)) = (side_exit(ta, old), side_exit(tb, new)) else { return Err(None) };
             let (mut xa, mut xb) = (ca.ops.clone(), cb.ops.clone());
             xa.push(ja);
             xb.push(jb);

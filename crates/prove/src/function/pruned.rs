@@ -16,7 +16,7 @@ pub(super) const CHEAP: u32 = 1_000;
 pub(super) fn without_impossible_jumps(f: &Function, env: &Env, options: &Options) -> (Option<Function>, Stats) {
     let mut stats = Stats::default();
     let mut pruned: Option<Function> = None;
-    let options = Options { limits: Limits { conflicts: CHEAP, ..options.limits }, ..*options };
+    let options = Options { limits: Limits { conflicts: CHEAP, ..options.limits }, ..options.clone() };
     for _ in 0..PRUNINGS {
         let now = pruned.as_ref().unwrap_or(f);
         let facts = Facts::of(now, env);

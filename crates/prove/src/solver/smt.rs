@@ -7,6 +7,7 @@
 //! so that equal questions are equal texts, whatever proof they come from.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -85,16 +86,13 @@ impl Query<'_> {
 }
 
 /// Calls a function with every query that gets an answer.
-///
-/// It is a plain value, as the limits are of which it is a part, so what it calls lives as long as the
-/// process.
-#[derive(Clone, Copy)]
-pub struct Recorder(&'static (dyn Fn(&Query) + Send + Sync));
+#[derive(Clone)]
+pub struct Recorder(Arc<dyn Fn(&Query) + Send + Sync>);
 
 impl Recorder {
     /// A recorder that calls `see`.
     pub fn new(see: impl Fn(&Query) + Send + Sync + 'static) -> Recorder {
-        Recorder(Box::leak(Box::new(see)))
+        Recorder(Arc::new(see))
     }
 
     /// Hands over a query.

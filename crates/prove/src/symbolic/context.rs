@@ -14,8 +14,9 @@ use std::sync::Arc;
 use bpf_facts::Num;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::options::{Limits, Stats, Switches};
+use crate::options::{Limits, Options, Stats};
 use crate::solver::sample::Sample;
+use crate::solver::smt::Recorder;
 use crate::symbolic::history::{Event, EventKind};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId, Terms, VarId};
@@ -82,6 +83,8 @@ pub struct Context {
     pub lookups_repeated: bool,
     /// Limits.
     pub limits: Limits,
+    /// Sees every query with its answer.
+    pub recorder: Option<Recorder>,
     /// Counters.
     pub stats: Stats,
     region_memo: FxHashMap<TermId, Option<MemoryRegion>>,
@@ -134,6 +137,7 @@ impl Context {
             merge_lookups: false,
             lookups_repeated: false,
             limits,
+            recorder: None,
             stats: Stats::default(),
             region_memo: FxHashMap::default(),
             stack_memo: FxHashMap::default(),
@@ -146,12 +150,15 @@ impl Context {
         }
     }
 
-    /// The same with these optimizations.
-    pub fn with(mut self, switches: Switches) -> Context {
-        self.one_memory = !switches.regions;
-        self.one_map = !switches.maps;
-        self.terms.solver_offsets = !switches.offsets;
-        self
+    /// An empty context for a proof with these options.
+    pub fn of(options: &Options) -> Context {
+        let Options { limits, switches, recorder, .. } = options;
+        let mut cx = Context::new(*limits);
+        cx.one_memory = !switches.regions;
+        cx.one_map = !switches.maps;
+        cx.terms.solver_offsets = !switches.offsets;
+        cx.recorder.clone_from(recorder);
+        cx
     }
 
     /// Whether the work limit is spent.

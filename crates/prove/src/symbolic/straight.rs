@@ -7,7 +7,7 @@ use bpf_semantics::{branch, exec};
 
 use crate::compare::exits::SideExits;
 use crate::solver::sweep::Sweep;
-use crate::superblock::is_jump;
+use crate::superblock::SideExit;
 use crate::symbolic::acyclic::Outcome;
 use crate::symbolic::context::Context;
 use crate::symbolic::state::SymbolicState;
@@ -23,7 +23,7 @@ pub(crate) struct Help<'a> {
     pub(crate) learn: bool,
     /// Equal values found by running samples.
     pub(crate) sweep: Option<Sweep>,
-    /// Jumps inside the sequences, if those are paths.
+    /// The side exits of the sequences, if those are of superblocks.
     pub(crate) exits: Option<SideExits>,
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn straight(
     let mut facts = Tracked { state: help.before.clone(), at: 0, ops, kind, env };
     let mut sym = Sym::new(cx, env, kind, side, entry);
     for (i, op) in ops.iter().enumerate() {
-        if let (Some(exits), true) = (&mut help.exits, is_jump(op)) {
-            exits.take(&mut sym, op)?;
+        if let (Some(exits), Some(exit)) = (&mut help.exits, SideExit::of(&op.insn)) {
+            exits.take(&mut sym, exit)?;
             continue;
         }
         if !has_meaning(op) {

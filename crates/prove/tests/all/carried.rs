@@ -420,7 +420,7 @@ fn what_is_proven_of_random_functions_runs_alike() {
             let loops = p.iter().any(|l| l.starts_with("top"));
             // Most are wrong; to look for long how they might be right is of no use here.
             let deadline = Instant::now().checked_add(Duration::from_millis(60));
-            let limits = Limits { conflicts: 200, work: 300_000, deadline, ..Limits::default() };
+            let limits = Limits { conflicts: 200, work: 300_000, deadline };
             if !within(limits, &old, &new).is_equal() {
                 continue;
             }

@@ -201,7 +201,7 @@ fn of_the_blocks_of_a_rewritten_path_nothing_is_known() {
     let path = [fall];
     let points = s.path(BlockId(0), &path).expect("a path");
     let all = points.ops(s.function()).to_vec();
-    let jump = all.iter().position(bpf_prove::superblock::is_jump).expect("one");
+    let jump = all.iter().position(|o| bpf_prove::superblock::is_side_exit(&o.insn)).expect("one");
     // The constant goes over the jump into the block that reads it.
     let mut with = all.clone();
     let constant = with.remove(1);

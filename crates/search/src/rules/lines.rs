@@ -30,7 +30,7 @@ const PSEUDO: [(Imm64Kind, &str); 6] = [
 
 /// Where nobody is said to have found it.
 pub(crate) const NOBODY: &str = "nobody";
-/// How the line begins that says what is live where a jump leaves.
+/// How the line begins that says what is live where a side exit leads.
 pub(super) const LEAVING: &str = "leaving";
 
 fn spell<K: PartialEq + Copy>(table: &[(K, &'static str)], k: K) -> &'static str {
@@ -63,7 +63,7 @@ pub(crate) fn header_text(t: &mut String, p: &WindowKey, general: bool) {
     }
 }
 
-/// The lines that say what is live: where the jumps leave, and afterwards.
+/// The lines that say what is live: where the side exits lead, and afterwards.
 pub(crate) fn live_text(t: &mut String, p: &WindowKey) {
     let places = p.sides.iter().map(|l| (LEAVING, l)).chain([("live", &p.live)]);
     for (what, live) in places {

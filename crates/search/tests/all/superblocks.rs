@@ -3,6 +3,7 @@
 use bpf_facts::{Env, Live, State};
 use bpf_isa::{Goal, Insn, Reg, parse_listing};
 use bpf_program::{Op, ProgKind};
+use bpf_prove::superblock::is_side_exit;
 use bpf_prove::{Options, Verdict, along};
 use bpf_search::batch::{Batch, exit_of};
 use bpf_search::canonical::canonical;
@@ -10,7 +11,7 @@ use bpf_search::inputs::Input;
 use bpf_search::rules::{Rule, RuleBody, parse};
 use bpf_search::settings::Distance;
 use bpf_search::store::Store;
-use bpf_search::superblock::{Superblock, is_jump};
+use bpf_search::superblock::Exits;
 use bpf_search::{Answer, Budget, Payoff, Portfolio, SETTINGS, Window};
 
 /// Room for an operation.
@@ -36,7 +37,7 @@ struct Case {
     before: State,
     old: Vec<Op>,
     live: Live,
-    superblock: Superblock,
+    superblock: Exits,
 }
 
 impl Case {
@@ -47,7 +48,7 @@ impl Case {
             .map(|l| if l.starts_with("if") { format!("{ROOM}\n{l}\n{ROOM}\n") } else { format!("{l}\n") })
             .collect();
         let old = ops(&roomy);
-        let superblock = Superblock::new(&old, sides.to_vec(), end).expect("a superblock");
+        let superblock = Exits::new(&old, sides.to_vec(), end).expect("a superblock");
         let live = superblock.live();
         Case { env: Env::empty(), before: State::entry(ProgKind::Subprogram), old, live, superblock }
     }
@@ -114,8 +115,8 @@ fn exits_are_the_end_and_the_jumps() {
     assert_eq!(exits[1].turns, [(2, true)]);
     assert_eq!(exits[2].turns, [(2, false), (6, false)]);
     assert_eq!(case.live, live(&[3, 4, 5], &[]));
-    assert!(Superblock::new(&case.old, vec![live(&[], &[])], live(&[], &[])).is_none(), "a jump without a side");
-    assert!(Superblock::new(&ops("r1 = 2"), vec![], live(&[], &[])).is_none(), "no jump at all");
+    assert!(Exits::new(&case.old, vec![live(&[], &[])], live(&[], &[])).is_none(), "a jump without a side");
+    assert!(Exits::new(&ops("r1 = 2"), vec![], live(&[], &[])).is_none(), "no jump at all");
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn the_same_seed_finds_the_same() {
     let listing = "r3 = r1\nr3 += 4\nif r3 > r2 goto +0x0\nr4 = r1\nr4 += 4";
     let find = || Case::new(listing, &[live(&[1], &[])], live(&[4], &[])).best(100_000);
     assert_eq!(find(), find());
-    assert!(ops(listing).iter().filter(|o| is_jump(&o.insn)).count() == 1);
+    assert!(ops(listing).iter().filter(|o| is_side_exit(&o.insn)).count() == 1);
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Context {
         }
         let solved = self.stats.sat_calls;
         let answer = self.decide(guard, some, lemmas);
-        if let Some(recorder) = self.limits.recorder {
+        if let Some(recorder) = &self.recorder {
             let demands: Vec<TermId> =
                 [guard, some].into_iter().chain(self.assumptions.iter().chain(lemmas).copied()).collect();
             let (status, model) = match &answer {

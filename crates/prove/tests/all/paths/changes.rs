@@ -1,24 +1,21 @@
 //! Random paths and changes of them, some of which are right.
 
 use bpf_isa::{AluOp, Cond, Insn, Src, Width};
+use bpf_prove::superblock::{SideExit, is_side_exit};
 
 use crate::common::Rng;
 use crate::common::scenes::{mutate, nearly, operation, r, source};
-
-pub fn is_jump(i: &Insn) -> bool {
-    matches!(i, Insn::Jcc { .. })
-}
 
 /// Conditions are about few values, so that one jump may decide another.
 fn immediate(rng: &mut Rng) -> i32 {
     if rng.chance(3) { rng.number(32) as i32 } else { rng.one_of(&[0, 1, 2, 7, 8, 31, 255, -1, i32::MIN]) }
 }
 
-pub fn jump(rng: &mut Rng) -> Insn {
+pub fn side_exit(rng: &mut Rng) -> SideExit {
     let dst = if rng.chance(12) { r(rng.below(10) as u8) } else { r(rng.below(5) as u8) };
     let src = if rng.chance(4) { Src::Reg(r(rng.below(5) as u8)) } else { Src::Imm(immediate(rng)) };
     let width = rng.one_of(&[Width::W32, Width::W64]);
-    Insn::Jcc { cond: rng.one_of(&Cond::ALL), width, dst, src, off: rng.below(2) as i16 }
+    SideExit { cond: rng.one_of(&Cond::ALL), width, dst, src, leaves_if: rng.below(2) == 0 }
 }
 
 /// Straight code with one to three jumps in it.
@@ -26,11 +23,12 @@ pub fn path(rng: &mut Rng) -> Vec<Insn> {
     let mut out = vec![];
     for block in 0..2 + rng.below(3) {
         if block > 0 {
-            let again = out.iter().rev().find(|i| is_jump(i)).copied();
-            out.push(match again {
-                Some(j) if rng.chance(5) => tweaked(rng, j),
-                _ => jump(rng),
-            });
+            let again = out.iter().rev().find_map(SideExit::of);
+            let exit = match again {
+                Some(e) if rng.chance(5) => tweaked(rng, e),
+                _ => side_exit(rng),
+            };
+            out.push(exit.insn());
         }
         out.extend((0..rng.below(4)).map(|_| operation(rng)));
     }
@@ -38,9 +36,9 @@ pub fn path(rng: &mut Rng) -> Vec<Insn> {
 }
 
 /// The same condition said otherwise: right, unless constants wrap around.
-fn said_otherwise(rng: &mut Rng, insn: Insn) -> Insn {
-    let Insn::Jcc { cond, width, dst, src, off } = insn else { return insn };
-    let with = |cond, src| Insn::Jcc { cond, width, dst, src, off };
+fn said_otherwise(rng: &mut Rng, exit: SideExit) -> SideExit {
+    let SideExit { cond, dst, src, .. } = exit;
+    let with = |cond, src| SideExit { cond, src, ..exit };
     match (cond, src) {
         (Cond::Gt | Cond::Sgt, Src::Imm(k)) => {
             with(if cond == Cond::Gt { Cond::Ge } else { Cond::Sge }, Src::Imm(k.wrapping_add(1)))
@@ -58,33 +56,32 @@ fn said_otherwise(rng: &mut Rng, insn: Insn) -> Insn {
         (Cond::Ne, Src::Imm(0)) if rng.chance(2) => {
             with(rng.one_of(&[Cond::Gt, Cond::Set]), Src::Imm(rng.one_of(&[0, -1])))
         }
-        (_, Src::Reg(s)) => Insn::Jcc { cond: cond.swap(), width, dst: s, src: Src::Reg(dst), off },
-        (_, Src::Imm(_)) => flip_width(insn),
+        (_, Src::Reg(s)) => SideExit { cond: cond.swap(), dst: s, src: Src::Reg(dst), ..exit },
+        (_, Src::Imm(_)) => flip_width(exit),
     }
 }
 
-fn flip_width(insn: Insn) -> Insn {
-    let Insn::Jcc { cond, width, dst, src, off } = insn else { return insn };
-    let width = if width == Width::W32 { Width::W64 } else { Width::W32 };
-    Insn::Jcc { cond, width, dst, src, off }
+fn flip_width(exit: SideExit) -> SideExit {
+    let width = if exit.width == Width::W32 { Width::W64 } else { Width::W32 };
+    SideExit { width, ..exit }
 }
 
-/// A jump with one thing changed.
-pub fn tweaked(rng: &mut Rng, insn: Insn) -> Insn {
-    let Insn::Jcc { cond, width, dst, src, off } = insn else { return insn };
+/// A side exit with one thing changed.
+pub fn tweaked(rng: &mut Rng, exit: SideExit) -> SideExit {
+    let SideExit { cond, src, leaves_if, .. } = exit;
     match rng.below(9) {
-        0 => Insn::Jcc { cond: rng.one_of(&Cond::ALL), width, dst, src, off },
-        1 => Insn::Jcc { cond: cond.negate().unwrap_or(Cond::Eq), width, dst, src, off },
-        2 => Insn::Jcc { cond: cond.negate().unwrap_or(Cond::Eq), width, dst, src, off: 1 - off },
-        3 => Insn::Jcc { cond, width, dst, src, off: 1 - off },
-        4 => flip_width(insn),
-        5 => Insn::Jcc { cond, width, dst: r(rng.below(5) as u8), src, off },
+        0 => SideExit { cond: rng.one_of(&Cond::ALL), ..exit },
+        1 => SideExit { cond: cond.negate().unwrap_or(Cond::Eq), ..exit },
+        2 => SideExit { cond: cond.negate().unwrap_or(Cond::Eq), leaves_if: !leaves_if, ..exit },
+        3 => SideExit { leaves_if: !leaves_if, ..exit },
+        4 => flip_width(exit),
+        5 => SideExit { dst: r(rng.below(5) as u8), ..exit },
         6 => {
             let src = match src {
                 Src::Imm(k) => Src::Imm(k.wrapping_add(rng.one_of(&[1, -1]))),
                 Src::Reg(_) => Src::Reg(r(rng.below(5) as u8)),
             };
-            Insn::Jcc { cond, width, dst, src, off }
+            SideExit { src, ..exit }
         }
         7 => {
             let signed = match cond {
@@ -98,17 +95,18 @@ pub fn tweaked(rng: &mut Rng, insn: Insn) -> Insn {
                 Cond::Sle => Cond::Le,
                 other => other,
             };
-            Insn::Jcc { cond: signed, width, dst, src, off }
+            SideExit { cond: signed, ..exit }
         }
-        _ => said_otherwise(rng, insn),
+        _ => said_otherwise(rng, exit),
     }
 }
 
 /// One random change.
 pub fn change(rng: &mut Rng, ops: &mut Vec<Insn>) {
-    let jumps: Vec<usize> = (0..ops.len()).filter(|i| is_jump(&ops[*i])).collect();
-    let others: Vec<usize> = (0..ops.len()).filter(|i| !is_jump(&ops[*i])).collect();
-    match rng.below(16) {
+    let jumps: Vec<usize> = (0..ops.len()).filter(|i| is_side_exit(&ops[*i])).collect();
+    let others: Vec<usize> = (0..ops.len()).filter(|i| !is_side_exit(&ops[*i])).collect();
+    let what = rng.below(16);
+    match what {
         // An operation across one jump, in either direction, or anywhere.
         0..=5 if !others.is_empty() && !jumps.is_empty() => {
             let i = rng.one_of(&others);
@@ -130,13 +128,11 @@ pub fn change(rng: &mut Rng, ops: &mut Vec<Insn>) {
         7 if !others.is_empty() => {
             ops.remove(rng.one_of(&others));
         }
-        8 if !jumps.is_empty() => {
+        8 | 9 if !jumps.is_empty() => {
             let i = rng.one_of(&jumps);
-            ops[i] = said_otherwise(rng, ops[i]);
-        }
-        9 if !jumps.is_empty() => {
-            let i = rng.one_of(&jumps);
-            ops[i] = tweaked(rng, ops[i]);
+            if let Some(exit) = SideExit::of(&ops[i]) {
+                ops[i] = (if what == 8 { said_otherwise } else { tweaked })(rng, exit).insn();
+            }
         }
         10 if !jumps.is_empty() => known_behind(rng, ops, &jumps),
         11 if ops.len() > 1 => {
@@ -156,7 +152,7 @@ pub fn change(rng: &mut Rng, ops: &mut Vec<Insn>) {
 /// Behind `if r != k` that was not taken, the register is k; and so on, often wrongly.
 fn known_behind(rng: &mut Rng, ops: &mut [Insn], jumps: &[usize]) {
     let j = rng.one_of(jumps);
-    let Insn::Jcc { dst: d, src: Src::Imm(k), .. } = ops[j] else { return };
+    let Some(SideExit { dst: d, src: Src::Imm(k), .. }) = SideExit::of(&ops[j]) else { return };
     let backwards = rng.chance(6);
     let range = if backwards { 0..j } else { j + 1..ops.len() };
     for op in &mut ops[range] {
@@ -180,10 +176,10 @@ fn known_behind(rng: &mut Rng, ops: &mut [Insn], jumps: &[usize]) {
 /// A change between two jumps.
 fn inside(rng: &mut Rng, ops: &mut Vec<Insn>) {
     let mut start = rng.below(ops.len() as u64 + 1) as usize;
-    while start > 0 && !is_jump(&ops[start - 1]) {
+    while start > 0 && !is_side_exit(&ops[start - 1]) {
         start -= 1;
     }
-    let end = start + ops[start..].iter().take_while(|i| !is_jump(i)).count();
+    let end = start + ops[start..].iter().take_while(|i| !is_side_exit(i)).count();
     let mut part = ops[start..end].to_vec();
     if part.is_empty() {
         let src = source(rng);
@@ -200,7 +196,7 @@ fn inside(rng: &mut Rng, ops: &mut Vec<Insn>) {
 
 /// Whether an operation that `old` has between two jumps stands between two others in `new`.
 pub fn moved(old: &[Insn], new: &[Insn]) -> bool {
-    let parts = |ops: &[Insn]| -> Vec<Vec<Insn>> { ops.split(is_jump).map(<[Insn]>::to_vec).collect() };
+    let parts = |ops: &[Insn]| -> Vec<Vec<Insn>> { ops.split(is_side_exit).map(<[Insn]>::to_vec).collect() };
     let (a, b) = (parts(old), parts(new));
     let count = |part: Option<&Vec<Insn>>, i: &Insn| part.map_or(0, |p| p.iter().filter(|j| *j == i).count());
     a.iter().flatten().any(|i| {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use bpf_facts::{Effect, Env, Facts, Live, Liveness, State};
 use bpf_isa::{Reg, parse_listing};
 use bpf_program::{BlockId, Function, ProgKind, Terminator, build_from_insns};
-use bpf_prove::{Known, superblock};
+use bpf_prove::Known;
+use bpf_prove::superblock::{Superblock, side};
 use bpf_semantics::interp::{Fault, Interp, Oracle};
 
 use crate::common::{Rng, mix};
@@ -61,7 +62,7 @@ impl About {
             about.live.append(&mut points);
             if let Some(next) = blocks.peek() {
                 about.live.pop();
-                about.sides.push(*live.entry(superblock::side(term, *next)?));
+                about.sides.push(*live.entry(side(term, *next)?));
             }
         }
         Some(about)
@@ -79,7 +80,7 @@ pub fn paths(f: &Function) -> Vec<(BlockId, Vec<BlockId>)> {
             for next in [taken, fall] {
                 let mut longer = p.clone();
                 longer.push(next);
-                if p.len() < 3 && superblock::operations(f, b, &longer).is_some() {
+                if p.len() < 3 && Superblock::of(f, b, &longer).is_some() {
                     out.push((b, longer.clone()));
                     open.push(longer);
                 }

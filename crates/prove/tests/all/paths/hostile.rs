@@ -3,7 +3,8 @@
 use bpf_facts::Env;
 use bpf_isa::{Cond, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
-use bpf_prove::{Cache, Derivation, Known, Options, Rewrite, Session, Switches, ask, superblock};
+use bpf_prove::superblock::{SideExit, Superblock, is_side_exit};
+use bpf_prove::{Cache, Derivation, Known, Options, Rewrite, Session, Switches, ask};
 
 use crate::paths::functions::{About, function};
 
@@ -83,8 +84,8 @@ fn blocks_that_are_no_path() {
     let b = fall(&f, a);
     let c = fall(&f, b);
     let out = taken(&f, a);
-    assert!(superblock::operations(&f, a, &[b, c]).is_some(), "this is one");
-    assert!(superblock::operations(&f, a, &[b, taken(&f, b)]).is_some(), "and this");
+    assert!(Superblock::of(&f, a, &[b, c]).is_some(), "this is one");
+    assert!(Superblock::of(&f, a, &[b, taken(&f, b)]).is_some(), "and this");
     let cases: [(&str, BlockId, Vec<BlockId>); 8] = [
         ("reached from two places", a, vec![out]),
         ("reached from two places, at the end", a, vec![b, c, out]),
@@ -96,8 +97,8 @@ fn blocks_that_are_no_path() {
         ("the entry", b, vec![a]),
     ];
     for (why, block, path) in cases {
-        assert!(superblock::operations(&f, block, &path).is_none(), "{why}");
-        let with = superblock::operations(&f, a, &[]).expect("a block");
+        assert!(Superblock::of(&f, block, &path).is_none(), "{why}");
+        let with = Superblock::of(&f, a, &[]).expect("a block").into_ops();
         refused(why, &f, &about.known(), &rewrite(block, path.clone(), 0..0, vec![]));
         refused(why, &f, &about.known(), &rewrite(block, path, 0..1, with));
     }
@@ -120,7 +121,7 @@ fn loops_are_no_paths() {
     let about = plenty(&f);
     let head = f.block(f.entry()).term.successors().next().expect("a loop");
     let body = fall(&f, head);
-    assert!(superblock::operations(&f, head, &[body]).is_some(), "a path may end where it goes back");
+    assert!(Superblock::of(&f, head, &[body]).is_some(), "a path may end where it goes back");
     refused("round the loop", &f, &about.known(), &rewrite(head, vec![body, head], 0..1, vec![]));
     refused("back to the head", &f, &about.known(), &rewrite(body, vec![head], 0..1, vec![]));
     // A loop whose head is the entry of the function.
@@ -128,7 +129,7 @@ fn loops_are_no_paths() {
     g.layout.retain(|b| *b != f.entry());
     g.layout.sort_by_key(|b| *b != head);
     assert_eq!(g.entry(), head);
-    assert!(superblock::operations(&g, body, &[head]).is_none(), "the entry is reached from outside");
+    assert!(Superblock::of(&g, body, &[head]).is_none(), "the entry is reached from outside");
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn a_jump_to_one_place_is_none() {
         *taken = b;
     }
     let about = plenty(&f);
-    assert!(superblock::operations(&f, a, &[b]).is_none());
+    assert!(Superblock::of(&f, a, &[b]).is_none());
     refused("both ways lead there", &f, &about.known(), &rewrite(a, vec![b], 0..1, vec![]));
 }
 
@@ -150,9 +151,9 @@ fn jumps_stay_as_many_and_leave_the_same_way() {
     let a = f.entry();
     let p = vec![fall(&f, a), fall(&f, fall(&f, a))];
     let about = About::of(&f, &Env::empty(), a, &p).expect("a path");
-    let ops = superblock::operations(&f, a, &p).expect("a path");
+    let ops = Superblock::of(&f, a, &p).expect("a path").into_ops();
     let n = ops.len();
-    let at: Vec<usize> = (0..n).filter(|i| superblock::is_jump(&ops[*i])).collect();
+    let at: Vec<usize> = (0..n).filter(|i| is_side_exit(&ops[*i].insn)).collect();
     let whole = |with: Vec<Op>| rewrite(a, p.clone(), 0..n, with);
     let env = Env::empty();
     let mut session = Session::new(Derivation::new(f.clone()), &env);
@@ -170,7 +171,7 @@ fn jumps_stay_as_many_and_leave_the_same_way() {
     let off = |k: i32| move |o: &mut Op| o.insn = o.insn.with_jump_offset(k).expect("a jump");
     let cases = [
         ("a jump less", edited(&|w| drop(w.remove(at[0])))),
-        ("no jumps", edited(&|w| w.retain(|o| !superblock::is_jump(o)))),
+        ("no jumps", edited(&|w| w.retain(|o| !is_side_exit(&o.insn)))),
         ("a jump more", edited(&|w| w.push(jcc(0)))),
         ("a jump twice", edited(&|w| w.insert(at[0], ops[at[0]].clone()))),
         ("jumps in another order", edited(&|w| w.swap(at[0], at[1]))),
@@ -190,9 +191,9 @@ fn jumps_stay_as_many_and_leave_the_same_way() {
         refused("a jump that leaves another way", &f, &about.known(), &other);
     }
     let negated = edited(&|w| {
-        if let Insn::Jcc { cond, off, .. } = &mut w[at[0]].insn {
-            (*cond, *off) = (cond.negate().expect("it has one"), 1 - *off);
-        }
+        let exit = SideExit::of(&w[at[0]].insn).expect("it is one");
+        let cond = exit.cond.negate().expect("it has one");
+        w[at[0]].insn = SideExit { cond, leaves_if: !exit.leaves_if, ..exit }.insn();
     });
     refused("turned round", &f, &about.known(), &negated);
 }
@@ -203,7 +204,7 @@ fn ranges_and_ends() {
     let a = f.entry();
     let p = vec![fall(&f, a)];
     let about = About::of(&f, &Env::empty(), a, &p).expect("a path");
-    let ops = superblock::operations(&f, a, &p).expect("a path");
+    let ops = Superblock::of(&f, a, &p).expect("a path").into_ops();
     let n = ops.len();
     let known = about.known();
     #[allow(clippy::reversed_empty_ranges, reason = "that is what is tried")]
@@ -235,7 +236,7 @@ fn nothing_known_nothing_proven() {
     let a = f.entry();
     let p = vec![fall(&f, a), fall(&f, fall(&f, a))];
     let about = About::of(&f, &Env::empty(), a, &p).expect("a path");
-    let ops = superblock::operations(&f, a, &p).expect("a path");
+    let ops = Superblock::of(&f, a, &p).expect("a path").into_ops();
     let same = rewrite(a, p, 0..ops.len(), ops);
     let full = about.known();
     let env = Env::empty();
@@ -295,7 +296,8 @@ fn strictness_leaves_load_and_store_alone() {
     let store = Op::new(Insn::Store { size: at.0, base: at.1, off: at.2, src: Src::Reg(Reg::R2) });
     let op = AtomicOp::Add { fetch: false };
     let atomic = Op::new(Insn::Atomic { op, size: at.0, base: at.1, off: at.2, src: Reg::R3 });
-    let out = Op::new(Insn::Jcc { cond: Cond::Eq, width: Width::W64, dst: Reg::R4, src: Src::Imm(5), off: 0 });
+    let exit = SideExit { cond: Cond::Eq, width: Width::W64, dst: Reg::R4, src: Src::Imm(5), leaves_if: true };
+    let out = Op::new(exit.insn());
     let mut before = State::entry(ProgKind::Xdp);
     before.set_reg(Reg::R7, Value::pointer(Region::MapValue { map: 0 }, BaseId::Site(BlockId(0), 0), 0));
     for r in [Reg::R3, Reg::R4] {

@@ -3,6 +3,7 @@
 use bpf_facts::{Env, Kind, Live, StackSet};
 use bpf_isa::{Insn, Src};
 use bpf_program::Op;
+use bpf_prove::superblock::{SideExit, is_side_exit};
 use bpf_prove::{Limits, Options, Verdict, along};
 use bpf_semantics::branch;
 use bpf_semantics::interp::{Cpu, Interp};
@@ -21,8 +22,8 @@ fn walk<'a>(input: &Input, ops: &[Op], initial: &'a dyn Fn(u64) -> u8) -> Option
     let mut m = Interp::with_cpu(cpu, Books::new(initial));
     let mut jumps = 0;
     for op in ops {
-        if let Insn::Jcc { cond, width, dst, src, off } = op.insn {
-            if branch(&mut m, cond, width, dst, src).ok()? == (off == 0) {
+        if let Some(SideExit { cond, width, dst, src, leaves_if }) = SideExit::of(&op.insn) {
+            if branch(&mut m, cond, width, dst, src).ok()? == leaves_if {
                 break;
             }
             jumps += 1;
@@ -120,8 +121,8 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
         let (a, b) = if rng.chance(3) { (&changed, &insns) } else { (&insns, &changed) };
         let of = |ops: &[Insn]| ops.iter().map(|i| Op::new(*i)).collect::<Vec<Op>>();
         let (old, new) = (of(a), of(b));
-        let jumps: Vec<Insn> = a.iter().chain(b).copied().filter(crate::paths::changes::is_jump).collect();
-        let n = a.iter().filter(|i| crate::paths::changes::is_jump(i)).count();
+        let jumps: Vec<Insn> = a.iter().chain(b).copied().filter(is_side_exit).collect();
+        let n = a.iter().filter(|i| is_side_exit(i)).count();
         let sides: Vec<Live> = (0..n).map(|_| some_live(rng)).collect();
         let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
         let strict = rng.chance(4);
@@ -141,7 +142,7 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
         tally.equal += 1;
         tally.by_solver += u64::from(stats.sat_calls > 0);
         tally.across += u64::from(moved(a, b));
-        let only = |ops: &[Insn]| ops.iter().copied().filter(crate::paths::changes::is_jump).collect::<Vec<_>>();
+        let only = |ops: &[Insn]| ops.iter().copied().filter(is_side_exit).collect::<Vec<_>>();
         tally.jump_changed += u64::from(only(a) != only(b));
         let constants: Vec<i32> = jumps
             .iter()

@@ -4,32 +4,33 @@
 use bpf_facts::Env;
 use bpf_isa::Insn;
 use bpf_program::{Function, Op, Terminator};
-use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask, superblock};
+use bpf_prove::superblock::{SideExit, Superblock, is_side_exit};
+use bpf_prove::{Cache, Derivation, Limits, Options, Rewrite, Session, Switches, ask};
 use bpf_semantics::interp::Fault;
 
 use crate::common::{Rng, mix, rounds};
-use crate::paths::changes::{change, is_jump, moved};
+use crate::paths::changes::{change, moved};
 use crate::paths::functions::function;
 use crate::paths::functions::{About, paths, program, run};
 
 /// What the rewrite would make of the function, proven or not.
 fn carried_out(f: &Function, r: &Rewrite) -> Option<Function> {
     let mut g = f.clone();
-    let mut ops = superblock::operations(f, r.block, &r.path)?;
+    let mut ops = Superblock::of(f, r.block, &r.path)?.into_ops();
     ops.splice(r.start..r.end, r.with.iter().cloned());
     let blocks: Vec<_> = std::iter::once(r.block).chain(r.path.iter().copied()).collect();
-    let parts: Vec<&[Op]> = ops.split(superblock::is_jump).collect();
+    let parts: Vec<&[Op]> = ops.split(|o| is_side_exit(&o.insn)).collect();
     if parts.len() != blocks.len() {
         return None;
     }
     for (b, part) in blocks.iter().zip(&parts) {
         g.block_mut(*b).ops = part.to_vec();
     }
-    for (b, jump) in blocks.iter().zip(ops.iter().filter(|o| superblock::is_jump(o))) {
+    for (b, jump) in blocks.iter().zip(ops.iter().filter(|o| is_side_exit(&o.insn))) {
         let Terminator::Branch { cond: c, width: w, dst: d, src: s, .. } = &mut g.block_mut(*b).term else {
             return None;
         };
-        let Insn::Jcc { cond, width, dst, src, .. } = jump.insn else { return None };
+        let SideExit { cond, width, dst, src, .. } = SideExit::of(&jump.insn)?;
         (*c, *w, *d, *s) = (cond, width, dst, src);
     }
     if let Some(t) = &r.term {
@@ -92,11 +93,8 @@ fn another_end(rng: &mut Rng, term: &Terminator) -> Option<Terminator> {
         1 => Terminator::Goto(fall),
         2 => Terminator::Branch { cond: cond.negate()?, width, dst, src, taken: fall, fall: taken, origin },
         _ => {
-            let Insn::Jcc { cond, width, dst, src, .. } =
-                crate::paths::changes::tweaked(rng, Insn::Jcc { cond, width, dst, src, off: 0 })
-            else {
-                return None;
-            };
+            let exit = SideExit { cond, width, dst, src, leaves_if: true };
+            let SideExit { cond, width, dst, src, .. } = crate::paths::changes::tweaked(rng, exit);
             Terminator::Branch { cond, width, dst, src, taken, fall, origin }
         }
     })
@@ -108,7 +106,7 @@ fn proposal(rng: &mut Rng, f: &Function) -> Option<(Rewrite, Vec<Insn>)> {
         return None;
     }
     let (block, path) = all[rng.below(all.len() as u64) as usize].clone();
-    let ops = superblock::operations(f, block, &path)?;
+    let ops = Superblock::of(f, block, &path)?.into_ops();
     let n = ops.len() as u64;
     let (a, b) = (rng.below(n + 1), rng.below(n + 1));
     let (start, mut end) = (a.min(b) as usize, a.max(b) as usize);
@@ -137,7 +135,7 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
     let env = Env::empty();
     let limits = Limits { conflicts: 300, work: 400_000, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
-    let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..options };
+    let whole = Options { switches: Switches { windows: false, ..Switches::default() }, ..options.clone() };
     let mut cache = Cache::new();
     let mut tally = Tally::default();
     for seed in 0..rounds(400) {
@@ -169,7 +167,7 @@ fn proven_rewrites_of_paths_keep_what_functions_do() {
             tally.as_whole += u64::from(as_whole);
             tally.with_term += u64::from(rewrite.term.is_some());
             let new: Vec<Insn> = rewrite.with.iter().map(|o| o.insn).collect();
-            tally.across += u64::from(moved(&old, &new) && old.iter().any(is_jump));
+            tally.across += u64::from(moved(&old, &new) && old.iter().any(is_side_exit));
             session.apply(proven, 0).expect("nothing has changed");
             let g = session.finish().into_current();
             for k in 0..24 {
