@@ -203,9 +203,8 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
         best.report.warnings.push(format!("{}: {STRIPPED}", args.input.display()));
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
-    let fewer = (kept.len() < args.keep.into() && args.keep > 1).then(|| {
-        format!("note: only {} of the {} forms made are different; the others are not written", kept.len(), args.keep)
-    });
+    let fewer = (kept.len() < args.keep.into() && args.keep > 1)
+        .then(|| format!("note: only {} different forms came about of the {} asked for", kept.len(), args.keep));
     let report = best.report;
     let diff = if args.diff { diff::report(&report) } else { String::new() };
     let mut summary = summary(&report, args, interrupt.requested());

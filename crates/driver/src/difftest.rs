@@ -96,14 +96,17 @@ impl Pair {
     /// # Errors
     /// Whatever keeps the kernel or libbpf from loading one of them.
     pub fn load(a: &[u8], b: &[u8], setup: Setup) -> Result<Pair, PairError> {
-        let loaded = Loaded::new(&[a, b], &setup, setup.load_until)?;
         let unreadable = |second| {
             move || {
                 let reason = "its functions cannot be read".to_owned();
                 PairError { second, source: KernelError::Open { reason } }
             }
         };
-        let calls = [Calls::of(a).ok_or_else(unreadable(false))?, Calls::of(b).ok_or_else(unreadable(true))?];
+        let read = (Calls::of(a), Calls::of(b));
+        // The first once more, where the clock or random numbers may make it differ from itself.
+        let twice = [&read.0, &read.1].into_iter().flatten().any(Calls::any_volatile);
+        let loaded = Loaded::new(&sides(a, b, twice), &setup, setup.load_until)?;
+        let calls = [read.0.ok_or_else(unreadable(false))?, read.1.ok_or_else(unreadable(true))?];
         let mut skipped = Vec::new();
         let mut programs = Vec::new();
         for p in loaded.programs(0).iter().filter(|p| setup.only.as_ref().is_none_or(|only| *only == p.name)) {
@@ -121,6 +124,10 @@ impl Pair {
                 }
             }
         }
+        let is_wanted = |p: &&ProgramVerdict| setup.only.as_ref().is_none_or(|only| *only == p.name);
+        let is_new = |p: &&ProgramVerdict| loaded.programs(0).iter().all(|q| q.name != p.name);
+        let of_second = loaded.programs(1).iter().filter(is_wanted).filter(is_new);
+        skipped.extend(of_second.map(|p| (p.name.clone(), "the first object has no such program".to_owned())));
         let maps_left_alone = loaded.left_alone.clone();
         let words = calls.iter().flat_map(Calls::words).collect();
         let tail_calls = calls.iter().any(Calls::fills_program_arrays);
@@ -140,10 +147,17 @@ impl Pair {
         let _here = OneCpu::stay();
         if std::mem::take(&mut self.used) {
             let [a, b] = &self.bytes;
-            if let Ok(fresh) = Loaded::new(&[a, b], &self.setup, None) {
-                self.loaded = fresh;
+            let objects = sides(a, b, self.loaded.count() > 2);
+            match Loaded::new(&objects, &self.setup, None) {
+                Ok(fresh) => self.loaded = fresh,
+                // What it holds from before would make the two differ.
+                Err(_) => {
+                    self.used = true;
+                    return Round { unsteady: 1, ..Round::default() };
+                }
             }
         }
+        self.used = self.loaded.keeps_state;
         let inputs = inputs::inputs(p.kind, r, count, source, &self.words);
         let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
         let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), m.filling(r, &sample))).collect();
@@ -158,6 +172,8 @@ impl Pair {
             round.unsteady += 1;
             return round;
         }
+        // It is run along, so that what it does otherwise by itself is known.
+        let again = (self.loaded.count() > 2 && whole.program.volatile).then_some(2);
         let mut played = Vec::new();
         for input in &whole.inputs {
             if self.setup.deadline.is_some_and(|d| Instant::now() >= d) {
@@ -168,7 +184,10 @@ impl Pair {
                 round.refused += 1;
                 continue;
             }
-            let b = self.loaded.run(1, whole.program(), input);
+            let mut b = self.loaded.run(1, whole.program(), input);
+            if let Some(again) = again {
+                take_unsteady(&a, &mut b, &self.loaded.run(again, whole.program(), input));
+            }
             played.push(input.clone());
             let what = disagreement(&a, &b);
             if !what.is_empty() {
@@ -179,10 +198,16 @@ impl Pair {
                 Err(_) => round.refused += 1,
             }
         }
-        let what = self.loaded.maps_differ();
+        let what = self.loaded.maps_differ(again.is_some());
         if !what.is_empty() {
             let scenario = Scenario { inputs: played, ..whole };
-            let (scenario, what) = self.first_map_difference(&scenario).unwrap_or((scenario, what));
+            if let Some((beginning, what)) = self.first_map_difference(&scenario, again.is_some()) {
+                let judged = self.judged(round.clone(), beginning, what);
+                if judged.difference.is_some() || judged.open.is_some() {
+                    return judged;
+                }
+            }
+            // Perhaps it took all of it.
             return self.judged(round, scenario, what);
         }
         round
@@ -199,8 +224,6 @@ impl Pair {
         let only = if self.tail_calls { self.setup.only.clone() } else { Some(scenario.program().to_owned()) };
         let aspects = match scenario.lasting(a, b, &Setup { only, ..self.setup.clone() }) {
             Ok(aspects) => aspects,
-            // One that asks for the clock differs from run to run as a rule.
-            Err(Open::Late) if scenario.program.volatile => vec![],
             Err(Open::Late) => return Round { open: Some(format!("{words}; the time was up")), ..round },
             Err(Open::NotRun(why)) => return Round { open: Some(format!("{words}; not run again: {why}")), ..round },
         };
@@ -218,17 +241,44 @@ impl Pair {
     }
 
     /// The beginning of a round after which the maps differ first, with words for it.
-    fn first_map_difference(&self, whole: &Scenario) -> Option<(Scenario, Vec<(Aspect, String)>)> {
+    fn first_map_difference(&self, whole: &Scenario, steady: bool) -> Option<(Scenario, Vec<(Aspect, String)>)> {
         let fillings: Vec<_> = whole.maps.iter().map(|(_, entries)| entries.clone()).collect();
         self.loaded.fill(&fillings).ok()?;
         whole.inputs.iter().enumerate().find_map(|(i, input)| {
-            for side in 0..2 {
+            for side in 0..self.loaded.count() {
                 let _ = self.loaded.run(side, whole.program(), input);
             }
-            let what = self.loaded.maps_differ();
+            let what = self.loaded.maps_differ(steady);
             let beginning = || Scenario { inputs: whole.inputs[..=i].to_vec(), ..whole.clone() };
             (!what.is_empty()).then(|| (beginning(), what))
         })
+    }
+}
+
+/// What is loaded to compare two objects. `twice`: the first one once more.
+fn sides<'a>(a: &'a [u8], b: &'a [u8], twice: bool) -> Vec<&'a [u8]> {
+    if twice { vec![a, b, a] } else { vec![a, b] }
+}
+
+/// Makes of the second result what the first is, as far as the first object, run once more, gives something else.
+fn take_unsteady(a: &Seen, b: &mut Seen, again: &Seen) {
+    match (a, &mut *b, again) {
+        (Ok(a), Ok(b), Ok(again)) => {
+            if a.retval != again.retval {
+                b.retval = a.retval;
+            }
+            for (a, b, again) in
+                [(&a.data_out, &mut b.data_out, &again.data_out), (&a.ctx_out, &mut b.ctx_out, &again.ctx_out)]
+            {
+                match a.len() == again.len() {
+                    true => maps::take_unsteady(a, b, again),
+                    false => b.clone_from(a),
+                }
+            }
+        }
+        (Ok(_), _, Err(_)) | (Err(_), _, Ok(_)) => b.clone_from(a),
+        (Err(e), _, Err(again)) if e != again => b.clone_from(a),
+        _ => {}
     }
 }
 

@@ -116,10 +116,10 @@ impl RunJudge {
         isolated(run).unwrap_or_else(|why| Compared::none(programs, &why))
     }
 
-    /// Whether `scenario` shows no difference between the original and `result`.
-    fn passes(&self, result: &[u8], scenario: &Scenario) -> bool {
+    /// Whether `scenario` shows no difference between the original and `result`; `None` if it could not be seen.
+    fn passes(&self, result: &[u8], scenario: &Scenario) -> Option<bool> {
         let (old, new, setup) = (&self.original, (self.given)(result), self.setup_for(scenario));
-        isolated(|| !scenario.shows(old, &new, &setup)).unwrap_or(true)
+        isolated(|| scenario.still_shows(old, &new, &setup)).ok().flatten().map(|shows| !shows)
     }
 
     /// One program is enough, and quicker to load.
@@ -283,6 +283,8 @@ pub(crate) fn settle(
     let accepted = job.gate.accepted();
     let mut known: Option<Difference> = None;
     let mut refused: Vec<String> = Vec::new();
+    // Programs given up because of runs of which not enough could be seen.
+    let mut open: Vec<NotRun> = Vec::new();
     loop {
         let programs: Vec<String> = candidates
             .iter()
@@ -295,6 +297,7 @@ pub(crate) fn settle(
             // Nothing of it is left to blame, or there never was.
             let changed = candidates.iter().any(|c| c.body.is_some());
             check.status = match changed && check.differences.is_empty() {
+                false if !open.is_empty() => OPEN,
                 true => "skipped: no program that was changed can be run: their symbols are local, or they do not load",
                 false => "skipped: no program was changed",
             }
@@ -308,7 +311,7 @@ pub(crate) fn settle(
             break;
         }
         // The passes may have found the same again in another place.
-        let again = known.take().filter(|d: &Difference| !judge.passes(&bytes, &d.scenario));
+        let again = known.take().filter(|d: &Difference| judge.passes(&bytes, &d.scenario) != Some(true));
         let difference = match again {
             Some(difference) => difference,
             None => {
@@ -336,7 +339,7 @@ pub(crate) fn settle(
                     for i in blame::suspects(job.module, candidates, &name) {
                         blame::give_up(cx, object, &mut candidates[i])?;
                     }
-                    check.skipped.push(NotRun { name, reason: format!("{why}: {reason}") });
+                    open.push(NotRun { name, reason: format!("{why}: {reason}") });
                     gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
                     continue;
                 }
@@ -362,9 +365,13 @@ pub(crate) fn settle(
     if !refused.is_empty() && check.differences.is_empty() {
         check.status = format!("refused: all changes taken back of {}", refused.join(", "));
     }
+    check.skipped.extend(open);
     check.milliseconds = started.elapsed().as_millis() as u64;
     Ok(check)
 }
+
+/// What became of a check that ended with nothing left to run.
+const OPEN: &str = "skipped: it could not be seen whether what differed always does; such programs are as they were";
 
 /// Finds what makes the program differ, and takes it back: one change if one may be patient, else whole functions.
 fn take_back(
@@ -386,8 +393,9 @@ fn take_back(
         go_on: true,
     };
     let Difference { program, what, scenario, .. } = difference;
-    let passes =
-        |_: &Object, bytes: &[u8]| (!is_over(job.until, Duration::ZERO)).then(|| judge.passes(bytes, scenario));
+    let passes = |_: &Object, bytes: &[u8]| {
+        if is_over(job.until, Duration::ZERO) { None } else { judge.passes(bytes, scenario) }
+    };
     let suspects = blame::suspects(module, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
     let mut change = None;

@@ -32,6 +32,8 @@ const TIME: Duration = Duration::from_millis(700);
 const SHARE: f64 = 0.05;
 /// The part of the time limit that loading both objects may take at most.
 const LOADING: f64 = 0.2;
+/// The part of the time limit after which it is left open whether a difference lasts.
+const LASTING: f64 = 0.5;
 /// Inputs for each program in the interpreter.
 const INTERPRETED: u64 = 200;
 /// Inputs through which maps and global data are kept.
@@ -91,9 +93,26 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
     }
     let deadline = Instant::now().checked_add(time);
     let load_until = Instant::now().checked_add(options.time_limit.mul_f64(LOADING));
-    let setup = Setup { program_type: options.program_type.clone(), deadline, load_until, ..Setup::default() };
+    let patience = Instant::now().checked_add(options.time_limit.mul_f64(LASTING));
+    let program_type = options.program_type.clone();
+    let setup = Setup { program_type, deadline, load_until, patience, ..Setup::default() };
+    let mut open = Vec::new();
     let compared = isolated(|| {
         let mut compared = compare(a, b, &setup, options.seed, programs);
+        // Of the others something may be known all the same.
+        while let Some(one) = compared.open.take() {
+            let left: Vec<String> = programs
+                .iter()
+                .filter(|p| **p != one.name && open.iter().all(|o: &NotRun| o.name != **p))
+                .cloned()
+                .collect();
+            open.push(one);
+            if compared.difference.is_none() && !left.is_empty() {
+                let ran = compared.programs;
+                compared = compare(a, b, &setup, options.seed, &left);
+                compared.programs.extend(ran);
+            }
+        }
         if let Some(d) = &mut compared.difference {
             d.scenario = std::mem::take(&mut d.scenario).reduced(a, b, &setup);
         }
@@ -104,6 +123,7 @@ fn in_kernel(a: &[u8], b: &[u8], programs: &[String], options: &Options, time: D
         Ok(compared) => {
             all.kernel_inputs = compared.programs.iter().map(|p| p.inputs).sum();
             all.not_in_kernel = compared.skipped;
+            all.open = open;
             all.different.extend(compared.difference.map(|d| {
                 let mut lines = vec!["run in this kernel, with everything it calls, on the same input:".to_owned()];
                 lines.extend(d.what.iter().map(|what| format!("first and second: {what}")));

@@ -24,7 +24,7 @@ use crate::options::Options;
 use crate::pool::on_deep_stack;
 use crate::private_stack::{self, is_in_struct_ops};
 use crate::rename::Names;
-use crate::report::{FunctionVerdict, RunsFirst, VerifyReport};
+use crate::report::{FunctionVerdict, NotRun, RunsFirst, VerifyReport};
 use crate::results::{is_ignored, without_result};
 use crate::runs_first;
 use crate::sensitive::{is_given_types, is_sensitive};
@@ -162,6 +162,15 @@ impl Verdicts<'_> {
         let deadline = self.deadline(last);
         let verdict = on_deep_stack(|| pair(&names, i, j, self.options, deadline))
             .unwrap_or_else(|| FunctionVerdict::Unknown { reason: "the proof ran out of stack".into() });
+        let open = self.runs.open.iter().find(|open| open.name == *name && is_program(&self.a.object, i.0));
+        let verdict = match (verdict, open) {
+            (FunctionVerdict::Equal, Some(NotRun { reason, .. })) => FunctionVerdict::Unknown {
+                reason: format!(
+                    "proven equal, but runs differed once, and it could not be seen whether they always do: {reason}"
+                ),
+            },
+            (verdict, _) => verdict,
+        };
         self.known.insert(question, verdict.clone());
         verdict
     }

@@ -123,6 +123,23 @@ impl Map {
         present(self.inner.delete(key)).map_err(self.refused("deleting from"))
     }
 
+    /// Takes all values off a queue or a stack, the next one first.
+    pub fn pop_all(&self) -> Result<Vec<Vec<u8>>, KernelError> {
+        let mut values = Vec::new();
+        loop {
+            let mut value = vec![0; self.value_len()];
+            match present(self.inner.pop(&mut value)).map_err(self.refused("taking from"))? {
+                true => values.push(value),
+                false => return Ok(values),
+            }
+        }
+    }
+
+    /// Takes all records out of a ring buffer, the oldest first.
+    pub fn drain(&self) -> Result<Vec<Vec<u8>>, KernelError> {
+        self.inner.drain().map_err(self.refused("reading the records of"))
+    }
+
     /// All keys, in the kernel's order.
     pub fn keys(&self) -> Result<Vec<Vec<u8>>, KernelError> {
         let mut keys: Vec<Vec<u8>> = Vec::new();

@@ -95,6 +95,12 @@ impl Calls {
         self.program(program).is_none_or(|id| self.reach(id).into_iter().any(helpers))
     }
 
+    /// Whether any function of the object does so.
+    pub(crate) fn any_volatile(&self) -> bool {
+        let is = |id: &i32| Helper::get(*id).is_none_or(|h| h.effects.volatile);
+        self.functions.iter().any(|f| f.helpers.iter().any(is))
+    }
+
     /// Whether it may read bytes of its stack that it has not written: what they hold depends on how the kernel's
     /// compiler laid out the program, and is no difference in what the program does.
     pub(crate) fn may_read_unwritten_stack(&self, program: &str) -> bool {

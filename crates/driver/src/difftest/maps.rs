@@ -1,8 +1,12 @@
 //! The maps of the objects under test, side by side: filled alike before a round, compared after it.
 //!
+//! Of queues, stacks and ring buffers all elements are taken out; their keys here are numbers in that order.
+//!
 //! Left alone are maps whose values are not numbers (programs, devices, sockets, inner maps), arrays too large to read after
-//! every round, maps that user space may not write (`.rodata`), and maps that share their name: which of the one object is
-//! which of the other is not known.
+//! every round, maps that user space may not write (`.rodata`), global data that is laid out otherwise in one object, and
+//! maps that share their name: which of the one object is which of the other is not known.
+
+use std::collections::BTreeSet;
 
 use bpf_kernel::{Entry, LoadedObject, Map};
 use bpf_platform::maps;
@@ -30,9 +34,31 @@ pub(super) struct SharedMap {
 /// Contents for one map before a round.
 pub(super) type Filling = Vec<Entry>;
 
-/// The maps that all objects have and that can be compared, and the names of the others.
-pub(super) fn shared(objects: &[LoadedObject]) -> (Vec<SharedMap>, Vec<String>) {
+/// The maps of several objects.
+pub(super) struct Maps {
+    /// Those that all objects have and that can be compared.
+    pub shared: Vec<SharedMap>,
+    /// The names of the first object's others.
+    pub left_alone: Vec<String>,
+    /// Some of the others may hold something that programs have left there.
+    pub keep_state: bool,
+}
+
+/// Whether programs can change what is in such a map; of types that are not known they can.
+fn is_written_by_programs(kind: u32) -> bool {
+    use maps::{CGROUP_ARRAY, CPUMAP, DEVMAP, DEVMAP_HASH, PERF_EVENT_ARRAY, PROG_ARRAY, XSKMAP};
+    !matches!(kind, PROG_ARRAY | PERF_EVENT_ARRAY | CGROUP_ARRAY | DEVMAP | DEVMAP_HASH | CPUMAP | XSKMAP)
+}
+
+/// The elements are taken out in an order, and have no keys.
+fn is_queue(kind: u32) -> bool {
+    matches!(kind, maps::QUEUE | maps::STACK)
+}
+
+/// Sorts out the maps of these objects. `aside`: names of maps that are to be left alone.
+pub(super) fn shared(objects: &[LoadedObject], aside: &BTreeSet<String>) -> Maps {
     let (mut found, mut left) = (Vec::new(), Vec::new());
+    let mut keep_state = false;
     let mut all = objects.iter().map(|o| o.maps().unwrap_or_default());
     let (first, mut others) = (all.next().unwrap_or_default(), all.collect::<Vec<_>>());
     let names: Vec<String> = first.iter().map(|m| m.name().to_owned()).collect();
@@ -44,27 +70,60 @@ pub(super) fn shared(objects: &[LoadedObject]) -> (Vec<SharedMap>, Vec<String>) 
             places.next().filter(|_| places.next().is_none())
         };
         let places = others.iter().map(of_name);
-        let Some(places) = places.collect::<Option<Vec<usize>>>() else {
+        let Some(places) = places.collect::<Option<Vec<usize>>>().filter(|_| !aside.contains(map.name())) else {
+            keep_state |= is_written_by_programs(map.kind());
             left.push(map.name().to_owned());
             continue;
         };
         let (name, kind, shape) = (map.name().to_owned(), map.kind(), shape(&map));
         let taken = others.iter_mut().zip(places).map(|(maps, at)| maps.swap_remove(at));
         let sides: Vec<Map> = std::iter::once(map).chain(taken).collect();
-        let plain = maps::holds_bytes(kind)
+        let plain = (maps::holds_bytes(kind) || is_queue(kind) || kind == maps::RINGBUF)
             && (!maps::evicts(kind) || shape.3 >= ROOMY)
             && (!maps::is_array(kind) || shape.3 <= LARGEST_ARRAY)
             && sides.iter().all(|m| self::shape(m) == shape);
-        let initial = if plain { sides[0].entries().ok() } else { None };
+        let initial = if plain { all_of(&sides[0]) } else { None };
         match initial {
             // What cannot be written back is frozen: programs cannot write it either.
-            Some(initial) if initial.first().is_none_or(|(k, v)| sides[0].update(k, v).is_ok()) => {
+            Some(initial)
+                if !maps::holds_bytes(kind) || initial.first().is_none_or(|(k, v)| sides[0].update(k, v).is_ok()) =>
+            {
                 found.push(SharedMap { name, sides, kind, initial });
             }
-            _ => left.push(name),
+            initial => {
+                keep_state |= initial.is_none() && is_written_by_programs(kind);
+                left.push(name);
+            }
         }
     }
-    (found, left)
+    keep_state |= others.iter().flatten().any(|m| is_written_by_programs(m.kind()));
+    Maps { shared: found, left_alone: left, keep_state }
+}
+
+/// All that is in a map. The records of a ring buffer are no longer there then.
+fn all_of(map: &Map) -> Option<Filling> {
+    let numbered = |values: Vec<Vec<u8>>| {
+        let number = |i: usize| (i as u32).to_be_bytes().to_vec();
+        values.into_iter().enumerate().map(|(i, v)| (number(i), v)).collect::<Filling>()
+    };
+    match map.kind() {
+        maps::RINGBUF => Some(numbered(map.drain().ok()?)),
+        kind if is_queue(kind) => {
+            let values = map.pop_all().ok()?;
+            put_back(map, &values);
+            Some(numbered(values))
+        }
+        _ => map.entries().ok(),
+    }
+}
+
+/// Fills an empty queue or stack with values in the order in which they are to come out.
+fn put_back(map: &Map, values: &[Vec<u8>]) {
+    let push = |value: &Vec<u8>| drop(map.update(&[], value));
+    match map.kind() {
+        maps::STACK => values.iter().rev().for_each(push),
+        _ => values.iter().for_each(push),
+    }
 }
 
 /// Type, key bytes, value bytes, elements.
@@ -81,6 +140,13 @@ impl SharedMap {
             return self.initial.clone();
         }
         let noise = r.one_in(2);
+        if self.kind == maps::RINGBUF {
+            return vec![];
+        }
+        if is_queue(self.kind) {
+            let count = r.below(FILL.min(u64::from(self.sides[0].max_entries()) + 1)) as u32;
+            return (0..count).map(|i| (i.to_be_bytes().to_vec(), value(r, lengths.1, noise))).collect();
+        }
         if maps::is_array(self.kind) {
             let keep = r.below(3);
             let change = |(k, v): &Entry| {
@@ -100,6 +166,20 @@ impl SharedMap {
 
     /// Gives all sides these contents and nothing else. What one refuses the others must refuse too.
     pub fn fill(&self, contents: &Filling) -> Result<(), String> {
+        if is_queue(self.kind) || self.kind == maps::RINGBUF {
+            let failed = |e: bpf_kernel::KernelError| format!("map {}: {e}", self.name);
+            let values: Vec<Vec<u8>> = contents.iter().map(|(_, value)| value.clone()).collect();
+            for side in &self.sides {
+                match self.kind {
+                    maps::RINGBUF => drop(side.drain().map_err(failed)?),
+                    _ => {
+                        side.pop_all().map_err(failed)?;
+                        put_back(side, &values);
+                    }
+                }
+            }
+            return Ok(());
+        }
         for side in &self.sides {
             if !maps::is_array(self.kind) {
                 for key in side.keys().unwrap_or_default() {
@@ -119,9 +199,32 @@ impl SharedMap {
 
     /// What one side holds now, in the order of the keys.
     pub fn contents(&self, side: usize) -> Vec<Entry> {
-        let mut entries = self.sides[side].entries().unwrap_or_default();
+        let mut entries = all_of(&self.sides[side]).unwrap_or_default();
         entries.sort();
         entries
+    }
+}
+
+/// Takes from two contents, in the order of keys, what a third one, of the first object loaded once more, does not have as
+/// the first has it.
+pub(super) fn steady(a: &mut Vec<Entry>, b: &mut Vec<Entry>, again: &[Entry]) {
+    let place = |of: &[Entry], key: &Vec<u8>| of.binary_search_by(|(k, _)| k.cmp(key)).ok();
+    let first = a.clone();
+    a.retain(|(k, _)| place(again, k).is_some());
+    b.retain(|(k, _)| place(&first, k).is_some() == place(again, k).is_some());
+    for (key, v) in a.iter() {
+        if let (Some(at), Some(same)) = (place(b, key), place(again, key)) {
+            take_unsteady(v, &mut b[at].1, &again[same].1);
+        }
+    }
+}
+
+/// Gives `b` the bytes of `a` wherever `again` has others.
+pub(super) fn take_unsteady(a: &[u8], b: &mut [u8], again: &[u8]) {
+    for ((b, a), again) in b.iter_mut().zip(a).zip(again) {
+        if a != again {
+            *b = *a;
+        }
     }
 }
 

@@ -8,9 +8,11 @@
 //! read stack bytes that it has not written, it must also be so with frames that start filled, whatever with. Where that
 //! cannot be tried, it is open whether the difference counts, and said so: it is not taken for none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RunResult};
+use bpf_object::Object;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use super::calls::Calls;
@@ -22,8 +24,12 @@ use super::setup::{PairError, Setup};
 /// Everything that can be seen of a run; `Err` is the kernel's error number.
 pub(super) type Seen = Result<RunResult, Option<i32>>;
 
-/// How often the whole set of objects is loaded afresh before a difference is believed.
-const GENERATIONS: usize = 2;
+/// How often the whole set of objects is loaded afresh before a difference is believed. Some of what differs is settled
+/// when an object is loaded, such as the order of a hash: with one of two outcomes each time, four objects a time are all
+/// as they have to be in one of millions of cases.
+const GENERATIONS: usize = 6;
+/// The same where the question is whether a difference that is known is still there.
+const GENERATIONS_AGAIN: usize = 2;
 /// Runs of each of them; more for a program that asks for the clock or for random numbers.
 const REPEATS: usize = 3;
 const VOLATILE_REPEATS: usize = 8;
@@ -92,12 +98,72 @@ enum View {
     Entries(Vec<Entry>),
 }
 
+/// What is left of an aspect of which it is asked whether the objects differ in it: as a whole, in what is there at all, and
+/// in each byte. So a time stamp or bytes that nobody wrote hide nothing that stands beside them.
+#[derive(Debug, Clone)]
+struct Doubt {
+    aspect: Aspect,
+    /// What the old object showed first.
+    first: Option<View>,
+    whole: bool,
+    /// In the keys and lengths.
+    shape: bool,
+    /// In these bytes of each value.
+    bytes: BTreeMap<Vec<u8>, Vec<bool>>,
+}
+
+impl Doubt {
+    fn new(aspect: Aspect) -> Doubt {
+        Doubt { aspect, first: None, whole: true, shape: false, bytes: BTreeMap::new() }
+    }
+
+    /// Looks at one more view of an object, which is the old one or the new one; whether they may still differ.
+    fn stays(&mut self, view: View, is_old: bool) -> bool {
+        let Some(first) = &self.first else {
+            let all = |(key, bytes): (&[u8], &[u8])| (key.to_vec(), vec![true; bytes.len()]);
+            self.bytes = view.pieces().into_iter().map(all).collect();
+            self.shape = !self.bytes.is_empty() || matches!(view, View::Entries(_));
+            self.first = Some(view);
+            return true;
+        };
+        self.whole &= (*first == view) == is_old;
+        let (before, now): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            (first.pieces().into_iter().collect(), view.pieces().into_iter().collect());
+        let lengths = |pieces: &BTreeMap<&[u8], &[u8]>| -> Vec<(Vec<u8>, usize)> {
+            pieces.iter().map(|(key, bytes)| (key.to_vec(), bytes.len())).collect()
+        };
+        self.shape = self.shape && (lengths(&before) == lengths(&now)) == is_old;
+        self.bytes.retain(|key, left| {
+            let old = before.get(key.as_slice()).copied().unwrap_or_default();
+            let new = now.get(key.as_slice()).copied();
+            for (at, left) in left.iter_mut().enumerate() {
+                *left &= (old.get(at) == new.and_then(|new| new.get(at))) == is_old;
+            }
+            left.contains(&true)
+        });
+        self.whole || self.shape || !self.bytes.is_empty()
+    }
+}
+
+impl View {
+    /// The bytes by key; none where a view is one number.
+    fn pieces(&self) -> Vec<(&[u8], &[u8])> {
+        match self {
+            View::Runs(_) | View::Number(_) | View::Bytes(None) => vec![],
+            View::Bytes(Some(bytes)) => vec![(&[], bytes)],
+            View::Entries(entries) => entries.iter().map(|(k, v)| (k.as_slice(), v.as_slice())).collect(),
+        }
+    }
+}
+
 /// Objects in the kernel, side by side, with the maps they share.
 pub(super) struct Loaded {
     sides: Vec<LoadedObject>,
     pub maps: Vec<SharedMap>,
     /// Maps that are neither filled nor compared.
     pub left_alone: Vec<String>,
+    /// Some of these may hold something that programs have left there.
+    pub keeps_state: bool,
 }
 
 impl Scenario {
@@ -109,16 +175,29 @@ impl Scenario {
     /// Whether the last input shows, or leaves in the maps, a difference between `old` and `new` that is none between
     /// `old` and itself. Objects that do not load show nothing.
     pub fn shows(&self, old: &[u8], new: &[u8], setup: &Setup) -> bool {
-        self.lasting(old, new, setup).is_ok_and(|aspects| !aspects.is_empty())
+        self.still_shows(old, new, setup) == Some(true)
+    }
+
+    /// The same; `None` if it could not be seen.
+    pub(crate) fn still_shows(&self, old: &[u8], new: &[u8], setup: &Setup) -> Option<bool> {
+        self.lasting_over(GENERATIONS_AGAIN, old, new, setup).ok().map(|aspects| !aspects.is_empty())
     }
 
     /// The aspects in which they differ however often one looks.
     pub(super) fn lasting(&self, old: &[u8], new: &[u8], setup: &Setup) -> Result<Vec<Aspect>, Open> {
+        self.lasting_over(GENERATIONS, old, new, setup)
+    }
+
+    fn lasting_over(&self, generations: usize, old: &[u8], new: &[u8], setup: &Setup) -> Result<Vec<Aspect>, Open> {
         let _here = OneCpu::stay();
-        let mut left: Vec<(Aspect, Option<View>)> = self.aspects.iter().map(|a| (a.clone(), None)).collect();
-        for _ in 0..GENERATIONS {
+        let mut left: Vec<Doubt> = self.aspects.iter().cloned().map(Doubt::new).collect();
+        for generation in 0..generations {
+            if left.is_empty() {
+                break;
+            }
             // At different distances: some numbers that the kernel gives, as those of maps, come one after another.
-            self.compare(&[(old, true), (new, false), (old, true), (old, true)], setup, &mut left)?;
+            let objects = [(old, true), (new, false), (old, true), (old, true)];
+            self.compare(&objects, generation % 2 == 1, setup, &mut left)?;
         }
         let calls = [old, new].map(Calls::of);
         let by_layout = |c: &Option<Calls>| c.as_ref().is_none_or(|c| c.may_read_unwritten_stack(self.program()));
@@ -129,7 +208,7 @@ impl Scenario {
                 other => other?,
             }
         }
-        Ok(left.into_iter().map(|(aspect, _)| aspect).collect())
+        Ok(left.into_iter().map(|doubt| doubt.aspect).collect())
     }
 
     /// Plays it with both objects as they are when their frames start filled.
@@ -138,7 +217,7 @@ impl Scenario {
         [old, new]: [&[u8]; 2],
         fill: Fill,
         setup: &Setup,
-        left: &mut Vec<(Aspect, Option<View>)>,
+        left: &mut Vec<Doubt>,
     ) -> Result<(), Open> {
         let filled: Option<Vec<(Vec<u8>, bool)>> = FILLINGS
             .into_iter()
@@ -147,16 +226,17 @@ impl Scenario {
             .collect();
         let Some(filled) = filled else { return Err(Open::NotRun("a function cannot be read".to_owned())) };
         let sides: Vec<(&[u8], bool)> = filled.iter().map(|(bytes, is_old)| (bytes.as_slice(), *is_old)).collect();
-        self.compare(&sides, setup, left)
+        self.compare(&sides, false, setup, left)
     }
 
     /// Plays it with these objects, each with whether it is a form of the old one, and drops every aspect that the old
-    /// ones do not agree on, or a new one does.
+    /// ones do not agree on, or a new one does. `backwards`: beginning with the last object.
     fn compare(
         &self,
         objects: &[(&[u8], bool)],
+        backwards: bool,
         setup: &Setup,
-        left: &mut Vec<(Aspect, Option<View>)>,
+        left: &mut Vec<Doubt>,
     ) -> Result<(), Open> {
         let bytes: Vec<&[u8]> = objects.iter().map(|(bytes, _)| *bytes).collect();
         let is_over = || setup.patience.is_some_and(|until| Instant::now() >= until);
@@ -164,8 +244,16 @@ impl Scenario {
             return Err(Open::Late);
         }
         let loaded = Loaded::new(&bytes, setup, None).map_err(|e| Open::NotRun(e.source.to_string()))?;
-        let repeats = if self.program.volatile { VOLATILE_REPEATS } else { REPEATS };
+        let repeats = match (loaded.keeps_state, self.program.volatile) {
+            // A second time it would begin from what the first has left.
+            (true, _) => 1,
+            (false, true) => VOLATILE_REPEATS,
+            (false, false) => REPEATS,
+        };
         let mut order: Vec<usize> = (0..objects.len()).collect();
+        if backwards {
+            order.reverse();
+        }
         for _ in 0..repeats {
             if left.is_empty() {
                 return Ok(());
@@ -176,10 +264,9 @@ impl Scenario {
             loaded.fill(&self.fillings(&loaded)).map_err(Open::NotRun)?;
             for &side in &order {
                 let last = self.play(&loaded, side);
-                left.retain_mut(|(aspect, first)| {
-                    let view = aspect.of(&loaded, side, &last);
-                    let equal = *first.get_or_insert_with(|| view.clone()) == view;
-                    equal == objects[side].1
+                left.retain_mut(|doubt| {
+                    let view = doubt.aspect.of(&loaded, side, &last);
+                    doubt.stays(view, objects[side].1)
                 });
             }
             // What depends on the order of runs is none of the programs' doing.
@@ -238,8 +325,13 @@ impl Loaded {
         };
         let sides = objects.iter().enumerate().map(load).collect::<Result<Vec<_>, _>>()?;
         sides.iter().for_each(|side| setup.furnish.apply(side));
-        let (maps, left_alone) = maps::shared(&sides);
-        Ok(Loaded { sides, maps, left_alone })
+        let maps::Maps { shared, left_alone, keep_state } = maps::shared(&sides, &laid_out_otherwise(objects));
+        Ok(Loaded { sides, maps: shared, left_alone, keeps_state: keep_state })
+    }
+
+    /// How many objects there are.
+    pub fn count(&self) -> usize {
+        self.sides.len()
     }
 
     /// The programs of one object.
@@ -266,14 +358,32 @@ impl Loaded {
         })
     }
 
-    /// The maps that do not hold the same for the first two objects, with words for it.
-    pub fn maps_differ(&self) -> Vec<(Aspect, String)> {
+    /// The maps that do not hold the same for the first two objects, with words for it. `steady`: but for what the third
+    /// object, which is the first loaded once more, holds otherwise.
+    pub fn maps_differ(&self, steady: bool) -> Vec<(Aspect, String)> {
         let what = |m: &SharedMap| {
-            let words = maps::compare(&m.name, &m.contents(0), &m.contents(1))?;
+            let (mut a, mut b) = (m.contents(0), m.contents(1));
+            if steady {
+                maps::steady(&mut a, &mut b, &m.contents(2));
+            }
+            let words = maps::compare(&m.name, &a, &b)?;
             Some((Aspect::Map(m.name.clone()), words))
         };
         self.maps.iter().filter_map(what).collect()
     }
+}
+
+/// Sections of global data, by their names, of which the variables do not lie in the same places in all of these objects:
+/// equal bytes mean something else there.
+fn laid_out_otherwise(objects: &[&[u8]]) -> BTreeSet<String> {
+    let parsed: Vec<Object> = objects.iter().filter_map(|bytes| Object::parse(bytes.to_vec()).ok()).collect();
+    let places = |object: &Object, name: &str| -> BTreeSet<(String, u64, u64)> {
+        let inside = object.variables().filter(|v| v.section == name && !v.name.is_empty());
+        inside.map(|v| (v.name.to_owned(), v.offset, v.size)).collect()
+    };
+    let Some((first, others)) = parsed.split_first() else { return BTreeSet::new() };
+    let names = first.data_sections().map(|s| s.name.to_owned());
+    names.filter(|name| others.iter().any(|o| places(o, name) != places(first, name))).collect()
 }
 
 /// Whether the first program did not run because it reads more context than it was given. That is before anything runs,

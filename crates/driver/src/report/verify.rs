@@ -26,6 +26,9 @@ pub struct RunsFirst {
     /// Programs that a run shows to differ, with the input and what both do, in words.
     #[serde(skip)]
     pub different: Vec<(String, Vec<String>)>,
+    /// Programs that differed once, of which it could not be seen whether they always do, and why. They are not called equal.
+    #[serde(skip)]
+    pub open: Vec<NotRun>,
 }
 
 /// Verdict of `verify` on one function.

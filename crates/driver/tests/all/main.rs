@@ -9,6 +9,7 @@ mod common;
 #[path = "../../../object/tests/all/common/edit.rs"]
 mod edit;
 mod gate;
+mod judged_runs;
 mod kernel_difference;
 mod loader_choices;
 mod managed_fields;

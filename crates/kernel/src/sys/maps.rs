@@ -85,6 +85,40 @@ impl Map {
         checked(unsafe { bpf::bpf_map_get_next_key(self.fd.as_raw_fd(), last, pointer_mut(next)) }).map(drop)
     }
 
+    /// Takes the next element off a queue or a stack, which have no keys.
+    pub(crate) fn pop(&self, value: &mut [u8]) -> io::Result<()> {
+        self.check_key(&[]);
+        self.check_value(value);
+        let (fd, value) = (self.fd.as_raw_fd(), pointer_mut(value));
+        // SAFETY: there is no key, as was just checked, and the kernel writes a value, whose length was, too.
+        checked(unsafe { bpf::bpf_map_lookup_and_delete_elem(fd, ptr::null(), value) }).map(drop)
+    }
+
+    /// Takes all records out of a ring buffer.
+    pub(crate) fn drain(&self) -> io::Result<Vec<Vec<u8>>> {
+        /// Keeps one record.
+        unsafe extern "C" fn keep(records: *mut c_void, data: *mut c_void, size: bpf::size_t) -> c_int {
+            // SAFETY: `drain` passes its list, which nobody else uses meanwhile, and libbpf a record of this size.
+            unsafe {
+                let records = &mut *records.cast::<Vec<Vec<u8>>>();
+                records.push(slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec());
+            }
+            0
+        }
+        let mut records: Vec<Vec<u8>> = Vec::new();
+        // SAFETY: the list lives until the consumer is freed, and only `keep` uses it until then; the consumer is freed
+        // once. libbpf maps the memory of the buffer by the kernel's own shape of it.
+        unsafe {
+            let list = (&raw mut records).cast();
+            let consumer = bpf::ring_buffer__new(self.fd.as_raw_fd(), Some(keep), list, ptr::null());
+            let consumer = NonNull::new(consumer).ok_or_else(io::Error::last_os_error)?;
+            let outcome = checked(bpf::ring_buffer__consume(consumer.as_ptr()));
+            bpf::ring_buffer__free(consumer.as_ptr());
+            outcome?;
+        }
+        Ok(records)
+    }
+
     fn check_key(&self, key: &[u8]) {
         assert_eq!(key.len(), self.shape.key_size as usize, "a key has the length that the kernel will access");
     }
