@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
 use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramType, ProgramVerdict};
-use bpf_object::{FuncId, Object, ObjectError};
+use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
+use bpf_passes::Settings;
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 
@@ -138,6 +139,15 @@ struct Known {
     words: KernelVerdict,
 }
 
+/// What results are settled with: who judges, and how they are made.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) module: &'a Module,
+    pub(crate) settings: &'a Settings,
+    pub(crate) write: &'a WriteOptions,
+}
+
 impl Gate {
     /// Loads the original, and checks what does not load, for a run that began at `started`.
     pub(crate) fn new(input: &[u8], object: &Object, options: &Options, started: Instant) -> Gate {
@@ -161,6 +171,11 @@ impl Gate {
         gate.checked = checked::originals(object, &others, options.program_type.as_deref(), first);
         gate.took += gate.checked.iter().map(|c| c.takes).sum::<Duration>();
         gate
+    }
+
+    /// Settling results with this gate.
+    pub(crate) fn job<'a>(&'a self, module: &'a Module, settings: &'a Settings, write: &'a WriteOptions) -> Job<'a> {
+        Job { gate: self, module, settings, write }
     }
 
     /// Asks a judge about the original until `first`, and about results until `last`.

@@ -15,7 +15,7 @@ use crate::opinion::Budget;
 use crate::options::{Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
-use crate::runcheck::{self, Job, RunJudge};
+use crate::runcheck::{self, RunJudge};
 use crate::twins::Twins;
 use crate::written::wrong;
 use crate::{global, synthesis};
@@ -108,7 +108,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         observer.phase("asking the kernel");
         let asked = Instant::now();
-        gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
         // What the kernel did not need goes to those that were cut short.
         let cut_short = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
         let more = plan.more(begun, asked).filter(|_| candidates.iter().any(cut_short) && !observer.stop());
@@ -135,15 +135,20 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                 c.place(&mut object)?;
             }
             observer.phase("asking the kernel");
-            gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
+            gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
         }
         report.search = Some(found);
     }
     if options.run_check && options.kernel && !observer.stop() {
         observer.phase("running both");
-        let judge = RunJudge::new(input, options);
-        let job = Job { gate: &gate, module: &module, settings: &settings, write: &write, until: plan.runs() };
-        report.run_check = Some(runcheck::settle(&judge, job, &mut object, &mut candidates, &mut report)?);
+        let judge = RunJudge::new(input, options, plan.runs());
+        report.run_check = Some(runcheck::settle(
+            &judge,
+            gate.job(&module, &settings, &write),
+            &mut object,
+            &mut candidates,
+            &mut report,
+        )?);
     }
     observer.phase("proving whole functions");
     let budget = Budget::until(plan.proofs());
@@ -172,7 +177,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         for c in &candidates {
             c.place(&mut object)?;
         }
-        gate::settle(&gate, &module, &settings, &mut object, &mut candidates, &write, &mut report)?;
+        gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
     };
     let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
     for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {

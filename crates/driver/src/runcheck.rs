@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramVerdict, in_private_network, load_object};
-use bpf_object::{Object, WriteOptions};
+use bpf_object::Object;
 use bpf_passes::Settings;
 
 use crate::blame::{self, Context};
@@ -21,8 +21,8 @@ use crate::candidate::Candidate;
 use crate::difftest::calls::Calls;
 use crate::difftest::{Difference, Pair, Random, Scenario, Setup, runs_on_demand, why_not_run};
 use crate::error::DriverError;
-use crate::gate::{self, Gate};
-use crate::module::{Module, is_program};
+use crate::gate::{self, Gate, Job};
+use crate::module::is_program;
 use crate::options::Options;
 use crate::plan::RUNS;
 use crate::report::{HexInput, MapContents, NotRun, ProgramRuns, Report, RunCheck, RunDifference};
@@ -46,6 +46,8 @@ pub(crate) struct RunJudge {
     setup: Setup,
     seed: u64,
     time: Duration,
+    /// When the check has to be at its end.
+    until: Option<Instant>,
     /// What is given to the kernel for a result: the result itself, or in tests something worse.
     given: Given,
 }
@@ -65,23 +67,13 @@ pub(crate) struct Compared {
     pub(crate) open: Option<NotRun>,
 }
 
-/// What `settle` works on besides the candidates.
-#[derive(Clone, Copy)]
-pub(crate) struct Job<'a> {
-    pub(crate) gate: &'a Gate,
-    pub(crate) module: &'a Module,
-    pub(crate) settings: &'a Settings,
-    pub(crate) write: &'a WriteOptions,
-    /// When the check has to be at its end.
-    pub(crate) until: Option<Instant>,
-}
-
 impl RunJudge {
     /// One for this original.
-    pub(crate) fn new(original: &[u8], options: &Options) -> RunJudge {
+    pub(crate) fn new(original: &[u8], options: &Options, until: Option<Instant>) -> RunJudge {
         let setup = Setup { program_type: options.program_type.clone(), ..Setup::default() };
         let time = options.time_limit.mul_f64(RUNS);
-        RunJudge { original: original.to_vec(), setup, seed: options.seed, time, given: Box::new(<[u8]>::to_vec) }
+        let given = Box::new(<[u8]>::to_vec);
+        RunJudge { original: original.to_vec(), setup, seed: options.seed, time, until, given }
     }
 
     /// The programs that may be run, and the others: known before anything is loaded.
@@ -103,9 +95,9 @@ impl RunJudge {
 
     /// Runs these programs until the time is up or something differs. `whole`: the kernel takes all programs of the
     /// original; else each of them is loaded alone, because nothing ends the load of one that takes long to verify.
-    fn compare(&self, result: &[u8], programs: &[String], whole: bool, until: Option<Instant>) -> Compared {
+    fn compare(&self, result: &[u8], programs: &[String], whole: bool) -> Compared {
         let now = Instant::now();
-        let until = until.map(|until| until.max(now));
+        let until = self.until.map(|until| until.max(now));
         let deadline = now.checked_add(self.time.mul_f64(TRYING)).or(until);
         let setup = Setup { deadline: deadline.min(until.or(deadline)), patience: until, ..self.setup.clone() };
         let (old, new) = (&self.original, (self.given)(result));
@@ -315,7 +307,7 @@ pub(crate) fn settle(
         let difference = match again {
             Some(difference) => difference,
             None => {
-                let compared = judge.compare(&bytes, &programs, job.gate.accepts_all(), job.until);
+                let compared = judge.compare(&bytes, &programs, job.gate.accepts_all());
                 check.take(compared.programs, compared.skipped);
                 if let Some(NotRun { name, reason }) = compared.refused {
                     let why = "this kernel refuses it after optimization";
@@ -329,7 +321,7 @@ pub(crate) fn settle(
                          program is what it was. This is a bug of bpf-opt; please report it with this message."
                     ));
                     refused.push(name);
-                    gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
+                    gate::settle(job, object, candidates, report)?;
                     continue;
                 }
                 if let Some(NotRun { name, reason }) = compared.open {
@@ -340,7 +332,7 @@ pub(crate) fn settle(
                         blame::give_up(cx, object, &mut candidates[i])?;
                     }
                     open.push(NotRun { name, reason: format!("{why}: {reason}") });
-                    gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
+                    gate::settle(job, object, candidates, report)?;
                     continue;
                 }
                 let Some(found) = compared.difference else { break };
@@ -353,7 +345,7 @@ pub(crate) fn settle(
         check.differences.push(wrong);
         known = Some(difference);
         // What took the place of the change may be refused.
-        gate::settle(job.gate, job.module, job.settings, object, candidates, job.write, report)?;
+        gate::settle(job, object, candidates, report)?;
     }
     if check.status.is_empty() || !check.differences.is_empty() {
         check.status = match check.differences.len() {
@@ -384,7 +376,7 @@ fn take_back(
 ) -> Result<RunDifference, DriverError> {
     let Job { module, write, .. } = job;
     let aftermath = Instant::now().checked_add(AFTERMATH);
-    let settings = &Settings { deadline: job.until.or(aftermath).min(aftermath), ..job.settings.clone() };
+    let settings = &Settings { deadline: judge.until.or(aftermath).min(aftermath), ..job.settings.clone() };
     let cx = Context {
         module,
         settings,
@@ -394,7 +386,7 @@ fn take_back(
     };
     let Difference { program, what, scenario, .. } = difference;
     let passes = |_: &Object, bytes: &[u8]| {
-        if is_over(job.until, Duration::ZERO) { None } else { judge.passes(bytes, scenario) }
+        if is_over(judge.until, Duration::ZERO) { None } else { judge.passes(bytes, scenario) }
     };
     let suspects = blame::suspects(module, candidates, program);
     let guilty = blame::convict(&passes, object, candidates, &suspects, write)?;
@@ -435,6 +427,8 @@ fn take_back(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::module::Module;
+    use bpf_object::WriteOptions;
 
     const OBJECT: &[u8] = include_bytes!("../../../examples/xdp_count.o");
     /// `r2 = *(u16 *)(r7 + 12)`, which merging two loads of bytes makes.
@@ -464,8 +458,8 @@ mod tests {
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
         let gate = Gate::new(OBJECT, &module.object, &options, Instant::now());
-        let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options) };
-        let job = Job { gate: &gate, module: &module, settings: &settings, write: &write, until: None };
+        let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options, None) };
+        let job = gate.job(&module, &settings, &write);
         let mut report = Report::default();
         let check = settle(&judge, job, &mut object, &mut candidates, &mut report).expect("it settles");
         (object, candidates, check, report)

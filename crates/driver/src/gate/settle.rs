@@ -3,14 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bpf_kernel::{LoadVerdict, ObjectVerdict, ProgramType, ProgramVerdict};
-use bpf_object::{Object, WriteOptions};
-use bpf_passes::Settings;
+use bpf_object::Object;
 
-use super::{Checked, Gate, Known, NOT_JUDGED, Original, Unasked, untyped, words};
+use super::{Checked, Gate, Job, Known, NOT_JUDGED, Original, Unasked, untyped, words};
 use crate::blame::{self, Blamed, Context};
 use crate::candidate::Candidate;
 use crate::error::DriverError;
-use crate::module::Module;
 use crate::report::{KernelVerdict, Report, TakenBack};
 
 /// Rewrites banned per object before the gate gives a function up.
@@ -30,14 +28,12 @@ const HEAVIER: &str = "the kernel's verifier has more work after optimization";
 
 /// Changes `candidates` and `object` until what was accepted before is accepted.
 pub(crate) fn settle(
-    gate: &Gate,
-    module: &Module,
-    settings: &Settings,
+    job: Job,
     object: &mut Object,
     candidates: &mut [Candidate],
-    write: &WriteOptions,
     report: &mut Report,
 ) -> Result<(), DriverError> {
+    let Job { gate, module, settings, write } = job;
     let unasked = ObjectVerdict { programs: Vec::new(), not_loadable: None };
     let before = gate.before.as_ref().unwrap_or(&unasked);
     if let Err(why) = &gate.before
@@ -59,10 +55,10 @@ pub(crate) fn settle(
     settling.run(before)?;
     let late = settling.late;
     gate.memory.borrow_mut().late.extend(late);
-    record(gate, module, before, object, candidates, write)?;
+    record(job, before, object, candidates)?;
     let late = &gate.memory.borrow().late;
     report.gate = match &gate.before {
-        Ok(_) => summary(gate, module, before, late, candidates, report.dropped, report.heavier),
+        Ok(_) => summary(job, before, late, candidates, report),
         Err(why) => format!("skipped: {why}"),
     };
     report.check = (!gate.checked.is_empty()).then(|| of_the_checked(gate, late, candidates, report.unsafe_changes));
@@ -274,14 +270,8 @@ impl Settling<'_> {
 
 /// Writes both verdicts into the reports. What the kernel has refused of the original it is asked about once more, in its
 /// last form.
-fn record(
-    gate: &Gate,
-    module: &Module,
-    before: &ObjectVerdict,
-    object: &Object,
-    candidates: &mut [Candidate],
-    write: &WriteOptions,
-) -> Result<(), DriverError> {
+fn record(job: Job, before: &ObjectVerdict, object: &Object, candidates: &mut [Candidate]) -> Result<(), DriverError> {
+    let Job { gate, module, write, .. } = job;
     let changed = |program: usize, candidates: &[Candidate]| {
         gate.functions(module, program).iter().any(|i| candidates[*i].body.is_some())
     };
@@ -354,14 +344,14 @@ fn is_for_want_of_means(p: &ProgramVerdict) -> bool {
 
 /// How it went, in words.
 fn summary(
-    gate: &Gate,
-    module: &Module,
+    job: Job,
     before: &ObjectVerdict,
     late: &BTreeSet<usize>,
     candidates: &[Candidate],
-    dropped: usize,
-    heavier: usize,
+    report: &Report,
 ) -> String {
+    let Job { gate, module, .. } = job;
+    let &Report { dropped, heavier, .. } = report;
     let unjudged = before.programs.iter().filter(|p| p.verdict.is_open()).count();
     if !before.programs.iter().any(|p| p.verdict.is_accepted()) && unjudged == 0 {
         let all_untyped = !before.programs.is_empty() && super::untyped(before).len() == before.programs.len();
@@ -420,7 +410,9 @@ mod tests {
 
     use super::super::{Judge, checked};
     use super::*;
-    use crate::module::is_program;
+    use crate::module::{Module, is_program};
+    use bpf_object::WriteOptions;
+    use bpf_passes::Settings;
 
     const OBJECT: &[u8] = include_bytes!("../../../../examples/globals.o");
 
@@ -488,7 +480,7 @@ mod tests {
         /// Has it settled by a gate with this judge, whose time is up when the judge says so.
         fn settle(&mut self, gate: &Gate) {
             let Run { module, object, candidates, report } = self;
-            settle(gate, module, &Settings::default(), object, candidates, &WRITE, report).expect("it settles");
+            settle(gate.job(module, &Settings::default(), &WRITE), object, candidates, report).expect("it settles");
         }
 
         fn bytes(&self) -> Vec<u8> {
