@@ -86,14 +86,14 @@ impl MapInfo {
     }
 
     fn of(def: &MapDef) -> MapInfo {
+        let (kind, flags) = (def.map_type.unwrap_or(0), def.map_flags.unwrap_or(0));
         MapInfo {
             name: def.name.clone(),
-            kind: def.map_type.unwrap_or(0),
-            // libbpf's defaults for the keys and values of these are four bytes.
-            key_size: def.key_size.unwrap_or(if def.map_type == Some(maps::PERF_EVENT_ARRAY) { 4 } else { 0 }),
-            value_size: def.value_size.unwrap_or(if def.map_type == Some(maps::PERF_EVENT_ARRAY) { 4 } else { 0 }),
+            kind,
+            key_size: maps::open_key_size(kind).or_only(def.key_size).unwrap_or(0),
+            value_size: maps::open_value_size(kind, flags).or_only(def.value_size).unwrap_or(0),
             max_entries: def.max_entries.unwrap_or(0),
-            flags: def.map_flags.unwrap_or(0),
+            flags,
             frozen: None,
             inner: def.inner.as_deref().map(|d| Box::new(MapInfo::of(d))),
         }

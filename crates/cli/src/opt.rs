@@ -204,7 +204,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
     let fewer = (kept.len() < args.keep.into() && args.keep > 1)
-        .then(|| format!("note: only {} different forms came about of the {} asked for", kept.len(), args.keep));
+        .then(|| format!("note: only {} of the {} forms asked for came about", kept.len(), args.keep));
     let report = best.report;
     let diff = if args.diff { diff::report(&report) } else { String::new() };
     let mut summary = summary(&report, args, interrupt.requested());

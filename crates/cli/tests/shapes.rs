@@ -114,7 +114,11 @@ impl Run<'_> {
     fn gave_nothing_up(&self) {
         for f in self.report["functions"].as_array().expect("functions") {
             let why = f["untouched"].as_str().unwrap_or_default();
-            assert!(why.is_empty() || why.contains("time"), "{:?}: {f:#}", self.shape);
+            // Of maps in maps whose template the loader chooses, the verifier may believe what is wrong.
+            let in_any_map =
+                self.shape == Shape::LoaderMaps && f["name"].as_str().is_some_and(|n| n.starts_with("inner"));
+            let stays = in_any_map && why.contains("which of its accesses the verifier visits");
+            assert!(why.is_empty() || why.contains("time") || stays, "{:?}: {f:#}", self.shape);
         }
     }
 

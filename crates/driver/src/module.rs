@@ -142,8 +142,8 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
     MapInfo {
         name: identity.to_owned(),
         map_type: m.map_type,
-        key_size: size(m.key_size, key_rule(m)),
-        value_size: size(m.value_size, value_rule(m)),
+        key_size: key_rule(m).or_only(m.key_size),
+        value_size: value_rule(m).or_only(m.value_size),
         max_entries: m.max_entries,
         managed: m.managed.clone(),
         inner_may_be_shorter: holds_maps && inner_maps_may_be_shorter(template),
@@ -157,14 +157,6 @@ fn key_rule(m: &MapDef) -> OpenSize {
 
 fn value_rule(m: &MapDef) -> OpenSize {
     m.map_type.map_or(OpenSize::OfTheLoader, |kind| maps::open_value_size(kind, m.map_flags.unwrap_or(0)))
-}
-
-/// How many bytes keys or values have: as many as the definition says, or the only number that the kernel takes.
-fn size(said: Option<u32>, rule: OpenSize) -> Option<u32> {
-    match rule {
-        OpenSize::Only(size) => said.or(Some(size)),
-        _ => said,
-    }
 }
 
 /// Whether only the loader knows how long keys or values of a map are, or those of the maps in it.

@@ -85,7 +85,7 @@ pub struct Loader {
     /// Maps that are made for one program, complete; see [`open_maps`].
     filled: Vec<Definition>,
     /// Programs that need maps which their definitions leave open, and how these are made for them; `None` if no way was found.
-    fillings: BTreeMap<Key, Option<open_maps::Filling>>,
+    fillings: BTreeMap<Key, Option<complete::Filling>>,
     /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
     other: Option<Box<Loader>>,
 }

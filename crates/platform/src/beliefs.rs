@@ -47,15 +47,14 @@ pub fn reads_wider_than_believed(offset: i64, bytes: u32) -> bool {
 /// Whether maps may take the place of this one in a map of maps that have fewer elements, which the verifier does not
 /// believe: `can_elide_value_nullness` and the code that it makes of lookups ask the template. Per-CPU arrays of any length do
 /// (`percpu_array_map_ops` in kernel/bpf/arraymap.c), and arrays with `BPF_F_INNER_MAP` (`array_map_meta_equal`). A template
-/// that the loader chooses is taken for none of these.
+/// that the loader chooses may be one of these.
 pub fn inner_maps_may_be_shorter(template: Option<(Option<u32>, Option<u32>)>) -> bool {
     /// `BPF_F_INNER_MAP`.
     const ANY_LENGTH: u32 = 1 << 12;
     match template {
         Some((Some(ARRAY), flags)) => flags.is_some_and(|flags| flags & ANY_LENGTH != 0),
         Some((Some(kind), _)) => kind == PERCPU_ARRAY,
-        Some((None, _)) => true,
-        None => false,
+        Some((None, _)) | None => true,
     }
 }
 
@@ -76,7 +75,7 @@ mod tests {
     fn inner_arrays_have_the_length_of_their_template_but_some() {
         let may = |kind, flags| inner_maps_may_be_shorter(Some((Some(kind), flags)));
         assert!(!may(ARRAY, None) && !may(ARRAY, Some(0)) && !may(HASH, Some(1 << 12)));
-        assert!(may(ARRAY, Some(1 << 12)) && may(PERCPU_ARRAY, None) && !inner_maps_may_be_shorter(None));
+        assert!(may(ARRAY, Some(1 << 12)) && may(PERCPU_ARRAY, None) && inner_maps_may_be_shorter(None));
     }
 
     #[test]

@@ -133,6 +133,16 @@ pub enum OpenSize {
     OfTheLoader,
 }
 
+impl OpenSize {
+    /// As many bytes as a definition says, or else the only number that the kernel takes.
+    pub fn or_only(self, said: Option<u32>) -> Option<u32> {
+        match self {
+            OpenSize::Only(size) => said.or(Some(size)),
+            _ => said,
+        }
+    }
+}
+
 /// Keys, by what the types' `map_alloc_check` and `map_alloc` want (`kernel/bpf`: `array_map_alloc_check`,
 /// `stack_map_alloc`, `dev_map_alloc_check`, `sock_map_alloc`, `cpu_map_alloc`, `xsk_map_alloc`,
 /// `bpf_local_storage_map_alloc_check`, `cgroup_storage_map_alloc`, `htab_map_alloc_check`, `trie_alloc`).

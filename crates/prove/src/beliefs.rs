@@ -27,15 +27,16 @@
 //!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
 //!   there), and the ways by which it holds something else are not followed;
 //! - *open lengths*: nothing wrong is believed of a map whose keys or values are as long as its loader says, but the kernel
-//!   cannot be asked with all that a loader may say. Where helpers read them from fixed places of the frame only, what it says of
-//!   the shortest and the longest holds for all between (`kernel/src/loader/open_maps.rs`); where a helper writes a value, or
-//!   finds a key or value in memory of which the length is another one's, one length is held against another;
+//!   cannot be asked with all that a loader may say. Where each length is held against constants only, what the kernel says of
+//!   the shortest and the longest with which a program loads holds for all between (`kernel/src/loader/open_maps.rs`). It is
+//!   held against something else where a helper writes a value, or finds a key or value anywhere but in a fixed place of the
+//!   frame, and where an element is accessed at an offset, or over a length, that varies;
 //! - calls and loads that `platform/src/beliefs.rs` names: what a system call writes, a buffer that is a slice, and numbers
 //!   that have more bits than their loads.
 
 use std::collections::BTreeMap;
 
-use bpf_facts::{Env, Facts, Kind, Region, State};
+use bpf_facts::{Env, Facts, Kind, Region, State, Value};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src, Width};
 use bpf_platform::effects::{Argument, Extent};
 use bpf_platform::helpers::Arg;
@@ -149,7 +150,6 @@ impl Beliefs {
                 let row = Effects::of(&op.insn, op.link.is_some());
                 let looks_up = row.is_map_lookup() && env.maps.iter().any(|m| m.inner_may_be_shorter);
                 looks_up
-                    || takes_a_length_of_a_map(row) && env.maps.iter().any(|m| m.is_open)
                     || f.is_called() && row.is_tail_call()
                     || goes_on_in_the_program(op, row)
                     || row.writes_unseen()
@@ -158,6 +158,9 @@ impl Beliefs {
             }
             _ => false,
         };
+        if env.maps.iter().any(|m| m.is_open) {
+            return true;
+        }
         let compares = |t: &Terminator| asks_whence(f.kind, t) || f.kind != ProgKind::Tracing && operands(t).is_some();
         f.layout.iter().map(|b| f.block(*b)).any(|b| b.ops.iter().any(op) || compares(&b.term))
     }
@@ -174,8 +177,7 @@ impl Beliefs {
             let (ops, states) = (&f.block(*b).ops, &states[b]);
             for (i, (op, state)) in ops.iter().zip(states).enumerate() {
                 all = all.or(Beliefs::at(f.kind, f.is_called(), op, state));
-                all.wrong |=
-                    looks_up_in_what_may_be_shorter(op, state, env) || hands_over_an_open_length(op, state, env);
+                all.wrong |= looks_up_in_what_may_be_shorter(op, state, env) || leans_on_an_open_length(op, state, env);
                 all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
             }
             if let Some(state) = states.get(ops.len()) {
@@ -291,43 +293,70 @@ fn tests_for_null(kind: ProgKind, t: &Terminator) -> bool {
         && matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Imm(0), .. })
 }
 
-/// Whether a call looks up an element in what may be a map that has fewer than the verifier believes.
+/// Whether a call looks up an element in what may be a map that has fewer than the verifier believes. The element with the key
+/// 0 is in every array.
 fn looks_up_in_what_may_be_shorter(op: &Op, state: &State, env: &Env) -> bool {
     let row = Effects::of(&op.insn, op.link.is_some());
     let is_named = |r: Reg| matches!(state.reg(r).region(), Some(Region::MapPtr { .. }));
+    let is_zero = |a: &Argument| match state.reg(a.register).pointer_at() {
+        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const() == Some(0),
+        _ => false,
+    };
     matches!(op.insn, Insn::Call(_))
         && row.is_map_lookup()
         && !row.map_register().is_some_and(is_named)
         && env.maps.iter().any(|m| m.inner_may_be_shorter)
+        && !row.arguments.iter().any(|a| a.extent == Extent::Key && is_zero(a))
 }
 
-/// Whether how much memory a helper reads or writes hangs on its map.
-fn takes_a_length_of_a_map(row: &Effects) -> bool {
-    row.arguments.iter().any(|a| matches!(a.extent, Extent::Key | Extent::Value))
-}
-
-/// Whether a helper is handed a key or a value as long as the loader of its map says, other than to read it from a fixed
-/// place of the function's frame.
-fn hands_over_an_open_length(op: &Op, state: &State, env: &Env) -> bool {
-    let row = Effects::of(&op.insn, op.link.is_some());
-    if !matches!(op.insn, Insn::Call(_)) || !takes_a_length_of_a_map(row) {
+/// Whether a length that only the loader of a map knows is held against something else than a constant: by a helper that is
+/// handed a key or a value other than to read it from a fixed place of the function's frame; or by an access, of the program or
+/// of a helper, to what may be an element of such a map, at an offset or over a length that varies.
+fn leans_on_an_open_length(op: &Op, state: &State, env: &Env) -> bool {
+    let any_is_open = || env.maps.iter().any(|m| m.is_open);
+    if !any_is_open() {
         return false;
     }
+    let may_be_in_an_element = |v: &Value| match v.region() {
+        Some(Region::MapValue { map }) => env.map(*map).is_none_or(|m| m.is_open && m.value_size.is_none()),
+        // Of an inner map, too.
+        Some(Region::AnyMapValue | Region::Kernel) => true,
+        Some(_) => false,
+        None => v.kind == Kind::Unknown,
+    };
+    let varies = |v: &Value| may_be_in_an_element(v) && v.pointer_at().is_none();
+    if let Some(memory) = op.insn.memory_operand() {
+        return varies(state.reg(memory.base));
+    }
+    if !matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) {
+        return false;
+    }
+    let row = Effects::of(&op.insn, op.link.is_some());
     let map = row.map_register().and_then(|r| match state.reg(r).region() {
         Some(Region::MapPtr { map }) => env.map(*map),
         _ => None,
     });
-    let is_open = |a: &&Argument| match (a.extent, map) {
-        (Extent::Key, Some(map)) => map.is_open && map.key_size.is_none(),
-        (Extent::Value, Some(map)) => map.is_open && map.value_size.is_none(),
-        (Extent::Key | Extent::Value, None) => env.maps.iter().any(|m| m.is_open),
-        _ => false,
-    };
-    let is_read_from_a_place = |a: &Argument| {
+    row.arguments.iter().any(|a| {
         let v = state.reg(a.register);
-        !a.access.writes() && v.is_stack() && v.pointer_at().is_some()
-    };
-    !row.arguments.iter().filter(is_open).all(is_read_from_a_place)
+        let is_open = match (a.extent, map) {
+            (Extent::Key, Some(map)) => map.is_open && map.key_size.is_none(),
+            (Extent::Value, Some(map)) => map.is_open && map.value_size.is_none(),
+            (Extent::Key | Extent::Value, None) => true,
+            _ => false,
+        };
+        let is_read_from_a_place = || !a.access.writes() && v.is_stack() && v.pointer_at().is_some();
+        match a.extent {
+            _ if is_open => !is_read_from_a_place(),
+            Extent::Nothing => false,
+            Extent::Register(length) => {
+                may_be_in_an_element(v) && (v.pointer_at().is_none() || state.reg(length).as_const().is_none())
+            }
+            // What is not known to be memory of the program's: objects of the kernel's, and all that a function is handed,
+            // which is judged by what it does with it.
+            Extent::Unknown => v.region().is_some_and(Region::is_map_value) && varies(v),
+            Extent::Key | Extent::Value | Extent::Bytes(_) => varies(v),
+        }
+    })
 }
 
 /// Whether a call gives back its buffer ([`hands_back_its_buffer`]).

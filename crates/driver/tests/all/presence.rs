@@ -5,6 +5,8 @@ use std::time::Duration;
 use bpf_driver::{Options, Silent, optimize};
 use bpf_testgen::assembly::{Map, Surroundings, functions, object};
 
+const LEGACY_INNER: &[u8] = include_bytes!("../fixtures/legacy_inner.o");
+
 /// The name of an array of programs, which nobody uses, among code that can be made shorter.
 const CODE: &str = "
     r6 = 0
@@ -60,4 +62,17 @@ fn a_jump_between_a_spill_and_a_fast_call_stays() {
     let (_, report) = optimize(&bytes, &options, &Silent).expect("an object");
     let f = &report.functions[0];
     assert!(f.untouched.is_some() && f.slots_after == f.slots_before, "{report:#?}");
+}
+
+/// The template of the inner maps of an old `maps` section is named by a number, and arrays of each CPU of any length may take
+/// its place: what the kernel makes of a lookup in one hangs on the ways there (red team XX).
+#[test]
+fn ways_to_a_lookup_in_an_inner_map_stay_where_its_template_is_not_known() {
+    let limit = Duration::from_secs(20);
+    for kernel in [false, true] {
+        let options = Options { kernel, search: false, time_limit: limit, ..Options::default() };
+        let (_, report) = optimize(LEGACY_INNER, &options, &Silent).expect("an object");
+        let f = &report.functions[0];
+        assert!(f.untouched.is_some() && f.slots_after == f.slots_before, "{report:#?}");
+    }
 }

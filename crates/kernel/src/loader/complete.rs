@@ -67,6 +67,15 @@ pub(super) struct Fill {
     pub(super) value_size: u32,
 }
 
+/// How the open maps of a program are made.
+#[derive(Debug, Clone)]
+pub(super) struct Filling {
+    /// With the shortest keys and values with which its first form loads.
+    pub(super) short: Vec<Definition>,
+    /// With the longest.
+    pub(super) long: Vec<Definition>,
+}
+
 /// An open definition with these sizes in it; `None` if it leaves open more than one size of a sort, or nothing.
 pub(super) fn filled(map: &Definition, fill: Fill) -> Option<Definition> {
     /// What the kernel wants at least of a ring.

@@ -9,19 +9,19 @@
 //! value, nor, in a callback that is given an element, than a key: such accesses want them to be long. A helper reads a whole
 //! key or value from the program's frame: such calls want them to be short. So the sizes with which a form loads lie between
 //! a least and a greatest one of each sort, and what loads with all the least and with all the greatest ones of the first form
-//! loads with the true ones, which are between them. That no size is held against another, which a key that stands in a
-//! value would do, and that nothing is written for as long as a size says, is a rule of the prover (*open lengths* in
-//! `prove/src/beliefs.rs`): programs in which that may be stay as they are.
+//! loads with the true ones, which are between them. That no size is held against anything but constants, which a key
+//! that stands in a value would do, is a rule of the prover (*open lengths* in `prove/src/beliefs.rs`): programs in which
+//! that may be stay as they are.
 //!
-//! Where a form loads with none of a few usual sizes to begin with, its program is not judged.
+//! Where a form loads with none of a few usual sizes to begin with, its program is one for which the means were lacking.
 //!
 //! Maps in maps are hash tables where the program loads with such: no lookup in them is known to find something.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bpf_platform::maps;
 
-use super::complete::{Fill, filled};
+use super::complete::{Fill, Filling, completed, filled};
 use super::{Loader, Source, key};
 use crate::{
     KernelError, LoadVerdict, ProgramVerdict,
@@ -30,21 +30,15 @@ use crate::{
 
 /// What maps in maps may be, the first that will do.
 const INNER: [u32; 4] = [maps::HASH, maps::ARRAY, maps::PERCPU_ARRAY, maps::RINGBUF];
-/// How the open maps of a program are made.
-#[derive(Debug, Clone)]
-pub(super) struct Filling {
-    /// With the shortest keys and values with which its first form loads.
-    short: Vec<Definition>,
-    /// With the longest.
-    long: Vec<Definition>,
-}
-
 /// Keys longer than the stack are in no program that builds them there (`MAX_BPF_STACK`).
 const LONGEST_KEY: u32 = 512;
 /// No value that is read field by field is longer; a map of one such element is made in no time.
 const LONGEST_VALUE: u32 = 1 << 15;
-/// Bytes of keys and values with which a form is tried first. Most are handed no whole values, and see no key.
-const BEGINNINGS: [[u32; 2]; 7] = [[1, LONGEST_VALUE], [8, LONGEST_VALUE], [4, 8], [4, 4], [8, 8], [8, 16], [16, 16]];
+/// Bytes of values and keys with which a form is tried first. Most programs hand over no whole values, and see no key.
+const FIRST_VALUES: [u32; 10] = [LONGEST_VALUE, 8, 16, 4, 24, 32, 64, 48, 128, 256];
+const FIRST_KEYS: [u32; 5] = [1, 8, 4, 16, 32];
+/// So long other sizes are tried where a form has not loaded.
+const TRYING: Duration = Duration::from_millis(300);
 
 impl Loader {
     /// The verdict on a program, given the one that it has without maps that are open: if it needs one, with that.
@@ -57,14 +51,19 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<ProgramVerdict, KernelError> {
         let key = key(&without);
-        if !self.filled.is_empty() || self.lacked(source, opened, &without.verdict).is_none() {
+        let lacked = self.lacked(source, opened, &without.verdict);
+        if !self.filled.is_empty() || !lacked.is_some_and(|map| completed(&map).is_err()) {
             return Ok(without);
         }
         if !self.fillings.contains_key(&key) {
             let Some(found) = self.find_filling(source, opened, index, &without, deadline)? else { return Ok(without) };
             self.fillings.insert(key.clone(), found);
         }
-        let Some(Filling { short, long }) = self.fillings[&key].clone() else { return Ok(without) };
+        let Some(Filling { short, long }) = self.fillings[&key].clone() else {
+            // With the sizes that its loader knows it may load.
+            let reason = without.verdict.reason().to_owned();
+            return Ok(ProgramVerdict { verdict: LoadVerdict::OutOfMeans { reason }, ..without });
+        };
         let verdict = self.alone_with(source, opened, index, short, deadline)?;
         if !verdict.verdict.is_accepted() {
             return Ok(verdict);
@@ -111,10 +110,11 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<Option<Option<Filling>>, KernelError> {
         let mut search = Search { loader: self, source, opened, index, deadline, is_late: false };
+        let began = Instant::now();
         let mut found = None;
-        for sizes in BEGINNINGS {
-            found = search.beginning(&without.verdict, sizes)?;
-            if found.is_some() || search.is_late {
+        for (key_size, value_size) in FIRST_VALUES.iter().flat_map(|value| FIRST_KEYS.map(|key| (key, *value))) {
+            found = search.beginning(&without.verdict, key_size, value_size)?;
+            if found.is_some() || search.is_late || began.elapsed() > TRYING {
                 break;
             }
         }
@@ -158,7 +158,8 @@ impl Search<'_> {
     fn beginning(
         &mut self,
         without: &LoadVerdict,
-        [key_size, value_size]: [u32; 2],
+        key_size: u32,
+        value_size: u32,
     ) -> Result<Option<Vec<(Definition, Fill)>>, KernelError> {
         let mut open: Vec<(Definition, Fill)> = Vec::new();
         let mut verdict = without.clone();
