@@ -9,6 +9,7 @@ mod copy;
 mod delete;
 mod load;
 mod mask;
+mod narrow;
 mod pass;
 mod reuse;
 mod shift;
@@ -29,6 +30,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(branch::Branch),
         Box::new(mask::Mask),
         Box::new(load::Load),
+        Box::new(narrow::Narrow),
         Box::new(reuse::Reuse),
         Box::new(store::Store),
         Box::new(split::Split),
