@@ -12,6 +12,7 @@ mod mask;
 mod narrow;
 mod pass;
 mod reuse;
+mod scatter;
 mod shift;
 mod split;
 mod store;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(load::Load),
         Box::new(narrow::Narrow),
         Box::new(reuse::Reuse),
+        Box::new(scatter::Scatter),
         Box::new(store::Store),
         Box::new(split::Split),
         Box::new(atomic::Atomic),

@@ -91,5 +91,5 @@ fn unit(part: Part) -> Option<(Size, i32)> {
         32 => Size::W,
         _ => return None,
     };
-    part.low.is_multiple_of(size.bits()).then(|| (size, (part.low / 8) as i32))
+    part.low.is_multiple_of(size.bits()).then_some((size, (part.low / 8) as i32))
 }
