@@ -7,6 +7,7 @@ mod coalesce;
 mod constant;
 mod copy;
 mod delete;
+mod fill;
 mod load;
 mod mask;
 mod narrow;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(reuse::Reuse),
         Box::new(scatter::Scatter),
         Box::new(store::Store),
+        Box::new(fill::Fill),
         Box::new(split::Split),
         Box::new(atomic::Atomic),
     ]
