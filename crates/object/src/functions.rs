@@ -334,12 +334,14 @@ impl Layout {
         found.sort_by_key(|&(start, size, s)| (start, usize::MAX - size, s.bind == STB_LOCAL));
         let starts: Vec<usize> = found.iter().map(|f| f.0).collect();
         let mut ranges: Vec<(usize, usize, Option<&Symbol>)> = Vec::new();
+        let mut of_several_names = HashSet::new();
         for (start, size, s) in found {
             let next = starts.get(starts.partition_point(|&n| n <= start)).copied().unwrap_or(slots);
             let size = if size == 0 { next - start } else { size };
             let alias = ranges.last().is_some_and(|&(at, len, _)| (at, len) == (start, size));
-            if !alias {
-                ranges.push((start, size, Some(s)));
+            match alias {
+                true => drop(of_several_names.insert(start)),
+                false => ranges.push((start, size, Some(s))),
             }
         }
         if ranges.is_empty() && broken.is_none() {
@@ -371,6 +373,10 @@ impl Layout {
                 slots: size,
             });
             self.infos.push(Info::default());
+            // libbpf makes a program of each name, and applies relocations to one of them (`find_prog_by_sec_insn`).
+            if section.name != ".text" && of_several_names.contains(&start) {
+                self.lock(id, "it is a program of several names, of which loaders relocate one");
+            }
             self.by_start.entry((index, start)).or_insert(id);
             self.by_section.entry(index).or_default().push(id);
             self.reach.entry(index).or_default().push(covered);

@@ -7,6 +7,8 @@ use bpf_testgen::assembly::{Map, Surroundings, functions, object};
 
 const LEGACY_INNER: &[u8] = include_bytes!("../fixtures/legacy_inner.o");
 
+const TWO_NAMES: &[u8] = include_bytes!("../fixtures/two_names.o");
+
 /// The name of an array of programs, which nobody uses, among code that can be made shorter.
 const CODE: &str = "
     r6 = 0
@@ -75,4 +77,15 @@ fn ways_to_a_lookup_in_an_inner_map_stay_where_its_template_is_not_known() {
         let f = &report.functions[0];
         assert!(f.untouched.is_some() && f.slots_after == f.slots_before, "{report:#?}");
     }
+}
+
+/// Loaders apply relocations to one of the programs that they make of such a function, so that the address of a map is null in
+/// the other (red team YY).
+#[test]
+fn a_program_of_several_names_stays_as_it_is() {
+    let options = Options { kernel: false, search: false, time_limit: Duration::from_secs(20), ..Options::default() };
+    let (result, report) = optimize(TWO_NAMES, &options, &Silent).expect("an object");
+    assert!(result == TWO_NAMES, "{report:#?}");
+    let why = report.functions[0].untouched.as_deref().unwrap_or_default();
+    assert!(why.contains("several names"), "{report:#?}");
 }
