@@ -2,7 +2,9 @@
  * stand in the same place (`find_prog_by_sec_insn` in libbpf.c): in `second` the name of the map is the number 0. The original
  * returns 1 as `first` and 0 as `second`. `bpf-opt opt` takes out the test, because an address of a map is not null, and
  * both return 1; `bpf-opt verify` says that the two objects are equal (red team YY; not repaired). The object model has one
- * function there (`alias` in object/src/functions.rs), so nobody asks what the kernel decides in the other program.
+ * function there (`alias` in object/src/functions.rs), which is taken to be relocated in all programs that begin with it.
+ * The kernel decides no branch in `second`, whose both ways lead on, so what it leaves of it is no sign either; only the code
+ * that libbpf has linked shows it (`Decided::linked`: no `src_reg` in the first instruction).
  *   clang -O2 -g -target bpf -mcpu=v3 -c program-of-two-names.c
  *   bpftool prog loadall program-of-two-names.o /sys/fs/bpf/x
  *   bpftool prog run pinned /sys/fs/bpf/x/second data_in FILE-OF-64-BYTES
