@@ -52,7 +52,7 @@ impl Loader {
     ) -> Result<ProgramVerdict, KernelError> {
         let key = key(&without);
         let lacked = self.lacked(source, opened, &without.verdict);
-        if !self.filled.is_empty() || !lacked.is_some_and(|map| completed(&map).is_err()) {
+        if !self.filled.is_empty() || lacked.is_none_or(|map| completed(&map).is_ok()) {
             return Ok(without);
         }
         if !self.fillings.contains_key(&key) {
