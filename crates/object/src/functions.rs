@@ -489,6 +489,10 @@ impl Layout {
                 let why = format!("`{symbol}` is weak: a linker may take another object's in its place");
                 self.lock_at(section, slot, &why);
             }
+            if self.is_passed_over(parts, section, slot) {
+                let why = format!("its relocations are of a form that loaders pass over, at {:#x}", slot * 8);
+                self.lock_at(section, slot, &why);
+            }
             for f in self.covering(section, slot) {
                 if let (Some(f), Some(info)) = (self.functions.get(f), self.infos.get_mut(f)) {
                     info.refs.push(Ref { slot: slot - f.start, kind: kind.clone() });
@@ -599,6 +603,14 @@ impl Layout {
         let relocs = self.code.get(&section).and_then(|c| c.relocs.get(&slot));
         let mut symbols = relocs.into_iter().flatten().filter_map(|(_, r)| parts.symbols.get(r.symbol));
         symbols.any(|s| s.bind == STB_WEAK)
+    }
+
+    /// Whether libbpf may pass over a relocation of an instruction (`ignore_elf_section`, `bpf_object__elf_collect`). Compilers
+    /// before LLVM 6 wrote relocations with addends, which loaders of their time applied: such code has two meanings.
+    fn is_passed_over(&self, parts: &Parts, section: usize, slot: usize) -> bool {
+        let relocs = self.code.get(&section).and_then(|c| c.relocs.get(&slot));
+        let mut lists = relocs.into_iter().flatten().filter_map(|&(list, _)| parts.symbols.relocs.get(list));
+        lists.any(|list| !list.is_usual(parts.elf))
     }
 
     fn pointer(&self, slot: usize, form: Form, target_section: usize, target: i64) -> (RefKind, Option<CodeRef>) {

@@ -5,7 +5,7 @@
 //! that all later code can look things up without doubt. Promise: symbol and relocation order is
 //! the file's.
 
-use crate::elf::{Elf, SHN_LORESERVE, SHN_UNDEF, SHT_RELA, SHT_SYMTAB, elf_name, u16_at, u32_at, u64_at};
+use crate::elf::{Elf, SHN_LORESERVE, SHN_UNDEF, SHT_REL, SHT_RELA, SHT_SYMTAB, elf_name, u16_at, u32_at, u64_at};
 use crate::error::ObjectError;
 
 pub(crate) const SYM_SIZE: usize = 24;
@@ -71,6 +71,17 @@ pub(crate) struct RelocSection {
     pub index: usize,
     pub target: usize,
     pub relocs: Vec<Reloc>,
+}
+
+impl RelocSection {
+    /// Whether libbpf reads it: `.relX` without addends, for a section `X`. Under some other names, and with addends, it passes
+    /// over relocations without a word (`ignore_elf_section`, `bpf_object__elf_collect`).
+    pub fn is_usual(&self, elf: &Elf) -> bool {
+        let (Some(s), Some(target)) = (elf.sections.get(self.index), elf.sections.get(self.target)) else {
+            return false;
+        };
+        s.kind == SHT_REL && s.name.strip_prefix(".rel") == Some(target.name.as_str())
+    }
 }
 
 #[derive(Debug, Clone, Default)]

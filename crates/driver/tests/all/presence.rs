@@ -8,6 +8,9 @@ use bpf_testgen::assembly::{Map, Surroundings, functions, object};
 const LEGACY_INNER: &[u8] = include_bytes!("../fixtures/legacy_inner.o");
 
 const TWO_NAMES: &[u8] = include_bytes!("../fixtures/two_names.o");
+/// `with_addends.c`, with usual relocations in a section that has the name `.rel.BTF`.
+const RENAMED_RELOCATIONS: &[u8] = include_bytes!("../fixtures/renamed_relocations.o");
+const WITH_ADDENDS: &[u8] = include_bytes!("../fixtures/with_addends.o");
 
 /// The name of an array of programs, which nobody uses, among code that can be made shorter.
 const CODE: &str = "
@@ -88,4 +91,17 @@ fn a_program_of_several_names_stays_as_it_is() {
     assert!(result == TWO_NAMES, "{report:#?}");
     let why = report.functions[0].untouched.as_deref().unwrap_or_default();
     assert!(why.contains("several names"), "{report:#?}");
+}
+
+/// Loaders of today pass over relocations with addends, and under names that sections of other kinds have: the address of a map
+/// is null for the kernel (red team YY).
+#[test]
+fn code_whose_relocations_loaders_pass_over_stays_as_it_is() {
+    for (object, kernel) in [(WITH_ADDENDS, false), (WITH_ADDENDS, true), (RENAMED_RELOCATIONS, false)] {
+        let options = Options { kernel, search: false, time_limit: Duration::from_secs(20), ..Options::default() };
+        let (result, report) = optimize(object, &options, &Silent).expect("an object");
+        assert!(result == object, "{report:#?}");
+        let why = report.functions[0].untouched.as_deref().unwrap_or_default();
+        assert!(why.contains("loaders pass over"), "{report:#?}");
+    }
 }

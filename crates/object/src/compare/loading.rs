@@ -114,7 +114,7 @@ fn relocation_sections(a: &Object, b: &Object, m: &Matching, out: &mut Findings)
         let lists = o.symbols.relocs.iter().filter(|l| !l.relocs.is_empty());
         let form = |l: &crate::symbols::RelocSection| {
             let (s, target) = (o.elf.sections.get(l.index)?, o.elf.sections.get(l.target)?);
-            if target.is_debug() || target.name.starts_with(".BTF") || is_usual(s, target) {
+            if target.is_debug() || target.name.starts_with(".BTF") || l.is_usual(&o.elf) {
                 return None;
             }
             Some((back(l.target).unwrap_or(usize::MAX), s.name.clone(), s.kind, s.entsize))
@@ -131,13 +131,6 @@ fn relocation_sections(a: &Object, b: &Object, m: &Matching, out: &mut Findings)
             format!("relocations of type {kind}, {size} bytes each, under this name: only in the {which} object");
         out.different(format!("section {name}"), what);
     }
-}
-
-/// `.relX` of type REL for a section `X`.
-fn is_usual(s: &Section, target: &Section) -> bool {
-    const SHT_REL: u32 = 9;
-    const ENTRY: u64 = 16;
-    s.kind == SHT_REL && s.entsize == ENTRY && s.name.strip_prefix(".rel") == Some(target.name.as_str())
 }
 
 /// Each symbol of a function makes a program of its own; one without a size, or a local one outside of `.text`, makes
