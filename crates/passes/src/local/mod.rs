@@ -10,6 +10,7 @@ mod delete;
 mod fill;
 mod load;
 mod mask;
+mod memcpy;
 mod narrow;
 mod pass;
 mod reuse;
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Box<dyn Pass>> {
         Box::new(reuse::Reuse),
         Box::new(scatter::Scatter),
         Box::new(store::Store),
+        Box::new(memcpy::Memcpy),
         Box::new(fill::Fill),
         Box::new(split::Split),
         Box::new(atomic::Atomic),
