@@ -185,6 +185,70 @@ fn a_constant_result_gets_an_exit_of_its_own() {
     );
 }
 
+#[test]
+fn what_is_done_to_a_join_of_constants_is_done_on_the_ways_into_it() {
+    becomes(
+        &["ssa-ways"],
+        "r0 = *(u32 *)(r1 + 12)
+         r2 = *(u32 *)(r1 + 16)
+         r3 = 1
+         if r2 > 9 goto +1
+         r3 = 0
+         r0 += r3
+         exit",
+        "r0 = *(u32 *)(r1 + 12)
+         r2 = *(u32 *)(r1 + 16)
+         if r2 <= 9 goto +1
+         r0 += 1
+         exit",
+    );
+    becomes(
+        &["ssa-ways"],
+        "r2 = *(u32 *)(r1 + 12)
+         r1 = 1
+         if r2 != 0 goto +1
+         r1 = 0
+         *(u32 *)(r10 - 4) = r1
+         r2 = r10
+         r2 += -4
+         r1 = 0 ll
+         call 1
+         if r0 == 0 goto +1
+         r0 = 2
+         exit",
+        "r2 = *(u32 *)(r1 + 12)
+         *(u32 *)(r10 - 4) = 1
+         if r2 != 0 goto +1
+         *(u32 *)(r10 - 4) = 0
+         r2 = r10
+         r2 += -4
+         r1 = 0 ll
+         call 1
+         if r0 == 0 goto +1
+         r0 = 2
+         exit",
+    );
+    // The address is used in between.
+    let read_before = "r2 = *(u32 *)(r1 + 12)
+         *(u32 *)(r10 - 4) = r2
+         r6 = 1
+         if r2 != 0 goto +1
+         r6 = 0
+         r2 = r10
+         r2 += -4
+         r1 = 0 ll
+         call 1
+         *(u32 *)(r10 - 4) = r6
+         r2 = r10
+         r2 += -4
+         r1 = 0 ll
+         call 1
+         if r0 == 0 goto +1
+         r0 = 2
+         exit";
+    assert_eq!(with(&["ssa-ways"], read_before), with(&[], read_before));
+}
+
 /// Proves everything.
 struct Prover<'a>(&'a Env<'a>);
 

@@ -16,6 +16,7 @@ mod pass;
 mod predicates;
 mod rebase;
 mod repair;
+mod ways;
 
 pub use pass::Pass;
 
@@ -30,6 +31,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(dead::Dead),
         Box::new(rebase::Rebase),
         Box::new(chains::Chains),
+        Box::new(ways::Ways),
         Box::new(defaults::Defaults),
     ]
 }
