@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use bpf_facts::{Env, ExternInfo, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
 use bpf_object::{FuncId, FuncKind, MapDef, Object};
-use bpf_platform::{inner_maps_may_be_shorter, maps, maps::OpenSize};
+use bpf_platform::{first_key_of_longer, inner_maps_may_be_shorter, maps, maps::OpenSize};
 use bpf_program::{Function, build};
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
@@ -147,6 +147,11 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
         max_entries: m.max_entries,
         managed: m.managed.clone(),
         inner_may_be_shorter: holds_maps && inner_maps_may_be_shorter(template),
+        first_inner_key_of_longer: match &m.inner {
+            _ if !holds_maps => None,
+            Some(inner) => first_key_of_longer(inner.map_type, inner.max_entries),
+            None => Some(0),
+        },
         is_open: is_open(m),
     }
 }

@@ -1,6 +1,6 @@
 //! What the function's surroundings tell about it.
 
-use bpf_platform::{ManagedFields, maps};
+use bpf_platform::{ManagedFields, first_key_of_longer, maps};
 use bpf_program::Symbol;
 
 /// What the object states of a map.
@@ -21,6 +21,8 @@ pub struct MapInfo {
     /// It holds maps, which may have fewer elements than the verifier believes
     /// ([`bpf_platform::inner_maps_may_be_shorter`]).
     pub inner_may_be_shorter: bool,
+    /// Of the maps in it, what [`MapInfo::first_key_of_longer`] is of itself.
+    pub first_inner_key_of_longer: Option<u32>,
     /// Only its loader knows how long its keys or values are, or those of the maps in it.
     pub is_open: bool,
 }
@@ -29,6 +31,11 @@ impl MapInfo {
     /// Whether a lookup surely gives the address of a value, rather than an inner map or a socket.
     pub fn lookup_gives_value(&self) -> bool {
         self.map_type.is_some_and(|t| maps::element(t) == maps::Element::Value)
+    }
+
+    /// The first constant key that the verifier may take for there if its loader makes it longer, or chooses its type.
+    pub fn first_key_of_longer(&self) -> Option<u32> {
+        first_key_of_longer(self.map_type, self.max_entries)
     }
 
     /// Whether its values surely begin at a multiple of eight.

@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use crate::effects::Effects;
-use crate::maps::{ARRAY, PERCPU_ARRAY};
+use crate::maps::{ARRAY, PERCPU_ARRAY, is_array};
 
 /// The kernel function that may give back the buffer it was given, as memory of another kind
 /// (`bpf_dynptr_slice_rdwr` in kernel/bpf/helpers.c): for a packet in pieces. A suffix may follow.
@@ -58,6 +58,16 @@ pub fn inner_maps_may_be_shorter(template: Option<(Option<u32>, Option<u32>)>) -
     }
 }
 
+/// The first constant key that the verifier may take for there (`can_elide_value_nullness`) if a map is not what the object says
+/// of it: its loader makes it longer, or chooses its type. `None`: lookups in it are never so.
+pub fn first_key_of_longer(map_type: Option<u32>, max_entries: Option<u32>) -> Option<u32> {
+    match map_type {
+        Some(kind) if is_array(kind) => Some(max_entries.unwrap_or(0).max(1)),
+        Some(_) => None,
+        None => Some(0),
+    }
+}
+
 impl Effects {
     /// Whether a call of this helper writes to memory that the verifier takes for unchanged.
     pub fn writes_unseen(&self) -> bool {
@@ -76,6 +86,14 @@ mod tests {
         let may = |kind, flags| inner_maps_may_be_shorter(Some((Some(kind), flags)));
         assert!(!may(ARRAY, None) && !may(ARRAY, Some(0)) && !may(HASH, Some(1 << 12)));
         assert!(may(ARRAY, Some(1 << 12)) && may(PERCPU_ARRAY, None) && inner_maps_may_be_shorter(None));
+    }
+
+    #[test]
+    fn keys_that_a_loader_may_make_known() {
+        assert_eq!(first_key_of_longer(Some(ARRAY), Some(4)), Some(4));
+        assert_eq!(first_key_of_longer(Some(PERCPU_ARRAY), None), Some(1));
+        assert_eq!(first_key_of_longer(Some(HASH), Some(4)), None);
+        assert_eq!(first_key_of_longer(None, Some(4)), Some(0));
     }
 
     #[test]

@@ -20,7 +20,10 @@ mod prototype;
 pub mod translation;
 pub mod verifier;
 
-pub use beliefs::{hands_back_its_buffer, inner_maps_may_be_shorter, is_result_misjudged, reads_wider_than_believed};
+pub use beliefs::{
+    first_key_of_longer, hands_back_its_buffer, inner_maps_may_be_shorter, is_result_misjudged,
+    reads_wider_than_believed,
+};
 pub use context::{
     CtxField, FieldKind, NO_QUEUE_MAPPING, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter,
     impossible_numbers, is_cleared, may_read_wider, others_may_change, packet_pointer_offset, possible_bits,

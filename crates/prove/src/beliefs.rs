@@ -22,7 +22,8 @@
 //!   (`btf_ctx_access` in kernel/bpf/btf.c: `raw_tp_null_args`, `__nullable`), and is null at times; so does what stands in
 //!   some of their members (`BTF_TYPE_SAFE_TRUSTED`);
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
-//!   fewer (`can_elide_value_nullness`);
+//!   fewer (`can_elide_value_nullness`); nor is it known which elements of a map are there that its loader makes longer, or
+//!   of which it chooses the type;
 //! - *what counts still*: a slot of a caller's frame that a function overwrites counts as one that nobody reads any more, though
 //!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
 //!   there), and the ways by which it holds something else are not followed;
@@ -36,9 +37,9 @@
 
 use std::collections::BTreeMap;
 
-use bpf_facts::{Env, Facts, Kind, Region, State, Value};
+use bpf_facts::{Env, Facts, Kind, MapInfo, Region, State, Value};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src, Width};
-use bpf_platform::effects::{Argument, Extent};
+use bpf_platform::effects::Extent;
 use bpf_platform::helpers::Arg;
 use bpf_platform::{Effects, hands_back_its_buffer, is_result_misjudged, reads_wider_than_believed};
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator, ctx_field};
@@ -148,7 +149,7 @@ impl Beliefs {
             }
             Insn::Call(_) | Insn::CallX { .. } => {
                 let row = Effects::of(&op.insn, op.link.is_some());
-                let looks_up = row.is_map_lookup() && env.maps.iter().any(|m| m.inner_may_be_shorter);
+                let looks_up = row.is_map_lookup();
                 looks_up
                     || f.is_called() && row.is_tail_call()
                     || goes_on_in_the_program(op, row)
@@ -177,7 +178,7 @@ impl Beliefs {
             let (ops, states) = (&f.block(*b).ops, &states[b]);
             for (i, (op, state)) in ops.iter().zip(states).enumerate() {
                 all = all.or(Beliefs::at(f.kind, f.is_called(), op, state));
-                all.wrong |= looks_up_in_what_may_be_shorter(op, state, env) || leans_on_an_open_length(op, state, env);
+                all.wrong |= looks_up_in_what_may_be_another(op, state, env) || leans_on_an_open_length(op, state, env);
                 all.sockets |= states.get(i + 1).is_some_and(|after| gives_an_object(f.kind, op, state, after));
             }
             if let Some(state) = states.get(ops.len()) {
@@ -293,20 +294,33 @@ fn tests_for_null(kind: ProgKind, t: &Terminator) -> bool {
         && matches!(t, Terminator::Branch { cond: Cond::Eq | Cond::Ne, width: Width::W64, src: Src::Imm(0), .. })
 }
 
-/// Whether a call looks up an element in what may be a map that has fewer than the verifier believes. The element with the key
-/// 0 is in every array.
-fn looks_up_in_what_may_be_shorter(op: &Op, state: &State, env: &Env) -> bool {
+/// Whether a call looks up an element in what may be a map that has fewer than the verifier believes (the element with the key
+/// 0 is in every array); or whether it hangs on the map that a loader makes, what the verifier knows of it: it takes an element
+/// with a constant key for there, in an array that is long enough.
+fn looks_up_in_what_may_be_another(op: &Op, state: &State, env: &Env) -> bool {
     let row = Effects::of(&op.insn, op.link.is_some());
-    let is_named = |r: Reg| matches!(state.reg(r).region(), Some(Region::MapPtr { .. }));
-    let is_zero = |a: &Argument| match state.reg(a.register).pointer_at() {
-        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const() == Some(0),
-        _ => false,
+    if !matches!(op.insn, Insn::Call(_)) || !row.is_map_lookup() {
+        return false;
+    }
+    let map = row.map_register().and_then(|r| match state.reg(r).region() {
+        Some(Region::MapPtr { map }) => env.map(*map),
+        _ => None,
+    });
+    let key =
+        row.arguments.iter().find(|a| a.extent == Extent::Key).and_then(|a| match state.reg(a.register).pointer_at() {
+            Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
+            _ => None,
+        });
+    if map.is_none() && key != Some(0) && env.maps.iter().any(|m| m.inner_may_be_shorter) {
+        return true;
+    }
+    let of = |m: &MapInfo| [m.first_key_of_longer(), m.first_inner_key_of_longer].into_iter().flatten().min();
+    let first = match map {
+        Some(map) => map.first_key_of_longer(),
+        None => env.maps.iter().filter_map(of).min(),
     };
-    matches!(op.insn, Insn::Call(_))
-        && row.is_map_lookup()
-        && !row.map_register().is_some_and(is_named)
-        && env.maps.iter().any(|m| m.inner_may_be_shorter)
-        && !row.arguments.iter().any(|a| a.extent == Extent::Key && is_zero(a))
+    // Of a map of any type, it counts also which keys are constant for the verifier and not for our facts.
+    first.is_some_and(|first| first == 0 || key.is_some_and(|key| key >= first.into()))
 }
 
 /// Whether a length that only the loader of a map knows is held against something else than a constant: by a helper that is

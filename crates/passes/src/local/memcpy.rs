@@ -28,8 +28,8 @@ pub struct Memcpy;
 
 /// Bytes that a run may write, at most.
 const BYTES: usize = 32;
-/// Sets of stores that are looked at for one run, at most.
-const SETS: usize = 400;
+/// Stores that are looked at for one run, at most.
+const LOOKED_AT: usize = 3000;
 
 impl Pass for Memcpy {
     fn name(&self) -> &'static str {
@@ -137,8 +137,11 @@ impl Run {
                         bytes.insert(i32::from(off) + k, source);
                     }
                     stores += 1;
+                    if bytes.len() > BYTES {
+                        break;
+                    }
                     let free = held.keys().all(|r| !v.live_after(i).regs.contains(*r));
-                    if free && stores > 1 && bytes.len() <= BYTES {
+                    if free && stores > 1 {
                         let (bytes, read, scratch) = (bytes.clone(), read.clone(), held.keys().copied().collect());
                         best = Some(Run { start, end: i + 1, to: base, bytes, read, scratch });
                     }
@@ -151,10 +154,15 @@ impl Run {
 
     /// The shortest code that does the same, if it is shorter.
     fn shortest(&self, v: &View) -> Option<Vec<Insn>> {
+        let widest = self.bytes.len().div_ceil(Size::DW.bytes() as usize);
+        if self.end - self.start <= 2 * widest {
+            return None;
+        }
         let mut best: Option<Vec<Insn>> = None;
-        for stores in 1..self.end - self.start {
+        let mut budget = LOOKED_AT;
+        for stores in widest..self.end - self.start {
             let mut sets = Vec::new();
-            self.sets(v, stores, &mut BTreeSet::new(), &mut Vec::new(), &mut sets);
+            self.sets(v, stores, &mut BTreeSet::new(), &mut Vec::new(), &mut budget, &mut sets);
             for puts in &sets {
                 let most = best.as_ref().map_or(self.end - self.start, Vec::len) - 1;
                 if let Some(gets) = self.feed(v, puts, most.saturating_sub(stores))
@@ -164,39 +172,54 @@ impl Run {
                 }
             }
             // With more stores there are seldom fewer loads.
-            if best.is_some() {
+            if best.is_some() || budget == 0 {
                 break;
             }
         }
         best
     }
 
-    /// All ways to write what is left with so many stores, the last one first.
-    fn sets(&self, v: &View, left: usize, done: &mut BTreeSet<i32>, puts: &mut Vec<Put>, out: &mut Vec<Vec<Put>>) {
-        let missing = self.bytes.len() - done.len();
-        if missing == 0 {
+    /// Ways to write what is left with so many stores, the last one first. Each store reaches one end of what is left.
+    fn sets(
+        &self,
+        v: &View,
+        left: usize,
+        done: &mut BTreeSet<i32>,
+        puts: &mut Vec<Put>,
+        budget: &mut usize,
+        out: &mut Vec<Vec<Put>>,
+    ) {
+        let mut missing = self.bytes.keys().copied().filter(|at| !done.contains(at));
+        let Some(lowest) = missing.next() else {
             out.push(puts.clone());
             return;
-        }
-        if missing > left * 8 {
+        };
+        let count = 1 + missing.clone().count();
+        let highest = missing.next_back().unwrap_or(lowest);
+        if count > left * Size::DW.bytes() as usize {
             return;
         }
-        for (&off, size) in self.bytes.keys().flat_map(|off| Size::ALL.into_iter().map(move |size| (off, size))) {
-            if out.len() >= SETS {
-                return;
+        for size in Size::ALL.into_iter().rev() {
+            let length = size.bytes() as i32;
+            for off in lowest - length + 1..=highest {
+                let here = off..off + length;
+                if !here.contains(&lowest) && !here.contains(&highest) {
+                    continue;
+                }
+                let Some(less) = budget.checked_sub(1) else { return };
+                *budget = less;
+                let Some(put) = self.put(v, off, size, done) else { continue };
+                // Of two that have no byte in common, the lower one is the first here.
+                let is_apart = |p: &Put| p.off >= here.end || p.off + p.size.bytes() as i32 <= here.start;
+                if puts.last().is_some_and(|last| is_apart(last) && last.off > off) {
+                    continue;
+                }
+                let new: Vec<i32> = here.filter(|at| done.insert(*at)).collect();
+                puts.push(put);
+                self.sets(v, left - 1, done, puts, budget, out);
+                puts.pop();
+                done.retain(|at| !new.contains(at));
             }
-            let here = off..off + size.bytes() as i32;
-            let Some(put) = self.put(v, off, size, done) else { continue };
-            // Of two that have no byte in common, the lower one is the first here.
-            let is_apart = |p: &Put| p.off >= here.end || p.off + p.size.bytes() as i32 <= here.start;
-            if puts.last().is_some_and(|last| is_apart(last) && last.off > off) {
-                continue;
-            }
-            let new: Vec<i32> = here.filter(|at| done.insert(*at)).collect();
-            puts.push(put);
-            self.sets(v, left - 1, done, puts, out);
-            puts.pop();
-            done.retain(|at| !new.contains(at));
         }
     }
 
