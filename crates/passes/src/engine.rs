@@ -13,7 +13,7 @@ use bpf_facts::Env;
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
 use bpf_prove::superblock::side_exits;
-use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance};
+use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, unreachable_operations};
 use rustc_hash::FxHashSet;
 
 use crate::quiet::Quiet;
@@ -75,26 +75,31 @@ impl<'a> Engine<'a> {
         self.quiet
     }
 
-    /// Rewrites the function until nothing improves.
+    /// Rewrites the function until nothing improves, or time ends. Code that nothing leads to any more goes in any case: the
+    /// kernel refuses a program that has some.
     pub fn run(&mut self, session: &mut Session) {
         let shape = self.settings.only.as_ref().is_none_or(|o| o.iter().any(|n| n == cfg::NAME));
         for _round in 0..MAX_ROUNDS {
-            if self.spent() {
-                return;
-            }
-            let mut changed = shape && self.tidy(session);
-            session.analyze();
-            for b in session.function().layout.clone() {
-                changed |= self.block(session, b);
-                if self.spent() {
-                    return;
-                }
-            }
-            changed = changed || self.paths(session) || self.revive(session) || shape && self.share_tails(session);
-            if !changed {
-                return;
+            if self.spent() || !self.round(session, shape) {
+                break;
             }
         }
+        if shape && self.tally.timed_out && unreachable_operations(session.function()) > 0 {
+            self.tidy(session);
+        }
+    }
+
+    /// Each pass on each block and path once; whether there may be more to find.
+    fn round(&mut self, session: &mut Session, shape: bool) -> bool {
+        let mut changed = shape && self.tidy(session);
+        session.analyze();
+        for b in session.function().layout.clone() {
+            changed |= self.block(session, b);
+            if self.spent() {
+                return false;
+            }
+        }
+        changed || self.paths(session) || self.revive(session) || shape && self.share_tails(session)
     }
 
     /// Simplifies the graph, if that changes anything and is proven to change nothing else.

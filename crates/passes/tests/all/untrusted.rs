@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bpf_facts::Env;
 use bpf_isa::{AluOp, Cond, Insn, Reg, Size, Src, Width, parse_listing};
-use bpf_passes::{Engine, Pass, Settings, View, cfg, optimize};
+use bpf_passes::{Engine, Pass, Proposal, Recorder, Settings, View, cfg, optimize};
 use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator, build_from_insns};
 use bpf_prove::shape::same_behaviour;
-use bpf_prove::{Derivation, Options, Rewrite, Session};
+use bpf_prove::{Derivation, Options, Rewrite, Session, Step, unreachable_operations};
 use rustc_hash::{FxHashSet, FxHasher};
 
 /// A seeded generator.
@@ -297,6 +298,35 @@ fn an_engine_of_liars_makes_nothing_wrong() {
     }
     println!("{applied} lies were true, {refused} were not");
     assert!(applied > 100 && refused > 1_000, "{applied} {refused}");
+}
+
+/// A branch that was decided leaves code behind it to which nothing leads; the kernel takes no program with such code.
+#[test]
+fn a_run_that_is_stopped_leaves_no_code_that_cannot_be_reached() {
+    let env = Env::empty();
+    let text = "
+        r1 = 5
+        r0 = 0
+        if r1 > 3 goto +2
+        r0 = 1
+        r0 <<= 3
+        exit";
+    let mut stopped_in_between = 0;
+    for proposals in 1..12 {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, stopping) = (AtomicUsize::new(0), stop.clone());
+        let count = move |_: &Proposal| {
+            if seen.fetch_add(1, Ordering::Relaxed) + 1 == proposals {
+                stopping.store(true, Ordering::Relaxed);
+            }
+        };
+        let settings = Settings { stop: Some(stop), recorder: Some(Recorder::new(count)), ..Settings::default() };
+        let d = optimize(function(text), &env, &settings);
+        assert_eq!(unreachable_operations(d.current()), 0, "stopped after {proposals} proposals:\n{}", d.current());
+        let decided = |s: &Step| s.rewrite().is_some_and(|r| matches!(r.term, Some(Terminator::Goto(_))));
+        stopped_in_between += usize::from(d.steps().iter().any(decided));
+    }
+    assert!(stopped_in_between > 0, "no run was stopped right behind the branch");
 }
 
 #[test]
