@@ -13,7 +13,9 @@ use bpf_facts::Env;
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
 use bpf_prove::superblock::side_exits;
-use bpf_prove::{Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, unreachable_operations};
+use bpf_prove::{
+    Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, unreachable_operations,
+};
 use rustc_hash::FxHashSet;
 
 use crate::quiet::Quiet;

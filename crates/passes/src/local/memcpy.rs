@@ -209,11 +209,6 @@ impl Run {
                 let Some(less) = budget.checked_sub(1) else { return };
                 *budget = less;
                 let Some(put) = self.put(v, off, size, done) else { continue };
-                // Of two that have no byte in common, the lower one is the first here.
-                let is_apart = |p: &Put| p.off >= here.end || p.off + p.size.bytes() as i32 <= here.start;
-                if puts.last().is_some_and(|last| is_apart(last) && last.off > off) {
-                    continue;
-                }
                 let new: Vec<i32> = here.filter(|at| done.insert(*at)).collect();
                 puts.push(put);
                 self.sets(v, left - 1, done, puts, budget, out);
