@@ -777,6 +777,9 @@ mod tests {
         let options = LoadOptions { program_type, only: None };
         let mut loader = Loader::new(options.clone()).expect("the kernel can be asked");
         let verdict = loader.judge(bytes, |_, _| true, None).expect("it is judged");
+        // What the kernel was asked about.
+        let converted = crate::legacy::convert(bytes).map(|c| c.bytes);
+        let bytes = converted.as_deref().unwrap_or(bytes);
         let (mut programs, mut decided) = (0, 0);
         for (index, program) in verdict.programs.iter().enumerate().filter(|(_, p)| p.verdict.is_accepted()) {
             let Some(found) = &program.decided else { continue };

@@ -2,7 +2,7 @@
 
 use bpf_object::{FuncId, FuncKind, Object, RefKind, ValueType, WriteOptions};
 
-use crate::common::{everything, example, fixture};
+use crate::common::{everything, example, fixture, is_passed_over};
 
 #[test]
 fn unchanged_objects_are_written_byte_for_byte() {
@@ -11,6 +11,9 @@ fn unchanged_objects_are_written_byte_for_byte() {
         let mut object = Object::parse(bytes.clone()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert!(!object.functions().is_empty(), "{}", path.display());
         for f in 0..object.functions().len() {
+            if is_passed_over(&object, FuncId(f)) {
+                continue;
+            }
             assert_eq!(object.locked(FuncId(f)), None, "{}", path.display());
             let body = object.identity_body(FuncId(f)).unwrap();
             object.set_body(FuncId(f), body).unwrap();

@@ -306,3 +306,8 @@ pub fn attachments(object: &Object, skip: &BTreeMap<usize, Vec<usize>>) -> Vec<V
         })
         .collect()
 }
+
+/// Whether a function stays as it is because loaders pass over its relocations.
+pub fn is_passed_over(object: &Object, f: FuncId) -> bool {
+    object.locked(f).is_some_and(|why| why.contains("loaders pass over"))
+}
