@@ -12,12 +12,14 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use bpf_facts::Env;
-use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ProgramVerdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ProgramVerdict, Question};
 use bpf_object::{FuncId, Object};
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 
 use crate::decided::{self, Pairs};
+use crate::lengths;
+use crate::module::Module;
 use crate::options::Options;
 use crate::rename::Names;
 use crate::report::Refused;
@@ -51,10 +53,14 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     // The second has as much time as the first, and the proofs that are needed.
     let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
     let chosen = Chosen::of(names, &options.programs);
-    let mut verdicts = |bytes: &[u8], wanted: &dyn Fn(&str, &str) -> bool| {
-        loader.judge(bytes, wanted, in_half_of_the_time()).map(|verdict| verdict.programs)
+    let mut verdicts = |bytes: &[u8], module: &Module, wanted: &dyn Fn(&str, &str) -> bool| {
+        let question = |name: &str, section: &str| match wanted(name, section) {
+            true => lengths::question(module, name, section),
+            false => Question::Nothing,
+        };
+        loader.judge(bytes, question, in_half_of_the_time()).map(|verdict| verdict.programs)
     };
-    let mut first = verdicts(a, &|name, section| chosen.holds(name, section))?;
+    let mut first = verdicts(a, names.a, &|name, section| chosen.holds(name, section))?;
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
     let mut namesakes = shared_names(&first);
@@ -62,7 +68,7 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     if first.is_empty() {
         return Ok((Vec::new(), unknown));
     }
-    let mut second = verdicts(b, &|name, _| first.iter().any(|p| p.name == name))?;
+    let mut second = verdicts(b, names.b, &|name, _| first.iter().any(|p| p.name == name))?;
     namesakes.extend(shared_names(&second));
     let is_namesake = |p: &ProgramVerdict| namesakes.contains(&(p.name.clone(), p.section.clone()));
     unknown.extend(first.iter().filter(|p| is_namesake(p)).map(|p| format!("{}: {NOT_ASKED}: {NAMESAKES}", p.name)));
@@ -76,7 +82,7 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
         LoadVerdict::Accepted => {
             let other = p.made_otherwise(q);
             let other = other.map(|what| format!("it is taken, but the kernel makes something else of it: {what}"));
-            other.or_else(|| p.with_any_constants_not(q))
+            other.or_else(|| p.not_for_any_loader(q))
         }
         _ => None,
     };

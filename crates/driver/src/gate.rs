@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
-use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramType, ProgramVerdict};
+use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Question};
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
 use bpf_passes::Settings;
 use bpf_program::Function;
@@ -38,6 +38,7 @@ pub(crate) use settle::settle;
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
+use crate::lengths;
 use crate::module::{Module, is_program};
 use crate::options::Options;
 use crate::report::KernelVerdict;
@@ -80,9 +81,9 @@ pub(crate) struct Gate {
     memory: RefCell<Memory>,
 }
 
-/// Gives the verdicts on the programs of an object that are wanted (name and section), until a deadline: the kernel, or
-/// in tests something stricter.
-type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> bool, Option<Instant>) -> Result<ObjectVerdict, Unasked>>;
+/// Gives the verdicts on the programs of an object, each by its name and section as it is asked about, until a deadline: the
+/// kernel, or in tests something stricter.
+type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> Question, Option<Instant>) -> Result<ObjectVerdict, Unasked>>;
 
 /// Why a kernel was not asked about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +151,7 @@ pub(crate) struct Job<'a> {
 
 impl Gate {
     /// Loads the original, and checks what does not load, for a run that began at `started`.
-    pub(crate) fn new(input: &[u8], object: &Object, options: &Options, started: Instant) -> Gate {
+    pub(crate) fn new(input: &[u8], module: &Module, options: &Options, started: Instant) -> Gate {
         let load = LoadOptions { program_type: options.program_type.clone(), only: None };
         let loader = match options.kernel {
             true => Loader::new(load).map_err(Unasked::from),
@@ -164,11 +165,11 @@ impl Gate {
         });
         let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
         let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
-        let gate = Gate::with(input, judge, first, last);
+        let gate = Gate::with(input, judge, &|name, section| lengths::question(module, name, section), first, last);
         let run_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::maps_for_runs_take);
         let mut gate = Gate { run_maps, growth: options.max_verifier_growth, ..gate };
-        let others = gate.not_looked_at(object);
-        gate.checked = checked::originals(object, &others, options.program_type.as_deref(), first);
+        let others = gate.not_looked_at(&module.object);
+        gate.checked = checked::originals(&module.object, &others, options.program_type.as_deref(), first);
         gate.took += gate.checked.iter().map(|c| c.takes).sum::<Duration>();
         gate
     }
@@ -179,9 +180,15 @@ impl Gate {
     }
 
     /// Asks a judge about the original until `first`, and about results until `last`.
-    fn with(input: &[u8], judge: Judge, first: Option<Instant>, last: Option<Instant>) -> Gate {
+    fn with(
+        input: &[u8],
+        judge: Judge,
+        question: &dyn Fn(&str, &str) -> Question,
+        first: Option<Instant>,
+        last: Option<Instant>,
+    ) -> Gate {
         let started = Instant::now();
-        let before = judge(input, &|_, _| true, first);
+        let before = judge(input, question, first);
         let took = time_for_a_result(&before, started.elapsed());
         let (run_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
         let growth = Options::default().max_verifier_growth;
@@ -332,7 +339,16 @@ impl Gate {
         if named.is_empty() || self.is_over() {
             return;
         }
-        let wanted = |name: &str, section: &str| named.iter().any(|(_, p)| p.name == name && p.section == section);
+        let question = |program: usize| {
+            let Ok(written) = &*written else { return Question::AtAnyLength };
+            let is_changed = |f| object.new_body(f).is_some();
+            lengths::question_with(module, written, is_changed, &self.functions(module, program))
+        };
+        let questions: Vec<_> = named.iter().map(|(program, p)| (&p.name, &p.section, question(*program))).collect();
+        let wanted = |name: &str, section: &str| {
+            let asked = questions.iter().filter(|(n, s, _)| *n == name && *s == section).map(|(.., asked)| *asked);
+            asked.max().unwrap_or(Question::Nothing)
+        };
         let verdict = (self.judge)(bytes, &wanted, self.deadline);
         for (program, original) in named {
             let known = match &verdict {
@@ -343,7 +359,7 @@ impl Gate {
                     }
                     Some(found) => {
                         let mut known = Known { good: original.replaced_by(found), words: words(found) };
-                        known.words.reason = known.words.reason.or_else(|| original.with_any_constants_not(found));
+                        known.words.reason = known.words.reason.or_else(|| original.not_for_any_loader(found));
                         if known.good && !self.runs_as_before(module, &written, original, found) {
                             known.good = false;
                             known.words.reason = Some(RUNS_OTHERWISE.to_owned());
@@ -364,7 +380,7 @@ impl Gate {
     /// Whether the verifier leaves of a result what it leaves of the original: `written` is the object with the result.
     fn runs_as_before(&self, module: &Module, written: &Parsed, old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
         let same = |(p, q): (&ProgramVerdict, &ProgramVerdict)| p.decided == q.decided;
-        if same((old, new)) && old.both_with_any_constants(new).is_none_or(same) {
+        if old.pairs(new).into_iter().all(same) {
             return true;
         }
         let Ok(written) = &**written else { return false };

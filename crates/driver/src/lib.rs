@@ -14,6 +14,7 @@ mod error;
 mod gate;
 mod global;
 pub mod interpret;
+mod lengths;
 mod module;
 mod opinion;
 mod optimize;

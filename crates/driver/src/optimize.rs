@@ -31,7 +31,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let module = Module::new(object);
     let reading = started.elapsed();
     observer.phase("asking the kernel");
-    let gate = Gate::new(input, &module.object, options, started);
+    let gate = Gate::new(input, &module, options, started);
     let for_runs = options.time_limit.mul_f64(plan::RUNS);
     let runs =
         options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);

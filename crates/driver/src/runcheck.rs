@@ -457,7 +457,7 @@ mod tests {
         let (mut candidates, mut object) = crate::candidate::after_passes(&module, &settings);
         let write = WriteOptions { keep_debug: false };
         let options = Options::default();
-        let gate = Gate::new(OBJECT, &module.object, &options, Instant::now());
+        let gate = Gate::new(OBJECT, &module, &options, Instant::now());
         let judge = RunJudge { given: Box::new(given), ..RunJudge::new(OBJECT, &options, None) };
         let job = gate.job(&module, &settings, &write);
         let mut report = Report::default();

@@ -39,7 +39,7 @@ mod ways;
 pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
 pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
-pub use loader::Loader;
+pub use loader::{Loader, Question};
 pub use map::{Entry, Map, SharedWords};
 pub use marks::Marks;
 pub use network::in_private_network;

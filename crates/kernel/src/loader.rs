@@ -21,6 +21,7 @@ mod attributes;
 mod complete;
 mod constants;
 mod elf;
+mod lengths;
 mod maps;
 mod open_maps;
 mod records;
@@ -35,6 +36,7 @@ use std::{
 use attributes::{Targets, attributes};
 use constants::{Constants, Variable};
 use elf::Source;
+use lengths::Shortest;
 use maps::{AS_DEFINED, FOR_RUNS, Maps};
 
 use crate::{
@@ -59,6 +61,23 @@ const ATTEMPTS: usize = 5;
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
 const ENOSPC: i32 = 28;
+
+/// What a [`Loader`] is asked about a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Question {
+    /// Nothing.
+    Nothing,
+    /// Whether the kernel takes it with arrays as long as the object says.
+    AsDefined,
+    /// The same, and with arrays of any length: what the verifier knows of an element hangs on that.
+    AtAnyLength,
+}
+
+impl From<bool> for Question {
+    fn from(wanted: bool) -> Self {
+        if wanted { Self::AsDefined } else { Self::Nothing }
+    }
+}
 
 /// Loads forms of one object; see the module.
 pub struct Loader {
@@ -86,6 +105,8 @@ pub struct Loader {
     filled: Vec<Definition>,
     /// Programs that need maps which their definitions leave open, and how these are made for them; `None` if no way was found.
     fillings: BTreeMap<Key, Option<complete::Filling>>,
+    /// How long the arrays are at least with which programs load that were accepted; see [`lengths`].
+    shortest: BTreeMap<Key, Shortest>,
     /// Asks about programs of whose constants the verifier knows those alone; `None` of such a loader.
     other: Option<Box<Loader>>,
 }
@@ -151,6 +172,7 @@ impl Loader {
             known: BTreeMap::new(),
             filled: Vec::new(),
             fillings: BTreeMap::new(),
+            shortest: BTreeMap::new(),
             other,
         }
     }
@@ -161,19 +183,23 @@ impl Loader {
         self.maps_for_runs
     }
 
-    /// Asks the kernel about the programs of an object that `wanted` names by name and section, until `deadline`. There
-    /// are no verdicts on the others; those there are stand in the object's order.
+    /// Asks the kernel about the programs of an object until `deadline`; what about each, `wanted` says by name and section.
+    /// There are no verdicts on the others; those there are stand in the object's order.
     ///
     /// # Errors
     /// [`KernelError::Refused`] if the kernel does not describe a program that it has loaded.
-    pub fn judge(
+    pub fn judge<Q: Into<Question>>(
         &mut self,
         bytes: &[u8],
-        wanted: impl Fn(&str, &str) -> bool,
+        wanted: impl Fn(&str, &str) -> Q,
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
-        let mut verdict = self.judge_as_it_is(bytes, wanted, deadline)?;
-        self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
+        let question = |name: &str, section: &str| wanted(name, section).into();
+        let mut verdict =
+            self.judge_as_it_is(bytes, |name, section| question(name, section) != Question::Nothing, deadline)?;
+        let hangs = |name: &str, section: &str| question(name, section) == Question::AtAnyLength;
+        self.ask_at_any_length(bytes, &mut verdict.programs, &hangs, deadline)?;
+        self.ask_about_any_constants(bytes, &mut verdict, &hangs, deadline)?;
         Ok(verdict)
     }
 

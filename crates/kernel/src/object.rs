@@ -280,6 +280,7 @@ pub(crate) fn described(object: &sys::Object, index: usize, verdict: LoadVerdict
         info: None,
         marks: None,
         decided: None,
+        at_other_lengths: None,
         with_any_constants: None,
     }
 }

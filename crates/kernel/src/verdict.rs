@@ -90,6 +90,9 @@ pub struct ProgramVerdict {
     /// Which conditional jumps of an accepted program the verifier has decided; `None` where the kernel does not tell, or
     /// libbpf loaded the program.
     pub decided: Option<Decided>,
+    /// What the kernel says of the program with the shortest arrays with which the first form that was asked about loads, and
+    /// with long ones: of an accepted program of which that was asked ([`Question::AtAnyLength`](crate::Question)).
+    pub at_other_lengths: Option<Box<[ProgramVerdict; 2]>>,
     /// What the kernel says of the program where its loader sets other read-only data than the object holds, so that the
     /// verifier knows nothing of these but what the first form that was asked about needs: of an accepted program that reads
     /// such data.
@@ -97,27 +100,51 @@ pub struct ProgramVerdict {
 }
 
 impl ProgramVerdict {
-    /// Whether the kernel, which has accepted this program, accepts another one in its place, and makes the same of it.
+    /// Whether the kernel, which has accepted this program, accepts another one in its place, and makes the same of it,
+    /// whatever the loader has set.
     pub fn replaced_by(&self, other: &ProgramVerdict) -> bool {
-        let as_it_is = other.verdict.is_accepted() && self.made_otherwise(other).is_none();
-        as_it_is && self.with_any_constants_not(other).is_none()
+        other.verdict.is_accepted() && self.made_otherwise(other).is_none() && self.not_for_any_loader(other).is_none()
     }
 
-    /// Why the kernel does not accept another program in the place of this one where the loader has set other read-only data,
-    /// if that is so.
-    pub fn with_any_constants_not(&self, other: &ProgramVerdict) -> Option<String> {
-        let (old, new) = self.both_with_any_constants(other)?;
-        let why = match new.verdict {
-            LoadVerdict::Accepted => old.made_otherwise(new)?,
-            _ => new.verdict.reason(),
+    /// Why the kernel does not accept another program in the place of this one where the loader has set other lengths of arrays
+    /// or other read-only data, if that is so.
+    pub fn not_for_any_loader(&self, other: &ProgramVerdict) -> Option<String> {
+        let not = |(old, new): (&Self, &Self), what: &str| {
+            let why = match new.verdict {
+                LoadVerdict::Accepted => old.made_otherwise(new)?,
+                _ => new.verdict.reason(),
+            };
+            Some(format!("where the loader has set other {what}: {why}"))
         };
-        Some(format!("where the loader has set other read-only data: {why}"))
+        let lengths =
+            self.both_at_other_lengths(other).and_then(|both| both.into_iter().find_map(|p| not(p, "lengths")));
+        lengths.or_else(|| {
+            let both = self.both_with_any_constants(other)?;
+            not(both, "read-only data").or_else(|| both.0.not_for_any_loader(both.1))
+        })
+    }
+
+    /// What the kernel says of two programs with the shortest and with long arrays, if what it says of one hangs on that.
+    pub fn both_at_other_lengths<'p>(&'p self, other: &'p ProgramVerdict) -> Option<[(&'p Self, &'p Self); 2]> {
+        let of = |p: &'p ProgramVerdict| p.at_other_lengths.as_deref();
+        let any = of(self).is_some() || of(other).is_some();
+        any.then(|| [0, 1].map(|i| (of(self).map_or(self, |p| &p[i]), of(other).map_or(other, |p| &p[i]))))
     }
 
     /// What the kernel says of two programs where the loader has set other read-only data, if one of them reads such data.
     pub fn both_with_any_constants<'p>(&'p self, other: &'p ProgramVerdict) -> Option<(&'p Self, &'p Self)> {
         let of = |p: &'p ProgramVerdict| p.with_any_constants.as_deref();
         (of(self).is_some() || of(other).is_some()).then(|| (of(self).unwrap_or(self), of(other).unwrap_or(other)))
+    }
+
+    /// This verdict and another one, and all pairs of those with what loaders may set.
+    pub fn pairs<'p>(&'p self, other: &'p ProgramVerdict) -> Vec<(&'p Self, &'p Self)> {
+        let mut all = vec![(self, other)];
+        all.extend(self.both_at_other_lengths(other).into_iter().flatten());
+        if let Some((p, q)) = self.both_with_any_constants(other) {
+            all.extend(p.pairs(q));
+        }
+        all
     }
 
     /// What the kernel, which accepts this program and another one, makes of the other otherwise: a name of its own.

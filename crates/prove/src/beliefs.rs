@@ -22,8 +22,8 @@
 //!   (`btf_ctx_access` in kernel/bpf/btf.c: `raw_tp_null_args`, `__nullable`), and is null at times; so does what stands in
 //!   some of their members (`BTF_TYPE_SAFE_TRUSTED`);
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
-//!   fewer (`can_elide_value_nullness`); nor is it known which elements of a map are there that its loader makes longer, or
-//!   of which it chooses the type;
+//!   fewer (`can_elide_value_nullness`); nor is it known which elements of a map are there of which its loader chooses the type,
+//!   or that it makes longer, which the kernel is asked about, too ([`hangs_on_lengths`]);
 //! - *what counts still*: a slot of a caller's frame that a function overwrites counts as one that nobody reads any more, though
 //!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
 //!   there), and the ways by which it holds something else are not followed;
@@ -302,15 +302,7 @@ fn looks_up_in_what_may_be_another(op: &Op, state: &State, env: &Env) -> bool {
     if !matches!(op.insn, Insn::Call(_)) || !row.is_map_lookup() {
         return false;
     }
-    let map = row.map_register().and_then(|r| match state.reg(r).region() {
-        Some(Region::MapPtr { map }) => env.map(*map),
-        _ => None,
-    });
-    let key =
-        row.arguments.iter().find(|a| a.extent == Extent::Key).and_then(|a| match state.reg(a.register).pointer_at() {
-            Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
-            _ => None,
-        });
+    let (map, key) = map_and_key(op, state, env);
     if map.is_none() && key != Some(0) && env.maps.iter().any(|m| m.inner_may_be_shorter) {
         return true;
     }
@@ -321,6 +313,40 @@ fn looks_up_in_what_may_be_another(op: &Op, state: &State, env: &Env) -> bool {
     };
     // Of a map of any type, it counts also which keys are constant for the verifier and not for our facts.
     first.is_some_and(|first| first == 0 || key.is_some_and(|key| key >= first.into()))
+}
+
+/// Whether the kernel's verifier may know of elements that a function looks up that they are there or not, depending on how long
+/// arrays are ([`bpf_platform::first_key_of_longer`]): not if each has the key 0, which every array has, wherever the verifier
+/// comes.
+pub fn hangs_on_lengths(f: &Function, env: &Env) -> bool {
+    let is_array = |kind: Option<u32>| kind.is_none_or(bpf_platform::maps::is_array);
+    let may_be_array = |m: &MapInfo| is_array(m.map_type) || m.first_inner_key_of_longer.is_some();
+    let looks_up =
+        |op: &Op| matches!(op.insn, Insn::Call(_)) && Effects::of(&op.insn, op.link.is_some()).is_map_lookup();
+    if !env.maps.iter().any(may_be_array) || !f.layout.iter().any(|b| f.block(*b).ops.iter().any(looks_up)) {
+        return false;
+    }
+    let facts = Facts::of_every_way(f, env);
+    let hangs = |op: &Op, state: &State| {
+        let (map, key) = map_and_key(op, state, env);
+        looks_up(op) && map.is_none_or(|map| is_array(map.map_type)) && key != Some(0)
+    };
+    f.layout.iter().any(|b| f.block(*b).ops.iter().zip(&facts.states(f, *b)).any(|(op, state)| hangs(op, state)))
+}
+
+/// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.
+fn map_and_key<'e>(op: &Op, state: &State, env: &'e Env) -> (Option<&'e MapInfo>, Option<u64>) {
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let map = row.map_register().and_then(|r| match state.reg(r).region() {
+        Some(Region::MapPtr { map }) => env.map(*map),
+        _ => None,
+    });
+    let key = row.arguments.iter().find(|a| a.extent == Extent::Key);
+    let key = key.and_then(|a| match state.reg(a.register).pointer_at() {
+        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
+        _ => None,
+    });
+    (map, key)
 }
 
 /// Whether a length that only the loader of a map knows is held against something else than a constant: by a helper that is

@@ -406,6 +406,7 @@ mod tests {
     use std::time::Instant;
 
     use bpf_isa::Insn;
+    use bpf_kernel::Question;
     use bpf_object::FuncId;
 
     use super::super::{Judge, checked};
@@ -419,13 +420,13 @@ mod tests {
     /// The verdicts of a verifier that says this to a program's code.
     fn verdicts(
         bytes: &[u8],
-        wanted: &dyn Fn(&str, &str) -> bool,
+        wanted: &dyn Fn(&str, &str) -> Question,
         says: impl Fn(&[(usize, Insn)]) -> LoadVerdict,
     ) -> Result<ObjectVerdict, Unasked> {
         let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
         let programs = (0..object.functions().len())
             .filter(|i| is_program(&object, *i))
-            .filter(|i| wanted(&object.functions()[*i].name, &object.functions()[*i].section))
+            .filter(|i| wanted(&object.functions()[*i].name, &object.functions()[*i].section) != Question::Nothing)
             .map(|i| {
                 let f = &object.functions()[i];
                 ProgramVerdict {
@@ -438,6 +439,7 @@ mod tests {
                     info: None,
                     marks: None,
                     decided: None,
+                    at_other_lengths: None,
                     with_any_constants: None,
                 }
             })
@@ -488,7 +490,7 @@ mod tests {
         }
 
         fn accepted(&self) -> bool {
-            verdicts(&self.bytes(), &|_, _| true, without_atomics).expect("it parses").is_accepted()
+            verdicts(&self.bytes(), &|_, _| Question::AsDefined, without_atomics).expect("it parses").is_accepted()
         }
 
         fn slots(&self) -> (usize, usize) {
@@ -516,7 +518,7 @@ mod tests {
             }
             Ok(verdict)
         });
-        (Gate::with(OBJECT, judge, None, None), asked)
+        (Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None), asked)
     }
 
     /// No program makes more work than its original.
@@ -578,7 +580,7 @@ mod tests {
             *count.borrow_mut() += usize::from(!late);
             verdicts(bytes, wanted, |code| if late { LoadVerdict::OutOfTime } else { without_atomics(code) })
         });
-        (Gate::with(OBJECT, judge, None, None), asked)
+        (Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None), asked)
     }
 
     #[test]
@@ -635,7 +637,7 @@ mod tests {
         let why = || LoadVerdict::OutOfMeans { reason: "Too many open files".into() };
         let judge: Judge = Box::new(move |bytes, wanted, _| verdicts(bytes, wanted, |_| why()));
         let mut run = Run::new();
-        run.settle(&Gate::with(OBJECT, judge, None, None));
+        run.settle(&Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None));
         assert_eq!(run.bytes(), OBJECT);
         let kept = |c: &Candidate| c.report.untouched.as_deref() == Some("not judged: Too many open files");
         assert!(run.candidates.iter().any(kept), "{}", run.report.gate);
@@ -647,7 +649,7 @@ mod tests {
         let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
         let kept = |why: Unasked| {
             let judge: Judge = Box::new(move |_, _, _| Err(why.clone()));
-            Gate::with(OBJECT, judge, None, None).not_judged(&module).len()
+            Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None).not_judged(&module).len()
         };
         assert_eq!(kept(Unasked::Failed("no descriptors".into())), module.object.functions().len());
         assert_eq!(kept(Unasked::NotPermitted("no rights".into())) + kept(Unasked::SwitchedOff), 0);
@@ -685,7 +687,7 @@ mod tests {
                 let mut object = run.module.object.clone();
                 trial.place(&mut object).expect("it fits");
                 let bytes = object.write(&WRITE).expect("it is written").bytes;
-                verdicts(&bytes, &|_, _| true, without_atomics).expect("it parses").is_accepted()
+                verdicts(&bytes, &|_, _| Question::AsDefined, without_atomics).expect("it parses").is_accepted()
             });
             c.rewind(&run.module, &Settings::default(), n.expect("the original is accepted"));
             c.place(&mut run.object).expect("it fits");
@@ -711,7 +713,7 @@ mod tests {
             assert!(deadline.is_none(), "a result was loaded");
             verdicts(bytes, wanted, without_atomics)
         });
-        let gate = Gate::with(OBJECT, judge, None, Some(Instant::now()));
+        let gate = Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, Some(Instant::now()));
         let mut run = Run::new();
         run.settle(&gate);
         assert_eq!(run.bytes(), OBJECT);
@@ -738,7 +740,7 @@ mod tests {
         assert_eq!(safe(TEMPTING), ["switched_off", "of_this_file", "one_name"]);
         // A program of two names is not changed.
         assert_eq!(safe(&run.bytes()), ["of_this_file", "one_name"], "the example no longer tempts the optimizer");
-        let mut gate = Gate::with(TEMPTING, judge, None, None);
+        let mut gate = Gate::with(TEMPTING, judge, &|_, _| Question::AsDefined, None, None);
         gate.checked = checked::originals(&run.module.object, &gate.not_looked_at(&run.module.object), None, None);
         run.settle(&gate);
         let Report { unsafe_changes, dropped, check, gate, .. } = &run.report;

@@ -9,7 +9,7 @@ use super::constants::Variable;
 use super::{Key, Loader, key, not_asked, share};
 use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict};
 
-/// How much longer than before programs may take whose constants are not known, all together.
+/// How much longer than before programs may take that are asked about again, all together.
 const LONGER: u32 = 4;
 
 /// So long they may take in any case: a few times what the verifier takes for a million instructions, at which it gives up.
@@ -21,6 +21,13 @@ fn halves<T>(all: &[T]) -> impl Iterator<Item = &[T]> {
     [second, first].into_iter().filter(|half| !first.is_empty() && !half.is_empty())
 }
 
+/// Until when questions about programs may take, which took so long before, if all ends at the deadline: what comes after
+/// needs time, too.
+pub(super) fn until(deadline: Option<Instant>, took: Duration) -> Option<Instant> {
+    let most = Instant::now() + ANYHOW + LONGER * took;
+    share(deadline, 2).map(|half| half.min(most))
+}
+
 impl Loader {
     /// Asks again about programs that read constants, without the verifier knowing these, but for those that the first form
     /// of a program needs to be known. Those of which it cannot be asked so are not judged.
@@ -28,6 +35,7 @@ impl Loader {
         &mut self,
         bytes: &[u8],
         verdict: &mut ObjectVerdict,
+        hangs: &dyn Fn(&str, &str) -> bool,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
         let Some(other) = self.other.as_mut() else { return Ok(()) };
@@ -52,9 +60,7 @@ impl Loader {
         }
         other.fillings.clone_from(&self.fillings);
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
-        let most = Instant::now() + ANYHOW + LONGER * Duration::from_micros(micros);
-        // What comes after this needs time, too.
-        let until = share(deadline, 2).map(|half| half.min(most));
+        let until = until(deadline, Duration::from_micros(micros));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
         for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
             let key = key(&found);
@@ -62,6 +68,9 @@ impl Loader {
             let is_first = !other.known.contains_key(&key);
             if is_first && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
                 found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
+            }
+            if found.verdict.is_accepted() {
+                other.ask_at_any_length(bytes, std::slice::from_mut(&mut found), hangs, until)?;
             }
             match found.verdict {
                 LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. } => program.verdict = found.verdict,

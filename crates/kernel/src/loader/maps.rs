@@ -84,7 +84,7 @@ pub(super) fn for_verdicts(object: &sys::Object) -> Lengths {
 pub(super) const FOR_RUNS: Lengths = Lengths { table: 4096, ..AS_DEFINED };
 
 /// The length a map is made with.
-fn length(map: &Definition, most: Lengths) -> u32 {
+pub(super) fn length(map: &Definition, most: Lengths) -> u32 {
     match map.kind {
         kind if RINGS.contains(&kind) => map.max_entries.clamp(1, most.ring),
         kind if SHORTENED.contains(&kind) => map.max_entries.clamp(1, most.table),
@@ -184,7 +184,7 @@ pub(super) struct Plan {
 impl Maps {
     /// Lends an object that is open what maps there are, and makes the others complete and short; but not those that it
     /// has to do without. Maps that were made with the BTF of number `btf`, which is encoded in these bytes, suit in any
-    /// case, because it is the object's. Maps with definitions among `filled` are made as these say, and not kept.
+    /// case, because it is the object's. Maps with definitions among `filled` are made as these say.
     pub(super) fn lend(
         &self,
         object: &mut sys::Object,
@@ -202,11 +202,8 @@ impl Maps {
                 object.leave_map_out(index)?;
                 continue;
             }
-            let definition = object.map_definition(index);
-            if let Some(filled) = filled.iter().find(|filled| filled.name == definition.name) {
-                patterns.extend(make_ready(object, index, filled, bound, most)?);
-                continue;
-            }
+            let own = object.map_definition(index);
+            let definition = filled.iter().find(|filled| filled.name == own.name).cloned().unwrap_or(own);
             let suits = |kept: &&Kept| kept.definition == definition && (!bound || kept.btf == btf);
             if let Some(kept) = self.kept.iter().find(suits) {
                 object.lend_map(index, kept.fd.as_fd())?;
@@ -298,7 +295,7 @@ fn is_kept(map: &Definition) -> bool {
 
 /// Whether BTF names anything that makes maps belong to it. Its strings are all there is to ask; that some other thing has
 /// such a name costs only time.
-fn binds_maps(btf: &[u8]) -> bool {
+pub(super) fn binds_maps(btf: &[u8]) -> bool {
     let word = |at: usize| {
         let bytes = btf.get(at..at + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?) as usize)

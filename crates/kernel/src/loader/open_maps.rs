@@ -85,7 +85,7 @@ impl Loader {
         })
     }
 
-    fn alone_with(
+    pub(super) fn alone_with(
         &mut self,
         source: &mut Source,
         opened: &sys::Object,
