@@ -189,10 +189,21 @@ fn pair(
 ) -> Result<(), String> {
     let old = case.old_object().map_err(|e| format!("before: {e}"))?;
     let new = case.new_object().map_err(|e| format!("after: {e}"))?.unwrap_or_default();
+    if case.asks_kernel && !kernel {
+        notes.push("not judged: it is about what the kernel says".into());
+        return Ok(());
+    }
     // What the proofs say, without the runs that would come first.
-    let options =
-        Options { time_limit: PROOF, strict_shared_memory: case.strict, run_check: false, ..Options::default() };
+    let options = Options {
+        time_limit: PROOF,
+        strict_shared_memory: case.strict,
+        run_check: case.asks_kernel,
+        program_type: case.program_type.clone(),
+        ..Options::default()
+    };
     let report = verify(&old, &new, &options).map_err(|e| e.to_string())?;
+    let refused = report.refused.iter().map(|p| format!("{}: {}", p.name, p.reason));
+    let not_replaced = refused.chain(report.unknowns.iter().cloned()).next().filter(|_| case.asks_kernel);
     let refuted = report.functions.iter().find_map(|(name, v)| match v {
         FunctionVerdict::Different { explanation } => Some((name, explanation)),
         _ => None,
@@ -208,6 +219,7 @@ fn pair(
         }
         (None, Some(why), _) => (Expect::NotProven, why),
         (None, None, Some(difference)) => (Expect::NotProven, difference.clone()),
+        (None, None, None) if not_replaced.is_some() => (Expect::NotProven, not_replaced.unwrap_or_default()),
         (None, None, None) => (Expect::Equal, "proven equal".into()),
     };
     let expect = case.expect.unwrap_or(Expect::Equal);
@@ -283,6 +295,16 @@ fn optimized(
             if found != *expected {
                 problems.push(format!("opt comes to another result\n{}", diff(expected, &found)));
                 *better = with_result(better, &found);
+            }
+        }
+        if case.asks_kernel && kernel {
+            let options = Options { time_limit: PROOF, program_type: case.program_type.clone(), ..Options::default() };
+            let report = verify(&old, &new, &options).map_err(|e| e.to_string())?;
+            let refused: Vec<_> = report.refused.iter().map(|p| format!("{}: {}", p.name, p.reason)).collect();
+            if !report.is_equal() {
+                let why = [refused, report.unknowns, report.differences].concat().join("; ");
+                problems
+                    .push(format!("{with}, it is not worth the same: {why}\n{}", diff(&listing(&old), &listing(&new))));
             }
         }
         run(case, kernel, &old, &new, problems, notes);

@@ -328,10 +328,22 @@ pub fn hangs_on_lengths(f: &Function, env: &Env) -> bool {
     }
     let facts = Facts::of_every_way(f, env);
     let hangs = |op: &Op, state: &State| {
-        let (map, key) = map_and_key(op, state, env);
-        looks_up(op) && map.is_none_or(|map| is_array(map.map_type)) && key != Some(0)
+        let (map, _) = map_and_key(op, state, env);
+        looks_up(op) && map.is_none_or(|map| is_array(map.map_type)) && !has_key_zero(op, state)
     };
     f.layout.iter().any(|b| f.block(*b).ops.iter().zip(&facts.states(f, *b)).any(|(op, state)| hangs(op, state)))
+}
+
+/// Whether a call reads a key from the function's frame that is 0 for the verifier, too: it takes the whole number that was
+/// stored in eight bytes for that in their upper half (`get_constant_map_key` in kernel/bpf/verifier.c).
+fn has_key_zero(op: &Op, state: &State) -> bool {
+    const SLOT: i64 = 8;
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let Some(key) = row.arguments.iter().find(|a| a.extent == Extent::Key) else { return false };
+    let Some((Region::Stack, _, at)) = state.reg(key.register).pointer_at() else { return false };
+    let is_zero = |at: i64, len: u32| state.stack_bytes(at, len).as_const() == Some(0);
+    let first = at - at.rem_euclid(SLOT);
+    is_zero(at, 4) && (at == first || [first, first + SLOT].iter().all(|slot| *slot >= at + 4 || is_zero(*slot, 8)))
 }
 
 /// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.

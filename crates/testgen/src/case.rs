@@ -74,6 +74,8 @@ pub struct Case {
     pub program_type: Option<String>,
     /// `--strict-shared-memory`.
     pub strict: bool,
+    /// What is expected is what `verify` says with the kernel's verdicts, not what the prover says alone.
+    pub asks_kernel: bool,
     /// The passes that run, by name; without it, all, and once more with a search.
     pub passes: Vec<String>,
     /// The cpu level of new instructions.
@@ -161,8 +163,8 @@ impl Case {
                 Err("`keeps`, `drops`, `result:`, `passes`, `cpu` and `goal` are for cases without `after:`")
             }
             (None, Some(_)) => Err("`; expect:` needs `after:`"),
-            (None, None) if !of_opt && self.run.is_none() => {
-                Err("a case without `after:` needs `; keeps:`, `; drops:`, `; run:` or `result:`")
+            (None, None) if !of_opt && self.run.is_none() && !self.asks_kernel => {
+                Err("a case without `after:` needs `; keeps:`, `; drops:`, `; run:`, `; options: kernel` or `result:`")
             }
             _ if self.about.is_empty() => Err("the case does not say what it is about"),
             _ => Ok(()),
@@ -203,6 +205,7 @@ impl Case {
             "packet" => self.packet = Some(hex(value).map_err(text)?),
             "program-type" => self.program_type = Some(value.into()),
             "options" if value == "strict-shared-memory" => self.strict = true,
+            "options" if value == "kernel" => self.asks_kernel = true,
             "passes" => self.passes = value.split(',').map(|name| name.trim().to_owned()).collect(),
             "cpu" => {
                 let level = value.strip_prefix('v').and_then(|n| n.parse().ok()).filter(|n| (1..=4).contains(n));

@@ -336,3 +336,60 @@ fn a_program_of_which_the_kernel_notes_otherwise_is_no_replacement() {
         }
     }
 }
+
+/// Looks up an element of a map.
+fn look_up(map: &str, key: u32) -> String {
+    format!(
+        "    *(u32 *)(r10 - 8) = {key}\n    r2 = r10\n    r2 += -8\n    r1 = {map} ll\n    call bpf_map_lookup_elem\n"
+    )
+}
+
+/// The rest of a program that reads the element just looked up if it is there, with this before the test.
+fn read_if_there(hidden: &str) -> String {
+    format!(
+        "    r6 = r0\n{hidden}    if r0 == 0 goto out\n    r0 = *(u64 *)(r6 + 0)\n    r0 &= 1\n    exit\nout:\n    r0 = 0\n    exit\n"
+    )
+}
+
+/// That an element is there the verifier knows of arrays that are long enough. The first needs that of element 2, without
+/// which it does not load, and not of element 5.
+#[test]
+fn an_equal_object_is_asked_about_with_the_shortest_arrays_with_which_the_first_loads() {
+    if !permitted() {
+        return;
+    }
+    let head = "; section: tc\n; map: m array 4 8 8\n; map: other array 4 8 1\n";
+    let begin = look_up("m", 2) + "    r7 = *(u64 *)(r0 + 0)\n";
+    for (key, is_refused) in [(2, false), (3, true), (5, true)] {
+        let [plain, hidden] = ["", "    r0 = -r0\n    r0 = -r0\n"]
+            .map(|hidden| begin.clone() + &look_up("m", key) + &read_if_there(hidden));
+        let [a, b] = pair(head, &plain, &hidden);
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        let told = report.refused.iter().filter(|r| r.reason.contains("other lengths")).count();
+        assert_eq!((told, report.is_equal()), (usize::from(is_refused), !is_refused), "{key}: {report:?}");
+        // What shows more than the first is no worse.
+        let report = verify(&b, &a, &options()).expect("both are objects");
+        assert!(report.is_equal(), "{key}: {report:?}");
+    }
+}
+
+/// It loads if one of two arrays has the element 3, whichever.
+#[test]
+fn an_object_of_which_no_arrays_are_the_shortest_is_unknown() {
+    if !permitted() {
+        return;
+    }
+    let body = |add: &str| {
+        let out = "    r7 = *(u64 *)(r0 + 0)\nout:\n    r0 = 0\n    exit\n";
+        look_up("m", 3) + add + "    if r0 != 0 goto out\n" + &look_up("n", 3) + out
+    };
+    for [m, n] in [[8, 8], [8, 1], [1, 1]] {
+        let head = format!("; section: tc\n; map: m array 4 8 {m}\n; map: n array 4 8 {n}\n");
+        let [a, b] = pair(&head, &body(""), &body("    r8 = 1\n"));
+        let report = verify(&a, &b, &options()).expect("both are objects");
+        assert!(!report.is_equal() && !report.is_different(), "{m} {n}: {report:?}");
+        let is_told = report.unknowns.iter().any(|u| u.contains("none are the shortest"));
+        // In the others the proof does not go through, or the first does not load.
+        assert!(is_told || [m, n] != [8, 8], "{m} {n}: {report:?}");
+    }
+}

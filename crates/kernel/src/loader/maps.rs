@@ -265,7 +265,7 @@ fn make_ready(
         object.define(index, &full)?;
     }
     let entries = length(&full, most);
-    if entries != full.max_entries {
+    if entries != own.max_entries {
         object.set_max_entries(index, entries)?;
     }
     let Some(inner) = &full.inner else { return Ok(None) };
