@@ -69,7 +69,9 @@ pub enum Question {
     Nothing,
     /// Whether the kernel takes it with arrays as long as the object says.
     AsDefined,
-    /// The same, and with arrays of any length: what the verifier knows of an element hangs on that.
+    /// The same, and with arrays of smaller lengths: what the verifier knows of an element hangs on these.
+    AndSmaller,
+    /// With arrays of any length.
     AtAnyLength,
 }
 
@@ -197,9 +199,8 @@ impl Loader {
         let question = |name: &str, section: &str| wanted(name, section).into();
         let mut verdict =
             self.judge_as_it_is(bytes, |name, section| question(name, section) != Question::Nothing, deadline)?;
-        let hangs = |name: &str, section: &str| question(name, section) == Question::AtAnyLength;
-        self.ask_at_any_length(bytes, &mut verdict.programs, &hangs, deadline)?;
-        self.ask_about_any_constants(bytes, &mut verdict, &hangs, deadline)?;
+        self.ask_at_other_lengths(bytes, &mut verdict.programs, &question, deadline)?;
+        self.ask_about_any_constants(bytes, &mut verdict, &question, deadline)?;
         Ok(verdict)
     }
 

@@ -315,35 +315,59 @@ fn looks_up_in_what_may_be_another(op: &Op, state: &State, env: &Env) -> bool {
     first.is_some_and(|first| first == 0 || key.is_some_and(|key| key >= first.into()))
 }
 
-/// Whether the kernel's verifier may know of elements that a function looks up that they are there or not, depending on how long
-/// arrays are ([`bpf_platform::first_key_of_longer`]): not if each has the key 0, which every array has, wherever the verifier
-/// comes.
-pub fn hangs_on_lengths(f: &Function, env: &Env) -> bool {
+/// With which lengths of arrays the kernel's verifier may know something else of the elements that a function looks up than with
+/// those that the object says ([`bpf_platform::first_key_of_longer`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HangsOnLengths {
+    /// With none: each has the key 0, which every array has, wherever the verifier comes.
+    No,
+    /// With smaller ones: the keys that it may know are in the arrays as they are.
+    OnSmaller,
+    /// With any.
+    OnAny,
+}
+
+/// Whether what the verifier knows of what a function looks up hangs on how long arrays are.
+pub fn hangs_on_lengths(f: &Function, env: &Env) -> HangsOnLengths {
     let is_array = |kind: Option<u32>| kind.is_none_or(bpf_platform::maps::is_array);
     let may_be_array = |m: &MapInfo| is_array(m.map_type) || m.first_inner_key_of_longer.is_some();
     let looks_up =
         |op: &Op| matches!(op.insn, Insn::Call(_)) && Effects::of(&op.insn, op.link.is_some()).is_map_lookup();
     if !env.maps.iter().any(may_be_array) || !f.layout.iter().any(|b| f.block(*b).ops.iter().any(looks_up)) {
-        return false;
+        return HangsOnLengths::No;
     }
     let facts = Facts::of_every_way(f, env);
     let hangs = |op: &Op, state: &State| {
-        let (map, _) = map_and_key(op, state, env);
-        looks_up(op) && map.is_none_or(|map| is_array(map.map_type)) && !has_key_zero(op, state)
+        let (map, key) = map_and_key(op, state, env);
+        if !looks_up(op) || map.is_some_and(|map| !is_array(map.map_type)) {
+            return HangsOnLengths::No;
+        }
+        match key.filter(|key| is_read_as_it_is(op, state, *key)) {
+            Some(0) => HangsOnLengths::No,
+            Some(key) if map.and_then(MapInfo::first_key_of_longer).is_some_and(|first| key < first.into()) => {
+                HangsOnLengths::OnSmaller
+            }
+            _ => HangsOnLengths::OnAny,
+        }
     };
-    f.layout.iter().any(|b| f.block(*b).ops.iter().zip(&facts.states(f, *b)).any(|(op, state)| hangs(op, state)))
+    let all = f.layout.iter().flat_map(|b| {
+        let states = facts.states(f, *b);
+        f.block(*b).ops.iter().zip(states).map(|(op, state)| hangs(op, &state)).collect::<Vec<_>>()
+    });
+    all.max().unwrap_or(HangsOnLengths::No)
 }
 
-/// Whether a call reads a key from the function's frame that is 0 for the verifier, too: it takes the whole number that was
-/// stored in eight bytes for that in their upper half (`get_constant_map_key` in kernel/bpf/verifier.c).
-fn has_key_zero(op: &Op, state: &State) -> bool {
+/// Whether the verifier, if it knows the key that a call reads from the function's frame, takes it for this one, as it is: in
+/// the upper half of eight bytes it takes the whole number that was stored there for it (`get_constant_map_key` in
+/// kernel/bpf/verifier.c).
+fn is_read_as_it_is(op: &Op, state: &State, key: u64) -> bool {
     const SLOT: i64 = 8;
     let row = Effects::of(&op.insn, op.link.is_some());
-    let Some(key) = row.arguments.iter().find(|a| a.extent == Extent::Key) else { return false };
-    let Some((Region::Stack, _, at)) = state.reg(key.register).pointer_at() else { return false };
-    let is_zero = |at: i64, len: u32| state.stack_bytes(at, len).as_const() == Some(0);
+    let Some(argument) = row.arguments.iter().find(|a| a.extent == Extent::Key) else { return false };
+    let Some((Region::Stack, _, at)) = state.reg(argument.register).pointer_at() else { return false };
+    let is_zero = |slot: i64| state.stack_bytes(slot, 8).as_const() == Some(0);
     let first = at - at.rem_euclid(SLOT);
-    is_zero(at, 4) && (at == first || [first, first + SLOT].iter().all(|slot| *slot >= at + 4 || is_zero(*slot, 8)))
+    at == first || key == 0 && is_zero(first) && (first + SLOT >= at + 4 || is_zero(first + SLOT))
 }
 
 /// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.

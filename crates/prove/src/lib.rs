@@ -32,7 +32,7 @@ pub mod superblock;
 mod symbolic;
 pub mod term;
 
-pub use beliefs::{Beliefs, MayBe, hangs_on_lengths};
+pub use beliefs::{Beliefs, HangsOnLengths, MayBe, hangs_on_lengths};
 pub use cache::Cache;
 pub use compare::verdict::{Difference, Verdict};
 pub use compare::window::{along, window};

@@ -7,7 +7,7 @@ use std::{
 
 use super::constants::Variable;
 use super::{Key, Loader, key, not_asked, share};
-use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict};
+use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict, Question};
 
 /// How much longer than before programs may take that are asked about again, all together.
 const LONGER: u32 = 4;
@@ -21,11 +21,10 @@ fn halves<T>(all: &[T]) -> impl Iterator<Item = &[T]> {
     [second, first].into_iter().filter(|half| !first.is_empty() && !half.is_empty())
 }
 
-/// Until when questions about programs may take, which took so long before, if all ends at the deadline: what comes after
-/// needs time, too.
+/// Until when questions about programs may take, which took so long before, if all ends at the deadline.
 pub(super) fn until(deadline: Option<Instant>, took: Duration) -> Option<Instant> {
     let most = Instant::now() + ANYHOW + LONGER * took;
-    share(deadline, 2).map(|half| half.min(most))
+    deadline.map(|deadline| deadline.min(most))
 }
 
 impl Loader {
@@ -35,7 +34,7 @@ impl Loader {
         &mut self,
         bytes: &[u8],
         verdict: &mut ObjectVerdict,
-        hangs: &dyn Fn(&str, &str) -> bool,
+        question: &dyn Fn(&str, &str) -> Question,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
         let Some(other) = self.other.as_mut() else { return Ok(()) };
@@ -60,18 +59,22 @@ impl Loader {
         }
         other.fillings.clone_from(&self.fillings);
         let micros = wanted.values().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
-        let until = until(deadline, Duration::from_micros(micros));
+        // What comes after this needs time, too.
+        let until = until(share(deadline, 2), Duration::from_micros(micros));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
+        let (mut accepted, mut others) = (Vec::new(), Vec::new());
         for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
+            let key = key(&found);
+            if !other.known.contains_key(&key) && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
+                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
+            }
+            if found.verdict.is_accepted() { accepted.push(found) } else { others.push(found) }
+        }
+        other.ask_at_other_lengths(bytes, &mut accepted, question, until)?;
+        for found in accepted.into_iter().chain(others) {
             let key = key(&found);
             let Some(program) = wanted.remove(&key) else { continue };
             let is_first = !other.known.contains_key(&key);
-            if is_first && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
-                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
-            }
-            if found.verdict.is_accepted() {
-                other.ask_at_any_length(bytes, std::slice::from_mut(&mut found), hangs, until)?;
-            }
             match found.verdict {
                 LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. } => program.verdict = found.verdict,
                 // Of variables that another object has elsewhere it is not known which they are.

@@ -20,7 +20,7 @@ use bpf_platform::maps::{is_array, is_per_cpu};
 use super::complete::{Filling, completed};
 use super::{Key, Loader, Source, any_constants, is_over, key, maps, share};
 use crate::{
-    KernelError, LoadVerdict, ProgramVerdict,
+    KernelError, LoadVerdict, ProgramVerdict, Question,
     sys::{self, Definition},
 };
 
@@ -48,16 +48,17 @@ struct Array {
 impl Loader {
     /// Asks again about those of these programs of which what the kernel says may hang on how long arrays are: they get
     /// [`ProgramVerdict::at_other_lengths`], or are not judged.
-    pub(super) fn ask_at_any_length(
+    pub(super) fn ask_at_other_lengths(
         &mut self,
         bytes: &[u8],
         programs: &mut [ProgramVerdict],
-        hangs: &dyn Fn(&str, &str) -> bool,
+        question: &dyn Fn(&str, &str) -> Question,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
         let mut seen = BTreeSet::new();
         let namesakes: BTreeSet<Key> = programs.iter().map(key).filter(|key| !seen.insert(key.clone())).collect();
-        let (mut wanted, without): (Vec<_>, Vec<_>) = programs.iter_mut().partition(|p| hangs(&p.name, &p.section));
+        let (mut wanted, without): (Vec<_>, Vec<_>) =
+            programs.iter_mut().partition(|p| question(&p.name, &p.section) > Question::AsDefined);
         // What loads with arrays of any length must have in its place what does so.
         for p in without.into_iter().filter(|p| p.verdict.is_accepted()) {
             self.shortest.entry(key(p)).or_default();
@@ -66,14 +67,24 @@ impl Loader {
         if wanted.is_empty() {
             return Ok(());
         }
-        let micros = wanted.iter().map(|p| p.stats.as_ref().map_or(0, |s| s.micros)).sum();
-        let until = any_constants::until(deadline, Duration::from_micros(micros));
+        let micros = |p: &ProgramVerdict| p.stats.as_ref().map_or(0, |stats| stats.micros);
+        // Those that take long cannot keep the others from being judged in time.
+        wanted.sort_by_key(|p| micros(p));
+        let took = Duration::from_micros(wanted.iter().map(|p| micros(p)).sum());
+        let any_reads = wanted.iter().any(|p| self.readers.contains_key(&key(p)));
+        // Those that read constants are asked about once more.
+        let until = any_constants::until(if any_reads { share(deadline, 2) } else { deadline }, took);
         let mut source = Source::new(bytes);
         let mut opened = source.open(&self.options).map_err(|reason| KernelError::Open { reason })?;
         let bound = opened.btf_bytes().is_some_and(|bytes| maps::binds_maps(&bytes));
+        let mut known = self.ask_together(bytes, &wanted, question, &mut source, (&opened, bound), until)?;
         let mut count = wanted.len();
         for p in wanted {
-            let until = share(until, count);
+            // It likely takes as long as before, and has what the others leave.
+            let mine = Duration::from_micros(2 * micros(p));
+            let until = share(until, count)
+                .and_then(|share| share.checked_add(mine))
+                .map(|mine| mine.min(until.unwrap_or(mine)));
             count -= 1;
             let named = |&index: &usize| (opened.program_name(index), opened.program_section(index)) == key(p);
             let Some(index) = (0..opened.program_count()).find(named) else { continue };
@@ -84,13 +95,79 @@ impl Loader {
             let (source, opened) = (&mut source, &opened);
             let mut asking = Asking { loader: self, source, opened, index, bound, deadline: until };
             match p.verdict {
-                LoadVerdict::Accepted => asking.ask(p)?,
+                LoadVerdict::Accepted => {
+                    asking.ask(p, question(&p.name, &p.section), known.remove(&key(p)).unwrap_or_default())?
+                }
                 _ => asking.look_into(p)?,
             }
         }
         Ok(())
     }
+
+    /// What the kernel says of the accepted ones of these programs, as far as they need no maps of their own, all at once:
+    /// that takes less time than one after the other.
+    fn ask_together(
+        &mut self,
+        bytes: &[u8],
+        wanted: &[&mut ProgramVerdict],
+        question: &dyn Fn(&str, &str) -> Question,
+        source: &mut Source,
+        (opened, bound): (&sys::Object, bool),
+        deadline: Option<Instant>,
+    ) -> Result<BTreeMap<Key, Known>, KernelError> {
+        let arrays = Asking { loader: self, source, opened, index: 0, bound, deadline }.arrays(&[]);
+        let is_plain = |key: &Key| !matches!(self.fillings.get(key), Some(Some(_)));
+        let all: Vec<Key> =
+            wanted.iter().filter(|p| p.verdict.is_accepted()).map(|p| key(p)).filter(is_plain).collect();
+        let mut groups: BTreeMap<Option<Shortest>, BTreeSet<Key>> = BTreeMap::new();
+        for key in &all {
+            let shortest = self.shortest.get(key).cloned().unwrap_or_default();
+            groups.entry(Some(shortest)).or_default().insert(key.clone());
+            if question(&key.0, &key.1) == Question::AtAnyLength {
+                groups.entry(None).or_default().insert(key.clone());
+            }
+        }
+        let mut known: BTreeMap<Key, Known> = BTreeMap::new();
+        let mut count = groups.len();
+        for (shortest, group) in groups {
+            let until = share(deadline, count);
+            count -= 1;
+            let length = |array: &Array| match &shortest {
+                Some(shortest) => shortest.get(&array.place).copied().unwrap_or(1),
+                None => array.long,
+            };
+            self.filled = with_lengths(&arrays, length);
+            let is_in_group = |name: &str, section: &str| group.contains(&(name.to_owned(), section.to_owned()));
+            let found = self.judge_as_it_is(bytes, is_in_group, until);
+            self.filled.clear();
+            for found in found?.programs {
+                let of_it = known.entry(key(&found)).or_default();
+                of_it[usize::from(shortest.is_none())] = Some(found);
+            }
+        }
+        Ok(known)
+    }
 }
+
+/// Definitions of arrays of these lengths.
+fn with_lengths(
+    (definitions, arrays): &(Vec<Definition>, Vec<Array>),
+    length: impl Fn(&Array) -> u32,
+) -> Vec<Definition> {
+    let mut definitions = definitions.clone();
+    for array in arrays {
+        let (name, is_inner) = &array.place;
+        let Some(map) = definitions.iter_mut().find(|map| map.name == *name) else { continue };
+        match (is_inner, &mut map.inner) {
+            (true, Some(inner)) => inner.max_entries = length(array),
+            _ => map.max_entries = length(array),
+        }
+    }
+    definitions
+}
+
+/// What is known already of a program with the shortest arrays, and with long ones.
+type Known = [Option<ProgramVerdict>; 2];
 
 /// Whether a program is refused, or not judged, for a lookup that an array of another length may answer.
 fn is_too_short(p: &ProgramVerdict) -> bool {
@@ -114,21 +191,36 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     /// What the kernel says of an accepted program with the shortest and with long arrays.
-    fn ask(&mut self, p: &mut ProgramVerdict) -> Result<(), KernelError> {
+    fn ask(&mut self, p: &mut ProgramVerdict, question: Question, known: Known) -> Result<(), KernelError> {
+        let [short, long] = known;
         let key = key(p);
         let is_first = !self.loader.shortest.contains_key(&key);
-        if is_first {
-            match self.find_shortest(p)? {
-                Ok(found) => drop(self.loader.shortest.insert(key.clone(), found)),
+        let mut shortest = self.loader.shortest.entry(key.clone()).or_default().clone();
+        let at_shortest = |shortest: &Shortest, array: &Array| shortest.get(&array.place).copied().unwrap_or(1);
+        let mut short = match short {
+            Some(short) => short,
+            None => self.verdict(p, |array| at_shortest(&shortest, array))?,
+        };
+        if is_first && !short.verdict.is_accepted() && !short.verdict.is_open() {
+            shortest = match self.find_shortest(p)? {
+                Ok(found) => found,
                 Err(open) => {
+                    self.loader.shortest.remove(&key);
                     p.verdict = open;
                     return Ok(());
                 }
-            }
+            };
+            short = self.verdict(p, |array| at_shortest(&shortest, array))?;
+            self.loader.shortest.insert(key.clone(), shortest);
         }
-        let shortest = self.loader.shortest[&key].clone();
-        let short = self.verdict(p, |array| shortest.get(&array.place).copied().unwrap_or(1))?;
-        let long = self.verdict(p, |array| array.long)?;
+        let long = match question {
+            Question::AtAnyLength => match long {
+                Some(long) => long,
+                None => self.verdict(p, |array| array.long)?,
+            },
+            // The verifier knows of nothing that is in longer arrays only.
+            _ => p.clone(),
+        };
         let both = [short, long];
         if let Some(open) = both.iter().find(|found| found.verdict.is_open()) {
             p.verdict = open.verdict.clone();
@@ -211,15 +303,7 @@ impl Asking<'_> {
         };
         let mut first = None;
         for mut filling in fillings {
-            let (mut definitions, arrays) = self.arrays(&filling);
-            for array in &arrays {
-                let (name, is_inner) = &array.place;
-                let Some(map) = definitions.iter_mut().find(|map| map.name == *name) else { continue };
-                match (is_inner, &mut map.inner) {
-                    (true, Some(inner)) => inner.max_entries = length(array),
-                    _ => map.max_entries = length(array),
-                }
-            }
+            let definitions = with_lengths(&self.arrays(&filling), &length);
             filling.retain(|filled| !definitions.iter().any(|map| map.name == filled.name));
             filling.extend(definitions);
             let found = self.loader.alone_with(self.source, self.opened, self.index, filling, self.deadline)?;
@@ -231,18 +315,15 @@ impl Asking<'_> {
         Ok(first.unwrap_or_else(|| p.clone()))
     }
 
-    /// The shortest arrays with which a program loads; or why that cannot be found out.
+    /// The shortest arrays with which a program loads, which it does not with those of one element; or why that cannot be
+    /// found out.
     fn find_shortest(&mut self, p: &ProgramVerdict) -> Result<Result<Shortest, LoadVerdict>, KernelError> {
-        let mut shortest = Shortest::new();
-        if self.loads(p, &shortest, |_| 1)? {
-            return Ok(Ok(shortest));
-        }
         let filling = match self.loader.fillings.get(&key(p)) {
             Some(Some(filling)) => filling.short.clone(),
             _ => Vec::new(),
         };
         let arrays = self.arrays(&filling).1;
-        shortest.extend(arrays.iter().map(|array| (array.place.clone(), array.defined)));
+        let mut shortest: Shortest = arrays.iter().map(|array| (array.place.clone(), array.defined)).collect();
         for array in &arrays {
             let (mut refused, mut good) = (0, array.defined);
             while good - refused > 1 && !is_over(self.deadline) {
