@@ -250,7 +250,8 @@ impl Loader {
                 }
             }
         }
-        if self.other.is_some() {
+        // libbpf knows of no other maps than those of the object.
+        if self.other.is_some() && self.filled.is_empty() {
             for (index, program) in &mut programs {
                 self.look_into(&source, *index, program, deadline);
             }
