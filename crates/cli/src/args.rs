@@ -43,19 +43,21 @@ warning.
 
 Examples:
   bpf-opt opt prog.o -o prog.opt.o
-  bpf-opt opt prog.o -o prog.o --time-limit 120       in place; take two minutes
+  bpf-opt opt prog.o -o prog.o -O4 --time-limit 120   in place; until nothing more is found, or two minutes
   bpf-opt opt prog.o -o out.o --goal verifier         least work for the kernel's verifier
   bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
   bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
-  bpf-opt opt prog.o -o out.o --no-search             rules only: most of the gain, in milliseconds
+  bpf-opt opt prog.o -o out.o -O1                     rules only: most of the gain, in milliseconds
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
 
-The rules run first; what is left of the time goes into a search for what no rule finds. It ends by
-itself, and what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
-same bytes, as long as the time limit is not what ends it: with `--rounds N` the search ends after N rounds,
-each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
+The rules run first (-O1), then global passes on an SSA form of each function; what is left of the time goes
+into a search for what no rule finds. It ends when a round has brought nothing (-O2, which takes a second or
+so), when three have (-O3), or when nothing is open (-O4); what it learns is kept (--cache), so that the next
+run is quick. With --time-limit or --rounds alone there are no global passes, and these end the search. Then
+the same --seed gives the same bytes, as long as the time limit is not what ends it (global passes have
+proofs that take as long as they may): with `--rounds N` the search ends after N rounds, each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
 --jobs. The JSON report says how many rounds there were (`search.rounds`) and what ended them
 (`search.ended`: `rounds`, or `time` if the time limit was too short).
 
@@ -246,9 +248,14 @@ pub struct OptArgs {
     /// What to minimize
     #[arg(long, value_enum, default_value = "size")]
     pub goal: GoalArg,
-    /// Time for the whole object; functions not reached in time stay as they are
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
-    pub time_limit: Duration,
+    /// How much to do: 1: rules; 2: global passes (--ssa) and a short search, too; 3: a search that ends when it gains no
+    /// more; 4: one that ends when nothing is open [default: 2; with --time-limit or --rounds rules and a search until these
+    /// end it]
+    #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
+    pub level: Option<u8>,
+    /// Time for the whole object; functions not reached in time stay as they are [default: 30; of -O2 10, of -O4 600]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub time_limit: Option<Duration>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -558,21 +565,46 @@ impl GoalArg {
 }
 
 impl OptArgs {
+    /// Time for the whole object.
+    pub fn time_limit(&self) -> Duration {
+        let seconds = match self.level() {
+            Some(2) => 10,
+            Some(4) => 600,
+            _ => 30,
+        };
+        self.time_limit.unwrap_or(Duration::from_secs(seconds))
+    }
+
+    /// How much to do, if it is not for as long as there is time.
+    fn level(&self) -> Option<u8> {
+        let says_how_long = self.time_limit.is_some() || self.rounds.is_some() || self.no_search || self.ssa;
+        self.level.or((!says_how_long).then_some(2))
+    }
+
     /// What the pipeline is to do.
     pub fn options(&self) -> Options {
+        let default = Options::default();
         Options {
+            patience: match self.level() {
+                Some(2) => Some(1),
+                Some(3) => Some(3),
+                _ => None,
+            },
+            // A second or so is for all that an ordinary program needs.
+            step: default.step,
+            whole: if self.level() == Some(2) { default.whole / 20 } else { default.whole },
             goal: match self.goal {
                 GoalArg::Size => Goal::Size,
                 GoalArg::Latency => Goal::Latency,
                 GoalArg::Verifier => Goal::Verifier,
             },
-            time_limit: self.time_limit,
+            time_limit: self.time_limit(),
             seed: self.seed,
             rounds: self.rounds,
             jobs: self.jobs.map_or_else(cpus, usize::from),
             cpu: self.cpu.map(|c| c as u8 + 1),
             passes: self.passes.clone(),
-            ssa: self.ssa,
+            ssa: self.ssa || self.level().is_some_and(|level| level > 1),
             programs: self.program.clone(),
             kernel: !self.no_kernel,
             run_check: !self.no_run_check,
@@ -581,7 +613,7 @@ impl OptArgs {
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
             queries: None,
-            search: !self.no_search && self.passes == PassSelection::All,
+            search: !self.no_search && self.level() != Some(1) && self.passes == PassSelection::All,
             cache: self.cache_file(),
         }
     }

@@ -135,7 +135,7 @@ fn document<'a>(
         output: &args.output,
         goal: args.goal.name(),
         seed: args.seed,
-        time_limit: args.time_limit.as_secs_f64(),
+        time_limit: args.time_limit().as_secs_f64(),
         rounds: args.rounds,
         interrupted,
         error: outcome.err().map(|e| e.message.as_str()),
@@ -267,7 +267,7 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
     }
     // Who interrupts knows why it ended.
     if report.timed_out && !interrupted {
-        lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit.as_secs_f64()));
+        lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit().as_secs_f64()));
     }
     let totals = Totals::of(report);
     lines.push(format!(

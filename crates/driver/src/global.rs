@@ -16,8 +16,7 @@ use rustc_hash::FxHashSet;
 
 use crate::options::{Options, PassSelection};
 
-/// Time for the proof of one step: this, or a share of what is left.
-const STEP: Duration = Duration::from_millis(500);
+/// One step may have this share of the time that is left.
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
@@ -49,7 +48,7 @@ impl Start {
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
-        passes: &[Box<dyn Pass>],
+        global: &Global,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
         let mut best: Option<(usize, Start, Derivation)> = None;
@@ -61,14 +60,17 @@ impl Start {
             d.rewind(0);
             d
         };
+        let mut costs = vec![];
         for from in [&untouched, before] {
             let share = |d: Instant| d.saturating_duration_since(Instant::now()) / SHARE;
             let end = settings.deadline.map(|d| Instant::now() + share(d));
             if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge = Proving { env, settings, end, proven: vec![] };
-            let steps = bpf_ssa::improve(from.current(), env, passes, &mut judge);
+            let mut judge =
+                Proving { env, settings, step: global.step, end, proven: vec![], costs: std::mem::take(&mut costs) };
+            let steps = bpf_ssa::improve(from.current(), env, &global.passes, &mut judge);
+            costs = std::mem::take(&mut judge.costs);
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -93,10 +95,14 @@ impl Start {
 struct Proving<'a> {
     env: &'a Env<'a>,
     settings: &'a Settings,
+    /// Time for one proof, at least.
+    step: Duration,
     /// When there is no more time.
     end: Option<Instant>,
     /// What has been proven: the second may stand in the place of the first.
     proven: Vec<(Function, Function)>,
+    /// Functions of which it is known what they cost: several ways lead to one.
+    costs: Vec<(Function, usize)>,
 }
 
 impl Judge for Proving<'_> {
@@ -105,7 +111,7 @@ impl Judge for Proving<'_> {
             return false;
         }
         let now = Instant::now();
-        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
+        let step = self.end.map_or(self.step, |e| (e.saturating_duration_since(now) / STEPS).max(self.step));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
         let Settings { strict_shared_memory, switches, .. } = *self.settings;
         let limits = Limits { deadline, ..self.settings.limits };
@@ -126,7 +132,12 @@ impl Judge for Proving<'_> {
         if slot_count(f) > SMALL || self.is_late() {
             return slot_count(f);
         }
-        slot_count(with_local(f, self.env, self.settings).current())
+        if let Some((_, cost)) = self.costs.iter().find(|(known, _)| known == f) {
+            return *cost;
+        }
+        let cost = slot_count(with_local(f, self.env, self.settings).current());
+        self.costs.push((f.clone(), cost));
+        cost
     }
 }
 
@@ -138,15 +149,22 @@ fn with_local(f: &Function, env: &Env<'_>, settings: &Settings) -> Derivation {
     session.finish()
 }
 
+/// Global passes, and the time they have.
+pub(crate) struct Global {
+    pub(crate) passes: Vec<Box<dyn Pass>>,
+    /// For the proof of one step ([`Options::step`]).
+    pub(crate) step: Duration,
+}
+
 /// The global passes that these options choose.
-pub(crate) fn chosen(options: &Options) -> Vec<Box<dyn Pass>> {
+pub(crate) fn chosen(options: &Options) -> Global {
     let mut passes = bpf_ssa::all_passes();
     match &options.passes {
         PassSelection::Only(names) => passes.retain(|p| names.iter().any(|n| n == p.name())),
         PassSelection::All if options.ssa => {}
         _ => passes.clear(),
     }
-    passes
+    Global { passes, step: options.step }
 }
 
 /// The names of all global passes.
@@ -193,7 +211,7 @@ mod tests {
         let mut shorter = 0;
         for f in module.graphs.iter().flatten() {
             module.with_env(|env| {
-                let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
+                let passes = Global { passes: vec![Box::new(Liar)], step: Options::default().step };
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
                 if let Some((start, derivation)) = Start::find(&Derivation::new(f.clone()), env, &passes, &settings) {
@@ -212,7 +230,7 @@ mod tests {
         let mut starts = 0;
         for id in 0..module.graphs.len() {
             let mut c = Candidate::new(&module, id);
-            c.run_global(&module, &settings, &bpf_ssa::all_passes());
+            c.run_global(&module, &settings, &chosen(&Options { ssa: true, ..Options::default() }));
             let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);

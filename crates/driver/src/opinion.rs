@@ -23,14 +23,12 @@ pub(crate) struct Budget {
     each: Duration,
 }
 
-/// At most for one function, so that a hard one does not take all.
-const EACH: Duration = Duration::from_secs(10);
-
 impl Budget {
-    /// One that ends then, for proofs from now on: each may take half of it.
-    pub(crate) fn until(end: Option<Instant>) -> Budget {
-        let left = end.map_or(EACH, |end| end.saturating_duration_since(Instant::now()));
-        Budget { end, each: (left / 2).min(EACH) }
+    /// One that ends then, for proofs from now on: each may take half of it, and no more than `most`, so that a hard one
+    /// does not take all.
+    pub(crate) fn until(end: Option<Instant>, most: Duration) -> Budget {
+        let left = end.map_or(most, |end| end.saturating_duration_since(Instant::now()));
+        Budget { end, each: (left / 2).min(most) }
     }
 
     /// When a proof that begins now has to stop; `None` if it is not to begin, because it would not come to its end
@@ -88,6 +86,7 @@ mod tests {
     use crate::optimize::judge;
     use crate::options::Options;
 
+    const LONG: Duration = Duration::from_secs(10);
     const GLOBALS: &[u8] = include_bytes!("../../../examples/globals.o");
 
     fn module() -> Module {
@@ -119,7 +118,7 @@ mod tests {
     }
 
     fn budget(options: &Options) -> Budget {
-        Budget::until(Instant::now().checked_add(options.time_limit))
+        Budget::until(Instant::now().checked_add(options.time_limit), options.whole)
     }
 
     #[test]
@@ -177,7 +176,7 @@ mod tests {
         let mut c = Candidate::new(&module, 0);
         c.run_passes(&module, &settings);
         assert!(c.body.is_some(), "the example no longer gains");
-        let none = Budget::until(Some(Instant::now()));
+        let none = Budget::until(Some(Instant::now()), LONG);
         c.second_opinion(&module, &settings, &none, 1);
         let whole = &c.report.whole;
         assert!(
@@ -189,11 +188,13 @@ mod tests {
 
     #[test]
     fn no_proof_begins_that_cannot_end_in_time() {
-        let budget = Budget::until(Instant::now().checked_add(Duration::from_secs(4)));
+        let budget = Budget::until(Instant::now().checked_add(Duration::from_secs(4)), LONG);
         let most = Instant::now() + Duration::from_secs(3);
         assert!(budget.deadline(Duration::ZERO).is_some_and(|d| d <= most), "half for one function");
         assert_eq!(budget.deadline(Duration::from_secs(3)), None);
-        assert_eq!(Budget::until(Some(Instant::now())).deadline(Duration::ZERO), None);
-        assert!(Budget::until(None).deadline(Duration::from_secs(1)).is_some());
+        assert_eq!(Budget::until(Some(Instant::now()), LONG).deadline(Duration::ZERO), None);
+        let hasty = Budget::until(Instant::now().checked_add(Duration::from_secs(4)), Duration::from_millis(100));
+        assert_eq!(hasty.deadline(Duration::from_millis(200)), None);
+        assert!(Budget::until(None, LONG).deadline(Duration::from_secs(1)).is_some());
     }
 }

@@ -28,6 +28,12 @@ pub struct Options {
     /// Rounds of the search at most; `None`: as many as the time allows. If time does not end first, the result is the
     /// same on every machine, whatever the number of jobs.
     pub rounds: Option<u64>,
+    /// Rounds of the search that may bring nothing before it ends; `None`: it goes on while anything is open.
+    pub patience: Option<u64>,
+    /// Time for the proof of one step of the global passes; where much is left, a share of that if it is more.
+    pub step: Duration,
+    /// Time for the proof of one function as a whole, at most.
+    pub whole: Duration,
     /// Worker threads.
     pub jobs: usize,
     /// Highest cpu level to use; `None`: what the object uses already, at least 3.
@@ -65,6 +71,9 @@ impl Default for Options {
             time_limit: Duration::from_secs(30),
             seed: 1,
             rounds: None,
+            patience: None,
+            step: Duration::from_millis(500),
+            whole: Duration::from_secs(10),
             jobs: 1,
             cpu: None,
             passes: PassSelection::All,

@@ -54,14 +54,16 @@ pub(crate) fn run(
     let is_open = |c: &&Candidate| wanted[c.id] && c.report.untouched.is_none() && twins.leads(c.id);
     let mut changed: Vec<usize> = candidates.iter().filter(is_open).map(|c| c.id).collect();
     let mut flushed = Instant::now();
+    let mut in_vain = 0;
     report.ended = loop {
-        if let Some(why) = end(&report, settings, options) {
+        if let Some(why) = end(&report, in_vain, settings, options) {
             break why;
         }
         agenda.open(&changed, candidates, module, settings, options.jobs);
         let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut report) else { break Ended::Done };
         report.rounds += 1;
         report.improved += applied.improved;
+        in_vain = if applied.improved > 0 { 0 } else { in_vain + 1 };
         if applied.improved > 0 {
             observer.saved(candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum());
         }
@@ -111,7 +113,7 @@ fn round<'a>(
 }
 
 /// Why there is to be no further round, if there is a reason.
-fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<Ended> {
+fn end(report: &SearchReport, in_vain: u64, settings: &Settings, options: &Options) -> Option<Ended> {
     if settings.stop.as_ref().is_some_and(|s| s.load(Ordering::Relaxed)) {
         return Some(Ended::Interrupted);
     }
@@ -119,7 +121,10 @@ fn end(report: &SearchReport, settings: &Settings, options: &Options) -> Option<
     if settings.deadline.is_some_and(|d| Instant::now() >= d) {
         return Some(Ended::Time);
     }
-    options.rounds.is_some_and(|most| report.rounds >= most).then_some(Ended::Rounds)
+    if options.rounds.is_some_and(|most| report.rounds >= most) {
+        return Some(Ended::Rounds);
+    }
+    options.patience.is_some_and(|most| in_vain >= most).then_some(Ended::Stalled)
 }
 
 #[cfg(test)]

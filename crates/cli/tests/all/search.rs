@@ -108,3 +108,44 @@ fn a_signal_ends_the_search_with_the_best_so_far() {
     assert!(through || status.code() == Some(130), "{status}");
     bpf_opt(["verify", &input, &out]).expect(0);
 }
+
+/// What a level makes of an example: the output, and the report.
+fn at_level(name: &str, extra: &[&str]) -> (Vec<u8>, serde_json::Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (input, out, json) = (example(name).display().to_string(), at("out.o"), at("report.json"));
+    let args = ["opt", &input, "-o", &out, "--json", &json, "--no-kernel", "--no-cache", "-q"];
+    bpf_opt(args.iter().chain(extra)).expect(0);
+    bpf_opt(["verify", &input, &out]).expect(0);
+    let report = fs::read_to_string(&json).expect("the report");
+    (fs::read(out).expect("the output"), serde_json::from_str(&report).expect("JSON"))
+}
+
+#[test]
+fn levels_say_how_much_is_done() {
+    let slots = |report: &serde_json::Value| -> u64 {
+        let functions = report["functions"].as_array().expect("a list");
+        functions.iter().map(|f| f["slots_after"].as_u64().expect("a number")).sum()
+    };
+    let name = "legacy_maps.o";
+    let (rules, report) = at_level(name, &["-O1"]);
+    assert!(rules == at_level(name, &["--no-search"]).0 && report["search"].is_null(), "{report}");
+    let most = slots(&report);
+    let mut windows = 0;
+    for (level, ends) in [("-O2", "stalled"), ("-O3", "stalled"), ("-O4", "done")] {
+        let (_, report) = at_level(name, &[level]);
+        let search = &report["search"];
+        assert!(slots(&report) <= most, "{level}: {report}");
+        assert!([ends, "done"].contains(&search["ended"].as_str().expect("a word")), "{level}: {report}");
+        let seen = search["windows"].as_u64().expect("a number");
+        assert!(seen >= windows, "{level}: {report}");
+        windows = seen;
+    }
+    let (plain, _) = at_level(name, &[]);
+    assert!(plain == at_level(name, &["-O2"]).0, "-O2 is what is done unless it is said otherwise");
+    let input = example(name).display().to_string();
+    for extra in [&["-O5"][..], &["-O1", "--ssa"], &["-O2", "--no-search"]] {
+        let args = ["opt", &input, "-o", "/nonexistent/out.o"];
+        bpf_opt(args.iter().chain(extra)).expect(2);
+    }
+}

@@ -11,6 +11,8 @@ pub enum Ended {
     Done,
     /// There were to be no more rounds ([`crate::Options::rounds`]).
     Rounds,
+    /// Too many rounds had brought nothing ([`crate::Options::patience`]).
+    Stalled,
     /// The time limit.
     Time,
     /// The user.
