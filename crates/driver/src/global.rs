@@ -20,7 +20,7 @@ use crate::options::{Options, PassSelection};
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
-/// Share of the time that is left which all steps of a function may take, from each of the two beginnings.
+/// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
 
 /// A function that has been proven, step by step, to do what another does.
@@ -43,8 +43,8 @@ impl Start {
         &self.steps
     }
 
-    /// Looks for a start that leads to fewer slots than `before` has: from what it has become, and from what it was. What
-    /// the local passes then make of it comes with it.
+    /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
+    /// has become. What the local passes then make of it comes with it.
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
@@ -64,7 +64,7 @@ impl Start {
         for from in [&untouched, before] {
             let share = |d: Instant| d.saturating_duration_since(Instant::now()) / SHARE;
             let end = settings.deadline.map(|d| Instant::now() + share(d));
-            if std::ptr::eq(from, before) && before.steps().is_empty() {
+            if std::ptr::eq(from, before) && (before.steps().is_empty() || best.is_some()) {
                 continue;
             }
             let mut judge =

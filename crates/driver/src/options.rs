@@ -72,7 +72,7 @@ impl Default for Options {
             seed: 1,
             rounds: None,
             patience: None,
-            step: Duration::from_millis(500),
+            step: Duration::from_secs(1),
             whole: Duration::from_secs(10),
             jobs: 1,
             cpu: None,
