@@ -14,6 +14,7 @@ mod kernel_difference;
 mod loader_choices;
 mod managed_fields;
 mod objects;
+mod passes_page;
 mod paths;
 mod presence;
 mod ssa;
