@@ -577,6 +577,13 @@ impl LoadedObject {
         // What only some loaders ask for may keep the rest from being loaded.
         source.without_optional = true;
         let mut object = source.open(options).map_err(|reason| KernelError::Open { reason })?;
+        // Nothing breaks off the kernel while it makes a map.
+        let takes = maps::time_to_make_all(&object, FOR_RUNS);
+        if deadline.is_some_and(|deadline| Instant::now().checked_add(takes).is_none_or(|end| end > deadline)) {
+            let reason =
+                format!("it takes {:.1} s to make its maps, and there is no time for that", takes.as_secs_f64());
+            return Err(KernelError::Open { reason });
+        }
         let patterns = maps::make_all_ready(&mut object, &source.unknown_maps, FOR_RUNS);
         let _until_loaded = patterns.map_err(KernelError::refused("preparing the maps"))?;
         Self::of(sys::until(deadline, || Attempt::chosen(object, options)).0?)

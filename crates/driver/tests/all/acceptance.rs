@@ -393,3 +393,17 @@ fn an_object_of_which_no_arrays_are_the_shortest_is_unknown() {
         assert!(is_told || [m, n] != [8, 8], "{m} {n}: {report:?}");
     }
 }
+
+/// Two thousand million pointers take 16 GB, which the kernel would make.
+#[test]
+fn a_table_for_which_no_machine_has_room_is_not_made() {
+    if !permitted() {
+        return;
+    }
+    let head = "; section: tc\n; map: p prog_array 4 4 2147483647\n";
+    let body = |more: &str| format!("    r2 = p ll\n    r3 = 5\n    call bpf_tail_call\n    r0 = 0\n{more}    exit\n");
+    let [a, b] = pair(head, &body("    r0 += 0\n"), &body(""));
+    let report = verify(&a, &b, &options()).expect("both are objects");
+    assert!(report.is_equal(), "{report:?}");
+    assert!(report.runs.not_in_kernel.iter().any(|p| p.reason.contains("make its maps")), "{report:?}");
+}

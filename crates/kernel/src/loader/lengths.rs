@@ -1,10 +1,13 @@
 //! Loads programs again with shorter and with longer arrays, because a loader may say how long they are.
 //!
 //! The verifier takes an element for there if it knows its number and the array is long enough (`can_elide_value_nullness`
-//! in kernel/bpf/verifier.c). So with longer arrays it goes the same ways or fewer: what loads with some lengths loads with
-//! greater ones, and of what it comes to the kernel notes the same or less. The one idea: a form is asked about with the
-//! **shortest** arrays with which the first form of its program loads, mostly those of one element, and with **long** ones.
-//! What it says both times it says of all that lies between.
+//! in kernel/bpf/verifier.c). So with longer arrays it goes fewer of the ways on which an element is not there. The one idea:
+//! a form is asked about with the **shortest** arrays with which the first form of its program loads, mostly those of one
+//! element, and with **long** ones, where most of what differs shows.
+//!
+//! That is a precaution and answers for no more than was asked: the states of a way that is gone may be those by which the
+//! verifier had left out another one, so between two lengths with which a program loads there may be one with which it does
+//! not (docs/trust.md, (K) and G14).
 //!
 //! Where a first form loads with some lengths of which none is the shortest of all, or where the kernel notes less of it with
 //! longer arrays, its program is one for which the means were lacking; so is one that is refused for what longer

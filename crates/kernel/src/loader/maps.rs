@@ -61,14 +61,17 @@ pub(super) struct Lengths {
     array: u64,
     /// Elements of an array that every processor has one of.
     array_of_all_cpus: u32,
+    /// Elements of those that hold pointers: programs, maps, devices, sockets. Of two thousand millions the kernel makes 16 GB.
+    pointers: u32,
 }
 
 /// As their definitions say.
 pub(super) const AS_DEFINED: Lengths =
-    Lengths { table: u32::MAX, ring: u32::MAX, array: u64::MAX, array_of_all_cpus: u32::MAX };
+    Lengths { table: u32::MAX, ring: u32::MAX, array: u64::MAX, array_of_all_cpus: u32::MAX, pointers: u32::MAX };
 /// For verdicts, all is made in milliseconds. An array that is shortened is treated as one whose length is the loader's
 /// ([`complete::has_length_of_loader`]).
-const FOR_VERDICTS: Lengths = Lengths { table: 16, ring: 1, array: 16 << 20, array_of_all_cpus: 8192 };
+const FOR_VERDICTS: Lengths =
+    Lengths { table: 16, ring: 1, array: 16 << 20, array_of_all_cpus: 8192, pointers: 1 << 16 };
 /// The same where arrays are not shortened.
 const WITH_WHOLE_ARRAYS: Lengths = Lengths { array: u64::MAX, array_of_all_cpus: u32::MAX, ..FOR_VERDICTS };
 /// For so long whole arrays may be made.
@@ -93,7 +96,9 @@ pub(super) fn length(map: &Definition, most: Lengths) -> u32 {
             map.max_entries.clamp(1, u32::try_from(fit).unwrap_or(u32::MAX).max(1))
         }
         PERCPU_ARRAY => map.max_entries.clamp(1, most.array_of_all_cpus),
-        kind if WITH_LENGTH.contains(&kind) => map.max_entries.max(1),
+        // No memory is made for it.
+        ARENA => map.max_entries.max(1),
+        kind if WITH_LENGTH.contains(&kind) => map.max_entries.clamp(1, most.pointers),
         _ => map.max_entries,
     }
 }
@@ -326,6 +331,9 @@ mod tests {
         assert_eq!(length(&map(LRU_HASH, 3), FOR_VERDICTS), 3);
         assert_eq!(length(&map(ARRAY, 1 << 20), FOR_VERDICTS), 1 << 20);
         assert_eq!(length(&map(PROG_ARRAY, 100), FOR_VERDICTS), 100);
+        let huge = map(PROG_ARRAY, i32::MAX as u32);
+        assert!(length(&huge, FOR_VERDICTS) <= 1 << 16 && length(&huge, FOR_RUNS) == huge.max_entries);
+        assert_eq!(length(&map(ARENA, 1 << 20), FOR_VERDICTS), 1 << 20);
         let is_short = |map: &Definition| is_short_array(map, FOR_VERDICTS);
         assert!(!is_short(&map(ARRAY, 1 << 20)) && !is_short(&map(HASH, 1 << 20)));
         for huge in [map(ARRAY, 1 << 30), map(PERCPU_ARRAY, 1 << 20)] {

@@ -9,7 +9,8 @@
 //! value, nor, in a callback that is given an element, than a key: such accesses want them to be long. A helper reads a whole
 //! key or value from the program's frame: such calls want them to be short. So the sizes with which a form loads lie between
 //! a least and a greatest one of each sort, and what loads with all the least and with all the greatest ones of the first form
-//! loads with the true ones, which are between them. That no size is held against anything but constants, which a key
+//! is within its bounds with the true ones, which are between them. (Which ways the verifier leaves out may still differ:
+//! docs/trust.md, (K).) That no size is held against anything but constants, which a key
 //! that stands in a value would do, is a rule of the prover (*open lengths* in `prove/src/beliefs.rs`): programs in which
 //! that may be stay as they are.
 //!
