@@ -197,11 +197,33 @@ impl Loader {
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
         let question = |name: &str, section: &str| wanted(name, section).into();
-        let mut verdict =
-            self.judge_as_it_is(bytes, |name, section| question(name, section) != Question::Nothing, deadline)?;
+        let is_wanted = |name: &str, section: &str| question(name, section) != Question::Nothing;
+        // What takes long to verify must leave time for the questions about what does not.
+        let first = if self.any_hangs(bytes, &question) { share(deadline, 2) } else { deadline };
+        let mut verdict = self.judge_as_it_is(bytes, is_wanted, first)?;
         self.ask_at_other_lengths(bytes, &mut verdict.programs, &question, deadline)?;
-        self.ask_about_any_constants(bytes, &mut verdict, &question, deadline)?;
+        let is_late = |p: &ProgramVerdict| p.verdict == LoadVerdict::OutOfTime;
+        let late: Vec<Key> = verdict.programs.iter().filter(|p| is_late(p)).map(key).collect();
+        if first != deadline && !late.is_empty() && !is_over(deadline) {
+            let is_late = |name: &str, section: &str| late.contains(&(name.to_owned(), section.to_owned()));
+            let mut again = self.judge_as_it_is(bytes, is_late, deadline)?.programs;
+            self.ask_at_other_lengths(bytes, &mut again, &question, deadline)?;
+            for found in again {
+                let same = |p: &&mut ProgramVerdict| key(p) == key(&found) && p.verdict == LoadVerdict::OutOfTime;
+                if let Some(p) = verdict.programs.iter_mut().find(same) {
+                    *p = found;
+                }
+            }
+        }
+        self.ask_about_any_constants(bytes, &mut verdict, deadline)?;
         Ok(verdict)
+    }
+
+    /// Whether of any program of an object it is to be asked about other lengths.
+    fn any_hangs(&self, bytes: &[u8], question: &dyn Fn(&str, &str) -> Question) -> bool {
+        let Ok(object) = Source::new(bytes).open(&self.options) else { return false };
+        let hangs = |index| question(&object.program_name(index), &object.program_section(index)) > Question::AsDefined;
+        (0..object.program_count()).any(hangs)
     }
 
     fn judge_as_it_is(

@@ -7,7 +7,7 @@ use std::{
 
 use super::constants::Variable;
 use super::{Key, Loader, key, not_asked, share};
-use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict, Question};
+use crate::{KernelError, LoadVerdict, ObjectVerdict, ProgramVerdict};
 
 /// How much longer than before programs may take that are asked about again, all together.
 const LONGER: u32 = 4;
@@ -34,7 +34,6 @@ impl Loader {
         &mut self,
         bytes: &[u8],
         verdict: &mut ObjectVerdict,
-        question: &dyn Fn(&str, &str) -> Question,
         deadline: Option<Instant>,
     ) -> Result<(), KernelError> {
         let Some(other) = self.other.as_mut() else { return Ok(()) };
@@ -62,19 +61,13 @@ impl Loader {
         // What comes after this needs time, too.
         let until = until(share(deadline, 2), Duration::from_micros(micros));
         let is_wanted = |name: &str, section: &str| wanted.contains_key(&(name.to_owned(), section.to_owned()));
-        let (mut accepted, mut others) = (Vec::new(), Vec::new());
         for mut found in other.judge_as_it_is(bytes, is_wanted, until)?.programs {
-            let key = key(&found);
-            if !other.known.contains_key(&key) && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
-                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
-            }
-            if found.verdict.is_accepted() { accepted.push(found) } else { others.push(found) }
-        }
-        other.ask_at_other_lengths(bytes, &mut accepted, question, until)?;
-        for found in accepted.into_iter().chain(others) {
             let key = key(&found);
             let Some(program) = wanted.remove(&key) else { continue };
             let is_first = !other.known.contains_key(&key);
+            if is_first && matches!(found.verdict, LoadVerdict::Rejected { .. }) {
+                found = other.find_what_has_to_be_known(bytes, found, &self.readers[&key], until)?;
+            }
             match found.verdict {
                 LoadVerdict::OutOfTime | LoadVerdict::OutOfMeans { .. } => program.verdict = found.verdict,
                 // Of variables that another object has elsewhere it is not known which they are.

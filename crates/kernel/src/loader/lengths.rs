@@ -66,7 +66,11 @@ impl Loader {
         for p in without.into_iter().filter(|p| p.verdict.is_accepted()) {
             self.shortest.entry(key(p)).or_default();
         }
-        wanted.retain(|p| matches!(p.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }) || is_too_short(p));
+        // Those that are refused for what longer arrays may have are nobody's to judge, unless they take the place of one.
+        for p in wanted.iter_mut().filter(|p| is_too_short(p) && !self.shortest.contains_key(&key(p))) {
+            p.verdict = not_asked("with those that the object says it is refused");
+        }
+        wanted.retain(|p| p.verdict.is_accepted());
         if wanted.is_empty() {
             return Ok(());
         }
@@ -97,17 +101,12 @@ impl Loader {
             }
             let (source, opened) = (&mut source, &opened);
             let mut asking = Asking { loader: self, source, opened, index, bound, deadline: until };
-            match p.verdict {
-                LoadVerdict::Accepted => {
-                    asking.ask(p, question(&p.name, &p.section), known.remove(&key(p)).unwrap_or_default())?
-                }
-                _ => asking.look_into(p)?,
-            }
+            asking.ask(p, question(&p.name, &p.section), known.remove(&key(p)).unwrap_or_default())?;
         }
         Ok(())
     }
 
-    /// What the kernel says of the accepted ones of these programs, as far as they need no maps of their own, all at once:
+    /// What the kernel says of these programs, as far as they need no maps of their own, all at once:
     /// that takes less time than one after the other.
     fn ask_together(
         &mut self,
@@ -120,8 +119,7 @@ impl Loader {
     ) -> Result<BTreeMap<Key, Known>, KernelError> {
         let arrays = Asking { loader: self, source, opened, index: 0, bound, deadline }.arrays(&[]);
         let is_plain = |key: &Key| !matches!(self.fillings.get(key), Some(Some(_)));
-        let all: Vec<Key> =
-            wanted.iter().filter(|p| p.verdict.is_accepted()).map(|p| key(p)).filter(is_plain).collect();
+        let all: Vec<Key> = wanted.iter().map(|p| key(p)).filter(is_plain).collect();
         let mut groups: BTreeMap<Option<Shortest>, BTreeSet<Key>> = BTreeMap::new();
         for key in &all {
             let shortest = self.shortest.get(key).cloned().unwrap_or_default();
@@ -236,20 +234,6 @@ impl Asking<'_> {
         }
         if is_first && !p.verdict.is_accepted() {
             self.loader.shortest.remove(&key);
-        }
-        Ok(())
-    }
-
-    /// Looks into the refusal of a program that was not accepted before: with longer arrays it may load.
-    fn look_into(&mut self, p: &mut ProgramVerdict) -> Result<(), KernelError> {
-        if self.loader.shortest.contains_key(&key(p)) {
-            return Ok(());
-        }
-        let long = self.verdict(p, |array| array.long)?;
-        if long.verdict.is_open() {
-            p.verdict = long.verdict;
-        } else if long.verdict.is_accepted() || is_too_short(p) || is_too_short(&long) {
-            p.verdict = not_asked("with those that the object says it is refused");
         }
         Ok(())
     }
