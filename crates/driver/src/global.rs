@@ -20,6 +20,9 @@ use crate::options::{Options, PassSelection};
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
+/// Slots of a function beyond which there are no global passes: what they propose takes seconds to make, in which nothing
+/// looks at the clock, and its proof rarely goes through.
+const LARGE: usize = 1000;
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
 
@@ -51,6 +54,9 @@ impl Start {
         global: &Global,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
+        if slot_count(before.original()) > LARGE {
+            return None;
+        }
         let mut best: Option<(usize, Start, Derivation)> = None;
         let least = |best: &Option<(usize, Start, Derivation)>| {
             best.as_ref().map_or(slot_count(before.current()), |(n, ..)| *n)
@@ -221,6 +227,29 @@ mod tests {
             });
         }
         assert!(shorter > 0, "lies are tempting");
+    }
+
+    /// Nothing looks at the clock while passes make a proposal, which takes a minute of some thousands of branches.
+    #[test]
+    fn long_functions_have_no_global_passes() {
+        let branches = |count: usize| {
+            let branch = |n| format!("    if r7 > {n} goto l{n}\n    r0 += {n}\n    r0 += 1\nl{n}:\n");
+            let code: String = (1..=count).map(branch).collect();
+            let text = format!(
+                "; A.\n; section: tc\n; expect: equal\nbefore:\n    r7 = *(u32 *)(r1 + 0)\n    r0 = 0\n{code}    exit\n\
+                 after:\n    exit\n"
+            );
+            module(&bpf_testgen::case::Case::parse(&text).expect("a case").old_object().expect("it assembles"))
+        };
+        let global = chosen(&Options { ssa: true, ..Options::default() });
+        let soon = Some(Instant::now() + Duration::from_secs(60));
+        let settings = Settings { deadline: soon, ..Settings::default() };
+        for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
+            let module = branches(count);
+            let f = module.graphs[0].as_ref().expect("a graph");
+            let found = module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, &settings));
+            assert_eq!(found.is_some(), is_tried, "{count} branches");
+        }
     }
 
     #[test]

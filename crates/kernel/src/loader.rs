@@ -36,8 +36,7 @@ use std::{
 use attributes::{Targets, attributes};
 use constants::{Constants, Variable};
 use elf::Source;
-use lengths::Shortest;
-use maps::{AS_DEFINED, FOR_RUNS, Maps};
+use maps::{AS_DEFINED, FOR_RUNS, Maps, Shortest};
 
 use crate::{
     Decided, KernelError, LoadOptions, LoadVerdict, LoadedObject, ObjectVerdict, ProgramType, ProgramVerdict,

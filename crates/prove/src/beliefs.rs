@@ -23,7 +23,7 @@
 //!   some of their members (`BTF_TYPE_SAFE_TRUSTED`);
 //! - *inner maps*: an element that the template of inner maps has is there, though the map that takes its place may have
 //!   fewer (`can_elide_value_nullness`); nor is it known which elements of a map are there of which its loader chooses the type,
-//!   or that it makes longer, which the kernel is asked about, too ([`hangs_on_lengths`]);
+//!   or that it makes longer, which the kernel is asked about, too ([`crate::hangs_on_lengths`]);
 //! - *what counts still*: a slot of a caller's frame that a function overwrites counts as one that nobody reads any more, though
 //!   the function may end before (a tail call that succeeds, a legacy load that fails: kernel/bpf/liveness.c knows no way from
 //!   there), and the ways by which it holds something else are not followed;
@@ -45,6 +45,7 @@ use bpf_platform::{Effects, hands_back_its_buffer, is_result_misjudged, reads_wi
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator, ctx_field};
 use rustc_hash::FxHashMap;
 
+use crate::lengths::map_and_key;
 use crate::sources::{Sources, provenance_by};
 
 /// What a program's context may be.
@@ -313,76 +314,6 @@ fn looks_up_in_what_may_be_another(op: &Op, state: &State, env: &Env) -> bool {
     };
     // Of a map of any type, it counts also which keys are constant for the verifier and not for our facts.
     first.is_some_and(|first| first == 0 || key.is_some_and(|key| key >= first.into()))
-}
-
-/// With which lengths of arrays the kernel's verifier may know something else of the elements that a function looks up than with
-/// those that the object says ([`bpf_platform::first_key_of_longer`]).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum HangsOnLengths {
-    /// With none: each has the key 0, which every array has, wherever the verifier comes.
-    No,
-    /// With smaller ones: the keys that it may know are in the arrays as they are.
-    OnSmaller,
-    /// With any.
-    OnAny,
-}
-
-/// Whether what the verifier knows of what a function looks up hangs on how long arrays are.
-pub fn hangs_on_lengths(f: &Function, env: &Env) -> HangsOnLengths {
-    let is_array = |kind: Option<u32>| kind.is_none_or(bpf_platform::maps::is_array);
-    let may_be_array = |m: &MapInfo| is_array(m.map_type) || m.first_inner_key_of_longer.is_some();
-    let looks_up =
-        |op: &Op| matches!(op.insn, Insn::Call(_)) && Effects::of(&op.insn, op.link.is_some()).is_map_lookup();
-    if !env.maps.iter().any(may_be_array) || !f.layout.iter().any(|b| f.block(*b).ops.iter().any(looks_up)) {
-        return HangsOnLengths::No;
-    }
-    let facts = Facts::of_every_way(f, env);
-    let hangs = |op: &Op, state: &State| {
-        let (map, key) = map_and_key(op, state, env);
-        if !looks_up(op) || map.is_some_and(|map| !is_array(map.map_type)) {
-            return HangsOnLengths::No;
-        }
-        match key.filter(|key| is_read_as_it_is(op, state, *key)) {
-            Some(0) => HangsOnLengths::No,
-            Some(key) if map.and_then(MapInfo::first_key_of_longer).is_some_and(|first| key < first.into()) => {
-                HangsOnLengths::OnSmaller
-            }
-            _ => HangsOnLengths::OnAny,
-        }
-    };
-    let all = f.layout.iter().flat_map(|b| {
-        let states = facts.states(f, *b);
-        f.block(*b).ops.iter().zip(states).map(|(op, state)| hangs(op, &state)).collect::<Vec<_>>()
-    });
-    all.max().unwrap_or(HangsOnLengths::No)
-}
-
-/// Whether the verifier, if it knows the key that a call reads from the function's frame, takes it for this one, as it is: in
-/// the upper half of eight bytes it takes the whole number that was stored there for it (`get_constant_map_key` in
-/// kernel/bpf/verifier.c).
-fn is_read_as_it_is(op: &Op, state: &State, key: u64) -> bool {
-    const SLOT: i64 = 8;
-    let row = Effects::of(&op.insn, op.link.is_some());
-    let Some(argument) = row.arguments.iter().find(|a| a.extent == Extent::Key) else { return false };
-    let Some((Region::Stack, _, at)) = state.reg(argument.register).pointer_at() else { return false };
-    let is_zero = |slot: i64| state.stack_bytes(slot, 8).as_const() == Some(0);
-    let first = at - at.rem_euclid(SLOT);
-    at == first || key == 0 && is_zero(first) && (first + SLOT >= at + 4 || is_zero(first + SLOT))
-}
-
-/// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.
-fn map_and_key<'e>(op: &Op, state: &State, env: &'e Env) -> (Option<&'e MapInfo>, Option<u64>) {
-    let row = Effects::of(&op.insn, op.link.is_some());
-    let map = row.map_register().and_then(|r| match state.reg(r).region() {
-        Some(Region::MapPtr { map }) => env.map(*map),
-        _ => None,
-    });
-    let key = row.arguments.iter().find(|a| a.extent == Extent::Key);
-    let key = key.and_then(|a| match state.reg(a.register).pointer_at() {
-        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
-        _ => None,
-    });
-    (map, key)
 }
 
 /// Whether a length that only the loader of a map knows is held against something else than a constant: by a helper that is

@@ -21,6 +21,7 @@ use std::{
 use bpf_platform::maps::{is_array, is_per_cpu};
 
 use super::complete::{Filling, completed};
+use super::maps::{Place, Shortest};
 use super::{Key, Loader, Source, any_constants, is_over, key, maps, share};
 use crate::{
     KernelError, LoadVerdict, ProgramVerdict, Question,
@@ -34,12 +35,6 @@ const LONG_OF_ALL_CPUS: u32 = 1 << 12;
 const LONG_BYTES: u64 = 4 << 20;
 /// What a refusal says that may be one of a lookup in an array which is too short.
 const MAY_BE_NULL: &str = "map_value_or_null";
-
-/// An array: the map of that name, or those in it.
-type Place = (String, bool);
-
-/// How long arrays are made at least for a program; those that are not named with one element.
-pub(super) type Shortest = BTreeMap<Place, u32>;
 
 /// An array, with the length that its definition says and the one it has if it is long.
 struct Array {

@@ -7,6 +7,7 @@
 //! kernel pointers in values belong to the BTF that the map was made with.
 
 use std::{
+    collections::BTreeMap,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
@@ -50,6 +51,12 @@ const WITH_LENGTH: [u32; 15] = [
 ];
 /// Maps that remember what was loaded with them, or that libbpf fills in a way of its own.
 const NOT_KEPT: [u32; 7] = [PROG_ARRAY, DEVMAP, DEVMAP_HASH, CPUMAP, STRUCT_OPS, ARENA, INSN_ARRAY];
+/// An array: the map of that name, or those in it.
+pub(super) type Place = (String, bool);
+
+/// How long arrays are made at least for a program; those that are not named with one element.
+pub(super) type Shortest = BTreeMap<Place, u32>;
+
 /// How long maps are made at most.
 #[derive(Clone, Copy)]
 pub(super) struct Lengths {
