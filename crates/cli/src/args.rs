@@ -593,7 +593,6 @@ impl OptArgs {
                 _ => None,
             },
             // A second or so is for all that an ordinary program needs.
-            step: default.step,
             whole: if self.level() == Some(2) { default.whole / 20 } else { default.whole },
             goal: match self.goal {
                 GoalArg::Size => Goal::Size,

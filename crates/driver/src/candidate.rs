@@ -9,10 +9,11 @@ use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
 use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, Step, VISITS, presence_differs};
+use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
 use crate::error::DriverError;
-use crate::global::{Global, Start};
+use crate::global::Start;
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
 use crate::pool;
@@ -132,13 +133,12 @@ impl Candidate {
     }
 
     /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
-    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, global: &Global) {
+    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
         let started = Instant::now();
-        let Some(before) = self.derivation.as_ref().filter(|_| self.start.is_none() && !global.passes.is_empty())
-        else {
+        let Some(before) = self.derivation.as_ref().filter(|_| self.start.is_none() && !passes.is_empty()) else {
             return;
         };
-        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, global, settings)) {
+        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, passes, settings)) {
             (self.start, self.derivation) = (Some(start), Some(derivation));
             self.quiet = Quiet::default();
             self.lower(module, settings);

@@ -16,7 +16,8 @@ use rustc_hash::FxHashSet;
 
 use crate::options::{Options, PassSelection};
 
-/// One step may have this share of the time that is left.
+/// Time for the proof of one step: this, or a share of what is left.
+const STEP: Duration = Duration::from_secs(1);
 const STEPS: u32 = 3;
 /// Slots of a function up to which each proposal is judged by what the local passes make of it.
 const SMALL: usize = 300;
@@ -51,16 +52,12 @@ impl Start {
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
-        global: &Global,
+        passes: &[Box<dyn Pass>],
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
         if slot_count(before.original()) > LARGE {
             return None;
         }
-        let mut best: Option<(usize, Start, Derivation)> = None;
-        let least = |best: &Option<(usize, Start, Derivation)>| {
-            best.as_ref().map_or(slot_count(before.current()), |(n, ..)| *n)
-        };
         let untouched = {
             let mut d = before.clone();
             d.rewind(0);
@@ -70,13 +67,11 @@ impl Start {
         for from in [&untouched, before] {
             let share = |d: Instant| d.saturating_duration_since(Instant::now()) / SHARE;
             let end = settings.deadline.map(|d| Instant::now() + share(d));
-            if std::ptr::eq(from, before) && (before.steps().is_empty() || best.is_some()) {
+            if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge =
-                Proving { env, settings, step: global.step, end, proven: vec![], costs: std::mem::take(&mut costs) };
-            let steps = bpf_ssa::improve(from.current(), env, &global.passes, &mut judge);
-            costs = std::mem::take(&mut judge.costs);
+            let mut judge = Proving { env, settings, end, proven: vec![], costs: &mut costs };
+            let steps = bpf_ssa::improve(from.current(), env, passes, &mut judge);
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -85,15 +80,13 @@ impl Start {
             if !chain.windows(2).all(is_step) {
                 continue;
             }
-            let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
-            let start = Start { before: before.clone(), steps: names.collect() };
             let derivation = with_local(last, env, settings);
-            let slots = slot_count(derivation.current());
-            if slots < least(&best) {
-                best = Some((slots, start, derivation));
+            if slot_count(derivation.current()) < slot_count(before.current()) {
+                let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
+                return Some((Start { before: before.clone(), steps: names.collect() }, derivation));
             }
         }
-        best.map(|(_, start, derivation)| (start, derivation))
+        None
     }
 }
 
@@ -101,14 +94,12 @@ impl Start {
 struct Proving<'a> {
     env: &'a Env<'a>,
     settings: &'a Settings,
-    /// Time for one proof, at least.
-    step: Duration,
     /// When there is no more time.
     end: Option<Instant>,
     /// What has been proven: the second may stand in the place of the first.
     proven: Vec<(Function, Function)>,
     /// Functions of which it is known what they cost: several ways lead to one.
-    costs: Vec<(Function, usize)>,
+    costs: &'a mut Vec<(Function, usize)>,
 }
 
 impl Judge for Proving<'_> {
@@ -117,7 +108,7 @@ impl Judge for Proving<'_> {
             return false;
         }
         let now = Instant::now();
-        let step = self.end.map_or(self.step, |e| (e.saturating_duration_since(now) / STEPS).max(self.step));
+        let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
         let Settings { strict_shared_memory, switches, .. } = *self.settings;
         let limits = Limits { deadline, ..self.settings.limits };
@@ -155,22 +146,15 @@ fn with_local(f: &Function, env: &Env<'_>, settings: &Settings) -> Derivation {
     session.finish()
 }
 
-/// Global passes, and the time they have.
-pub(crate) struct Global {
-    pub(crate) passes: Vec<Box<dyn Pass>>,
-    /// For the proof of one step ([`Options::step`]).
-    pub(crate) step: Duration,
-}
-
 /// The global passes that these options choose.
-pub(crate) fn chosen(options: &Options) -> Global {
+pub(crate) fn chosen(options: &Options) -> Vec<Box<dyn Pass>> {
     let mut passes = bpf_ssa::all_passes();
     match &options.passes {
         PassSelection::Only(names) => passes.retain(|p| names.iter().any(|n| n == p.name())),
         PassSelection::All if options.ssa => {}
         _ => passes.clear(),
     }
-    Global { passes, step: options.step }
+    passes
 }
 
 /// The names of all global passes.
@@ -217,7 +201,7 @@ mod tests {
         let mut shorter = 0;
         for f in module.graphs.iter().flatten() {
             module.with_env(|env| {
-                let passes = Global { passes: vec![Box::new(Liar)], step: Options::default().step };
+                let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
                 if let Some((start, derivation)) = Start::find(&Derivation::new(f.clone()), env, &passes, &settings) {
@@ -241,7 +225,7 @@ mod tests {
             );
             module(&bpf_testgen::case::Case::parse(&text).expect("a case").old_object().expect("it assembles"))
         };
-        let global = chosen(&Options { ssa: true, ..Options::default() });
+        let global = bpf_ssa::all_passes();
         let soon = Some(Instant::now() + Duration::from_secs(60));
         let settings = Settings { deadline: soon, ..Settings::default() };
         for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
@@ -259,7 +243,7 @@ mod tests {
         let mut starts = 0;
         for id in 0..module.graphs.len() {
             let mut c = Candidate::new(&module, id);
-            c.run_global(&module, &settings, &chosen(&Options { ssa: true, ..Options::default() }));
+            c.run_global(&module, &settings, &bpf_ssa::all_passes());
             let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);

@@ -84,7 +84,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                 tell_saved(c);
             });
         });
-        if turn == 0 && !global.passes.is_empty() {
+        if turn == 0 && !global.is_empty() {
             observer.phase("global passes");
             // All functions have had the local ones. Half of what is left is for the search.
             let half = |d: Instant| Instant::now() + d.saturating_duration_since(Instant::now()) / 2;

@@ -30,8 +30,6 @@ pub struct Options {
     pub rounds: Option<u64>,
     /// Rounds of the search that may bring nothing before it ends; `None`: it goes on while anything is open.
     pub patience: Option<u64>,
-    /// Time for the proof of one step of the global passes; where much is left, a share of that if it is more.
-    pub step: Duration,
     /// Time for the proof of one function as a whole, at most.
     pub whole: Duration,
     /// Worker threads.
@@ -72,7 +70,6 @@ impl Default for Options {
             seed: 1,
             rounds: None,
             patience: None,
-            step: Duration::from_secs(1),
             whole: Duration::from_secs(10),
             jobs: 1,
             cpu: None,

@@ -27,6 +27,7 @@ mod open_maps;
 mod records;
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -195,15 +196,21 @@ impl Loader {
         wanted: impl Fn(&str, &str) -> Q,
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
-        let question = |name: &str, section: &str| wanted(name, section).into();
+        // Each is asked for several times, and may take the analysis of a whole program to answer.
+        let questions: RefCell<BTreeMap<Key, Question>> = RefCell::default();
+        let question = |name: &str, section: &str| {
+            let mut known = questions.borrow_mut();
+            *known.entry((name.to_owned(), section.to_owned())).or_insert_with(|| wanted(name, section).into())
+        };
         let is_wanted = |name: &str, section: &str| question(name, section) != Question::Nothing;
         // What takes long to verify must leave time for the questions about what does not.
-        let first = if self.any_hangs(bytes, &question) { share(deadline, 2) } else { deadline };
+        let is_shared = deadline.is_some() && self.any_hangs(bytes, &question);
+        let first = if is_shared { share(deadline, 2) } else { deadline };
         let mut verdict = self.judge_as_it_is(bytes, is_wanted, first)?;
         self.ask_at_other_lengths(bytes, &mut verdict.programs, &question, deadline)?;
         let is_late = |p: &ProgramVerdict| p.verdict == LoadVerdict::OutOfTime;
         let late: Vec<Key> = verdict.programs.iter().filter(|p| is_late(p)).map(key).collect();
-        if first != deadline && !late.is_empty() && !is_over(deadline) {
+        if is_shared && !late.is_empty() && !is_over(deadline) {
             let is_late = |name: &str, section: &str| late.contains(&(name.to_owned(), section.to_owned()));
             let mut again = self.judge_as_it_is(bytes, is_late, deadline)?.programs;
             self.ask_at_other_lengths(bytes, &mut again, &question, deadline)?;

@@ -51,6 +51,7 @@ const WITH_LENGTH: [u32; 15] = [
 ];
 /// Maps that remember what was loaded with them, or that libbpf fills in a way of its own.
 const NOT_KEPT: [u32; 7] = [PROG_ARRAY, DEVMAP, DEVMAP_HASH, CPUMAP, STRUCT_OPS, ARENA, INSN_ARRAY];
+
 /// An array: the map of that name, or those in it.
 pub(super) type Place = (String, bool);
 
