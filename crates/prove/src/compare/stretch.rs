@@ -203,7 +203,13 @@ fn compare_in(
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
     let exits = (side_exits(old) > 0).then(SideExits::default);
     let mut help = Help { before, learn: true, sweep: swept.then(Sweep::default), exits };
-    let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    let mut touched = Vec::new();
+    for c in &available {
+        touched.extend(c.packet_bytes(cx, env, kind, &entry));
+    }
+    let (mut a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
+    // Bytes that the old side has accessed on its way here.
+    a.log.extend(touched);
     cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;

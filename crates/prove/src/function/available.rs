@@ -9,7 +9,8 @@
 //! expression is a piece of code. So it means the same in every block, and the symbolic machine says what it gives: nothing
 //! here knows about aliases, calls or widths. It is available at the end of a block if, carried out there, it gives the term
 //! that its register holds; and at the start of a block if it is at the ends of all blocks that lead there (a greatest
-//! fixpoint, so loops are covered).
+//! fixpoint, so loops are covered). An expression that reads the packet begins with a load or store of those bytes that was
+//! executed ([`Pool::candidates`]), and does not outlive a call that moves the packet: so the bytes are there.
 
 use std::collections::BTreeSet;
 
@@ -113,15 +114,19 @@ fn stand(
     register_regions(&mut cx, env, ops.iter().chain(named));
     let mut state = Entry::new(env.maps, f.kind).state(&mut cx, before);
     assume(&mut cx, env, f.kind, before, &mut state, &start);
+    let packet = state.packet_version;
     let Ok(state) = crate::symbolic::straight::run(&mut cx, env, f.kind, state, ops, before) else {
         return BTreeSet::new();
     };
     let mut wanted = wanted;
     wanted.extend(neighbours(&mut cx, &state).into_iter().map(|c| pool.id(c)));
+    // A helper may move the packet and change nothing in it.
+    let has_moved = state.packet_version != packet;
     let stands = |id: &ExpressionId| {
         let c = pool.get(*id);
         let held = cx.better(state.regs[c.dst.index()]);
         c.value(&mut cx, env, f.kind, &state) == Some(held)
+            && !(has_moved && c.may_read_packet(&mut cx, env, f.kind, &state))
     };
     wanted.into_iter().filter(stands).collect()
 }

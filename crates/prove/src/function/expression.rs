@@ -8,9 +8,11 @@ use bpf_program::{Op, ProgKind};
 use bpf_semantics::exec;
 use rustc_hash::FxHashMap;
 
+use crate::symbolic::access::Access;
 use crate::symbolic::context::Context;
 use crate::symbolic::state::SymbolicState;
 use crate::symbolic::symex::{Side, Sym};
+use crate::symbolic::variables::MemoryRegion;
 use crate::term::{Node, TermId};
 
 /// Operations that one expression consists of at most.
@@ -43,6 +45,33 @@ impl Expression {
 
     /// What it would give in `state`; `None` where the machine cannot tell.
     pub fn value(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &SymbolicState) -> Option<TermId> {
+        Some(self.carried_out(cx, env, kind, state)?.0)
+    }
+
+    /// The bytes of the packet that it reads in `state`.
+    ///
+    /// Where it is available ([`AvailableExpressions`](crate::function::available::AvailableExpressions)), the program has
+    /// accessed these, and the packet is where it was.
+    pub fn packet_bytes(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &SymbolicState) -> Vec<Access> {
+        let mut log = self.carried_out(cx, env, kind, state).map_or(Vec::new(), |(_, log)| log);
+        log.retain(|a| *cx.region(a.region) == MemoryRegion::Packet);
+        log
+    }
+
+    /// Whether it may read the packet.
+    pub fn may_read_packet(&self, cx: &mut Context, env: &Env, kind: ProgKind, state: &SymbolicState) -> bool {
+        let Some((_, log)) = self.carried_out(cx, env, kind, state) else { return true };
+        log.iter().any(|a| matches!(cx.region(a.region), MemoryRegion::Packet | MemoryRegion::Anything))
+    }
+
+    /// What it gives in `state`, and what it accesses besides fixed places of the frame.
+    fn carried_out(
+        &self,
+        cx: &mut Context,
+        env: &Env,
+        kind: ProgKind,
+        state: &SymbolicState,
+    ) -> Option<(TermId, Vec<Access>)> {
         let mut sym = Sym::new(cx, env, kind, Side::Old, state.clone());
         sym.asks_only = true;
         let i = self.dst.index();
@@ -50,7 +79,7 @@ impl Expression {
             exec(&mut sym, op).ok()?;
             sym.state.regs[i] = sym.cx.better(sym.state.regs[i]);
         }
-        Some(sym.state.regs[i])
+        Some((sym.state.regs[i], sym.log))
     }
 
     /// One that an expression may begin with: it does not read what it writes.
@@ -131,7 +160,8 @@ impl Pool {
     }
 
     /// Those that may stand behind `ops`, if `before` stand in front of them. Of stores and calls in between
-    /// nothing is known here.
+    /// nothing is known here. What any of them accesses, `ops` have accessed, or it was accessed in front of them, through
+    /// the same addresses: [`Expression::packet_bytes`] stands on that.
     pub(crate) fn candidates(&mut self, ops: &[Op], before: &BTreeSet<ExpressionId>) -> BTreeSet<ExpressionId> {
         let mut now: Vec<Expression> = before.iter().map(|id| self.get(*id).clone()).collect();
         for op in ops {
