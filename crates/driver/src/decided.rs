@@ -16,7 +16,7 @@ mod made;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_facts::{Env, Facts, Kind, Live, Region, State, Value};
+use bpf_facts::{Env, Facts, Kind, Live, Region, State, Value, map_and_key};
 use bpf_isa::{Call, Cond, Imm64Kind, Insn, Reg, Src, Width};
 use bpf_kernel::{Decided, Made, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
@@ -500,15 +500,10 @@ fn constant(op: &Op, state: &State, object: &Object) -> Option<Op> {
 
 /// Whether a call looks up an element of an array that has it.
 fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
-    let [map, key] = [Reg::R1, Reg::R2].map(|r| state.reg(r));
-    let map = match map.region() {
-        Some(Region::MapPtr { map }) if Effects::of(&op.insn, op.link.is_some()).is_lookup_by_key() => env.map(*map),
-        _ => None,
-    };
-    let count = map.filter(|m| m.map_type.is_some_and(maps::is_array)).and_then(|m| m.max_entries);
-    let at = key.num.as_signed_const().filter(|_| key.is_stack());
-    let index = at.and_then(|at| state.stack_bytes(at, 4).num.as_const());
-    index.zip(count).is_some_and(|(index, count)| index < count.into())
+    let by_key = Effects::of(&op.insn, op.link.is_some()).is_lookup_by_key();
+    let (map, key) = map_and_key(op, state, env);
+    let count = map.filter(|m| by_key && m.map_type.is_some_and(maps::is_array)).and_then(|m| m.max_entries);
+    key.zip(count).is_some_and(|(key, count)| key < count.into())
 }
 
 #[cfg(test)]

@@ -16,6 +16,21 @@ use bpf_program::{Op, Symbol};
 
 use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
 
+/// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.
+pub fn map_and_key<'e>(op: &Op, state: &State, env: &'e Env) -> (Option<&'e MapInfo>, Option<u64>) {
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let map = row.map_register().and_then(|r| match state.reg(r).region() {
+        Some(Region::MapPtr { map }) => env.map(*map),
+        _ => None,
+    });
+    let key = row.arguments.iter().find(|a| a.extent == Extent::Key);
+    let key = key.and_then(|a| match state.reg(a.register).pointer_at() {
+        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
+        _ => None,
+    });
+    (map, key)
+}
+
 /// The effects of one call on registers and frame.
 pub(crate) struct CallEffects {
     /// What a call like this may do in general.

@@ -41,6 +41,7 @@ mod value;
 mod tests;
 
 pub use analysis::Analysis;
+pub use calls::map_and_key;
 pub use depth::deepest_frame_use;
 pub use env::{Env, ExternInfo, MapInfo, SectionInfo};
 pub use fixpoint::Facts;

@@ -235,6 +235,17 @@ impl Effects {
         self.is_map_lookup() && matches!(self.arguments[..], [_, Argument { class: Arg::Key, .. }])
     }
 
+    /// Whether it does nothing but change elements of the map it is given, so that nothing hangs on its being there, either.
+    pub fn only_changes_a_map(&self) -> bool {
+        let is_plain = |a: &Argument| matches!(a.class, Arg::Key | Arg::Value | Arg::OutValue | Arg::Scalar);
+        let aside = self.changes_context || self.writes_packet() || self.writes_fresh || self.ends_fresh;
+        let more = self.touches_everything || self.calls_back || self.marks_program;
+        self.changes_maps
+            && !aside
+            && !more
+            && matches!(&self.arguments[..], [first, rest @ ..] if first.class == Arg::Map && rest.iter().all(is_plain))
+    }
+
     /// Whether it leaves the program for another one.
     pub fn is_tail_call(&self) -> bool {
         self.result == Ret::NoReturnOnSuccess
@@ -429,6 +440,12 @@ mod tests {
         ] {
             assert!(!row(name).harmless, "{name}");
         }
+    }
+
+    #[test]
+    fn few_helpers_only_change_a_map() {
+        let found: Vec<&str> = rows().filter(|h| h.effects.only_changes_a_map()).map(|h| h.name).collect();
+        assert_eq!(found, ["map_update_elem", "map_delete_elem", "map_push_elem", "map_pop_elem"]);
     }
 
     #[test]

@@ -37,7 +37,7 @@
 
 use std::collections::BTreeMap;
 
-use bpf_facts::{Env, Facts, Kind, MapInfo, Region, State, Value};
+use bpf_facts::{Env, Facts, Kind, MapInfo, Region, State, Value, map_and_key};
 use bpf_isa::{AluOp, Call, Cond, Insn, Reg, Size, Src, Width};
 use bpf_platform::effects::Extent;
 use bpf_platform::helpers::Arg;
@@ -45,7 +45,6 @@ use bpf_platform::{Effects, hands_back_its_buffer, is_result_misjudged, reads_wi
 use bpf_program::{BlockId, FieldKind, Function, Op, ProgKind, Symbol, Terminator, ctx_field};
 use rustc_hash::FxHashMap;
 
-use crate::lengths::map_and_key;
 use crate::sources::{Sources, provenance_by};
 
 /// What a program's context may be.

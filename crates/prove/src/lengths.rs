@@ -4,7 +4,7 @@
 //! kernel/bpf/verifier.c), and a loader may say how long an array is. Here it is asked of a function whether that can count;
 //! the kernel is then asked with other lengths.
 
-use bpf_facts::{Env, Facts, MapInfo, Region, State};
+use bpf_facts::{Env, Facts, MapInfo, Region, State, map_and_key};
 use bpf_isa::Insn;
 use bpf_platform::Effects;
 use bpf_platform::effects::Extent;
@@ -63,19 +63,4 @@ fn is_read_as_it_is(op: &Op, state: &State, key: u64) -> bool {
     let is_zero = |slot: i64| state.stack_bytes(slot, 8).as_const() == Some(0);
     let first = at - at.rem_euclid(SLOT);
     at == first || key == 0 && is_zero(first) && (first + SLOT >= at + 4 || is_zero(first + SLOT))
-}
-
-/// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.
-pub(crate) fn map_and_key<'e>(op: &Op, state: &State, env: &'e Env) -> (Option<&'e MapInfo>, Option<u64>) {
-    let row = Effects::of(&op.insn, op.link.is_some());
-    let map = row.map_register().and_then(|r| match state.reg(r).region() {
-        Some(Region::MapPtr { map }) => env.map(*map),
-        _ => None,
-    });
-    let key = row.arguments.iter().find(|a| a.extent == Extent::Key);
-    let key = key.and_then(|a| match state.reg(a.register).pointer_at() {
-        Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
-        _ => None,
-    });
-    (map, key)
 }

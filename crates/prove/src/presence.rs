@@ -217,8 +217,8 @@ struct Presence {
     /// Operations that are refused wherever they stand.
     refused: BTreeSet<String>,
     /// Where the verifier may come: helpers by which it marks the program, and whether it accesses `cb`, which is cleared
-    /// for some then (`cb_access`). Anywhere: helpers that may do something, because those that move the packet or may
-    /// sleep decide what may replace the program or a function of it (`check_cfg`, `bpf_check_attach_target`); functions
+    /// for some then (`cb_access`). Anywhere: helpers that may do something else than change a map, because those that move the
+    /// packet or may sleep decide what may replace the program or a function of it (`check_cfg`, `bpf_check_attach_target`); functions
     /// that are called, which may call such helpers; kernel symbols and maps that count by being named.
     marks: BTreeSet<Mark>,
     /// Maps and sections of data, each of which is a map to the kernel.
@@ -266,7 +266,8 @@ impl Presence {
                 let counts = is_call || op.link.is_some() || seen.as_ref().is_some_and(accesses);
                 let is_seen = counts && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
-                let marks = seen.is_some() && row.marks_program || !row.no_effect && !row.name.is_empty();
+                let may_count = !row.no_effect && !row.only_changes_a_map() && !row.name.is_empty();
+                let marks = seen.is_some() && row.marks_program || may_count;
                 all.marks.extend(marks.then_some(Mark::Helper(row.name)));
                 all.marks.extend(match symbol {
                     Some(Symbol::Func { name }) => Some(Mark::Function(name.clone())),

@@ -75,13 +75,22 @@ pub trait Judge {
     }
 }
 
-/// Goes from `f` to something better, in steps that the judge accepts. Tried are detours over something longer that makes each step
+/// Goes from `f` to something better, in steps that the judge accepts. Tried are first what passes make of the graph; then detours over something longer that makes each step
 /// small enough to be proven ([`crate::passes::detours`]); then all passes at once, all but one, each alone, and none, the
 /// best result first. What comes out are accepted steps alone, in order.
 pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut dyn Judge) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut now = f.clone();
     let mut cost = judge.cost(&now);
+    let graphs = passes.iter().flat_map(|p| p.graphs(f, env).into_iter().map(|g| (p.name(), g)));
+    let mut graphs: Vec<(usize, Step)> =
+        graphs.map(|(by, function)| (judge.cost(&function), Step { by: vec![by], function })).collect();
+    graphs.retain(|(less, _)| *less < cost);
+    graphs.sort_by_key(|(less, _)| *less);
+    if let Some((less, step)) = graphs.into_iter().find(|(_, step)| judge.accepts(&now, &step.function)) {
+        (now, cost) = (step.function.clone(), less);
+        steps.push(step);
+    }
     for _ in 0..ROUNDS {
         if judge.is_late() {
             break;

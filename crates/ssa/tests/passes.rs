@@ -328,3 +328,75 @@ fn broken_forms_are_found() {
     twice.block_mut(entry).insts.push(first);
     assert!(verify(&twice).is_err());
 }
+
+/// What `ssa-elements` makes of the graph.
+#[track_caller]
+fn without_elements_missing(before: &str) -> Vec<String> {
+    let f = function(before);
+    with_env(|env| {
+        let passes = all_passes();
+        let pass = passes.iter().find(|p| p.name() == "ssa-elements").expect("the pass");
+        let graphs = pass.graphs(&f, env);
+        for g in &graphs {
+            let verdict = functions(&f, g, env, &Options::default()).0;
+            assert!(verdict.is_equal(), "{verdict:?}\n{}", listing(g));
+        }
+        graphs.iter().map(listing).collect()
+    })
+}
+
+/// Looks up an element, of which `key` stores the number, and does what `none` says where it is not there.
+fn looks_up(key: &str, none: &str) -> String {
+    let length = parse_listing(none).expect("a listing").iter().map(Insn::slots).sum::<usize>();
+    format!(
+        "{key}
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 == 0 goto +4
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        goto +{length}
+        {none}
+        r0 = 2
+        exit"
+    )
+}
+
+#[test]
+fn the_first_element_of_an_array_is_there() {
+    let got = without_elements_missing(&looks_up("*(u32 *)(r10 - 4) = 0", "r1 = 7\n*(u64 *)(r10 - 16) = r1"));
+    let want = "
+        *(u32 *)(r10 - 4) = 0
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 == 0 goto +3
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        r0 = 2
+        exit";
+    assert_eq!(got.len(), 1);
+    same(&got[0], want);
+}
+
+#[test]
+fn other_elements_may_be_missing() {
+    let none = "r1 = 7\n*(u64 *)(r10 - 16) = r1";
+    assert!(without_elements_missing(&looks_up("*(u32 *)(r10 - 4) = 1", none)).is_empty());
+    assert!(without_elements_missing(&looks_up("r1 = *(u32 *)(r1 + 12)\n*(u32 *)(r10 - 4) = r1", none)).is_empty());
+}
+
+/// Kernels before 6.14 take the way on which it is missing for one: what is held has to be given back there.
+#[test]
+fn who_may_hold_something_goes_where_it_went() {
+    let none = "r1 = 7\n*(u64 *)(r10 - 16) = r1";
+    let key = "r6 = r1\n*(u32 *)(r10 - 4) = 0";
+    assert_eq!(without_elements_missing(&looks_up(key, none)).len(), 1);
+    // bpf_sk_release, of a socket that came from bpf_skc_lookup_tcp.
+    assert!(without_elements_missing(&looks_up(&format!("{key}\ncall 99"), none)).is_empty());
+}

@@ -260,27 +260,32 @@ fn compare_in(
     let ne = cx.terms.not(e);
     if ca.is_some() && cb.is_some() {
         if matches!(cx.check_sat(guard, &[ne]), SatResult::Unsat) {
-            return Ok(Ok((Relation::Same, known)));
+            // That an element is there no facts tell: the test for it stays for the verifier.
+            let decided = if cx.found_element { constant(cx, guard, x) } else { None };
+            let relation = decided.map_or(Relation::Same, |c| Relation::Constant { old: c, new: c });
+            return Ok(Ok((relation, known)));
         }
         if matches!(cx.check_sat(guard, &[e]), SatResult::Unsat) {
             return Ok(Ok((Relation::Negated, known)));
         }
     }
-    let mut constant = |t: TermId| {
-        let nt = cx.terms.not(t);
-        if matches!(cx.check_sat(guard, &[nt]), SatResult::Unsat) {
-            Some(true)
-        } else if matches!(cx.check_sat(guard, &[t]), SatResult::Unsat) {
-            Some(false)
-        } else {
-            None
-        }
-    };
-    let relation = match (constant(x), constant(y)) {
+    let relation = match (constant(cx, guard, x), constant(cx, guard, y)) {
         (Some(old), Some(new)) => Relation::Constant { old, new },
         _ => Relation::Unrelated,
     };
     Ok(Ok((relation, known)))
+}
+
+/// What a condition always is, if it is always the same.
+fn constant(cx: &mut Context, guard: TermId, t: TermId) -> Option<bool> {
+    let nt = cx.terms.not(t);
+    if matches!(cx.check_sat(guard, &[nt]), SatResult::Unsat) {
+        Some(true)
+    } else if matches!(cx.check_sat(guard, &[t]), SatResult::Unsat) {
+        Some(false)
+    } else {
+        None
+    }
 }
 
 /// What a jump that was passed says of the registers behind it.

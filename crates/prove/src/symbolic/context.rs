@@ -53,6 +53,8 @@ pub struct Context {
     samples: [Sample; 3],
     /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
+    /// It is assumed of some lookup that it finds an element, which no facts tell.
+    pub found_element: bool,
     /// While others write: the old side's accesses, for the new side to consume.
     pub old_accesses: Option<crate::symbolic::access::OldAccesses>,
     /// Reads of the old side of what its very last access to shared memory has left are taken to find that.
@@ -123,6 +125,7 @@ impl Context {
             never: FxHashSet::default(),
             samples: [0, 1, 2].map(Sample::new),
             concurrent: true,
+            found_element: false,
             old_accesses: None,
             forward: false,
             may_forward: false,

@@ -22,7 +22,8 @@ use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next};
 use rustc_hash::{FxHashSet, FxHasher};
 
 use super::program::{OUTER, RESULT_COUNT, RESULTS, SHARED};
-use super::script::{Script, WORDS};
+use super::race::Look;
+use super::script::{OWN, Script, WORDS};
 
 /// Addresses: shared memory, the counters of results, and what stands for a map.
 const MEMORY: u64 = 0xffff_8890_0000_0000;
@@ -38,6 +39,8 @@ const RUNS: usize = 40_000;
 /// Accesses up to which the other thread has three choices before each, and two.
 const THREE_CHOICES: u32 = 8;
 const TWO_CHOICES: u32 = 12;
+/// Memories that runs leave behind for the next, at most.
+const LEFT: usize = 8;
 
 /// A program that can be interpreted.
 pub struct Subject {
@@ -170,14 +173,52 @@ impl Subject {
         Ok(accesses(self)? == accesses(other)?)
     }
 
+    /// Which of these looks no order shows that begins and ends in one run. What the program's own words hold at its
+    /// beginning is what runs before it have left.
+    ///
+    /// # Errors
+    /// [`Unexplored`].
+    pub fn never_shows(&self, script: &Script, choices: &[u64], looks: &[Look]) -> Result<Vec<Look>, Unexplored> {
+        let mut never = looks.to_vec();
+        let mut left: Vec<Own> = vec![[0; WORDS - OWN]];
+        let mut next = 0;
+        while next < left.len() && !never.is_empty() {
+            let mut interp = self.interp(script, choices);
+            interp.host.left = left[next];
+            interp.host.watched = Some(vec![]);
+            self.each_run_in(&mut interp, |run, _| {
+                let moments = &run.watched;
+                let later = |i: usize| moments[i..].iter();
+                never.retain(|look| !(0..moments.len()).any(|i| later(i).any(|b| look.is_of(&moments[i], b))));
+                if let Some(end) = moments.last()
+                    && !left.contains(end)
+                    && left.len() < LEFT
+                {
+                    left.push(*end);
+                }
+                !never.is_empty()
+            })?;
+            next += 1;
+        }
+        Ok(never)
+    }
+
     /// Runs it by every schedule until `go_on` says no; gives the number of runs.
     fn each_run(
         &self,
         script: &Script,
         choices: &[u64],
+        go_on: impl FnMut(&Run, u64) -> bool,
+    ) -> Result<usize, Unexplored> {
+        self.each_run_in(&mut self.interp(script, choices), go_on)
+    }
+
+    fn each_run_in(
+        &self,
+        interp: &mut Interp<World>,
         mut go_on: impl FnMut(&Run, u64) -> bool,
     ) -> Result<usize, Unexplored> {
-        let mut interp = self.interp(script, choices);
+        let (script, choices) = (interp.host.script, interp.host.choices);
         let mut runs = 0;
         for begin in script.beginnings() {
             let mut schedule = Schedule { begin, choices: vec![] };
@@ -185,7 +226,7 @@ impl Subject {
                 if runs == RUNS {
                     return Err(Unexplored::TooMany);
                 }
-                let run = run(&mut interp, &self.main, &schedule)?;
+                let run = run(interp, &self.main, &schedule)?;
                 runs += 1;
                 if !go_on(&run, begin) {
                     return Ok(runs);
@@ -230,6 +271,9 @@ fn mark_atomics(f: &mut Function) {
     }
 }
 
+/// What the program's own words hold.
+type Own = [u64; WORDS - OWN];
+
 /// A run that is over.
 struct Run {
     taken: Vec<usize>,
@@ -238,6 +282,8 @@ struct Run {
     moments: Vec<u64>,
     /// A hash of its accesses of shared memory, in their order.
     accesses: u64,
+    /// The program's own words, moment after moment, if somebody watches.
+    watched: Vec<Own>,
 }
 
 fn run(interp: &mut Interp<World>, main: &Function, schedule: &Schedule) -> Result<Run, Unexplored> {
@@ -247,9 +293,10 @@ fn run(interp: &mut Interp<World>, main: &Function, schedule: &Schedule) -> Resu
     interp.host.begin(schedule);
     let outcome = interp.run(main, FUEL).map_err(|fault| Unexplored::Stuck(fault.to_string()))?;
     interp.host.look();
-    let World { taken, moments, accesses, .. } = &mut interp.host;
+    let World { taken, moments, accesses, watched, .. } = &mut interp.host;
     let accesses = accesses.finish();
-    Ok(Run { taken: std::mem::take(taken), result: outcome.r0, moments: std::mem::take(moments), accesses })
+    let watched = watched.as_mut().map(std::mem::take).unwrap_or_default();
+    Ok(Run { taken: std::mem::take(taken), result: outcome.r0, moments: std::mem::take(moments), accesses, watched })
 }
 
 impl Run {
@@ -275,6 +322,10 @@ struct World<'a> {
     memory: [u64; WORDS],
     counters: [u8; 8 * RESULT_COUNT as usize],
     moments: Vec<u64>,
+    /// What the program's own words hold when it begins.
+    left: Own,
+    /// What they have held since, if somebody watches.
+    watched: Option<Vec<Own>>,
     accesses: FxHasher,
     /// The next load belongs to an atomic; the next store belongs to one, whose load has been.
     atomic: (bool, bool),
@@ -292,6 +343,8 @@ impl<'a> World<'a> {
             memory: [0; WORDS],
             counters: [0; 8 * RESULT_COUNT as usize],
             moments: vec![],
+            left: [0; WORDS - OWN],
+            watched: None,
             accesses: FxHasher::default(),
             atomic: (false, false),
             telling: None,
@@ -302,10 +355,14 @@ impl<'a> World<'a> {
         self.schedule = schedule.clone();
         self.taken.clear();
         self.moments.clear();
+        self.watched.iter_mut().for_each(Vec::clear);
         self.accesses = FxHasher::default();
         self.atomic = (false, false);
         self.step = schedule.begin;
         self.memory = self.script.memory(self.step);
+        // With one of the program's words the script stores there, too.
+        let own = self.memory[OWN..].iter_mut().zip(self.left);
+        own.filter(|(_, left)| *left != 0).for_each(|(word, left)| *word = left);
         self.look();
     }
 
@@ -316,6 +373,9 @@ impl<'a> World<'a> {
         let now = h.finish();
         if self.moments.last() != Some(&now) {
             self.moments.push(now);
+            if let Some(watched) = &mut self.watched {
+                watched.extend(<Own>::try_from(&self.memory[OWN..]));
+            }
         }
     }
 

@@ -47,6 +47,24 @@ pub struct Look {
     order: std::cmp::Ordering,
 }
 
+impl Look {
+    /// The first of the program's words at `first`, then that at `second`, compared like this.
+    pub const fn new(first: usize, second: usize, order: std::cmp::Ordering) -> Look {
+        Look { first, second, order }
+    }
+
+    /// Whether it shows if the program's own words hold this when it reads the first, and that when it reads the second.
+    pub fn is_of(&self, first: &[u64; WORDS - OWN], second: &[u64; WORDS - OWN]) -> bool {
+        let a = first[self.first - OWN];
+        let order = if self.first == self.second {
+            (a as u32).cmp(&((a >> 32) as u32))
+        } else {
+            a.cmp(&second[self.second - OWN])
+        };
+        order == self.order
+    }
+}
+
 impl std::fmt::Display for Look {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (a, b) = (8 * self.first, 8 * self.second);
@@ -168,6 +186,7 @@ fn others(
                 let a = r.below(OWNED as u64) as usize;
                 let b = if r.chance(2) { a } else { r.below(OWNED as u64) as usize };
                 let first = words[OWN + a].load(Ordering::Acquire);
+                // As in `Look::is_of`.
                 let order = if a == b {
                     (first as u32).cmp(&((first >> 32) as u32))
                 } else {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bpf_kernel::testing::{available, permitted};
 use bpf_soak::threads::change::Change;
 use bpf_soak::threads::program::{Home, Source};
-use bpf_soak::threads::race::{Runner, Track};
+use bpf_soak::threads::explore::Subject;
+use bpf_soak::threads::race::{Look, Runner, Track};
 use bpf_soak::threads::script::{Script, Value};
 use bpf_soak::threads::{Optimizer, Questions, ThreadsLane};
 use bpf_soak::{Lane, Tally};
@@ -106,6 +107,25 @@ fn the_kernel_shows_two_reads_that_changed_places() {
     };
     assert_eq!(shown(program(newer, older)), 0);
     assert!(shown(program(older, newer)) > 0);
+}
+
+/// What two stores may show to who looks at both words: the second may still be what the run before has left, the first not.
+#[test]
+fn what_a_run_may_show_is_a_matter_of_time() {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+    let script = Script::of(vec![(0, Value::Count)]);
+    let code = "r6 = shared ll\n*(u32 *)(r6 + 32) = 2147483647\n*(u16 *)(r6 + 34) = 0\n*(u16 *)(r6 + 40) = 0\n\
+                *(u16 *)(r6 + 42) = 1\nr0 = 0\nexit";
+    let source = Source { home: Home::Bss, lines: code.lines().map(str::to_owned).collect() };
+    let subject = Subject::of(&source.object().expect("it is right")).expect("a graph");
+    let choices = subject.choices(&script).expect("few accesses");
+    let never = |looks: &[Look]| subject.never_shows(&script, &choices, looks).expect("it can be explored");
+    // The first word is 0x7fffffff for a moment, while the other holds 0x10000; then it is 0xffff.
+    let shown = [Look::new(4, 5, Greater), Look::new(4, 5, Less), Look::new(5, 4, Greater), Look::new(5, 4, Less)];
+    assert_eq!(never(&shown), []);
+    let hidden = [Look::new(5, 6, Less), Look::new(6, 6, Greater), Look::new(4, 6, Less)];
+    assert_eq!(never(&[&shown[..], &hidden[..]].concat()), hidden);
+    assert_eq!(never(&[Look::new(6, 7, Equal)]), []);
 }
 
 /// A lane of which nothing may be found.

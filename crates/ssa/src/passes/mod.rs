@@ -7,6 +7,7 @@ use crate::Ssa;
 mod chains;
 mod dead;
 mod defaults;
+mod elements;
 mod exits;
 pub(crate) mod fold;
 mod loads;
@@ -23,6 +24,7 @@ pub use pass::Pass;
 /// All of them, in the order in which they run.
 pub fn all_passes() -> Vec<Box<dyn Pass>> {
     vec![
+        Box::new(elements::Elements),
         Box::new(numbering::Numbering),
         Box::new(loads::Loads),
         Box::new(predicates::Predicates),

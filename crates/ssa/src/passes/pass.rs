@@ -1,6 +1,7 @@
 //! What a pass is.
 
 use bpf_facts::Env;
+use bpf_program::Function;
 
 use crate::Ssa;
 
@@ -10,6 +11,10 @@ pub trait Pass: Send + Sync {
     fn name(&self) -> &'static str;
     /// Changes the function; whether anything is different now.
     fn run(&self, f: &mut Ssa, env: &Env<'_>) -> bool;
+    /// Other graphs of a function, for a pass that works on these. Proposed before any form is made of it.
+    fn graphs(&self, _: &Function, _: &Env<'_>) -> Vec<Function> {
+        vec![]
+    }
     /// Whether what it does is often beyond what can be proven: what contains it is not tried again and again.
     fn is_hard(&self) -> bool {
         false

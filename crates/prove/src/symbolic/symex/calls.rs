@@ -221,6 +221,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 let elsewhere = self.cx.terms.not(here);
                 let found = self.cx.terms.any(&[elsewhere, found]);
                 self.cx.assumptions.push(found);
+                self.cx.found_element = true;
             }
             self.state.lookups.push(Lookup { id, ..l });
         }

@@ -1,0 +1,131 @@
+//! The first element of an array is always there: the code for where it is not goes. The test for it stays, because kernels
+//! before 6.14 take no access without one; it leads to where the function ends anyway.
+//!
+//! ```text
+//! before: r0 = call map_lookup_elem        after: r0 = call map_lookup_elem
+//!         if r0 == 0 goto none                    if r0 == 0 goto out
+//!         ...                                     ...
+//!         goto out                          out:  r0 = 0
+//!  none:  call map_update_elem                    exit
+//!  out:   r0 = 0
+//!         exit
+//! ```
+//! A verifier that does not know it walks that way, too, so it may need nothing of what came before, and lead to an end that
+//! the function has. A function that may hold something which it has to give back first keeps its code.
+
+use bpf_facts::{BaseId, Env, Facts, Kind, Liveness, map_and_key};
+use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
+use bpf_platform::helpers::{Arg, Ret};
+use bpf_platform::{Effects, maps};
+use bpf_program::{BlockId, Function, Op, Terminator, reverse_postorder};
+
+use super::pass::Pass;
+use crate::Ssa;
+
+/// The pass.
+pub struct Elements;
+
+/// Ends that are tried, at most.
+const ENDS: usize = 4;
+/// Blocks on the way to an end, at most.
+const WAY: usize = 3;
+
+impl Pass for Elements {
+    fn name(&self) -> &'static str {
+        "ssa-elements"
+    }
+
+    fn run(&self, _: &mut Ssa, _: &Env<'_>) -> bool {
+        false
+    }
+
+    /// One graph for each end that the code may have instead.
+    fn graphs(&self, f: &Function, env: &Env<'_>) -> Vec<Function> {
+        let all = || f.layout.iter().flat_map(|b| &f.block(*b).ops);
+        if !all().any(looks_up) || all().any(may_take_hold) {
+            return vec![];
+        }
+        let facts = Facts::of(f, env);
+        let impossible: Vec<(BlockId, BlockId)> =
+            f.layout.iter().filter_map(|b| Some((*b, without_element(f, *b, &facts, env)?))).collect();
+        if impossible.is_empty() {
+            return vec![];
+        }
+        let live = Liveness::of(f, env, &facts);
+        let mut ends: Vec<(Vec<Op>, BlockId)> = vec![];
+        for &b in &f.layout {
+            let needs_nothing = live.entry(b).regs.without(Reg::R10) == RegSet::EMPTY;
+            if let Some(way) = way_out(f, b).filter(|_| needs_nothing)
+                && ends.len() < ENDS
+                && ends.iter().all(|(known, _)| *known != way)
+            {
+                ends.push((way, b));
+            }
+        }
+        let to = |end: BlockId| {
+            let mut g = f.clone();
+            for (b, none) in &impossible {
+                if let Terminator::Branch { taken, fall, .. } = &mut g.block_mut(*b).term {
+                    let edge = if taken == none { taken } else { fall };
+                    *edge = end;
+                }
+            }
+            let reached = reverse_postorder(&g).0;
+            g.layout.retain(|b| reached.contains(b));
+            g
+        };
+        ends.iter().map(|(_, end)| to(*end)).filter(|g| g.layout.len() < f.layout.len()).collect()
+    }
+}
+
+/// Whether it is the plain lookup.
+fn looks_up(op: &Op) -> bool {
+    matches!(op.insn, Insn::Call(_)) && Effects::of(&op.insn, op.link.is_some()).is_lookup_by_key()
+}
+
+/// Whether the function may hold something after this call that it has to give back: memory, an object, a lock. Of calls
+/// without a row nobody knows.
+fn may_take_hold(op: &Op) -> bool {
+    if !matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) {
+        return false;
+    }
+    let row = Effects::of(&op.insn, op.link.is_some());
+    let gives = matches!(row.result, Ret::MemOrNull | Ret::SockOrNull | Ret::Ptr | Ret::Slice | Ret::Unknown);
+    row.touches_everything || gives || row.arguments.iter().any(|a| a.class == Arg::Opaque)
+}
+
+/// Where a block leads to if the first element of an array, which it looks up, is not there; if it asks.
+fn without_element(f: &Function, b: BlockId, facts: &Facts, env: &Env<'_>) -> Option<BlockId> {
+    let Terminator::Branch { cond, width: Width::W64, dst, src: Src::Imm(0), taken, fall, .. } = f.block(b).term else {
+        return None;
+    };
+    let none = match cond {
+        Cond::Eq => taken,
+        Cond::Ne => fall,
+        _ => return None,
+    };
+    let states = facts.states(f, b);
+    let Kind::Pointer { base: BaseId::Site(at, i), nullable: true, .. } = states.last()?.reg(dst).kind else { return None };
+    let i = i as usize;
+    let (op, state) = (f.block(b).ops.get(i).filter(|op| at == b && looks_up(op))?, states.get(i)?);
+    let (map, key) = map_and_key(op, state, env);
+    let is_array = map.is_some_and(|m| m.map_type.is_some_and(maps::is_array));
+    (is_array && key == Some(0) && taken != fall).then_some(none)
+}
+
+/// The operations from a block to the end of the function, if they do nothing but set the result to a number.
+fn way_out(f: &Function, mut b: BlockId) -> Option<Vec<Op>> {
+    let mut ops = vec![];
+    for _ in 0..WAY {
+        ops.extend(f.block(b).ops.iter().map(|op| Op { origin: None, ..op.clone() }));
+        match f.block(b).term {
+            Terminator::Goto(to) => b = to,
+            Terminator::Exit { .. } => {
+                let sets = |op: &Op| matches!(op.insn, Insn::Mov { dst: Reg::R0, src: Src::Imm(_), .. });
+                return ops.iter().all(|op| sets(op) && op.link.is_none()).then_some(ops);
+            }
+            _ => return None,
+        }
+    }
+    None
+}
