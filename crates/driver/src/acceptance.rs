@@ -91,6 +91,7 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let not_judged = first.iter().filter_map(|p| {
         let why = match partner(p) {
             None if second.is_empty() => "it cannot be opened",
+            None => "it is not among the programs that it has",
             Some(q) if !matches!(q.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }) => q.verdict.reason(),
             _ => return None,
         };

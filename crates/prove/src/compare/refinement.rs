@@ -14,7 +14,8 @@
 //!
 //! So the new side never reads or writes a location more often, never moves an access over another one or over a call,
 //! never splits one, and merges only what nothing stands between. Memory nobody else sees (packet, fresh memory) is
-//! compared by its contents; here only the bytes count: the new side touches none the old one does not touch.
+//! compared by its contents; here only the bytes count: the new side touches none the old one does not touch. (Of the packet
+//! it may read again what the old side has accessed on its way to this stretch.)
 //! Accesses through pointers of unknown origin may be to the context or to a kernel object, whose fields
 //! the verifier translates: they are consumed whole, with the same width. So are those of fields of map values that the
 //! kernel manages, because the verifier takes them in no other form.
@@ -141,7 +142,9 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
             framed(cx, old, bytes, &by_place)?;
         } else if !cx.is_shared(bytes[0].region) {
             for b in bytes {
-                covered(cx, old, b, &by_place)?;
+                if !read_before(cx, b) {
+                    covered(cx, old, b, &by_place)?;
+                }
             }
         } else {
             if strict && bytes.iter().any(|b| b.atomic) {
@@ -253,6 +256,15 @@ fn framed(
         }
     }
     Err("an access to the stack at a varying offset that the original does not make".into())
+}
+
+/// Whether a byte is one of the packet's that the old side has accessed on its way, and only read again.
+fn read_before(cx: &mut Context, b: &Access) -> bool {
+    if b.write || *cx.region(b.region) != MemoryRegion::Packet {
+        return false;
+    }
+    let same_place = |t: &Access| (t.region, t.base, t.off) == (b.region, b.base, b.off);
+    cx.touched_before.iter().any(|t| same_place(t) && t.packet == b.packet)
 }
 
 /// A byte nobody else sees: some old access touches it whenever the new one does. Fresh memory ends at some call, so

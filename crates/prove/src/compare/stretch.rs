@@ -58,6 +58,8 @@ pub struct Stretch<'a> {
     pub available: &'a [ExpressionId],
     /// Expressions of which moved places may hold the result at the end.
     pub carried: &'a [ExpressionId],
+    /// Sums of registers that moved places are taken to hold rather than anything else.
+    pub sums: &'a [ExpressionId],
     /// Where their names are explained.
     pub pool: &'a Pool,
 }
@@ -99,6 +101,7 @@ pub fn constant_condition(
         end: End::Branches(term, &nowhere),
         available: &[],
         carried: &[],
+        sums: &[],
         pool: &Pool::default(),
     };
     // One attempt, in which the old side chooses nothing.
@@ -187,7 +190,7 @@ fn compare_in(
     };
     let before_new = displaced_facts(kind, env, stretch);
     let named = |ids: &'_ [ExpressionId]| ids.iter().flat_map(|id| stretch.pool.get(*id).ops()).collect::<Vec<_>>();
-    let named = named(stretch.available).into_iter().chain(named(stretch.carried));
+    let named = [stretch.available, stretch.carried, stretch.sums].into_iter().flat_map(named);
     register_regions(cx, env, old.iter().chain(new).chain(named));
     let mut entry = Entry::new(env.maps, kind).state(cx, before);
     let available: Vec<&Expression> = stretch.available.iter().map(|id| stretch.pool.get(*id)).collect();
@@ -203,13 +206,13 @@ fn compare_in(
     let entry_new = displaced(cx, env, kind, &entry, stretch)?;
     let exits = (side_exits(old) > 0).then(SideExits::default);
     let mut help = Help { before, learn: true, sweep: swept.then(Sweep::default), exits };
+    // Bytes of the packet that the old side has accessed on its way here.
     let mut touched = Vec::new();
     for c in &available {
         touched.extend(c.packet_bytes(cx, env, kind, &entry));
     }
-    let (mut a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
-    // Bytes that the old side has accessed on its way here.
-    a.log.extend(touched);
+    cx.touched_before = touched;
+    let (a, ca) = straight(cx, env, kind, Side::Old, entry, old, ta, &mut help)?;
     cx.old_accesses = Some(OldAccesses::new(&a.log));
     let mut help = Help { before: &before_new, ..help };
     let (b, cb) = straight(cx, env, kind, Side::New, entry_new, new, tb, &mut help)?;
@@ -230,7 +233,7 @@ fn compare_in(
         // Where a live place holds something else, it may be something that can be told.
         let Judged::Different(model) = &judged else { break judged };
         let more = match live_out {
-            LiveOut::Block(l) => differing(cx, env, kind, &a, &b, l, model, &moved, stretch),
+            LiveOut::Block(l) => differing(cx, env, kind, guard, &a, &b, l, model, &moved, stretch),
             _ => vec![],
         };
         if more.is_empty() {
@@ -433,6 +436,7 @@ fn differing(
     cx: &mut Context,
     env: &Env,
     kind: ProgKind,
+    guard: TermId,
     a: &Outcome,
     b: &Outcome,
     live: &Live,
@@ -454,12 +458,26 @@ fn differing(
         } else if Some(base) == frame {
             Some(Origin::Frame(off))
         } else {
-            let mut computed = || {
-                let mut here = stretch.carried.iter().filter(|id| stretch.pool.get(**id).dst == r);
-                here.find(|id| stretch.pool.get(**id).value(cx, env, kind, &a.exit) == Some(y)).copied()
+            let is_it = |cx: &mut Context, x: TermId, proven: bool| {
+                if x == y || !proven || model.eval(&cx.terms, x) != model.eval(&cx.terms, y) {
+                    return x == y;
+                }
+                // Known bits may have given one of them another form.
+                let same = cx.terms.eq(x, y);
+                let differ = cx.terms.not(same);
+                matches!(cx.check_sat(guard, &[differ]), SatResult::Unsat)
             };
-            let same = Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Origin::Old);
-            same.or_else(|| computed().map(Origin::Computed))
+            let mut computed = |ids: &[ExpressionId], proven: bool| {
+                let mut here = ids.iter().filter(|id| stretch.pool.get(**id).dst == r);
+                let is_here = |id: &&ExpressionId| {
+                    let value = stretch.pool.get(**id).value(cx, env, kind, &a.exit);
+                    value.is_some_and(|x| is_it(cx, x, proven))
+                };
+                here.find(is_here).copied()
+            };
+            let sum = computed(stretch.sums, true).map(Origin::Computed);
+            let same = || Reg::all().find(|q| a.exit.regs[q.index()] == y).map(Origin::Old);
+            sum.or_else(same).or_else(|| computed(stretch.carried, false).map(Origin::Computed))
         };
         out.extend(source.map(|s| (Location::Reg(r), s)));
     }

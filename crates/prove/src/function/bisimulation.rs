@@ -14,12 +14,13 @@
 //! Two things join neighbouring blocks. What the old side has computed and would compute again
 //! ([`crate::function::available`]) is taken for granted where it is available. And a location of the new side may hold something
 //! else than the old side's, if it can be told from the old side's state ([`Relocations`]): it is told at the
-//! end of one step, and asked of that same state at the start of the next.
+//! end of one step, and asked of that same state at the start of the next. Where the old side adds an offset to a pointer at
+//! each use and the new side moves the pointer, that is the sum of two of the old side's registers.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
-use bpf_isa::Reg;
+use bpf_isa::{AluOp, Insn, Reg, Src, Width};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 use tracing::{Level, enabled, trace};
@@ -28,7 +29,7 @@ use crate::compare::relation::{Known, Location, Origin, Relation, is_read};
 use crate::compare::stretch::{End, Stretch, compare};
 use crate::function::available::AvailableExpressions;
 use crate::function::chain::{Chain, chain};
-use crate::function::expression::{ExpressionId, Pool};
+use crate::function::expression::{Expression, ExpressionId, Pool};
 use crate::function::pruned::{CHEAP, without_impossible_jumps};
 use crate::options::{Limits, Options, Stats};
 use crate::superblock::side_exit;
@@ -45,10 +46,20 @@ const EXTENSIONS: [(u32, u32); 6] = [(0, 0), (0, 1), (1, 0), (0, 2), (2, 0), (1,
 /// # Errors
 /// Why the relation could not be established; that says nothing about the functions themselves.
 pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
-    let (reason, mut stats) = match explore(old, new, env, options) {
+    let (reason, mut stats) = match explore(old, new, env, options, &[]) {
         Ok(stats) => return Ok(stats),
         Err(e) => e,
     };
+    let sums = sums(old);
+    if !sums.is_empty() {
+        match explore(old, new, env, options, &sums) {
+            Ok(more) => {
+                stats.add(more);
+                return Ok(stats);
+            }
+            Err((_, more)) => stats.add(more),
+        }
+    }
     // The facts may know more once jumps that never happen are gone; and blocks that such a jump parts on one side only
     // are run in one.
     let (pruned_old, effort) = without_impossible_jumps(old, env, options);
@@ -60,7 +71,7 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     tries.extend(pruned_old.as_ref().map(|f| (f, new)));
     tries.extend(pruned_new.as_ref().map(|f| (old, f)));
     for (f, g) in tries {
-        match explore(f, g, env, options) {
+        match explore(f, g, env, options, &[]) {
             Ok(more) => {
                 stats.add(more);
                 return Ok(stats);
@@ -71,16 +82,47 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     Err((reason, stats))
 }
 
-/// One attempt.
-fn explore(old: &Function, new: &Function, env: &Env, options: &Options) -> Result<Stats, (String, Stats)> {
+/// Pairs of registers that are added to each other, at most.
+const SUMS: usize = 16;
+
+/// Pairs of registers of which a function adds the second, an offset, to the first, a pointer, or to a copy of it.
+fn sums(f: &Function) -> Vec<(Reg, Reg)> {
+    let mut found = Vec::new();
+    for &b in &f.layout {
+        let ops = &f.block(b).ops;
+        for (i, op) in ops.iter().enumerate() {
+            let Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Reg(by) } = op.insn else { continue };
+            let copied = match i.checked_sub(1).map(|i| ops[i].insn) {
+                Some(Insn::Mov { width: Width::W64, dst: copy, src: Src::Reg(base) }) if copy == dst => Some(base),
+                _ => None,
+            };
+            found.extend([Some(dst), copied].into_iter().flatten().map(|base| (base, by)));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(SUMS);
+    found
+}
+
+/// One attempt, in which places of the new side may hold these sums of the old side's registers.
+fn explore(
+    old: &Function,
+    new: &Function,
+    env: &Env,
+    options: &Options,
+    sums: &[(Reg, Reg)],
+) -> Result<Stats, (String, Stats)> {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
     let (pa, pb) = (predecessors(old), predecessors(new));
     let mut pool = Pool::default();
     let sa = AvailableExpressions::of(old, env, &fa, &mut pool, options);
     let sb = AvailableExpressions::of(new, env, &fb, &mut pool, options);
+    let places = |(base, by): &(Reg, Reg)| Reg::all().filter_map(|dst| Expression::sum(dst, *base, *by)).collect::<Vec<_>>();
+    let sums = sums.iter().flat_map(places).filter(|e| e.dst != Reg::R10).map(|e| pool.id(e)).collect();
     let (explored, lost) = (FxHashMap::default(), BTreeSet::new());
-    let mut product = Product { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, pool, explored, lost };
+    let mut product = Product { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, sums, pool, explored, lost };
     let start = Pair::met(old.entry(), new.entry());
     // Each pair takes its first step that leads to no lost pair. A pair without one is lost; then all
     // begins anew, remembering what was compared.
@@ -197,6 +239,8 @@ struct Product<'f> {
     /// What either side has computed.
     sa: AvailableExpressions,
     sb: AvailableExpressions,
+    /// Sums that places of the new side may hold.
+    sums: Vec<ExpressionId>,
     pool: Pool,
     explored: FxHashMap<Pair, (Explored, Stats)>,
     /// Pairs from which no step can be proven.
@@ -336,8 +380,8 @@ impl Product<'_> {
         let moved_before: Vec<ExpressionId> = moved_before.collect();
         let mut compare = |old: &[Op], new: &[Op], (live, carried): Wanted, end: End| {
             let carried = &[carried, &moved_before[..]].concat()[..];
-            let pool = &self.pool;
-            let stretch = Stretch { before, known: &pair.known, came, old, new, live, end, available, carried, pool };
+            let (pool, sums, known) = (&self.pool, &self.sums, &pair.known);
+            let stretch = Stretch { before, known, came, old, new, live, end, available, carried, sums, pool };
             let (relation, s) = compare(self.old.kind, self.env, &stretch, swept, &options);
             stats.add(s);
             relation.map_err(Some)

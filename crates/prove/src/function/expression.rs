@@ -107,6 +107,20 @@ impl Expression {
         Some(Expression { dst, ops })
     }
 
+    /// `dst = base + by`.
+    pub(crate) fn sum(dst: Reg, base: Reg, by: Reg) -> Option<Expression> {
+        let width = Width::W64;
+        let add = |src| Op::new(Insn::Alu { op: AluOp::Add, width, dst, src: Src::Reg(src) });
+        let copy = |src| Op::new(Insn::Mov { width, dst, src: Src::Reg(src) });
+        let ops = match dst {
+            _ if base == by => return None,
+            _ if dst == base => vec![add(by)],
+            _ if dst == by => vec![add(base)],
+            _ => vec![copy(base), add(by)],
+        };
+        Some(Expression { dst, ops })
+    }
+
     /// The same with one more operation on its register.
     fn followed_by(&self, insn: Insn) -> Option<Expression> {
         let fits = match insn {

@@ -53,6 +53,9 @@ pub struct Context {
     samples: [Sample; 3],
     /// Others write shared memory while the program runs (`access.rs`). Off: it runs alone, as in the interpreter.
     pub concurrent: bool,
+    /// Bytes of the packet that the old side has accessed before it began here, all in accesses of their own: of these only the
+    /// places count.
+    pub touched_before: Vec<crate::symbolic::access::Access>,
     /// It is assumed of some lookup that it finds an element, which no facts tell.
     pub found_element: bool,
     /// While others write: the old side's accesses, for the new side to consume.
@@ -125,6 +128,7 @@ impl Context {
             never: FxHashSet::default(),
             samples: [0, 1, 2].map(Sample::new),
             concurrent: true,
+            touched_before: Vec::new(),
             found_element: false,
             old_accesses: None,
             forward: false,
