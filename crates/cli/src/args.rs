@@ -54,12 +54,11 @@ Examples:
 
 The rules run first (-O1), then, with the goal `size`, global passes on an SSA form of each function; what is
 left of the time goes into a search for what no rule finds. It ends when a round has brought nothing (-O2,
-which takes a second or so), when three have (-O3), or when nothing is open (-O4); what it learns is kept
-(--cache), so that the next run is quick. With --time-limit or --rounds alone there are no global passes:
-each of their steps is proven, too, but of some functions `verify` cannot tell afterwards what the steps were,
-and says unknown. The same --seed gives the same bytes, as long as neither the time limit nor the second
-that the proof of a global step may take is what ends it; with `--rounds N` on every machine: N rounds of
-search, each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
+which takes a second or so), when three have (-O3), or when nothing is open (-O4, which --time-limit alone
+stands for, too); what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
+same bytes, as long as neither the time limit nor the second that the proof of a global step may take is what
+ends it. For the same bytes on every machine there is `--rounds N`, without global passes: N rounds of search,
+each a fixed amount of work (about a second of one processor), whatever the speed of the machine and
 --jobs. The JSON report says how many rounds there were (`search.rounds`) and what ended them
 (`search.ended`: `rounds`, or `time` if the time limit was too short).
 
@@ -251,8 +250,7 @@ pub struct OptArgs {
     #[arg(long, value_enum, default_value = "size")]
     pub goal: GoalArg,
     /// How much to do: 1: rules; 2: global passes (--ssa) and a short search, too; 3: a search that ends when it gains no
-    /// more; 4: one that ends when nothing is open [default: 2; with --time-limit or --rounds alone all of 4 but
-    /// the global passes]
+    /// more; 4: one that ends when nothing is open [default: 2; with --time-limit 4; with --rounds no global passes]
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
     pub level: Option<u8>,
     /// Time for the whole object; functions not reached in time stay as they are [default: 30; of -O2 10, of -O4 600]
@@ -579,8 +577,8 @@ impl OptArgs {
 
     /// How much to do, if it is not for as long as there is time.
     fn level(&self) -> Option<u8> {
-        let says_what = self.time_limit.is_some() || self.rounds.is_some() || self.no_search || self.ssa;
-        self.level.or((!says_what).then_some(2))
+        let says_what = self.rounds.is_some() || self.no_search || self.ssa;
+        self.level.or((!says_what).then_some(if self.time_limit.is_some() { 4 } else { 2 }))
     }
 
     /// What the pipeline is to do.
