@@ -82,27 +82,36 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
     Err((reason, stats))
 }
 
-/// Pairs of registers that are added to each other, at most.
-const SUMS: usize = 16;
+/// Sums that are tried of a function, at most.
+const SUMS: usize = 24;
 
-/// Pairs of registers of which a function adds the second, an offset, to the first, a pointer, or to a copy of it.
-fn sums(f: &Function) -> Vec<(Reg, Reg)> {
+/// What a function adds to registers that hold pointers, or to copies of them: offsets in registers first, then constants.
+fn sums(f: &Function) -> Vec<(Reg, Src)> {
     let mut found = Vec::new();
     for &b in &f.layout {
         let ops = &f.block(b).ops;
         for (i, op) in ops.iter().enumerate() {
-            let Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: Src::Reg(by) } = op.insn else { continue };
+            let Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: by } = op.insn else { continue };
             let copied = match i.checked_sub(1).map(|i| ops[i].insn) {
                 Some(Insn::Mov { width: Width::W64, dst: copy, src: Src::Reg(base) }) if copy == dst => Some(base),
                 _ => None,
             };
-            found.extend([Some(dst), copied].into_iter().flatten().map(|base| (base, by)));
+            let itself = Some(dst).filter(|_| by.reg().is_some());
+            let bases = [itself, copied].into_iter().flatten().filter(|base| *base != Reg::R10);
+            found.extend(bases.map(|base| (by.reg().is_none(), base, by)));
         }
     }
-    found.sort_unstable();
-    found.dedup();
-    found.truncate(SUMS);
-    found
+    // Each once, in the order in which they stand.
+    let mut sums: Vec<(Reg, Src)> = Vec::new();
+    for constant in [false, true] {
+        for (_, base, by) in found.iter().filter(|(is_constant, _, _)| *is_constant == constant) {
+            if !sums.contains(&(*base, *by)) {
+                sums.push((*base, *by));
+            }
+        }
+    }
+    sums.truncate(SUMS);
+    sums
 }
 
 /// One attempt, in which places of the new side may hold these sums of the old side's registers.
@@ -111,7 +120,7 @@ fn explore(
     new: &Function,
     env: &Env,
     options: &Options,
-    sums: &[(Reg, Reg)],
+    sums: &[(Reg, Src)],
 ) -> Result<Stats, (String, Stats)> {
     let (fa, fb) = (Facts::of(old, env), Facts::of(new, env));
     let lb = Liveness::of(new, env, &fb);
@@ -119,7 +128,8 @@ fn explore(
     let mut pool = Pool::default();
     let sa = AvailableExpressions::of(old, env, &fa, &mut pool, options);
     let sb = AvailableExpressions::of(new, env, &fb, &mut pool, options);
-    let places = |(base, by): &(Reg, Reg)| Reg::all().filter_map(|dst| Expression::sum(dst, *base, *by)).collect::<Vec<_>>();
+    let places =
+        |(base, by): &(Reg, Src)| Reg::all().filter_map(|dst| Expression::sum(dst, *base, *by)).collect::<Vec<_>>();
     let sums = sums.iter().flat_map(places).filter(|e| e.dst != Reg::R10).map(|e| pool.id(e)).collect();
     let (explored, lost) = (FxHashMap::default(), BTreeSet::new());
     let mut product = Product { old, new, env, options, fa, fb, lb, pa, pb, sa, sb, sums, pool, explored, lost };

@@ -108,14 +108,14 @@ impl Expression {
     }
 
     /// `dst = base + by`.
-    pub(crate) fn sum(dst: Reg, base: Reg, by: Reg) -> Option<Expression> {
+    pub(crate) fn sum(dst: Reg, base: Reg, by: Src) -> Option<Expression> {
         let width = Width::W64;
-        let add = |src| Op::new(Insn::Alu { op: AluOp::Add, width, dst, src: Src::Reg(src) });
+        let add = |src| Op::new(Insn::Alu { op: AluOp::Add, width, dst, src });
         let copy = |src| Op::new(Insn::Mov { width, dst, src: Src::Reg(src) });
-        let ops = match dst {
-            _ if base == by => return None,
+        let ops = match by {
+            Src::Reg(by) if base == by => return None,
             _ if dst == base => vec![add(by)],
-            _ if dst == by => vec![add(base)],
+            Src::Reg(by) if dst == by => vec![add(Src::Reg(base))],
             _ => vec![copy(base), add(by)],
         };
         Some(Expression { dst, ops })

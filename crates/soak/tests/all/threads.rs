@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bpf_kernel::testing::{available, permitted};
 use bpf_soak::threads::change::Change;
-use bpf_soak::threads::program::{Home, Source};
 use bpf_soak::threads::explore::Subject;
+use bpf_soak::threads::program::{Home, Source};
 use bpf_soak::threads::race::{Look, Runner, Track};
 use bpf_soak::threads::script::{Script, Value};
 use bpf_soak::threads::{Optimizer, Questions, ThreadsLane};

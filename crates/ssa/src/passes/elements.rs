@@ -105,7 +105,9 @@ fn without_element(f: &Function, b: BlockId, facts: &Facts, env: &Env<'_>) -> Op
         _ => return None,
     };
     let states = facts.states(f, b);
-    let Kind::Pointer { base: BaseId::Site(at, i), nullable: true, .. } = states.last()?.reg(dst).kind else { return None };
+    let Kind::Pointer { base: BaseId::Site(at, i), nullable: true, .. } = states.last()?.reg(dst).kind else {
+        return None;
+    };
     let i = i as usize;
     let (op, state) = (f.block(b).ops.get(i).filter(|op| at == b && looks_up(op))?, states.get(i)?);
     let (map, key) = map_and_key(op, state, env);
