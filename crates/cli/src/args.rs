@@ -47,6 +47,7 @@ Examples:
   bpf-opt opt prog.o -o out.o --goal verifier         least work for the kernel's verifier
   bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
   bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
+  bpf-opt opt prog.o -o out.o --explain               what each pass does, with source lines
   bpf-opt opt prog.o -o out.o -O1                     rules only: most of the gain, in milliseconds
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
@@ -318,6 +319,9 @@ pub struct OptArgs {
     /// Print the code before and after side by side
     #[arg(long)]
     pub diff: bool,
+    /// Print what became of each function change by change: pass, place, instructions before and after, slots saved
+    #[arg(long)]
+    pub explain: bool,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -612,6 +616,7 @@ impl OptArgs {
             max_verifier_growth: self.max_verifier_growth,
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
+            explain: self.explain,
             queries: None,
             search: !self.no_search && self.level() != Some(1) && self.passes == PassSelection::All,
             cache: self.cache_file(),

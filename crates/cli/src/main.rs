@@ -14,6 +14,7 @@ mod check;
 mod diff;
 mod difftest;
 mod dis;
+mod explain;
 mod failure;
 mod files;
 mod listing;

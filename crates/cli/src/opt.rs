@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::args::{GoalArg, OptArgs};
 use crate::diff::{self, is_changed};
+use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::progress::{Interrupt, Progress};
@@ -95,8 +96,12 @@ pub fn run(args: &OptArgs) -> Result<u8, Failure> {
     let cache = args.cache_file();
     let besides: Vec<&Path> = [args.input.as_path(), &args.output].into_iter().chain(cache.as_deref()).collect();
     let json = Destination::of_report(args.json.as_deref(), &besides)?;
-    if args.diff && matches!(json, Some(Destination::Stdout)) {
-        return Err(Failure::bad_input("--diff and --json - both want standard output"));
+    if matches!(json, Some(Destination::Stdout)) {
+        for (option, wanted) in [("--diff", args.diff), ("--explain", args.explain)] {
+            if wanted {
+                return Err(Failure::bad_input(format!("{option} and --json - both want standard output")));
+            }
+        }
     }
     let interrupt = Interrupt::listen();
     if args.keep > 1 && args.goal != GoalArg::Latency {
@@ -206,7 +211,10 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let fewer = (kept.len() < args.keep.into() && args.keep > 1)
         .then(|| format!("note: only {} of the {} forms asked for came about", kept.len(), args.keep));
     let report = best.report;
-    let diff = if args.diff { diff::report(&report) } else { String::new() };
+    let mut diff = if args.explain { explain::report(&report) } else { String::new() };
+    if args.diff {
+        diff += &diff::report(&report);
+    }
     let mut summary = summary(&report, args, interrupt.requested());
     if !args.quiet {
         summary.extend(fewer);

@@ -13,6 +13,7 @@ use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
 use crate::error::DriverError;
+use crate::explain;
 use crate::global::Start;
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
@@ -70,6 +71,7 @@ impl Candidate {
             twin_of: None,
             cut_short: false,
             refuted: None,
+            changes: Vec::new(),
             seconds: 0.0,
             listing_before: listing.clone(),
             listing_after: listing,
@@ -234,6 +236,16 @@ impl Candidate {
         let Some(derivation) = &mut self.derivation else { return };
         derivation.rewind(n);
         self.lower(module, settings);
+    }
+
+    /// Tells in the report what it became change by change.
+    pub(crate) fn explain(&mut self, module: &Module) {
+        let (Some(derivation), Ok(original), true) = (&self.derivation, &module.graphs[self.id], self.body.is_some())
+        else {
+            return;
+        };
+        let steps = self.start.as_ref().map_or(&[][..], Start::steps);
+        self.report.changes = explain::changes(&module.object, FuncId(self.id), original, steps, derivation);
     }
 
     /// Gives everything up.

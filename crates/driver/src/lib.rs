@@ -11,6 +11,7 @@ mod candidate;
 mod decided;
 pub mod difftest;
 mod error;
+mod explain;
 mod gate;
 mod global;
 pub mod interpret;
@@ -40,6 +41,7 @@ mod written;
 
 pub use bpf_isa::Goal;
 pub use error::DriverError;
+pub use explain::Change;
 pub use options::{Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{

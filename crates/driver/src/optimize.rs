@@ -187,6 +187,9 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     report.timed_out = candidates.iter().any(|c| c.timed_out);
     for c in &mut candidates {
         c.report.cut_short = c.timed_out;
+        if options.explain {
+            c.explain(&module);
+        }
         if let Some(refutation) = &c.report.refuted {
             report.warnings.push(refutation.text(&c.report.name));
         } else if let Some(why) = &c.report.untouched {

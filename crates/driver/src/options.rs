@@ -54,6 +54,8 @@ pub struct Options {
     pub strict_shared_memory: bool,
     /// Keep DWARF sections although they describe the old code.
     pub keep_debug: bool,
+    /// Tell every change ([`FunctionReport::changes`](crate::FunctionReport::changes)).
+    pub explain: bool,
     /// Sees every query of the prover.
     pub queries: Option<bpf_prove::Recorder>,
     /// Search after the passes, for as long as the time allows and something may come of it.
@@ -82,6 +84,7 @@ impl Default for Options {
             max_verifier_growth: 2.0,
             strict_shared_memory: false,
             keep_debug: false,
+            explain: false,
             queries: None,
             search: false,
             cache: None,

@@ -6,6 +6,8 @@ mod verify;
 
 use serde::Serialize;
 
+use crate::explain::Change;
+
 pub use runs::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
 pub use search::{Ended, SearchReport};
 pub use verify::{FunctionVerdict, Refused, RunsFirst, VerifyReport};
@@ -57,6 +59,9 @@ pub struct FunctionReport {
     pub twin_of: Option<String>,
     /// What was made of it, step by step proven, was wrong as a whole and was not written: an error of this program.
     pub refuted: Option<Refutation>,
+    /// What it became change by change, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// Wall-clock seconds spent.
     pub seconds: f64,
     /// Listing before, a line per instruction: `slot: text`.

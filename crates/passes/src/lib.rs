@@ -14,6 +14,7 @@ mod settings;
 mod tails;
 mod view;
 
+pub use cfg::NAME as SHAPE;
 pub use engine::{Engine, Tally, optimize, paths_of, shape_mark};
 pub use local::{Pass, all as all_passes};
 pub use quiet::Quiet;

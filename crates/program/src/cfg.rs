@@ -293,6 +293,21 @@ impl Function {
     }
 }
 
+impl fmt::Display for Terminator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Terminator::Goto(t) => write!(f, "goto {t}"),
+            Terminator::Branch { cond, width, dst, src, taken, fall, .. } => {
+                let jcc = Insn::Jcc { cond: *cond, width: *width, dst: *dst, src: *src, off: 0 }.to_string();
+                let head = jcc.split(" goto").next().unwrap_or("");
+                write!(f, "{head} goto {taken} else {fall}")
+            }
+            Terminator::MayGoto { taken, fall, .. } => write!(f, "may_goto {taken} else {fall}"),
+            Terminator::Exit { .. } => write!(f, "exit"),
+        }
+    }
+}
+
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for &b in &self.layout {
@@ -300,16 +315,7 @@ impl fmt::Display for Function {
             for op in &self.block(b).ops {
                 writeln!(f, "    {}", op.insn)?;
             }
-            match &self.block(b).term {
-                Terminator::Goto(t) => writeln!(f, "    goto {t}")?,
-                Terminator::Branch { cond, width, dst, src, taken, fall, .. } => {
-                    let jcc = Insn::Jcc { cond: *cond, width: *width, dst: *dst, src: *src, off: 0 }.to_string();
-                    let head = jcc.split(" goto").next().unwrap_or("");
-                    writeln!(f, "    {head} goto {taken} else {fall}")?;
-                }
-                Terminator::MayGoto { taken, fall, .. } => writeln!(f, "    may_goto {taken} else {fall}")?,
-                Terminator::Exit { .. } => writeln!(f, "    exit")?,
-            }
+            writeln!(f, "    {}", self.block(b).term)?;
         }
         Ok(())
     }

@@ -145,6 +145,16 @@ impl Derivation {
         self.steps[from..].iter().for_each(|s| s.carry_out(&mut self.current));
     }
 
+    /// Tells each step again: what it was made of, the step, and what came of it.
+    pub fn retell(&self, mut told: impl FnMut(&Function, &Step, &Function)) {
+        let mut now = self.original.as_ref().clone();
+        for step in &self.steps {
+            let before = now.clone();
+            step.carry_out(&mut now);
+            told(&before, step, &now);
+        }
+    }
+
     /// Whether `new` does what this began with, by way of what it led to: the steps are proven, so only the rest of the way
     /// is left. Never [`Verdict::Different`].
     pub fn leads_to(&self, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {

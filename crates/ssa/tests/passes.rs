@@ -400,3 +400,13 @@ fn who_may_hold_something_goes_where_it_went() {
     // bpf_sk_release, of a socket that came from bpf_skc_lookup_tcp.
     assert!(without_elements_missing(&looks_up(&format!("{key}\ncall 99"), none)).is_empty());
 }
+
+/// The end that it goes to is one that it came to: whether a verifier ever comes to another, and takes it, is not known.
+#[test]
+fn the_way_on_which_it_is_missing_ends_where_it_ended() {
+    let two_ends = "if r6 > 3 goto +2\nr0 = 1\nexit\nr1 = 7\n*(u64 *)(r10 - 16) = r1\nr0 = 3\nexit";
+    let key = "r6 = *(u32 *)(r1 + 12)\n*(u32 *)(r10 - 4) = 0";
+    assert!(without_elements_missing(&looks_up(key, two_ends)).is_empty());
+    let one_end = "if r6 > 3 goto +1\nr6 = 1\nr1 = 7\n*(u64 *)(r10 - 16) = r6";
+    assert_eq!(without_elements_missing(&looks_up(key, one_end)).len(), 1);
+}

@@ -211,6 +211,32 @@ fn the_diff_fits_in_160_columns() {
 }
 
 #[test]
+fn explain_tells_where_every_slot_went() {
+    let folder = folder();
+    let number = |text: &str| text.trim().parse::<i64>().expect("a number");
+    for name in ["subprogs.o", "xdp_count.o"] {
+        let report = folder.path().join("report.json");
+        let options = ["--explain", "--ssa", "--json", report.to_str().expect("a path")];
+        let ran = quick_opt(&example(name), &folder.path().join("out.o"), &options).expect(0);
+        let mut functions = 0;
+        for told in ran.out.split_terminator("\n\n") {
+            let (head, changes) = told.split_once('\n').expect("a line for each function");
+            let slots = head.rsplit_once(": ").expect("slots behind the name").1;
+            let (before, after) = slots.trim_end_matches(" slots").split_once(" -> ").expect("before and after");
+            let heads = changes.lines().filter(|l| !l.starts_with("    "));
+            let saved = heads.filter_map(|l| l.strip_suffix(" slots")?.rsplit_once(": ")).map(|(_, n)| number(n));
+            assert_eq!(number(before) + saved.sum::<i64>(), number(after), "{told}");
+            assert!(changes.lines().any(|l| l.starts_with("    - ")), "{told}");
+            functions += 1;
+        }
+        assert!(functions > 0, "{}", ran.out);
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).expect("a report")).expect("JSON");
+        let changes = report["functions"].as_array().expect("functions").iter().filter_map(|f| f["changes"].as_array());
+        assert_eq!(changes.count(), functions);
+    }
+}
+
+#[test]
 fn quiet_is_quiet() {
     let folder = folder();
     let ran = quick_opt(&example("xdp_count.o"), &folder.path().join("out.o"), &["--quiet"]).expect(0);

@@ -10,14 +10,15 @@
 //!  out:   r0 = 0
 //!         exit
 //! ```
-//! A verifier that does not know it walks that way, too, so it may need nothing of what came before, and lead to an end that
-//! the function has. A function that may hold something which it has to give back first keeps its code.
+//! A verifier that does not know it walks that way, too. So it may need nothing of what came before, and leads to the end that
+//! it came to anyway, whichever of its ways it took. A function that may hold something which it has to give back first keeps
+//! its code; so does a subprogram, of which the caller's frame may hold what was stored there.
 
 use bpf_facts::{BaseId, Env, Facts, Kind, Liveness, map_and_key};
 use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::{Effects, maps};
-use bpf_program::{BlockId, Function, Op, Terminator, reverse_postorder};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 
 use super::pass::Pass;
 use crate::Ssa;
@@ -42,7 +43,8 @@ impl Pass for Elements {
     /// One graph for each end that the code may have instead.
     fn graphs(&self, f: &Function, env: &Env<'_>) -> Vec<Function> {
         let all = || f.layout.iter().flat_map(|b| &f.block(*b).ops);
-        if !all().any(looks_up) || all().any(may_take_hold) {
+        let is_called = f.kind == ProgKind::Subprogram;
+        if is_called || !all().any(looks_up) || all().any(may_take_hold) {
             return vec![];
         }
         let facts = Facts::of(f, env);
@@ -64,7 +66,7 @@ impl Pass for Elements {
         }
         let to = |end: BlockId| {
             let mut g = f.clone();
-            for (b, none) in &impossible {
+            for (b, none) in impossible.iter().filter(|(_, none)| all_lead_to(f, *none, end)) {
                 if let Terminator::Branch { taken, fall, .. } = &mut g.block_mut(*b).term {
                     let edge = if taken == none { taken } else { fall };
                     *edge = end;
@@ -113,6 +115,23 @@ fn without_element(f: &Function, b: BlockId, facts: &Facts, env: &Env<'_>) -> Op
     let (map, key) = map_and_key(op, state, env);
     let is_array = map.is_some_and(|m| m.map_type.is_some_and(maps::is_array));
     (is_array && key == Some(0) && taken != fall).then_some(none)
+}
+
+/// Whether whoever comes from a block to the end of the function comes through `end`.
+fn all_lead_to(f: &Function, from: BlockId, end: BlockId) -> bool {
+    let (mut open, mut seen) = (vec![from], vec![]);
+    while let Some(b) = open.pop() {
+        if b == end || seen.contains(&b) {
+            continue;
+        }
+        let term = &f.block(b).term;
+        if matches!(term, Terminator::Exit { .. }) {
+            return false;
+        }
+        seen.push(b);
+        open.extend(term.successors());
+    }
+    true
 }
 
 /// The operations from a block to the end of the function, if they do nothing but set the result to a number.
