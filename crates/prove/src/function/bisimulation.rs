@@ -20,7 +20,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bpf_facts::{Env, Facts, Live, Liveness, StackSet, State};
-use bpf_isa::{AluOp, Insn, Reg, Src, Width};
+use bpf_isa::{Reg, Src};
 use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
 use rustc_hash::FxHashMap;
 use tracing::{Level, enabled, trace};
@@ -31,6 +31,7 @@ use crate::function::available::AvailableExpressions;
 use crate::function::chain::{Chain, chain};
 use crate::function::expression::{Expression, ExpressionId, Pool};
 use crate::function::pruned::{CHEAP, without_impossible_jumps};
+use crate::function::sums::sums;
 use crate::options::{Limits, Options, Stats};
 use crate::superblock::side_exit;
 
@@ -80,38 +81,6 @@ pub fn prove(old: &Function, new: &Function, env: &Env, options: &Options) -> Re
         }
     }
     Err((reason, stats))
-}
-
-/// Sums that are tried of a function, at most.
-const SUMS: usize = 24;
-
-/// What a function adds to registers that hold pointers, or to copies of them: offsets in registers first, then constants.
-fn sums(f: &Function) -> Vec<(Reg, Src)> {
-    let mut found = Vec::new();
-    for &b in &f.layout {
-        let ops = &f.block(b).ops;
-        for (i, op) in ops.iter().enumerate() {
-            let Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src: by } = op.insn else { continue };
-            let copied = match i.checked_sub(1).map(|i| ops[i].insn) {
-                Some(Insn::Mov { width: Width::W64, dst: copy, src: Src::Reg(base) }) if copy == dst => Some(base),
-                _ => None,
-            };
-            let itself = Some(dst).filter(|_| by.reg().is_some());
-            let bases = [itself, copied].into_iter().flatten().filter(|base| *base != Reg::R10);
-            found.extend(bases.map(|base| (by.reg().is_none(), base, by)));
-        }
-    }
-    // Each once, in the order in which they stand.
-    let mut sums: Vec<(Reg, Src)> = Vec::new();
-    for constant in [false, true] {
-        for (_, base, by) in found.iter().filter(|(is_constant, _, _)| *is_constant == constant) {
-            if !sums.contains(&(*base, *by)) {
-                sums.push((*base, *by));
-            }
-        }
-    }
-    sums.truncate(SUMS);
-    sums
 }
 
 /// One attempt, in which places of the new side may hold these sums of the old side's registers.

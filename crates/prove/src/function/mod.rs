@@ -7,4 +7,5 @@ pub(crate) mod expression;
 pub(crate) mod functions;
 mod pruned;
 pub(crate) mod same;
+mod sums;
 pub(crate) mod whole;
