@@ -289,6 +289,8 @@ fn wanted(module: &Module, options: &Options) -> Vec<bool> {
 /// Runs `f` while another thread watches whether the user wants to stop.
 fn watched<T>(observer: &dyn Observer, stop: &AtomicBool, f: impl FnOnce() -> T) -> T {
     let finished = AtomicBool::new(false);
+    // The other thread may have its first turn only when all is done.
+    stop.fetch_or(observer.stop(), Ordering::Relaxed);
     std::thread::scope(|s| {
         s.spawn(|| {
             while !finished.load(Ordering::Relaxed) {
