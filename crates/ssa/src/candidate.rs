@@ -75,9 +75,10 @@ pub trait Judge {
     }
 }
 
-/// Goes from `f` to something better, in steps that the judge accepts. Tried are first what passes make of the graph; then detours over something longer that makes each step
-/// small enough to be proven ([`crate::passes::detours`]); then all passes at once, all but one, each alone, and none, the
-/// best result first. What comes out are accepted steps alone, in order.
+/// Goes from `f` to something better, in steps that the judge accepts. Tried are first what passes make of the graph; then
+/// detours over something longer that makes each step small enough to be proven ([`crate::passes::detours`]); then all other
+/// passes at once, all but one, each alone, and none, the best result first. What comes out are accepted steps alone, in
+/// order.
 pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut dyn Judge) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut now = f.clone();
@@ -118,7 +119,7 @@ fn proposals(
     cost: usize,
     judge: &mut dyn Judge,
 ) -> Vec<(usize, Step)> {
-    let all: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).collect();
+    let all: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).filter(|p| !p.is_of_graphs()).collect();
     let mut sets: Vec<Vec<&dyn Pass>> = vec![all.clone()];
     for i in 0..all.len() {
         let mut rest = all.clone();

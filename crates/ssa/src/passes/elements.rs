@@ -40,6 +40,10 @@ impl Pass for Elements {
         false
     }
 
+    fn is_of_graphs(&self) -> bool {
+        true
+    }
+
     /// One graph for each end that the code may have instead.
     fn graphs(&self, f: &Function, env: &Env<'_>) -> Vec<Function> {
         let all = || f.layout.iter().flat_map(|b| &f.block(*b).ops);

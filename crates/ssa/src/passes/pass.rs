@@ -11,7 +11,11 @@ pub trait Pass: Send + Sync {
     fn name(&self) -> &'static str;
     /// Changes the function; whether anything is different now.
     fn run(&self, f: &mut Ssa, env: &Env<'_>) -> bool;
-    /// Other graphs of a function, for a pass that works on these. Proposed before any form is made of it.
+    /// Whether it works on the graph of a function ([`Pass::graphs`]), and leaves its form alone.
+    fn is_of_graphs(&self) -> bool {
+        false
+    }
+    /// What a pass of graphs makes of one. Proposed before any form is made of it.
     fn graphs(&self, _: &Function, _: &Env<'_>) -> Vec<Function> {
         vec![]
     }
