@@ -5,6 +5,7 @@
 #              (MODEL_SECONDS=300, MODEL_SEED=1), then the campaign (SOAK_MINUTES=60; goes on where it stopped)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
+# make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
@@ -27,7 +28,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel prove-times table4 table6 table10 proposals same-outputs \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels prove-times table4 table6 table10 proposals same-outputs \
   fuzz-build check lint package setup build
 
 demo: build
@@ -50,6 +51,11 @@ bench: build
 
 without-kernel: setup
 	$(CARGO) run --release -q -p bpf-bench --bin without-kernel -- --time-limit $(TIME_LIMIT) --shapes 1,2 $(BENCH_DIRS)
+
+KERNELS ?= 6.1,6.12
+other-kernels: build
+	$(CARGO) run --release -q -p bpf-bench --bin other-kernels -- --bin $(BPF_OPT) --kernels $(KERNELS) \
+	  --results $(TARGET)/other-kernels $(BENCH_DIRS)
 
 # The eight programs of the paper's Table 4 first.
 TABLE4 := $(foreach n,01 02 03 04 05 14 17 18 06 07 08 09 10 11 12 13 15 16,$(wildcard $(BENCH)/k2/$(n)-*.o))

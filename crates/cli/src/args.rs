@@ -19,6 +19,7 @@ Examples:
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
+  bpf-opt kernels load prog.o --kernels 6.1     the verdict of another kernel, booted under qemu
 
 Exit codes:
   0    yes: written, equal, accepted, ran
@@ -128,6 +129,22 @@ Examples:
 Exit codes: 0 the kernel accepts all programs; 1 it does not; 2 bad input or usage; 3 no right to load
 programs here.";
 
+const KERNELS_HELP: &str = "\
+Boots the kernel under qemu (with KVM where that works), with this very program as its init: nothing is
+installed in the guest, and nothing of this machine changes. One boot does for many objects, and takes a
+few seconds.
+
+Examples:
+  bpf-opt kernels add /boot/vmlinuz-6.1.0-56-amd64     remember an image
+  bpf-opt kernels list
+  bpf-opt kernels load prog.o prog.opt.o --kernels 6.1,6.12 --json verdicts.json
+  bpf-opt kernels load *.o --kernels ./vmlinuz         an image that is not remembered
+
+Debian's images come with `apt-get download linux-image-VERSION` and `dpkg -x FILE.deb FOLDER`.
+
+Exit codes: 0 done, or all kernels accept all programs; 1 some do not; 2 bad input or usage; 3 no answer:
+no qemu, or the machine did not stop in time.";
+
 const RUN_HELP: &str = "\
 Interprets the program in a model of the kernel: maps, packet, context and the common helpers. Maps and
 global data keep their contents from packet to packet.
@@ -236,6 +253,12 @@ pub enum Command {
     /// What searches have learnt: list, prove again, share
     #[command(after_help = RULES_HELP)]
     Rules(RulesArgs),
+    /// Other kernels than the running one, booted under qemu: what do they say of objects?
+    #[command(after_help = KERNELS_HELP)]
+    Kernels(KernelsArgs),
+    /// What runs in a kernel that `kernels load` has booted
+    #[command(hide = true)]
+    Guest(GuestArgs),
 }
 
 /// Of `opt`.
@@ -506,6 +529,90 @@ pub struct RulesArgs {
     pub cache: Option<PathBuf>,
 }
 
+/// Of `kernels`.
+#[derive(Debug, Args)]
+pub struct KernelsArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KernelsCommand,
+    /// Where images are kept [default: bpf-opt/kernels in the user's data directory]
+    #[arg(long, value_name = "FOLDER", global = true)]
+    pub images: Option<PathBuf>,
+}
+
+/// The commands of `kernels`.
+#[derive(Debug, Subcommand)]
+pub enum KernelsCommand {
+    /// Keep a copy of a kernel image, to be named by `--kernels`
+    Add {
+        /// A bzImage, such as /boot/vmlinuz-6.1.0-56-amd64
+        #[arg(value_name = "VMLINUZ")]
+        image: PathBuf,
+        /// What to call it [default: its release]
+        #[arg(long, value_name = "NAME", value_parser = image_name)]
+        name: Option<String>,
+    },
+    /// Print the images that are kept
+    List,
+    /// Delete an image
+    Remove {
+        /// As `list` prints it
+        #[arg(value_name = "NAME", value_parser = image_name)]
+        name: String,
+    },
+    /// Load objects in other kernels: the verdict of each
+    Load(KernelsLoadArgs),
+}
+
+/// Of `kernels load`.
+#[derive(Debug, Args)]
+pub struct KernelsLoadArgs {
+    /// The objects
+    #[arg(value_name = "FILE.o", required = true)]
+    pub files: Vec<PathBuf>,
+    /// In these kernels: names, or as much of their beginning as tells them apart (`6.1`), or paths of images
+    #[arg(long, value_name = "KERNEL,…", required = true, value_delimiter = ',')]
+    pub kernels: Vec<String>,
+    /// Load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+    /// What runs the other kernels: the processor, or emulation [default: kvm if it boots within 15 s, else tcg]
+    #[arg(long, value_name = "WHAT")]
+    pub accelerator: Option<AcceleratorArg>,
+    /// Give up a kernel after that many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Write the verdicts as JSON to this file (`-`: standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// [`bpf_vm::Accelerator`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AcceleratorArg {
+    /// The processor
+    Kvm,
+    /// Emulation by qemu
+    Tcg,
+}
+
+impl From<AcceleratorArg> for bpf_vm::Accelerator {
+    fn from(arg: AcceleratorArg) -> Self {
+        match arg {
+            AcceleratorArg::Kvm => Self::Kvm,
+            AcceleratorArg::Tcg => Self::Tcg,
+        }
+    }
+}
+
+/// Of `guest`.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// Load every program as this type
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+}
+
 /// The commands of `rules`.
 #[derive(Debug, Subcommand)]
 pub enum RulesCommand {
@@ -637,9 +744,27 @@ impl OptArgs {
 
 /// Where rules are kept by default: in the user's cache directory, `$XDG_CACHE_HOME` or `~/.cache`.
 pub fn default_cache() -> Option<PathBuf> {
+    Some(users("XDG_CACHE_HOME", ".cache")?.join(bpf_search::store::DEFAULT_FILE))
+}
+
+/// Where kernel images are kept by default: in the user's data directory, `$XDG_DATA_HOME` or `~/.local/share`.
+pub fn default_images() -> Option<PathBuf> {
+    Some(users("XDG_DATA_HOME", ".local/share")?.join("bpf-opt/kernels"))
+}
+
+/// A folder of the user's, which this variable names (XDG Base Directory Specification).
+fn users(variable: &str, in_home: &str) -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let root = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(root.join(bpf_search::store::DEFAULT_FILE))
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(in_home)))
+}
+
+/// A name of an image, which becomes that of a file.
+fn image_name(text: &str) -> Result<String, String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '+' | '~');
+    if text.is_empty() || text.starts_with('.') || !text.chars().all(good) {
+        return Err("letters, digits and .-_+~ make a name, and no dot begins it".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 impl VerifyArgs {

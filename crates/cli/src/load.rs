@@ -69,7 +69,8 @@ impl<'a> Program<'a> {
     }
 }
 
-fn verdict(verdict: &LoadVerdict) -> &'static str {
+/// A word for a verdict, in tables and reports.
+pub fn verdict(verdict: &LoadVerdict) -> &'static str {
     match verdict {
         LoadVerdict::Accepted => "accepted",
         LoadVerdict::Rejected { .. } => "rejected",

@@ -17,6 +17,8 @@ mod dis;
 mod explain;
 mod failure;
 mod files;
+mod guest;
+mod kernels;
 mod listing;
 mod load;
 mod opt;
@@ -75,6 +77,8 @@ fn command(cli: &Cli) -> u8 {
         Command::Difftest(args) => difftest::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
+        Command::Kernels(args) => kernels::run(args),
+        Command::Guest(args) => guest::run(args),
     };
     outcome.unwrap_or_else(|failure| {
         files::complain(&failure);

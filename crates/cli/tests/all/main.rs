@@ -8,6 +8,7 @@
 mod cli;
 mod common;
 mod difftest;
+mod kernels;
 mod queries;
 mod reduce;
 mod rules;
