@@ -10,8 +10,8 @@ use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, slot_count};
 use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, functions};
-use bpf_ssa::Judge;
 use bpf_ssa::passes::Pass;
+use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
 
 use crate::options::{Options, PassSelection};
@@ -24,6 +24,10 @@ const SMALL: usize = 300;
 /// Slots of a function beyond which there are no global passes: what they propose takes seconds to make, in which nothing
 /// looks at the clock, and its proof rarely goes through.
 const LARGE: usize = 1000;
+/// Turns of global and local passes, at most.
+const TURNS: usize = 3;
+/// What the step is called that the local passes make between two turns.
+const LOCAL: &str = "local passes";
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
 
@@ -71,7 +75,7 @@ impl Start {
                 continue;
             }
             let mut judge = Proving { env, settings, end, proven: vec![], costs: &mut costs };
-            let steps = bpf_ssa::improve(from.current(), env, passes, &mut judge);
+            let steps = improve(from.current(), env, passes, settings, &mut judge);
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -88,6 +92,30 @@ impl Start {
         }
         None
     }
+}
+
+/// What the global passes make of a function, and of what the local ones then make of that, in turns; all of them steps. It
+/// ends with a global one.
+fn improve(
+    f: &Function,
+    env: &Env<'_>,
+    passes: &[Box<dyn Pass>],
+    settings: &Settings,
+    judge: &mut Proving<'_>,
+) -> Vec<Step> {
+    let mut all = bpf_ssa::improve(f, env, passes, judge);
+    let mut fresh = !all.is_empty();
+    for _ in 1..TURNS {
+        let Some(last) = all.last().filter(|_| fresh && !judge.is_late()) else { break };
+        let local = with_local(&last.function, env, settings).current().clone();
+        let next = bpf_ssa::improve(&local, env, passes, judge);
+        fresh = !next.is_empty() && judge.accepts(&last.function, &local);
+        if fresh {
+            all.push(Step { by: vec![LOCAL], function: local });
+            all.extend(next);
+        }
+    }
+    all
 }
 
 /// Has each step proven; what counts is what the local passes make of it.

@@ -75,7 +75,7 @@ pub trait Judge {
     }
 }
 
-/// Goes from `f` to something better, in steps that the judge accepts. Tried are first what passes make of the graph; then
+/// Goes from `f` to something better, in steps that the judge accepts. Tried are in each round first what passes make of the graph; then
 /// detours over something longer that makes each step small enough to be proven ([`crate::passes::detours`]); then all other
 /// passes at once, all but one, each alone, and none, the best result first. What comes out are accepted steps alone, in
 /// order.
@@ -83,18 +83,14 @@ pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mu
     let mut steps: Vec<Step> = Vec::new();
     let mut now = f.clone();
     let mut cost = judge.cost(&now);
-    let graphs = passes.iter().flat_map(|p| p.graphs(f, env).into_iter().map(|g| (p.name(), g)));
-    let mut graphs: Vec<(usize, Step)> =
-        graphs.map(|(by, function)| (judge.cost(&function), Step { by: vec![by], function })).collect();
-    graphs.retain(|(less, _)| *less < cost);
-    graphs.sort_by_key(|(less, _)| *less);
-    if let Some((less, step)) = graphs.into_iter().find(|(_, step)| judge.accepts(&now, &step.function)) {
-        (now, cost) = (step.function.clone(), less);
-        steps.push(step);
-    }
     for _ in 0..ROUNDS {
         if judge.is_late() {
             break;
+        }
+        if let Some((less, step)) = graphs(&now, env, passes, cost, judge) {
+            (now, cost) = (step.function.clone(), less);
+            steps.push(step);
+            continue;
         }
         // Where there is a detour, the direct way is rarely proven.
         if let Some((less, over)) = detour(&now, env, passes, cost, judge) {
@@ -111,6 +107,22 @@ pub fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mu
     steps
 }
 
+/// What a pass makes of the graph of `now`, if it costs less than `cost`, and is accepted: the best.
+fn graphs(
+    now: &Function,
+    env: &Env<'_>,
+    passes: &[Box<dyn Pass>],
+    cost: usize,
+    judge: &mut dyn Judge,
+) -> Option<(usize, Step)> {
+    let all = passes.iter().flat_map(|p| p.graphs(now, env).into_iter().map(|g| (p.name(), g)));
+    let mut found: Vec<(usize, Step)> =
+        all.map(|(by, function)| (judge.cost(&function), Step { by: vec![by], function })).collect();
+    found.retain(|(less, _)| *less < cost);
+    found.sort_by_key(|(less, _)| *less);
+    found.into_iter().find(|(_, step)| judge.accepts(now, &step.function))
+}
+
 /// What passes make of `now` that costs less than `cost`, the best first, each form once.
 fn proposals(
     now: &Function,
@@ -119,14 +131,15 @@ fn proposals(
     cost: usize,
     judge: &mut dyn Judge,
 ) -> Vec<(usize, Step)> {
-    let all: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).filter(|p| !p.is_of_graphs()).collect();
+    let of_forms: Vec<&dyn Pass> = passes.iter().map(AsRef::as_ref).filter(|p| !p.is_of_graphs()).collect();
+    let all: Vec<&dyn Pass> = of_forms.iter().copied().filter(|p| !p.stands_alone()).collect();
     let mut sets: Vec<Vec<&dyn Pass>> = vec![all.clone()];
     for i in 0..all.len() {
         let mut rest = all.clone();
         rest.remove(i);
         sets.push(rest);
     }
-    sets.extend(all.iter().map(|p| vec![*p]));
+    sets.extend(of_forms.iter().map(|p| vec![*p]));
     sets.push(vec![]);
     let mut found: Vec<(usize, Step)> = vec![];
     for set in sets {

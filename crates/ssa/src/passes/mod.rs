@@ -9,6 +9,7 @@ mod dead;
 mod defaults;
 mod elements;
 mod exits;
+mod fill;
 pub(crate) mod fold;
 mod loads;
 mod moving;
@@ -17,6 +18,8 @@ mod pass;
 mod predicates;
 mod rebase;
 mod repair;
+mod sinking;
+mod values;
 mod ways;
 
 pub use pass::Pass;
@@ -25,11 +28,13 @@ pub use pass::Pass;
 pub fn all_passes() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(elements::Elements),
+        Box::new(fill::Fill),
         Box::new(numbering::Numbering),
         Box::new(loads::Loads),
         Box::new(predicates::Predicates),
         Box::new(moving::Moving),
         Box::new(exits::Exits),
+        Box::new(sinking::Sinking),
         Box::new(dead::Dead),
         Box::new(rebase::Rebase),
         Box::new(chains::Chains),

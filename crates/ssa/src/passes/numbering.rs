@@ -20,7 +20,7 @@ use crate::{Block, Inst, Op, Operand, Ssa, Term, Value};
 /// The pass.
 pub struct Numbering;
 
-type Key = (Op, Vec<Operand>, Option<String>);
+pub(super) type Key = (Op, Vec<Operand>, Option<String>);
 
 impl Pass for Numbering {
     fn name(&self) -> &'static str {
@@ -82,7 +82,8 @@ fn resolve(o: &mut Operand, with: &FxHashMap<Value, Operand>) {
     }
 }
 
-fn key(i: &Inst) -> Key {
+/// What an instruction computes: equal keys, equal results.
+pub(super) fn key(i: &Inst) -> Key {
     // Of an address, what the loader puts there says what it is.
     match (&i.op, &i.link) {
         (Op::Address(insn), Some(link)) => {

@@ -23,6 +23,10 @@ pub trait Pass: Send + Sync {
     fn is_hard(&self) -> bool {
         false
     }
+    /// Whether it is a step of its own: together with what else can be done, it is rarely proven in time.
+    fn stands_alone(&self) -> bool {
+        false
+    }
     /// Whether it runs once, when all others have nothing left to do: it undoes what they would do again.
     fn is_last(&self) -> bool {
         false

@@ -12,7 +12,7 @@
 //!
 //! What is known of two operands is which of the five ways two numbers can stand to each other are left (equal; below
 //! or above, unsigned and signed), which is the paper's table 1 and more; of a number compared with constants, its known
-//! bits and range. A packet pointer that is not beyond the end is not so with a smaller offset either.
+//! bits and range, and the few numbers that it can be ([`super::values`]). A packet pointer that is not beyond the end is not so with a smaller offset either.
 
 use bpf_facts::{Env, Num, NumDomain, Region, refine};
 use bpf_isa::{Cond, Width};
@@ -20,6 +20,7 @@ use bpf_isa::{Cond, Width};
 use super::fold::{Definitions, num};
 use super::pass::Pass;
 use super::repair::repair;
+use super::values::Values;
 use crate::graph::Graph;
 use crate::{Block, Edge, Inst, Operand, Ssa, Term, Value};
 
@@ -101,7 +102,7 @@ fn settle(f: &mut Ssa, graph: &Graph, d: &Definitions) -> bool {
     for &b in &graph.order {
         let Some(q) = question(f, b) else { continue };
         let known = assertions(f, &graph.edges_above(b));
-        let Some(answer) = predict(f, d, &known, q) else { continue };
+        let Some(answer) = predict(f, d, &known, q).or_else(|| of_few(f, graph, d, b, None, q)) else { continue };
         if let Term::Branch { taken, fall, .. } = &f.block(b).term {
             let edge = if answer { taken.clone() } else { fall.clone() };
             f.block_mut(b).term = Term::Goto(edge);
@@ -134,7 +135,8 @@ fn find(f: &Ssa, graph: &Graph, d: &Definitions) -> Option<(Block, usize, bool)>
             };
             let (Some(x), Some(y)) = (inside(q.a), inside(q.b)) else { continue };
             let known = assertions(f, &graph.dominating_edges(from, side));
-            if let Some(answer) = predict(f, d, &known, Question { a: x, b: y, ..q }) {
+            let q = Question { a: x, b: y, ..q };
+            if let Some(answer) = predict(f, d, &known, q).or_else(|| of_few(f, graph, d, b, Some((from, side)), q)) {
                 return Some((from, side, answer));
             }
         }
@@ -256,6 +258,22 @@ fn predict(f: &Ssa, d: &Definitions, known: &[Assertion], q: Question) -> Option
         return None;
     }
     bpf_semantics::compare(&mut NumDomain, q.cond, q.width, &x, &y)
+}
+
+/// The answer to a question about one of few numbers.
+fn of_few(
+    f: &Ssa,
+    graph: &Graph,
+    d: &Definitions,
+    b: Block,
+    edge: Option<(Block, usize)>,
+    q: Question,
+) -> Option<bool> {
+    let (value, c) = (q.a.value()?, d.constant(q.b)?);
+    if f.fact(q.a).kind != bpf_facts::Kind::Scalar {
+        return None;
+    }
+    Values::of(f, graph, d, value)?.answer(f, d, b, edge, (q.cond, q.width, c))
 }
 
 /// `p + c > end` where `p + d > end` is known to be false and `d` is no smaller.
