@@ -139,6 +139,12 @@ fn proposals(
         rest.remove(i);
         sets.push(rest);
     }
+    // Those that say where a constant comes from get in each other's way.
+    if slot_count(now) <= SMALL {
+        for without in [["ssa-exits", "ssa-defaults"], ["ssa-defaults", "ssa-presets"], ["ssa-exits", "ssa-presets"]] {
+            sets.push(all.iter().copied().filter(|p| !without.contains(&p.name())).collect());
+        }
+    }
     sets.extend(of_forms.iter().map(|p| vec![*p]));
     sets.push(vec![]);
     let mut found: Vec<(usize, Step)> = vec![];
@@ -221,6 +227,8 @@ fn detour(
     None
 }
 
+/// Slots of a function of which more is tried.
+const SMALL: usize = 150;
 /// Proofs that are tried of one step, at most; and as many of those by a single pass.
 const ATTEMPTS: usize = 3;
 /// Rounds of steps, at most.

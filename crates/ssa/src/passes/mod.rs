@@ -8,6 +8,7 @@ mod chains;
 mod dead;
 mod defaults;
 mod elements;
+mod equals;
 mod exits;
 mod fill;
 pub(crate) mod fold;
@@ -16,6 +17,7 @@ mod moving;
 mod numbering;
 mod pass;
 mod predicates;
+mod presets;
 mod rebase;
 mod repair;
 mod sinking;
@@ -39,7 +41,9 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(rebase::Rebase),
         Box::new(chains::Chains),
         Box::new(ways::Ways),
+        Box::new(equals::Equals),
         Box::new(defaults::Defaults),
+        Box::new(presets::Presets),
     ]
 }
 
