@@ -27,7 +27,7 @@ use bpf_prove::{Points, Session, fits_one_formula};
 
 /// Operations of an end at most: longer ones are found piece by piece.
 const LONGEST: usize = 64;
-/// Slots that sharing an end must save: one costs a jump at run time.
+/// Slots that sharing an end must save if it costs a jump at run time.
 const WORTH: usize = 2;
 
 /// The function with common ends of blocks shared, if that saves slots. Only for the function as it was analysed.
@@ -73,12 +73,15 @@ pub(crate) fn share(session: &Session) -> Option<Function> {
                 len -= 1;
             }
             let slots: usize = ops[ops.len() - len..].iter().map(|o| o.insn.slots()).sum();
-            if slots < WORTH {
+            // Nobody jumps more often where one block is nothing but the end of the other.
+            let is_whole = len == ops.len() || len == f.block(a).ops.len();
+            let worth = if is_whole { 1 } else { WORTH };
+            if slots < worth {
                 continue;
             }
             let mut trial = new.clone();
             join(&mut trial, a, b, len);
-            if slot_count(&trial) + WORTH <= slot_count(&new) {
+            if slot_count(&trial) + worth <= slot_count(&new) {
                 new = trial;
                 done.extend([a, b]);
             }

@@ -146,6 +146,9 @@ fn proposals(
         }
     }
     sets.extend(of_forms.iter().map(|p| vec![*p]));
+    // A step of its own, and what comes last anyway.
+    let alone = of_forms.iter().filter(|p| p.stands_alone());
+    sets.extend(alone.map(|p| std::iter::once(*p).chain(all.iter().copied().filter(|p| p.is_last())).collect()));
     sets.push(vec![]);
     let mut found: Vec<(usize, Step)> = vec![];
     for set in sets {

@@ -6,6 +6,7 @@ use crate::Ssa;
 
 mod chains;
 mod dead;
+mod decisions;
 mod defaults;
 mod elements;
 mod equals;
@@ -41,6 +42,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(rebase::Rebase),
         Box::new(chains::Chains),
         Box::new(ways::Ways),
+        Box::new(decisions::Decisions),
         Box::new(equals::Equals),
         Box::new(defaults::Defaults),
         Box::new(presets::Presets),

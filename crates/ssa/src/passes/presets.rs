@@ -13,11 +13,12 @@
 //! is free there, allocation finds out, and the shorter form is taken.
 
 use bpf_facts::{Env, Value as Fact};
+use rustc_hash::FxHashMap;
 
 use super::fold::Definitions;
 use super::pass::Pass;
 use crate::graph::Graph;
-use crate::{Block, Edge, Inst, Op, Operand, Ssa, Term};
+use crate::{Block, Edge, Inst, Op, Operand, Ssa, Term, Value};
 
 /// The pass.
 pub struct Presets;
@@ -37,7 +38,13 @@ impl Pass for Presets {
         for &join in &graph.order {
             let sets: Vec<Block> =
                 graph.preds[join.index()].iter().map(|(b, _)| *b).filter(|b| only_sets(f, &graph, *b)).collect();
-            if sets.is_empty() || graph.preds[join.index()].len() < 2 {
+            let brings = |(b, side): &(Block, usize)| {
+                let edge = f.block(*b).term.edges().nth(*side);
+                matches!(f.block(*b).term, Term::Branch { .. })
+                    && edge.is_some_and(|e| e.args.iter().any(|a| a.constant().is_some()))
+            };
+            let is_wanted = !sets.is_empty() || graph.preds[join.index()].iter().any(brings);
+            if !is_wanted || graph.preds[join.index()].len() < 2 {
                 continue;
             }
             for b in sets {
@@ -78,10 +85,13 @@ fn set_before(f: &mut Ssa, graph: &Graph, b: Block) {
 }
 
 /// Lets each question that leads to the join set the constants itself that it brings: one that was set further up would be lost
-/// in between.
+/// in between, unless the question right above brings the same.
 fn once_each(f: &mut Ssa, join: Block) {
     let d = Definitions::of(f);
-    for b in f.layout.clone() {
+    let graph = Graph::of(f);
+    // What each block has in the place of a parameter at its end.
+    let mut held: FxHashMap<(Block, usize), (i64, Value)> = FxHashMap::default();
+    for &b in &graph.order {
         if !matches!(f.block(b).term, Term::Branch { .. }) {
             continue;
         }
@@ -89,13 +99,23 @@ fn once_each(f: &mut Ssa, join: Block) {
             f.block(b).term.edges().cloned().enumerate().filter(|(_, e)| e.to == join).collect();
         for (side, edge) in edges {
             for (at, arg) in edge.args.iter().enumerate() {
-                let is_own = arg.value().is_some_and(|v| f.block(b).insts.iter().any(|i| i.result == Some(v)));
-                let Some(c) = d.constant(*arg).filter(|_| !is_own) else { continue };
-                let v = f.new_value(Fact::constant(c as u64), None);
-                let origin = f.block(b).insts.last().and_then(|i| i.origin);
-                let block = f.block_mut(b);
-                block.insts.push(Inst::new(Op::Const(c), vec![], Some(v), origin));
-                if let Some(e) = block.term.edges_mut().nth(side) {
+                let Some(c) = d.constant(*arg) else { continue };
+                let is_own = |v: &Value| f.block(b).insts.iter().any(|i| i.result == Some(*v));
+                let above = match graph.preds[b.index()][..] {
+                    [(p, _)] => held.get(&(p, at)).filter(|(k, _)| *k == c).map(|(_, v)| *v),
+                    _ => None,
+                };
+                let v = match above.or(arg.value().filter(is_own)) {
+                    Some(v) => v,
+                    None => {
+                        let v = f.new_value(Fact::constant(c as u64), None);
+                        let origin = f.block(b).insts.last().and_then(|i| i.origin);
+                        f.block_mut(b).insts.push(Inst::new(Op::Const(c), vec![], Some(v), origin));
+                        v
+                    }
+                };
+                held.insert((b, at), (c, v));
+                if let Some(e) = f.block_mut(b).term.edges_mut().nth(side) {
                     e.args[at] = Operand::Value(v);
                 }
             }
