@@ -187,7 +187,7 @@ fn share_identical(f: &mut Function) -> bool {
     true
 }
 
-/// Orders blocks in chains along fall-through edges. Kept only if it saves slots: the verifier and
+/// Orders blocks in chains along fall-through edges, or so that they need the fewest jumps. Kept only if it saves slots: the verifier and
 /// the branch predictor like the order the compiler chose.
 fn lay_out(f: &mut Function) -> bool {
     let before = slot_count(f);
@@ -224,10 +224,15 @@ fn lay_out(f: &mut Function) -> bool {
             }
         }
     }
-    f.layout = order;
-    if slot_count(f) < before {
-        return true;
+    let fewest = crate::layout::fewest_jumps(f);
+    let mut best = (before, old);
+    for order in [Some(order), fewest].into_iter().flatten() {
+        f.layout = order;
+        let slots = slot_count(f);
+        if slots < best.0 {
+            best = (slots, f.layout.clone());
+        }
     }
-    f.layout = old;
-    false
+    f.layout = best.1;
+    best.0 < before
 }

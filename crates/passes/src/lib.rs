@@ -8,6 +8,7 @@
 
 pub mod cfg;
 pub mod engine;
+mod layout;
 mod local;
 mod quiet;
 mod settings;
