@@ -42,10 +42,20 @@ impl Pass for Rebase {
                 }
             }
         }
-        // Of a pointer with several sums, none is the one to go on with.
-        let only = |p: Value| sums.iter().filter(|s| s.3 == p).count() == 1;
+        // Of a pointer with several sums on one way, none is the one to go on with.
+        let alone: Vec<bool> = sums
+            .iter()
+            .map(|s| {
+                let mut others = sums.iter().filter(|o| o.3 == s.3 && (o.0, o.1) != (s.0, s.1)).peekable();
+                let behind = others.peek().map(|_| graph.reached_from(f, s.0));
+                others.all(|o| {
+                    let leads_here = || graph.reached_from(f, o.0)[s.0.index()];
+                    o.0 != s.0 && behind.as_ref().is_some_and(|b| !b[o.0.index()]) && !leads_here()
+                })
+            })
+            .collect();
         let mut changed = false;
-        for &(b, n, q, p, c) in sums.iter().filter(|s| only(s.3)) {
+        for (&(b, n, q, p, c), _) in sums.iter().zip(alone).filter(|(_, alone)| *alone) {
             changed |= rebase(f, &graph, (b, n), q, p, c);
         }
         changed
