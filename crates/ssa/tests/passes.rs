@@ -573,3 +573,117 @@ fn what_was_asked_on_all_ways_is_known_behind_them() {
     let got = with(&["ssa-predicates", "ssa-dead"], before);
     assert!(got.matches("if ").count() < before.matches("if ").count(), "{got}");
 }
+
+#[test]
+fn a_tree_of_questions_becomes_a_row() {
+    let before = "
+        r2 = *(u32 *)(r1 + 12)
+        r2 &= 0xffff
+        if r2 > 300 goto +5
+        if r2 == 7 goto +1
+        if r2 != 9 goto +1
+        goto +4
+        r0 = 0
+        exit
+        if r2 == 400 goto +1
+        goto -4
+        r0 = 1
+        exit";
+    let got = with(&["ssa-decisions"], before);
+    assert_eq!(got.matches("if ").count(), 3, "{got}");
+    assert!(!got.contains('>'), "no question halves: {got}");
+    // Signs matter where a number may be negative; and what is done on the way belongs there.
+    let negative = before.replace("r2 &= 0xffff", "r2 += 1").replace("if r2 > 300", "if r2 s> 300");
+    assert!(with(&["ssa-decisions"], &negative).contains("s> 0x12c"));
+    let stores = before
+        .replace("goto +5", "goto +6")
+        .replace("if r2 == 7 goto +1", "*(u32 *)(r10 - 4) = 1\nr3 = *(u32 *)(r10 - 4)\nif r2 == 7 goto +1")
+        .replace("goto +6", "goto +7");
+    let got = with(&["ssa-decisions"], &stores);
+    assert!(got.contains("0x12c") && got.contains("= 0x1\nif r2 "), "{got}");
+}
+
+#[test]
+fn a_row_tests_both_ends_of_a_range() {
+    let before = "
+        r2 = *(u32 *)(r1 + 12)
+        r2 &= 0xffff
+        if r2 > 300 goto +4
+        if r2 > 99 goto +5
+        if r2 == 5 goto +4
+        r0 = 0
+        exit
+        if r2 != 400 goto -3
+        goto +0
+        r0 = 1
+        exit";
+    // 5, 100 to 300, and 400.
+    let got = with(&["ssa-decisions"], before);
+    assert_eq!(got.matches("if ").count(), 4, "{got}");
+    assert_eq!(got.matches('<').count() + got.matches('>').count(), 2, "{got}");
+}
+
+#[test]
+fn a_constant_of_a_join_is_set_before_the_question() {
+    let before = "
+        r2 = *(u32 *)(r1 + 12)
+        if r2 == 7 goto +3
+        if r2 != 9 goto +6
+        r3 = 4
+        goto +1
+        r3 = 5
+        r0 = r3
+        r0 <<= 1
+        exit
+        r0 = 1
+        exit";
+    let got = with(&["ssa-presets"], before);
+    assert!(got.starts_with("r2 = *(u32 *)(r1 + 0xc)\nr0 = 0x5\nif r2 == 0x7 "), "{got}");
+    assert!(got.contains("r0 = 0x4\nif r2 ") && !got.contains("\ngoto"), "{got}");
+}
+
+#[test]
+fn the_result_that_is_zero_is_returned_as_it_is() {
+    let before = "
+        *(u32 *)(r10 - 4) = 3
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 != 0 goto +2
+        r0 = 0
+        goto +4
+        r1 = *(u64 *)(r0 + 0)
+        r1 += 1
+        *(u64 *)(r0 + 0) = r1
+        r0 = 7
+        exit";
+    let got = with(&["ssa-equals"], before);
+    assert!(!got.contains("r0 = 0x0\n"), "{got}");
+    // Another number is no zero.
+    assert!(with(&["ssa-equals"], &before.replace("r0 = 0\n", "r0 = 1\n")).contains("r0 = 0x1\n"));
+}
+
+#[test]
+fn a_pointer_goes_on_with_the_sum_of_each_way() {
+    let before = "
+        r2 = *(u32 *)(r1 + 4)
+        r1 = *(u32 *)(r1 + 0)
+        r1 += 14
+        r0 = 1
+        if r1 > r2 goto +11
+        r3 = *(u16 *)(r1 - 2)
+        if r3 == 8 goto +5
+        r4 = r1
+        r4 += 40
+        if r4 > r2 goto +6
+        r0 = *(u8 *)(r1 + 6)
+        exit
+        r4 = r1
+        r4 += 20
+        if r4 > r2 goto +1
+        r0 = *(u8 *)(r1 + 9)
+        exit";
+    let got = with(&["ssa-rebase"], before);
+    assert!(got.contains("- 0xb)") && got.contains("- 0x22)"), "{got}");
+}

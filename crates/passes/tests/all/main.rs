@@ -2,5 +2,6 @@
 //! So none of them may change what belongs to the process (environment, working directory, limits, handlers), and
 //! names of files and pins have to be unique among all of them.
 
+mod layout;
 mod local;
 mod untrusted;

@@ -13,6 +13,7 @@ use bpf_isa::{Cond, Width};
 
 use super::fold::{Definitions, num};
 use super::pass::Pass;
+use crate::graph::Graph;
 use crate::{Op, Operand, Ssa, Term};
 
 /// The pass.
@@ -29,6 +30,7 @@ impl Pass for Equals {
 
     fn run(&self, f: &mut Ssa, _: &Env<'_>) -> bool {
         let d = Definitions::of(f);
+        let graph = Graph::of(f);
         let mut changed = false;
         for b in f.layout.clone() {
             let Term::Branch { cond, width, a, b: right, .. } = f.block(b).term else { continue };
@@ -46,8 +48,14 @@ impl Pass for Equals {
                 continue;
             }
             let c = if width == Width::W32 { i64::from(c as u32) } else { c };
-            if let Some(edge) = f.block_mut(b).term.edges_mut().nth(side) {
-                for arg in edge.args.iter_mut().filter(|arg| d.constant(**arg) == Some(c)) {
+            // The edge itself, and those of a block that it alone leads to.
+            let Some(to) = f.block(b).term.edges().nth(side).map(|e| e.to) else { continue };
+            let behind = Some(to).filter(|to| graph.preds[to.index()].len() == 1);
+            for (block, side) in [(Some(b), Some(side)), (behind, None)] {
+                let Some(block) = block else { continue };
+                let edges = f.block_mut(block).term.edges_mut().enumerate();
+                let args = edges.filter(|(i, _)| side.is_none_or(|side| side == *i)).flat_map(|(_, e)| &mut e.args);
+                for arg in args.filter(|arg| d.constant(**arg) == Some(c)) {
                     *arg = a;
                     changed = true;
                 }
