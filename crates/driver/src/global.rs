@@ -23,7 +23,7 @@ const STEPS: u32 = 3;
 const SMALL: usize = 300;
 /// Slots of a function beyond which there are no global passes: what they propose takes seconds to make, in which nothing
 /// looks at the clock, and its proof rarely goes through.
-const LARGE: usize = 1000;
+pub(crate) const LARGE: usize = 1000;
 /// Turns of global and local passes, at most.
 const TURNS: usize = 3;
 /// What the step is called that the local passes make between two turns.

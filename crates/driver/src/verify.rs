@@ -13,11 +13,12 @@ use bpf_object::compare::{Comparison, Finding, Matching};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_passes::Settings;
 use bpf_platform::is_kfunc_translated_by_type;
-use bpf_program::Function;
+use bpf_program::{Function, slot_count};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::acceptance;
 use crate::error::DriverError;
+use crate::global;
 use crate::module::{Module, is_program};
 use crate::optimize::check_programs;
 use crate::options::Options;
@@ -217,30 +218,49 @@ fn pair(names: &Names, i: FuncId, j: FuncId, options: &Options, deadline: Option
     let (strict_shared_memory, recorder) = (options.strict_shared_memory, options.queries.clone());
     let proof = ProofOptions { limits, strict_shared_memory, recorder, ..ProofOptions::default() };
     let cpu = names.a.cpu.max(names.b.cpu).max(Settings::default().cpu);
-    names.with_env(|env| match functions(&f, &g, env, &proof, cpu) {
-        Verdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
+    names.with_env(|env| match decided(&f, &g, env, &proof, cpu) {
+        FunctionVerdict::Equal if bpf_prove::unreachable_operations(&g) > bpf_prove::unreachable_operations(&f) => {
             FunctionVerdict::Unknown { reason: "contains more unreachable code, which the kernel refuses".into() }
         }
-        Verdict::Equal if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) => {
+        FunctionVerdict::Equal
+            if (is_sensitive(names.a, i) || is_sensitive(names.b, j)) && !bpf_prove::same_graph(&f, &g) =>
+        {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
         }
         // Graphs do not tell where a `goto` takes a place in memory.
-        Verdict::Equal
+        FunctionVerdict::Equal
             if (bpf_prove::spills_around_a_fast_call(&f) || bpf_prove::spills_around_a_fast_call(&g))
                 && !names.comparison.same_code(names.matching, i, j) =>
         {
             FunctionVerdict::Unknown { reason: bpf_prove::VISITS.into() }
         }
-        Verdict::Equal if is_in_struct_ops(names.a, i) && private_stack::differs(&f, &g, env) => {
+        FunctionVerdict::Equal if is_in_struct_ops(names.a, i) && private_stack::differs(&f, &g, env) => {
             FunctionVerdict::Unknown { reason: private_stack::OWN_STACK.into() }
         }
-        Verdict::Equal if may_number(names.a, i) || may_number(names.b, j) => {
+        FunctionVerdict::Equal if may_number(names.a, i) || may_number(names.b, j) => {
             FunctionVerdict::Unknown { reason: NUMBERS.into() }
         }
+        verdict => verdict,
+    })
+}
+
+/// Compares two functions; where that does not succeed, the first with what a global pass would make of it so that small steps
+/// lead on from there ([`bpf_ssa::detours_of`]), and that with the second: both are proven, or it is left.
+fn decided(f: &Function, g: &Function, env: &Env, proof: &ProofOptions, cpu: u8) -> FunctionVerdict {
+    let verdict = match functions(f, g, env, proof, cpu) {
         Verdict::Equal => FunctionVerdict::Equal,
         Verdict::Unknown(reason) => FunctionVerdict::Unknown { reason },
-        Verdict::Different(d) => crate::replay::explain(d, &f, &g, env),
-    })
+        Verdict::Different(d) => crate::replay::explain(d, f, g, env),
+    };
+    let is_late = proof.limits.deadline.is_some_and(|end| Instant::now() >= end);
+    if !matches!(verdict, FunctionVerdict::Unknown { .. }) || is_late || slot_count(f) > global::LARGE {
+        return verdict;
+    }
+    let leads_on = |from: &Function, to: &Function| bpf_prove::functions(from, to, env, proof).0.is_equal();
+    let is_over = |over: &Function| leads_on(f, over) && leads_on(over, g);
+    // What counts by being there is compared from end to end, too.
+    let is_equal = bpf_ssa::detours_of(f, env).iter().any(is_over) && bpf_prove::presence_differs(f, g, env).is_none();
+    if is_equal { FunctionVerdict::Equal } else { verdict }
 }
 
 /// Compares two functions; where that does not succeed, the second with what the passes make of the first. Each step of

@@ -200,6 +200,17 @@ fn same(a: &Function, b: &Function) -> bool {
     a.blocks == b.blocks && a.layout == b.layout
 }
 
+/// What the detours make of a function, each with values where the function has them: so it is easily compared with it.
+pub fn detours_of(f: &Function, env: &Env<'_>) -> Vec<Function> {
+    let over = crate::passes::detours();
+    over.iter().filter_map(|over| over_detour(f, env, over.as_ref())).collect()
+}
+
+fn over_detour(f: &Function, env: &Env<'_>, over: &dyn Pass) -> Option<Function> {
+    let mut ssa = lift(f, env, true).or_else(|_| lift(f, env, false)).ok()?;
+    over.run(&mut ssa, env).then(|| in_place(&ssa, f)).flatten()
+}
+
 /// Two steps: to something longer, and from there to something shorter than what there is.
 fn detour(
     now: &Function,
@@ -213,11 +224,7 @@ fn detour(
         if !passes.iter().any(|p| over.name().starts_with(p.name())) {
             continue;
         }
-        let Ok(mut ssa) = lift(now, env, true).or_else(|_| lift(now, env, false)) else { continue };
-        if !over.run(&mut ssa, env) {
-            continue;
-        }
-        let Some(function) = in_place(&ssa, now) else { continue };
+        let Some(function) = over_detour(now, env, over.as_ref()) else { continue };
         let then = proposals(&function, env, passes, cost, judge);
         if then.is_empty() || !judge.accepts(now, &function) {
             continue;
