@@ -4,31 +4,34 @@
 //! and one before it, so the most that can be saved is a maximum matching of blocks with successors; in a graph without loops
 //! every matching is a set of paths, which are then put one behind the other.
 
-use bpf_program::{BlockId, Function, Terminator, predecessors, reverse_postorder};
+use std::collections::BTreeSet;
 
-/// Blocks of a function, at most: beyond, looking takes longer than it is worth.
-const LARGEST: usize = 2000;
+use bpf_program::{BlockId, Function, Terminator, reverse_postorder};
 
-/// An order with the fewest jumps, as near to the present one as that allows; `None` for functions with loops, or too large.
-/// The entry stays the first.
+/// An order with the fewest jumps, as near to the present one as that allows; `None` if the present one is such, and for functions
+/// with loops. The entry stays the first.
 pub(crate) fn fewest_jumps(f: &Function) -> Option<Vec<BlockId>> {
-    let (_, cyclic) = reverse_postorder(f);
-    if cyclic || f.layout.len() > LARGEST {
+    if reverse_postorder(f).1 {
         return None;
     }
-    let mut matching = Matching { behind: vec![None; f.blocks.len()], before: vec![None; f.blocks.len()] };
+    let n = f.blocks.len();
+    let mut matching = Matching { behind: vec![None; n], before: vec![None; n] };
     // What is saved now is saved on, if not by the same pairs.
     for pair in f.layout.windows(2) {
         if next(f, pair[0]).any(|s| s == pair[1]) {
             matching.pair(pair[0], pair[1]);
         }
     }
+    let mut better = false;
+    // What a search has seen in vain another one need not look at, until there is another matching.
+    let mut seen = vec![false; n];
     for &b in &f.layout {
-        if matching.behind[b.index()].is_none() {
-            matching.augment(f, b, &mut vec![false; f.blocks.len()]);
+        if matching.behind[b.index()].is_none() && matching.augment(f, b, &mut seen) {
+            better = true;
+            seen.fill(false);
         }
     }
-    Some(matching.in_order(f))
+    better.then(|| matching.in_order(f))
 }
 
 /// The blocks that may stand behind one, so that it needs a jump less. A jump on bits has no opposite.
@@ -88,21 +91,35 @@ impl Matching {
 
     /// The paths one behind the other: those first that all others lead away from, as far as there are such.
     fn in_order(&self, f: &Function) -> Vec<BlockId> {
-        let preds = predecessors(f);
-        let mut heads: Vec<BlockId> = f.layout.iter().copied().filter(|b| self.before[b.index()].is_none()).collect();
-        let mut placed = vec![false; f.blocks.len()];
+        let heads: Vec<BlockId> = f.layout.iter().copied().filter(|b| self.before[b.index()].is_none()).collect();
+        let path = |head: BlockId| std::iter::successors(Some(head), |b| self.behind[b.index()]);
+        // Of each block the number of its path; of each path how many edges from others lead there.
+        let mut number = vec![usize::MAX; f.blocks.len()];
+        for (n, head) in heads.iter().enumerate() {
+            path(*head).for_each(|b| number[b.index()] = n);
+        }
+        let others = |b: BlockId| {
+            let own = number[b.index()];
+            f.block(b).term.successors().map(|s| number[s.index()]).filter(move |n| *n != own && *n != usize::MAX)
+        };
+        let mut waits = vec![0usize; heads.len()];
+        f.layout.iter().flat_map(|b| others(*b)).for_each(|n| waits[n] += 1);
+        let mut open: BTreeSet<usize> = (0..heads.len()).collect();
+        let mut ready: BTreeSet<usize> = open.iter().copied().filter(|n| waits[*n] == 0).collect();
         let mut order: Vec<BlockId> = Vec::with_capacity(f.layout.len());
-        while !heads.is_empty() {
-            let is_ready = |head: &BlockId| {
-                let path: Vec<BlockId> = std::iter::successors(Some(*head), |b| self.behind[b.index()]).collect();
-                path.iter().all(|b| preds[b.index()].iter().all(|p| placed[p.index()] || path.contains(p)))
-            };
-            // The entry stands first in the layout, and is ready.
-            let at = heads.iter().position(is_ready).unwrap_or(0);
-            let head = heads.remove(at);
-            for b in std::iter::successors(Some(head), |b| self.behind[b.index()]) {
-                placed[b.index()] = true;
+        // The entry stands first in the layout, and nothing leads there.
+        while let Some(n) = ready.pop_first().or_else(|| open.first().copied()) {
+            if !open.remove(&n) {
+                continue;
+            }
+            for b in path(heads[n]) {
                 order.push(b);
+                for other in others(b) {
+                    waits[other] -= 1;
+                    if waits[other] == 0 {
+                        ready.insert(other);
+                    }
+                }
             }
         }
         order

@@ -146,3 +146,20 @@ fn optimizing_with_global_passes_is_never_worse() {
     println!("{without} slots, {with} with global passes");
     assert!(with < without);
 }
+
+/// The pair is one of which the direct proof finds nothing: an offset behind up to two tags that has become a moving pointer, in the
+/// function of `12-xdp2` of K2's benchmark.
+#[test]
+fn what_is_not_proven_directly_is_proven_over_what_a_pass_would_first_make_of_it() {
+    let case = Case::parse(include_str!("../fixtures/two_tags.bpf")).expect("a case");
+    let old = case.old_object().expect("it assembles");
+    let new = case.new_object().expect("it assembles").expect("a pair");
+    let options = bpf_driver::Options {
+        time_limit: Duration::from_secs(300),
+        kernel: false,
+        run_check: false,
+        ..bpf_driver::Options::default()
+    };
+    let report = bpf_driver::verify(&old, &new, &options).expect("both are objects");
+    assert!(report.is_equal(), "{report:?}");
+}
