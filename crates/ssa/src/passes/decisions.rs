@@ -176,22 +176,14 @@ impl Tree {
         let asks = question(f, d, b).is_some_and(|q| q.value == self.value);
         let is_alone = graph.preds[b.index()].len() == 1 && block.params.is_empty();
         let is_asked = |v: Value| block.term.reads().any(|o| o == Operand::Value(v));
+        let is_brought = |v: Value| block.term.edges().any(|e| e.args.contains(&Operand::Value(v)));
         let does_nothing = |i: &Inst| match i.op {
+            // It is set where it is needed.
             Op::Const(_) => i.link.is_none(),
-            Op::Alu(..) => i.result.is_some_and(is_asked),
+            Op::Alu(..) => i.result.is_some_and(|v| is_asked(v) && !is_brought(v)),
             _ => false,
         };
-        // What is computed here is needed nowhere else; constants are set where they are needed.
-        let is_own = |i: &Inst| {
-            let Some(v) = i.result else { return false };
-            let read = |o: Operand| o == Operand::Value(v);
-            let elsewhere = f.layout.iter().filter(|x| **x != b).any(|x| {
-                let other = f.block(*x);
-                other.insts.iter().any(|i| i.args.iter().any(|o| read(*o)))
-                    || other.term.operands().into_iter().any(read)
-            });
-            !elsewhere
-        };
+        let is_own = |i: &Inst| i.result.is_some_and(|v| !is_read_elsewhere(f, b, v));
         asks && is_alone && block.insts.iter().all(|i| does_nothing(i) && is_own(i))
     }
 
@@ -213,12 +205,12 @@ impl Tree {
     fn end(&self, f: &Ssa, graph: &Graph, d: &Definitions, edge: &Edge) -> Edge {
         let over = f.block(edge.to);
         let is_alone = graph.preds[edge.to.index()].len() == 1 && over.params.is_empty();
+        let only_sets = |i: &Inst| {
+            let is_own = i.result.is_some_and(|v| !is_read_elsewhere(f, edge.to, v));
+            matches!(i.op, Op::Const(_)) && i.link.is_none() && is_own
+        };
         let edge = match &over.term {
-            Term::Goto(on)
-                if is_alone && over.insts.iter().all(|i| matches!(i.op, Op::Const(_)) && i.link.is_none()) =>
-            {
-                on
-            }
+            Term::Goto(on) if is_alone && over.insts.iter().all(only_sets) => on,
             _ => edge,
         };
         let constant = |o: &Operand| d.constant(*o).map_or(*o, Operand::Const);
@@ -291,4 +283,13 @@ impl Tree {
             at += 1;
         }
     }
+}
+
+/// Whether a value is read in another block than this one.
+fn is_read_elsewhere(f: &Ssa, b: Block, v: Value) -> bool {
+    let read = |o: &Operand| *o == Operand::Value(v);
+    f.layout.iter().filter(|x| **x != b).any(|x| {
+        let block = f.block(*x);
+        block.insts.iter().any(|i| i.args.iter().any(read)) || block.term.operands().iter().any(read)
+    })
 }

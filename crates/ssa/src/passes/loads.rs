@@ -133,7 +133,9 @@ fn step(f: &Ssa, d: &Definitions, i: &Inst, known: &mut Known, with: &mut FxHash
         }
         Op::Store { size, off } if i.link.is_none() => match place(f, d, i, *off, *size) {
             Some(at) => {
-                known.retain(|p, _| !p.overlaps(&at));
+                // What the kernel does with a field may change others.
+                let is_context = |p: &Place| p.memory == Memory::Context && at.memory == Memory::Context;
+                known.retain(|p, _| !p.overlaps(&at) && !is_context(p));
                 // Only what a load would give back as it is.
                 let most = u64::MAX >> (64 - size.bits());
                 let mut value = i.args[1];
