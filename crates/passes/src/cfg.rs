@@ -224,7 +224,7 @@ fn lay_out(f: &mut Function) -> bool {
             }
         }
     }
-    let fewest = crate::layout::fewest_jumps(f);
+    let fewest = (!cyclic).then(|| crate::layout::fewest_jumps(f)).flatten();
     let mut best = (before, old);
     for order in [Some(order), fewest].into_iter().flatten() {
         f.layout = order;

@@ -6,14 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use bpf_program::{BlockId, Function, Terminator, reverse_postorder};
+use bpf_program::{BlockId, Function, Terminator};
 
-/// An order with the fewest jumps, as near to the present one as that allows; `None` if the present one is such, and for functions
-/// with loops. The entry stays the first.
+/// An order of a function without loops with the fewest jumps, as near to the present one as that allows; `None` if the present
+/// one is such. The entry stays the first.
 pub(crate) fn fewest_jumps(f: &Function) -> Option<Vec<BlockId>> {
-    if reverse_postorder(f).1 {
-        return None;
-    }
     let n = f.blocks.len();
     let mut matching = Matching { behind: vec![None; n], before: vec![None; n] };
     // What is saved now is saved on, if not by the same pairs.

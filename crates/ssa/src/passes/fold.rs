@@ -52,6 +52,18 @@ impl Definitions {
         }
     }
 
+    /// The offset of the frame's address that the operand is.
+    pub(crate) fn frame(&self, o: Operand) -> Option<i64> {
+        match o {
+            Operand::Frame(n) => Some(i64::from(n)),
+            Operand::Value(v) => match self.get(v)?.0 {
+                Op::Frame(n) => Some(i64::from(n)),
+                _ => None,
+            },
+            Operand::Const(_) => None,
+        }
+    }
+
     /// The operand as another one plus a number.
     pub(crate) fn sum(&self, o: Operand) -> (Operand, i64) {
         if let Operand::Value(v) = o

@@ -98,16 +98,8 @@ impl Pass for Loads {
 
 fn place(f: &Ssa, d: &Definitions, i: &Inst, off: i16, size: Size) -> Option<Place> {
     let base = i.args[0];
-    let frame = match base {
-        Operand::Frame(n) => Some(i64::from(n)),
-        Operand::Value(v) => match d.get(v) {
-            Some((Op::Frame(n), _)) => Some(i64::from(*n)),
-            _ => None,
-        },
-        Operand::Const(_) => None,
-    };
     let off = i64::from(off);
-    if let Some(n) = frame {
+    if let Some(n) = d.frame(base) {
         return Some(Place { memory: Memory::Frame, base: None, off: n + off, size });
     }
     let memory = match i.region.as_ref().or(f.fact(base).region())? {

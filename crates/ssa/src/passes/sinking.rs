@@ -120,15 +120,7 @@ fn passes(f: &Ssa, d: &Definitions, i: &Inst, other: &Inst) -> bool {
 /// The bytes of the frame that a load or a store touches: first, and behind the last.
 fn in_frame(d: &Definitions, i: &Inst) -> Option<(i64, i64)> {
     let (Op::Load { size, off, .. } | Op::Store { size, off }) = &i.op else { return None };
-    let base = match i.args[0] {
-        Operand::Frame(n) => n,
-        Operand::Value(v) => match d.get(v)?.0 {
-            Op::Frame(n) => n,
-            _ => return None,
-        },
-        Operand::Const(_) => return None,
-    };
-    let from = i64::from(base) + i64::from(*off);
+    let from = d.frame(i.args[0])? + i64::from(*off);
     Some((from, from + i64::from(size.bytes())))
 }
 
