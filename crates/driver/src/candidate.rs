@@ -32,6 +32,8 @@ pub(crate) struct Candidate {
     start: Option<Start>,
     /// Rewrites the kernel has refused.
     pub(crate) banned: FxHashSet<u64>,
+    /// A local pass that is left out, because what it made was more work for the verifier.
+    left_out: Option<&'static str>,
     /// The new body; `None`: as it was.
     pub(crate) body: Option<Vec<NewInsn>>,
     pub(crate) report: FunctionReport,
@@ -84,6 +86,7 @@ impl Candidate {
             derivation,
             start: None,
             banned,
+            left_out: None,
             body: None,
             report,
             timed_out: false,
@@ -119,6 +122,11 @@ impl Candidate {
             self.report.untouched = module.graphs[self.id].as_ref().err().cloned().or(Some(VISITS.into()));
             return;
         };
+        let only = self.left_out.map(|out| {
+            let chosen = |n: &&str| *n != out && settings.only.as_ref().is_none_or(|only| only.iter().any(|o| o == n));
+            bpf_passes::names().into_iter().filter(chosen).map(str::to_owned).collect()
+        });
+        let settings = &Settings { only: only.or_else(|| settings.only.clone()), ..settings.clone() };
         module.with_env(|env| {
             let mut session = Session::new(derivation, env);
             let mut engine = Engine::new(settings, &self.banned).knowing(std::mem::take(&mut self.quiet));
@@ -236,6 +244,25 @@ impl Candidate {
         let Some(derivation) = &mut self.derivation else { return };
         derivation.rewind(n);
         self.lower(module, settings);
+    }
+
+    /// What the local passes but one make of it from the beginning.
+    pub(crate) fn without_pass(
+        &self,
+        module: &Module,
+        settings: &Settings,
+        pass: &'static str,
+        banned: &FxHashSet<u64>,
+    ) -> Candidate {
+        let mut c = self.clone();
+        if let Some(start) = c.start.take() {
+            c.derivation = Some(start.before().clone());
+        }
+        (c.left_out, c.quiet) = (Some(pass), Quiet::default());
+        c.banned.clone_from(banned);
+        c.rewind(module, settings, 0);
+        c.run_passes(module, settings);
+        c
     }
 
     /// Tells in the report what it became change by change.

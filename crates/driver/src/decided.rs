@@ -146,16 +146,18 @@ pub(crate) fn run_as_one_program(
     new: (&Object, &ProgramVerdict),
     pairs: &impl Pairs,
 ) -> bool {
-    let all_run_as_one = |p: &ProgramVerdict, q: &ProgramVerdict, constants: Constants| {
-        let at_any_length = p.both_at_other_lengths(q).into_iter().flatten();
-        let mut all = std::iter::once((p, q)).chain(at_any_length);
-        all.all(|(p, q)| run_as_one_as_judged((old.0, p), (new.0, q), pairs, constants))
+    let as_judged = |p: &ProgramVerdict, q: &ProgramVerdict, constants: Constants| {
+        run_as_one_as_judged((old.0, p), (new.0, q), pairs, constants)
     };
-    let with_any_constants = || match old.1.both_with_any_constants(new.1) {
-        Some((p, q)) if p.replaced_by(q) => all_run_as_one(p, q, Constants::Any),
-        _ => true,
-    };
-    all_run_as_one(old.1, new.1, Constants::Known) && with_any_constants()
+    let at_any_length = old.1.both_at_other_lengths(new.1).into_iter().flatten();
+    let mut all = std::iter::once((old.1, new.1)).chain(at_any_length);
+    // With hidden constants nobody was asked at other lengths: what of one of them is known at these, because it reads
+    // no constants, has no partner.
+    all.all(|(p, q)| as_judged(p, q, Constants::Known))
+        && match old.1.both_with_any_constants(new.1) {
+            Some((p, q)) if p.replaced_by(q) => as_judged(p, q, Constants::Any),
+            _ => true,
+        }
 }
 
 fn run_as_one_as_judged(

@@ -32,6 +32,7 @@ use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
 use bpf_passes::Settings;
 use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
+use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
@@ -128,6 +129,8 @@ struct Memory {
     accepted: HashMap<usize, Vec<Candidate>>,
     /// Programs that are not in their last form because there was no time to ask about it.
     late: BTreeSet<usize>,
+    /// How often a change was taken back from a program because of the verifier's work, and what was banned before.
+    lightened: HashMap<usize, (usize, FxHashSet<u64>)>,
 }
 
 /// All that a program consists of, as a number of 128 bits.

@@ -108,7 +108,8 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         observer.phase("asking the kernel");
         let asked = Instant::now();
-        gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
+        let mending = mending(&settings, &plan);
+        gate::settle(gate.job(&module, &mending, &write), &mut object, &mut candidates, &mut report)?;
         // What the kernel did not need goes to those that were cut short.
         let cut_short = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && may_go_on(c, options);
         let more = plan.more(begun, asked).filter(|_| candidates.iter().any(cut_short) && !observer.stop());
@@ -135,7 +136,8 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                 c.place(&mut object)?;
             }
             observer.phase("asking the kernel");
-            gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
+            let mending = mending(&settings, &plan);
+            gate::settle(gate.job(&module, &mending, &write), &mut object, &mut candidates, &mut report)?;
         }
         report.search = Some(found);
     }
@@ -273,6 +275,11 @@ fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
         queries: options.queries.clone(),
         ..Settings::default()
     }
+}
+
+/// The same where the kernel finds fault with what was made: the time of the passes may be over.
+fn mending(settings: &Settings, plan: &Plan) -> Settings {
+    Settings { deadline: plan.runs(), ..settings.clone() }
 }
 
 fn wanted(module: &Module, options: &Options) -> Vec<bool> {

@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 use crate::quiet::Quiet;
 use crate::settings::{Proposal, Recorder, Settings};
 use crate::view::{Cost, View, cost};
-use crate::{Pass, all_passes, cfg, tails};
+use crate::{Pass, all_passes, cfg, tails, threads};
 
 /// Counters of one run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +49,8 @@ pub struct Engine<'a> {
     /// Refused proposals, by block contents and replacement, so that none is tried twice.
     refused: FxHashSet<u64>,
     quiet: Quiet,
+    /// Ways past tests were looked for, and none of them was proven.
+    unanswered: bool,
     /// Counters.
     pub tally: Tally,
 }
@@ -64,7 +66,7 @@ impl<'a> Engine<'a> {
     /// One with other passes.
     pub fn with_passes(passes: Vec<Box<dyn Pass>>, settings: &'a Settings, banned: &'a FxHashSet<u64>) -> Engine<'a> {
         let (refused, quiet) = Default::default();
-        Engine { settings, passes, banned, analysed: 0, refused, quiet, tally: Tally::default() }
+        Engine { settings, passes, banned, analysed: 0, refused, quiet, unanswered: false, tally: Tally::default() }
     }
 
     /// The same one, which passes over what an earlier one with these passes and settings has looked at in vain.
@@ -101,7 +103,11 @@ impl<'a> Engine<'a> {
                 return false;
             }
         }
-        changed || self.paths(session) || self.revive(session) || shape && self.share_tails(session)
+        changed
+            || shape && self.thread(session)
+            || self.paths(session)
+            || self.revive(session)
+            || shape && self.share_tails(session)
     }
 
     /// Simplifies the graph, if that changes anything and is proven to change nothing else.
@@ -127,6 +133,38 @@ impl<'a> Engine<'a> {
     /// Whether the graph is not to be cut and ordered like this.
     fn is_banned(&self, session: &Session, new: &Function) -> bool {
         !self.banned.is_empty() && self.banned.contains(&shape_mark(session.function(), new))
+    }
+
+    /// Leads ways past tests that they answer.
+    fn thread(&mut self, session: &mut Session) -> bool {
+        let chosen = |only: &Vec<String>| only.iter().any(|n| n == threads::NAME);
+        if self.unanswered || self.spent() || !self.settings.only.as_ref().is_none_or(chosen) {
+            return false;
+        }
+        let may_cost = !self.settings.goal.puts_slots_first();
+        let Some((new, copies)) = threads::copy(session.function(), session.env(), may_cost) else { return false };
+        if self.is_banned(session, &new) || !reaches(&new) {
+            return false;
+        }
+        let before = session.function().clone();
+        let done = session.reshape(new);
+        self.tally.shapes_refused += usize::from(done.is_err());
+        if done.is_err() {
+            return false;
+        }
+        session.analyze();
+        let mut any = false;
+        for c in &copies {
+            let (path, with, term) = (Vec::new(), Vec::new(), Some(Terminator::Goto(c.to)));
+            let rewrite = Rewrite { block: c.block, path, start: 0, end: 0, with, term, by: threads::NAME };
+            any |= self.adopt(session, rewrite);
+        }
+        if !any {
+            self.unanswered = true;
+            let done = session.reshape(before);
+            self.tally.shapes_refused += usize::from(done.is_err());
+        }
+        any
     }
 
     /// Shares common ends of blocks, where fewer slots are what counts.

@@ -13,6 +13,7 @@ mod local;
 mod quiet;
 mod settings;
 mod tails;
+mod threads;
 mod view;
 
 pub use cfg::NAME as SHAPE;
@@ -24,5 +25,5 @@ pub use view::{Cost, View};
 
 /// The names of all passes, in the order they run.
 pub fn names() -> Vec<&'static str> {
-    all_passes().iter().map(|p| p.name()).chain([cfg::NAME]).collect()
+    all_passes().iter().map(|p| p.name()).chain([cfg::NAME, threads::NAME]).collect()
 }

@@ -1,14 +1,18 @@
 //! Changes an object until the kernel, or `bpf_check` in its place, accepts of it what it accepted of the original.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use bpf_kernel::{LoadVerdict, ObjectVerdict, ProgramType, ProgramVerdict};
 use bpf_object::Object;
+use bpf_passes::Settings;
+use rustc_hash::FxHashSet;
 
 use super::{Checked, Gate, Job, Known, NOT_JUDGED, Original, Unasked, untyped, words};
 use crate::blame::{self, Blamed, Context};
 use crate::candidate::Candidate;
 use crate::error::DriverError;
+use crate::pool::on_deep_stack;
 use crate::report::{KernelVerdict, Report, TakenBack};
 
 /// Rewrites banned per object before the gate gives a function up.
@@ -16,6 +20,12 @@ const PATIENCE: usize = 12;
 
 /// Changes banned per program because of the verifier's work, before what remains without the next one is taken.
 const PATIENCE_WITH_WORK: usize = 6;
+
+/// Changes of a function from which on it is told what a pass has made from beginning to end.
+const MANY: usize = 64;
+
+/// Passes that are left out of a function by turns.
+const LEFT_OUT: usize = 4;
 
 /// What a function is told that the kernel refuses.
 const REFUSED: &str = "the kernel refuses it after optimization";
@@ -49,8 +59,8 @@ pub(crate) fn settle(
         ));
     }
     let cx = Context { module, settings, write, why: REFUSED, go_on: true };
-    let (late, lightened) = (Vec::new(), HashMap::new());
-    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late, lightened };
+    let late = Vec::new();
+    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late };
     settling.keep_what_was_not_judged()?;
     settling.run(before)?;
     let late = settling.late;
@@ -75,8 +85,6 @@ struct Settling<'a> {
     patience: usize,
     /// Programs that have gone back since time is up.
     late: Vec<usize>,
-    /// How often a change was taken back from a program because of the verifier's work.
-    lightened: HashMap<usize, usize>,
 }
 
 impl Settling<'_> {
@@ -123,7 +131,9 @@ impl Settling<'_> {
     /// Finds the change that a program is refused for, and takes it back; if need be, all of them.
     fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
         let gate = self.gate;
-        let cx = Context { why: if program < gate.first_checked() { REFUSED } else { UNSAFE }, ..self.cx };
+        let why = if program < gate.first_checked() { REFUSED } else { UNSAFE };
+        let settings = self.mending();
+        let cx = Context { why, settings: &settings, ..self.cx };
         let Context { module, write, .. } = cx;
         let is_good = |object: &Object, bytes: &[u8]| gate.is_good(module, object, bytes, program);
         let suspects = self.suspects(program);
@@ -170,9 +180,19 @@ impl Settling<'_> {
         let suspects = self.suspects(program);
         match blame::convict(&is_light, self.object, self.candidates, &suspects, write)? {
             Some(i) => {
-                let times = self.lightened.entry(program).or_default();
-                *times += 1;
-                let cx = Context { why: HEAVIER, go_on: *times <= PATIENCE_WITH_WORK, ..self.cx };
+                let (times, banned) = {
+                    let lightened = &mut gate.memory.borrow_mut().lightened;
+                    let first = || (0, self.candidates[i].banned.clone());
+                    let (times, banned) = lightened.entry(program).or_insert_with(first);
+                    *times += 1;
+                    (*times, banned.clone())
+                };
+                if times == 2 && self.leave_out(i, &is_light, &banned)? {
+                    return Ok(());
+                }
+                let settings = self.mending();
+                let go_on = times <= PATIENCE_WITH_WORK;
+                let cx = Context { why: HEAVIER, go_on, settings: &settings, ..self.cx };
                 let blamed = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?;
                 self.note(i, &blamed, cx.why);
                 self.remember_if_better(program, blamed.good)?;
@@ -189,6 +209,50 @@ impl Settling<'_> {
             }
         }
         if gate.is_over() { self.go_back(program) } else { Ok(()) }
+    }
+
+    /// The settings where passes go on after a change was taken back: half of what is left.
+    fn mending(&self) -> Settings {
+        let now = Instant::now();
+        let half = |end: Instant| now + end.saturating_duration_since(now) / 2;
+        let settings = self.cx.settings;
+        Settings { deadline: settings.deadline.map(half), ..settings.clone() }
+    }
+
+    /// Leaves a pass out of a function of which one change was not to blame: what makes more work is often what one pass
+    /// makes everywhere. Of the passes that have made most of its changes, the first without which the object `is_light`.
+    fn leave_out(&mut self, i: usize, is_light: blame::IsGood, banned: &FxHashSet<u64>) -> Result<bool, DriverError> {
+        let Context { module, write, .. } = self.cx;
+        let mut made: Vec<(usize, &'static str)> = Vec::new();
+        for by in self.candidates[i].steps().iter().filter_map(|s| s.rewrite().map(|r| r.by)) {
+            match made.iter_mut().find(|(_, name)| *name == by) {
+                Some((n, _)) => *n += 1,
+                None => made.push((1, by)),
+            }
+        }
+        if made.iter().map(|(n, _)| n).sum::<usize>() < MANY {
+            return Ok(false);
+        }
+        made.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        for (_, pass) in made.into_iter().take(LEFT_OUT) {
+            if self.gate.is_over() {
+                break;
+            }
+            let settings = &self.mending();
+            let without = || self.candidates[i].without_pass(module, settings, pass, banned);
+            let Some(trial) = on_deep_stack(without) else { continue };
+            let mut o = self.object.clone();
+            trial.place(&mut o)?;
+            if trial.body.is_some() && is_light(&o, &o.write(write)?.bytes) == Some(true) {
+                let name = trial.report.name.clone();
+                let reason = HEAVIER.to_owned();
+                self.report.taken_back.push(TakenBack { function: name, change: Some(pass.to_owned()), reason });
+                self.candidates[i] = trial;
+                self.candidates[i].place(self.object)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Time is up: the program is what it was when nothing was found fault with last. If that does not last because functions are
@@ -568,6 +632,20 @@ mod tests {
         let mut run = Run::new();
         run.settle(&with_heavy_atomics(2, usize::MAX).0);
         assert_eq!(run.report.heavier, 0, "{}", run.report.gate);
+    }
+
+    #[test]
+    fn a_pass_that_is_left_out_makes_nothing() {
+        let run = Run::new();
+        let mut left_out = 0;
+        for c in run.candidates.iter().filter(|c| c.body.is_some()) {
+            for by in c.steps().iter().filter_map(|s| s.rewrite().map(|r| r.by)) {
+                let without = c.without_pass(&run.module, &Settings::default(), by, &c.banned);
+                assert!(without.steps().iter().all(|s| s.rewrite().is_none_or(|r| r.by != by)), "{by}");
+                left_out += 1;
+            }
+        }
+        assert!(left_out > 0, "the example no longer tempts the optimizer");
     }
 
     /// A gate that asks a verifier without atomics so often, the original included, and then has no time left; and how
