@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bpf_driver::{Goal, Options, PassSelection};
+use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Shown by `bpf-opt --help`.
@@ -296,6 +297,10 @@ pub struct OptArgs {
     /// Highest instruction set level to use [default: what the object uses already, at least v3]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub cpu: Option<Cpu>,
+    /// The oldest kernel that is to take the result. 6.14 and later need no test for an element of an array that is there;
+    /// before 5.12, no instruction is used that it does not know
+    #[arg(long, value_name = "VERSION", default_value_t = KernelVersion::OLDEST)]
+    pub min_kernel: KernelVersion,
     /// Which passes run: `all`, `none`, or names separated by commas
     #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes)]
     pub passes: PassSelection,
@@ -713,6 +718,7 @@ impl OptArgs {
             rounds: self.rounds,
             jobs: self.jobs.map_or_else(cpus, usize::from),
             cpu: self.cpu.map(|c| c as u8 + 1),
+            min_kernel: self.min_kernel,
             passes: self.passes.clone(),
             // They count slots.
             ssa: self.ssa || self.goal == GoalArg::Size && self.level().is_some_and(|level| level > 1),

@@ -182,6 +182,7 @@ pub(crate) fn chosen(options: &Options) -> Vec<Box<dyn Pass>> {
         PassSelection::All if options.ssa => {}
         _ => passes.clear(),
     }
+    passes.retain(|p| p.min_kernel().is_none_or(|least| least <= options.min_kernel));
     passes
 }
 

@@ -267,7 +267,7 @@ fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
         PassSelection::Only(v) => Some(v.clone()),
     };
     Settings {
-        cpu: options.cpu.unwrap_or(module.cpu.max(3)),
+        cpu: options.cpu.unwrap_or(module.cpu.max(options.min_kernel.cpu().min(3))),
         goal: options.goal,
         strict_shared_memory: options.strict_shared_memory,
         only,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bpf_isa::Goal;
+use bpf_platform::KernelVersion;
 
 /// Which passes run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,8 @@ pub struct Options {
     pub jobs: usize,
     /// Highest cpu level to use; `None`: what the object uses already, at least 3.
     pub cpu: Option<u8>,
+    /// The oldest kernel that is to take the result.
+    pub min_kernel: KernelVersion,
     /// Which passes run.
     pub passes: PassSelection,
     /// The global passes run, too ([`bpf_ssa`]).
@@ -75,6 +78,7 @@ impl Default for Options {
             whole: Duration::from_secs(10),
             jobs: 1,
             cpu: None,
+            min_kernel: KernelVersion::OLDEST,
             passes: PassSelection::All,
             ssa: false,
             programs: Vec::new(),

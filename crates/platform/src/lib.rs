@@ -19,6 +19,7 @@ pub mod permissions;
 mod prototype;
 pub mod translation;
 pub mod verifier;
+mod version;
 
 pub use beliefs::{
     first_key_of_longer, hands_back_its_buffer, inner_maps_may_be_shorter, is_result_misjudged,
@@ -32,3 +33,4 @@ pub use context::{
 pub use effects::{Effects, ResultRange};
 pub use fields::{ManagedField, ManagedFields};
 pub use kfuncs::{is_kfunc_harmless_in_test_run, is_kfunc_translated_by_type, makes_any_address, throws};
+pub use version::KernelVersion;

@@ -236,3 +236,21 @@ fn a_result_that_reads_no_constants_is_held_against_what_was_asked_of_the_origin
     assert!(!listing.iter().any(|line| line.contains("r7")), "{listing:#?}");
     assert!(verify(&object, &result, &options()).expect("both are objects").is_equal());
 }
+
+#[test]
+fn a_test_for_an_element_goes_where_all_kernels_that_are_to_take_the_result_know_it() {
+    let text = "; A.\n; section: socket\n; map: table array 4 8 1\n; keeps: exit\nbefore:\n    *(u32 *)(r10 - 4) = 0\n    \
+                r2 = r10\n    r2 += -4\n    r1 = table ll\n    call bpf_map_lookup_elem\n    r6 = r0\n    \
+                if r6 == 0 goto out\n    r0 = *(u64 *)(r6 + 0)\n    exit\nout:\n    r0 = 1\n    exit\n";
+    let object = Case::parse(text).expect("a case").old_object().expect("it assembles");
+    let tests = |version: &str| {
+        let min_kernel = version.parse().expect("a version");
+        let options = Options { ssa: true, min_kernel, kernel: permitted(), ..options() };
+        let (result, report) = optimize(&object, &options, &Silent).expect("an object");
+        assert!(verify(&object, &result, &options).expect("both are objects").is_equal());
+        let f = function(&report, "main");
+        assert!(f.kernel_after.as_ref().is_none_or(|k| k.accepted), "{f:#?}");
+        f.listing_after.iter().filter(|line| line.contains("if r0 == 0x0")).count()
+    };
+    assert_eq!(["5.15", "6.13", "6.14", "7.0"].map(tests), [1, 1, 0, 0]);
+}

@@ -85,7 +85,7 @@ impl Pass for Elements {
 }
 
 /// Whether it is the plain lookup.
-fn looks_up(op: &Op) -> bool {
+pub(super) fn looks_up(op: &Op) -> bool {
     matches!(op.insn, Insn::Call(_)) && Effects::of(&op.insn, op.link.is_some()).is_lookup_by_key()
 }
 
@@ -101,7 +101,7 @@ fn may_take_hold(op: &Op) -> bool {
 }
 
 /// Where a block leads to if the first element of an array, which it looks up, is not there; if it asks.
-fn without_element(f: &Function, b: BlockId, facts: &Facts, env: &Env<'_>) -> Option<BlockId> {
+pub(super) fn without_element(f: &Function, b: BlockId, facts: &Facts, env: &Env<'_>) -> Option<BlockId> {
     let Terminator::Branch { cond, width: Width::W64, dst, src: Src::Imm(0), taken, fall, .. } = f.block(b).term else {
         return None;
     };

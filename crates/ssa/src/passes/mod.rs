@@ -22,6 +22,7 @@ mod presets;
 mod rebase;
 mod repair;
 mod sinking;
+mod untested;
 mod values;
 mod ways;
 
@@ -30,6 +31,7 @@ pub use pass::Pass;
 /// All of them, in the order in which they run.
 pub fn all_passes() -> Vec<Box<dyn Pass>> {
     vec![
+        Box::new(untested::Untested),
         Box::new(elements::Elements),
         Box::new(fill::Fill),
         Box::new(numbering::Numbering),

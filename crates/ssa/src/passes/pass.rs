@@ -1,6 +1,7 @@
 //! What a pass is.
 
 use bpf_facts::Env;
+use bpf_platform::KernelVersion;
 use bpf_program::Function;
 
 use crate::Ssa;
@@ -26,6 +27,10 @@ pub trait Pass: Send + Sync {
     /// Whether it is a step of its own: together with what else can be done, it is rarely proven in time.
     fn stands_alone(&self) -> bool {
         false
+    }
+    /// The oldest kernel whose verifier takes what it makes, if that is not any.
+    fn min_kernel(&self) -> Option<KernelVersion> {
+        None
     }
     /// Whether it runs once, when all others have nothing left to do: it undoes what they would do again.
     fn is_last(&self) -> bool {
