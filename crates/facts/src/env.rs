@@ -38,9 +38,9 @@ impl MapInfo {
         first_key_of_longer(self.map_type, self.max_entries)
     }
 
-    /// Whether its values surely begin at a multiple of eight.
-    pub fn aligns_values(&self) -> bool {
-        self.map_type.is_some_and(maps::aligns_values)
+    /// To what power of two its values surely begin at a multiple.
+    pub fn value_zero_bits(&self) -> u32 {
+        self.map_type.map_or(0, |t| maps::value_zero_bits(t, self.key_size))
     }
 
     /// Bytes of the program's memory that are read where it hands over a value.

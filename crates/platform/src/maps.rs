@@ -207,13 +207,24 @@ pub fn element(map_type: u32) -> Element {
     }
 }
 
-/// The value's first byte is at a multiple of eight: it stands behind a key padded to eight bytes, in an array of padded
-/// values, or in storage declared so (`htab_elem_value` in `kernel/bpf/hashtab.c`, `array_map_alloc`,
-/// `struct bpf_local_storage_data`). Not so in a trie, where it follows a key of any size (`struct lpm_trie_node`), nor
-/// in device maps (`struct bpf_dtab_netdev`).
-pub fn aligns_values(map_type: u32) -> bool {
-    is_local_storage(map_type)
-        || matches!(map_type, HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH)
+/// To what power of two the first byte of a value is at a multiple. Eight where it stands behind a key padded to eight bytes,
+/// in an array of padded values, or in storage declared so (`htab_elem_value` in `kernel/bpf/hashtab.c`, `array_map_alloc`,
+/// `struct bpf_local_storage_data`). In a trie it follows a key of any size, of which the first four bytes stand elsewhere
+/// (`trie->data_size`, `struct lpm_trie_node`, whose `data` is behind pointers and two words of 32 bits); in device maps it is a
+/// structure of words of 32 bits (`struct bpf_dtab_netdev`, `struct bpf_devmap_val`).
+pub fn value_zero_bits(map_type: u32, key_size: Option<u32>) -> u32 {
+    const PREFIX: u32 = 4;
+    const MOST: u32 = 8;
+    match map_type {
+        _ if is_local_storage(map_type) => 3,
+        HASH | ARRAY | PERCPU_HASH | PERCPU_ARRAY | LRU_HASH | LRU_PERCPU_HASH => 3,
+        LPM_TRIE => {
+            let behind = key_size.and_then(|size| size.checked_sub(PREFIX)).filter(|size| *size > 0);
+            behind.map_or(0, |size| (size | MOST).trailing_zeros())
+        }
+        DEVMAP | DEVMAP_HASH => 2,
+        _ => 0,
+    }
 }
 
 /// A found element is a socket with a reference to give back (`check_helper_call`: `may_be_acquire_function`,

@@ -38,7 +38,8 @@ fn addresses(map_type: u32, key_size: u32) -> Vec<u64> {
     let key = |n: u8| {
         let mut key = vec![0; key_size as usize];
         // Of a trie's key the first four bytes are how many bits count.
-        let (at, bits) = if map_type == maps::LPM_TRIE { (4, 32) } else { (0, n) };
+        let bits = 8 * (key_size.saturating_sub(4)).min(4) as u8;
+        let (at, bits) = if map_type == maps::LPM_TRIE { (4, bits) } else { (0, n) };
         (key[0], key[at]) = (bits, n);
         key
     };
@@ -56,14 +57,14 @@ fn values_are_aligned_in_the_maps_of_which_the_table_says_so() {
         return;
     }
     for map_type in [maps::HASH, maps::LRU_HASH, maps::PERCPU_HASH, maps::LRU_PERCPU_HASH] {
-        assert!(maps::aligns_values(map_type));
         for key_size in [4, 5, 8, 12] {
+            assert_eq!(maps::value_zero_bits(map_type, Some(key_size)), 3);
             let found = addresses(map_type, key_size);
             assert!(found.iter().all(|a| *a != 0 && a % 8 == 0), "type {map_type}, key {key_size}: {found:x?}");
         }
     }
     for map_type in [maps::ARRAY, maps::PERCPU_ARRAY] {
-        assert!(maps::aligns_values(map_type));
+        assert_eq!(maps::value_zero_bits(map_type, Some(4)), 3);
         let found = addresses(map_type, 4);
         assert!(found.iter().all(|a| *a != 0 && a % 8 == 0), "type {map_type}: {found:x?}");
     }
@@ -74,7 +75,32 @@ fn values_of_a_trie_are_where_its_keys_end() {
     if !permitted() {
         return;
     }
-    assert!(!maps::aligns_values(maps::LPM_TRIE));
-    let found = addresses(maps::LPM_TRIE, 8);
-    assert!(found.iter().all(|a| *a != 0 && a % 8 == 4), "{found:x?}");
+    for (key_size, place) in [(5, 1), (6, 2), (7, 3), (8, 4), (12, 0), (14, 2), (16, 4)] {
+        let found = addresses(maps::LPM_TRIE, key_size);
+        assert!(found.iter().all(|a| *a != 0 && a % 8 == place), "key {key_size}: {found:x?}");
+        let zero_bits = maps::value_zero_bits(maps::LPM_TRIE, Some(key_size));
+        assert_eq!(zero_bits, (place | 8).trailing_zeros(), "key {key_size}");
+    }
+    assert_eq!([None, Some(0), Some(4)].map(|key| maps::value_zero_bits(maps::LPM_TRIE, key)), [0; 3]);
+}
+
+#[test]
+fn values_of_device_maps_are_words() {
+    if !permitted() {
+        return;
+    }
+    // The device with this number is there in every network namespace.
+    const LOOPBACK: u32 = 1;
+    for map_type in [maps::DEVMAP, maps::DEVMAP_HASH] {
+        for value in [4, 8] {
+            let map = Map::create_with(map_type, 4, value, 8, 0, None).expect("a map");
+            let key = 3u32.to_le_bytes();
+            let mut bytes = vec![0; value as usize];
+            bytes[..4].copy_from_slice(&LOOPBACK.to_le_bytes());
+            map.update(&key, &bytes).expect("an update");
+            let found = address_of_value(&map, &key);
+            assert!(found != 0 && found % 4 == 0, "type {map_type}: {found:x}");
+        }
+        assert_eq!(maps::value_zero_bits(map_type, Some(4)), 2);
+    }
 }

@@ -97,8 +97,8 @@ pub struct Context {
     /// Variables for pointers that were moved by numbers of which nothing is known.
     moved: FxHashSet<TermId>,
     pointer_memo: FxHashMap<TermId, bool>,
-    /// Maps whose values begin at a multiple of eight.
-    aligned_maps: FxHashSet<Arc<str>>,
+    /// To what power of two values of maps begin at a multiple.
+    aligned_maps: FxHashMap<Arc<str>, u32>,
     /// To what power of two sections of data begin at a multiple.
     sections: FxHashMap<String, u32>,
     /// Pointers at entry of which it is known, to what power of two they are a multiple.
@@ -150,7 +150,7 @@ impl Context {
             stack_memo: FxHashMap::default(),
             moved: FxHashSet::default(),
             pointer_memo: FxHashMap::default(),
-            aligned_maps: FxHashSet::default(),
+            aligned_maps: FxHashMap::default(),
             sections: FxHashMap::default(),
             aligned: FxHashMap::default(),
             places: FxHashMap::default(),

@@ -35,9 +35,7 @@ pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item
     }
     for m in env.maps {
         let name: Arc<str> = Arc::from(m.name.as_str());
-        if m.aligns_values() {
-            cx.aligns_values(name.clone());
-        }
+        cx.aligns_values(name.clone(), m.value_zero_bits());
         cx.region_id(&MemoryRegion::MapValue(name));
     }
     for op in ops {
@@ -213,14 +211,15 @@ impl<'a> Entry<'a> {
     /// To what power of two the place that offsets count from is a multiple. What a caller has passed may lie anywhere in a
     /// value.
     fn zero_bits(&self, region: &Region, base: BaseId) -> u32 {
-        let aligned = match region {
-            Region::MapValue { map } => self.maps.get(*map).is_some_and(bpf_facts::MapInfo::aligns_values),
+        let known = match region {
+            Region::MapValue { map } => self.maps.get(*map).map(bpf_facts::MapInfo::value_zero_bits),
             Region::AnyMapValue => {
-                self.maps.iter().all(|m| m.aligns_values() || m.map_type.is_some() && !m.lookup_gives_value())
+                let gives_none = |m: &&bpf_facts::MapInfo| m.map_type.is_some() && !m.lookup_gives_value();
+                self.maps.iter().filter(|m| !gives_none(m)).map(bpf_facts::MapInfo::value_zero_bits).min()
             }
-            _ => false,
+            _ => None,
         };
-        if aligned && !base.is_argument() { 3 } else { 0 }
+        known.filter(|_| !base.is_argument()).unwrap_or(0)
     }
 
     fn region(&self, r: &Region) -> Option<MemoryRegion> {

@@ -10,9 +10,9 @@ use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId};
 
 impl Context {
-    /// The values of this map begin at a multiple of eight.
-    pub fn aligns_values(&mut self, map: Arc<str>) {
-        self.aligned_maps.insert(map);
+    /// The values of this map begin at a multiple of 2 to this power.
+    pub fn aligns_values(&mut self, map: Arc<str>, zero_bits: u32) {
+        self.aligned_maps.insert(map, zero_bits);
     }
 
     /// A section of data begins at a multiple of 2 to this power.
@@ -52,10 +52,8 @@ impl Context {
             (Some(VarKey::Symbol(Symbol::Data { section, .. })), _) => {
                 self.sections.get(&**section).copied().unwrap_or(0)
             }
-            (Some(VarKey::Ret(_)), Some(Meaning::Pointer(MemoryRegion::MapValue(name))))
-                if self.aligned_maps.contains(name) =>
-            {
-                3
+            (Some(VarKey::Ret(_)), Some(Meaning::Pointer(MemoryRegion::MapValue(name)))) => {
+                self.aligned_maps.get(name).copied().unwrap_or(0)
             }
             _ => 0,
         }
