@@ -157,6 +157,10 @@ pub fn rename_use(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
     if !insn.uses().contains(from) {
         return Some(*insn);
     }
+    // Only its offset has a role that is free.
+    if let Insn::LdInd { size, src, imm } = *insn {
+        return (from == src && from != Reg::R6).then_some(Insn::LdInd { size, src: to, imm });
+    }
     let renamed = rename_all(insn, from, to)?;
     if insn.def() == Some(from) { renamed.with_def(from) } else { Some(renamed) }
 }

@@ -5,8 +5,15 @@
 //! r3 += 14
 //! r1 = *(u8 *)(r3 + 9)     →    r1 = *(u8 *)(r7 + 23)
 //! ```
+//! So does a legacy packet load, which adds a number to its offset (`bpf_gen_ld_abs` in net/core/filter.c):
+//!
+//! ```text
+//! r8 += 6
+//! r0 = *(u8 *)skb[r8]      →    r0 = *(u8 *)skb[r8 + 6]
+//! ```
 
 use bpf_isa::{AluOp, Insn, Reg, Src, Width};
+use bpf_program::Op;
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -22,9 +29,8 @@ impl Pass for Address {
     fn propose(&self, v: &View) -> Vec<Rewrite> {
         let mut out = Vec::new();
         for i in 0..v.ops.len() {
-            if let Some(r) = rebase(v, i) {
-                out.push(r);
-            }
+            out.extend(rebase(v, i));
+            out.extend(indirect(v, i));
         }
         out
     }
@@ -58,6 +64,26 @@ fn rebase(v: &View, i: usize) -> Option<Rewrite> {
         }
     }
     None
+}
+
+/// The packet load at `j` by the number that was there before the addition whose sum nobody else reads.
+fn indirect(v: &View, j: usize) -> Option<Rewrite> {
+    let Insn::LdInd { size, src: p, imm } = v.ops[j].insn else { return None };
+    let i = v.ops[..j].iter().rposition(|o| o.insn.defs().contains(p))?;
+    let is_read = v.ops[i + 1..j].iter().any(|o| o.insn.uses().contains(p));
+    if is_read || v.ops[i].link.is_some() || v.live_after(j).regs.contains(p) {
+        return None;
+    }
+    let insn = match v.ops[i].insn {
+        Insn::Alu { op: AluOp::Add, dst, src: Src::Imm(more), .. } if dst == p => {
+            Insn::LdInd { size, src: p, imm: imm.checked_add(more)? }
+        }
+        Insn::Mov { dst, src: Src::Imm(start), .. } if dst == p => Insn::LdAbs { size, imm: imm.checked_add(start)? },
+        _ => return None,
+    };
+    let load = Op { insn, ..v.ops[j].clone() };
+    let with = v.ops[i + 1..j].iter().cloned().chain([load]).collect();
+    Some(v.replace(i, j + 1, with, "addresses"))
 }
 
 /// The access at `j` through a register that held the same object before `start` and still does.

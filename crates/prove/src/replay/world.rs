@@ -363,7 +363,7 @@ impl Host for World<'_> {
     }
 
     fn legacy_load(&mut self, _context: u64, offset: i32, size: Size) -> Result<Option<u64>, Fault> {
-        let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n, _) if *n == size.bytes()), &[]);
+        let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n) if *n == size.bytes()), &[]);
         let Some(id) = found else { return Err(Fault::Unmodelled(format!("a packet load at {offset}"))) };
         let v = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
         let bytes = self.moves_on(id);

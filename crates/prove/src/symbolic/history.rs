@@ -35,8 +35,8 @@ pub enum EventKind {
     Atomic(Insn),
     /// A read of a context field that changes how the kernel translates accesses to others: offset and width.
     CtxRead(i64, u32),
-    /// A legacy packet load.
-    LegacyLoad(u32, i32),
+    /// A legacy packet load of so many bytes.
+    LegacyLoad(u32),
     /// The ordering that a load-acquire or a store-release brings: bytes of the access, and whether it releases.
     Fence(u32, bool),
     /// A store patched by CO-RE.

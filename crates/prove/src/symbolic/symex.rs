@@ -363,10 +363,15 @@ impl Machine for Sym<'_, '_> {
     }
 
     fn legacy_load(&mut self, size: Size, index: Option<&TermId>, imm: i32) -> Result<(), Stop> {
-        let mut args = vec![self.state.regs[6]];
-        args.extend(index);
+        // The kernel makes a call of both forms, with a sum of 64 bits of which the helper takes an `int` (`bpf_gen_ld_abs`,
+        // `bpf_skb_load_helper_32_no_cache` in net/core/filter.c).
+        let offset = match index {
+            Some(index) => self.cx.terms.add_const(*index, imm.into()),
+            None => self.cx.terms.constant(64, i64::from(imm) as u64),
+        };
+        let offset = self.cx.terms.extract(offset, 0, 32);
         let mems = self.outside();
-        let id = self.event(EventKind::LegacyLoad(size.bytes(), imm), args, mems);
+        let id = self.event(EventKind::LegacyLoad(size.bytes()), vec![self.state.regs[6], offset], mems);
         self.clobber(id);
         let low = self.cx.var(VarKey::Written(id, 0, 0), size.bits(), Meaning::Scalar);
         self.state.regs[0] = self.cx.terms.zext(low, 64);
