@@ -6,6 +6,7 @@
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
+# make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
@@ -28,7 +29,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels prove-times table4 table6 table10 proposals same-outputs \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation prove-times table4 table6 table10 proposals same-outputs \
   fuzz-build check lint package setup build
 
 demo: build
@@ -51,6 +52,11 @@ bench: build
 
 without-kernel: setup
 	$(CARGO) run --release -q -p bpf-bench --bin without-kernel -- --time-limit $(TIME_LIMIT) --shapes 1,2 $(BENCH_DIRS)
+
+# Each pass alone, and all others without it: slots, verified instructions, time.
+ABLATION ?= $(BENCH_DIRS)
+ablation: setup
+	$(CARGO) run --release -q -p bpf-bench --bin ablation-of-passes -- --time-limit $(TIME_LIMIT) $(ABLATION)
 
 KERNELS ?= 6.1,6.12
 other-kernels: build
