@@ -99,7 +99,7 @@ fn values_of_device_maps_are_words() {
             bytes[..4].copy_from_slice(&LOOPBACK.to_le_bytes());
             map.update(&key, &bytes).expect("an update");
             let found = address_of_value(&map, &key);
-            assert!(found != 0 && found % 4 == 0, "type {map_type}: {found:x}");
+            assert!(found != 0 && found.is_multiple_of(4), "type {map_type}: {found:x}");
         }
         assert_eq!(maps::value_zero_bits(map_type, Some(4)), 2);
     }
