@@ -1,0 +1,569 @@
+//! From decisions to programs: values are computed where they are first asked for, sets become trees or tables.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::decision::{Decision, DecisionId, Decisions};
+use crate::graph::{Graph, Target, Test};
+use crate::intervals::Intervals;
+use crate::language::{Binary, Relation};
+use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::tables::Table;
+use crate::value::{Value, ValueId, Values, Variable};
+
+/// How sets are decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SetPolicy {
+    /// Up to so many comparisons in a row.
+    pub(crate) linear: usize,
+    /// Above so many intervals a table, if the set is one of single numbers, or its numbers are close together.
+    pub(crate) tree: usize,
+    /// Whether tables are allowed.
+    pub(crate) tables: bool,
+}
+
+impl SetPolicy {
+    /// For the interpreter and eBPF (`figures/lookup-tables.txt`: measured in the kernel).
+    pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true };
+    /// For classic BPF, which has no memory for tables.
+    pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false };
+}
+
+/// Blocks under construction: successors are labels until the order is known.
+struct Emitter<'a> {
+    values: &'a Values,
+    policy: SetPolicy,
+    blocks: Vec<BasicBlock>,
+    tables: Vec<Table>,
+    known_tables: FxHashMap<Intervals, usize>,
+    accept: BlockId,
+    reject: BlockId,
+}
+
+/// The program of decisions.
+pub(crate) fn emit(values: &Values, decisions: &Decisions, root: DecisionId, policy: SetPolicy) -> Program {
+    let end = |end| BasicBlock { operations: Vec::new(), end };
+    let mut emitter = Emitter {
+        values,
+        policy,
+        blocks: vec![end(End::Reject), end(End::Accept)],
+        tables: Vec::new(),
+        known_tables: FxHashMap::default(),
+        reject: BlockId(0),
+        accept: BlockId(1),
+    };
+    let order = decisions.reached(root);
+    // What is computed on all ways to a node.
+    let mut available: FxHashMap<DecisionId, FxHashSet<ValueId>> = FxHashMap::default();
+    let mut entries: FxHashMap<DecisionId, BlockId> = FxHashMap::default();
+    entries.insert(DecisionId::REJECT, emitter.reject);
+    entries.insert(DecisionId::ACCEPT, emitter.accept);
+    // Nodes are given their blocks first, for those before them to go to.
+    for id in &order {
+        entries.insert(*id, emitter.block(Vec::new(), End::Reject));
+    }
+    for id in &order {
+        let known = available.remove(id).unwrap_or_default();
+        let after = emitter.node(decisions.get(*id), entries[id], &entries, known);
+        for next in decisions.get(*id).successors() {
+            match available.get_mut(&next) {
+                Some(all) => all.retain(|v| after.contains(v)),
+                None => {
+                    available.insert(next, after.clone());
+                }
+            }
+        }
+    }
+    let entry = entries[&root];
+    emitter.finish(entry)
+}
+
+impl Emitter<'_> {
+    fn block(&mut self, operations: Vec<Operation>, end: End) -> BlockId {
+        self.blocks.push(BasicBlock { operations, end });
+        BlockId(self.blocks.len() - 1)
+    }
+
+    fn register(value: ValueId) -> Register {
+        Register(value.0)
+    }
+
+    /// Fills the block of a node; what is computed behind it.
+    fn node(
+        &mut self,
+        decision: &Decision,
+        block: BlockId,
+        entries: &FxHashMap<DecisionId, BlockId>,
+        mut known: FxHashSet<ValueId>,
+    ) -> FxHashSet<ValueId> {
+        let mut operations = Vec::new();
+        let end = match decision {
+            Decision::Reject => End::Reject,
+            Decision::Accept => End::Accept,
+            Decision::Bound { base, end, next } => {
+                let base = base.map(|b| self.compute(b, &mut known, &mut operations));
+                operations.push(Operation::Bound { base, end: *end });
+                End::Goto(entries[next])
+            }
+            Decision::NotZero { value, next } => {
+                let register = self.compute(*value, &mut known, &mut operations);
+                operations.push(Operation::NotZero { register });
+                End::Goto(entries[next])
+            }
+            Decision::Chain { chain, yes, no } => End::Chain { chain: *chain, yes: entries[yes], no: entries[no] },
+            Decision::Switch { value, cases, default } => {
+                let cases: Vec<(Intervals, BlockId)> = cases.iter().map(|(s, d)| (s.clone(), entries[d])).collect();
+                self.switch(*value, &cases, entries[default], &mut known, &mut operations)
+            }
+        };
+        self.blocks[block.0] = BasicBlock { operations, end };
+        known
+    }
+
+    /// The register of a value, computed if it is not yet.
+    fn compute(&mut self, value: ValueId, known: &mut FxHashSet<ValueId>, operations: &mut Vec<Operation>) -> Register {
+        let to = Emitter::register(value);
+        if !known.insert(value) {
+            return to;
+        }
+        if let Some(offset) = header_length(self.values, value, known) {
+            operations.push(Operation::HeaderLength { to, offset });
+            return to;
+        }
+        let operation = match self.values.get(value) {
+            Value::Constant(n) => Operation::Constant { to, n },
+            Value::Length => Operation::Length { to },
+            Value::Ancillary(what) => Operation::Ancillary { to, what },
+            // A variable that nothing has set. Optimized values have none.
+            Value::Variable(_) => Operation::Constant { to, n: 0 },
+            Value::Load { base, offset, size } => {
+                let base = base.map(|b| self.compute(b, known, operations));
+                Operation::Load { to, base, offset, size }
+            }
+            Value::Binary(op, a, b) => {
+                let (a, b) = (self.operand(a, known, operations), self.operand(b, known, operations));
+                Operation::Binary { op, to, a, b }
+            }
+            Value::Negate(a) => Operation::Negate { to, a: self.compute(a, known, operations) },
+            Value::IsGreater(a, b) => {
+                let (a, b) = (self.operand(a, known, operations), self.operand(b, known, operations));
+                Operation::IsGreater { to, a, b }
+            }
+        };
+        operations.push(operation);
+        to
+    }
+
+    fn operand(&mut self, value: ValueId, known: &mut FxHashSet<ValueId>, operations: &mut Vec<Operation>) -> Operand {
+        match self.values.as_constant(value) {
+            Some(n) => Operand::Constant(n),
+            None => Operand::Register(self.compute(value, known, operations)),
+        }
+    }
+
+    /// Goes on by the set that a value is in.
+    fn switch(
+        &mut self,
+        value: ValueId,
+        cases: &[(Intervals, BlockId)],
+        default: BlockId,
+        known: &mut FxHashSet<ValueId>,
+        operations: &mut Vec<Operation>,
+    ) -> End {
+        let two_way = match cases {
+            [(set, to)] if !known.contains(&value) => match (set.single(), set.complement().single()) {
+                (Some(n), _) => Some((n, *to, default)),
+                (_, Some(n)) => Some((n, default, *to)),
+                _ if *set == Intervals::range(1, u32::MAX) => Some((0, default, *to)),
+                _ => None,
+            },
+            _ => None,
+        };
+        // Comparisons of two values, and tests of bits, need no number of their own.
+        if let Some((n, yes, no)) = two_way {
+            match (self.values.get(value), n) {
+                (Value::Binary(Binary::And, a, mask), 0) if self.values.as_constant(mask).is_some() => {
+                    let mask = self.values.as_constant(mask).unwrap_or_default();
+                    let a = self.compute(a, known, operations);
+                    return End::Branch { a, comparison: Comparison::AnyBit(mask), yes: no, no: yes };
+                }
+                (Value::Binary(Binary::Sub, a, b), 0) if self.values.as_constant(a).is_none() => {
+                    let a = self.compute(a, known, operations);
+                    let b = self.operand(b, known, operations);
+                    return End::Branch { a, comparison: Comparison::Equal(b), yes, no };
+                }
+                (Value::IsGreater(a, b), 0 | 1) if self.values.as_constant(a).is_none() => {
+                    let a = self.compute(a, known, operations);
+                    let b = self.operand(b, known, operations);
+                    let (yes, no) = if n == 1 { (yes, no) } else { (no, yes) };
+                    return End::Branch { a, comparison: Comparison::Greater(b), yes, no };
+                }
+                _ => {}
+            }
+        }
+        let a = self.compute(value, known, operations);
+        let most = self.values.greatest(value);
+        if let [(set, to)] = cases
+            && let Some(end) = self.lookup(a, set, *to, default)
+        {
+            return end;
+        }
+        let segments = segments(cases, default, most);
+        self.tree(a, &segments, cases)
+    }
+
+    /// A table of a set, if it is large enough.
+    fn lookup(&mut self, a: Register, set: &Intervals, yes: BlockId, no: BlockId) -> Option<End> {
+        let n = set.as_slice().len();
+        if !self.policy.tables || n <= self.policy.tree.min(24) {
+            return None;
+        }
+        let table = match self.known_tables.get(set) {
+            Some(table) => *table,
+            None => {
+                let singles: Option<Vec<u32>> = set.as_slice().iter().map(|(l, h)| (l == h).then_some(*l)).collect();
+                let table = match (Table::bitmap(set), singles) {
+                    (Some(bitmap), _) => bitmap,
+                    (None, Some(members)) if n > self.policy.tree => Table::hash(&members)?,
+                    // A set of few intervals that are wide may still be one of not many numbers.
+                    (None, None) if n > self.policy.tree => Table::hash(&few_members(set)?)?,
+                    _ => return None,
+                };
+                if !table.is_of(set) {
+                    return None;
+                }
+                self.tables.push(table);
+                self.known_tables.insert(set.clone(), self.tables.len() - 1);
+                self.tables.len() - 1
+            }
+        };
+        Some(End::Lookup { a, table, yes, no })
+    }
+
+    /// A tree of comparisons over segments, which are in order and have no gaps.
+    fn tree(&mut self, a: Register, segments: &[Segment], cases: &[(Intervals, BlockId)]) -> End {
+        if let [only] = segments {
+            return End::Goto(only.to);
+        }
+        if let Some(end) = self.in_a_row(a, segments, cases) {
+            return end;
+        }
+        let middle = split(segments);
+        let n = segments[middle].low;
+        let (low, high) = (self.subtree(a, &segments[..middle], cases), self.subtree(a, &segments[middle..], cases));
+        End::Branch { a, comparison: Comparison::AtLeast(Operand::Constant(n)), yes: high, no: low }
+    }
+
+    fn subtree(&mut self, a: Register, segments: &[Segment], cases: &[(Intervals, BlockId)]) -> BlockId {
+        match self.tree(a, segments, cases) {
+            End::Goto(to) => to,
+            end => self.block(Vec::new(), end),
+        }
+    }
+
+    /// Few single numbers among others that all lead to one place: one comparison each.
+    fn in_a_row(&mut self, a: Register, segments: &[Segment], cases: &[(Intervals, BlockId)]) -> Option<End> {
+        let mut wide = segments.iter().filter(|s| s.low != s.high).map(|s| s.to);
+        let rest = wide.next().unwrap_or(segments.last()?.to);
+        if wide.any(|to| to != rest) {
+            return None;
+        }
+        let mut singles: Vec<&Segment> = segments.iter().filter(|s| s.to != rest).collect();
+        let several = singles.iter().any(|s| s.to != singles[0].to);
+        let most = self.policy.linear + if several { 2 } else { 0 };
+        if singles.len() > most || singles.iter().any(|s| s.low != s.high) {
+            return None;
+        }
+        // What the text asks for first is asked for first.
+        singles.sort_by_key(|s| cases.iter().position(|(_, to)| *to == s.to));
+        let mut end = End::Goto(rest);
+        for single in singles.iter().rev() {
+            let no = match end {
+                End::Goto(to) => to,
+                end => self.block(Vec::new(), end),
+            };
+            let comparison = Comparison::Equal(Operand::Constant(single.low));
+            end = End::Branch { a, comparison, yes: single.to, no };
+        }
+        Some(end)
+    }
+
+    /// Orders blocks and numbers registers.
+    fn finish(self, entry: BlockId) -> Program {
+        order(Program { blocks: self.blocks, registers: 0, tables: self.tables }, entry)
+    }
+}
+
+/// Blocks that only go on elsewhere are gone around, those with one predecessor that goes nowhere else are joined with it; those
+/// that are not reached go. What is left is ordered so that ways on follow, and registers are numbered by first use.
+fn order(program: Program, entry: BlockId) -> Program {
+    let Program { mut blocks, tables, .. } = program;
+    let through = |blocks: &[BasicBlock], mut to: BlockId| {
+        while let (true, End::Goto(next)) = (blocks[to.0].operations.is_empty(), &blocks[to.0].end) {
+            to = *next;
+        }
+        to
+    };
+    let entry = through(&blocks, entry);
+    for i in 0..blocks.len() {
+        let mut end = blocks[i].end.clone();
+        end.map(|to| through(&blocks, to));
+        if let End::Branch { yes, no, .. } | End::Lookup { yes, no, .. } = end
+            && yes == no
+        {
+            end = End::Goto(yes);
+        }
+        blocks[i].end = end;
+    }
+    // Join.
+    let mut predecessors = vec![0usize; blocks.len()];
+    predecessors[entry.0] += 1;
+    for to in blocks.iter().flat_map(|b| b.end.successors()) {
+        predecessors[to.0] += 1;
+    }
+    let mut post = Vec::new();
+    let mut seen = vec![false; blocks.len()];
+    let mut stack = vec![(entry, false)];
+    while let Some((at, left)) = stack.pop() {
+        if left {
+            post.push(at);
+            continue;
+        }
+        if std::mem::replace(&mut seen[at.0], true) {
+            continue;
+        }
+        loop {
+            // Ends are copied to where they are: nothing is executed to get there.
+            let End::Goto(next) = blocks[at.0].end else { break };
+            let is_end = blocks[next.0].operations.is_empty();
+            if predecessors[next.0] > 1 && !is_end {
+                break;
+            }
+            let joined = blocks[next.0].clone();
+            blocks[at.0].operations.extend(joined.operations);
+            blocks[at.0].end = joined.end;
+        }
+        stack.push((at, true));
+        // The way that is not taken follows the branch: it is put on the stack last, so that it comes out first.
+        for next in blocks[at.0].end.successors() {
+            if !seen[next.0] {
+                stack.push((next, false));
+            }
+        }
+    }
+    post.reverse();
+    let place: FxHashMap<BlockId, BlockId> = post.iter().enumerate().map(|(i, b)| (*b, BlockId(i))).collect();
+    let mut ordered: Vec<BasicBlock> = post.iter().map(|b| blocks[b.0].clone()).collect();
+    for block in &mut ordered {
+        block.end.map(|to| place[&to]);
+    }
+    let registers = renumber(&mut ordered);
+    Program { blocks: ordered, registers, tables }
+}
+
+/// Registers in the order of their first use; how many there are.
+fn renumber(blocks: &mut [BasicBlock]) -> u32 {
+    let mut numbers: FxHashMap<Register, Register> = FxHashMap::default();
+    let mut of = |r: &mut Register| {
+        let next = Register(numbers.len() as u32);
+        *r = *numbers.entry(*r).or_insert(next);
+    };
+    for block in blocks {
+        for operation in &mut block.operations {
+            operation.registers(&mut of);
+        }
+        match &mut block.end {
+            End::Branch { a, comparison, .. } => {
+                of(a);
+                if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison
+                    && let Operand::Register(b) = b
+                {
+                    of(b);
+                }
+            }
+            End::Lookup { a, .. } => of(a),
+            _ => {}
+        }
+    }
+    numbers.len() as u32
+}
+
+impl Operation {
+    /// Each register of the operation.
+    pub(crate) fn registers(&mut self, f: &mut impl FnMut(&mut Register)) {
+        let operand = |o: &mut Operand, f: &mut dyn FnMut(&mut Register)| {
+            if let Operand::Register(r) = o {
+                f(r);
+            }
+        };
+        match self {
+            Operation::Constant { to, .. }
+            | Operation::Length { to }
+            | Operation::Ancillary { to, .. }
+            | Operation::HeaderLength { to, .. } => f(to),
+            Operation::Copy { to, from } => {
+                f(from);
+                f(to);
+            }
+            Operation::Bound { base, .. } => {
+                if let Some(base) = base {
+                    f(base);
+                }
+            }
+            Operation::NotZero { register } => f(register),
+            Operation::Load { to, base, .. } => {
+                if let Some(base) = base {
+                    f(base);
+                }
+                f(to);
+            }
+            Operation::Negate { to, a } => {
+                f(a);
+                f(to);
+            }
+            Operation::Binary { to, a, b, .. } | Operation::IsGreater { to, a, b } => {
+                operand(a, f);
+                operand(b, f);
+                f(to);
+            }
+        }
+    }
+}
+
+/// A part of the numbers, and where it leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Segment {
+    low: u32,
+    high: u32,
+    to: BlockId,
+}
+
+/// All numbers up to `most` in order, by where they lead.
+fn segments(cases: &[(Intervals, BlockId)], default: BlockId, most: u32) -> Vec<Segment> {
+    let mut all: Vec<Segment> = cases
+        .iter()
+        .flat_map(|(set, to)| set.as_slice().iter().map(|(low, high)| Segment { low: *low, high: *high, to: *to }))
+        .filter(|s| s.low <= most)
+        .collect();
+    all.sort_by_key(|s| s.low);
+    let mut out: Vec<Segment> = Vec::with_capacity(all.len() * 2 + 1);
+    let mut push = |segment: Segment| match out.last_mut() {
+        Some(last) if last.to == segment.to => last.high = segment.high,
+        _ => out.push(segment),
+    };
+    let mut next = Some(0u32);
+    for segment in all {
+        if let Some(n) = next
+            && n < segment.low
+        {
+            push(Segment { low: n, high: segment.low - 1, to: default });
+        }
+        push(Segment { high: segment.high.min(most), ..segment });
+        next = segment.high.min(most).checked_add(1);
+    }
+    if let Some(n) = next
+        && n <= most
+    {
+        push(Segment { low: n, high: most, to: default });
+    }
+    out
+}
+
+/// Where to split segments: in the middle, but not between a single number and what is on both its sides.
+fn split(segments: &[Segment]) -> usize {
+    let middle = segments.len() / 2;
+    let is_good = |i: &usize| segments[*i].low != segments[*i].high && (1..segments.len()).contains(i);
+    [middle, middle + 1, middle.saturating_sub(1)].into_iter().filter(|i| *i < segments.len()).find(is_good).unwrap_or(middle)
+}
+
+/// The numbers of a set, if they are not many.
+fn few_members(set: &Intervals) -> Option<Vec<u32>> {
+    const MOST: u64 = 1 << 16;
+    let count: u64 = set.as_slice().iter().map(|(l, h)| u64::from(h - l) + 1).sum();
+    (count <= MOST).then(|| set.as_slice().iter().flat_map(|(l, h)| *l..=*h).collect())
+}
+
+/// The offset of an IPv4 header whose length a value is, if its parts are not computed already.
+fn header_length(values: &Values, value: ValueId, known: &FxHashSet<ValueId>) -> Option<u32> {
+    let Value::Binary(Binary::ShiftLeft, words, two) = values.get(value) else { return None };
+    let Value::Binary(Binary::And, first, low) = values.get(words) else { return None };
+    let Value::Load { base: None, offset, size: 1 } = values.get(first) else { return None };
+    let is = values.as_constant(two) == Some(2) && values.as_constant(low) == Some(0xf) && !known.contains(&words);
+    is.then_some(offset)
+}
+
+/// The program of a graph as it is: every block evaluates what it needs.
+pub(crate) fn emit_plainly(graph: &Graph) -> Program {
+    let values = &graph.values;
+    let n = graph.blocks.len();
+    let mut plain = Plain { values, next: values.len() as u32, variables: graph.variables, operations: Vec::new() };
+    let target = |t: Target| match t {
+        Target::Block(i) => BlockId(i),
+        Target::Accept => BlockId(n),
+        Target::Reject => BlockId(n + 1),
+    };
+    let mut blocks = Vec::with_capacity(n + 2);
+    for block in &graph.blocks {
+        for (variable, value) in &block.sets {
+            let from = plain.evaluate(*value);
+            let to = plain.variable(*variable);
+            plain.operations.push(Operation::Copy { to, from });
+        }
+        let (yes, no) = (target(block.yes), target(block.no));
+        let end = match &block.test {
+            Test::Chain(chain) => End::Chain { chain: *chain, yes, no },
+            Test::Compare(relation, a, b) => {
+                let (a, b) = (plain.evaluate(*a), plain.evaluate(*b));
+                let (first, second) = (Operand::Register(a), Operand::Register(b));
+                match relation {
+                    Relation::Equal => End::Branch { a, comparison: Comparison::Equal(second), yes, no },
+                    Relation::NotEqual => End::Branch { a, comparison: Comparison::Equal(second), yes: no, no: yes },
+                    Relation::Greater => End::Branch { a, comparison: Comparison::Greater(second), yes, no },
+                    Relation::LessEqual => End::Branch { a, comparison: Comparison::Greater(second), yes: no, no: yes },
+                    Relation::GreaterEqual => End::Branch { a, comparison: Comparison::AtLeast(second), yes, no },
+                    Relation::Less => End::Branch { a: b, comparison: Comparison::Greater(first), yes, no },
+                }
+            }
+        };
+        blocks.push(BasicBlock { operations: std::mem::take(&mut plain.operations), end });
+    }
+    blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
+    blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
+    let registers = plain.next + plain.variables;
+    order(Program { blocks, registers, tables: Vec::new() }, target(graph.entry))
+}
+
+/// Evaluates values without remembering any.
+struct Plain<'a> {
+    values: &'a Values,
+    next: u32,
+    variables: u32,
+    operations: Vec<Operation>,
+}
+
+impl Plain<'_> {
+    fn variable(&self, variable: Variable) -> Register {
+        Register(self.next + variable.0)
+    }
+
+    fn evaluate(&mut self, value: ValueId) -> Register {
+        let to = Register(value.0);
+        let operation = match self.values.get(value) {
+            Value::Constant(n) => Operation::Constant { to, n },
+            Value::Length => Operation::Length { to },
+            Value::Ancillary(what) => Operation::Ancillary { to, what },
+            Value::Variable(v) => return self.variable(v),
+            Value::Load { base, offset, size } => Operation::Load { to, base: base.map(|b| self.evaluate(b)), offset, size },
+            Value::Binary(op, a, b) => {
+                let (a, b) = (Operand::Register(self.evaluate(a)), Operand::Register(self.evaluate(b)));
+                Operation::Binary { op, to, a, b }
+            }
+            Value::Negate(a) => Operation::Negate { to, a: self.evaluate(a) },
+            Value::IsGreater(a, b) => {
+                let (a, b) = (Operand::Register(self.evaluate(a)), Operand::Register(self.evaluate(b)));
+                Operation::IsGreater { to, a, b }
+            }
+        };
+        self.operations.push(operation);
+        to
+    }
+}

@@ -1,0 +1,281 @@
+//! The predicate graph: what a filter tests, in the order of its text, as libpcap's code does without its optimizer.
+//!
+//! A block sets variables, then tests. Running off the packet's end in either rejects the packet at once; that is part of the
+//! meaning.
+
+use crate::language::Relation;
+use crate::value::{Value, ValueId, Values, Variable};
+
+/// Where to go on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Target {
+    Block(usize),
+    Accept,
+    Reject,
+}
+
+/// A block.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Block {
+    /// What is evaluated first, in order.
+    pub(crate) sets: Vec<(Variable, ValueId)>,
+    pub(crate) test: Test,
+    /// Where to go if the test holds.
+    pub(crate) yes: Target,
+    /// Where to go if it does not.
+    pub(crate) no: Target,
+}
+
+/// What a block tests.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Test {
+    Compare(Relation, ValueId, ValueId),
+    /// The chain of headers that begins at `start` reaches a protocol.
+    Chain(Chain),
+}
+
+/// `protochain`: header by header until one is of the wanted protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Chain {
+    /// The chain of an IPv6 packet; otherwise of an IPv4 packet.
+    pub(crate) is_ip6: bool,
+    /// Where the IP header stands.
+    pub(crate) start: u32,
+    pub(crate) protocol: u32,
+}
+
+/// A filter as a graph. Without loops: a block comes before those that it goes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Graph {
+    pub(crate) values: Values,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) entry: Target,
+    /// How many variables there are.
+    pub(crate) variables: u32,
+}
+
+/// A condition that is being built: an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Condition(usize);
+
+#[derive(Clone, Debug)]
+enum Part {
+    Block(Vec<(Variable, ValueId)>, Test),
+    And(Condition, Condition),
+    Or(Condition, Condition),
+    Not(Condition),
+}
+
+/// Builds a graph from conditions, each of which is used once.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Builder {
+    pub(crate) values: Values,
+    parts: Vec<Part>,
+    variables: u32,
+}
+
+impl Builder {
+    fn part(&mut self, part: Part) -> Condition {
+        self.parts.push(part);
+        Condition(self.parts.len() - 1)
+    }
+
+    /// A new variable.
+    pub(crate) fn variable(&mut self) -> Variable {
+        self.variables += 1;
+        Variable(self.variables - 1)
+    }
+
+    /// What a variable holds.
+    pub(crate) fn read(&mut self, v: Variable) -> ValueId {
+        self.values.intern(Value::Variable(v))
+    }
+
+    pub(crate) fn compare(&mut self, relation: Relation, a: ValueId, b: ValueId) -> Condition {
+        self.part(Part::Block(Vec::new(), Test::Compare(relation, a, b)))
+    }
+
+    pub(crate) fn compare_with(&mut self, relation: Relation, a: ValueId, n: u32) -> Condition {
+        let n = self.values.constant(n);
+        self.compare(relation, a, n)
+    }
+
+    pub(crate) fn chain(&mut self, chain: Chain) -> Condition {
+        self.part(Part::Block(Vec::new(), Test::Chain(chain)))
+    }
+
+    /// Sets variables, then compares.
+    pub(crate) fn set_and_compare(
+        &mut self,
+        sets: Vec<(Variable, ValueId)>,
+        relation: Relation,
+        a: ValueId,
+        b: ValueId,
+    ) -> Condition {
+        self.part(Part::Block(sets, Test::Compare(relation, a, b)))
+    }
+
+    /// Sets variables and holds.
+    pub(crate) fn set(&mut self, sets: Vec<(Variable, ValueId)>) -> Condition {
+        let zero = self.values.constant(0);
+        self.set_and_compare(sets, Relation::Equal, zero, zero)
+    }
+
+    /// Sets variables before the first block of `condition` tests.
+    pub(crate) fn set_before(&mut self, condition: Condition, sets: Vec<(Variable, ValueId)>) {
+        let mut at = condition;
+        loop {
+            match &mut self.parts[at.0] {
+                Part::Block(before, _) => {
+                    before.splice(0..0, sets);
+                    return;
+                }
+                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) => at = *a,
+            }
+        }
+    }
+
+    /// Holds always, or never.
+    pub(crate) fn always(&mut self, holds: bool) -> Condition {
+        let (zero, other) = (self.values.constant(0), self.values.constant(u32::from(!holds)));
+        self.compare(Relation::Equal, other, zero)
+    }
+
+    pub(crate) fn and(&mut self, a: Condition, b: Condition) -> Condition {
+        self.part(Part::And(a, b))
+    }
+
+    pub(crate) fn or(&mut self, a: Condition, b: Condition) -> Condition {
+        self.part(Part::Or(a, b))
+    }
+
+    pub(crate) fn not(&mut self, a: Condition) -> Condition {
+        self.part(Part::Not(a))
+    }
+
+    /// All of some conditions, in order.
+    pub(crate) fn all(&mut self, conditions: impl IntoIterator<Item = Condition>) -> Option<Condition> {
+        conditions.into_iter().reduce(|a, b| self.and(a, b))
+    }
+
+    /// Any of some conditions, in order.
+    pub(crate) fn any(&mut self, conditions: impl IntoIterator<Item = Condition>) -> Option<Condition> {
+        conditions.into_iter().reduce(|a, b| self.or(a, b))
+    }
+
+    /// The graph that accepts what `root` holds for.
+    ///
+    /// Conditions stand behind their operands, so that one way through them from the back gives each its two targets, and none is
+    /// visited by recursion: there may be a million.
+    pub(crate) fn finish(self, root: Condition) -> Graph {
+        let Builder { values, parts, variables } = self;
+        // The first block of each part.
+        let mut first: Vec<usize> = Vec::with_capacity(parts.len());
+        for (i, part) in parts.iter().enumerate() {
+            first.push(match part {
+                Part::Block(..) => i,
+                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) => first[a.0],
+            });
+        }
+        let mut targets: Vec<Option<(Target, Target)>> = vec![None; parts.len()];
+        targets[root.0] = Some((Target::Accept, Target::Reject));
+        let mut used: Vec<usize> = Vec::new();
+        for (i, part) in parts.iter().enumerate().rev() {
+            let Some((yes, no)) = targets[i] else { continue };
+            match part {
+                Part::Block(..) => used.push(i),
+                Part::And(a, b) => {
+                    targets[b.0] = Some((yes, no));
+                    targets[a.0] = Some((Target::Block(first[b.0]), no));
+                }
+                Part::Or(a, b) => {
+                    targets[b.0] = Some((yes, no));
+                    targets[a.0] = Some((yes, Target::Block(first[b.0])));
+                }
+                Part::Not(a) => targets[a.0] = Some((no, yes)),
+            }
+        }
+        // In the order of the conditions a block comes before those that it goes to only if operands were built from left to
+        // right, which not all were: by depth.
+        let entry = Target::Block(first[root.0]);
+        let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables };
+        let mut place = vec![usize::MAX; parts.len()];
+        for part in order(first[root.0], |i| targets[i]) {
+            place[part] = graph.blocks.len();
+            let Part::Block(sets, test) = &parts[part] else { continue };
+            let Some((yes, no)) = targets[part] else { continue };
+            graph.blocks.push(Block { sets: sets.clone(), test: test.clone(), yes, no });
+        }
+        let placed = |t: Target| match t {
+            Target::Block(i) => Target::Block(place[i]),
+            t => t,
+        };
+        for block in &mut graph.blocks {
+            (block.yes, block.no) = (placed(block.yes), placed(block.no));
+        }
+        graph.entry = placed(graph.entry);
+        graph
+    }
+}
+
+/// The parts that are reached from one, each before those that it goes to.
+fn order(from: usize, targets: impl Fn(usize) -> Option<(Target, Target)>) -> Vec<usize> {
+    let mut done = rustc_hash::FxHashSet::default();
+    let mut post = Vec::new();
+    let mut stack = vec![(from, false)];
+    while let Some((part, left)) = stack.pop() {
+        if left {
+            post.push(part);
+            continue;
+        }
+        if !done.insert(part) {
+            continue;
+        }
+        stack.push((part, true));
+        let Some((yes, no)) = targets(part) else { continue };
+        for target in [yes, no] {
+            if let Target::Block(next) = target
+                && !done.contains(&next)
+            {
+                stack.push((next, false));
+            }
+        }
+    }
+    post.reverse();
+    post
+}
+
+impl Graph {
+    /// A graph that gives one answer for all packets.
+    pub(crate) fn constant(accept: bool) -> Graph {
+        let entry = if accept { Target::Accept } else { Target::Reject };
+        Graph { values: Values::default(), blocks: Vec::new(), entry, variables: 0 }
+    }
+
+    /// Puts blocks before the entry. In their targets `Block(i)` is the i-th of them, and `Block(blocks.len())` the old entry.
+    pub(crate) fn prepend(&mut self, blocks: Vec<Block>) {
+        let n = blocks.len();
+        if n == 0 {
+            return;
+        }
+        let shifted = |t: Target| match t {
+            Target::Block(i) => Target::Block(i + n),
+            t => t,
+        };
+        let entry = shifted(self.entry);
+        for block in &mut self.blocks {
+            (block.yes, block.no) = (shifted(block.yes), shifted(block.no));
+        }
+        let mut all = blocks;
+        for block in &mut all {
+            for target in [&mut block.yes, &mut block.no] {
+                if *target == Target::Block(n) {
+                    *target = entry;
+                }
+            }
+        }
+        all.append(&mut self.blocks);
+        self.blocks = all;
+        self.entry = Target::Block(0);
+    }
+}

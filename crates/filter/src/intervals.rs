@@ -1,0 +1,158 @@
+//! Sets of 32-bit numbers.
+
+/// A set of numbers: disjoint intervals, both ends included, in order, with gaps between them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct Intervals(Vec<(u32, u32)>);
+
+impl Intervals {
+    /// All numbers.
+    pub(crate) fn all() -> Intervals {
+        Intervals(vec![(0, u32::MAX)])
+    }
+
+    /// No number.
+    pub(crate) fn none() -> Intervals {
+        Intervals(Vec::new())
+    }
+
+    /// The numbers from `low` to `high`; none if that is less.
+    pub(crate) fn range(low: u32, high: u32) -> Intervals {
+        if low > high { Intervals::none() } else { Intervals(vec![(low, high)]) }
+    }
+
+    /// One number.
+    pub(crate) fn one(n: u32) -> Intervals {
+        Intervals(vec![(n, n)])
+    }
+
+    /// The union of intervals in any order.
+    pub(crate) fn of(mut intervals: Vec<(u32, u32)>) -> Intervals {
+        intervals.sort_unstable();
+        let mut merged: Vec<(u32, u32)> = Vec::with_capacity(intervals.len());
+        for (low, high) in intervals {
+            match merged.last_mut() {
+                Some((_, end)) if low <= end.saturating_add(1) => *end = high.max(*end),
+                _ => merged.push((low, high)),
+            }
+        }
+        Intervals(merged)
+    }
+
+    /// The intervals, in order.
+    pub(crate) fn as_slice(&self) -> &[(u32, u32)] {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn contains(&self, n: u32) -> bool {
+        let i = self.0.partition_point(|(_, high)| *high < n);
+        self.0.get(i).is_some_and(|(low, _)| *low <= n)
+    }
+
+    /// The number that is the only one.
+    pub(crate) fn single(&self) -> Option<u32> {
+        match self.0[..] {
+            [(low, high)] if low == high => Some(low),
+            _ => None,
+        }
+    }
+
+    /// The numbers of both.
+    pub(crate) fn intersection(&self, other: &Intervals) -> Intervals {
+        let (mut i, mut j) = (0, 0);
+        let mut out = Vec::new();
+        // One of few intervals among many: begin where it can meet any.
+        if let (Some(a), Some(b)) = (self.0.first(), other.0.first()) {
+            i = self.0.partition_point(|(_, high)| *high < b.0);
+            j = other.0.partition_point(|(_, high)| *high < a.0);
+        }
+        while let (Some(a), Some(b)) = (self.0.get(i), other.0.get(j)) {
+            let (low, high) = (a.0.max(b.0), a.1.min(b.1));
+            if low <= high {
+                out.push((low, high));
+            }
+            if a.1 < b.1 {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        Intervals(out)
+    }
+
+    /// All other numbers.
+    pub(crate) fn complement(&self) -> Intervals {
+        let mut out = Vec::with_capacity(self.0.len() + 1);
+        let mut next = Some(0u32);
+        for (low, high) in &self.0 {
+            if let Some(next) = next
+                && next < *low
+            {
+                out.push((next, low - 1));
+            }
+            next = high.checked_add(1);
+        }
+        if let Some(next) = next {
+            out.push((next, u32::MAX));
+        }
+        Intervals(out)
+    }
+
+    /// The numbers that are not in the other.
+    pub(crate) fn without(&self, other: &Intervals) -> Intervals {
+        self.intersection(&other.complement())
+    }
+
+    /// The numbers of either.
+    pub(crate) fn union(&self, other: &Intervals) -> Intervals {
+        Intervals::of(self.0.iter().chain(&other.0).copied().collect())
+    }
+
+    pub(crate) fn is_disjoint(&self, other: &Intervals) -> bool {
+        self.intersection(other).is_empty()
+    }
+
+    /// Each number with another added, modulo 2^32.
+    pub(crate) fn shifted(&self, by: u32) -> Intervals {
+        let mut out = Vec::with_capacity(self.0.len() + 1);
+        for (low, high) in &self.0 {
+            let (l, h) = (low.wrapping_add(by), high.wrapping_add(by));
+            if l <= h {
+                out.push((l, h));
+            } else {
+                out.push((l, u32::MAX));
+                out.push((0, h));
+            }
+        }
+        Intervals::of(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_agree_with_their_members() {
+        let mut random = 12345u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random >> 28
+        };
+        for _ in 0..2000 {
+            let mut some = || Intervals::of((0..next() % 4).map(|_| (next(), next())).map(|(a, b)| (a.min(b), a.max(b))).collect());
+            let (a, b) = (some(), some());
+            let shift = next();
+            for n in 0..32u32 {
+                assert_eq!(a.intersection(&b).contains(n), a.contains(n) && b.contains(n));
+                assert_eq!(a.union(&b).contains(n), a.contains(n) || b.contains(n));
+                assert_eq!(a.without(&b).contains(n), a.contains(n) && !b.contains(n));
+                assert_eq!(a.complement().contains(n), !a.contains(n));
+                assert_eq!(a.shifted(shift).contains(n.wrapping_add(shift)), a.contains(n));
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The language of pcap-filter(7): from text to a tree.
+//!
+//! The tree is an arena in which operands stand before what they are operands of, so that whoever goes through it needs no
+//! recursion: a filter may have a million primitives.
+
+mod ast;
+mod lexer;
+mod parser;
+
+pub(crate) use ast::*;
+pub(crate) use parser::{parse, parse_id};

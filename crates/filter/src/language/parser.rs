@@ -1,0 +1,742 @@
+//! From tokens to a tree: recursive descent over libpcap's grammar (`grammar.y`).
+//!
+//! What is unusual in this grammar:
+//! - `and` and `or` bind alike and to the left.
+//! - An id without qualifiers has those of the last id before it. Behind a closing parenthesis that is the last one before the
+//!   opening parenthesis.
+//! - `%` and `^` have no precedence there, so that a conflict is decided for what follows: their right operand goes as far as it
+//!   can, their left operand is only what stands directly before them.
+//! - What an opening parenthesis opens (a filter, ids, a number, arithmetic) is told by what follows it and what follows the
+//!   closing one.
+
+use std::collections::HashSet;
+use std::net::Ipv6Addr;
+use std::ops::Range;
+
+use super::ast::*;
+use super::lexer::{Keyword, Kind, Operator, Token, tokens};
+use crate::Error;
+use crate::names::{self, TypeOfFrame};
+
+/// How deep parentheses, `not` and arithmetic may stand in each other.
+const MAX_DEPTH: usize = 500;
+
+/// The tree of a text. `sets` are the names that may follow a `$`.
+pub(crate) fn parse(text: &str, sets: &HashSet<String>) -> Result<Ast, Error> {
+    let tokens = tokens(text, sets)?;
+    let mut parser = Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, ast: Ast::default() };
+    if parser.tokens.is_empty() {
+        return Ok(parser.ast);
+    }
+    let (root, _) = parser.filter(None)?;
+    if let Some(token) = parser.tokens.get(parser.at) {
+        return Err(Error::new(token.span.clone(), "syntax error: the filter should end here, or go on with 'and' or 'or'"));
+    }
+    parser.ast.root = Some(root);
+    Ok(parser.ast)
+}
+
+/// An entry of a set: an address, a network, a number or a name.
+pub(crate) fn parse_id(text: &str) -> Result<Id, Error> {
+    let tokens = tokens(text, &HashSet::new())?;
+    let mut parser = Parser { end: text.len(), closing: Vec::new(), tokens, at: 0, depth: 0, ast: Ast::default() };
+    let id = parser.plain_id()?;
+    match parser.tokens.get(parser.at) {
+        Some(token) => Err(Error::new(token.span.clone(), format!("{text:?} is more than one address"))),
+        None => Ok(id),
+    }
+}
+
+/// For each opening parenthesis the token that closes it; the number of tokens if none does.
+fn closing(tokens: &[Token]) -> Vec<usize> {
+    let mut closing = vec![tokens.len(); tokens.len()];
+    let mut open = Vec::new();
+    for (i, token) in tokens.iter().enumerate() {
+        match token.kind {
+            Kind::Operator(Operator::Open) => open.push(i),
+            Kind::Operator(Operator::Close) => {
+                if let Some(o) = open.pop() {
+                    closing[o] = i;
+                }
+            }
+            _ => {}
+        }
+    }
+    closing
+}
+
+/// What stands at a place where a term or an id may stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    Term,
+    Id,
+    Arithmetic,
+}
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    closing: Vec<usize>,
+    at: usize,
+    /// The length of the text.
+    end: usize,
+    depth: usize,
+    ast: Ast,
+}
+
+type Inherited = Option<Qualifiers>;
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<Kind<'a>> {
+        self.kind(self.at)
+    }
+
+    fn kind(&self, i: usize) -> Option<Kind<'a>> {
+        self.tokens.get(i).map(|t| t.kind)
+    }
+
+    fn span(&self, i: usize) -> Range<usize> {
+        self.tokens.get(i).map_or(self.end..self.end, |t| t.span.clone())
+    }
+
+    /// From the start of the token `from` to the end of the last one that was taken.
+    fn since(&self, from: usize) -> Range<usize> {
+        self.span(from).start..self.span(self.at.saturating_sub(1).max(from)).end
+    }
+
+    fn is(&self, kind: Kind) -> bool {
+        self.peek() == Some(kind)
+    }
+
+    fn take(&mut self, kind: Kind) -> bool {
+        let is = self.is(kind);
+        self.at += usize::from(is);
+        is
+    }
+
+    fn keyword(&mut self, k: Keyword) -> bool {
+        self.take(Kind::Keyword(k))
+    }
+
+    fn unexpected(&self, wanted: &str) -> Error {
+        let what = if self.at >= self.tokens.len() { "the filter ends where" } else { "syntax error:" };
+        Error::new(self.span(self.at), format!("{what} {wanted} should stand"))
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        if self.take(Kind::Operator(Operator::Close)) {
+            return Ok(());
+        }
+        Err(self.unexpected("')'"))
+    }
+
+    fn number(&mut self, of: &str) -> Result<u32, Error> {
+        match self.peek() {
+            Some(Kind::Number(n)) => {
+                self.at += 1;
+                Ok(n)
+            }
+            _ => Err(self.unexpected(&format!("the number of '{of}'"))),
+        }
+    }
+
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.depth >= MAX_DEPTH {
+            return Err(Error::new(self.span(self.at), format!("nested more than {MAX_DEPTH} deep")));
+        }
+        self.depth += 1;
+        let result = inner(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn node(&mut self, node: Node, span: Range<usize>) -> NodeId {
+        self.ast.nodes.push((node, span));
+        NodeId(self.ast.nodes.len() - 1)
+    }
+
+    fn arithmetic_node(&mut self, node: Arithmetic, from: usize) -> ArithmeticId {
+        let span = self.since(from);
+        self.ast.arithmetic.push((node, span));
+        ArithmeticId(self.ast.arithmetic.len() - 1)
+    }
+
+    /// `expr`: terms and ids with `and` and `or` between them.
+    fn filter(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
+        let from = self.at;
+        let (mut left, mut inherited) = self.term(inherited)?;
+        loop {
+            let is_and = match self.peek() {
+                Some(Kind::Keyword(Keyword::And)) => true,
+                Some(Kind::Keyword(Keyword::Or)) => false,
+                _ => return Ok((left, inherited)),
+            };
+            self.at += 1;
+            let right = match self.next() {
+                Next::Id => self.id(inherited)?,
+                _ => {
+                    let (right, q) = self.term(inherited)?;
+                    inherited = q;
+                    right
+                }
+            };
+            let node = if is_and { Node::And(left, right) } else { Node::Or(left, right) };
+            left = self.node(node, self.since(from));
+        }
+    }
+
+    /// What stands here, told without recursion: parentheses and `not` are looked through.
+    fn next(&self) -> Next {
+        let mut at = self.at;
+        let mut opened = Vec::new();
+        loop {
+            match self.kind(at) {
+                Some(Kind::Keyword(Keyword::Not)) => {}
+                Some(Kind::Operator(Operator::Open)) => opened.push(at),
+                _ => break,
+            }
+            at += 1;
+        }
+        // Only what stands between parentheses that arithmetic goes on behind is arithmetic.
+        if opened.iter().any(|o| self.arithmetic_goes_on(self.closing[*o] + 1)) {
+            let outermost = opened.first().is_some_and(|o| self.arithmetic_goes_on(self.closing[*o] + 1));
+            return if outermost { Next::Arithmetic } else { Next::Term };
+        }
+        match self.kind(at) {
+            Some(Kind::Name(_) | Kind::Ipv4(_) | Kind::Ipv6(_) | Kind::Mac(_) | Kind::Arcnet(_) | Kind::Set(_)) => Next::Id,
+            Some(Kind::Number(_)) => {
+                if self.arithmetic_goes_on(at + 1) {
+                    if opened.is_empty() && !matches!(self.peek(), Some(Kind::Keyword(_))) { Next::Arithmetic } else { Next::Term }
+                } else {
+                    Next::Id
+                }
+            }
+            _ => Next::Term,
+        }
+    }
+
+    /// Whether the token is an operator of arithmetic or a relation.
+    fn arithmetic_goes_on(&self, at: usize) -> bool {
+        use Operator::*;
+        matches!(
+            self.kind(at),
+            Some(Kind::Operator(
+                Equal | Greater | Less | GreaterEqual | LessEqual | NotEqual | Plus | Minus | Times | Divide | Modulo | And | Or | Xor
+                    | ShiftLeft | ShiftRight
+            ))
+        )
+    }
+
+    /// `term`: what needs no qualifiers from elsewhere.
+    fn term(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
+        let from = self.at;
+        if self.keyword(Keyword::Not) {
+            let (inner, q) = self.deeper(|p| p.term(inherited))?;
+            let node = self.node(Node::Not(inner), self.since(from));
+            return Ok((node, q));
+        }
+        let Some(kind) = self.peek() else { return Err(self.unexpected("a primitive")) };
+        if kind == Kind::Operator(Operator::Open) && self.next() != Next::Arithmetic {
+            self.at += 1;
+            let (inner, _) = self.deeper(|p| p.filter(inherited))?;
+            self.close()?;
+            return Ok((inner, inherited));
+        }
+        if let Kind::Protocol(protocol) = kind
+            && self.kind(self.at + 1) != Some(Kind::Operator(Operator::OpenIndex))
+        {
+            self.at += 1;
+            return self.behind_protocol(from, protocol);
+        }
+        match kind {
+            Kind::Number(_) | Kind::Protocol(_) | Kind::Operator(Operator::Open | Operator::Minus) | Kind::Keyword(Keyword::Len) => {
+                let relation = self.relation()?;
+                Ok((self.node(Node::Primitive(relation), self.since(from)), None))
+            }
+            Kind::Keyword(k) => self.behind_no_protocol(from, k),
+            _ => Err(self.unexpected("a primitive").help("an address or name needs a qualifier before it, as in 'host 10.0.0.1'")),
+        }
+    }
+
+    fn primitive(&mut self, from: usize, primitive: Primitive) -> Result<(NodeId, Inherited), Error> {
+        Ok((self.node(Node::Primitive(primitive), self.since(from)), None))
+    }
+
+    /// A protocol's name was read: it qualifies an id, or stands for itself.
+    fn behind_protocol(&mut self, from: usize, protocol: Protocol) -> Result<(NodeId, Inherited), Error> {
+        if let Some(q) = self.qualifiers(Some(protocol))? {
+            return Ok((self.id(Some(q))?, Some(q)));
+        }
+        if let Some(Kind::Keyword(k)) = self.peek()
+            && let Some(primitive) = self.behind_any_protocol(Some(protocol), k)?
+        {
+            return self.primitive(from, primitive);
+        }
+        self.primitive(from, Primitive::Protocol(protocol))
+    }
+
+    fn behind_no_protocol(&mut self, from: usize, k: Keyword) -> Result<(NodeId, Inherited), Error> {
+        if let Some(q) = self.qualifiers(None)? {
+            return Ok((self.id(Some(q))?, Some(q)));
+        }
+        if let Some(primitive) = self.behind_any_protocol(None, k)? {
+            return self.primitive(from, primitive);
+        }
+        self.at += 1;
+        let primitive = match k {
+            Keyword::Less => Primitive::Less(self.number("less")?),
+            Keyword::Greater => Primitive::Greater(self.number("greater")?),
+            Keyword::Byte => self.byte()?,
+            Keyword::Inbound => Primitive::Direction { outbound: false },
+            Keyword::Outbound => Primitive::Direction { outbound: true },
+            Keyword::IfIndex => Primitive::InterfaceIndex(self.number("ifindex")?),
+            Keyword::Vlan => Primitive::Vlan(self.optional_number()?),
+            Keyword::Mpls => Primitive::Mpls(self.optional_number()?),
+            Keyword::Pppoed => Primitive::PppoeDiscovery,
+            Keyword::Pppoes => Primitive::PppoeSession(self.optional_number()?),
+            Keyword::Geneve => Primitive::Geneve(self.optional_number()?),
+            Keyword::Vxlan => Primitive::Vxlan(self.optional_number()?),
+            Keyword::Llc => self.llc()?,
+            Keyword::Vpi | Keyword::Vci => return self.atm_field(from, if k == Keyword::Vpi { AtmField::Vpi } else { AtmField::Vci }),
+            _ => {
+                if let Some(pf) = self.pf(k)? {
+                    Primitive::Pf(pf)
+                } else if let Some(atm) = atm_type(k) {
+                    Primitive::AtmType(atm)
+                } else if let Some(mtp2) = mtp2_type(k) {
+                    Primitive::Mtp2Type(mtp2)
+                } else if let Some((field, high_speed)) = mtp3_field(k) {
+                    return self.mtp3_field(from, field, high_speed);
+                } else {
+                    self.at -= 1;
+                    return Err(self.unexpected("a primitive"));
+                }
+            }
+        };
+        self.primitive(from, primitive)
+    }
+
+    /// Qualifiers behind an optional protocol; `None` if there are none.
+    fn qualifiers(&mut self, protocol: Option<Protocol>) -> Result<Option<Qualifiers>, Error> {
+        let direction = self.direction();
+        let kind = match self.peek() {
+            Some(Kind::Keyword(Keyword::Host)) => IdKind::Host,
+            Some(Kind::Keyword(Keyword::Net)) => IdKind::Net,
+            Some(Kind::Keyword(Keyword::Port)) => IdKind::Port,
+            Some(Kind::Keyword(Keyword::PortRange)) => IdKind::PortRange,
+            Some(Kind::Keyword(Keyword::Proto)) if direction.is_none() => IdKind::Proto,
+            Some(Kind::Keyword(Keyword::ProtoChain)) if direction.is_none() => IdKind::ProtoChain,
+            Some(Kind::Keyword(Keyword::Gateway)) if direction.is_none() => IdKind::Gateway,
+            Some(Kind::Keyword(k @ (Keyword::Proto | Keyword::ProtoChain | Keyword::Gateway))) => {
+                let word = &match k {
+                    Keyword::Proto => "proto",
+                    Keyword::ProtoChain => "protochain",
+                    _ => "gateway",
+                };
+                return Err(Error::new(self.span(self.at), format!("syntax error: '{word}' has no direction")));
+            }
+            _ => IdKind::Default,
+        };
+        if kind != IdKind::Default {
+            self.at += 1;
+        } else if direction.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Qualifiers { protocol, direction: direction.unwrap_or_default(), kind }))
+    }
+
+    fn direction(&mut self) -> Option<Direction> {
+        let Some(Kind::Keyword(k)) = self.peek() else { return None };
+        let direction = match k {
+            Keyword::Src | Keyword::Dst => {
+                let other = if k == Keyword::Src { Keyword::Dst } else { Keyword::Src };
+                let both = match self.kind(self.at + 1) {
+                    Some(Kind::Keyword(Keyword::Or)) => Some(Direction::Or),
+                    Some(Kind::Keyword(Keyword::And)) => Some(Direction::And),
+                    _ => None,
+                };
+                match both {
+                    Some(both) if self.kind(self.at + 2) == Some(Kind::Keyword(other)) => {
+                        self.at += 2;
+                        both
+                    }
+                    _ if k == Keyword::Src => Direction::Src,
+                    _ => Direction::Dst,
+                }
+            }
+            Keyword::Addr1 => Direction::Addr1,
+            Keyword::Addr2 => Direction::Addr2,
+            Keyword::Addr3 => Direction::Addr3,
+            Keyword::Addr4 => Direction::Addr4,
+            Keyword::Ra => Direction::Receiver,
+            Keyword::Ta => Direction::Transmitter,
+            _ => return None,
+        };
+        self.at += 1;
+        Some(direction)
+    }
+
+    /// What stands behind a protocol that may also be left out.
+    fn behind_any_protocol(&mut self, protocol: Option<Protocol>, k: Keyword) -> Result<Option<Primitive>, Error> {
+        let at = self.at;
+        self.at += 1;
+        Ok(Some(match k {
+            Keyword::Broadcast => Primitive::Broadcast(protocol),
+            Keyword::Multicast => Primitive::Multicast(protocol),
+            Keyword::Type => {
+                let kind = self.wlan_value("type", |p, name| names::wlan_type(name).ok_or_else(|| p.unknown("802.11 type", name)), names::WLAN_TYPE_MASK)?;
+                if !self.keyword(Keyword::Subtype) {
+                    return Ok(Some(Primitive::WlanType { value: kind, mask: names::WLAN_TYPE_MASK }));
+                }
+                let subtype = self.wlan_value(
+                    "subtype",
+                    |p, name| {
+                        let of = TypeOfFrame::of_bits(kind).ok_or_else(|| p.unknown("802.11 type", name))?;
+                        names::wlan_subtype(of, name).ok_or_else(|| p.unknown("802.11 subtype", name))
+                    },
+                    names::WLAN_SUBTYPE_MASK,
+                )?;
+                Primitive::WlanType { value: kind | subtype, mask: names::WLAN_TYPE_MASK | names::WLAN_SUBTYPE_MASK }
+            }
+            Keyword::Subtype => {
+                let Some(Kind::Name(name)) = self.peek() else {
+                    return Err(self.unexpected("the name of a subtype").help("a number needs its type before it, as in 'type 0 subtype 0x80'"));
+                };
+                let value = names::wlan_any_subtype(name).ok_or_else(|| self.unknown("802.11 type", name))?;
+                self.at += 1;
+                Primitive::WlanType { value, mask: names::WLAN_TYPE_MASK | names::WLAN_SUBTYPE_MASK }
+            }
+            Keyword::Dir => {
+                let value = match self.peek() {
+                    Some(Kind::Number(n)) if n <= 3 => n,
+                    Some(Kind::Number(_)) => return Err(Error::new(self.span(self.at), "invalid 802.11 direction").help("0 to 3, or nods, tods, fromds, dstods")),
+                    Some(Kind::Name(name)) => names::wlan_direction(name).ok_or_else(|| self.unknown("802.11 direction", name).help("nods, tods, fromds or dstods"))?,
+                    _ => return Err(self.unexpected("a direction")),
+                };
+                self.at += 1;
+                Primitive::WlanDirection(value)
+            }
+            _ => {
+                self.at = at;
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn unknown(&self, what: &str, name: &str) -> Error {
+        Error::new(self.span(self.at), format!("unknown {what} {name:?}"))
+    }
+
+    /// A number within `mask`, or a name.
+    fn wlan_value(&mut self, what: &str, named: impl Fn(&Self, &str) -> Result<u32, Error>, mask: u32) -> Result<u32, Error> {
+        let value = match self.peek() {
+            Some(Kind::Number(n)) if n & !mask == 0 => n,
+            Some(Kind::Number(n)) => return Err(Error::new(self.span(self.at), format!("invalid 802.11 {what} value {n:#04x}"))),
+            Some(Kind::Name(name)) => named(self, name)?,
+            _ => return Err(self.unexpected(&format!("an 802.11 {what}"))),
+        };
+        self.at += 1;
+        Ok(value)
+    }
+
+    fn byte(&mut self) -> Result<Primitive, Error> {
+        let offset = self.number("byte")?;
+        let operation = match self.peek() {
+            Some(Kind::Operator(Operator::And)) => ByteOperation::And,
+            Some(Kind::Operator(Operator::Or)) => ByteOperation::Or,
+            Some(Kind::Operator(Operator::Less)) => ByteOperation::Less,
+            Some(Kind::Operator(Operator::Greater)) => ByteOperation::Greater,
+            Some(Kind::Operator(Operator::Equal)) => ByteOperation::Equal,
+            _ => return Err(self.unexpected("one of & | < > =")),
+        };
+        self.at += 1;
+        let at = self.at;
+        let value = self.number("byte")?;
+        if value > 255 {
+            return Err(Error::new(self.span(at), format!("byte argument {value} greater than maximum 255")));
+        }
+        Ok(Primitive::Byte(operation, offset, value))
+    }
+
+    /// A number, also in parentheses, if one stands here.
+    fn optional_number(&mut self) -> Result<Option<u32>, Error> {
+        let mut at = self.at;
+        while self.kind(at) == Some(Kind::Operator(Operator::Open)) {
+            at += 1;
+        }
+        let Some(Kind::Number(n)) = self.kind(at) else { return Ok(None) };
+        let opened = at - self.at;
+        let closes = (0..opened).all(|i| self.kind(at + 1 + i) == Some(Kind::Operator(Operator::Close)));
+        if !closes {
+            return Ok(None);
+        }
+        self.at = at + 1 + opened;
+        Ok(Some(n))
+    }
+
+    fn llc(&mut self) -> Result<Primitive, Error> {
+        let kind = match self.peek() {
+            Some(Kind::Keyword(Keyword::RuleNumber)) => names::llc("rnr"),
+            Some(Kind::Name(name)) => Some(names::llc(name).ok_or_else(|| self.unknown("LLC type name", name))?),
+            _ => return Ok(Primitive::Llc(Llc::Any)),
+        };
+        self.at += 1;
+        Ok(Primitive::Llc(kind.unwrap_or(Llc::Any)))
+    }
+
+    fn pf(&mut self, k: Keyword) -> Result<Option<Pf>, Error> {
+        let name = match self.peek() {
+            Some(Kind::Name(name)) => Some(name),
+            _ => None,
+        };
+        let wanted = |p: &Self, what: &str| p.unexpected(what);
+        let pf = match k {
+            Keyword::IfName => Pf::Interface(name.ok_or_else(|| wanted(self, "an interface's name"))?.to_owned()),
+            Keyword::RuleSet => Pf::RuleSet(name.ok_or_else(|| wanted(self, "a rule set's name"))?.to_owned()),
+            Keyword::Action => {
+                let name = name.ok_or_else(|| wanted(self, "an action"))?;
+                Pf::Action(names::pf_action(name).ok_or_else(|| self.unknown("PF action", name))?)
+            }
+            Keyword::Reason => match (name, self.peek()) {
+                (Some(name), _) => Pf::Reason(names::pf_reason(name).ok_or_else(|| self.unknown("PF reason", name))?),
+                (None, Some(Kind::Number(n))) => Pf::Reason(n),
+                _ => return Err(wanted(self, "a reason")),
+            },
+            Keyword::RuleNumber => return Ok(Some(Pf::Rule(self.number("rnr")?))),
+            Keyword::SubRuleNumber => return Ok(Some(Pf::SubRule(self.number("srnr")?))),
+            _ => return Ok(None),
+        };
+        self.at += 1;
+        Ok(Some(pf))
+    }
+
+    fn atm_field(&mut self, from: usize, field: AtmField) -> Result<(NodeId, Inherited), Error> {
+        self.field_values(from, |relation, value| Primitive::AtmField(field, relation, value))
+    }
+
+    fn mtp3_field(&mut self, from: usize, field: Mtp3Field, high_speed: bool) -> Result<(NodeId, Inherited), Error> {
+        self.field_values(from, |relation, value| Primitive::Mtp3Field { field, high_speed, relation, value })
+    }
+
+    /// `vpi 5`, `vpi > 5`, `vpi (5 or 6)`
+    fn field_values(&mut self, from: usize, primitive: impl Fn(Relation, u32) -> Primitive) -> Result<(NodeId, Inherited), Error> {
+        let value = |p: &mut Self, relation: Relation| {
+            let n = p.number("a field")?;
+            Ok::<_, Error>(p.node(Node::Primitive(primitive(relation, n)), p.since(from)))
+        };
+        if self.take(Kind::Operator(Operator::Open)) {
+            let mut left = value(self, Relation::Equal)?;
+            while self.keyword(Keyword::Or) {
+                let right = value(self, Relation::Equal)?;
+                left = self.node(Node::Or(left, right), self.since(from));
+            }
+            self.close()?;
+            return Ok((left, None));
+        }
+        let relation = self.relation_operator().unwrap_or(Relation::Equal);
+        Ok((value(self, relation)?, None))
+    }
+
+    /// `id`: what qualifiers are about, or several of it in parentheses.
+    fn id(&mut self, inherited: Inherited) -> Result<NodeId, Error> {
+        let from = self.at;
+        if self.keyword(Keyword::Not) {
+            let inner = self.deeper(|p| p.id(inherited))?;
+            return Ok(self.node(Node::Not(inner), self.since(from)));
+        }
+        if self.is(Kind::Operator(Operator::Open)) {
+            self.at += 1;
+            let mut left = self.deeper(|p| p.id(inherited))?;
+            loop {
+                let is_and = match self.peek() {
+                    Some(Kind::Keyword(Keyword::And)) => true,
+                    Some(Kind::Keyword(Keyword::Or)) => false,
+                    _ => break,
+                };
+                self.at += 1;
+                let right = self.deeper(|p| p.id(inherited))?;
+                let node = if is_and { Node::And(left, right) } else { Node::Or(left, right) };
+                left = self.node(node, self.since(from));
+            }
+            self.close()?;
+            return Ok(left);
+        }
+        let id = self.plain_id()?;
+        let span = self.since(from);
+        let Some(q) = inherited else {
+            return Err(Error::new(span, "syntax error: nothing says what kind of id this is")
+                .help("an id without qualifiers has those of the id before it; here there is none"));
+        };
+        Ok(self.node(Node::Primitive(Primitive::Id(q, id)), span))
+    }
+
+    fn plain_id(&mut self) -> Result<Id, Error> {
+        let Some(kind) = self.peek() else { return Err(self.unexpected("an address, a name or a number")) };
+        self.at += 1;
+        Ok(match kind {
+            Kind::Name(name) => Id::Name(name.to_owned()),
+            Kind::Number(n) => Id::Number(n),
+            Kind::Mac(mac) => Id::Mac(mac),
+            Kind::Arcnet(a) => Id::Arcnet(a),
+            Kind::Set(name) => Id::Set(name.to_owned()),
+            Kind::Ipv4(text) => {
+                if self.take(Kind::Operator(Operator::Divide)) {
+                    Id::Ipv4Prefix(text.to_owned(), self.number("/")?)
+                } else if self.keyword(Keyword::Mask) {
+                    let Some(Kind::Ipv4(mask)) = self.peek() else { return Err(self.unexpected("a mask such as 255.0.0.0")) };
+                    self.at += 1;
+                    Id::Ipv4Mask(text.to_owned(), mask.to_owned())
+                } else {
+                    Id::Ipv4(text.to_owned())
+                }
+            }
+            Kind::Ipv6(text) => {
+                let address: Ipv6Addr = text.parse().map_err(|_| Error::new(self.span(self.at - 1), "bogus IPv6 address"))?;
+                if self.take(Kind::Operator(Operator::Divide)) { Id::Ipv6Prefix(address, self.number("/")?) } else { Id::Ipv6(address) }
+            }
+            _ => {
+                self.at -= 1;
+                let error = self.unexpected("an address, a name or a number");
+                return Err(if matches!(kind, Kind::Keyword(_) | Kind::Protocol(_)) {
+                    error.help("a word with a meaning of its own needs a backslash to be a name, as in 'proto \\tcp'")
+                } else {
+                    error
+                });
+            }
+        })
+    }
+
+    fn relation_operator(&mut self) -> Option<Relation> {
+        let relation = match self.peek()? {
+            Kind::Operator(Operator::Equal) => Relation::Equal,
+            Kind::Operator(Operator::NotEqual) => Relation::NotEqual,
+            Kind::Operator(Operator::Greater) => Relation::Greater,
+            Kind::Operator(Operator::GreaterEqual) => Relation::GreaterEqual,
+            Kind::Operator(Operator::Less) => Relation::Less,
+            Kind::Operator(Operator::LessEqual) => Relation::LessEqual,
+            _ => return None,
+        };
+        self.at += 1;
+        Some(relation)
+    }
+
+    fn relation(&mut self) -> Result<Primitive, Error> {
+        let left = self.arithmetic(0)?;
+        let Some(relation) = self.relation_operator() else { return Err(self.unexpected("a comparison (= != < <= > >=)")) };
+        let right = self.arithmetic(0)?;
+        Ok(Primitive::Relation(relation, left, right))
+    }
+
+    /// Arithmetic whose operators bind at least as strongly as `least`.
+    fn arithmetic(&mut self, least: u8) -> Result<ArithmeticId, Error> {
+        let from = self.at;
+        let mut left = self.deeper(Self::operand)?;
+        loop {
+            let Some(Kind::Operator(operator)) = self.peek() else { return Ok(left) };
+            let (binary, strength) = match operator {
+                Operator::Or => (Binary::Or, 1),
+                Operator::And => (Binary::And, 2),
+                Operator::ShiftLeft => (Binary::ShiftLeft, 3),
+                Operator::ShiftRight => (Binary::ShiftRight, 3),
+                Operator::Plus => (Binary::Add, 4),
+                Operator::Minus => (Binary::Sub, 4),
+                Operator::Times => (Binary::Mul, 5),
+                Operator::Divide => (Binary::Div, 5),
+                // Without precedence: always taken, and what follows is all theirs.
+                Operator::Modulo => (Binary::Mod, u8::MAX),
+                Operator::Xor => (Binary::Xor, u8::MAX),
+                _ => return Ok(left),
+            };
+            if strength < least {
+                return Ok(left);
+            }
+            self.at += 1;
+            let least = if strength == u8::MAX { 0 } else { strength + 1 };
+            let right = self.deeper(|p| p.arithmetic(least))?;
+            left = self.arithmetic_node(Arithmetic::Binary(binary, left, right), from);
+        }
+    }
+
+    fn operand(&mut self) -> Result<ArithmeticId, Error> {
+        const NEGATION: u8 = 6;
+        let from = self.at;
+        let Some(kind) = self.peek() else { return Err(self.unexpected("a number or a load such as ip[0]")) };
+        self.at += 1;
+        let node = match kind {
+            Kind::Number(n) => Arithmetic::Number(n),
+            Kind::Keyword(Keyword::Len) => Arithmetic::Length,
+            Kind::Operator(Operator::Minus) => Arithmetic::Negate(self.arithmetic(NEGATION)?),
+            Kind::Operator(Operator::Open) => {
+                let inner = self.arithmetic(0)?;
+                self.close()?;
+                return Ok(inner);
+            }
+            Kind::Protocol(protocol) => {
+                if !self.take(Kind::Operator(Operator::OpenIndex)) {
+                    return Err(self.unexpected("'['"));
+                }
+                let offset = self.arithmetic(0)?;
+                let mut size = 1;
+                if self.take(Kind::Operator(Operator::Colon)) {
+                    let at = self.at;
+                    size = self.number(":")?;
+                    if !matches!(size, 1 | 2 | 4) {
+                        return Err(Error::new(self.span(at), "data size must be 1, 2, or 4"));
+                    }
+                }
+                if !self.take(Kind::Operator(Operator::CloseIndex)) {
+                    return Err(self.unexpected("']'"));
+                }
+                Arithmetic::Load { protocol, offset, size }
+            }
+            _ => {
+                self.at -= 1;
+                return Err(self.unexpected("a number or a load such as ip[0]"));
+            }
+        };
+        Ok(self.arithmetic_node(node, from))
+    }
+}
+
+fn atm_type(k: Keyword) -> Option<AtmType> {
+    Some(match k {
+        Keyword::Lane => AtmType::Lane,
+        Keyword::Metac => AtmType::Metac,
+        Keyword::Bcc => AtmType::Bcc,
+        Keyword::OamF4Ec => AtmType::OamF4Ec,
+        Keyword::OamF4Sc => AtmType::OamF4Sc,
+        Keyword::Sc => AtmType::Sc,
+        Keyword::Ilmic => AtmType::Ilmic,
+        Keyword::Oam => AtmType::Oam,
+        Keyword::OamF4 => AtmType::OamF4,
+        Keyword::ConnectMsg => AtmType::ConnectMsg,
+        Keyword::MetaConnect => AtmType::MetaConnect,
+        _ => return None,
+    })
+}
+
+fn mtp2_type(k: Keyword) -> Option<Mtp2Type> {
+    Some(match k {
+        Keyword::Fisu => Mtp2Type::Fisu,
+        Keyword::Lssu => Mtp2Type::Lssu,
+        Keyword::Msu => Mtp2Type::Msu,
+        Keyword::HFisu => Mtp2Type::HFisu,
+        Keyword::HLssu => Mtp2Type::HLssu,
+        Keyword::HMsu => Mtp2Type::HMsu,
+        _ => return None,
+    })
+}
+
+/// The field, and whether it is that of high-speed links.
+fn mtp3_field(k: Keyword) -> Option<(Mtp3Field, bool)> {
+    Some(match k {
+        Keyword::Sio => (Mtp3Field::Sio, false),
+        Keyword::Opc => (Mtp3Field::Opc, false),
+        Keyword::Dpc => (Mtp3Field::Dpc, false),
+        Keyword::Sls => (Mtp3Field::Sls, false),
+        Keyword::HSio => (Mtp3Field::Sio, true),
+        Keyword::HOpc => (Mtp3Field::Opc, true),
+        Keyword::HDpc => (Mtp3Field::Dpc, true),
+        Keyword::HSls => (Mtp3Field::Sls, true),
+        _ => return None,
+    })
+}

@@ -1,0 +1,175 @@
+//! Compiles the filter language of tcpdump, pcap-filter(7).
+//!
+//! A filter is text. It becomes a tree ([`language`]), then a predicate graph: what is tested, in the order of the text, with the
+//! meaning that libpcap's code has before its optimizer ([`lower`], [`graph`]). The optimizer walks that graph with what is known on
+//! the way, so that each question is asked once and each field is known to be there once ([`optimize`], [`decision`]). What comes
+//! out becomes a program of operations over registers ([`emit`], [`program`]), which the interpreter runs and the back ends
+//! translate.
+
+mod decision;
+mod emit;
+mod error;
+mod graph;
+mod intervals;
+mod language;
+mod link;
+mod listing;
+mod lower;
+mod names;
+mod optimize;
+mod program;
+mod tables;
+mod value;
+
+use std::collections::{HashMap, HashSet};
+
+pub use error::Error;
+pub use link::LinkType;
+pub use names::{NameFiles, set_of_file};
+pub use program::{Beside, Packet, Run};
+pub use value::Ancillary;
+
+use language::Id;
+use optimize::Limits;
+use program::Program;
+
+/// Where packets come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Source {
+    /// A capture file: all that is known of a packet is in it.
+    #[default]
+    File,
+    /// The driver, before the kernel has looked at the packet: VLAN tags are in it.
+    Xdp,
+    /// A socket buffer at ingress or egress.
+    Tc,
+    /// A socket.
+    Socket,
+    /// A socket buffer at a control group, from its network header on.
+    CgroupSkb,
+}
+
+impl Source {
+    /// The kernel may have taken the outermost VLAN tag out of the packet.
+    fn strips_vlan(self) -> bool {
+        matches!(self, Source::Tc | Source::Socket | Source::CgroupSkb)
+    }
+
+    /// The kernel says whether a packet comes or goes.
+    fn has_packet_type(self) -> bool {
+        self.strips_vlan()
+    }
+}
+
+/// How a filter is compiled.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the packets of the link begin with.
+    pub link_type: LinkType,
+    /// Where packets come from.
+    pub source: Source,
+    /// The capture was written by a host of the other byte order.
+    pub is_swapped: bool,
+    /// The network mask of the interface, for `ip broadcast`.
+    pub netmask: Option<u32>,
+    /// Where names are looked up.
+    pub names: NameFiles,
+    /// What a filter may name as `$NAME`, entry by entry, as text.
+    pub set_texts: HashMap<String, Vec<String>>,
+    /// What is accepted of a packet: the verdict of classic programs.
+    pub accepted_length: u32,
+    /// Whether the optimizer runs.
+    pub optimize: bool,
+    sets: HashMap<String, Vec<Id>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            link_type: LinkType::EN10MB,
+            source: Source::File,
+            is_swapped: false,
+            netmask: None,
+            names: NameFiles::default(),
+            set_texts: HashMap::new(),
+            accepted_length: 262_144,
+            optimize: true,
+            sets: HashMap::new(),
+        }
+    }
+}
+
+/// A compiled filter.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    program: Program,
+    accepted_length: u32,
+}
+
+/// Compiles a filter.
+///
+/// # Errors
+/// If the text is no filter, or asks for what the link type does not have.
+pub fn compile(text: &str, options: &Options) -> Result<Filter, Error> {
+    /// For graphs of hundreds of thousands of blocks, which are walked by recursion. What is not used takes no memory.
+    const STACK: usize = 1 << 30;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || compiled(text, options));
+        match thread.map(|t| t.join()) {
+            Ok(Ok(result)) => result,
+            _ => Err(Error::new(0..text.len(), "no memory to compile this filter")),
+        }
+    })
+}
+
+fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
+    let names: HashSet<String> = options.set_texts.keys().cloned().collect();
+    let ast = language::parse(text, &names)?;
+    let mut options = options.clone();
+    for (name, entries) in &options.set_texts {
+        let ids = entries.iter().map(|e| language::parse_id(e)).collect::<Result<Vec<Id>, Error>>();
+        let ids = ids.map_err(|e| Error::new(0..text.len(), format!("in the set {name:?}: {e}")))?;
+        options.sets.insert(name.clone(), ids);
+    }
+    let mut graph = lower::lower(&ast, &options)?;
+    let program = if options.optimize { optimized(&mut graph) } else { None };
+    let program = program.unwrap_or_else(|| emit::emit_plainly(&graph));
+    Ok(Filter { program: program.with_checked_loads(), accepted_length: options.accepted_length })
+}
+
+/// The smaller of what little and much copying give.
+fn optimized(graph: &mut graph::Graph) -> Option<Program> {
+    const NODES: usize = 200_000;
+    let mut best: Option<Program> = None;
+    for copies in [64, 8, 1] {
+        let nodes = if copies == 1 { NODES } else { 20_000 };
+        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, nodes }) else { continue };
+        let program = emit::emit(&graph.values, &decisions, root, emit::SetPolicy::FAST);
+        if best.as_ref().is_none_or(|b| program.size() * 2 < b.size()) {
+            best = Some(program);
+        }
+    }
+    best
+}
+
+impl Filter {
+    /// What of a packet is accepted: 0 if it is not.
+    pub fn run(&self, packet: &Packet) -> u32 {
+        if self.count(packet).accepted { self.accepted_length } else { 0 }
+    }
+
+    /// Runs the filter and counts operations.
+    pub fn count(&self, packet: &Packet) -> Run {
+        self.program.run(packet, &mut Vec::new())
+    }
+
+    /// The program as text.
+    pub fn listing(&self) -> String {
+        self.program.to_string()
+    }
+
+    /// How many operations the program has.
+    pub fn size(&self) -> usize {
+        self.program.size()
+    }
+}

@@ -1,0 +1,253 @@
+//! Protocols by number, ports, chains of headers (`gencode.c`: `gen_proto`, `gen_port`, `gen_portrange`, `gen_protochain`).
+
+use super::{From, Lowering, kind};
+use crate::Error;
+use crate::graph::{Chain, Condition};
+use crate::language::{Protocol, Qualifiers, Relation};
+use crate::link::LinkType;
+use crate::names::{self, PortProtocol};
+
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+const SCTP: u32 = 132;
+const FRAGMENT: u32 = 44;
+
+impl Lowering<'_> {
+    /// The number of a protocol's name.
+    pub(super) fn protocol_number(&mut self, name: &str, of: Option<Protocol>) -> Result<u32, Error> {
+        let (number, what) = match of {
+            None | Some(Protocol::Ip | Protocol::Ip6) => (self.names().protocol(name), "ip"),
+            Some(Protocol::Link) => (names::ether_protocol(name), "ether"),
+            Some(Protocol::Iso) => {
+                let number = match name {
+                    "esis" => Some(0x82),
+                    "isis" => Some(0x83),
+                    "clnp" => Some(0x81),
+                    _ => None,
+                };
+                (number, "osi")
+            }
+            Some(_) => return self.error(format!("unknown protocol: {name}")),
+        };
+        match number {
+            Some(number) => Ok(number),
+            None => self.error(format!("unknown {what} proto '{name}'")),
+        }
+    }
+
+    /// `proto`: what `of` carries has this number.
+    pub(super) fn is_protocol_number(&mut self, number: u32, of: Option<Protocol>) -> Result<Condition, Error> {
+        let most = |s: &Self, what: &str, most: u32| if number > most { s.too_high(what, number, most) } else { Ok(()) };
+        match of {
+            None => {
+                let ip = self.is_protocol_number(number, Some(Protocol::Ip))?;
+                let ip6 = self.is_protocol_number(number, Some(Protocol::Ip6))?;
+                Ok(self.builder.or(ip, ip6))
+            }
+            Some(Protocol::Link) => {
+                self.check_kind_number(number)?;
+                self.is_kind(number)
+            }
+            Some(Protocol::Ip) => {
+                most(self, "protocol number", 255)?;
+                let is_ip = self.is_kind(kind::IP)?;
+                let carried = self.equal(From::Network, 9, 1, number);
+                Ok(self.builder.and(is_ip, carried))
+            }
+            Some(Protocol::Ip6) => {
+                most(self, "protocol number", 255)?;
+                // Also behind a fragment header.
+                let is_ip6 = self.is_kind(kind::IP6)?;
+                let next = self.equal(From::Network, 6, 1, number);
+                let fragment = self.equal(From::Network, 6, 1, FRAGMENT);
+                let behind = self.equal(From::Network, 40, 1, number);
+                let behind = self.builder.and(fragment, behind);
+                let carried = self.builder.or(next, behind);
+                Ok(self.builder.and(is_ip6, carried))
+            }
+            Some(Protocol::Iso) => {
+                most(self, "ISO protocol", 255)?;
+                match self.link {
+                    LinkType::FRELAY => Ok(self.equal(From::LinkHeader, 2, 2, 0x0300 | number)),
+                    LinkType::C_HDLC | LinkType::HDLC => {
+                        let is_iso = self.is_kind(kind::ISO << 8 | kind::ISO)?;
+                        let carried = self.equal(From::NetworkWithoutSnap, 1, 1, number);
+                        Ok(self.builder.and(is_iso, carried))
+                    }
+                    _ => {
+                        let is_iso = self.is_kind(kind::ISO)?;
+                        let carried = self.equal(From::NetworkWithoutSnap, 0, 1, number);
+                        Ok(self.builder.and(is_iso, carried))
+                    }
+                }
+            }
+            Some(Protocol::Isis) => {
+                most(self, "IS-IS PDU type", 31)?;
+                let is_isis = self.is_protocol_number(0x83, Some(Protocol::Iso))?;
+                let kind = self.equal(From::NetworkWithoutSnap, 4, 1, number);
+                Ok(self.builder.and(is_isis, kind))
+            }
+            Some(Protocol::Arp) => self.error("arp does not encapsulate another protocol"),
+            Some(Protocol::Rarp) => self.error("rarp does not encapsulate another protocol"),
+            Some(Protocol::Atalk) => self.error("AppleTalk encapsulation is not specifiable"),
+            Some(Protocol::Decnet) => self.error("DECNET encapsulation is not specifiable"),
+            Some(p @ (Protocol::Lat | Protocol::Sca | Protocol::Moprc | Protocol::Mopdl)) => {
+                self.error(format!("{} does not encapsulate another protocol", p.word().to_uppercase()))
+            }
+            Some(Protocol::Clnp) => self.error("'clnp proto' is not supported"),
+            Some(other) => self.error(format!("'{} proto' is bogus", other.word())),
+        }
+    }
+
+    /// What a link can say of its payload.
+    fn check_kind_number(&self, number: u32) -> Result<(), Error> {
+        let (what, most) = match self.link {
+            LinkType::C_HDLC | LinkType::HDLC => ("HDLC protocol", 0xffff),
+            LinkType::PPP | LinkType::PPP_PPPD | LinkType::PPP_SERIAL | LinkType::PPP_ETHER | LinkType::PPP_BSDOS => {
+                ("PPP protocol", 0xffff)
+            }
+            // Numbers up to Ethernet's greatest length are LLC's.
+            LinkType::LINUX_SLL if number <= 1500 => ("LLC DSAP", 0xff),
+            ethernet if ethernet.is_ethernet() && number <= 1500 => ("LLC DSAP", 0xff),
+            _ => ("EtherType", 0xffff),
+        };
+        if number > most { self.too_high(what, number, most) } else { Ok(()) }
+    }
+
+    /// The transport protocols whose ports are meant: by qualifier, and by the service that a port's name says.
+    fn port_protocols(&self, q: Qualifiers, named: PortProtocol, name: &str) -> Result<Option<u32>, Error> {
+        let of = match named {
+            PortProtocol::Tcp => Some((TCP, "tcp")),
+            PortProtocol::Udp => Some((UDP, "udp")),
+            PortProtocol::Any => None,
+        };
+        let wanted = match q.protocol {
+            None => return Ok(of.map(|(n, _)| n)),
+            Some(Protocol::Tcp) => TCP,
+            Some(Protocol::Udp) => UDP,
+            Some(Protocol::Sctp) => SCTP,
+            Some(_) => return self.error("illegal qualifier of 'port'"),
+        };
+        match of {
+            Some((n, word)) if n != wanted => self.error(format!("port '{name}' is {word}")),
+            _ => Ok(Some(wanted)),
+        }
+    }
+
+    /// `port` and `portrange` with names.
+    pub(super) fn named_port(&mut self, q: Qualifiers, name: &str) -> Result<Condition, Error> {
+        let range = q.kind == crate::language::IdKind::PortRange;
+        let mut ends = Vec::new();
+        let parts: Vec<&str> = if range { name.splitn(2, '-').collect() } else { vec![name] };
+        if range && parts.len() != 2 {
+            // One service is a range, too.
+            let Some((n, protocol)) = self.names().port(name) else { return self.error(format!("unknown port in range '{name}'")) };
+            let protocols = self.port_protocols(q, protocol, name)?;
+            return self.port_range(q, n, n, protocols);
+        }
+        for part in parts {
+            let Some(port) = self.names().port(part) else {
+                return self.error(format!("unknown port '{part}'{}", if range { " in range" } else { "" }));
+            };
+            ends.push(port);
+        }
+        let (first, last) = (ends[0], ends[ends.len() - 1]);
+        let protocol = if first.1 == last.1 { first.1 } else { PortProtocol::Any };
+        let protocols = self.port_protocols(q, protocol, name)?;
+        self.port_range(q, first.0, last.0, protocols)
+    }
+
+    /// Ports by number.
+    pub(super) fn ports(&mut self, q: Qualifiers, first: u32, last: u32) -> Result<Condition, Error> {
+        let protocols = self.port_protocols(q, PortProtocol::Any, "")?;
+        self.port_range(q, first, last, protocols)
+    }
+
+    /// A port from `first` to `last`, in either order, over IPv6 or IPv4.
+    fn port_range(&mut self, q: Qualifiers, first: u32, last: u32, protocol: Option<u32>) -> Result<Condition, Error> {
+        for port in [first, last] {
+            if port > 65535 {
+                return self.error(format!("illegal port number {port} > 65535"));
+            }
+        }
+        let ends = (first.min(last), first.max(last));
+        // A single number is compared once only if it was not written as a range: both are the same to every packet.
+        let ip6 = self.port_over(q, ends, protocol, true)?;
+        let ip = self.port_over(q, ends, protocol, false)?;
+        Ok(self.builder.or(ip6, ip))
+    }
+
+    fn port_over(&mut self, q: Qualifiers, ends: (u32, u32), protocol: Option<u32>, ip6: bool) -> Result<Condition, Error> {
+        let is_kind = self.is_kind(if ip6 { kind::IP6 } else { kind::IP })?;
+        let protocols = match protocol {
+            Some(protocol) => vec![protocol],
+            None => vec![SCTP, TCP, UDP],
+        };
+        let mut conditions = Vec::new();
+        for protocol in protocols {
+            conditions.push(self.port_of(q, ends, protocol, ip6)?);
+        }
+        let Some(any) = self.builder.any(conditions) else { return self.error("no protocol has ports") };
+        Ok(self.builder.and(is_kind, any))
+    }
+
+    fn port_of(&mut self, q: Qualifiers, (first, last): (u32, u32), protocol: u32, ip6: bool) -> Result<Condition, Error> {
+        let carried = if ip6 {
+            self.equal(From::Network, 6, 1, protocol)
+        } else {
+            let carried = self.equal(From::Network, 9, 1, protocol);
+            let first_fragment = self.no_fragment();
+            self.builder.and(carried, first_fragment)
+        };
+        let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
+        let port = self.directed(q.direction, "ports", |s, is_src| {
+            let offset = if is_src { 0 } else { 2 };
+            if first == last {
+                return Ok(s.equal(from, offset, 2, first));
+            }
+            let low = s.compare(from, offset, 2, Relation::GreaterEqual, first);
+            let high = s.compare(from, offset, 2, Relation::LessEqual, last);
+            Ok(s.builder.and(low, high))
+        })?;
+        Ok(self.builder.and(carried, port))
+    }
+
+    /// UDP to this port, over IPv4 or IPv6.
+    pub(super) fn udp_to(&mut self, port: u32, ip6: bool) -> Result<Condition, Error> {
+        let q = Qualifiers {
+            protocol: Some(Protocol::Udp),
+            direction: crate::language::Direction::Dst,
+            kind: crate::language::IdKind::Port,
+        };
+        self.port_over(q, (port, port), Some(UDP), ip6)
+    }
+
+    /// The packet is no later fragment.
+    pub(super) fn no_fragment(&mut self) -> Condition {
+        self.no_bit(From::Network, 6, 2, 0x1fff)
+    }
+
+    /// `protochain`
+    pub(super) fn protocol_chain(&mut self, protocol: u32, of: Option<Protocol>) -> Result<Condition, Error> {
+        if protocol > 255 {
+            return self.too_high("protocol number", protocol, 255);
+        }
+        let is_ip6 = match of {
+            Some(Protocol::Ip) => false,
+            Some(Protocol::Ip6) => true,
+            None => {
+                let ip = self.protocol_chain(protocol, Some(Protocol::Ip))?;
+                let ip6 = self.protocol_chain(protocol, Some(Protocol::Ip6))?;
+                return Ok(self.builder.or(ip, ip6));
+            }
+            Some(_) => return self.error("bad protocol applied for 'protochain'"),
+        };
+        if self.payload.is_variable {
+            return self.error("'protochain' not supported with variable length headers");
+        }
+        let is_kind = self.is_kind(if is_ip6 { kind::IP6 } else { kind::IP })?;
+        let start = self.payload.constant.wrapping_add(self.network);
+        let chain = self.builder.chain(Chain { is_ip6, start, protocol });
+        Ok(self.builder.and(is_kind, chain))
+    }
+}

@@ -1,0 +1,511 @@
+//! From the predicate graph to decisions: redundant predicates go (BPF+, section 6.1), and what can run off the packet is asked
+//! for once.
+//!
+//! The graph is walked from its entry with what is known on the way: the set each value is in, and how far the packet reaches. A
+//! test whose answer is known goes. What comes out is the same wherever the same is known, so that equal rests become one.
+//!
+//! A walk that knows everything can make many copies of a block. After [`Limits::copies`] ones a block is walked with what is known
+//! on *all* ways to it, which one copy serves.
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::decision::{DecisionId, Decisions};
+use crate::graph::{Graph, Target, Test};
+use crate::intervals::Intervals;
+use crate::language::Relation;
+use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
+
+/// How much the optimizer may copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// Copies of one block with all that is known.
+    pub(crate) copies: usize,
+    /// Nodes altogether. A filter that needs more is not optimized.
+    pub(crate) nodes: usize,
+}
+
+/// What is known on a way.
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+struct Known {
+    /// The sets that values are in, by value.
+    facts: Vec<(ValueId, Rc<Intervals>)>,
+    /// How far behind a base the packet reaches at least.
+    bounds: Vec<(Option<ValueId>, u64)>,
+    /// Divisors that are not 0.
+    not_zero: Vec<ValueId>,
+    /// What variables hold; those without an entry hold 0.
+    variables: Vec<(Variable, ValueId)>,
+}
+
+impl Known {
+    fn fact(&self, value: ValueId) -> Option<&Rc<Intervals>> {
+        self.facts.binary_search_by_key(&value, |(v, _)| *v).ok().map(|i| &self.facts[i].1)
+    }
+
+    fn with_fact(&self, value: ValueId, set: Intervals) -> Known {
+        let mut known = self.clone();
+        let set = Rc::new(set);
+        match known.facts.binary_search_by_key(&value, |(v, _)| *v) {
+            Ok(i) => known.facts[i].1 = set,
+            Err(i) => known.facts.insert(i, (value, set)),
+        }
+        known
+    }
+
+    fn reaches(&self, base: Option<ValueId>, end: u64) -> bool {
+        self.bounds.iter().any(|(b, e)| *b == base && *e >= end)
+    }
+
+    fn note_bound(&mut self, base: Option<ValueId>, end: u64) {
+        match self.bounds.binary_search_by_key(&base, |(b, _)| *b) {
+            Ok(i) => self.bounds[i].1 = self.bounds[i].1.max(end),
+            Err(i) => self.bounds.insert(i, (base, end)),
+        }
+    }
+
+    fn note_not_zero(&mut self, value: ValueId) {
+        if let Err(i) = self.not_zero.binary_search(&value) {
+            self.not_zero.insert(i, value);
+        }
+    }
+
+    fn set(&mut self, variable: Variable, value: ValueId) {
+        match self.variables.binary_search_by_key(&variable, |(v, _)| *v) {
+            Ok(i) => self.variables[i].1 = value,
+            Err(i) => self.variables.insert(i, (variable, value)),
+        }
+    }
+
+    /// What both know.
+    fn join(&mut self, other: &Known) {
+        self.facts.retain_mut(|(value, set)| match other.fact(*value) {
+            Some(theirs) => {
+                if set != theirs {
+                    *set = Rc::new(set.union(theirs));
+                }
+                true
+            }
+            None => false,
+        });
+        self.bounds.retain_mut(|(base, end)| match other.bounds.iter().find(|(b, _)| b == base) {
+            Some((_, theirs)) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+        self.not_zero.retain(|v| other.not_zero.contains(v));
+    }
+}
+
+/// What must be there before a value can be computed, innermost first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    Bound(Option<ValueId>, u64),
+    NotZero(ValueId),
+}
+
+/// What must be there before a value can be computed, innermost first.
+pub(crate) fn needs(values: &Values, value: ValueId, out: &mut Vec<Need>) {
+    for operand in values.operands(value) {
+        needs(values, operand, out);
+    }
+    let need = match values.get(value) {
+        Value::Load { base, offset, size } => Need::Bound(base, u64::from(offset) + u64::from(size)),
+        Value::Binary(Binary::Div | Binary::Mod, _, b) if values.as_constant(b) != Some(0) => {
+            if values.as_constant(b).is_some() {
+                return;
+            }
+            Need::NotZero(b)
+        }
+        // A division by the constant 0, which only simplification can bring about.
+        Value::Binary(Binary::Div | Binary::Mod, _, b) => Need::NotZero(b),
+        _ => return,
+    };
+    if !out.contains(&need) {
+        out.push(need);
+    }
+}
+
+/// A test as a question about one value.
+#[derive(Clone, PartialEq, Debug)]
+struct Question {
+    value: ValueId,
+    set: Intervals,
+}
+
+/// The decisions of a graph, and where they begin. `None`: the limits do not allow it.
+pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, DecisionId)> {
+    let mut walk = Walk {
+        values: std::mem::take(&mut graph.values),
+        common: None,
+        decisions: Decisions::default(),
+        done: FxHashMap::default(),
+        visits: vec![0; graph.blocks.len()],
+        asked: Vec::new(),
+        graph,
+        limits,
+        is_over: false,
+    };
+    if walk.graph.variables == 0 {
+        walk.common = Some(walk.common_knowledge());
+        walk.asked = walk.asked_later();
+    }
+    let root = walk.target(walk.graph.entry, Known::default());
+    let Walk { values, decisions, is_over, .. } = walk;
+    graph.values = values;
+    (!is_over).then_some((decisions, root))
+}
+
+struct Walk<'a> {
+    graph: &'a Graph,
+    values: Values,
+    /// Per block what is known on all ways to it; only of graphs without variables.
+    common: Option<Vec<Option<Known>>>,
+    /// Per block the values that are asked for there or later, in order; only of graphs without variables.
+    asked: Vec<Rc<Vec<ValueId>>>,
+    decisions: Decisions,
+    done: FxHashMap<(usize, Known), DecisionId>,
+    visits: Vec<usize>,
+    limits: Limits,
+    is_over: bool,
+}
+
+impl Walk<'_> {
+    /// A value with variables replaced by what they hold.
+    fn resolved(&mut self, value: ValueId, known: &Known) -> ValueId {
+        if self.graph.variables == 0 {
+            return value;
+        }
+        match self.values.get(value) {
+            Value::Variable(v) => {
+                let held = known.variables.binary_search_by_key(&v, |(v, _)| *v).ok().map(|i| known.variables[i].1);
+                held.unwrap_or_else(|| self.values.constant(0))
+            }
+            Value::Load { base: Some(base), offset, size } => {
+                let base = Some(self.resolved(base, known));
+                self.values.intern(Value::Load { base, offset, size })
+            }
+            Value::Binary(op, a, b) => {
+                let (a, b) = (self.resolved(a, known), self.resolved(b, known));
+                self.values.binary(op, a, b)
+            }
+            Value::Negate(a) => {
+                let a = self.resolved(a, known);
+                self.values.intern(Value::Negate(a))
+            }
+            Value::IsGreater(a, b) => {
+                let (a, b) = (self.resolved(a, known), self.resolved(b, known));
+                self.values.intern(Value::IsGreater(a, b))
+            }
+            _ => value,
+        }
+    }
+
+    fn target(&mut self, target: Target, known: Known) -> DecisionId {
+        match target {
+            Target::Accept => DecisionId::ACCEPT,
+            Target::Reject => DecisionId::REJECT,
+            Target::Block(i) => self.block(i, known),
+        }
+    }
+
+    fn block(&mut self, i: usize, known: Known) -> DecisionId {
+        if self.is_over || self.decisions.len() > self.limits.nodes {
+            self.is_over = true;
+            return DecisionId::REJECT;
+        }
+        let known = self.relevant(i, known);
+        let key = (i, known);
+        if let Some(id) = self.done.get(&key) {
+            return *id;
+        }
+        let (_, known) = key;
+        self.visits[i] += 1;
+        let mut walked = known.clone();
+        if self.visits[i] > self.limits.copies
+            && let Some(common) = self.common.as_ref().and_then(|c| c[i].clone())
+        {
+            walked = self.relevant(i, common);
+            if let Some(id) = self.done.get(&(i, walked.clone())) {
+                let id = *id;
+                self.done.insert((i, known), id);
+                return id;
+            }
+        }
+        let id = self.walked(i, walked.clone());
+        self.done.insert((i, walked), id);
+        self.done.insert((i, known), id);
+        id
+    }
+
+    /// What of the known can matter from a block on.
+    fn relevant(&self, i: usize, mut known: Known) -> Known {
+        if let Some(asked) = self.asked.get(i) {
+            known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
+        }
+        known
+    }
+
+    fn walked(&mut self, i: usize, mut known: Known) -> DecisionId {
+        let graph = self.graph;
+        let block = &graph.blocks[i];
+        let mut wanted = Vec::new();
+        for (variable, value) in &block.sets {
+            let value = self.resolved(*value, &known);
+            self.want(value, &mut known, &mut wanted);
+            known.set(*variable, value);
+        }
+        let rest = match &block.test {
+            Test::Chain(chain) => {
+                let (yes, no) = (self.target(block.yes, known.clone()), self.target(block.no, known));
+                self.decisions.chain(*chain, yes, no)
+            }
+            Test::Compare(relation, a, b) => {
+                let (a, b) = (self.resolved(*a, &known), self.resolved(*b, &known));
+                self.want(a, &mut known, &mut wanted);
+                self.want(b, &mut known, &mut wanted);
+                let question = self.question(*relation, a, b);
+                self.ask(question, block.yes, block.no, known)
+            }
+        };
+        wanted.into_iter().rev().fold(rest, |rest, need| match need {
+            Need::Bound(base, end) => self.decisions.bound(base, end, rest),
+            Need::NotZero(value) => self.decisions.not_zero(value, rest),
+        })
+    }
+
+    fn want(&self, value: ValueId, known: &mut Known, wanted: &mut Vec<Need>) {
+        let mut all = Vec::new();
+        needs(&self.values, value, &mut all);
+        for need in all {
+            match need {
+                Need::Bound(base, end) if !known.reaches(base, end) => {
+                    known.note_bound(base, end);
+                    wanted.push(need);
+                }
+                Need::NotZero(value) if !known.not_zero.contains(&value) => {
+                    known.note_not_zero(value);
+                    wanted.push(need);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question, yes: Target, no: Target, known: Known) -> DecisionId {
+        let Question { value, set } = question;
+        let possible = self.possible(value, &known);
+        let (inside, outside) = (possible.intersection(&set), possible.without(&set));
+        if outside.is_empty() {
+            return self.target(yes, known);
+        }
+        if inside.is_empty() {
+            return self.target(no, known);
+        }
+        let yes = self.target(yes, known.with_fact(value, inside));
+        let no = self.target(no, known.with_fact(value, outside));
+        self.decisions.switch(value, &set, yes, no)
+    }
+
+    /// The numbers that a value can be.
+    fn possible(&self, value: ValueId, known: &Known) -> Intervals {
+        possible(&self.values, value, known)
+    }
+
+    fn question(&mut self, relation: Relation, a: ValueId, b: ValueId) -> Question {
+        question(&mut self.values, relation, a, b)
+    }
+
+    /// Per block what is known on all ways to it.
+    fn common_knowledge(&mut self) -> Vec<Option<Known>> {
+        let graph = self.graph;
+        let mut all: Vec<Option<Known>> = vec![None; graph.blocks.len()];
+        let join = |all: &mut Vec<Option<Known>>, target: Target, known: &Known| {
+            if let Target::Block(i) = target {
+                match &mut all[i] {
+                    Some(common) => common.join(known),
+                    none => *none = Some(known.clone()),
+                }
+            }
+        };
+        join(&mut all, graph.entry, &Known::default());
+        for (i, block) in graph.blocks.iter().enumerate() {
+            let Some(mut known) = all[i].clone() else { continue };
+            let Test::Compare(relation, a, b) = block.test else {
+                join(&mut all, block.yes, &known);
+                join(&mut all, block.no, &known);
+                continue;
+            };
+            let mut wanted = Vec::new();
+            self.want(a, &mut known, &mut wanted);
+            self.want(b, &mut known, &mut wanted);
+            let Question { value, set } = self.question(relation, a, b);
+            let possible = self.possible(value, &known);
+            let (inside, outside) = (possible.intersection(&set), possible.without(&set));
+            for (target, part) in [(block.yes, inside), (block.no, outside)] {
+                if !part.is_empty() {
+                    // Long lists of what a value is not are not worth what they cost.
+                    let part = if part.as_slice().len() > 8 { possible.clone() } else { part };
+                    join(&mut all, target, &known.with_fact(value, part));
+                }
+            }
+        }
+        all
+    }
+
+    /// Per block the values that are asked for there or later, and the values that tell of these.
+    fn asked_later(&mut self) -> Vec<Rc<Vec<ValueId>>> {
+        let graph = self.graph;
+        let mut all: Vec<Rc<Vec<ValueId>>> = vec![Rc::default(); graph.blocks.len()];
+        for (i, block) in graph.blocks.iter().enumerate().rev() {
+            let of = |t: Target| match t {
+                Target::Block(i) => all[i].clone(),
+                _ => Rc::default(),
+            };
+            let (yes, no) = (of(block.yes), of(block.no));
+            let mut own = Vec::new();
+            if let Test::Compare(relation, a, b) = block.test {
+                let asked = self.question(relation, a, b).value;
+                own.push(asked);
+                if let Value::Binary(Binary::And, inner, _) = self.values.get(asked) {
+                    own.push(inner);
+                }
+            }
+            let covers = |all: &[ValueId], some: &[ValueId]| some.iter().all(|v| all.binary_search(v).is_ok());
+            all[i] = if covers(&yes, &no) && covers(&yes, &own) {
+                yes
+            } else if covers(&no, &yes) && covers(&no, &own) {
+                no
+            } else {
+                let mut merged: Vec<ValueId> = yes.iter().chain(no.iter()).copied().chain(own).collect();
+                merged.sort_unstable();
+                merged.dedup();
+                Rc::new(merged)
+            };
+        }
+        all
+    }
+}
+
+fn possible(values: &Values, value: ValueId, known: &Known) -> Intervals {
+    let range = Intervals::range(0, values.greatest(value));
+    if let Some(fact) = known.fact(value) {
+        return fact.intersection(&range);
+    }
+    if let Value::Binary(op, a, b) = values.get(value)
+        && let (Some(a), Some(b)) = (known.fact(a).and_then(|s| s.single()), values.as_constant(b))
+        && let Some(n) = apply(op, a, b)
+    {
+        return Intervals::one(n);
+    }
+    range
+}
+
+/// The numbers that stand in a relation to another.
+fn related(relation: Relation, n: u32) -> Intervals {
+    let below = || n.checked_sub(1).map_or(Intervals::none(), |m| Intervals::range(0, m));
+    let above = || n.checked_add(1).map_or(Intervals::none(), |m| Intervals::range(m, u32::MAX));
+    match relation {
+        Relation::Equal => Intervals::one(n),
+        Relation::NotEqual => Intervals::one(n).complement(),
+        Relation::Greater => above(),
+        Relation::GreaterEqual => Intervals::range(n, u32::MAX),
+        Relation::Less => below(),
+        Relation::LessEqual => Intervals::range(0, n),
+    }
+}
+
+/// A comparison as a question about one value, as simple as that can be.
+fn question(values: &mut Values, relation: Relation, a: ValueId, b: ValueId) -> Question {
+    let question = match (values.as_constant(a), values.as_constant(b)) {
+        (_, Some(n)) => Question { value: a, set: related(relation, n) },
+        (Some(n), None) => {
+            let flipped = match relation {
+                Relation::Greater => Relation::Less,
+                Relation::GreaterEqual => Relation::LessEqual,
+                Relation::Less => Relation::Greater,
+                Relation::LessEqual => Relation::GreaterEqual,
+                same => same,
+            };
+            Question { value: b, set: related(flipped, n) }
+        }
+        (None, None) => {
+            let (value, n) = match relation {
+                Relation::Equal | Relation::NotEqual => (values.binary(Binary::Sub, a, b), 0),
+                Relation::Greater => (values.intern(Value::IsGreater(a, b)), 1),
+                Relation::LessEqual => (values.intern(Value::IsGreater(a, b)), 0),
+                Relation::Less => (values.intern(Value::IsGreater(b, a)), 1),
+                Relation::GreaterEqual => (values.intern(Value::IsGreater(b, a)), 0),
+            };
+            let one = Intervals::one(n);
+            Question { value, set: if relation == Relation::NotEqual { one.complement() } else { one } }
+        }
+    };
+    let mut question = question;
+    while let Some(simpler) = simpler(values, &question) {
+        question = simpler;
+    }
+    question
+}
+
+/// The same question about an operand of the value.
+fn simpler(values: &Values, question: &Question) -> Option<Question> {
+    let Value::Binary(op, a, b) = values.get(question.value) else { return None };
+    if let (Some(n), Binary::Sub) = (values.as_constant(a), op) {
+        // n - b is in the set if b is in the set's mirror.
+        let mirrored = question.set.as_slice().iter().map(|(low, high)| (n.wrapping_sub(*high), n.wrapping_sub(*low)));
+        let unwrapped: Vec<(u32, u32)> =
+            mirrored.flat_map(|(l, h)| if l <= h { vec![(l, h)] } else { vec![(l, u32::MAX), (0, h)] }).collect();
+        return Some(Question { value: b, set: Intervals::of(unwrapped) });
+    }
+    let n = values.as_constant(b)?;
+    let greatest = values.greatest(a);
+    let mapped = |f: &dyn Fn(u32, u32) -> Option<(u32, u32)>| {
+        Intervals::of(question.set.as_slice().iter().filter_map(|(l, h)| f(*l, *h)).collect())
+    };
+    let set = match op {
+        Binary::Add => question.set.shifted(n.wrapping_neg()),
+        Binary::Sub => question.set.shifted(n),
+        Binary::Xor => {
+            let other = question.set.complement();
+            match (question.set.single(), other.single()) {
+                (Some(v), _) => Intervals::one(v ^ n),
+                (_, Some(v)) => Intervals::one(v ^ n).complement(),
+                _ => return None,
+            }
+        }
+        Binary::And => {
+            // A mask that leaves all bits from one on.
+            let bits = u32::MAX.checked_shr(greatest.leading_zeros()).unwrap_or(0);
+            let low = n.trailing_zeros();
+            let kept = u32::MAX.checked_shl(low).unwrap_or(0);
+            if n == 0 || n & bits != kept & bits || low == 0 {
+                return None;
+            }
+            let ones = !kept;
+            mapped(&|l, h| {
+                let (l, h) = (l.checked_add(ones)? & kept, h & kept);
+                (l <= h).then_some((l, h | ones))
+            })
+        }
+        Binary::ShiftRight if n < 32 => {
+            let most = u32::MAX >> n;
+            mapped(&|l, h| (l <= most).then(|| (l << n, h.min(most) << n | ((1u32 << n) - 1))))
+        }
+        Binary::ShiftLeft if n < 32 && greatest.checked_mul(1 << n).is_some() => {
+            mapped(&|l, h| {
+                let (l, h) = (l.div_ceil(1 << n), h >> n);
+                (l <= h).then_some((l, h))
+            })
+        }
+        Binary::Mul if n > 0 && greatest.checked_mul(n).is_some() => mapped(&|l, h| {
+            let (l, h) = (l.div_ceil(n), h / n);
+            (l <= h).then_some((l, h))
+        }),
+        _ => return None,
+    };
+    Some(Question { value: a, set })
+}

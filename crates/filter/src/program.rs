@@ -1,0 +1,295 @@
+//! Programs: blocks of operations over registers, which the interpreter runs and the back ends translate.
+
+use crate::graph::Chain;
+use crate::language::Binary;
+use crate::tables::Table;
+use crate::value::Ancillary;
+
+/// A register.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Register(pub(crate) u32);
+
+/// A block: an index of [`Program::blocks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct BlockId(pub(crate) usize);
+
+/// A number, or what a register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operand {
+    Constant(u32),
+    Register(Register),
+}
+
+/// An operation. Each counts one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    Constant { to: Register, n: u32 },
+    Copy { to: Register, from: Register },
+    Length { to: Register },
+    Ancillary { to: Register, what: Ancillary },
+    /// Rejects the packet if its captured part ends less than `end` bytes behind the base.
+    Bound { base: Option<Register>, end: u64 },
+    /// Rejects the packet if the register is 0.
+    NotZero { register: Register },
+    /// In network byte order; rejects the packet if it ends before.
+    Load { to: Register, base: Option<Register>, offset: u32, size: u8 },
+    /// Four times the lower half of a byte: the length of an IPv4 header.
+    HeaderLength { to: Register, offset: u32 },
+    Binary { op: Binary, to: Register, a: Operand, b: Operand },
+    Negate { to: Register, a: Register },
+    IsGreater { to: Register, a: Operand, b: Operand },
+}
+
+/// What a branch tests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Comparison {
+    Equal(Operand),
+    Greater(Operand),
+    AtLeast(Operand),
+    /// One of these bits is set.
+    AnyBit(u32),
+}
+
+/// The end of a block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Accept,
+    Reject,
+    Goto(BlockId),
+    Branch { a: Register, comparison: Comparison, yes: BlockId, no: BlockId },
+    /// Whether a register is a member of a table.
+    Lookup { a: Register, table: usize, yes: BlockId, no: BlockId },
+    Chain { chain: Chain, yes: BlockId, no: BlockId },
+}
+
+impl End {
+    /// Where it may go on.
+    pub(crate) fn successors(&self) -> Vec<BlockId> {
+        match self {
+            End::Accept | End::Reject => Vec::new(),
+            End::Goto(next) => vec![*next],
+            End::Branch { yes, no, .. } | End::Lookup { yes, no, .. } | End::Chain { yes, no, .. } => vec![*yes, *no],
+        }
+    }
+
+    /// The end with other successors.
+    pub(crate) fn map(&mut self, f: impl Fn(BlockId) -> BlockId) {
+        match self {
+            End::Accept | End::Reject => {}
+            End::Goto(next) => *next = f(*next),
+            End::Branch { yes, no, .. } | End::Lookup { yes, no, .. } | End::Chain { yes, no, .. } => {
+                (*yes, *no) = (f(*yes), f(*no));
+            }
+        }
+    }
+}
+
+/// A block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct BasicBlock {
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) end: End,
+}
+
+/// A program: it begins with its first block, and a block stands before those that it goes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Program {
+    pub(crate) blocks: Vec<BasicBlock>,
+    pub(crate) registers: u32,
+    pub(crate) tables: Vec<Table>,
+}
+
+/// A packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet<'a> {
+    /// What of it was captured.
+    pub captured: &'a [u8],
+    /// Its length on the wire.
+    pub length: u32,
+    /// What the kernel knows of it besides.
+    pub beside: Beside,
+}
+
+/// What the kernel knows of a packet that is not in its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Beside {
+    /// The number of its interface.
+    pub interface: u32,
+    /// `PACKET_HOST` and its siblings.
+    pub packet_type: u32,
+    /// The VLAN tag that was taken out of it.
+    pub vlan: Option<u16>,
+}
+
+impl Packet<'_> {
+    fn ancillary(&self, what: Ancillary) -> u32 {
+        match what {
+            Ancillary::InterfaceIndex => self.beside.interface,
+            Ancillary::PacketType => self.beside.packet_type,
+            Ancillary::VlanPresent => u32::from(self.beside.vlan.is_some()),
+            Ancillary::VlanTag => self.beside.vlan.map_or(0, u32::from),
+        }
+    }
+
+    fn load(&self, base: u32, offset: u32, size: u8) -> Option<u32> {
+        let start = u64::from(base) + u64::from(offset);
+        let bytes = self.captured.get(usize::try_from(start).ok()?..)?.get(..usize::from(size))?;
+        Some(bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b)))
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Whether the packet is accepted.
+    pub accepted: bool,
+    /// Operations executed.
+    pub operations: u64,
+}
+
+impl Program {
+    /// Runs the program on a packet. `registers` is working space, which may be reused.
+    pub(crate) fn run(&self, packet: &Packet, registers: &mut Vec<u32>) -> Run {
+        registers.clear();
+        registers.resize(self.registers as usize, 0);
+        let mut operations = 0;
+        let mut at = 0;
+        loop {
+            let block = &self.blocks[at];
+            operations += block.operations.len() as u64 + 1;
+            for operation in &block.operations {
+                if execute(operation, packet, registers).is_none() {
+                    return Run { accepted: false, operations };
+                }
+            }
+            let BlockId(next) = match &block.end {
+                End::Accept => return Run { accepted: true, operations },
+                End::Reject => return Run { accepted: false, operations },
+                End::Goto(next) => {
+                    // The next block follows, so that nothing is executed.
+                    operations -= u64::from(next.0 == at + 1);
+                    *next
+                }
+                End::Branch { a, comparison, yes, no } => {
+                    let a = registers[a.0 as usize];
+                    let of = |o: &Operand| value(o, registers);
+                    let holds = match comparison {
+                        Comparison::Equal(b) => a == of(b),
+                        Comparison::Greater(b) => a > of(b),
+                        Comparison::AtLeast(b) => a >= of(b),
+                        Comparison::AnyBit(mask) => a & mask != 0,
+                    };
+                    if holds { *yes } else { *no }
+                }
+                End::Lookup { a, table, yes, no } => {
+                    operations += self.tables[*table].operations() - 1;
+                    if self.tables[*table].contains(registers[a.0 as usize]) { *yes } else { *no }
+                }
+                End::Chain { chain, yes, no } => match run_chain(chain, packet, &mut operations) {
+                    None => return Run { accepted: false, operations },
+                    Some(true) => *yes,
+                    Some(false) => *no,
+                },
+            };
+            at = next;
+        }
+    }
+
+    /// How many operations the program has, the ends of blocks among them.
+    pub(crate) fn size(&self) -> usize {
+        let gotos = |i: usize, end: &End| usize::from(*end != End::Goto(BlockId(i + 1)));
+        self.blocks.iter().enumerate().map(|(i, b)| b.operations.len() + gotos(i, &b.end)).sum()
+    }
+
+    /// What a machine with checked loads runs: a bound goes where a load in its block asks for as much.
+    pub(crate) fn with_checked_loads(&self) -> Program {
+        let mut program = self.clone();
+        for block in &mut program.blocks {
+            let loads: Vec<(Option<Register>, u64)> = block
+                .operations
+                .iter()
+                .filter_map(|o| match o {
+                    Operation::Load { base, offset, size, .. } => Some((*base, u64::from(*offset) + u64::from(*size))),
+                    Operation::HeaderLength { offset, .. } => Some((None, u64::from(*offset) + 1)),
+                    _ => None,
+                })
+                .collect();
+            block.operations.retain(|o| match o {
+                Operation::Bound { base, end } => !loads.iter().any(|(b, e)| b == base && e >= end),
+                _ => true,
+            });
+        }
+        program
+    }
+}
+
+fn value(operand: &Operand, registers: &[u32]) -> u32 {
+    match operand {
+        Operand::Constant(n) => *n,
+        Operand::Register(r) => registers[r.0 as usize],
+    }
+}
+
+/// Executes an operation; `None` rejects the packet.
+fn execute(operation: &Operation, packet: &Packet, registers: &mut [u32]) -> Option<()> {
+    let base = |b: &Option<Register>, registers: &[u32]| b.map_or(0, |r| registers[r.0 as usize]);
+    let (to, n) = match operation {
+        Operation::Constant { to, n } => (to, *n),
+        Operation::Copy { to, from } => (to, registers[from.0 as usize]),
+        Operation::Length { to } => (to, packet.length),
+        Operation::Ancillary { to, what } => (to, packet.ancillary(*what)),
+        Operation::Bound { base: b, end } => {
+            let reached = u64::from(base(b, registers)) + end;
+            return (reached <= packet.captured.len() as u64).then_some(());
+        }
+        Operation::NotZero { register } => return (registers[register.0 as usize] != 0).then_some(()),
+        Operation::Load { to, base: b, offset, size } => (to, packet.load(base(b, registers), *offset, *size)?),
+        Operation::HeaderLength { to, offset } => (to, (packet.load(0, *offset, 1)? & 0xf) << 2),
+        Operation::Binary { op, to, a, b } => (to, crate::value::apply(*op, value(a, registers), value(b, registers))?),
+        Operation::Negate { to, a } => (to, registers[a.0 as usize].wrapping_neg()),
+        Operation::IsGreater { to, a, b } => (to, u32::from(value(a, registers) > value(b, registers))),
+    };
+    registers[to.0 as usize] = n;
+    Some(())
+}
+
+/// Follows a chain of headers as libpcap's code for `protochain` does. `None`: it leads off the packet.
+fn run_chain(chain: &Chain, packet: &Packet, operations: &mut u64) -> Option<bool> {
+    const NONE: u32 = 59;
+    const AUTHENTICATION: u32 = 51;
+    /// Hop-by-hop and destination options, routing, fragment.
+    const EXTENSIONS: [u32; 4] = [0, 60, 43, 44];
+    let (mut next, mut at) = if chain.is_ip6 {
+        (packet.load(0, chain.start.checked_add(6)?, 1)?, 40)
+    } else {
+        let next = packet.load(0, chain.start.checked_add(9)?, 1)?;
+        (next, (packet.load(0, chain.start, 1)? & 0xf) << 2)
+    };
+    *operations += 2;
+    // Authentication headers can lead back, where libpcap's code never ends.
+    for _ in 0..MOST_HEADERS {
+        *operations += 4;
+        if next == chain.protocol || next == NONE {
+            return Some(next == chain.protocol);
+        }
+        let is_extension = chain.is_ip6 && EXTENSIONS.contains(&next);
+        if !is_extension && next != AUTHENTICATION {
+            return Some(false);
+        }
+        *operations += 8;
+        next = packet.load(at, chain.start, 1)?;
+        let length = packet.load(at, chain.start.checked_add(1)?, 1)?;
+        // libpcap's code for authentication headers goes to where a length would be, and takes four times that as the place.
+        at = if is_extension { at.wrapping_add((length + 1) * 8) } else { authentication_end(chain, packet, at)? };
+    }
+    None
+}
+
+/// More headers than any packet has that does not lead back.
+const MOST_HEADERS: usize = 1 << 16;
+
+/// Where libpcap's code goes on behind an authentication header.
+fn authentication_end(chain: &Chain, packet: &Packet, at: u32) -> Option<u32> {
+    let length = packet.load(at.wrapping_add(1), chain.start, 1)?;
+    Some((length + 2) * 4)
+}

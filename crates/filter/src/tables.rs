@@ -1,0 +1,185 @@
+//! Lookup tables: sets of numbers that a few operations decide, however many there are (BPF+, section 6.3).
+
+use crate::intervals::Intervals;
+
+/// A table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Table {
+    /// One bit a number, from `first` on.
+    Bitmap { first: u32, words: Vec<u32> },
+    /// A perfect hash: each member stands in the slot that it is sent to.
+    Hash(PerfectHash),
+}
+
+/// A perfect hash by displacement: `h = x * multiplier; h ^= h >> 15`, the upper bits of `h` choose a displacement, and
+/// `(h ^ displacement)` modulo the number of slots is the slot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PerfectHash {
+    pub(crate) multiplier: u32,
+    /// By the upper bits of the hash; a power of two of them.
+    pub(crate) displacements: Vec<u16>,
+    /// A power of two of them. Slots without a member hold a number that is sent elsewhere.
+    pub(crate) slots: Vec<u32>,
+}
+
+/// Operations that a lookup counts as in the interpreter, without the load of what is looked up.
+pub(crate) const BITMAP_OPERATIONS: u64 = 6;
+/// Operations of a lookup in a perfect hash: multiply, shift, exclusive or, shift, load, exclusive or, mask, load, compare.
+pub(crate) const HASH_OPERATIONS: u64 = 9;
+
+impl Table {
+    /// Whether a number is a member.
+    pub(crate) fn contains(&self, x: u32) -> bool {
+        match self {
+            Table::Bitmap { first, words } => {
+                let i = x.wrapping_sub(*first);
+                words.get((i >> 5) as usize).is_some_and(|w| w >> (i & 31) & 1 == 1)
+            }
+            Table::Hash(hash) => hash.slots[hash.slot(x)] == x,
+        }
+    }
+
+    /// What a lookup counts.
+    pub(crate) fn operations(&self) -> u64 {
+        match self {
+            Table::Bitmap { .. } => BITMAP_OPERATIONS,
+            Table::Hash(_) => HASH_OPERATIONS,
+        }
+    }
+
+    /// A bitmap of a set whose numbers are close together.
+    pub(crate) fn bitmap(set: &Intervals) -> Option<Table> {
+        const WIDEST: u32 = 1 << 16;
+        let (first, last) = (set.as_slice().first()?.0 & !31, set.as_slice().last()?.1);
+        if last - first >= WIDEST {
+            return None;
+        }
+        let mut words = vec![0u32; ((last - first) >> 5) as usize + 1];
+        for (low, high) in set.as_slice() {
+            for x in *low..=*high {
+                words[((x - first) >> 5) as usize] |= 1 << ((x - first) & 31);
+            }
+        }
+        Some(Table::Bitmap { first, words })
+    }
+
+    /// A perfect hash of numbers, and `None` if none is found.
+    pub(crate) fn hash(members: &[u32]) -> Option<Table> {
+        (0..64u32).find_map(|i| PerfectHash::new(members, 0x9e37_79b1u32.wrapping_add(i.wrapping_mul(0x2545_f492)))).map(Table::Hash)
+    }
+
+    /// The certificate: the table holds the members and nothing else. A hit needs equality, and an equal number is sent to the same
+    /// slot, so it is enough that each member is found and that each slot holds a member or what is sent elsewhere.
+    pub(crate) fn is_of(&self, members: &Intervals) -> bool {
+        match self {
+            Table::Bitmap { first, words } => (0..words.len() as u64 * 32).all(|i| {
+                let x = u64::from(*first) + i;
+                u32::try_from(x).map_or(words[(i / 32) as usize] >> (i % 32) & 1 == 0, |x| self.contains(x) == members.contains(x))
+            }) && members
+                .as_slice()
+                .iter()
+                .all(|(low, high)| low >= first && u64::from(*high) < u64::from(*first) + words.len() as u64 * 32),
+            Table::Hash(hash) => {
+                let all_found = members.as_slice().iter().all(|(low, high)| (*low..=*high).all(|x| self.contains(x)));
+                let no_other = hash.slots.iter().enumerate().all(|(i, x)| hash.slot(*x) != i || members.contains(*x));
+                all_found && no_other
+            }
+        }
+    }
+}
+
+impl PerfectHash {
+    /// How far the hash is shifted for the number of its displacement.
+    pub(crate) fn shift(&self) -> u32 {
+        32 - self.displacements.len().trailing_zeros()
+    }
+
+    /// The slot that a number is sent to.
+    pub(crate) fn slot(&self, x: u32) -> usize {
+        let h = hashed(x, self.multiplier);
+        let d = self.displacements[h.checked_shr(self.shift()).unwrap_or(0) as usize];
+        ((h ^ u32::from(d)) as usize) & (self.slots.len() - 1)
+    }
+
+    fn new(members: &[u32], multiplier: u32) -> Option<PerfectHash> {
+        let multiplier = multiplier | 1;
+        let slots = (members.len() * 5 / 4).next_power_of_two().max(8);
+        if slots > 1 << 26 {
+            return None;
+        }
+        let buckets = (members.len() / 3).next_power_of_two().max(2);
+        let bits = 32 - buckets.trailing_zeros();
+        let mut by_bucket: Vec<Vec<u32>> = vec![Vec::new(); buckets];
+        for x in members {
+            let h = hashed(*x, multiplier);
+            by_bucket[(h >> bits) as usize].push(h);
+        }
+        let mut order: Vec<usize> = (0..buckets).collect();
+        order.sort_by_key(|b| std::cmp::Reverse(by_bucket[*b].len()));
+        let mask = slots - 1;
+        let mut taken = vec![false; slots];
+        let mut displacements = vec![0u16; buckets];
+        let mut chosen = Vec::new();
+        for bucket in order {
+            let hashes = &by_bucket[bucket];
+            let found = (0..=u16::MAX).find(|d| {
+                chosen.clear();
+                hashes.iter().all(|h| {
+                    let slot = (*h as usize ^ *d as usize) & mask;
+                    let free = !taken[slot] && !chosen.contains(&slot);
+                    chosen.push(slot);
+                    free
+                })
+            })?;
+            for slot in &chosen {
+                taken[*slot] = true;
+            }
+            displacements[bucket] = found;
+        }
+        let mut hash = PerfectHash { multiplier, displacements, slots: Vec::new() };
+        hash.slots = vec![0; slots];
+        for x in members {
+            let slot = hash.slot(*x);
+            hash.slots[slot] = *x;
+        }
+        // A free slot must not hold a number that is sent to it.
+        for slot in 0..slots {
+            if !taken[slot] {
+                let other = (0..).find(|x| hash.slot(*x) != slot)?;
+                hash.slots[slot] = other;
+            }
+        }
+        Some(hash)
+    }
+}
+
+fn hashed(x: u32, multiplier: u32) -> u32 {
+    let h = x.wrapping_mul(multiplier);
+    h ^ h >> 15
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_hold_their_members_and_nothing_else() {
+        for n in [3u32, 65, 1000, 10_000] {
+            let members: Vec<u32> = (0..n).map(|i| i.wrapping_mul(2_654_435_761) ^ 0x5bd1_e995).collect();
+            let set = Intervals::of(members.iter().map(|x| (*x, *x)).collect());
+            let table = Table::hash(&members).unwrap();
+            assert!(table.is_of(&set), "{n}");
+            assert!(!table.is_of(&set.union(&Intervals::one(77))));
+            let mut damaged = table.clone();
+            if let Table::Hash(hash) = &mut damaged {
+                let slot = hash.slot(members[0]);
+                hash.slots[slot] ^= 1;
+            }
+            assert!(!damaged.is_of(&set));
+        }
+        let ports = Intervals::of(vec![(20, 25), (80, 80), (8000, 8999), (65535, 65535)]);
+        let bitmap = Table::bitmap(&ports).unwrap();
+        assert!(bitmap.is_of(&ports));
+        assert!((0..=65535).all(|x| bitmap.contains(x) == ports.contains(x)));
+    }
+}
