@@ -269,12 +269,12 @@ impl Emitter<'_> {
         }
         let mut singles: Vec<&Segment> = segments.iter().filter(|s| s.to != rest).collect();
         let several = singles.iter().any(|s| s.to != singles[0].to);
-        let most = self.policy.linear + if several { 2 } else { 0 };
+        let most = self.policy.linear + if several { 5 } else { 0 };
         if singles.len() > most || singles.iter().any(|s| s.low != s.high) {
             return None;
         }
         // What the text asks for first is asked for first.
-        singles.sort_by_key(|s| cases.iter().position(|(_, to)| *to == s.to));
+        singles.sort_by_key(|s| (!is_likely(s.low), cases.iter().position(|(_, to)| *to == s.to)));
         let mut end = End::Goto(rest);
         for single in singles.iter().rev() {
             let no = match end {
@@ -468,11 +468,31 @@ fn segments(cases: &[(Intervals, BlockId)], default: BlockId, most: u32) -> Vec<
     out
 }
 
-/// Where to split segments: in the middle, but not between a single number and what is on both its sides.
+/// IPv4's type is in most packets, whatever the text asks for first.
+fn is_likely(n: u32) -> bool {
+    n == 0x0800
+}
+
+/// Where to split segments so that both sides are as likely, if possible beside no single number, which a comparison finds.
+///
+/// A wide segment is likelier than a narrow one, but not by as much as it is wider: of ports the low ones are used more.
 fn split(segments: &[Segment]) -> usize {
-    let middle = segments.len() / 2;
-    let is_good = |i: &usize| segments[*i].low != segments[*i].high && (1..segments.len()).contains(i);
-    [middle, middle + 1, middle.saturating_sub(1)].into_iter().filter(|i| *i < segments.len()).find(is_good).unwrap_or(middle)
+    let weight = |s: &Segment| (f64::from(s.high - s.low) + 1.0).sqrt();
+    let total: f64 = segments.iter().map(weight).sum();
+    let mut before = 0.0;
+    let mut best = (f64::INFINITY, segments.len() / 2);
+    for i in 1..segments.len() {
+        before += weight(&segments[i - 1]);
+        let beside_single = segments[i - 1].low == segments[i - 1].high || segments[i].low == segments[i].high;
+        let is_gap = segments[i].low != segments[i].high;
+        // A single number goes with what is before it.
+        let penalty = if beside_single && !is_gap { total } else { 0.0 };
+        let uneven = (total - 2.0 * before).abs() + penalty;
+        if uneven < best.0 {
+            best = (uneven, i);
+        }
+    }
+    best.1
 }
 
 /// The numbers of a set, if they are not many.

@@ -4,12 +4,13 @@
 //! The graph is walked from its entry with what is known on the way: the set each value is in, and how far the packet reaches. A
 //! test whose answer is known goes. What comes out is the same wherever the same is known, so that equal rests become one.
 //!
-//! A walk that knows everything can make many copies of a block. After [`Limits::copies`] ones a block is walked with what is known
-//! on *all* ways to it, which one copy serves.
+//! A walk that knows everything can make many copies of a block. After [`Limits::copies`] ones only what is known of values that the
+//! filter compares with few numbers counts (which protocol, not which host), and after many more only what is known on *all* ways to
+//! the block, which one copy serves.
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decision::{DecisionId, Decisions};
 use crate::graph::{Graph, Target, Test};
@@ -25,6 +26,9 @@ pub(crate) struct Limits {
     /// Nodes altogether. A filter that needs more is not optimized.
     pub(crate) nodes: usize,
 }
+
+/// With so many numbers a value is compared that tells which kind of packet it is.
+const FEW: usize = 8;
 
 /// What is known on a way.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -145,6 +149,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
         done: FxHashMap::default(),
         visits: vec![0; graph.blocks.len()],
         asked: Vec::new(),
+        compared: FxHashMap::default(),
         graph,
         limits,
         is_over: false,
@@ -152,6 +157,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
     if walk.graph.variables == 0 {
         walk.common = Some(walk.common_knowledge());
         walk.asked = walk.asked_later();
+        walk.compared = walk.questions_by_value();
     }
     let root = walk.target(walk.graph.entry, Known::default());
     let Walk { values, decisions, is_over, .. } = walk;
@@ -166,6 +172,8 @@ struct Walk<'a> {
     common: Option<Vec<Option<Known>>>,
     /// Per block the values that are asked for there or later, in order; only of graphs without variables.
     asked: Vec<Rc<Vec<ValueId>>>,
+    /// By value with how many sets it is compared.
+    compared: FxHashMap<ValueId, usize>,
     decisions: Decisions,
     done: FxHashMap<(usize, Known), DecisionId>,
     visits: Vec<usize>,
@@ -226,9 +234,13 @@ impl Walk<'_> {
         self.visits[i] += 1;
         let mut walked = known.clone();
         if self.visits[i] > self.limits.copies
-            && let Some(common) = self.common.as_ref().and_then(|c| c[i].clone())
+            && let Some(common) = self.common.as_ref().and_then(|c| c[i].as_ref())
         {
-            walked = self.relevant(i, common);
+            if self.visits[i] > self.limits.copies.saturating_mul(FEW).max(FEW) {
+                walked = self.relevant(i, common.clone());
+            } else {
+                walked.facts.retain(|(v, _)| self.compared.get(v).is_none_or(|n| *n <= FEW));
+            }
             if let Some(id) = self.done.get(&(i, walked.clone())) {
                 let id = *id;
                 self.done.insert((i, known), id);
@@ -317,6 +329,21 @@ impl Walk<'_> {
 
     fn question(&mut self, relation: Relation, a: ValueId, b: ValueId) -> Question {
         question(&mut self.values, relation, a, b)
+    }
+
+    /// By value with how many sets it is compared.
+    fn questions_by_value(&mut self) -> FxHashMap<ValueId, usize> {
+        let mut sets: FxHashMap<ValueId, FxHashSet<Intervals>> = FxHashMap::default();
+        for block in &self.graph.blocks {
+            if let Test::Compare(relation, a, b) = block.test {
+                let Question { value, set } = question(&mut self.values, relation, a, b);
+                let of = sets.entry(value).or_default();
+                if of.len() <= FEW {
+                    of.insert(set);
+                }
+            }
+        }
+        sets.into_iter().map(|(value, sets)| (value, sets.len())).collect()
     }
 
     /// Per block what is known on all ways to it.
