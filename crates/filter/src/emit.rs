@@ -388,6 +388,22 @@ fn renumber(blocks: &mut [BasicBlock]) -> u32 {
 }
 
 impl Operation {
+    /// The register that the operation writes.
+    pub(crate) fn defines(&self) -> Option<Register> {
+        match self {
+            Operation::Constant { to, .. }
+            | Operation::Copy { to, .. }
+            | Operation::Length { to }
+            | Operation::Ancillary { to, .. }
+            | Operation::Load { to, .. }
+            | Operation::HeaderLength { to, .. }
+            | Operation::Binary { to, .. }
+            | Operation::Negate { to, .. }
+            | Operation::IsGreater { to, .. } => Some(*to),
+            Operation::Bound { .. } | Operation::NotZero { .. } => None,
+        }
+    }
+
     /// Each register of the operation.
     pub(crate) fn registers(&mut self, f: &mut impl FnMut(&mut Register)) {
         let operand = |o: &mut Operand, f: &mut dyn FnMut(&mut Register)| {

@@ -6,6 +6,7 @@
 //! out becomes a program of operations over registers ([`emit`], [`program`]), which the interpreter runs and the back ends
 //! translate.
 
+mod classic;
 mod decision;
 mod emit;
 mod error;
@@ -23,6 +24,7 @@ mod value;
 
 use std::collections::{HashMap, HashSet};
 
+pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use error::Error;
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
@@ -103,6 +105,8 @@ impl Default for Options {
 #[derive(Clone, Debug)]
 pub struct Filter {
     program: Program,
+    /// The same without tables.
+    without_tables: Program,
     accepted_length: u32,
 }
 
@@ -132,21 +136,22 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
         options.sets.insert(name.clone(), ids);
     }
     let mut graph = lower::lower(&ast, &options)?;
-    let program = if options.optimize { optimized(&mut graph) } else { None };
-    let program = program.unwrap_or_else(|| emit::emit_plainly(&graph));
-    Ok(Filter { program: program.with_checked_loads(), accepted_length: options.accepted_length })
+    let optimized = if options.optimize { optimized(&mut graph) } else { None };
+    let [program, without_tables] = optimized.unwrap_or_else(|| [emit::emit_plainly(&graph), emit::emit_plainly(&graph)]);
+    Ok(Filter { program: program.with_checked_loads(), without_tables, accepted_length: options.accepted_length })
 }
 
-/// The smaller of what little and much copying give.
-fn optimized(graph: &mut graph::Graph) -> Option<Program> {
+/// The smaller of what little and much copying give; with tables, and without.
+fn optimized(graph: &mut graph::Graph) -> Option<[Program; 2]> {
     const NODES: usize = 200_000;
-    let mut best: Option<Program> = None;
+    let mut best: Option<[Program; 2]> = None;
     for copies in [64, 8, 1] {
         let nodes = if copies == 1 { NODES } else { 20_000 };
         let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, nodes }) else { continue };
-        let program = emit::emit(&graph.values, &decisions, root, emit::SetPolicy::FAST);
-        if best.as_ref().is_none_or(|b| program.size() * 2 < b.size()) {
-            best = Some(program);
+        let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
+        let programs = [emit(emit::SetPolicy::FAST), emit(emit::SetPolicy::CLASSIC)];
+        if best.as_ref().is_none_or(|b| programs[0].size() * 2 < b[0].size()) {
+            best = Some(programs);
         }
     }
     best
@@ -161,6 +166,14 @@ impl Filter {
     /// Runs the filter and counts operations.
     pub fn count(&self, packet: &Packet) -> Run {
         self.program.run(packet, &mut Vec::new())
+    }
+
+    /// The filter as a classic BPF program.
+    ///
+    /// # Errors
+    /// If it needs more memory than classic BPF has.
+    pub fn classic(&self) -> Result<Vec<Classic>, ClassicError> {
+        classic::classic(&self.without_tables, self.accepted_length)
     }
 
     /// The program as text.

@@ -1,0 +1,691 @@
+//! Classic BPF, as `tcpdump -d` prints it and sockets, `xt_bpf` and `dumpcap` take it.
+//!
+//! There is one accumulator and one index register, and sixteen words of memory. A value is loaded again where it is wanted again
+//! and no register holds it: that costs as much as to read it from memory, and saves the store.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::graph::Chain;
+use crate::language::Binary;
+use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
+
+/// An instruction (`struct sock_filter`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Classic {
+    /// The operation.
+    pub code: u16,
+    /// Instructions to skip if the test holds.
+    pub jt: u8,
+    /// Instructions to skip if it does not.
+    pub jf: u8,
+    /// The operand.
+    pub k: u32,
+}
+
+/// Instructions that the kernel takes at most (`BPF_MAXINSNS`).
+pub const MOST_INSTRUCTIONS: usize = 4096;
+
+/// Why there is no classic program.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ClassicError {
+    /// More values are alive than there is memory for.
+    #[error("the filter needs more than the 16 words of memory that classic BPF has")]
+    Memory,
+    /// A program that was not optimized and has variables.
+    #[error("classic BPF is made of optimized filters only")]
+    Variables,
+    /// A table, which has no place in classic BPF.
+    #[error("classic BPF has no tables")]
+    Table,
+}
+
+const LD: u16 = 0x00;
+const LDX: u16 = 0x01;
+const ST: u16 = 0x02;
+const STX: u16 = 0x03;
+const ALU: u16 = 0x04;
+const JMP: u16 = 0x05;
+const RET: u16 = 0x06;
+const MISC: u16 = 0x07;
+const HALF: u16 = 0x08;
+const BYTE: u16 = 0x10;
+const ABS: u16 = 0x20;
+const IND: u16 = 0x40;
+const MEM: u16 = 0x60;
+const LEN: u16 = 0x80;
+const MSH: u16 = 0xa0;
+const X: u16 = 0x08;
+const JA: u16 = 0x00;
+const JEQ: u16 = 0x10;
+const JGT: u16 = 0x20;
+const JGE: u16 = 0x30;
+const JSET: u16 = 0x40;
+const TAX: u16 = 0x00;
+const TXA: u16 = 0x80;
+const NEG: u16 = 0x80;
+
+/// Words of memory.
+const MEMORY: usize = 16;
+
+/// A place to jump to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Label {
+    Block(BlockId),
+    /// One of the generator's own.
+    Own(usize),
+}
+
+/// An instruction whose jumps have labels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Item {
+    Plain { code: u16, k: u32 },
+    Branch { code: u16, k: u32, yes: Label, no: Label },
+    Jump(Label),
+    Here(Label),
+}
+
+/// What the machine's registers and memory hold.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Held {
+    a: Option<Register>,
+    x: Option<Register>,
+    stored: FxHashSet<Register>,
+}
+
+impl Held {
+    /// What is held on both ways.
+    fn join(&mut self, other: &Held) {
+        if self.a != other.a {
+            self.a = None;
+        }
+        if self.x != other.x {
+            self.x = None;
+        }
+        self.stored.retain(|r| other.stored.contains(r));
+    }
+}
+
+/// The classic program of an optimized program.
+///
+/// # Errors
+/// If the program has more than classic BPF can do.
+pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Classic>, ClassicError> {
+    if program.blocks.iter().flat_map(|b| &b.operations).any(|o| matches!(o, Operation::Copy { .. })) {
+        return Err(ClassicError::Variables);
+    }
+    let mut generator = Generator {
+        definitions: definitions(program),
+        uses: uses(program),
+        items: Vec::new(),
+        held: Held::default(),
+        slots: FxHashMap::default(),
+        labels: 0,
+    };
+    let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
+    entry[0] = Some(Held::default());
+    for (i, block) in program.blocks.iter().enumerate() {
+        generator.held = entry[i].take().unwrap_or_default();
+        generator.items.push(Item::Here(Label::Block(BlockId(i))));
+        for operation in &block.operations {
+            generator.check(operation, &block.operations)?;
+        }
+        generator.end(&block.end, accepted_length)?;
+        if let End::Goto(next) = block.end
+            && next.0 != i + 1
+        {
+            generator.items.push(Item::Jump(Label::Block(next)));
+        }
+        for next in block.end.successors() {
+            match &mut entry[next.0] {
+                Some(held) => held.join(&generator.held),
+                none => *none = Some(generator.held.clone()),
+            }
+        }
+    }
+    Ok(assemble(generator.items))
+}
+
+fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
+    let mut all = FxHashMap::default();
+    for operation in program.blocks.iter().flat_map(|b| &b.operations) {
+        if let Some(to) = operation.defines() {
+            all.insert(to, operation.clone());
+        }
+    }
+    all
+}
+
+/// In how many blocks a register is read.
+fn uses(program: &Program) -> FxHashMap<Register, usize> {
+    let mut all: FxHashMap<Register, usize> = FxHashMap::default();
+    for block in &program.blocks {
+        let mut here: FxHashSet<Register> = FxHashSet::default();
+        for operation in &block.operations {
+            let to = operation.defines();
+            operation.clone().registers(&mut |r| {
+                if Some(*r) != to {
+                    here.insert(*r);
+                }
+            });
+        }
+        if let End::Branch { a, comparison, .. } = block.end {
+            here.insert(a);
+            if let Comparison::Equal(Operand::Register(b)) | Comparison::Greater(Operand::Register(b)) = comparison {
+                here.insert(b);
+            }
+        }
+        for r in here {
+            *all.entry(r).or_default() += 1;
+        }
+    }
+    all
+}
+
+struct Generator {
+    definitions: FxHashMap<Register, Operation>,
+    uses: FxHashMap<Register, usize>,
+    items: Vec<Item>,
+    held: Held,
+    slots: FxHashMap<Register, u32>,
+    labels: usize,
+}
+
+impl Generator {
+    fn plain(&mut self, code: u16, k: u32) {
+        self.items.push(Item::Plain { code, k });
+    }
+
+    fn label(&mut self) -> Label {
+        self.labels += 1;
+        Label::Own(self.labels - 1)
+    }
+
+    /// What rejects packets and has no number that anyone reads.
+    fn check(&mut self, operation: &Operation, block: &[Operation]) -> Result<(), ClassicError> {
+        match operation {
+            Operation::Bound { base, end } => {
+                let is_loaded = block.iter().any(|o| match o {
+                    Operation::Load { base: b, offset, size, .. } => b == base && u64::from(*offset) + u64::from(*size) >= *end,
+                    Operation::HeaderLength { offset, .. } => base.is_none() && u64::from(*offset) + 1 >= *end,
+                    _ => false,
+                });
+                if is_loaded {
+                    return Ok(());
+                }
+                // The last byte is there.
+                let k = u32::try_from(end - 1).unwrap_or(u32::MAX);
+                match base {
+                    None => self.plain(LD | BYTE | ABS, k),
+                    Some(base) => {
+                        self.into_x(*base)?;
+                        self.plain(LD | BYTE | IND, k);
+                    }
+                }
+                self.held.a = None;
+            }
+            Operation::NotZero { register } => {
+                self.into_a(*register)?;
+                let (zero, other) = (self.label(), self.label());
+                self.items.push(Item::Branch { code: JMP | JEQ, k: 0, yes: zero, no: other });
+                self.items.push(Item::Here(zero));
+                self.plain(RET, 0);
+                self.items.push(Item::Here(other));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, end: &End, accepted_length: u32) -> Result<(), ClassicError> {
+        match end {
+            End::Accept => self.plain(RET, accepted_length),
+            End::Reject => self.plain(RET, 0),
+            End::Goto(_) => {}
+            End::Lookup { .. } => return Err(ClassicError::Table),
+            End::Chain { chain, yes, no } => {
+                self.chain(chain, *yes, *no);
+                self.held = Held { stored: std::mem::take(&mut self.held.stored), ..Held::default() };
+            }
+            End::Branch { a, comparison, yes, no } => {
+                let (code, operand) = match comparison {
+                    Comparison::Equal(b) => (JEQ, *b),
+                    Comparison::Greater(b) => (JGT, *b),
+                    Comparison::AtLeast(b) => (JGE, *b),
+                    Comparison::AnyBit(mask) => (JSET, Operand::Constant(*mask)),
+                };
+                let (code, k) = match operand {
+                    Operand::Constant(k) => {
+                        self.into_a(*a)?;
+                        (JMP | code, k)
+                    }
+                    Operand::Register(b) => {
+                        self.into_both(*a, b)?;
+                        (JMP | code | X, 0)
+                    }
+                };
+                let (yes, no) = (Label::Block(*yes), Label::Block(*no));
+                self.items.push(Item::Branch { code, k, yes, no });
+            }
+        }
+        Ok(())
+    }
+
+    /// Instructions that a value costs if no register holds it.
+    fn cost(&self, value: Register) -> u32 {
+        match self.definitions.get(&value) {
+            Some(Operation::Load { base: Some(base), .. }) if self.held.x != Some(*base) => 1 + self.cost_in_x(*base),
+            Some(Operation::Binary { a, b, .. }) => {
+                let of = |o: &Operand| match o {
+                    Operand::Register(r) => self.cost(*r),
+                    Operand::Constant(_) => 0,
+                };
+                1 + of(a) + of(b)
+            }
+            Some(Operation::Negate { a, .. }) => 1 + self.cost(*a),
+            _ => 1,
+        }
+    }
+
+    fn cost_in_x(&self, value: Register) -> u32 {
+        match self.definitions.get(&value) {
+            Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. }) => 1,
+            _ => 1 + self.cost(value),
+        }
+    }
+
+    /// Brings a value to the accumulator. The index register may change.
+    fn into_a(&mut self, value: Register) -> Result<(), ClassicError> {
+        if self.held.a == Some(value) {
+            return Ok(());
+        }
+        if self.held.stored.contains(&value) {
+            self.plain(LD | MEM, self.slots[&value]);
+        } else if self.held.x == Some(value) {
+            self.plain(MISC | TXA, 0);
+        } else {
+            let worth = self.cost(value) > 2 && self.uses.get(&value).is_some_and(|n| *n > 1);
+            self.compute(value)?;
+            if worth {
+                let slot = self.slot(value)?;
+                self.plain(ST, slot);
+                self.held.stored.insert(value);
+            }
+        }
+        self.held.a = Some(value);
+        Ok(())
+    }
+
+    fn slot(&mut self, value: Register) -> Result<u32, ClassicError> {
+        let next = self.slots.len();
+        if let Some(slot) = self.slots.get(&value) {
+            return Ok(*slot);
+        }
+        if next >= MEMORY {
+            return Err(ClassicError::Memory);
+        }
+        self.slots.insert(value, next as u32);
+        Ok(next as u32)
+    }
+
+    fn compute(&mut self, value: Register) -> Result<(), ClassicError> {
+        let size_code = |size: u8| match size {
+            1 => BYTE,
+            2 => HALF,
+            _ => 0,
+        };
+        match self.definitions.get(&value).cloned() {
+            None => self.plain(LD, 0),
+            Some(Operation::Constant { n, .. }) => self.plain(LD, n),
+            Some(Operation::Length { .. }) => self.plain(LD | LEN, 0),
+            Some(Operation::Ancillary { what, .. }) => self.plain(LD | ABS, what.classic_offset()),
+            Some(Operation::Load { base: None, offset, size, .. }) => self.plain(LD | ABS | size_code(size), offset),
+            Some(Operation::Load { base: Some(base), offset, size, .. }) => {
+                self.into_x(base)?;
+                self.plain(LD | IND | size_code(size), offset);
+            }
+            Some(Operation::HeaderLength { .. }) => {
+                self.into_x(value)?;
+                self.plain(MISC | TXA, 0);
+            }
+            Some(Operation::Negate { a, .. }) => {
+                self.into_a(a)?;
+                self.plain(ALU | NEG, 0);
+            }
+            Some(Operation::Binary { op, a, b, .. }) => {
+                let code = ALU | alu(op);
+                match (a, b) {
+                    (Operand::Register(a), Operand::Constant(k)) => {
+                        self.into_a(a)?;
+                        // A shift by more is not allowed with a constant: nothing is left.
+                        let far = matches!(op, Binary::ShiftLeft | Binary::ShiftRight) && k > 31;
+                        if far { self.plain(ALU | alu(Binary::And), 0) } else { self.plain(code, k) }
+                    }
+                    (Operand::Register(a), Operand::Register(b)) => {
+                        self.into_both(a, b)?;
+                        self.plain(code | X, 0);
+                    }
+                    (Operand::Constant(n), Operand::Register(b)) => {
+                        self.into_x(b)?;
+                        self.plain(LD, n);
+                        self.plain(code | X, 0);
+                    }
+                    (Operand::Constant(a), Operand::Constant(b)) => {
+                        self.plain(LD, a);
+                        self.plain(code, b);
+                    }
+                }
+            }
+            // What is compared is compared by a branch.
+            Some(Operation::IsGreater { a, b, .. }) => {
+                let (yes, no, done) = (self.label(), self.label(), self.label());
+                match (a, b) {
+                    (Operand::Register(a), Operand::Register(b)) => self.into_both(a, b)?,
+                    (Operand::Constant(n), Operand::Register(b)) => {
+                        self.into_x(b)?;
+                        self.plain(LD, n);
+                    }
+                    (Operand::Register(a), Operand::Constant(_)) => self.into_a(a)?,
+                    (Operand::Constant(a), Operand::Constant(_)) => self.plain(LD, a),
+                }
+                let (code, k) = match b {
+                    Operand::Register(_) => (JMP | JGT | X, 0),
+                    Operand::Constant(k) => (JMP | JGT, k),
+                };
+                self.items.push(Item::Branch { code, k, yes, no });
+                self.items.push(Item::Here(yes));
+                self.plain(LD, 1);
+                self.items.push(Item::Jump(done));
+                self.items.push(Item::Here(no));
+                self.plain(LD, 0);
+                self.items.push(Item::Here(done));
+            }
+            Some(Operation::Copy { .. }) => return Err(ClassicError::Variables),
+            Some(Operation::Bound { .. } | Operation::NotZero { .. }) => {}
+        }
+        Ok(())
+    }
+
+    /// Brings a value to the index register. The accumulator may change.
+    fn into_x(&mut self, value: Register) -> Result<(), ClassicError> {
+        if self.held.x == Some(value) {
+            return Ok(());
+        }
+        match self.definitions.get(&value) {
+            _ if self.held.stored.contains(&value) => self.plain(LDX | MEM, self.slots[&value]),
+            Some(Operation::HeaderLength { offset, .. }) => self.plain(LDX | MSH | BYTE, *offset),
+            Some(Operation::Constant { n, .. }) => self.plain(LDX, *n),
+            Some(Operation::Length { .. }) => self.plain(LDX | LEN, 0),
+            _ => {
+                self.into_a(value)?;
+                self.plain(MISC | TAX, 0);
+            }
+        }
+        self.held.x = Some(value);
+        Ok(())
+    }
+
+    /// The first to the accumulator, the second to the index register.
+    fn into_both(&mut self, a: Register, b: Register) -> Result<(), ClassicError> {
+        let keeps_a = self.held.stored.contains(&b)
+            || matches!(
+                self.definitions.get(&b),
+                Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. })
+            );
+        if self.held.x == Some(b) && self.keeps_x(a) {
+            return self.into_a(a);
+        }
+        if keeps_a {
+            self.into_a(a)?;
+            return self.into_x(b);
+        }
+        if self.keeps_x(a) {
+            self.into_x(b)?;
+            return self.into_a(a);
+        }
+        self.into_a(b)?;
+        let slot = self.slot(b)?;
+        if !self.held.stored.contains(&b) {
+            self.plain(ST, slot);
+            self.held.stored.insert(b);
+        }
+        self.into_a(a)?;
+        self.into_x(b)
+    }
+
+    /// Whether a value comes to the accumulator without the index register.
+    fn keeps_x(&self, value: Register) -> bool {
+        if self.held.a == Some(value) || self.held.stored.contains(&value) || self.held.x == Some(value) {
+            return true;
+        }
+        let of = |o: &Operand| match o {
+            Operand::Register(r) => self.keeps_x(*r),
+            Operand::Constant(_) => true,
+        };
+        match self.definitions.get(&value) {
+            Some(Operation::Load { base, .. }) => base.is_none_or(|b| self.held.x == Some(b)),
+            Some(Operation::HeaderLength { .. } | Operation::IsGreater { .. }) => false,
+            Some(Operation::Negate { a, .. }) => self.keeps_x(*a),
+            Some(Operation::Binary { a, b, .. }) => matches!(b, Operand::Constant(_)) && of(a),
+            _ => true,
+        }
+    }
+
+    /// The loop of `protochain`, as libpcap writes it: it jumps backward, which libpcap's interpreter takes and the kernel does not.
+    fn chain(&mut self, chain: &Chain, yes: BlockId, no: BlockId) {
+        const NEXT: u32 = MEMORY as u32 - 1;
+        let start = chain.start;
+        let branch = |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { code: JMP | JEQ, k, yes, no });
+        if chain.is_ip6 {
+            self.plain(LD | BYTE | ABS, start.wrapping_add(6));
+            self.plain(LDX, 40);
+        } else {
+            self.plain(LD | BYTE | ABS, start.wrapping_add(9));
+            self.plain(LDX | MSH | BYTE, start);
+        }
+        let (again, end) = (self.label(), self.label());
+        self.items.push(Item::Here(again));
+        let next = self.label();
+        branch(self, chain.protocol, end, next);
+        self.items.push(Item::Here(next));
+        let next = self.label();
+        branch(self, 59, end, next);
+        self.items.push(Item::Here(next));
+        if chain.is_ip6 {
+            let (advance, other) = (self.label(), self.label());
+            for header in [0, 60, 43, 44] {
+                let next = if header == 44 { other } else { self.label() };
+                branch(self, header, advance, next);
+                if header != 44 {
+                    self.items.push(Item::Here(next));
+                }
+            }
+            self.items.push(Item::Here(advance));
+            self.plain(LD | BYTE | IND, start);
+            self.plain(ST, NEXT);
+            self.plain(LD | BYTE | IND, start.wrapping_add(1));
+            self.plain(ALU | alu(Binary::Add), 1);
+            self.plain(ALU | alu(Binary::Mul), 8);
+            self.plain(ALU | alu(Binary::Add) | X, 0);
+            self.plain(MISC | TAX, 0);
+            self.plain(LD | MEM, NEXT);
+            self.items.push(Item::Jump(again));
+            self.items.push(Item::Here(other));
+        }
+        let authentication = self.label();
+        branch(self, 51, authentication, end);
+        self.items.push(Item::Here(authentication));
+        self.plain(LD | BYTE | IND, start);
+        self.plain(ST, NEXT);
+        self.plain(MISC | TXA, 0);
+        self.plain(ALU | alu(Binary::Add), 1);
+        self.plain(MISC | TAX, 0);
+        self.plain(LD | BYTE | IND, start);
+        self.plain(ALU | alu(Binary::Add), 2);
+        self.plain(ALU | alu(Binary::Mul), 4);
+        self.plain(MISC | TAX, 0);
+        self.plain(LD | MEM, NEXT);
+        self.items.push(Item::Jump(again));
+        self.items.push(Item::Here(end));
+        branch(self, chain.protocol, Label::Block(yes), Label::Block(no));
+    }
+}
+
+fn alu(op: Binary) -> u16 {
+    match op {
+        Binary::Add => 0x00,
+        Binary::Sub => 0x10,
+        Binary::Mul => 0x20,
+        Binary::Div => 0x30,
+        Binary::Or => 0x40,
+        Binary::And => 0x50,
+        Binary::ShiftLeft => 0x60,
+        Binary::ShiftRight => 0x70,
+        Binary::Mod => 0x90,
+        Binary::Xor => 0xa0,
+    }
+}
+
+/// Jumps get their distances; what is too far goes by way of a jump behind the branch.
+fn assemble(items: Vec<Item>) -> Vec<Classic> {
+    // By branch: whether its two ways need a jump of their own.
+    let mut far: FxHashMap<usize, (bool, bool)> = FxHashMap::default();
+    loop {
+        let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
+        let mut at = 0;
+        let mut places = Vec::with_capacity(items.len());
+        for (i, item) in items.iter().enumerate() {
+            places.push(at);
+            match item {
+                Item::Here(label) => {
+                    labels.insert(*label, at);
+                }
+                Item::Branch { .. } => {
+                    let (yes, no) = far.get(&i).copied().unwrap_or_default();
+                    at += 1 + usize::from(yes) + usize::from(no);
+                }
+                _ => at += 1,
+            }
+        }
+        let mut changed = false;
+        for (i, item) in items.iter().enumerate() {
+            let Item::Branch { yes, no, .. } = item else { continue };
+            let of = far.entry(i).or_default();
+            let is_far = |label: &Label| labels[label].checked_sub(places[i] + 1).is_none_or(|d| d > 255);
+            let now = (of.0 || is_far(yes), of.1 || is_far(no));
+            changed |= now != *of;
+            *of = now;
+        }
+        if changed {
+            continue;
+        }
+        let mut out = Vec::with_capacity(at);
+        for (i, item) in items.iter().enumerate() {
+            let distance = |from: usize, label: &Label| (labels[label] as i64 - from as i64 - 1) as i32 as u32;
+            match item {
+                Item::Here(_) => {}
+                Item::Plain { code, k } => out.push(Classic { code: *code, jt: 0, jf: 0, k: *k }),
+                Item::Jump(label) => out.push(Classic { code: JMP | JA, jt: 0, jf: 0, k: distance(out.len(), label) }),
+                Item::Branch { code, k, yes, no } => {
+                    let here = out.len();
+                    let (yes_far, no_far) = far[&i];
+                    let jt = if yes_far { 0 } else { distance(here, yes) as u8 };
+                    let jf = if no_far { u8::from(yes_far) } else { distance(here, no) as u8 };
+                    out.push(Classic { code: *code, jt, jf, k: *k });
+                    for label in [yes_far.then_some(yes), no_far.then_some(no)].into_iter().flatten() {
+                        out.push(Classic { code: JMP | JA, jt: 0, jf: 0, k: distance(out.len(), label) });
+                    }
+                }
+            }
+        }
+        return out;
+    }
+}
+
+impl Classic {
+    /// The instruction at `at` as `tcpdump -d` prints it.
+    pub fn listing(&self, at: usize) -> String {
+        let class = self.code & 0x07;
+        let k = self.k;
+        let mode = self.code & 0xe0;
+        let size = match self.code & 0x18 {
+            HALF => "h",
+            BYTE => "b",
+            _ => "",
+        };
+        let (op, operand) = match class {
+            LD => {
+                let operand = match mode {
+                    ABS => ancillary_name(k).map_or(format!("[{k}]"), |n| format!("[{n}]")),
+                    IND => format!("[x + {k}]"),
+                    MEM => format!("M[{k}]"),
+                    LEN => "#pktlen".to_owned(),
+                    _ => format!("#{k:#x}"),
+                };
+                (format!("ld{size}"), operand)
+            }
+            LDX if mode == MSH => ("ldxb".to_owned(), format!("4*([{k}]&0xf)")),
+            LDX => {
+                let operand = match mode {
+                    MEM => format!("M[{k}]"),
+                    LEN => "#pktlen".to_owned(),
+                    _ => format!("#{k:#x}"),
+                };
+                ("ldx".to_owned(), operand)
+            }
+            ST => ("st".to_owned(), format!("M[{k}]")),
+            STX => ("stx".to_owned(), format!("M[{k}]")),
+            RET => ("ret".to_owned(), format!("#{k}")),
+            MISC => ((if self.code & 0xf8 == TXA { "txa" } else { "tax" }).to_owned(), String::new()),
+            ALU => {
+                let name = match self.code & 0xf0 {
+                    0x00 => "add",
+                    0x10 => "sub",
+                    0x20 => "mul",
+                    0x30 => "div",
+                    0x40 => "or",
+                    0x50 => "and",
+                    0x60 => "lsh",
+                    0x70 => "rsh",
+                    0x80 => "neg",
+                    0x90 => "mod",
+                    _ => "xor",
+                };
+                let operand = match (name, self.code & X != 0) {
+                    ("neg", _) => String::new(),
+                    (_, true) => "x".to_owned(),
+                    ("and" | "or" | "xor", _) => format!("#{k:#x}"),
+                    _ => format!("#{k}"),
+                };
+                (name.to_owned(), operand)
+            }
+            _ => {
+                let name = match self.code & 0xf0 {
+                    JEQ => "jeq",
+                    JGT => "jgt",
+                    JGE => "jge",
+                    JSET => "jset",
+                    _ => {
+                        let to = (at as i64 + 1 + i64::from(k as i32)) as usize;
+                        return format!("({at:03}) {:<8} {to}", "ja");
+                    }
+                };
+                let operand = if self.code & X != 0 { "x".to_owned() } else { format!("#{k:#x}") };
+                let (yes, no) = (at + 1 + usize::from(self.jt), at + 1 + usize::from(self.jf));
+                return format!("({at:03}) {name:<8} {operand:<16} jt {yes}\tjf {no}");
+            }
+        };
+        format!("({at:03}) {op:<8} {operand}").trim_end().to_owned()
+    }
+}
+
+/// What libpcap calls the places of what the kernel knows besides.
+fn ancillary_name(k: u32) -> Option<&'static str> {
+    use crate::value::Ancillary;
+    let names = [
+        (Ancillary::PacketType, "type"),
+        (Ancillary::InterfaceIndex, "ifidx"),
+        (Ancillary::VlanTag, "vlan_tci"),
+        (Ancillary::VlanPresent, "vlanp"),
+    ];
+    names.into_iter().find(|(what, _)| what.classic_offset() == k).map(|(_, name)| name)
+}
