@@ -8,6 +8,7 @@
 
 mod classic;
 mod decision;
+mod ebpf;
 mod emit;
 mod error;
 mod graph;
@@ -25,6 +26,7 @@ mod value;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
+pub use ebpf::{Actions, EbpfError, Hook};
 pub use error::Error;
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
@@ -104,7 +106,9 @@ impl Default for Options {
 /// A compiled filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
+    /// What the interpreter runs, with bounds where loads check them.
     program: Program,
+    checked: Program,
     /// The same without tables.
     without_tables: Program,
     accepted_length: u32,
@@ -138,7 +142,8 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     let mut graph = lower::lower(&ast, &options)?;
     let optimized = if options.optimize { optimized(&mut graph) } else { None };
     let [program, without_tables] = optimized.unwrap_or_else(|| [emit::emit_plainly(&graph), emit::emit_plainly(&graph)]);
-    Ok(Filter { program: program.with_checked_loads(), without_tables, accepted_length: options.accepted_length })
+    let checked = program.with_checked_loads();
+    Ok(Filter { program, checked, without_tables, accepted_length: options.accepted_length })
 }
 
 /// The smaller of what little and much copying give; with tables, and without.
@@ -165,7 +170,7 @@ impl Filter {
 
     /// Runs the filter and counts operations.
     pub fn count(&self, packet: &Packet) -> Run {
-        self.program.run(packet, &mut Vec::new())
+        self.checked.run(packet, &mut Vec::new())
     }
 
     /// The filter as a classic BPF program.
@@ -176,13 +181,29 @@ impl Filter {
         classic::classic(&self.without_tables, self.accepted_length)
     }
 
+    /// The filter as an object file for a hook of the kernel: one program, called `filter`.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
+        ebpf::write_object(&self.program, hook, actions)
+    }
+
+    /// The filter as eBPF assembly.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+        ebpf::assembly(&self.program, hook, actions)
+    }
+
     /// The program as text.
     pub fn listing(&self) -> String {
-        self.program.to_string()
+        self.checked.to_string()
     }
 
     /// How many operations the program has.
     pub fn size(&self) -> usize {
-        self.program.size()
+        self.checked.size()
     }
 }

@@ -1,0 +1,755 @@
+//! eBPF: the filter as a program for a hook of the kernel, as assembly and as an object file.
+//!
+//! Packets are read directly: `r2` is where the packet begins, `r3` where it ends, and the verifier wants a comparison with the end
+//! before each load, which the program's bounds are. `r5` is the address that was compared last, so that the next bound behind the
+//! same base needs no copy. Fields that are only compared with constants stay in the packet's byte order; the constants are turned.
+
+use std::fmt::Write;
+
+use bpf_testgen::assembly::{AssemblyError, Function, Role, Signature, Surroundings, Type, Variable, object};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::language::Binary;
+use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::tables::Table;
+use crate::value::Ancillary;
+
+/// Where in the kernel a filter runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hook {
+    /// The driver.
+    Xdp,
+    /// A classifier with direct action at ingress or egress.
+    Tc,
+    /// A control group's socket buffers, which begin at the network header.
+    CgroupSkb,
+}
+
+/// What the program returns for packets that match and those that do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Actions {
+    /// For a packet that the filter accepts.
+    pub matched: i32,
+    /// For any other.
+    pub other: i32,
+}
+
+/// Why there is no eBPF program.
+#[derive(Debug, thiserror::Error)]
+pub enum EbpfError {
+    /// Something that eBPF, or the hook, does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The assembler.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+}
+
+/// Offsets in the context (`struct xdp_md`, `struct __sk_buff`).
+impl Hook {
+    fn data(self) -> (u32, u32) {
+        match self {
+            Hook::Xdp => (0, 4),
+            Hook::Tc | Hook::CgroupSkb => (76, 80),
+        }
+    }
+
+    fn ancillary(self, what: Ancillary) -> Option<u32> {
+        match (self, what) {
+            (Hook::Xdp, Ancillary::InterfaceIndex) => Some(12),
+            (Hook::Xdp, _) => None,
+            (_, Ancillary::PacketType) => Some(4),
+            (_, Ancillary::VlanPresent) => Some(20),
+            (_, Ancillary::VlanTag) => Some(24),
+            (_, Ancillary::InterfaceIndex) => Some(40),
+        }
+    }
+
+    /// The section in which libbpf looks for such programs.
+    pub fn section(self) -> &'static str {
+        match self {
+            Hook::Xdp => "xdp",
+            Hook::Tc => "tc",
+            Hook::CgroupSkb => "cgroup_skb/ingress",
+        }
+    }
+}
+
+/// The object file of a program.
+pub(crate) fn write_object(program: &Program, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
+    let listing = assembly(program, hook, actions)?;
+    let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
+    let around = Surroundings { section: hook.section().to_owned(), variables, ..Surroundings::default() };
+    let signature =
+        Signature { name: "filter".to_owned(), params: vec![Type::Context], returns: Type::Int { bytes: 4, signed: true } };
+    let function = Function { signature, role: Role::Program, section: hook.section().to_owned(), listing };
+    Ok(object(&around, &[function])?)
+}
+
+fn name(i: usize, part: &str) -> String {
+    format!("{part}_{i}")
+}
+
+/// The variables that hold a table, in the order of the host's bytes: objects are little-endian.
+fn variables(i: usize, table: &Table) -> Vec<Variable> {
+    let variable = |part: &str, value: Vec<u8>| Variable {
+        name: name(i, part),
+        section: ".rodata".to_owned(),
+        size: value.len() as u32,
+        value,
+        pointer: None,
+    };
+    match table {
+        Table::Bitmap { words, .. } => vec![variable("bitmap", words.iter().flat_map(|w| w.to_le_bytes()).collect())],
+        Table::Hash(hash) => vec![
+            variable("slots", hash.slots.iter().flat_map(|w| w.to_le_bytes()).collect()),
+            variable("displacements", hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect()),
+        ],
+    }
+}
+
+/// What a machine register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Key {
+    /// A load in the packet's byte order.
+    Raw(Register),
+    /// A number.
+    Number(Register),
+    /// The packet's address behind a base.
+    Pointer(Register),
+}
+
+impl Key {
+    fn register(self) -> Register {
+        match self {
+            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => r,
+        }
+    }
+}
+
+/// The machine registers that hold values.
+const POOL: [u8; 6] = [0, 4, 6, 7, 8, 9];
+/// The register of the address that was compared last.
+const EDGE: &str = "r5";
+/// No base is larger, so that the verifier knows of sums that they stay below 64 KiB (`MAX_PACKET_OFF`).
+const LARGEST_BASE: u32 = 0xefff;
+/// No field is further behind its base.
+const LARGEST_END: u64 = 0x1000;
+
+/// What the machine holds at a place.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+struct Held {
+    registers: [Option<Key>; POOL.len()],
+    /// The base and distance of the address in [`EDGE`].
+    edge: Option<(Option<Register>, u64)>,
+    /// How far behind a base the packet is known to reach.
+    reach: FxHashMap<Option<Register>, u64>,
+}
+
+impl Held {
+    fn place(&self, key: Key) -> Option<usize> {
+        self.registers.iter().position(|k| *k == Some(key))
+    }
+
+    fn join(&mut self, other: &Held) {
+        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            if *mine != *theirs {
+                *mine = None;
+            }
+        }
+        if self.edge != other.edge {
+            self.edge = None;
+        }
+        self.reach.retain(|base, end| match other.reach.get(base) {
+            Some(theirs) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+        let held: Vec<Register> =
+            self.registers.iter().flatten().filter(|k| matches!(k, Key::Pointer(_))).map(|k| k.register()).collect();
+        self.reach.retain(|base, _| base.is_none_or(|b| held.contains(&b)));
+    }
+}
+
+struct Emitter<'a> {
+    program: &'a Program,
+    hook: Hook,
+    definitions: FxHashMap<Register, Operation>,
+    /// How often a register is read in the whole program.
+    reads: FxHashMap<Register, usize>,
+    /// Registers that are read in a block or behind it.
+    live: Vec<FxHashSet<Register>>,
+    preferred: FxHashMap<Key, usize>,
+    held: Held,
+    /// The block at hand, and what of it is still to come.
+    here: usize,
+    pinned: Vec<usize>,
+    labels: usize,
+    text: String,
+}
+
+/// The listing of a program.
+pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+    let mut definitions = FxHashMap::default();
+    let mut reads: FxHashMap<Register, usize> = FxHashMap::default();
+    for block in &program.blocks {
+        for operation in &block.operations {
+            if let Operation::Copy { .. } = operation {
+                return Err(EbpfError::Unsupported("a filter that is not optimized and has variables".to_owned()));
+            }
+            if let Some(to) = operation.defines() {
+                definitions.insert(to, operation.clone());
+            }
+            for r in reads_of(operation) {
+                *reads.entry(r).or_default() += 1;
+            }
+        }
+        for r in reads_of_end(&block.end) {
+            *reads.entry(r).or_default() += 1;
+        }
+    }
+    let live = liveness(program, &definitions);
+    let mut emitter = Emitter {
+        program,
+        hook,
+        definitions,
+        reads,
+        live,
+        preferred: FxHashMap::default(),
+        held: Held::default(),
+        here: 0,
+        pinned: Vec::new(),
+        labels: 0,
+        text: String::new(),
+    };
+    emitter.prologue();
+    let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
+    entry[0] = Some(Held::default());
+    for (i, block) in program.blocks.iter().enumerate() {
+        emitter.held = entry[i].take().unwrap_or_default();
+        emitter.here = i;
+        let _ = writeln!(emitter.text, "b{i}:");
+        emitter.block(block, actions)?;
+        for next in block.end.successors() {
+            match &mut entry[next.0] {
+                Some(held) => held.join(&emitter.held),
+                none => *none = Some(emitter.held.clone()),
+            }
+        }
+    }
+    let _ = writeln!(emitter.text, "reject:\n    w0 = {}\n    exit", actions.other);
+    Ok(emitter.text)
+}
+
+fn reads_of(operation: &Operation) -> Vec<Register> {
+    let to = operation.defines();
+    let mut all = Vec::new();
+    operation.clone().registers(&mut |r| {
+        if Some(*r) != to {
+            all.push(*r);
+        }
+    });
+    all
+}
+
+fn reads_of_end(end: &End) -> Vec<Register> {
+    match end {
+        End::Branch { a, comparison, .. } => {
+            let b = match comparison {
+                Comparison::Equal(Operand::Register(b))
+                | Comparison::Greater(Operand::Register(b))
+                | Comparison::AtLeast(Operand::Register(b)) => Some(*b),
+                _ => None,
+            };
+            [Some(*a), b].into_iter().flatten().collect()
+        }
+        End::Lookup { a, .. } => vec![*a],
+        _ => Vec::new(),
+    }
+}
+
+/// Registers that are read in a block or behind it, their operands among them.
+fn liveness(program: &Program, definitions: &FxHashMap<Register, Operation>) -> Vec<FxHashSet<Register>> {
+    let mut live: Vec<FxHashSet<Register>> = vec![FxHashSet::default(); program.blocks.len()];
+    for (i, block) in program.blocks.iter().enumerate().rev() {
+        let mut here: FxHashSet<Register> = FxHashSet::default();
+        for next in block.end.successors() {
+            here.extend(live[next.0].iter().copied());
+        }
+        let mut open: Vec<Register> = block.operations.iter().flat_map(reads_of).chain(reads_of_end(&block.end)).collect();
+        while let Some(r) = open.pop() {
+            if here.insert(r) {
+                open.extend(definitions.get(&r).map(reads_of).unwrap_or_default());
+            }
+        }
+        live[i] = here;
+    }
+    live
+}
+
+impl Emitter<'_> {
+    fn line(&mut self, line: impl AsRef<str>) {
+        let _ = writeln!(self.text, "    {}", line.as_ref());
+    }
+
+    fn label(&mut self) -> String {
+        self.labels += 1;
+        format!("l{}", self.labels)
+    }
+
+    fn unsupported<T>(&self, what: impl Into<String>) -> Result<T, EbpfError> {
+        Err(EbpfError::Unsupported(what.into()))
+    }
+
+    /// Where the packet begins and ends.
+    fn prologue(&mut self) {
+        let (data, data_end) = self.hook.data();
+        let read_ends = |s: &mut Self| {
+            s.line(format!("r3 = *(u32 *)(r1 + {data_end})"));
+            s.line(format!("r2 = *(u32 *)(r1 + {data})"));
+        };
+        read_ends(self);
+        if self.hook == Hook::Xdp {
+            return;
+        }
+        // What of the packet the filter may read is brought together, if it is not.
+        let furthest = self.furthest();
+        let Some(furthest) = furthest else { return };
+        self.line("r4 = *(u32 *)(r1 + 0)");
+        self.line(format!("if w4 <= {furthest} goto short"));
+        self.line(format!("w4 = {furthest}"));
+        self.text.push_str("short:\n");
+        self.line("r5 = r2");
+        self.line("r5 += r4");
+        self.line("if r5 <= r3 goto linear");
+        self.line("r6 = r1");
+        self.line("r2 = r4");
+        self.line("call bpf_skb_pull_data");
+        self.line("r1 = r6");
+        read_ends(self);
+        self.text.push_str("linear:\n");
+    }
+
+    /// How far into a packet the filter reads at most; `None` if it reads nothing.
+    fn furthest(&self) -> Option<u64> {
+        let bounds = self.program.blocks.iter().flat_map(|b| &b.operations).filter_map(|o| match o {
+            Operation::Bound { base, end } => Some(base.map_or(0, |b| u64::from(self.greatest(b))) + end),
+            _ => None,
+        });
+        bounds.max().map(|end| end.min(0xffff))
+    }
+
+    /// The greatest number that the verifier, too, knows a register to hold.
+    fn greatest(&self, r: Register) -> u32 {
+        match self.definitions.get(&r) {
+            Some(Operation::HeaderLength { .. }) => 60,
+            Some(Operation::Load { size: 1, .. }) => 0xff,
+            Some(Operation::Constant { n, .. }) => *n,
+            _ => u32::MAX,
+        }
+    }
+
+    fn block(&mut self, block: &BasicBlock, actions: Actions) -> Result<(), EbpfError> {
+        for operation in &block.operations {
+            match operation {
+                Operation::Bound { base, end } => self.bound(*base, *end)?,
+                Operation::NotZero { register } => {
+                    let r = self.number(*register)?;
+                    self.line(format!("if w{r} == 0 goto reject"));
+                }
+                _ => {}
+            }
+            self.pinned.clear();
+        }
+        self.end(&block.end, actions)?;
+        self.pinned.clear();
+        Ok(())
+    }
+
+    /// Rejects a packet that does not reach so far.
+    fn bound(&mut self, base: Option<Register>, end: u64) -> Result<(), EbpfError> {
+        if end > LARGEST_END && base.is_some() || end > 0xffff {
+            self.line("goto reject");
+            return Ok(());
+        }
+        let at = match base {
+            None => 2,
+            Some(base) => self.pointer(base)?,
+        };
+        if self.held.reach.get(&base).is_some_and(|known| *known >= end) {
+            return Ok(());
+        }
+        match self.held.edge {
+            Some((b, distance)) if b == base && distance <= end => {
+                if distance < end {
+                    self.line(format!("{EDGE} += {}", end - distance));
+                }
+            }
+            _ => {
+                self.line(format!("{EDGE} = r{at}"));
+                self.line(format!("{EDGE} += {end}"));
+            }
+        }
+        self.line(format!("if {EDGE} > r3 goto reject"));
+        self.held.edge = Some((base, end));
+        self.held.reach.insert(base, end);
+        Ok(())
+    }
+
+    /// A machine register for a key, which is free.
+    fn allocate(&mut self, key: Key) -> usize {
+        let is_dead = |s: &Self, k: &Key| !s.live[s.here].contains(&k.register());
+        let open: Vec<usize> = (0..POOL.len()).filter(|i| !self.pinned.contains(i)).collect();
+        let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
+        let preferred = self.preferred.get(&key).copied().filter(|i| open.contains(i) && free(self, i));
+        let chosen = preferred
+            .or_else(|| open.iter().copied().find(|i| self.held.registers[*i].is_none()))
+            .or_else(|| open.iter().copied().find(|i| free(self, i)))
+            // Loads cost least to make anew.
+            .or_else(|| open.iter().copied().find(|i| matches!(self.held.registers[*i], Some(Key::Raw(_) | Key::Number(_)))))
+            .or_else(|| open.first().copied())
+            .unwrap_or(0);
+        self.put(chosen, Some(key));
+        self.preferred.entry(key).or_insert(chosen);
+        self.pinned.push(chosen);
+        chosen
+    }
+
+    /// Notes what a machine register holds from now on.
+    fn put(&mut self, i: usize, key: Option<Key>) {
+        if let Some(Key::Pointer(base)) = self.held.registers[i] {
+            self.held.reach.remove(&Some(base));
+        }
+        for k in &mut self.held.registers {
+            if key.is_some() && *k == key {
+                *k = None;
+            }
+        }
+        self.held.registers[i] = key;
+    }
+
+    /// The machine register that holds a number.
+    fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
+        let key = Key::Number(r);
+        if let Some(i) = self.held.place(key) {
+            self.pinned.push(i);
+            return Ok(POOL[i]);
+        }
+        let Some(definition) = self.definitions.get(&r).cloned() else { return self.unsupported("a value that is never computed") };
+        let i = match definition {
+            Operation::Load { size: 1, .. } => return self.raw(r),
+            Operation::Load { size, .. } => {
+                let at = self.raw(r)?;
+                let i = POOL.iter().position(|p| *p == at).unwrap_or(0);
+                self.line(format!("r{at} = be{} r{at}", u32::from(size) * 8));
+                self.put(i, Some(key));
+                i
+            }
+            Operation::Constant { n, .. } => {
+                let i = self.allocate(key);
+                self.line(format!("w{} = {}", POOL[i], n as i32));
+                i
+            }
+            Operation::Length { .. } => {
+                let i = self.allocate(key);
+                let at = POOL[i];
+                if self.hook == Hook::Xdp {
+                    self.line(format!("r{at} = r3"));
+                    self.line(format!("r{at} -= r2"));
+                } else {
+                    self.line(format!("r{at} = *(u32 *)(r1 + 0)"));
+                }
+                i
+            }
+            Operation::Ancillary { what, .. } => {
+                let Some(offset) = self.hook.ancillary(what) else {
+                    return self.unsupported(format!("{what:?} is not known at this hook"));
+                };
+                let i = self.allocate(key);
+                self.line(format!("r{} = *(u32 *)(r1 + {offset})", POOL[i]));
+                i
+            }
+            Operation::HeaderLength { offset, .. } => {
+                let i = self.allocate(key);
+                let at = POOL[i];
+                self.line(format!("r{at} = *(u8 *)(r2 + {offset})"));
+                self.line(format!("w{at} &= 15"));
+                self.line(format!("w{at} <<= 2"));
+                i
+            }
+            Operation::Negate { a, .. } => {
+                let i = self.copy(a, key)?;
+                self.line(format!("w{0} = -w{0}", POOL[i]));
+                i
+            }
+            Operation::Binary { op, a, b, .. } => self.binary(op, a, b, key)?,
+            Operation::IsGreater { a, b, .. } => self.is_greater(a, b, key)?,
+            Operation::Copy { .. } | Operation::Bound { .. } | Operation::NotZero { .. } => {
+                return self.unsupported("an operation without a number");
+            }
+        };
+        self.pinned.push(i);
+        Ok(POOL[i])
+    }
+
+    /// A number that may be changed: in its place if nobody reads it again, otherwise a copy.
+    fn copy(&mut self, r: Register, key: Key) -> Result<usize, EbpfError> {
+        let at = self.number(r)?;
+        if self.reads.get(&r).is_some_and(|n| *n == 1) {
+            let i = POOL.iter().position(|p| *p == at).unwrap_or(0);
+            self.put(i, Some(key));
+            return Ok(i);
+        }
+        let i = self.allocate(key);
+        self.line(format!("w{} = w{at}", POOL[i]));
+        Ok(i)
+    }
+
+    fn binary(&mut self, op: Binary, a: Operand, b: Operand, key: Key) -> Result<usize, EbpfError> {
+        let second = match b {
+            Operand::Register(b) => Some(self.number(b)?),
+            Operand::Constant(_) => None,
+        };
+        let i = match a {
+            Operand::Register(a) if b != Operand::Register(a) => self.copy(a, key)?,
+            Operand::Register(a) => {
+                let at = self.number(a)?;
+                let i = self.allocate(key);
+                self.line(format!("w{} = w{at}", POOL[i]));
+                i
+            }
+            Operand::Constant(n) => {
+                let i = self.allocate(key);
+                self.line(format!("w{} = {}", POOL[i], n as i32));
+                i
+            }
+        };
+        let at = POOL[i];
+        let symbol = op.symbol();
+        let is_shift = matches!(op, Binary::ShiftLeft | Binary::ShiftRight);
+        match (b, second) {
+            (Operand::Constant(n), _) if is_shift && n > 31 => self.line(format!("w{at} = 0")),
+            (Operand::Constant(n), _) => self.line(format!("w{at} {symbol}= {}", n as i32)),
+            (Operand::Register(_), Some(b)) => {
+                if is_shift {
+                    // The machine takes the count modulo 32.
+                    let label = self.label();
+                    self.line(format!("if w{b} <= 31 goto {label}"));
+                    self.line(format!("w{at} = 0"));
+                    let _ = writeln!(self.text, "{label}:");
+                }
+                self.line(format!("w{at} {symbol}= w{b}"));
+            }
+            (Operand::Register(_), None) => {}
+        }
+        Ok(i)
+    }
+
+    fn is_greater(&mut self, a: Operand, b: Operand, key: Key) -> Result<usize, EbpfError> {
+        let (Operand::Register(a), b) = (a, b) else { return self.unsupported("a comparison of a constant") };
+        let a = self.number(a)?;
+        let b = match b {
+            Operand::Register(b) => format!("w{}", self.number(b)?),
+            Operand::Constant(n) => format!("{}", n as i32),
+        };
+        let i = self.allocate(key);
+        let label = self.label();
+        self.line(format!("w{} = 1", POOL[i]));
+        self.line(format!("if w{a} > {b} goto {label}"));
+        self.line(format!("w{} = 0", POOL[i]));
+        let _ = writeln!(self.text, "{label}:");
+        Ok(i)
+    }
+
+    /// The machine register that holds a load in the packet's byte order.
+    fn raw(&mut self, r: Register) -> Result<u8, EbpfError> {
+        let Some(Operation::Load { base, offset, size, .. }) = self.definitions.get(&r).cloned() else {
+            return self.unsupported("only loads have a byte order");
+        };
+        let key = if size == 1 { Key::Number(r) } else { Key::Raw(r) };
+        if let Some(i) = self.held.place(key) {
+            self.pinned.push(i);
+            return Ok(POOL[i]);
+        }
+        let end = u64::from(offset) + u64::from(size);
+        // Mostly known already; an address that was computed anew must be compared anew.
+        self.bound(base, end)?;
+        if end > 0xffff || base.is_some() && end > LARGEST_END {
+            // Not reached.
+            let i = self.allocate(key);
+            self.line(format!("w{} = 0", POOL[i]));
+            return Ok(POOL[i]);
+        }
+        let (from, offset) = match base {
+            None if offset > 0x7fff => {
+                let i = self.allocate(Key::Pointer(r));
+                self.line(format!("r{} = r2", POOL[i]));
+                self.line(format!("r{} += {offset}", POOL[i]));
+                (POOL[i], 0)
+            }
+            None => (2, offset),
+            Some(base) => (self.pointer(base)?, offset),
+        };
+        let i = self.allocate(key);
+        self.line(format!("r{} = *(u{} *)(r{from} + {offset})", POOL[i], u32::from(size) * 8));
+        Ok(POOL[i])
+    }
+
+    /// The machine register that holds the packet's address behind a base.
+    fn pointer(&mut self, base: Register) -> Result<u8, EbpfError> {
+        let key = Key::Pointer(base);
+        if let Some(i) = self.held.place(key) {
+            self.pinned.push(i);
+            return Ok(POOL[i]);
+        }
+        let at = self.number(base)?;
+        let i = POOL.iter().position(|p| *p == at).unwrap_or(0);
+        if self.greatest(base) > LARGEST_BASE {
+            self.line(format!("if w{at} > {LARGEST_BASE} goto reject"));
+        }
+        self.line(format!("r{at} += r2"));
+        self.put(i, Some(key));
+        self.held.reach.remove(&Some(base));
+        if self.held.edge.is_some_and(|(b, _)| b == Some(base)) {
+            self.held.edge = None;
+        }
+        Ok(at)
+    }
+
+    fn end(&mut self, end: &End, actions: Actions) -> Result<(), EbpfError> {
+        let next = self.here + 1;
+        match end {
+            End::Accept => {
+                self.line(format!("w0 = {}", actions.matched));
+                self.line("exit");
+            }
+            End::Reject => {
+                self.line(format!("w0 = {}", actions.other));
+                self.line("exit");
+            }
+            End::Goto(to) => self.goto(*to, next),
+            End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no, next)?,
+            End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no, next)?,
+            End::Chain { .. } => {
+                return self.unsupported("'protochain' follows headers in a loop, which has no place in this hook yet");
+            }
+        }
+        Ok(())
+    }
+
+    fn goto(&mut self, to: BlockId, next: usize) {
+        if to.0 != next {
+            self.line(format!("goto b{}", to.0));
+        }
+    }
+
+    fn branch(&mut self, a: Register, comparison: Comparison, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
+        let turned = |n: u32, size: u8| match size {
+            2 => u32::from((n as u16).swap_bytes()),
+            4 => n.swap_bytes(),
+            _ => n,
+        };
+        let size = match self.definitions.get(&a) {
+            Some(Operation::Load { size, .. }) => Some(*size),
+            _ => None,
+        };
+        // In the packet's byte order, if it is not turned already.
+        let as_raw = size.filter(|_| self.held.place(Key::Number(a)).is_none());
+        let (left, symbol, right) = match (comparison, as_raw) {
+            (Comparison::Equal(Operand::Constant(n)), Some(size)) => (self.raw(a)?, "==", format!("{}", turned(n, size) as i32)),
+            (Comparison::AnyBit(mask), Some(size)) => (self.raw(a)?, "&", format!("{}", turned(mask, size) as i32)),
+            (Comparison::Equal(b), _) => {
+                let left = self.number(a)?;
+                (left, "==", self.operand(b)?)
+            }
+            (Comparison::Greater(b), _) => {
+                let left = self.number(a)?;
+                (left, ">", self.operand(b)?)
+            }
+            (Comparison::AtLeast(b), _) => {
+                let left = self.number(a)?;
+                (left, ">=", self.operand(b)?)
+            }
+            (Comparison::AnyBit(mask), None) => (self.number(a)?, "&", format!("{}", mask as i32)),
+        };
+        let opposite = match symbol {
+            "==" => Some("!="),
+            ">" => Some("<="),
+            ">=" => Some("<"),
+            _ => None,
+        };
+        match opposite {
+            Some(opposite) if yes.0 == next => self.line(format!("if w{left} {opposite} {right} goto b{}", no.0)),
+            _ => {
+                self.line(format!("if w{left} {symbol} {right} goto b{}", yes.0));
+                self.goto(no, next);
+            }
+        }
+        Ok(())
+    }
+
+    fn operand(&mut self, operand: Operand) -> Result<String, EbpfError> {
+        Ok(match operand {
+            Operand::Constant(n) => format!("{}", n as i32),
+            Operand::Register(r) => format!("w{}", self.number(r)?),
+        })
+    }
+
+    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
+        let x = self.number(a)?;
+        // The edge's register and one more are working space.
+        self.held.edge = None;
+        let i = self.allocate(Key::Number(Register(u32::MAX)));
+        let t = POOL[i];
+        match &self.program.tables[table] {
+            Table::Bitmap { first, words } => {
+                self.line(format!("w5 = w{x}"));
+                if *first != 0 {
+                    self.line(format!("w5 -= {}", *first as i32));
+                }
+                self.line(format!("if w5 > {} goto b{}", words.len() * 32 - 1, no.0));
+                self.line(format!("w{t} = w5"));
+                self.line(format!("w{t} >>= 5"));
+                self.line(format!("w{t} <<= 2"));
+                // The table's address needs a register: x may be read again, so that the count waits in w5.
+                let j = self.allocate(Key::Number(Register(u32::MAX - 1)));
+                let p = POOL[j];
+                self.line(format!("r{p} = {} ll", name(table, "bitmap")));
+                self.line(format!("r{p} += r{t}"));
+                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
+                self.line("w5 &= 31");
+                self.line(format!("w{t} >>= w5"));
+                self.put(j, None);
+                self.line(format!("if w{t} & 1 goto b{}", yes.0));
+            }
+            Table::Hash(hash) => {
+                let j = self.allocate(Key::Number(Register(u32::MAX - 1)));
+                let p = POOL[j];
+                self.line(format!("w5 = w{x}"));
+                self.line(format!("w5 *= {}", hash.multiplier as i32));
+                self.line(format!("w{t} = w5"));
+                self.line(format!("w{t} >>= 15"));
+                self.line(format!("w5 ^= w{t}"));
+                self.line(format!("w{t} = w5"));
+                self.line(format!("w{t} >>= {}", hash.shift()));
+                self.line(format!("w{t} <<= 1"));
+                self.line(format!("r{p} = {} ll", name(table, "displacements")));
+                self.line(format!("r{p} += r{t}"));
+                self.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
+                self.line(format!("w5 ^= w{t}"));
+                self.line(format!("w5 &= {}", hash.slots.len() - 1));
+                self.line("w5 <<= 2");
+                self.line(format!("r{p} = {} ll", name(table, "slots")));
+                self.line(format!("r{p} += r5"));
+                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
+                self.put(j, None);
+                self.line(format!("if w{t} == w{x} goto b{}", yes.0));
+            }
+        }
+        self.put(i, None);
+        self.goto(no, next);
+        Ok(())
+    }
+}
