@@ -50,7 +50,7 @@ fn main() {
             (Err(_), None) => agree += 1,
             (Ok(f), Some(v)) => {
                 let v = v.as_bytes();
-                let cl = if a.get(4).map(|s| s == "classic").unwrap_or(false) { match f.classic() { Ok(c) => Some(c), Err(x) => { errdiff += 1; println!("NO CLASSIC {d} {e:.100} {x}"); continue } } } else { None };
+                let cl = if a.get(4).map(|s| s == "classic").unwrap_or(false) { match f.classic(if std::env::var("GOAL").is_ok() { ClassicGoal::Time } else { ClassicGoal::Size }) { Ok(c) => Some(c), Err(x) => { errdiff += 1; println!("NO CLASSIC {d} {e:.100} {x}"); continue } } } else { None };
                 let mut k = 0; let mut badhere = 0; let mut ops = 0u64; let mut np = 0u64;
                 for (l, pd, off, cap, i) in &ps {
                     if *pd != d { continue; }

@@ -119,12 +119,15 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
         items: Vec::new(),
         held: Held::default(),
         slots: FxHashMap::default(),
+        last_reads: last_reads(program),
+        here: 0,
         labels: 0,
     };
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
     entry[0] = Some(Held::default());
     for (i, block) in program.blocks.iter().enumerate() {
         generator.held = entry[i].take().unwrap_or_default();
+        generator.here = i;
         generator.items.push(Item::Here(Label::Block(BlockId(i))));
         for operation in &block.operations {
             generator.check(operation, &block.operations)?;
@@ -142,7 +145,110 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
             }
         }
     }
-    Ok(assemble(generator.items))
+    Ok(assemble(merge(generator.items)))
+}
+
+/// An instruction with those that may come next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Step {
+    /// One that ends the program.
+    Return(u32),
+    Plain { code: u16, k: u32, next: usize },
+    Branch { code: u16, k: u32, yes: usize, no: usize },
+}
+
+/// Ways that end alike become one: what an instruction does depends on what the registers hold, and not on what that is.
+///
+/// Programs that jump backward stay as they are.
+fn merge(items: Vec<Item>) -> Vec<Item> {
+    let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
+    for (i, item) in items.iter().enumerate() {
+        if let Item::Here(label) = item {
+            labels.insert(*label, i);
+        }
+    }
+    let goes_back = |i: usize, label: &Label| labels[label] < i;
+    let has_loop = items.iter().enumerate().any(|(i, item)| match item {
+        Item::Jump(label) => goes_back(i, label),
+        Item::Branch { yes, no, .. } => goes_back(i, yes) || goes_back(i, no),
+        _ => false,
+    });
+    if has_loop {
+        return items;
+    }
+    // By item the step that comes there.
+    let mut steps: Vec<Step> = Vec::new();
+    let mut known: FxHashMap<Step, usize> = FxHashMap::default();
+    let mut at: Vec<usize> = vec![usize::MAX; items.len() + 1];
+    for (i, item) in items.iter().enumerate().rev() {
+        let step = match item {
+            Item::Here(_) => {
+                at[i] = at[i + 1];
+                continue;
+            }
+            Item::Jump(label) => {
+                at[i] = at[labels[label]];
+                continue;
+            }
+            Item::Plain { code: RET, k } => Step::Return(*k),
+            Item::Plain { code, k } => Step::Plain { code: *code, k: *k, next: at[i + 1] },
+            Item::Branch { code, k, yes, no } => {
+                Step::Branch { code: *code, k: *k, yes: at[labels[yes]], no: at[labels[no]] }
+            }
+        };
+        at[i] = *known.entry(step).or_insert_with(|| {
+            steps.push(step);
+            steps.len() - 1
+        });
+    }
+    lay_out(&steps, at[0])
+}
+
+/// The steps in a line, from the first on: what comes next follows if it can.
+fn lay_out(steps: &[Step], first: usize) -> Vec<Item> {
+    // Steps stand behind those that they go to.
+    let mut reached = vec![false; steps.len()];
+    reached[first] = true;
+    let mut post = Vec::new();
+    let mut stack = vec![(first, false)];
+    let mut seen = vec![false; steps.len()];
+    while let Some((i, left)) = stack.pop() {
+        if left {
+            post.push(i);
+            continue;
+        }
+        if std::mem::replace(&mut seen[i], true) {
+            continue;
+        }
+        stack.push((i, true));
+        match steps[i] {
+            Step::Return(_) => {}
+            Step::Plain { next, .. } => stack.push((next, false)),
+            Step::Branch { yes, no, .. } => stack.extend([(yes, false), (no, false)]),
+        }
+    }
+    post.reverse();
+    let mut items = Vec::with_capacity(post.len() * 2);
+    for (i, step) in post.iter().enumerate() {
+        let here = |s: usize| Label::Own(s);
+        items.push(Item::Here(here(*step)));
+        match steps[*step] {
+            Step::Return(k) => items.push(Item::Plain { code: RET, k }),
+            Step::Plain { code, k, next } => {
+                items.push(Item::Plain { code, k });
+                if post.get(i + 1) != Some(&next) {
+                    // A copy of what ends there costs no more than the jump.
+                    items.push(match steps[next] {
+                        Step::Return(k) => Item::Plain { code: RET, k },
+                        Step::Branch { code, k, yes, no } => Item::Branch { code, k, yes: here(yes), no: here(no) },
+                        Step::Plain { .. } => Item::Jump(here(next)),
+                    });
+                }
+            }
+            Step::Branch { code, k, yes, no } => items.push(Item::Branch { code, k, yes: here(yes), no: here(no) }),
+        }
+    }
+    items
 }
 
 fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
@@ -153,6 +259,32 @@ fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
         }
     }
     all
+}
+
+/// The last block that reads a register, itself or by way of what is computed of it.
+fn last_reads(program: &Program) -> FxHashMap<Register, usize> {
+    let definitions = definitions(program);
+    let mut last: FxHashMap<Register, usize> = FxHashMap::default();
+    for (i, block) in program.blocks.iter().enumerate() {
+        let mut open: Vec<Register> = Vec::new();
+        for operation in &block.operations {
+            operation.clone().registers(&mut |r| open.push(*r));
+        }
+        if let End::Branch { a, comparison, .. } = block.end {
+            open.push(a);
+            if let Comparison::Equal(Operand::Register(b)) | Comparison::Greater(Operand::Register(b)) = comparison {
+                open.push(b);
+            }
+        }
+        while let Some(r) = open.pop() {
+            if last.insert(r, i) != Some(i)
+                && let Some(definition) = definitions.get(&r)
+            {
+                definition.clone().registers(&mut |r| open.push(*r));
+            }
+        }
+    }
+    last
 }
 
 /// In how many blocks a register is read.
@@ -187,6 +319,10 @@ struct Generator {
     items: Vec<Item>,
     held: Held,
     slots: FxHashMap<Register, u32>,
+    /// The last block that reads a register, itself or by way of what is computed of it.
+    last_reads: FxHashMap<Register, usize>,
+    /// The block at hand.
+    here: usize,
     labels: usize,
 }
 
@@ -316,15 +452,21 @@ impl Generator {
     }
 
     fn slot(&mut self, value: Register) -> Result<u32, ClassicError> {
-        let next = self.slots.len();
         if let Some(slot) = self.slots.get(&value) {
             return Ok(*slot);
         }
-        if next >= MEMORY {
-            return Err(ClassicError::Memory);
+        // A word whose value nobody reads any more is free again.
+        let is_over = |s: &Self, r: &Register| s.last_reads.get(r).is_none_or(|last| *last < s.here);
+        let over: Vec<Register> = self.slots.keys().copied().filter(|r| is_over(self, r)).collect();
+        for r in over {
+            self.slots.remove(&r);
+            self.held.stored.remove(&r);
         }
-        self.slots.insert(value, next as u32);
-        Ok(next as u32)
+        let Some(free) = (0..MEMORY as u32).find(|slot| self.slots.values().all(|taken| taken != slot)) else {
+            return Err(ClassicError::Memory);
+        };
+        self.slots.insert(value, free);
+        Ok(free)
     }
 
     fn compute(&mut self, value: Register) -> Result<(), ClassicError> {

@@ -239,8 +239,16 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
             }
         }
     }
-    let _ = writeln!(emitter.text, "reject:\n    w0 = {}\n    exit", actions.other);
-    Ok(emitter.text)
+    // A block that only rejects serves all that are rejected on their way.
+    let rejects = program.blocks.iter().position(|b| b.operations.is_empty() && b.end == End::Reject);
+    Ok(match rejects {
+        Some(i) => emitter.text.replace("goto reject\n", &format!("goto b{i}\n")),
+        None if emitter.text.contains("goto reject\n") => {
+            let _ = writeln!(emitter.text, "reject:\n    w0 = {}\n    exit", actions.other);
+            emitter.text
+        }
+        None => emitter.text,
+    })
 }
 
 fn reads_of(operation: &Operation) -> Vec<Register> {

@@ -6,7 +6,7 @@ use crate::decision::{Decision, DecisionId, Decisions};
 use crate::graph::{Graph, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::{Binary, Relation};
-use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{BasicBlock, BlockId, Comparison, End, LIKELY, Operand, Operation, Program, Register};
 use crate::tables::Table;
 use crate::value::{Value, ValueId, Values, Variable};
 
@@ -26,6 +26,10 @@ impl SetPolicy {
     pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true };
     /// For classic BPF, which has no memory for tables.
     pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false };
+    /// The fewest comparisons, however many are executed.
+    pub(crate) const SMALL: SetPolicy = SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false };
+    /// Between the two.
+    pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false };
 }
 
 /// Blocks under construction: successors are labels until the order is known.
@@ -274,7 +278,7 @@ impl Emitter<'_> {
             return None;
         }
         // What the text asks for first is asked for first.
-        singles.sort_by_key(|s| (!is_likely(s.low), cases.iter().position(|(_, to)| *to == s.to)));
+        singles.sort_by_key(|s| (s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
         let mut end = End::Goto(rest);
         for single in singles.iter().rev() {
             let no = match end {
@@ -482,11 +486,6 @@ fn segments(cases: &[(Intervals, BlockId)], default: BlockId, most: u32) -> Vec<
         push(Segment { low: n, high: most, to: default });
     }
     out
-}
-
-/// IPv4's type is in most packets, whatever the text asks for first.
-fn is_likely(n: u32) -> bool {
-    n == 0x0800
 }
 
 /// Where to split segments so that both sides are as likely, if possible beside no single number, which a comparison finds.

@@ -103,14 +103,24 @@ impl Default for Options {
     }
 }
 
+/// What a classic program is to have little of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClassicGoal {
+    /// Instructions.
+    #[default]
+    Size,
+    /// Instructions executed.
+    Time,
+}
+
 /// A compiled filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// What the interpreter runs, with bounds where loads check them.
     program: Program,
     checked: Program,
-    /// The same without tables.
-    without_tables: Program,
+    /// Forms without tables, for classic BPF.
+    without_tables: Vec<Program>,
     accepted_length: u32,
 }
 
@@ -141,25 +151,26 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let mut graph = lower::lower(&ast, &options)?;
     let optimized = if options.optimize { optimized(&mut graph) } else { None };
-    let [program, without_tables] = optimized.unwrap_or_else(|| [emit::emit_plainly(&graph), emit::emit_plainly(&graph)]);
+    let (program, without_tables) = optimized.unwrap_or_else(|| (emit::emit_plainly(&graph), vec![emit::emit_plainly(&graph)]));
     let checked = program.with_checked_loads();
     Ok(Filter { program, checked, without_tables, accepted_length: options.accepted_length })
 }
 
-/// The smaller of what little and much copying give; with tables, and without.
-fn optimized(graph: &mut graph::Graph) -> Option<[Program; 2]> {
+/// The smaller of what little and much copying give with tables, and all that they give without.
+fn optimized(graph: &mut graph::Graph) -> Option<(Program, Vec<Program>)> {
     const NODES: usize = 200_000;
-    let mut best: Option<[Program; 2]> = None;
-    for copies in [64, 8, 1] {
-        let nodes = if copies == 1 { NODES } else { 20_000 };
+    let (mut best, mut all): (Option<Program>, Vec<Program>) = (None, Vec::new());
+    for copies in [64, 8, 1, 0] {
+        let nodes = if copies <= 1 { NODES } else { 20_000 };
         let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, nodes }) else { continue };
         let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
-        let programs = [emit(emit::SetPolicy::FAST), emit(emit::SetPolicy::CLASSIC)];
-        if best.as_ref().is_none_or(|b| programs[0].size() * 2 < b[0].size()) {
-            best = Some(programs);
+        let program = emit(emit::SetPolicy::FAST);
+        all.extend([emit::SetPolicy::CLASSIC, emit::SetPolicy::SMALLISH, emit::SetPolicy::SMALL].map(emit));
+        if best.as_ref().is_none_or(|b| program.size() * 2 < b.size()) {
+            best = Some(program);
         }
     }
-    best
+    Some((best?, all))
 }
 
 impl Filter {
@@ -173,12 +184,28 @@ impl Filter {
         self.checked.run(packet, &mut Vec::new())
     }
 
-    /// The filter as a classic BPF program.
+    /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of the fewest comparisons on the longest way
+    /// among those that are at most 1.3 times as large as the smallest.
     ///
     /// # Errors
     /// If it needs more memory than classic BPF has.
-    pub fn classic(&self) -> Result<Vec<Classic>, ClassicError> {
-        classic::classic(&self.without_tables, self.accepted_length)
+    pub fn classic(&self, goal: ClassicGoal) -> Result<Vec<Classic>, ClassicError> {
+        let mut all = Vec::new();
+        let mut error = ClassicError::Variables;
+        for program in &self.without_tables {
+            match classic::classic(program, self.accepted_length) {
+                Ok(instructions) => all.push((instructions.len(), program.expected(), instructions)),
+                Err(e) => error = e,
+            }
+        }
+        let Some(smallest) = all.iter().map(|(size, ..)| *size).min() else { return Err(error) };
+        let most = match goal {
+            ClassicGoal::Size => smallest,
+            ClassicGoal::Time => smallest * 13 / 10,
+        };
+        all.retain(|(size, ..)| *size <= most);
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        all.into_iter().next().map(|(_, _, instructions)| instructions).ok_or(error)
     }
 
     /// The filter as an object file for a hook of the kernel: one program, called `filter`.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::decision::{DecisionId, Decisions};
+use crate::decision::{Decision, DecisionId, Decisions};
 use crate::graph::{Graph, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
@@ -284,9 +284,33 @@ impl Walk<'_> {
             }
         };
         wanted.into_iter().rev().fold(rest, |rest, need| match need {
-            Need::Bound(base, end) => self.decisions.bound(base, end, rest),
+            Need::Bound(base, end) => {
+                let rest = self.with_bound_first(base, end, rest);
+                self.decisions.bound(base, end, rest)
+            }
             Need::NotZero(value) => self.decisions.not_zero(value, rest),
         })
+    }
+
+    /// Of two questions that lead to the same the one comes first whose field must be there anyway: its load is the check.
+    fn with_bound_first(&mut self, base: Option<ValueId>, end: u64, rest: DecisionId) -> DecisionId {
+        let question = |s: &Self, id: DecisionId| match s.decisions.get(id) {
+            Decision::Switch { value, cases, default } if cases.len() == 1 => {
+                Some((*value, cases[0].0.clone(), cases[0].1, *default))
+            }
+            _ => None,
+        };
+        let is_there = |s: &Self, value: ValueId| match s.values.get(value) {
+            Value::Load { base: b, offset, size } => b == base && u64::from(offset) + u64::from(size) == end,
+            _ => false,
+        };
+        let Some((v, set, to, next)) = question(self, rest) else { return rest };
+        let Some((w, other, t, default)) = question(self, next) else { return rest };
+        if t != to || is_there(self, v) || !is_there(self, w) {
+            return rest;
+        }
+        let inner = self.decisions.switch(v, &set, to, default);
+        self.decisions.switch(w, &other, to, inner)
     }
 
     fn want(&self, value: ValueId, known: &mut Known, wanted: &mut Vec<Need>) {

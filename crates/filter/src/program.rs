@@ -138,6 +138,9 @@ impl Packet<'_> {
     }
 }
 
+/// IPv4's type is in most packets, whatever a filter asks for first.
+pub(crate) const LIKELY: u32 = 0x0800;
+
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
@@ -199,6 +202,25 @@ impl Program {
     pub(crate) fn size(&self) -> usize {
         let gotos = |i: usize, end: &End| usize::from(*end != End::Goto(BlockId(i + 1)));
         self.blocks.iter().enumerate().map(|(i, b)| b.operations.len() + gotos(i, &b.end)).sum()
+    }
+
+    /// Operations that a packet costs if a comparison with one number mostly fails and other tests go either way.
+    pub(crate) fn expected(&self) -> f64 {
+        let mut from: Vec<f64> = vec![0.0; self.blocks.len()];
+        for (i, block) in self.blocks.iter().enumerate().rev() {
+            let next = match &block.end {
+                End::Branch { comparison: Comparison::Equal(n), yes, no, .. } => {
+                    let likely = if *n == Operand::Constant(LIKELY) { 0.8 } else { 0.2 };
+                    likely * from[yes.0] + (1.0 - likely) * from[no.0]
+                }
+                end => {
+                    let all = end.successors();
+                    all.iter().map(|b| from[b.0]).sum::<f64>() / all.len().max(1) as f64
+                }
+            };
+            from[i] = block.operations.len() as f64 + 1.0 + next;
+        }
+        from.first().copied().unwrap_or_default()
     }
 
     /// What a machine with checked loads runs: a bound goes where a load in its block asks for as much.
