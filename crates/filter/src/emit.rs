@@ -530,7 +530,7 @@ fn header_length(values: &Values, value: ValueId, known: &FxHashSet<ValueId>) ->
 pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     let values = &graph.values;
     let n = graph.blocks.len();
-    let mut plain = Plain { values, next: values.len() as u32, variables: graph.variables, operations: Vec::new() };
+    let mut plain = Plain { values, next: values.len() as u32, variables: graph.variables, operations: Vec::new(), more: Vec::new(), first_more: n + 2 };
     let target = |t: Target| match t {
         Target::Block(i) => BlockId(i),
         Target::Accept => BlockId(n),
@@ -546,6 +546,10 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
         let (yes, no) = (target(block.yes), target(block.no));
         let end = match &block.test {
             Test::Chain(chain) => End::Chain { chain: *chain, yes, no },
+            Test::Member(value, set) => {
+                let a = plain.evaluate(*value);
+                plain.member(a, set, yes, no)
+            }
             Test::Compare(relation, a, b) => {
                 let (a, b) = (plain.evaluate(*a), plain.evaluate(*b));
                 let (first, second) = (Operand::Register(a), Operand::Register(b));
@@ -563,6 +567,8 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     }
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
+    // Comparisons with the members of sets stand behind all others.
+    blocks.append(&mut plain.more);
     let registers = plain.next + plain.variables;
     order(Program { blocks, registers, tables: Vec::new() }, target(graph.entry))
 }
@@ -573,11 +579,35 @@ struct Plain<'a> {
     next: u32,
     variables: u32,
     operations: Vec<Operation>,
+    /// Blocks that stand behind those of the graph, from `first_more` on.
+    more: Vec<BasicBlock>,
+    first_more: usize,
 }
 
 impl Plain<'_> {
     fn variable(&self, variable: Variable) -> Register {
         Register(self.next + variable.0)
+    }
+
+    /// A comparison with each interval of a set.
+    fn member(&mut self, a: Register, set: &Intervals, yes: BlockId, no: BlockId) -> End {
+        let constant = |n: u32| Operand::Constant(n);
+        let mut end = End::Goto(no);
+        for (low, high) in set.as_slice().iter().rev() {
+            let next = self.block(end);
+            end = if low == high {
+                End::Branch { a, comparison: Comparison::Equal(constant(*low)), yes, no: next }
+            } else {
+                let inside = self.block(End::Branch { a, comparison: Comparison::Greater(constant(*high)), yes: next, no: yes });
+                End::Branch { a, comparison: Comparison::AtLeast(constant(*low)), yes: inside, no: next }
+            };
+        }
+        end
+    }
+
+    fn block(&mut self, end: End) -> BlockId {
+        self.more.push(BasicBlock { operations: Vec::new(), end });
+        BlockId(self.first_more + self.more.len() - 1)
     }
 
     fn evaluate(&mut self, value: ValueId) -> Register {

@@ -3,6 +3,9 @@
 //! A block sets variables, then tests. Running off the packet's end in either rejects the packet at once; that is part of the
 //! meaning.
 
+use std::sync::Arc;
+
+use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::value::{Value, ValueId, Values, Variable};
 
@@ -30,6 +33,8 @@ pub(crate) struct Block {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Test {
     Compare(Relation, ValueId, ValueId),
+    /// A value is one of a set.
+    Member(ValueId, Arc<Intervals>),
     /// The chain of headers that begins at `start` reaches a protocol.
     Chain(Chain),
 }
@@ -98,6 +103,11 @@ impl Builder {
     pub(crate) fn compare_with(&mut self, relation: Relation, a: ValueId, n: u32) -> Condition {
         let n = self.values.constant(n);
         self.compare(relation, a, n)
+    }
+
+    /// A value is one of a set.
+    pub(crate) fn member(&mut self, value: ValueId, set: Arc<Intervals>) -> Condition {
+        self.part(Part::Block(Vec::new(), Test::Member(value, set)))
     }
 
     pub(crate) fn chain(&mut self, chain: Chain) -> Condition {

@@ -275,6 +275,11 @@ impl Walk<'_> {
                 let (yes, no) = (self.target(block.yes, known.clone()), self.target(block.no, known));
                 self.decisions.chain(*chain, yes, no)
             }
+            Test::Member(value, set) => {
+                let value = self.resolved(*value, &known);
+                self.want(value, &mut known, &mut wanted);
+                self.ask(Question { value, set: (**set).clone() }, block.yes, block.no, known)
+            }
             Test::Compare(relation, a, b) => {
                 let (a, b) = (self.resolved(*a, &known), self.resolved(*b, &known));
                 self.want(a, &mut known, &mut wanted);
@@ -385,15 +390,23 @@ impl Walk<'_> {
         join(&mut all, graph.entry, &Known::default());
         for (i, block) in graph.blocks.iter().enumerate() {
             let Some(mut known) = all[i].clone() else { continue };
-            let Test::Compare(relation, a, b) = block.test else {
-                join(&mut all, block.yes, &known);
-                join(&mut all, block.no, &known);
-                continue;
-            };
             let mut wanted = Vec::new();
-            self.want(a, &mut known, &mut wanted);
-            self.want(b, &mut known, &mut wanted);
-            let Question { value, set } = self.question(relation, a, b);
+            let Question { value, set } = match &block.test {
+                Test::Chain(_) => {
+                    join(&mut all, block.yes, &known);
+                    join(&mut all, block.no, &known);
+                    continue;
+                }
+                Test::Member(value, set) => {
+                    self.want(*value, &mut known, &mut wanted);
+                    Question { value: *value, set: (**set).clone() }
+                }
+                Test::Compare(relation, a, b) => {
+                    self.want(*a, &mut known, &mut wanted);
+                    self.want(*b, &mut known, &mut wanted);
+                    self.question(*relation, *a, *b)
+                }
+            };
             let possible = self.possible(value, &known);
             let (inside, outside) = (possible.intersection(&set), possible.without(&set));
             for (target, part) in [(block.yes, inside), (block.no, outside)] {
@@ -418,8 +431,12 @@ impl Walk<'_> {
             };
             let (yes, no) = (of(block.yes), of(block.no));
             let mut own = Vec::new();
-            if let Test::Compare(relation, a, b) = block.test {
-                let asked = self.question(relation, a, b).value;
+            let asked = match block.test {
+                Test::Compare(relation, a, b) => Some(self.question(relation, a, b).value),
+                Test::Member(value, _) => Some(value),
+                Test::Chain(_) => None,
+            };
+            if let Some(asked) = asked {
                 own.push(asked);
                 if let Value::Binary(Binary::And, inner, _) = self.values.get(asked) {
                     own.push(inner);

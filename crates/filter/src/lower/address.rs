@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::group::Group;
 use super::{From, Lowering, kind, word};
 use crate::Error;
 use crate::graph::Condition;
@@ -40,9 +41,33 @@ impl Lowering<'_> {
     /// Any of the entries of a set, in their order.
     fn set_id(&mut self, q: Qualifiers, name: &str) -> Result<Condition, Error> {
         let Some(ids) = self.options.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
-        let mut conditions = Vec::with_capacity(ids.len());
+        // What belongs together is asked for together.
+        let mut conditions = Vec::new();
+        let mut list: Option<Group> = None;
         for id in ids {
-            conditions.push(self.id(q, id)?);
+            let group = if self.options.optimize { Group::of(q, id) } else { None };
+            let before = list.take();
+            match (before, group) {
+                (Some(before), Some(group)) => match before.join(group) {
+                    Ok(joined) => list = Some(joined),
+                    Err((before, group)) => {
+                        conditions.push(self.group(before)?);
+                        list = Some(group);
+                    }
+                },
+                (before, group) => {
+                    if let Some(before) = before {
+                        conditions.push(self.group(before)?);
+                    }
+                    match group {
+                        Some(group) => list = Some(group),
+                        None => conditions.push(self.id(q, id)?),
+                    }
+                }
+            }
+        }
+        if let Some(list) = list {
+            conditions.push(self.group(list)?);
         }
         match self.builder.any(conditions) {
             Some(any) => Ok(any),

@@ -6,6 +6,7 @@
 mod address;
 mod arithmetic;
 mod encapsulation;
+mod group;
 mod kind;
 mod link_specific;
 mod transport;
@@ -20,6 +21,7 @@ use crate::names::NameFiles;
 use crate::graph::{Block, Builder, Condition, Graph, Target, Test};
 use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
 use crate::{Error, Options, Source};
+use group::Group;
 
 /// A place in the packet: a constant, and what is known only of the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,30 +91,79 @@ struct Lowering<'a> {
 pub(crate) fn lower(ast: &Ast, options: &Options) -> Result<Graph, Error> {
     let Some(root) = ast.root else { return Ok(Graph::constant(true)) };
     let mut lowering = Lowering::new(options)?;
-    let mut conditions: HashMap<NodeId, Condition> = HashMap::new();
+    let mut parts: HashMap<NodeId, Part> = HashMap::new();
     for (i, (node, span)) in ast.nodes.iter().enumerate() {
         lowering.span = span.clone();
-        let of = |conditions: &mut HashMap<NodeId, Condition>, n: &NodeId| conditions.remove(n);
-        let condition = match node {
-            Node::Primitive(primitive) => lowering.primitive(primitive, ast)?,
-            Node::Not(a) => match of(&mut conditions, a) {
-                Some(a) => lowering.builder.not(a),
-                None => continue,
-            },
-            Node::And(a, b) => match (of(&mut conditions, a), of(&mut conditions, b)) {
-                (Some(a), Some(b)) => lowering.builder.and(a, b),
-                _ => continue,
-            },
-            Node::Or(a, b) => match (of(&mut conditions, a), of(&mut conditions, b)) {
-                (Some(a), Some(b)) => lowering.builder.or(a, b),
-                _ => continue,
-            },
+        let part = match node {
+            Node::Primitive(primitive) => {
+                let group = match primitive {
+                    Primitive::Id(q, id) if options.optimize => Group::of(*q, id),
+                    _ => None,
+                };
+                match group {
+                    Some(group) => Part::Group(group),
+                    None => {
+                        // What comes may shift offsets, which those before must not see.
+                        for part in parts.values_mut() {
+                            lowering.settle(part)?;
+                        }
+                        Part::Condition(lowering.primitive(primitive, ast)?)
+                    }
+                }
+            }
+            Node::Not(a) => {
+                let Some(a) = parts.remove(a) else { continue };
+                let a = lowering.condition(a)?;
+                Part::Condition(lowering.builder.not(a))
+            }
+            Node::And(a, b) | Node::Or(a, b) => {
+                let is_and = matches!(node, Node::And(..));
+                let (Some(a), Some(b)) = (parts.remove(a), parts.remove(b)) else { continue };
+                lowering.both_parts(a, b, is_and)?
+            }
         };
-        conditions.insert(NodeId(i), condition);
+        parts.insert(NodeId(i), part);
     }
-    match conditions.remove(&root) {
-        Some(root) => Ok(lowering.finish(root)),
+    match parts.remove(&root) {
+        Some(root) => {
+            let root = lowering.condition(root)?;
+            Ok(lowering.finish(root))
+        }
         None => Ok(Graph::constant(true)),
+    }
+}
+
+/// A part of a filter: lists wait for more that belongs to them.
+enum Part {
+    Condition(Condition),
+    Group(Group),
+}
+
+impl Lowering<'_> {
+    fn condition(&mut self, part: Part) -> Result<Condition, Error> {
+        match part {
+            Part::Condition(condition) => Ok(condition),
+            Part::Group(group) => self.group(group),
+        }
+    }
+
+    fn settle(&mut self, part: &mut Part) -> Result<(), Error> {
+        if let Part::Group(group) = part {
+            *part = Part::Condition(self.group(group.clone())?);
+        }
+        Ok(())
+    }
+
+    fn both_parts(&mut self, a: Part, b: Part, is_and: bool) -> Result<Part, Error> {
+        let (a, b) = match (a, b) {
+            (Part::Group(a), Part::Group(b)) if !is_and => match a.join(b) {
+                Ok(joined) => return Ok(Part::Group(joined)),
+                Err((a, b)) => (Part::Group(a), Part::Group(b)),
+            },
+            other => other,
+        };
+        let (a, b) = (self.condition(a)?, self.condition(b)?);
+        Ok(Part::Condition(if is_and { self.builder.and(a, b) } else { self.builder.or(a, b) }))
     }
 }
 

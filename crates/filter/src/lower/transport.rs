@@ -191,14 +191,26 @@ impl Lowering<'_> {
         Ok(self.builder.and(is_kind, any))
     }
 
+    /// The transport protocols whose ports are meant, in the order in which they are asked for.
+    pub(super) fn transport_protocols(&self, q: Qualifiers) -> Result<Vec<u32>, Error> {
+        Ok(match self.port_protocols(q, PortProtocol::Any, "")? {
+            Some(protocol) => vec![protocol],
+            None => vec![SCTP, TCP, UDP],
+        })
+    }
+
+    /// The packet carries this protocol's ports.
+    pub(super) fn carries_ports(&mut self, protocol: u32, ip6: bool) -> Condition {
+        if ip6 {
+            return self.equal(From::Network, 6, 1, protocol);
+        }
+        let carried = self.equal(From::Network, 9, 1, protocol);
+        let first_fragment = self.no_fragment();
+        self.builder.and(carried, first_fragment)
+    }
+
     fn port_of(&mut self, q: Qualifiers, (first, last): (u32, u32), protocol: u32, ip6: bool) -> Result<Condition, Error> {
-        let carried = if ip6 {
-            self.equal(From::Network, 6, 1, protocol)
-        } else {
-            let carried = self.equal(From::Network, 9, 1, protocol);
-            let first_fragment = self.no_fragment();
-            self.builder.and(carried, first_fragment)
-        };
+        let carried = self.carries_ports(protocol, ip6);
         let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
         let port = self.directed(q.direction, "ports", |s, is_src| {
             let offset = if is_src { 0 } else { 2 };
