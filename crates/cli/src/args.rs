@@ -20,6 +20,7 @@ Examples:
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
+  bpf-opt filter tcp port 80 -o f.o --hook xdp  tcpdump's language to an object for XDP or tc
   bpf-opt kernels load prog.o --kernels 6.1     the verdict of another kernel, booted under qemu
 
 Exit codes:
@@ -254,6 +255,9 @@ pub enum Command {
     /// What searches have learnt: list, prove again, share
     #[command(after_help = RULES_HELP)]
     Rules(RulesArgs),
+    /// Compile a filter of tcpdump's language: to an eBPF object, to classic BPF, or to run it on a capture
+    #[command(after_help = crate::filter::HELP)]
+    Filter(crate::filter::FilterArgs),
     /// Other kernels than the running one, booted under qemu: what do they say of objects?
     #[command(after_help = KERNELS_HELP)]
     Kernels(KernelsArgs),

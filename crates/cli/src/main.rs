@@ -17,6 +17,7 @@ mod dis;
 mod explain;
 mod failure;
 mod files;
+mod filter;
 mod guest;
 mod kernels;
 mod listing;
@@ -77,6 +78,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Difftest(args) => difftest::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
+        Command::Filter(args) => filter::run(args),
         Command::Kernels(args) => kernels::run(args),
         Command::Guest(args) => guest::run(args),
     };

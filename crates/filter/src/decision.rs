@@ -16,11 +16,6 @@ pub(crate) struct DecisionId(pub(crate) u32);
 impl DecisionId {
     pub(crate) const REJECT: DecisionId = DecisionId(0);
     pub(crate) const ACCEPT: DecisionId = DecisionId(1);
-
-    /// An end: no more is to decide.
-    pub(crate) fn is_end(self) -> bool {
-        self.0 < 2
-    }
 }
 
 /// A node.

@@ -5,11 +5,6 @@
 pub(crate) struct Intervals(Vec<(u32, u32)>);
 
 impl Intervals {
-    /// All numbers.
-    pub(crate) fn all() -> Intervals {
-        Intervals(vec![(0, u32::MAX)])
-    }
-
     /// No number.
     pub(crate) fn none() -> Intervals {
         Intervals(Vec::new())
@@ -109,10 +104,6 @@ impl Intervals {
     /// The numbers of either.
     pub(crate) fn union(&self, other: &Intervals) -> Intervals {
         Intervals::of(self.0.iter().chain(&other.0).copied().collect())
-    }
-
-    pub(crate) fn is_disjoint(&self, other: &Intervals) -> bool {
-        self.intersection(other).is_empty()
     }
 
     /// Each number with another added, modulo 2^32.

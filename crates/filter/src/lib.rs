@@ -79,12 +79,11 @@ pub struct Options {
     /// Where names are looked up.
     pub names: NameFiles,
     /// What a filter may name as `$NAME`, entry by entry, as text.
-    pub set_texts: HashMap<String, Vec<String>>,
+    pub sets: HashMap<String, Vec<String>>,
     /// What is accepted of a packet: the verdict of classic programs.
     pub accepted_length: u32,
     /// Whether the optimizer runs.
     pub optimize: bool,
-    sets: HashMap<String, Vec<Id>>,
 }
 
 impl Default for Options {
@@ -95,10 +94,9 @@ impl Default for Options {
             is_swapped: false,
             netmask: None,
             names: NameFiles::default(),
-            set_texts: HashMap::new(),
+            sets: HashMap::new(),
             accepted_length: 262_144,
             optimize: true,
-            sets: HashMap::new(),
         }
     }
 }
@@ -141,15 +139,15 @@ pub fn compile(text: &str, options: &Options) -> Result<Filter, Error> {
 }
 
 fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
-    let names: HashSet<String> = options.set_texts.keys().cloned().collect();
+    let names: HashSet<String> = options.sets.keys().cloned().collect();
     let ast = language::parse(text, &names)?;
-    let mut options = options.clone();
-    for (name, entries) in &options.set_texts {
+    let mut sets: HashMap<String, Vec<Id>> = HashMap::new();
+    for (name, entries) in &options.sets {
         let ids = entries.iter().map(|e| language::parse_id(e)).collect::<Result<Vec<Id>, Error>>();
         let ids = ids.map_err(|e| Error::new(0..text.len(), format!("in the set {name:?}: {e}")))?;
-        options.sets.insert(name.clone(), ids);
+        sets.insert(name.clone(), ids);
     }
-    let mut graph = lower::lower(&ast, &options)?;
+    let mut graph = lower::lower(&ast, options, &sets)?;
     let optimized = if options.optimize { optimized(&mut graph) } else { None };
     let (program, without_tables) = optimized.unwrap_or_else(|| (emit::emit_plainly(&graph), vec![emit::emit_plainly(&graph)]));
     let checked = program.with_checked_loads();
@@ -222,6 +220,11 @@ impl Filter {
     /// If the filter asks for what the hook does not have.
     pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
         ebpf::assembly(&self.program, hook, actions)
+    }
+
+    /// No packet is accepted.
+    pub fn rejects_all(&self) -> bool {
+        self.program.rejects_all()
     }
 
     /// The program as text.

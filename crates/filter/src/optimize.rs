@@ -459,6 +459,9 @@ impl Walk<'_> {
 }
 
 fn possible(values: &Values, value: ValueId, known: &Known) -> Intervals {
+    if let Some(n) = values.as_constant(value) {
+        return Intervals::one(n);
+    }
     let range = Intervals::range(0, values.greatest(value));
     if let Some(fact) = known.fact(value) {
         return fact.intersection(&range);

@@ -198,6 +198,11 @@ impl Program {
         }
     }
 
+    /// No way leads to acceptance.
+    pub(crate) fn rejects_all(&self) -> bool {
+        self.blocks.iter().all(|b| b.end != End::Accept)
+    }
+
     /// How many operations the program has, the ends of blocks among them.
     pub(crate) fn size(&self) -> usize {
         let gotos = |i: usize, end: &End| usize::from(*end != End::Goto(BlockId(i + 1)));

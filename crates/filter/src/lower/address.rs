@@ -40,7 +40,7 @@ impl Lowering<'_> {
 
     /// Any of the entries of a set, in their order.
     fn set_id(&mut self, q: Qualifiers, name: &str) -> Result<Condition, Error> {
-        let Some(ids) = self.options.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
+        let Some(ids) = self.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
         // What belongs together is asked for together.
         let mut conditions = Vec::new();
         let mut list: Option<Group> = None;
@@ -223,8 +223,8 @@ impl Lowering<'_> {
     }
 
     fn arcnet_id(&mut self, q: Qualifiers, address: u8) -> Result<Condition, Error> {
-        if !self.link.is_arcnet() {
-            return self.error("aid supported only on ARCnet");
+        if !self.link.is_arcnet() && self.link != LinkType::BACNET_MS_TP {
+            return self.error("aid supported only on ARCnet and BACnet");
         }
         if !matches!(q.kind, IdKind::Host | IdKind::Default) || q.protocol != Some(Protocol::Link) {
             return self.error("ARCnet address used in non-arc expression");
@@ -401,7 +401,12 @@ impl Lowering<'_> {
 
     fn arcnet_host(&mut self, address: u8, direction: Direction) -> Result<Condition, Error> {
         self.directed(direction, "links other than 802.11", |s, is_src| {
-            Ok(s.equal(From::LinkHeader, u32::from(!is_src), 1, u32::from(address)))
+            // BACnet MS/TP has its addresses behind the preamble and the frame's type, the destination first.
+            let offset = match s.link {
+                LinkType::BACNET_MS_TP => 3 + u32::from(is_src),
+                _ => u32::from(!is_src),
+            };
+            Ok(s.equal(From::LinkHeader, offset, 1, u32::from(address)))
         })
     }
 

@@ -99,8 +99,8 @@ impl Lowering<'_> {
             },
             LinkType::ARCNET | LinkType::ARCNET_LINUX => match kind {
                 IP6 => self.equal(From::Kind, 0, 1, 0xc4),
-                IP => self.any_equal(From::Kind, 1, &[212, 240]),
-                ARP => self.any_equal(From::Kind, 1, &[213, 241]),
+                IP => self.equal(From::Kind, 0, 1, 212),
+                ARP => self.equal(From::Kind, 0, 1, 213),
                 RARP => self.equal(From::Kind, 0, 1, 214),
                 ATALK => self.equal(From::Kind, 0, 1, 221),
                 _ => self.builder.always(false),

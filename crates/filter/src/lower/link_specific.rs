@@ -18,10 +18,7 @@ impl Lowering<'_> {
     pub(super) fn direction(&mut self, outbound: bool) -> Result<Condition, Error> {
         let is_or_not = if outbound { Relation::Equal } else { Relation::NotEqual };
         Ok(match self.link {
-            LinkType::SLIP => {
-                let relation = if outbound { Relation::NotEqual } else { Relation::Equal };
-                self.compare(From::LinkHeader, 0, 1, relation, 0)
-            }
+            LinkType::SLIP => self.equal(From::LinkHeader, 0, 1, u32::from(outbound)),
             LinkType::IPNET => self.equal(From::LinkHeader, 2, 2, if outbound { 1 } else { 2 }),
             LinkType::LINUX_SLL => self.compare(From::LinkHeader, 0, 2, is_or_not, OUTGOING),
             LinkType::LINUX_SLL2 => self.compare(From::LinkHeader, 10, 1, is_or_not, OUTGOING),

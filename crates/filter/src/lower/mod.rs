@@ -1,7 +1,7 @@
 //! From the tree to the predicate graph: what each primitive means for a link type.
 //!
 //! The meaning, and the order in which fields are read, are those of libpcap's code before its optimizer (`gencode.c` of 1.10.3;
-//! primitives that came later, of 1.11): the order matters for packets that end before a field.
+//! primitives that came later or were mended, of 1.11): the order matters for packets that end before a field.
 
 mod address;
 mod arithmetic;
@@ -15,7 +15,7 @@ mod wlan;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::language::{Ast, Node, NodeId, Primitive, Protocol, Relation};
+use crate::language::{Ast, Id, Node, NodeId, Primitive, Protocol, Relation};
 use crate::link::{Layout, LinkType};
 use crate::names::NameFiles;
 use crate::graph::{Block, Builder, Condition, Graph, Target, Test};
@@ -62,6 +62,8 @@ enum From {
 /// The state while a filter is gone through: encapsulations shift offsets for the rest of the text.
 struct Lowering<'a> {
     options: &'a Options,
+    /// What a filter may name as `$NAME`.
+    sets: &'a HashMap<String, Vec<Id>>,
     builder: Builder,
     outermost: LinkType,
     link: LinkType,
@@ -88,9 +90,9 @@ struct Lowering<'a> {
 ///
 /// # Errors
 /// If the filter asks for what the link type does not have, or for a name that no file has.
-pub(crate) fn lower(ast: &Ast, options: &Options) -> Result<Graph, Error> {
+pub(crate) fn lower(ast: &Ast, options: &Options, sets: &HashMap<String, Vec<Id>>) -> Result<Graph, Error> {
     let Some(root) = ast.root else { return Ok(Graph::constant(true)) };
-    let mut lowering = Lowering::new(options)?;
+    let mut lowering = Lowering::new(options, sets)?;
     let mut parts: HashMap<NodeId, Part> = HashMap::new();
     for (i, (node, span)) in ast.nodes.iter().enumerate() {
         lowering.span = span.clone();
@@ -168,7 +170,7 @@ impl Lowering<'_> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(options: &'a Options) -> Result<Lowering<'a>, Error> {
+    fn new(options: &'a Options, sets: &'a HashMap<String, Vec<Id>>) -> Result<Lowering<'a>, Error> {
         let link = options.link_type;
         let Some(layout) = link.layout() else {
             return Err(Error::new(0..0, format!("the link type {link} is not one that can be filtered")));
@@ -178,6 +180,7 @@ impl<'a> Lowering<'a> {
         let header = Offset { constant: header, is_variable: wlan && link != LinkType::IEEE802_11, variable: None };
         Ok(Lowering {
             options,
+            sets,
             builder: Builder::default(),
             outermost: link,
             link,

@@ -84,7 +84,7 @@ impl Lowering<'_> {
             Some(Protocol::Isis) => {
                 most(self, "IS-IS PDU type", 31)?;
                 let is_isis = self.is_protocol_number(0x83, Some(Protocol::Iso))?;
-                let kind = self.equal(From::NetworkWithoutSnap, 4, 1, number);
+                let kind = self.masked(From::NetworkWithoutSnap, 4, 1, number, 0x1f);
                 Ok(self.builder.and(is_isis, kind))
             }
             Some(Protocol::Arp) => self.error("arp does not encapsulate another protocol"),

@@ -27,7 +27,7 @@ impl Lowering<'_> {
     }
 
     fn needs_wlan(&self, what: &str) -> Result<(), Error> {
-        if self.link.is_wlan() && self.link != LinkType::PPI { Ok(()) } else { self.error(what) }
+        if self.link.is_wlan() { Ok(()) } else { self.error(what) }
     }
 
     /// `type`, `subtype`

@@ -1,0 +1,166 @@
+//! The arguments of `bpf-opt filter`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+/// Shown behind `bpf-opt filter --help`.
+pub const HELP: &str = "\
+The language is tcpdump's: pcap-filter(7). Without -o and --read the filter is printed as classic BPF,
+as `tcpdump -d` does.
+
+Examples:
+  bpf-opt filter tcp port 80 -o filter.o --hook xdp      an object that passes what matches, drops the rest
+  bpf-opt filter 'not port 22' -o f.o --hook tc --match drop
+  bpf-opt filter --read in.pcap 'host 10.0.0.1' -w out.pcap
+  bpf-opt filter --read in.pcapng.gz icmp --count
+  bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
+  bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
+  bpf-opt filter tcp --emit ir                           what the interpreter runs
+
+What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
+field is rejected where that code would read the field. At a hook `len` is the packet's captured length.
+
+Exit codes: 0 done; 2 no such filter, or a file that cannot be read or written; 3 no right to use the kernel.";
+
+/// `bpf-opt filter`.
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// The filter; its words may be separate arguments. Empty: all packets
+    #[arg(value_name = "EXPR")]
+    pub expression: Vec<String>,
+
+    /// Read the filter from this file
+    #[arg(short = 'F', value_name = "FILE", conflicts_with = "expression")]
+    pub file: Option<PathBuf>,
+
+    /// What packets begin with, as a name of libpcap's (EN10MB, RAW, LINUX_SLL …) or a DLT number [default: that of the
+    /// capture; EN10MB]
+    #[arg(short = 'y', long, value_name = "TYPE")]
+    pub link_type: Option<String>,
+
+    /// Write an eBPF object for this hook
+    #[arg(long, value_enum, requires = "output")]
+    pub hook: Option<HookArg>,
+
+    /// Where the object is written
+    #[arg(short, long, value_name = "OUT.o", requires = "hook")]
+    pub output: Option<PathBuf>,
+
+    /// What becomes of packets that match: `pass`, `drop`, or the number that the program returns; the others get the
+    /// opposite (with a number: pass)
+    #[arg(long = "match", value_name = "ACTION", default_value = "pass")]
+    pub action: String,
+
+    /// Print classic BPF: -d a listing, -dd C initializers, -ddd numbers
+    #[arg(short = 'd', action = ArgAction::Count)]
+    pub dump: u8,
+
+    /// Print a form of the filter
+    #[arg(long, value_enum, value_name = "FORM")]
+    pub emit: Option<Emit>,
+
+    /// Translate the filter as it stands
+    #[arg(long)]
+    pub no_optimize: bool,
+
+    /// What classic BPF is to have little of
+    #[arg(long, value_enum, default_value_t = GoalArg::Size)]
+    pub goal: GoalArg,
+
+    /// What is accepted of a packet, in bytes [default: what the capture has at most of a packet; 262144]
+    #[arg(long, value_name = "BYTES")]
+    pub snaplen: Option<u32>,
+
+    /// Run the filter on this capture: pcap or pcapng, plain or gzipped (`-`: standard input)
+    #[arg(short, long, value_name = "IN.pcap")]
+    pub read: Option<PathBuf>,
+
+    /// Write the packets that match (`-`: standard output)
+    #[arg(short, long, value_name = "OUT.pcap", requires = "read")]
+    pub write: Option<PathBuf>,
+
+    /// Print how many packets match
+    #[arg(long, requires = "read")]
+    pub count: bool,
+
+    /// Print a line for each packet: what of it is accepted in bytes, 0 if it does not match
+    #[arg(long, requires = "read", conflicts_with = "count")]
+    pub verdicts: bool,
+
+    /// What runs the filter
+    #[arg(long, value_enum, default_value_t = Engine::Interpreter)]
+    pub engine: Engine,
+
+    /// A name for the lines of a file, used as `$NAME` where an address, a network or a port may stand (repeatable)
+    #[arg(long, value_name = "NAME=FILE")]
+    pub set: Vec<String>,
+
+    /// The interface's network mask, for `ip broadcast`
+    #[arg(long, value_name = "ADDRESS")]
+    pub netmask: Option<std::net::Ipv4Addr>,
+
+    /// Ask the resolver for hosts that no file names
+    #[arg(long)]
+    pub resolve: bool,
+
+    /// Names of ports [default: /etc/services]
+    #[arg(long, value_name = "FILE")]
+    pub services: Option<PathBuf>,
+
+    /// Names of IP protocols [default: /etc/protocols]
+    #[arg(long, value_name = "FILE")]
+    pub protocols: Option<PathBuf>,
+
+    /// Names of Ethernet addresses [default: /etc/ethers]
+    #[arg(long, value_name = "FILE")]
+    pub ethers: Option<PathBuf>,
+
+    /// Names of networks [default: /etc/networks]
+    #[arg(long, value_name = "FILE")]
+    pub networks: Option<PathBuf>,
+
+    /// Names of hosts [default: /etc/hosts]
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+}
+
+/// Hooks that objects are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HookArg {
+    /// The driver, before the kernel has seen the packet
+    Xdp,
+    /// A classifier at ingress or egress, direct action
+    Tc,
+    /// A control group; packets begin with the IP header
+    CgroupSkb,
+}
+
+/// Forms of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Emit {
+    /// What the interpreter runs
+    Ir,
+    /// eBPF assembly for --hook (XDP without)
+    Asm,
+    /// Sizes of all forms
+    Stats,
+}
+
+/// Goals of classic programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GoalArg {
+    /// Fewest instructions
+    Size,
+    /// Fewest instructions executed, in at most 1.3 times as many
+    Latency,
+}
+
+/// What runs a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The interpreter
+    Interpreter,
+    /// The running kernel: the eBPF form, by test runs of packets of 14 bytes and more
+    Kernel,
+}

@@ -1,0 +1,194 @@
+//! `bpf-opt filter`: tcpdump's filter language, compiled.
+
+mod args;
+mod run;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Hook, LinkType, MOST_INSTRUCTIONS, NameFiles, Options, Source};
+
+pub use args::{FilterArgs, HELP};
+use args::{Emit, GoalArg, HookArg};
+
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+
+/// What is accepted of a packet where nothing says less, as tcpdump has it.
+const SNAPLEN: u32 = 262_144;
+
+/// What programs of the hooks return for packets to be let through and to be dropped.
+fn pass_and_drop(hook: HookArg) -> (i32, i32) {
+    match hook {
+        // XDP_PASS, XDP_DROP
+        HookArg::Xdp => (2, 1),
+        // TC_ACT_OK, TC_ACT_SHOT
+        HookArg::Tc => (0, 2),
+        HookArg::CgroupSkb => (1, 0),
+    }
+}
+
+fn hook_of(hook: HookArg) -> Hook {
+    match hook {
+        HookArg::Xdp => Hook::Xdp,
+        HookArg::Tc => Hook::Tc,
+        HookArg::CgroupSkb => Hook::CgroupSkb,
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
+    let text = text(args)?;
+    let options = options(args)?;
+    if let Some(capture) = &args.read {
+        return run::over_capture(args, capture, &text, &options);
+    }
+    let filter = compile(&text, &options)?;
+    if filter.rejects_all() {
+        files::complain("bpf-opt: warning: expression rejects all packets");
+    }
+    if let (Some(output), Some(hook)) = (&args.output, args.hook) {
+        let destination = Destination::of(output)?;
+        let object = filter.object(hook_of(hook), actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
+        destination.write(&object, None)?;
+    }
+    match args.emit {
+        Some(Emit::Ir) => files::print(&filter.listing()),
+        Some(Emit::Asm) => files::print(&assembly(args, &filter)?),
+        Some(Emit::Stats) => files::print(&stats(args, &filter)),
+        None if args.dump > 0 || args.output.is_none() => files::print(&dump(args, &filter)?),
+        None => {}
+    }
+    Ok(exit::YES)
+}
+
+fn text(args: &FilterArgs) -> Result<String, Failure> {
+    match &args.file {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e)),
+        None => Ok(args.expression.join(" ")),
+    }
+}
+
+fn compile(text: &str, options: &Options) -> Result<Filter, Failure> {
+    bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))
+}
+
+fn options(args: &FilterArgs) -> Result<Options, Failure> {
+    let link_type = match &args.link_type {
+        Some(name) => {
+            LinkType::of_name(name).ok_or_else(|| Failure::bad_input(format!("{name}: no link type is called so")))?
+        }
+        None if args.hook == Some(HookArg::CgroupSkb) => LinkType::RAW,
+        None => LinkType::EN10MB,
+    };
+    let mut sets = HashMap::new();
+    for set in &args.set {
+        let Some((name, file)) = set.split_once('=') else {
+            return Err(Failure::bad_input(format!("--set {set}: NAME=FILE is wanted")));
+        };
+        let file = Path::new(file);
+        let entries = bpf_filter::set_of_file(file).map_err(|e| Failure::io("read", file, &e))?;
+        sets.insert(name.to_owned(), entries);
+    }
+    let names = NameFiles::default();
+    let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
+    Ok(Options {
+        link_type,
+        source: match args.hook {
+            None => Source::File,
+            Some(HookArg::Xdp) => Source::Xdp,
+            Some(HookArg::Tc) => Source::Tc,
+            Some(HookArg::CgroupSkb) => Source::CgroupSkb,
+        },
+        netmask: args.netmask.map(u32::from),
+        names: NameFiles {
+            services: or(&args.services, names.services),
+            protocols: or(&args.protocols, names.protocols),
+            ethers: or(&args.ethers, names.ethers),
+            networks: or(&args.networks, names.networks),
+            hosts: or(&args.hosts, names.hosts),
+            resolve: args.resolve,
+        },
+        sets,
+        accepted_length: args.snaplen.unwrap_or(SNAPLEN),
+        optimize: !args.no_optimize,
+        ..Options::default()
+    })
+}
+
+fn actions(args: &FilterArgs, hook: HookArg) -> Result<Actions, Failure> {
+    let (pass, drop) = pass_and_drop(hook);
+    match args.action.as_str() {
+        "pass" => Ok(Actions { matched: pass, other: drop }),
+        "drop" => Ok(Actions { matched: drop, other: pass }),
+        number => match number.parse() {
+            Ok(matched) => Ok(Actions { matched, other: pass }),
+            Err(_) => Err(Failure::bad_input(format!("--match {number}: pass, drop or a number is wanted"))),
+        },
+    }
+}
+
+fn assembly(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
+    let hook = args.hook.unwrap_or(HookArg::Xdp);
+    filter.assembly(hook_of(hook), actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
+}
+
+fn classic(args: &FilterArgs, filter: &Filter) -> Result<Vec<Classic>, Failure> {
+    let goal = match args.goal {
+        GoalArg::Size => ClassicGoal::Size,
+        GoalArg::Latency => ClassicGoal::Time,
+    };
+    filter.classic(goal).map_err(|e| Failure::bad_input(e.to_string()))
+}
+
+/// Classic BPF as tcpdump prints it.
+fn dump(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
+    let instructions = classic(args, filter)?;
+    if instructions.len() > MOST_INSTRUCTIONS {
+        files::complain(format!(
+            "bpf-opt: warning: {} instructions; the kernel takes {MOST_INSTRUCTIONS} at most",
+            instructions.len()
+        ));
+    }
+    let mut out = String::new();
+    if args.dump >= 3 {
+        let _ = writeln!(out, "{}", instructions.len());
+    }
+    for (i, instruction) in instructions.iter().enumerate() {
+        let Classic { code, jt, jf, k } = instruction;
+        let _ = match args.dump {
+            0 | 1 => writeln!(out, "{}", instruction.listing(i)),
+            2 => writeln!(out, "{{ {code:#x}, {jt}, {jf}, {k:#010x} }},"),
+            _ => writeln!(out, "{code} {jt} {jf} {k}"),
+        };
+    }
+    Ok(out)
+}
+
+fn stats(args: &FilterArgs, filter: &Filter) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "operations (interpreter)   {}", filter.size());
+    match classic(args, filter) {
+        Ok(instructions) => {
+            let _ = writeln!(out, "instructions (classic BPF) {}", instructions.len());
+        }
+        Err(e) => {
+            let _ = writeln!(out, "classic BPF                {}", e.message);
+        }
+    }
+    let hook = args.hook.unwrap_or(HookArg::Xdp);
+    let passing = Actions { matched: 1, other: 0 };
+    match filter.assembly(hook_of(hook), passing) {
+        Ok(text) => {
+            let lines = text.lines().filter(|l| l.starts_with(' '));
+            // A table's address takes two slots.
+            let slots: usize = lines.map(|l| if l.ends_with(" ll") { 2 } else { 1 }).sum();
+            let _ = writeln!(out, "slots (eBPF, {})          {slots}", hook_of(hook).section());
+        }
+        Err(e) => {
+            let _ = writeln!(out, "eBPF                       {e}");
+        }
+    }
+    out
+}

@@ -1,0 +1,151 @@
+//! A filter over a capture.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use bpf_capture::{Capture, Writer, link};
+use bpf_filter::{Actions, Beside, Filter, Hook, LinkType, Options, Packet, Source};
+use bpf_kernel::{LoadOptions, LoadedObject};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::args::{Engine, FilterArgs};
+use super::compile;
+use crate::failure::{Failure, exit};
+use crate::files;
+use crate::progress::Interrupt;
+
+/// Verdicts are printed in pieces of so many bytes.
+const PIECE: usize = 1 << 16;
+
+/// What runs a filter for one kind of packets.
+enum Runner {
+    Interpreter(Filter),
+    Kernel { object: LoadedObject, matched: u32 },
+}
+
+impl Runner {
+    fn new(engine: Engine, text: &str, options: &Options) -> Result<Runner, Failure> {
+        match engine {
+            Engine::Interpreter => Ok(Runner::Interpreter(compile(text, options)?)),
+            Engine::Kernel => {
+                // Network headers have no link header before them at a control group.
+                let (hook, source, matched) = match options.link_type {
+                    LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => (Hook::CgroupSkb, Source::CgroupSkb, 1),
+                    _ => (Hook::Xdp, Source::Xdp, 2),
+                };
+                let filter = compile(text, &Options { source, ..options.clone() })?;
+                let actions = Actions { matched, other: if hook == Hook::Xdp { 1 } else { 0 } };
+                let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
+                let loaded = LoadedObject::load(&object, &LoadOptions::default());
+                let object = loaded.map_err(|e| Failure::kernel(Path::new("the filter's object"), &e))?;
+                Ok(Runner::Kernel { object, matched: matched as u32 })
+            }
+        }
+    }
+
+    fn accepts(&self, packet: &Packet) -> Result<bool, Failure> {
+        match self {
+            Runner::Interpreter(filter) => Ok(filter.run(packet) != 0),
+            Runner::Kernel { object, matched } => {
+                let run = object.test_run("filter", packet.captured, None, 1);
+                let run = run.map_err(|e| Failure::kernel(Path::new("a test run of the filter"), &e).with_hint(
+                    "the kernel runs packets of 14 to about 3,500 bytes; --engine interpreter runs all",
+                ))?;
+                Ok(run.retval == *matched)
+            }
+        }
+    }
+}
+
+/// Runs a filter on each packet of a capture.
+pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
+    let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
+    let mut capture = Capture::open(path).map_err(failed)?;
+    let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
+    // The filter is compiled for the file's own link type even if the file has no packet: errors are told.
+    let of = |link_type: u16, swapped: bool| -> Result<Runner, Failure> {
+        let link_type = match args.link_type {
+            Some(_) => options.link_type,
+            None => LinkType(link::dlt(link_type)),
+        };
+        Runner::new(args.engine, text, &Options { link_type, is_swapped: swapped, ..options.clone() })
+    };
+    runners.insert((capture.link_type(), capture.swapped()), of(capture.link_type(), capture.swapped())?);
+    let mut writer = match &args.write {
+        Some(out) => Some(Writer::create(out, capture.link_type(), capture.snapshot(), true).map_err(failed)?),
+        None => None,
+    };
+    let first_link = capture.link_type();
+    let bar = bar(capture.size());
+    let interrupt = Interrupt::listen();
+    let accepted_length = args.snaplen.unwrap_or(capture.snapshot());
+    let (mut seen, mut matches, mut verdicts) = (0u64, 0u64, String::new());
+    let mut ended = Ok(());
+    loop {
+        if interrupt.requested() {
+            ended = Err(Failure { code: exit::INTERRUPTED, message: format!("interrupted behind packet {seen}"), hint: None });
+            break;
+        }
+        let position = capture.position();
+        let packet = match capture.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => break,
+            Err(e) => {
+                ended = Err(failed(e));
+                break;
+            }
+        };
+        seen += 1;
+        if seen.is_multiple_of(4096) {
+            bar.set_position(position);
+        }
+        let key = (packet.link_type, packet.swapped);
+        let runner = match runners.entry(key) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => entry.insert(of(packet.link_type, packet.swapped)?),
+        };
+        let accepted =
+            runner.accepts(&Packet { captured: packet.captured, length: packet.length, beside: Beside::default() })?;
+        matches += u64::from(accepted);
+        if args.verdicts {
+            let _ = writeln!(verdicts, "{}", if accepted { accepted_length } else { 0 });
+            if verdicts.len() > PIECE {
+                files::print(&std::mem::take(&mut verdicts));
+            }
+        }
+        if let (true, Some(writer)) = (accepted, &mut writer) {
+            if packet.link_type != first_link {
+                return Err(Failure::bad_input(format!(
+                    "{}: packet {seen} has another link type than the first: one pcap file holds one",
+                    path.display()
+                )));
+            }
+            writer.write(&packet).map_err(failed)?;
+        }
+    }
+    bar.finish_and_clear();
+    if let Some(mut writer) = writer {
+        writer.flush().map_err(failed)?;
+    }
+    files::print(&verdicts);
+    if args.count {
+        files::print(&format!("{matches}\n"));
+    } else if !args.verdicts && args.write.as_deref() != Some(Path::new("-")) {
+        files::print(&format!("{matches} of {seen} packets match\n"));
+    }
+    let _ = std::io::stdout().flush();
+    ended.map(|()| exit::YES)
+}
+
+fn bar(size: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = size.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {bytes}/{total_bytes} {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
