@@ -84,7 +84,9 @@ impl Lowering<'_> {
             Some(Protocol::Isis) => {
                 most(self, "IS-IS PDU type", 31)?;
                 let is_isis = self.is_protocol_number(0x83, Some(Protocol::Iso))?;
-                let kind = self.masked(From::NetworkWithoutSnap, 4, 1, number, 0x1f);
+                // Cisco's HDLC has a byte of padding before the header.
+                let padding = u32::from(matches!(self.link, LinkType::C_HDLC | LinkType::HDLC));
+                let kind = self.masked(From::NetworkWithoutSnap, 4 + padding, 1, number, 0x1f);
                 Ok(self.builder.and(is_isis, kind))
             }
             Some(Protocol::Arp) => self.error("arp does not encapsulate another protocol"),
