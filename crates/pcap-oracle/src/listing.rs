@@ -12,8 +12,22 @@ use crate::program::{Instruction, Program};
 /// Names of loads of Linux, in the order of their numbers, which are 4 apart (`SKF_AD_*` in `linux/filter.h`, `offsets` in libpcap's
 /// `bpf_image.c`).
 const ANCILLARY: [&str; 16] = [
-    "proto", "type", "ifidx", "nla", "nlan", "mark", "queue", "hatype", "rxhash", "cpu", "xor_x", "vlan_tci", "vlanp",
-    "poff", "random", "vlan_tpid",
+    "proto",
+    "type",
+    "ifidx",
+    "nla",
+    "nlan",
+    "mark",
+    "queue",
+    "hatype",
+    "rxhash",
+    "cpu",
+    "xor_x",
+    "vlan_tci",
+    "vlanp",
+    "poff",
+    "random",
+    "vlan_tpid",
 ];
 /// Offset of the first of them (`SKF_AD_OFF`).
 const ANCILLARY_START: u32 = -0x1000_i32 as u32;
@@ -154,8 +168,7 @@ mod tests {
             (0x06, 0, 0, u32::MAX),
             (0x16, 0, 0, 0),
         ];
-        let read: Vec<_> =
-            parse(text).unwrap().instructions.iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect();
+        let read: Vec<_> = parse(text).unwrap().instructions.iter().map(|i| (i.code, i.jt, i.jf, i.k)).collect();
         assert_eq!(read, expected);
     }
 
