@@ -19,7 +19,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `capture` | [`Capture`], [`Packet`]: what is the same for all formats |
+//! | `capture`, `packet` | [`Capture`], [`Packet`]: what is the same for all formats |
 //! | `pcap`, `pcapng` | the two formats |
 //! | `host_order` | headers that captures hold in the byte order of the capturing host |
 //! | [`link`] | link types of files, and libpcap's numbers for them |
@@ -34,11 +34,13 @@ mod capture;
 mod error;
 mod host_order;
 pub mod link;
+mod packet;
 mod pcap;
 mod pcapng;
 mod source;
 mod writer;
 
-pub use capture::{Capture, Packet, Timestamp};
+pub use capture::Capture;
 pub use error::{Error, ErrorKind};
+pub use packet::{Packet, Timestamp};
 pub use writer::Writer;

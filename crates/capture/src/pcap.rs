@@ -2,9 +2,9 @@
 //! old and patched writers did.
 
 use crate::bytes::ByteOrder;
-use crate::capture::{Record, Timestamp};
 use crate::error::{ErrorKind, Fault};
 use crate::link;
+use crate::packet::{Record, Timestamp};
 use crate::source::Source;
 
 /// First number of a file with microseconds.

@@ -2,9 +2,9 @@
 //! `sf-pcapng.c` tolerates is tolerated, and what it refuses is refused, but for interfaces that differ.
 
 use crate::bytes::ByteOrder;
-use crate::capture::{Record, Timestamp};
 use crate::error::{ErrorKind, Fault};
 use crate::link;
+use crate::packet::{Record, Timestamp};
 use crate::source::Source;
 
 /// Type of the block that begins a section; it reads the same in both byte orders.

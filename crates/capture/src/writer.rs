@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::capture::{Packet, Timestamp};
 use crate::error::{Error, ErrorKind};
+use crate::packet::{Packet, Timestamp};
 use crate::pcap;
 
 /// How many bytes are gathered before they are written; always whole records.
