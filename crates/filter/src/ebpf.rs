@@ -407,7 +407,7 @@ impl Emitter<'_> {
     }
 
     /// A machine register for a key, which is free.
-    fn allocate(&mut self, key: Key) -> usize {
+    fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
         let is_dead = |s: &Self, k: &Key| !s.live[s.here].contains(&k.register());
         let open: Vec<usize> = (0..POOL.len()).filter(|i| !self.pinned.contains(i)).collect();
         let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
@@ -417,12 +417,12 @@ impl Emitter<'_> {
             .or_else(|| open.iter().copied().find(|i| free(self, i)))
             // Loads cost least to make anew.
             .or_else(|| open.iter().copied().find(|i| matches!(self.held.registers[*i], Some(Key::Raw(_) | Key::Number(_)))))
-            .or_else(|| open.first().copied())
-            .unwrap_or(0);
+            .or_else(|| open.first().copied());
+        let Some(chosen) = chosen else { return self.unsupported("an expression that needs more registers than there are") };
         self.put(chosen, Some(key));
         self.preferred.entry(key).or_insert(chosen);
         self.pinned.push(chosen);
-        chosen
+        Ok(chosen)
     }
 
     /// Notes what a machine register holds from now on.
@@ -440,6 +440,19 @@ impl Emitter<'_> {
 
     /// The machine register that holds a number.
     fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
+        self.pinned_alone(|s| s.computed(r))
+    }
+
+    /// What is computed for an operand needs its register no longer: only the operand's own is kept.
+    fn pinned_alone(&mut self, compute: impl FnOnce(&mut Self) -> Result<u8, EbpfError>) -> Result<u8, EbpfError> {
+        let before = self.pinned.len();
+        let at = compute(self)?;
+        self.pinned.truncate(before);
+        self.pinned.extend(POOL.iter().position(|p| *p == at));
+        Ok(at)
+    }
+
+    fn computed(&mut self, r: Register) -> Result<u8, EbpfError> {
         let key = Key::Number(r);
         if let Some(i) = self.held.place(key) {
             self.pinned.push(i);
@@ -456,12 +469,12 @@ impl Emitter<'_> {
                 i
             }
             Operation::Constant { n, .. } => {
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 self.line(format!("w{} = {}", POOL[i], n as i32));
                 i
             }
             Operation::Length { .. } => {
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 let at = POOL[i];
                 if self.hook == Hook::Xdp {
                     self.line(format!("r{at} = r3"));
@@ -475,12 +488,12 @@ impl Emitter<'_> {
                 let Some(offset) = self.hook.ancillary(what) else {
                     return self.unsupported(format!("{what:?} is not known at this hook"));
                 };
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 self.line(format!("r{} = *(u32 *)(r1 + {offset})", POOL[i]));
                 i
             }
             Operation::HeaderLength { offset, .. } => {
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 let at = POOL[i];
                 self.line(format!("r{at} = *(u8 *)(r2 + {offset})"));
                 self.line(format!("w{at} &= 15"));
@@ -510,7 +523,7 @@ impl Emitter<'_> {
             self.put(i, Some(key));
             return Ok(i);
         }
-        let i = self.allocate(key);
+        let i = self.allocate(key)?;
         self.line(format!("w{} = w{at}", POOL[i]));
         Ok(i)
     }
@@ -524,12 +537,12 @@ impl Emitter<'_> {
             Operand::Register(a) if b != Operand::Register(a) => self.copy(a, key)?,
             Operand::Register(a) => {
                 let at = self.number(a)?;
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 self.line(format!("w{} = w{at}", POOL[i]));
                 i
             }
             Operand::Constant(n) => {
-                let i = self.allocate(key);
+                let i = self.allocate(key)?;
                 self.line(format!("w{} = {}", POOL[i], n as i32));
                 i
             }
@@ -562,7 +575,7 @@ impl Emitter<'_> {
             Operand::Register(b) => format!("w{}", self.number(b)?),
             Operand::Constant(n) => format!("{}", n as i32),
         };
-        let i = self.allocate(key);
+        let i = self.allocate(key)?;
         let label = self.label();
         self.line(format!("w{} = 1", POOL[i]));
         self.line(format!("if w{a} > {b} goto {label}"));
@@ -573,6 +586,10 @@ impl Emitter<'_> {
 
     /// The machine register that holds a load in the packet's byte order.
     fn raw(&mut self, r: Register) -> Result<u8, EbpfError> {
+        self.pinned_alone(|s| s.loaded(r))
+    }
+
+    fn loaded(&mut self, r: Register) -> Result<u8, EbpfError> {
         let Some(Operation::Load { base, offset, size, .. }) = self.definitions.get(&r).cloned() else {
             return self.unsupported("only loads have a byte order");
         };
@@ -586,13 +603,13 @@ impl Emitter<'_> {
         self.bound(base, end)?;
         if end > 0xffff || base.is_some() && end > LARGEST_END {
             // Not reached.
-            let i = self.allocate(key);
+            let i = self.allocate(key)?;
             self.line(format!("w{} = 0", POOL[i]));
             return Ok(POOL[i]);
         }
         let (from, offset) = match base {
             None if offset > 0x7fff => {
-                let i = self.allocate(Key::Pointer(r));
+                let i = self.allocate(Key::Pointer(r))?;
                 self.line(format!("r{} = r2", POOL[i]));
                 self.line(format!("r{} += {offset}", POOL[i]));
                 (POOL[i], 0)
@@ -600,23 +617,33 @@ impl Emitter<'_> {
             None => (2, offset),
             Some(base) => (self.pointer(base)?, offset),
         };
-        let i = self.allocate(key);
+        let i = self.allocate(key)?;
         self.line(format!("r{} = *(u{} *)(r{from} + {offset})", POOL[i], u32::from(size) * 8));
         Ok(POOL[i])
     }
 
     /// The machine register that holds the packet's address behind a base.
     fn pointer(&mut self, base: Register) -> Result<u8, EbpfError> {
+        self.pinned_alone(|s| s.address(base))
+    }
+
+    fn address(&mut self, base: Register) -> Result<u8, EbpfError> {
         let key = Key::Pointer(base);
         if let Some(i) = self.held.place(key) {
             self.pinned.push(i);
             return Ok(POOL[i]);
         }
+        // Who has asked for the number itself must find it as it is.
+        let is_wanted = self.held.place(Key::Number(base)).is_some_and(|i| self.pinned.contains(&i));
         let at = self.number(base)?;
-        let i = POOL.iter().position(|p| *p == at).unwrap_or(0);
         if self.greatest(base) > LARGEST_BASE {
             self.line(format!("if w{at} > {LARGEST_BASE} goto reject"));
         }
+        let i = if is_wanted { self.allocate(key)? } else { POOL.iter().position(|p| *p == at).unwrap_or(0) };
+        if is_wanted {
+            self.line(format!("r{} = r{at}", POOL[i]));
+        }
+        let at = POOL[i];
         self.line(format!("r{at} += r2"));
         self.put(i, Some(key));
         self.held.reach.remove(&Some(base));
@@ -709,7 +736,7 @@ impl Emitter<'_> {
         let x = self.number(a)?;
         // The edge's register and one more are working space.
         self.held.edge = None;
-        let i = self.allocate(Key::Number(Register(u32::MAX)));
+        let i = self.allocate(Key::Number(Register(u32::MAX)))?;
         let t = POOL[i];
         match &self.program.tables[table] {
             Table::Bitmap { first, words } => {
@@ -722,7 +749,7 @@ impl Emitter<'_> {
                 self.line(format!("w{t} >>= 5"));
                 self.line(format!("w{t} <<= 2"));
                 // The table's address needs a register: x may be read again, so that the count waits in w5.
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)));
+                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
                 let p = POOL[j];
                 self.line(format!("r{p} = {} ll", name(table, "bitmap")));
                 self.line(format!("r{p} += r{t}"));
@@ -733,7 +760,7 @@ impl Emitter<'_> {
                 self.line(format!("if w{t} & 1 goto b{}", yes.0));
             }
             Table::Hash(hash) => {
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)));
+                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
                 let p = POOL[j];
                 self.line(format!("w5 = w{x}"));
                 self.line(format!("w5 *= {}", hash.multiplier as i32));
