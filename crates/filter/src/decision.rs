@@ -24,12 +24,27 @@ pub(crate) enum Decision {
     Reject,
     Accept,
     /// Rejects a packet whose captured part ends less than `end` bytes behind `base`.
-    Bound { base: Option<ValueId>, end: u64, next: DecisionId },
+    Bound {
+        base: Option<ValueId>,
+        end: u64,
+        next: DecisionId,
+    },
     /// Rejects a packet for which a divisor is 0.
-    NotZero { value: ValueId, next: DecisionId },
+    NotZero {
+        value: ValueId,
+        next: DecisionId,
+    },
     /// Goes on by what a value is. The sets are disjoint, and no two lead to the same.
-    Switch { value: ValueId, cases: Vec<(Intervals, DecisionId)>, default: DecisionId },
-    Chain { chain: Chain, yes: DecisionId, no: DecisionId },
+    Switch {
+        value: ValueId,
+        cases: Vec<(Intervals, DecisionId)>,
+        default: DecisionId,
+    },
+    Chain {
+        chain: Chain,
+        yes: DecisionId,
+        no: DecisionId,
+    },
 }
 
 impl Decision {
@@ -60,10 +75,6 @@ impl Default for Decisions {
 impl Decisions {
     pub(crate) fn get(&self, id: DecisionId) -> &Decision {
         &self.all[id.0 as usize]
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
     }
 
     fn intern(&mut self, decision: Decision) -> DecisionId {
@@ -128,7 +139,8 @@ impl Decisions {
             return default;
         }
         // In the order in which they are asked for.
-        let cases: Vec<(Intervals, DecisionId)> = grouped.into_iter().map(|(all, to)| (Intervals::of(all), to)).collect();
+        let cases: Vec<(Intervals, DecisionId)> =
+            grouped.into_iter().map(|(all, to)| (Intervals::of(all), to)).collect();
         self.intern(Decision::Switch { value, cases, default })
     }
 
@@ -176,7 +188,8 @@ impl Decisions {
                         if !self.are_passed(&between, value, &s, to) {
                             return Absorbed::Nothing(no);
                         }
-                        let rebuilt = between.into_iter().rev().fold(rest, |rest, id: DecisionId| self.on_top(id, rest));
+                        let rebuilt =
+                            between.into_iter().rev().fold(rest, |rest, id: DecisionId| self.on_top(id, rest));
                         return Absorbed::More(union, rebuilt);
                     }
                     between.push(at);
@@ -235,7 +248,11 @@ impl Decisions {
                     }
                     let rest = if is_covered { left.pop().map_or(rest, |(_, to)| to) } else { rest };
                     left.retain(|(_, to)| *to != rest);
-                    if left.is_empty() { rest } else { self.intern(Decision::Switch { value: v, cases: left, default: rest }) }
+                    if left.is_empty() {
+                        rest
+                    } else {
+                        self.intern(Decision::Switch { value: v, cases: left, default: rest })
+                    }
                 }
             };
             done.insert(id, new);

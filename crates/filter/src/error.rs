@@ -45,7 +45,12 @@ impl Error {
         let indent = column - skipped + before.chars().count();
         let number = text[..start].matches('\n').count() + 1;
         let place = if text.contains('\n') { format!("line {number}, column {}: ", column + 1) } else { String::new() };
-        let mut out = format!("{place}{}\n  {before}{shown}{after}\n  {}{}", self.message, " ".repeat(indent), "^".repeat(carets.min(WIDTH)));
+        let mut out = format!(
+            "{place}{}\n  {before}{shown}{after}\n  {}{}",
+            self.message,
+            " ".repeat(indent),
+            "^".repeat(carets.min(WIDTH))
+        );
         if let Some(help) = &self.help {
             out.push_str(&format!("\n  help: {help}"));
         }

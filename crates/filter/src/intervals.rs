@@ -134,7 +134,9 @@ mod tests {
             random >> 28
         };
         for _ in 0..2000 {
-            let mut some = || Intervals::of((0..next() % 4).map(|_| (next(), next())).map(|(a, b)| (a.min(b), a.max(b))).collect());
+            let mut some = || {
+                Intervals::of((0..next() % 4).map(|_| (next(), next())).map(|(a, b)| (a.min(b), a.max(b))).collect())
+            };
             let (a, b) = (some(), some());
             let shift = next();
             for n in 0..32u32 {

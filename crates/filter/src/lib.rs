@@ -10,6 +10,7 @@ mod classic;
 mod decision;
 mod ebpf;
 mod emit;
+mod emit_plain;
 mod error;
 mod graph;
 mod intervals;
@@ -19,6 +20,8 @@ mod listing;
 mod lower;
 mod names;
 mod optimize;
+mod options;
+mod order;
 mod program;
 mod tables;
 mod value;
@@ -30,76 +33,13 @@ pub use ebpf::{Actions, EbpfError, Hook};
 pub use error::Error;
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
+pub use options::{Options, Source};
 pub use program::{Beside, Packet, Run};
 pub use value::Ancillary;
 
 use language::Id;
 use optimize::Limits;
 use program::Program;
-
-/// Where packets come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Source {
-    /// A capture file: all that is known of a packet is in it.
-    #[default]
-    File,
-    /// The driver, before the kernel has looked at the packet: VLAN tags are in it.
-    Xdp,
-    /// A socket buffer at ingress or egress.
-    Tc,
-    /// A socket.
-    Socket,
-    /// A socket buffer at a control group, from its network header on.
-    CgroupSkb,
-}
-
-impl Source {
-    /// The kernel may have taken the outermost VLAN tag out of the packet.
-    fn strips_vlan(self) -> bool {
-        matches!(self, Source::Tc | Source::Socket | Source::CgroupSkb)
-    }
-
-    /// The kernel says whether a packet comes or goes.
-    fn has_packet_type(self) -> bool {
-        self.strips_vlan()
-    }
-}
-
-/// How a filter is compiled.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What the packets of the link begin with.
-    pub link_type: LinkType,
-    /// Where packets come from.
-    pub source: Source,
-    /// The capture was written by a host of the other byte order.
-    pub is_swapped: bool,
-    /// The network mask of the interface, for `ip broadcast`.
-    pub netmask: Option<u32>,
-    /// Where names are looked up.
-    pub names: NameFiles,
-    /// What a filter may name as `$NAME`, entry by entry, as text.
-    pub sets: HashMap<String, Vec<String>>,
-    /// What is accepted of a packet: the verdict of classic programs.
-    pub accepted_length: u32,
-    /// Whether the optimizer runs.
-    pub optimize: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            link_type: LinkType::EN10MB,
-            source: Source::File,
-            is_swapped: false,
-            netmask: None,
-            names: NameFiles::default(),
-            sets: HashMap::new(),
-            accepted_length: 262_144,
-            optimize: true,
-        }
-    }
-}
 
 /// What a classic program is to have little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -149,18 +89,20 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let mut graph = lower::lower(&ast, options, &sets)?;
     let optimized = if options.optimize { optimized(&mut graph) } else { None };
-    let (program, without_tables) = optimized.unwrap_or_else(|| (emit::emit_plainly(&graph), vec![emit::emit_plainly(&graph)]));
+    let (program, without_tables) =
+        optimized.unwrap_or_else(|| (emit_plain::emit_plainly(&graph), vec![emit_plain::emit_plainly(&graph)]));
     let checked = program.with_checked_loads();
     Ok(Filter { program, checked, without_tables, accepted_length: options.accepted_length })
 }
 
 /// The smaller of what little and much copying give with tables, and all that they give without.
 fn optimized(graph: &mut graph::Graph) -> Option<(Program, Vec<Program>)> {
-    const NODES: usize = 200_000;
+    /// Blocks walked, where much may be copied, and where little may.
+    const WALKS: [usize; 2] = [40_000, 4_000_000];
     let (mut best, mut all): (Option<Program>, Vec<Program>) = (None, Vec::new());
     for copies in [64, 8, 1, 0] {
-        let nodes = if copies <= 1 { NODES } else { 20_000 };
-        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, nodes }) else { continue };
+        let walks = WALKS[usize::from(copies <= 1)];
+        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, walks }) else { continue };
         let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
         let program = emit(emit::SetPolicy::FAST);
         all.extend([emit::SetPolicy::CLASSIC, emit::SetPolicy::SMALLISH, emit::SetPolicy::SMALL].map(emit));

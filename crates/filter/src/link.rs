@@ -169,7 +169,9 @@ impl LinkType {
             LinkType::SLIP_BSDOS => [0, NOT_SET, 24, 0, 0],
             LinkType::NULL | LinkType::LOOP => [0, 0, 4, 0, 0],
             LinkType::ENC => [0, 0, 12, 0, 0],
-            LinkType::PPP | LinkType::PPP_PPPD | LinkType::C_HDLC | LinkType::HDLC | LinkType::PPP_SERIAL => [0, 2, 4, 0, 0],
+            LinkType::PPP | LinkType::PPP_PPPD | LinkType::C_HDLC | LinkType::HDLC | LinkType::PPP_SERIAL => {
+                [0, 2, 4, 0, 0]
+            }
             LinkType::PPP_ETHER => [0, 6, 8, 0, 0],
             LinkType::PPP_BSDOS => [0, 5, 24, 0, 0],
             LinkType::FDDI => [0, 13, 13, 8, 3],
@@ -211,9 +213,11 @@ impl LinkType {
             LinkType::IPNET => [0, 1, 24, 0, NOT_SET],
             LinkType::NETANALYZER => [4, 16, 18, 0, 3],
             LinkType::NETANALYZER_TRANSPARENT => [12, 24, 26, 0, 3],
-            LinkType::BACNET_MS_TP | LinkType::MTP2 | LinkType::MTP2_WITH_PHDR | LinkType::ERF | LinkType::AX25_KISS => {
-                [0, NOT_SET, NOT_SET, NOT_SET, NOT_SET]
-            }
+            LinkType::BACNET_MS_TP
+            | LinkType::MTP2
+            | LinkType::MTP2_WITH_PHDR
+            | LinkType::ERF
+            | LinkType::AX25_KISS => [0, NOT_SET, NOT_SET, NOT_SET, NOT_SET],
             LinkType(n) if MATCHING.contains(&n) => [0, NOT_SET, NOT_SET, NOT_SET, NOT_SET],
             _ => return None,
         };

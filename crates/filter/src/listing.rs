@@ -113,7 +113,9 @@ impl Display for Program {
         }
         for (i, table) in self.tables.iter().enumerate() {
             match table {
-                Table::Bitmap { first, words } => writeln!(f, "table {i}: bitmap of {} words from {first} on", words.len())?,
+                Table::Bitmap { first, words } => {
+                    writeln!(f, "table {i}: bitmap of {} words from {first} on", words.len())?
+                }
                 Table::Hash(hash) => {
                     let (slots, displacements) = (hash.slots.len(), hash.displacements.len());
                     writeln!(f, "table {i}: perfect hash of {slots} slots, {displacements} displacements")?;

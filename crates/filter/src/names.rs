@@ -128,8 +128,16 @@ pub(crate) fn llc(name: &str) -> Option<Llc> {
     if let Some(v) = find(&[("rr", 0x01), ("rnr", 0x05), ("rej", 0x09)], name) {
         return Some(Llc::SupervisoryOf(v));
     }
-    let unnumbered =
-        [("ui", 0x03), ("ua", 0x63), ("disc", 0x43), ("dm", 0x0f), ("sabme", 0x6f), ("test", 0xe3), ("xid", 0xaf), ("frmr", 0x87)];
+    let unnumbered = [
+        ("ui", 0x03),
+        ("ua", 0x63),
+        ("disc", 0x43),
+        ("dm", 0x0f),
+        ("sabme", 0x6f),
+        ("test", 0xe3),
+        ("xid", 0xaf),
+        ("frmr", 0x87),
+    ];
     find(&unnumbered, name).map(Llc::UnnumberedOf)
 }
 

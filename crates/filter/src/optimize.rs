@@ -23,8 +23,8 @@ use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
 pub(crate) struct Limits {
     /// Copies of one block with all that is known.
     pub(crate) copies: usize,
-    /// Nodes altogether. A filter that needs more is not optimized.
-    pub(crate) nodes: usize,
+    /// Blocks walked altogether. A filter that needs more is not optimized.
+    pub(crate) walks: usize,
 }
 
 /// With so many numbers a value is compared that tells which kind of packet it is.
@@ -49,7 +49,12 @@ impl Known {
     }
 
     fn with_fact(&self, value: ValueId, set: Intervals) -> Known {
+        /// Sets of more intervals say little and cost much.
+        const MOST: usize = 256;
         let mut known = self.clone();
+        if set.as_slice().len() > MOST {
+            return known;
+        }
         let set = Rc::new(set);
         match known.facts.binary_search_by_key(&value, |(v, _)| *v) {
             Ok(i) => known.facts[i].1 = set,
@@ -148,6 +153,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
         decisions: Decisions::default(),
         done: FxHashMap::default(),
         visits: vec![0; graph.blocks.len()],
+        walks: 0,
         asked: Vec::new(),
         compared: FxHashMap::default(),
         graph,
@@ -177,6 +183,7 @@ struct Walk<'a> {
     decisions: Decisions,
     done: FxHashMap<(usize, Known), DecisionId>,
     visits: Vec<usize>,
+    walks: usize,
     limits: Limits,
     is_over: bool,
 }
@@ -221,7 +228,7 @@ impl Walk<'_> {
     }
 
     fn block(&mut self, i: usize, known: Known) -> DecisionId {
-        if self.is_over || self.decisions.len() > self.limits.nodes {
+        if self.is_over || self.walks > self.limits.walks {
             self.is_over = true;
             return DecisionId::REJECT;
         }
@@ -247,6 +254,7 @@ impl Walk<'_> {
                 return id;
             }
         }
+        self.walks += 1;
         let id = self.walked(i, walked.clone());
         self.done.insert((i, walked), id);
         self.done.insert((i, known), id);
@@ -566,12 +574,10 @@ fn simpler(values: &Values, question: &Question) -> Option<Question> {
             let most = u32::MAX >> n;
             mapped(&|l, h| (l <= most).then(|| (l << n, h.min(most) << n | ((1u32 << n) - 1))))
         }
-        Binary::ShiftLeft if n < 32 && greatest.checked_mul(1 << n).is_some() => {
-            mapped(&|l, h| {
-                let (l, h) = (l.div_ceil(1 << n), h >> n);
-                (l <= h).then_some((l, h))
-            })
-        }
+        Binary::ShiftLeft if n < 32 && greatest.checked_mul(1 << n).is_some() => mapped(&|l, h| {
+            let (l, h) = (l.div_ceil(1 << n), h >> n);
+            (l <= h).then_some((l, h))
+        }),
         Binary::Mul if n > 0 && greatest.checked_mul(n).is_some() => mapped(&|l, h| {
             let (l, h) = (l.div_ceil(n), h / n);
             (l <= h).then_some((l, h))

@@ -23,21 +23,115 @@ pub(crate) enum Operand {
 /// An operation. Each counts one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
-    Constant { to: Register, n: u32 },
-    Copy { to: Register, from: Register },
-    Length { to: Register },
-    Ancillary { to: Register, what: Ancillary },
+    Constant {
+        to: Register,
+        n: u32,
+    },
+    Copy {
+        to: Register,
+        from: Register,
+    },
+    Length {
+        to: Register,
+    },
+    Ancillary {
+        to: Register,
+        what: Ancillary,
+    },
     /// Rejects the packet if its captured part ends less than `end` bytes behind the base.
-    Bound { base: Option<Register>, end: u64 },
+    Bound {
+        base: Option<Register>,
+        end: u64,
+    },
     /// Rejects the packet if the register is 0.
-    NotZero { register: Register },
+    NotZero {
+        register: Register,
+    },
     /// In network byte order; rejects the packet if it ends before.
-    Load { to: Register, base: Option<Register>, offset: u32, size: u8 },
+    Load {
+        to: Register,
+        base: Option<Register>,
+        offset: u32,
+        size: u8,
+    },
     /// Four times the lower half of a byte: the length of an IPv4 header.
-    HeaderLength { to: Register, offset: u32 },
-    Binary { op: Binary, to: Register, a: Operand, b: Operand },
-    Negate { to: Register, a: Register },
-    IsGreater { to: Register, a: Operand, b: Operand },
+    HeaderLength {
+        to: Register,
+        offset: u32,
+    },
+    Binary {
+        op: Binary,
+        to: Register,
+        a: Operand,
+        b: Operand,
+    },
+    Negate {
+        to: Register,
+        a: Register,
+    },
+    IsGreater {
+        to: Register,
+        a: Operand,
+        b: Operand,
+    },
+}
+
+impl Operation {
+    /// The register that the operation writes.
+    pub(crate) fn defines(&self) -> Option<Register> {
+        match self {
+            Operation::Constant { to, .. }
+            | Operation::Copy { to, .. }
+            | Operation::Length { to }
+            | Operation::Ancillary { to, .. }
+            | Operation::Load { to, .. }
+            | Operation::HeaderLength { to, .. }
+            | Operation::Binary { to, .. }
+            | Operation::Negate { to, .. }
+            | Operation::IsGreater { to, .. } => Some(*to),
+            Operation::Bound { .. } | Operation::NotZero { .. } => None,
+        }
+    }
+
+    /// Each register of the operation.
+    pub(crate) fn registers(&mut self, f: &mut impl FnMut(&mut Register)) {
+        let operand = |o: &mut Operand, f: &mut dyn FnMut(&mut Register)| {
+            if let Operand::Register(r) = o {
+                f(r);
+            }
+        };
+        match self {
+            Operation::Constant { to, .. }
+            | Operation::Length { to }
+            | Operation::Ancillary { to, .. }
+            | Operation::HeaderLength { to, .. } => f(to),
+            Operation::Copy { to, from } => {
+                f(from);
+                f(to);
+            }
+            Operation::Bound { base, .. } => {
+                if let Some(base) = base {
+                    f(base);
+                }
+            }
+            Operation::NotZero { register } => f(register),
+            Operation::Load { to, base, .. } => {
+                if let Some(base) = base {
+                    f(base);
+                }
+                f(to);
+            }
+            Operation::Negate { to, a } => {
+                f(a);
+                f(to);
+            }
+            Operation::Binary { to, a, b, .. } | Operation::IsGreater { to, a, b } => {
+                operand(a, f);
+                operand(b, f);
+                f(to);
+            }
+        }
+    }
 }
 
 /// What a branch tests.
@@ -56,10 +150,24 @@ pub(crate) enum End {
     Accept,
     Reject,
     Goto(BlockId),
-    Branch { a: Register, comparison: Comparison, yes: BlockId, no: BlockId },
+    Branch {
+        a: Register,
+        comparison: Comparison,
+        yes: BlockId,
+        no: BlockId,
+    },
     /// Whether a register is a member of a table.
-    Lookup { a: Register, table: usize, yes: BlockId, no: BlockId },
-    Chain { chain: Chain, yes: BlockId, no: BlockId },
+    Lookup {
+        a: Register,
+        table: usize,
+        yes: BlockId,
+        no: BlockId,
+    },
+    Chain {
+        chain: Chain,
+        yes: BlockId,
+        no: BlockId,
+    },
 }
 
 impl End {

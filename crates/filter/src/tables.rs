@@ -65,20 +65,26 @@ impl Table {
 
     /// A perfect hash of numbers, and `None` if none is found.
     pub(crate) fn hash(members: &[u32]) -> Option<Table> {
-        (0..64u32).find_map(|i| PerfectHash::new(members, 0x9e37_79b1u32.wrapping_add(i.wrapping_mul(0x2545_f492)))).map(Table::Hash)
+        (0..64u32)
+            .find_map(|i| PerfectHash::new(members, 0x9e37_79b1u32.wrapping_add(i.wrapping_mul(0x2545_f492))))
+            .map(Table::Hash)
     }
 
     /// The certificate: the table holds the members and nothing else. A hit needs equality, and an equal number is sent to the same
     /// slot, so it is enough that each member is found and that each slot holds a member or what is sent elsewhere.
     pub(crate) fn is_of(&self, members: &Intervals) -> bool {
         match self {
-            Table::Bitmap { first, words } => (0..words.len() as u64 * 32).all(|i| {
-                let x = u64::from(*first) + i;
-                u32::try_from(x).map_or(words[(i / 32) as usize] >> (i % 32) & 1 == 0, |x| self.contains(x) == members.contains(x))
-            }) && members
-                .as_slice()
-                .iter()
-                .all(|(low, high)| low >= first && u64::from(*high) < u64::from(*first) + words.len() as u64 * 32),
+            Table::Bitmap { first, words } => {
+                (0..words.len() as u64 * 32).all(|i| {
+                    let x = u64::from(*first) + i;
+                    u32::try_from(x).map_or(words[(i / 32) as usize] >> (i % 32) & 1 == 0, |x| {
+                        self.contains(x) == members.contains(x)
+                    })
+                }) && members
+                    .as_slice()
+                    .iter()
+                    .all(|(low, high)| low >= first && u64::from(*high) < u64::from(*first) + words.len() as u64 * 32)
+            }
             Table::Hash(hash) => {
                 let all_found = members.as_slice().iter().all(|(low, high)| (*low..=*high).all(|x| self.contains(x)));
                 let no_other = hash.slots.iter().enumerate().all(|(i, x)| hash.slot(*x) != i || members.contains(*x));

@@ -20,7 +20,11 @@ pub(crate) enum Value {
     Length,
     /// Bytes of the packet, in network byte order, from `offset` behind `base` on. The sum does not wrap: what begins or ends
     /// behind the packet's captured part is not there, and a filter that reads it rejects the packet.
-    Load { base: Option<ValueId>, offset: u32, size: u8 },
+    Load {
+        base: Option<ValueId>,
+        offset: u32,
+        size: u8,
+    },
     /// Arithmetic that wraps. A divisor of 0 rejects the packet; shifts by more than 31 give 0.
     Binary(Binary, ValueId, ValueId),
     Negate(ValueId),
@@ -139,9 +143,7 @@ impl Values {
                 Some(n) => n.saturating_sub(1),
                 None => u32::MAX,
             },
-            Value::Binary(Binary::Or | Binary::Xor, a, b) => {
-                ones_below(self.greatest(a) | self.greatest(b))
-            }
+            Value::Binary(Binary::Or | Binary::Xor, a, b) => ones_below(self.greatest(a) | self.greatest(b)),
             Value::Binary(Binary::Div, a, _) => self.greatest(a),
             _ => u32::MAX,
         }

@@ -11,7 +11,7 @@ use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Engine, FilterArgs};
-use super::compile;
+use super::source::compile;
 use crate::failure::{Failure, exit};
 use crate::files;
 use crate::progress::Interrupt;
@@ -50,9 +50,10 @@ impl Runner {
             Runner::Interpreter(filter) => Ok(filter.run(packet) != 0),
             Runner::Kernel { object, matched } => {
                 let run = object.test_run("filter", packet.captured, None, 1);
-                let run = run.map_err(|e| Failure::kernel(Path::new("a test run of the filter"), &e).with_hint(
-                    "the kernel runs packets of 14 to about 3,500 bytes; --engine interpreter runs all",
-                ))?;
+                let run = run.map_err(|e| {
+                    Failure::kernel(Path::new("a test run of the filter"), &e)
+                        .with_hint("the kernel runs packets of 14 to about 3,500 bytes; --engine interpreter runs all")
+                })?;
                 Ok(run.retval == *matched)
             }
         }
@@ -85,7 +86,11 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
     let mut ended = Ok(());
     loop {
         if interrupt.requested() {
-            ended = Err(Failure { code: exit::INTERRUPTED, message: format!("interrupted behind packet {seen}"), hint: None });
+            ended = Err(Failure {
+                code: exit::INTERRUPTED,
+                message: format!("interrupted behind packet {seen}"),
+                hint: None,
+            });
             break;
         }
         let position = capture.position();

@@ -44,7 +44,9 @@ pub(crate) enum Primitive {
     /// `byte 8 = 5`: the operation, the offset, the value.
     Byte(ByteOperation, u32, u32),
     /// `inbound`, `outbound`.
-    Direction { outbound: bool },
+    Direction {
+        outbound: bool,
+    },
     InterfaceIndex(u32),
     Vlan(Option<u32>),
     Mpls(Option<u32>),
@@ -54,13 +56,21 @@ pub(crate) enum Primitive {
     Vxlan(Option<u32>),
     Pf(Pf),
     /// Bits of the first byte of an 802.11 frame, and which of them count.
-    WlanType { value: u32, mask: u32 },
+    WlanType {
+        value: u32,
+        mask: u32,
+    },
     WlanDirection(u32),
     Llc(Llc),
     AtmType(AtmType),
     AtmField(AtmField, Relation, u32),
     Mtp2Type(Mtp2Type),
-    Mtp3Field { field: Mtp3Field, high_speed: bool, relation: Relation, value: u32 },
+    Mtp3Field {
+        field: Mtp3Field,
+        high_speed: bool,
+        relation: Relation,
+        value: u32,
+    },
 }
 
 /// An arithmetic expression over unsigned 32-bit numbers.
@@ -70,7 +80,11 @@ pub(crate) enum Arithmetic {
     /// The packet's length on the wire.
     Length,
     /// `tcp[offset:size]`
-    Load { protocol: Protocol, offset: ArithmeticId, size: u32 },
+    Load {
+        protocol: Protocol,
+        offset: ArithmeticId,
+        size: u32,
+    },
     Negate(ArithmeticId),
     Binary(Binary, ArithmeticId, ArithmeticId),
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::ast::Protocol;
-use crate::Error;
+use crate::error::Error;
 
 /// A token and its place.
 #[derive(Clone, PartialEq, Debug)]
@@ -296,7 +296,14 @@ fn operator(rest: &str) -> Option<(Kind<'static>, usize)> {
             return Some((Kind::Keyword(k), 2));
         }
     }
-    let two = [(">=", GreaterEqual), ("<=", LessEqual), ("!=", NotEqual), ("==", Equal), ("<<", ShiftLeft), (">>", ShiftRight)];
+    let two = [
+        (">=", GreaterEqual),
+        ("<=", LessEqual),
+        ("!=", NotEqual),
+        ("==", Equal),
+        ("<<", ShiftLeft),
+        (">>", ShiftRight),
+    ];
     if let Some((_, operator)) = two.iter().find(|(text, _)| rest.starts_with(text)) {
         return Some((Kind::Operator(*operator), 2));
     }
@@ -445,7 +452,8 @@ fn bogus_mac_length(rest: &str) -> usize {
 
 /// The length of the longest IPv6 address at the start, by its form alone.
 fn ipv6_length(rest: &str) -> usize {
-    let run = rest.bytes().take(64).take_while(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.' | b'x' | b'X')).count();
+    let run =
+        rest.bytes().take(64).take_while(|b| b.is_ascii_hexdigit() || matches!(b, b':' | b'.' | b'x' | b'X')).count();
     if !rest[..run].contains(':') {
         return 0;
     }

@@ -3,9 +3,11 @@
 //! The tree is an arena in which operands stand before what they are operands of, so that whoever goes through it needs no
 //! recursion: a filter may have a million primitives.
 
+mod arithmetic;
 mod ast;
 mod lexer;
 mod parser;
+mod specific;
 
 pub(crate) use ast::*;
 pub(crate) use parser::{parse, parse_id};

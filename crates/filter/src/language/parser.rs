@@ -15,8 +15,8 @@ use std::ops::Range;
 
 use super::ast::*;
 use super::lexer::{Keyword, Kind, Operator, Token, tokens};
-use crate::Error;
-use crate::names::{self, TypeOfFrame};
+use super::specific::{atm_type, mtp2_type, mtp3_field};
+use crate::error::Error;
 
 /// How deep parentheses, `not` and arithmetic may stand in each other.
 const MAX_DEPTH: usize = 500;
@@ -24,13 +24,17 @@ const MAX_DEPTH: usize = 500;
 /// The tree of a text. `sets` are the names that may follow a `$`.
 pub(crate) fn parse(text: &str, sets: &HashSet<String>) -> Result<Ast, Error> {
     let tokens = tokens(text, sets)?;
-    let mut parser = Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, ast: Ast::default() };
+    let mut parser =
+        Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, ast: Ast::default() };
     if parser.tokens.is_empty() {
         return Ok(parser.ast);
     }
     let (root, _) = parser.filter(None)?;
     if let Some(token) = parser.tokens.get(parser.at) {
-        return Err(Error::new(token.span.clone(), "syntax error: the filter should end here, or go on with 'and' or 'or'"));
+        return Err(Error::new(
+            token.span.clone(),
+            "syntax error: the filter should end here, or go on with 'and' or 'or'",
+        ));
     }
     parser.ast.root = Some(root);
     Ok(parser.ast)
@@ -67,69 +71,69 @@ fn closing(tokens: &[Token]) -> Vec<usize> {
 
 /// What stands at a place where a term or an id may stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Next {
+pub(super) enum Next {
     Term,
     Id,
     Arithmetic,
 }
 
-struct Parser<'a> {
-    tokens: Vec<Token<'a>>,
-    closing: Vec<usize>,
-    at: usize,
+pub(super) struct Parser<'a> {
+    pub(super) tokens: Vec<Token<'a>>,
+    pub(super) closing: Vec<usize>,
+    pub(super) at: usize,
     /// The length of the text.
-    end: usize,
-    depth: usize,
-    ast: Ast,
+    pub(super) end: usize,
+    pub(super) depth: usize,
+    pub(super) ast: Ast,
 }
 
-type Inherited = Option<Qualifiers>;
+pub(super) type Inherited = Option<Qualifiers>;
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Option<Kind<'a>> {
+    pub(super) fn peek(&self) -> Option<Kind<'a>> {
         self.kind(self.at)
     }
 
-    fn kind(&self, i: usize) -> Option<Kind<'a>> {
+    pub(super) fn kind(&self, i: usize) -> Option<Kind<'a>> {
         self.tokens.get(i).map(|t| t.kind)
     }
 
-    fn span(&self, i: usize) -> Range<usize> {
+    pub(super) fn span(&self, i: usize) -> Range<usize> {
         self.tokens.get(i).map_or(self.end..self.end, |t| t.span.clone())
     }
 
     /// From the start of the token `from` to the end of the last one that was taken.
-    fn since(&self, from: usize) -> Range<usize> {
+    pub(super) fn since(&self, from: usize) -> Range<usize> {
         self.span(from).start..self.span(self.at.saturating_sub(1).max(from)).end
     }
 
-    fn is(&self, kind: Kind) -> bool {
+    pub(super) fn is(&self, kind: Kind) -> bool {
         self.peek() == Some(kind)
     }
 
-    fn take(&mut self, kind: Kind) -> bool {
+    pub(super) fn take(&mut self, kind: Kind) -> bool {
         let is = self.is(kind);
         self.at += usize::from(is);
         is
     }
 
-    fn keyword(&mut self, k: Keyword) -> bool {
+    pub(super) fn keyword(&mut self, k: Keyword) -> bool {
         self.take(Kind::Keyword(k))
     }
 
-    fn unexpected(&self, wanted: &str) -> Error {
+    pub(super) fn unexpected(&self, wanted: &str) -> Error {
         let what = if self.at >= self.tokens.len() { "the filter ends where" } else { "syntax error:" };
         Error::new(self.span(self.at), format!("{what} {wanted} should stand"))
     }
 
-    fn close(&mut self) -> Result<(), Error> {
+    pub(super) fn close(&mut self) -> Result<(), Error> {
         if self.take(Kind::Operator(Operator::Close)) {
             return Ok(());
         }
         Err(self.unexpected("')'"))
     }
 
-    fn number(&mut self, of: &str) -> Result<u32, Error> {
+    pub(super) fn number(&mut self, of: &str) -> Result<u32, Error> {
         match self.peek() {
             Some(Kind::Number(n)) => {
                 self.at += 1;
@@ -139,7 +143,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         if self.depth >= MAX_DEPTH {
             return Err(Error::new(self.span(self.at), format!("nested more than {MAX_DEPTH} deep")));
         }
@@ -149,19 +153,19 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn node(&mut self, node: Node, span: Range<usize>) -> NodeId {
+    pub(super) fn node(&mut self, node: Node, span: Range<usize>) -> NodeId {
         self.ast.nodes.push((node, span));
         NodeId(self.ast.nodes.len() - 1)
     }
 
-    fn arithmetic_node(&mut self, node: Arithmetic, from: usize) -> ArithmeticId {
+    pub(super) fn arithmetic_node(&mut self, node: Arithmetic, from: usize) -> ArithmeticId {
         let span = self.since(from);
         self.ast.arithmetic.push((node, span));
         ArithmeticId(self.ast.arithmetic.len() - 1)
     }
 
     /// `expr`: terms and ids with `and` and `or` between them.
-    fn filter(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
+    pub(super) fn filter(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
         let from = self.at;
         let (mut left, mut inherited) = self.term(inherited)?;
         loop {
@@ -185,7 +189,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What stands here, told without recursion: parentheses and `not` are looked through.
-    fn next(&self) -> Next {
+    pub(super) fn next(&self) -> Next {
         let mut at = self.at;
         let mut opened = Vec::new();
         loop {
@@ -202,10 +206,16 @@ impl<'a> Parser<'a> {
             return if outermost { Next::Arithmetic } else { Next::Term };
         }
         match self.kind(at) {
-            Some(Kind::Name(_) | Kind::Ipv4(_) | Kind::Ipv6(_) | Kind::Mac(_) | Kind::Arcnet(_) | Kind::Set(_)) => Next::Id,
+            Some(Kind::Name(_) | Kind::Ipv4(_) | Kind::Ipv6(_) | Kind::Mac(_) | Kind::Arcnet(_) | Kind::Set(_)) => {
+                Next::Id
+            }
             Some(Kind::Number(_)) => {
                 if self.arithmetic_goes_on(at + 1) {
-                    if opened.is_empty() && !matches!(self.peek(), Some(Kind::Keyword(_))) { Next::Arithmetic } else { Next::Term }
+                    if opened.is_empty() && !matches!(self.peek(), Some(Kind::Keyword(_))) {
+                        Next::Arithmetic
+                    } else {
+                        Next::Term
+                    }
                 } else {
                     Next::Id
                 }
@@ -215,19 +225,33 @@ impl<'a> Parser<'a> {
     }
 
     /// Whether the token is an operator of arithmetic or a relation.
-    fn arithmetic_goes_on(&self, at: usize) -> bool {
+    pub(super) fn arithmetic_goes_on(&self, at: usize) -> bool {
         use Operator::*;
         matches!(
             self.kind(at),
             Some(Kind::Operator(
-                Equal | Greater | Less | GreaterEqual | LessEqual | NotEqual | Plus | Minus | Times | Divide | Modulo | And | Or | Xor
-                    | ShiftLeft | ShiftRight
+                Equal
+                    | Greater
+                    | Less
+                    | GreaterEqual
+                    | LessEqual
+                    | NotEqual
+                    | Plus
+                    | Minus
+                    | Times
+                    | Divide
+                    | Modulo
+                    | And
+                    | Or
+                    | Xor
+                    | ShiftLeft
+                    | ShiftRight
             ))
         )
     }
 
     /// `term`: what needs no qualifiers from elsewhere.
-    fn term(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
+    pub(super) fn term(&mut self, inherited: Inherited) -> Result<(NodeId, Inherited), Error> {
         let from = self.at;
         if self.keyword(Keyword::Not) {
             let (inner, q) = self.deeper(|p| p.term(inherited))?;
@@ -248,21 +272,26 @@ impl<'a> Parser<'a> {
             return self.behind_protocol(from, protocol);
         }
         match kind {
-            Kind::Number(_) | Kind::Protocol(_) | Kind::Operator(Operator::Open | Operator::Minus) | Kind::Keyword(Keyword::Len) => {
+            Kind::Number(_)
+            | Kind::Protocol(_)
+            | Kind::Operator(Operator::Open | Operator::Minus)
+            | Kind::Keyword(Keyword::Len) => {
                 let relation = self.relation()?;
                 Ok((self.node(Node::Primitive(relation), self.since(from)), None))
             }
             Kind::Keyword(k) => self.behind_no_protocol(from, k),
-            _ => Err(self.unexpected("a primitive").help("an address or name needs a qualifier before it, as in 'host 10.0.0.1'")),
+            _ => Err(self
+                .unexpected("a primitive")
+                .help("an address or name needs a qualifier before it, as in 'host 10.0.0.1'")),
         }
     }
 
-    fn primitive(&mut self, from: usize, primitive: Primitive) -> Result<(NodeId, Inherited), Error> {
+    pub(super) fn primitive(&mut self, from: usize, primitive: Primitive) -> Result<(NodeId, Inherited), Error> {
         Ok((self.node(Node::Primitive(primitive), self.since(from)), None))
     }
 
     /// A protocol's name was read: it qualifies an id, or stands for itself.
-    fn behind_protocol(&mut self, from: usize, protocol: Protocol) -> Result<(NodeId, Inherited), Error> {
+    pub(super) fn behind_protocol(&mut self, from: usize, protocol: Protocol) -> Result<(NodeId, Inherited), Error> {
         if let Some(q) = self.qualifiers(Some(protocol))? {
             return Ok((self.id(Some(q))?, Some(q)));
         }
@@ -274,7 +303,7 @@ impl<'a> Parser<'a> {
         self.primitive(from, Primitive::Protocol(protocol))
     }
 
-    fn behind_no_protocol(&mut self, from: usize, k: Keyword) -> Result<(NodeId, Inherited), Error> {
+    pub(super) fn behind_no_protocol(&mut self, from: usize, k: Keyword) -> Result<(NodeId, Inherited), Error> {
         if let Some(q) = self.qualifiers(None)? {
             return Ok((self.id(Some(q))?, Some(q)));
         }
@@ -296,7 +325,9 @@ impl<'a> Parser<'a> {
             Keyword::Geneve => Primitive::Geneve(self.optional_number()?),
             Keyword::Vxlan => Primitive::Vxlan(self.optional_number()?),
             Keyword::Llc => self.llc()?,
-            Keyword::Vpi | Keyword::Vci => return self.atm_field(from, if k == Keyword::Vpi { AtmField::Vpi } else { AtmField::Vci }),
+            Keyword::Vpi | Keyword::Vci => {
+                return self.atm_field(from, if k == Keyword::Vpi { AtmField::Vpi } else { AtmField::Vci });
+            }
             _ => {
                 if let Some(pf) = self.pf(k)? {
                     Primitive::Pf(pf)
@@ -316,7 +347,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Qualifiers behind an optional protocol; `None` if there are none.
-    fn qualifiers(&mut self, protocol: Option<Protocol>) -> Result<Option<Qualifiers>, Error> {
+    pub(super) fn qualifiers(&mut self, protocol: Option<Protocol>) -> Result<Option<Qualifiers>, Error> {
         let direction = self.direction();
         let kind = match self.peek() {
             Some(Kind::Keyword(Keyword::Host)) => IdKind::Host,
@@ -344,7 +375,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Qualifiers { protocol, direction: direction.unwrap_or_default(), kind }))
     }
 
-    fn direction(&mut self) -> Option<Direction> {
+    pub(super) fn direction(&mut self) -> Option<Direction> {
         let Some(Kind::Keyword(k)) = self.peek() else { return None };
         let direction = match k {
             Keyword::Src | Keyword::Dst => {
@@ -375,169 +406,8 @@ impl<'a> Parser<'a> {
         Some(direction)
     }
 
-    /// What stands behind a protocol that may also be left out.
-    fn behind_any_protocol(&mut self, protocol: Option<Protocol>, k: Keyword) -> Result<Option<Primitive>, Error> {
-        let at = self.at;
-        self.at += 1;
-        Ok(Some(match k {
-            Keyword::Broadcast => Primitive::Broadcast(protocol),
-            Keyword::Multicast => Primitive::Multicast(protocol),
-            Keyword::Type => {
-                let kind = self.wlan_value("type", |p, name| names::wlan_type(name).ok_or_else(|| p.unknown("802.11 type", name)), names::WLAN_TYPE_MASK)?;
-                if !self.keyword(Keyword::Subtype) {
-                    return Ok(Some(Primitive::WlanType { value: kind, mask: names::WLAN_TYPE_MASK }));
-                }
-                let subtype = self.wlan_value(
-                    "subtype",
-                    |p, name| {
-                        let of = TypeOfFrame::of_bits(kind).ok_or_else(|| p.unknown("802.11 type", name))?;
-                        names::wlan_subtype(of, name).ok_or_else(|| p.unknown("802.11 subtype", name))
-                    },
-                    names::WLAN_SUBTYPE_MASK,
-                )?;
-                Primitive::WlanType { value: kind | subtype, mask: names::WLAN_TYPE_MASK | names::WLAN_SUBTYPE_MASK }
-            }
-            Keyword::Subtype => {
-                let Some(Kind::Name(name)) = self.peek() else {
-                    return Err(self.unexpected("the name of a subtype").help("a number needs its type before it, as in 'type 0 subtype 0x80'"));
-                };
-                let value = names::wlan_any_subtype(name).ok_or_else(|| self.unknown("802.11 type", name))?;
-                self.at += 1;
-                Primitive::WlanType { value, mask: names::WLAN_TYPE_MASK | names::WLAN_SUBTYPE_MASK }
-            }
-            Keyword::Dir => {
-                let value = match self.peek() {
-                    Some(Kind::Number(n)) if n <= 3 => n,
-                    Some(Kind::Number(_)) => return Err(Error::new(self.span(self.at), "invalid 802.11 direction").help("0 to 3, or nods, tods, fromds, dstods")),
-                    Some(Kind::Name(name)) => names::wlan_direction(name).ok_or_else(|| self.unknown("802.11 direction", name).help("nods, tods, fromds or dstods"))?,
-                    _ => return Err(self.unexpected("a direction")),
-                };
-                self.at += 1;
-                Primitive::WlanDirection(value)
-            }
-            _ => {
-                self.at = at;
-                return Ok(None);
-            }
-        }))
-    }
-
-    fn unknown(&self, what: &str, name: &str) -> Error {
-        Error::new(self.span(self.at), format!("unknown {what} {name:?}"))
-    }
-
-    /// A number within `mask`, or a name.
-    fn wlan_value(&mut self, what: &str, named: impl Fn(&Self, &str) -> Result<u32, Error>, mask: u32) -> Result<u32, Error> {
-        let value = match self.peek() {
-            Some(Kind::Number(n)) if n & !mask == 0 => n,
-            Some(Kind::Number(n)) => return Err(Error::new(self.span(self.at), format!("invalid 802.11 {what} value {n:#04x}"))),
-            Some(Kind::Name(name)) => named(self, name)?,
-            _ => return Err(self.unexpected(&format!("an 802.11 {what}"))),
-        };
-        self.at += 1;
-        Ok(value)
-    }
-
-    fn byte(&mut self) -> Result<Primitive, Error> {
-        let offset = self.number("byte")?;
-        let operation = match self.peek() {
-            Some(Kind::Operator(Operator::And)) => ByteOperation::And,
-            Some(Kind::Operator(Operator::Or)) => ByteOperation::Or,
-            Some(Kind::Operator(Operator::Less)) => ByteOperation::Less,
-            Some(Kind::Operator(Operator::Greater)) => ByteOperation::Greater,
-            Some(Kind::Operator(Operator::Equal)) => ByteOperation::Equal,
-            _ => return Err(self.unexpected("one of & | < > =")),
-        };
-        self.at += 1;
-        let at = self.at;
-        let value = self.number("byte")?;
-        if value > 255 {
-            return Err(Error::new(self.span(at), format!("byte argument {value} greater than maximum 255")));
-        }
-        Ok(Primitive::Byte(operation, offset, value))
-    }
-
-    /// A number, also in parentheses, if one stands here.
-    fn optional_number(&mut self) -> Result<Option<u32>, Error> {
-        let mut at = self.at;
-        while self.kind(at) == Some(Kind::Operator(Operator::Open)) {
-            at += 1;
-        }
-        let Some(Kind::Number(n)) = self.kind(at) else { return Ok(None) };
-        let opened = at - self.at;
-        let closes = (0..opened).all(|i| self.kind(at + 1 + i) == Some(Kind::Operator(Operator::Close)));
-        if !closes {
-            return Ok(None);
-        }
-        self.at = at + 1 + opened;
-        Ok(Some(n))
-    }
-
-    fn llc(&mut self) -> Result<Primitive, Error> {
-        let kind = match self.peek() {
-            Some(Kind::Keyword(Keyword::RuleNumber)) => names::llc("rnr"),
-            Some(Kind::Name(name)) => Some(names::llc(name).ok_or_else(|| self.unknown("LLC type name", name))?),
-            _ => return Ok(Primitive::Llc(Llc::Any)),
-        };
-        self.at += 1;
-        Ok(Primitive::Llc(kind.unwrap_or(Llc::Any)))
-    }
-
-    fn pf(&mut self, k: Keyword) -> Result<Option<Pf>, Error> {
-        let name = match self.peek() {
-            Some(Kind::Name(name)) => Some(name),
-            _ => None,
-        };
-        let wanted = |p: &Self, what: &str| p.unexpected(what);
-        let pf = match k {
-            Keyword::IfName => Pf::Interface(name.ok_or_else(|| wanted(self, "an interface's name"))?.to_owned()),
-            Keyword::RuleSet => Pf::RuleSet(name.ok_or_else(|| wanted(self, "a rule set's name"))?.to_owned()),
-            Keyword::Action => {
-                let name = name.ok_or_else(|| wanted(self, "an action"))?;
-                Pf::Action(names::pf_action(name).ok_or_else(|| self.unknown("PF action", name))?)
-            }
-            Keyword::Reason => match (name, self.peek()) {
-                (Some(name), _) => Pf::Reason(names::pf_reason(name).ok_or_else(|| self.unknown("PF reason", name))?),
-                (None, Some(Kind::Number(n))) => Pf::Reason(n),
-                _ => return Err(wanted(self, "a reason")),
-            },
-            Keyword::RuleNumber => return Ok(Some(Pf::Rule(self.number("rnr")?))),
-            Keyword::SubRuleNumber => return Ok(Some(Pf::SubRule(self.number("srnr")?))),
-            _ => return Ok(None),
-        };
-        self.at += 1;
-        Ok(Some(pf))
-    }
-
-    fn atm_field(&mut self, from: usize, field: AtmField) -> Result<(NodeId, Inherited), Error> {
-        self.field_values(from, |relation, value| Primitive::AtmField(field, relation, value))
-    }
-
-    fn mtp3_field(&mut self, from: usize, field: Mtp3Field, high_speed: bool) -> Result<(NodeId, Inherited), Error> {
-        self.field_values(from, |relation, value| Primitive::Mtp3Field { field, high_speed, relation, value })
-    }
-
-    /// `vpi 5`, `vpi > 5`, `vpi (5 or 6)`
-    fn field_values(&mut self, from: usize, primitive: impl Fn(Relation, u32) -> Primitive) -> Result<(NodeId, Inherited), Error> {
-        let value = |p: &mut Self, relation: Relation| {
-            let n = p.number("a field")?;
-            Ok::<_, Error>(p.node(Node::Primitive(primitive(relation, n)), p.since(from)))
-        };
-        if self.take(Kind::Operator(Operator::Open)) {
-            let mut left = value(self, Relation::Equal)?;
-            while self.keyword(Keyword::Or) {
-                let right = value(self, Relation::Equal)?;
-                left = self.node(Node::Or(left, right), self.since(from));
-            }
-            self.close()?;
-            return Ok((left, None));
-        }
-        let relation = self.relation_operator().unwrap_or(Relation::Equal);
-        Ok((value(self, relation)?, None))
-    }
-
     /// `id`: what qualifiers are about, or several of it in parentheses.
-    fn id(&mut self, inherited: Inherited) -> Result<NodeId, Error> {
+    pub(super) fn id(&mut self, inherited: Inherited) -> Result<NodeId, Error> {
         let from = self.at;
         if self.keyword(Keyword::Not) {
             let inner = self.deeper(|p| p.id(inherited))?;
@@ -569,7 +439,7 @@ impl<'a> Parser<'a> {
         Ok(self.node(Node::Primitive(Primitive::Id(q, id)), span))
     }
 
-    fn plain_id(&mut self) -> Result<Id, Error> {
+    pub(super) fn plain_id(&mut self) -> Result<Id, Error> {
         let Some(kind) = self.peek() else { return Err(self.unexpected("an address, a name or a number")) };
         self.at += 1;
         Ok(match kind {
@@ -582,7 +452,9 @@ impl<'a> Parser<'a> {
                 if self.take(Kind::Operator(Operator::Divide)) {
                     Id::Ipv4Prefix(text.to_owned(), self.number("/")?)
                 } else if self.keyword(Keyword::Mask) {
-                    let Some(Kind::Ipv4(mask)) = self.peek() else { return Err(self.unexpected("a mask such as 255.0.0.0")) };
+                    let Some(Kind::Ipv4(mask)) = self.peek() else {
+                        return Err(self.unexpected("a mask such as 255.0.0.0"));
+                    };
                     self.at += 1;
                     Id::Ipv4Mask(text.to_owned(), mask.to_owned())
                 } else {
@@ -590,8 +462,13 @@ impl<'a> Parser<'a> {
                 }
             }
             Kind::Ipv6(text) => {
-                let address: Ipv6Addr = text.parse().map_err(|_| Error::new(self.span(self.at - 1), "bogus IPv6 address"))?;
-                if self.take(Kind::Operator(Operator::Divide)) { Id::Ipv6Prefix(address, self.number("/")?) } else { Id::Ipv6(address) }
+                let address: Ipv6Addr =
+                    text.parse().map_err(|_| Error::new(self.span(self.at - 1), "bogus IPv6 address"))?;
+                if self.take(Kind::Operator(Operator::Divide)) {
+                    Id::Ipv6Prefix(address, self.number("/")?)
+                } else {
+                    Id::Ipv6(address)
+                }
             }
             _ => {
                 self.at -= 1;
@@ -604,139 +481,4 @@ impl<'a> Parser<'a> {
             }
         })
     }
-
-    fn relation_operator(&mut self) -> Option<Relation> {
-        let relation = match self.peek()? {
-            Kind::Operator(Operator::Equal) => Relation::Equal,
-            Kind::Operator(Operator::NotEqual) => Relation::NotEqual,
-            Kind::Operator(Operator::Greater) => Relation::Greater,
-            Kind::Operator(Operator::GreaterEqual) => Relation::GreaterEqual,
-            Kind::Operator(Operator::Less) => Relation::Less,
-            Kind::Operator(Operator::LessEqual) => Relation::LessEqual,
-            _ => return None,
-        };
-        self.at += 1;
-        Some(relation)
-    }
-
-    fn relation(&mut self) -> Result<Primitive, Error> {
-        let left = self.arithmetic(0)?;
-        let Some(relation) = self.relation_operator() else { return Err(self.unexpected("a comparison (= != < <= > >=)")) };
-        let right = self.arithmetic(0)?;
-        Ok(Primitive::Relation(relation, left, right))
-    }
-
-    /// Arithmetic whose operators bind at least as strongly as `least`.
-    fn arithmetic(&mut self, least: u8) -> Result<ArithmeticId, Error> {
-        let from = self.at;
-        let mut left = self.deeper(Self::operand)?;
-        loop {
-            let Some(Kind::Operator(operator)) = self.peek() else { return Ok(left) };
-            let (binary, strength) = match operator {
-                Operator::Or => (Binary::Or, 1),
-                Operator::And => (Binary::And, 2),
-                Operator::ShiftLeft => (Binary::ShiftLeft, 3),
-                Operator::ShiftRight => (Binary::ShiftRight, 3),
-                Operator::Plus => (Binary::Add, 4),
-                Operator::Minus => (Binary::Sub, 4),
-                Operator::Times => (Binary::Mul, 5),
-                Operator::Divide => (Binary::Div, 5),
-                // Without precedence: always taken, and what follows is all theirs.
-                Operator::Modulo => (Binary::Mod, u8::MAX),
-                Operator::Xor => (Binary::Xor, u8::MAX),
-                _ => return Ok(left),
-            };
-            if strength < least {
-                return Ok(left);
-            }
-            self.at += 1;
-            let least = if strength == u8::MAX { 0 } else { strength + 1 };
-            let right = self.deeper(|p| p.arithmetic(least))?;
-            left = self.arithmetic_node(Arithmetic::Binary(binary, left, right), from);
-        }
-    }
-
-    fn operand(&mut self) -> Result<ArithmeticId, Error> {
-        const NEGATION: u8 = 6;
-        let from = self.at;
-        let Some(kind) = self.peek() else { return Err(self.unexpected("a number or a load such as ip[0]")) };
-        self.at += 1;
-        let node = match kind {
-            Kind::Number(n) => Arithmetic::Number(n),
-            Kind::Keyword(Keyword::Len) => Arithmetic::Length,
-            Kind::Operator(Operator::Minus) => Arithmetic::Negate(self.arithmetic(NEGATION)?),
-            Kind::Operator(Operator::Open) => {
-                let inner = self.arithmetic(0)?;
-                self.close()?;
-                return Ok(inner);
-            }
-            Kind::Protocol(protocol) => {
-                if !self.take(Kind::Operator(Operator::OpenIndex)) {
-                    return Err(self.unexpected("'['"));
-                }
-                let offset = self.arithmetic(0)?;
-                let mut size = 1;
-                if self.take(Kind::Operator(Operator::Colon)) {
-                    let at = self.at;
-                    size = self.number(":")?;
-                    if !matches!(size, 1 | 2 | 4) {
-                        return Err(Error::new(self.span(at), "data size must be 1, 2, or 4"));
-                    }
-                }
-                if !self.take(Kind::Operator(Operator::CloseIndex)) {
-                    return Err(self.unexpected("']'"));
-                }
-                Arithmetic::Load { protocol, offset, size }
-            }
-            _ => {
-                self.at -= 1;
-                return Err(self.unexpected("a number or a load such as ip[0]"));
-            }
-        };
-        Ok(self.arithmetic_node(node, from))
-    }
-}
-
-fn atm_type(k: Keyword) -> Option<AtmType> {
-    Some(match k {
-        Keyword::Lane => AtmType::Lane,
-        Keyword::Metac => AtmType::Metac,
-        Keyword::Bcc => AtmType::Bcc,
-        Keyword::OamF4Ec => AtmType::OamF4Ec,
-        Keyword::OamF4Sc => AtmType::OamF4Sc,
-        Keyword::Sc => AtmType::Sc,
-        Keyword::Ilmic => AtmType::Ilmic,
-        Keyword::Oam => AtmType::Oam,
-        Keyword::OamF4 => AtmType::OamF4,
-        Keyword::ConnectMsg => AtmType::ConnectMsg,
-        Keyword::MetaConnect => AtmType::MetaConnect,
-        _ => return None,
-    })
-}
-
-fn mtp2_type(k: Keyword) -> Option<Mtp2Type> {
-    Some(match k {
-        Keyword::Fisu => Mtp2Type::Fisu,
-        Keyword::Lssu => Mtp2Type::Lssu,
-        Keyword::Msu => Mtp2Type::Msu,
-        Keyword::HFisu => Mtp2Type::HFisu,
-        Keyword::HLssu => Mtp2Type::HLssu,
-        Keyword::HMsu => Mtp2Type::HMsu,
-        _ => return None,
-    })
-}
-
-/// The field, and whether it is that of high-speed links.
-fn mtp3_field(k: Keyword) -> Option<(Mtp3Field, bool)> {
-    Some(match k {
-        Keyword::Sio => (Mtp3Field::Sio, false),
-        Keyword::Opc => (Mtp3Field::Opc, false),
-        Keyword::Dpc => (Mtp3Field::Dpc, false),
-        Keyword::Sls => (Mtp3Field::Sls, false),
-        Keyword::HSio => (Mtp3Field::Sio, true),
-        Keyword::HOpc => (Mtp3Field::Opc, true),
-        Keyword::HDpc => (Mtp3Field::Dpc, true),
-        Keyword::HSls => (Mtp3Field::Sls, true),
-        _ => return None,
-    })
 }

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::group::Group;
-use super::{From, Lowering, kind, word};
-use crate::Error;
+use super::kind;
+use super::state::{From, Lowering, word};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers, Relation};
 use crate::link::{LinkType, NOT_SET};
@@ -27,7 +28,9 @@ impl Lowering<'_> {
                 self.ipv4_net(q, text, mask, &format!("{text}/{length}"))
             }
             Id::Ipv4Mask(text, mask) => {
-                let Some((value, bits)) = names::ipv4(mask) else { return self.error(format!("invalid IPv4 address '{mask}'")) };
+                let Some((value, bits)) = names::ipv4(mask) else {
+                    return self.error(format!("invalid IPv4 address '{mask}'"));
+                };
                 self.ipv4_net(q, text, value << (32 - bits), &format!("{text} mask {mask}"))
             }
             Id::Ipv6(address) => self.ipv6_id(q, *address, 128),
@@ -88,7 +91,9 @@ impl Lowering<'_> {
                 self.host(address, mask, q)
             }
             IdKind::Default | IdKind::Host if q.protocol == Some(Protocol::Link) => {
-                let Some(mac) = self.names().ether(name) else { return self.error(format!("unknown ether host '{name}'")) };
+                let Some(mac) = self.names().ether(name) else {
+                    return self.error(format!("unknown ether host '{name}'"));
+                };
                 self.mac_id(q, mac)
             }
             IdKind::Default | IdKind::Host if q.protocol == Some(Protocol::Decnet) => {
@@ -170,10 +175,14 @@ impl Lowering<'_> {
             return self.error(format!("'{modifier}' modifier applied to IP address"));
         }
         if q.protocol == Some(Protocol::Decnet) {
-            let Some(address) = names::decnet(text) else { return self.error(format!("invalid DECnet address '{text}'")) };
+            let Some(address) = names::decnet(text) else {
+                return self.error(format!("invalid DECnet address '{text}'"));
+            };
             return self.decnet_host(address, q.direction);
         }
-        let Some((address, bits)) = names::ipv4(text) else { return self.error(format!("invalid IPv4 address '{text}'")) };
+        let Some((address, bits)) = names::ipv4(text) else {
+            return self.error(format!("invalid IPv4 address '{text}'"));
+        };
         if q.protocol == Some(Protocol::Link) {
             return self.error(format!("illegal link layer address '{text}'"));
         }
@@ -181,7 +190,9 @@ impl Lowering<'_> {
     }
 
     fn ipv4_net(&mut self, q: Qualifiers, text: &str, mask: u32, written: &str) -> Result<Condition, Error> {
-        let Some((address, bits)) = names::ipv4(text) else { return self.error(format!("invalid IPv4 address '{text}'")) };
+        let Some((address, bits)) = names::ipv4(text) else {
+            return self.error(format!("invalid IPv4 address '{text}'"));
+        };
         let address = address << (32 - bits);
         if address & !mask != 0 {
             let net = names::dotted(address & mask);
@@ -325,7 +336,11 @@ impl Lowering<'_> {
         let (short, long) = match direction {
             Direction::Src => (3, 15),
             Direction::Dst => (1, 7),
-            _ => return self.directed(direction, "addresses other than 802.11 MAC addresses", |s, _| Ok(s.builder.always(false))),
+            _ => {
+                return self.directed(direction, "addresses other than 802.11 MAC addresses", |s, _| {
+                    Ok(s.builder.always(false))
+                });
+            }
         };
         let is_kind = self.is_kind(kind::DECNET)?;
         let address = u32::from((address as u16).swap_bytes());
@@ -354,7 +369,8 @@ impl Lowering<'_> {
             return self.error("illegal modifier of 'gateway'");
         }
         let Some(mac) = self.names().ether(name) else {
-            return Err(Error::new(self.span.clone(), format!("unknown ether host: {name}")).help("/etc/ethers names Ethernet addresses"));
+            return Err(Error::new(self.span.clone(), format!("unknown ether host: {name}"))
+                .help("/etc/ethers names Ethernet addresses"));
         };
         let addresses = self.names().host(name);
         let check = if self.link.is_ethernet() { self.previous_link_check() } else { None };
@@ -372,7 +388,11 @@ impl Lowering<'_> {
         let mut hosts = Vec::new();
         for address in addresses {
             if let IpAddr::V4(a) = address {
-                hosts.push(self.host(u32::from(a), u32::MAX, Qualifiers { direction: Direction::Or, kind: IdKind::Host, ..q })?);
+                hosts.push(self.host(
+                    u32::from(a),
+                    u32::MAX,
+                    Qualifiers { direction: Direction::Or, kind: IdKind::Host, ..q },
+                )?);
             }
         }
         let Some(any) = self.builder.any(hosts) else { return self.error(format!("unknown host '{name}'")) };

@@ -1,7 +1,8 @@
 //! Relations of arithmetic expressions, and `byte` (`gencode.c`: `gen_relation`, `gen_load`, `gen_byteop`).
 
-use super::{From, Lowering, kind};
-use crate::Error;
+use super::kind;
+use super::state::{From, Lowering};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::{Arithmetic, ArithmeticId, Ast, Binary, ByteOperation, Protocol, Relation};
 use crate::link::LinkType;
@@ -79,8 +80,8 @@ impl Lowering<'_> {
     fn indexed(&mut self, protocol: Protocol, index: Operand, size: u8) -> Result<Operand, Error> {
         let (base, constant, guard) = match protocol {
             Protocol::Radio => {
-                let has_radio =
-                    [LinkType::IEEE802_11_RADIO_AVS, LinkType::IEEE802_11_RADIO, LinkType::PRISM_HEADER].contains(&self.link);
+                let has_radio = [LinkType::IEEE802_11_RADIO_AVS, LinkType::IEEE802_11_RADIO, LinkType::PRISM_HEADER]
+                    .contains(&self.link);
                 if !has_radio {
                     return self.error("radio information not present in capture");
                 }

@@ -1,8 +1,9 @@
 //! Encapsulations, which shift the offsets of the rest of the text (`gencode.c`: `gen_vlan`, `gen_mpls`, `gen_pppoes`,
 //! `gen_geneve`; `gen_vxlan` of 1.11).
 
-use super::{From, Lowering, Offset, kind};
-use crate::Error;
+use super::kind;
+use super::state::{From, Lowering, Offset};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::Relation;
 use crate::link::LinkType;

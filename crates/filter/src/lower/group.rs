@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::{From, Lowering, kind};
-use crate::Error;
+use super::kind;
+use super::state::{From, Lowering};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::intervals::Intervals;
 use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers};
@@ -72,6 +73,7 @@ impl Lowering<'_> {
         const FEW: usize = 4;
         let Group { qualifiers: q, ids, members } = group;
         if ids.len() < FEW {
+            self.counted(ids.len())?;
             let mut conditions = Vec::with_capacity(ids.len());
             for id in &ids {
                 conditions.push(self.id(q, id)?);

@@ -1,7 +1,7 @@
 //! What a link's payload is: Ethernet types and what other links have in their place (`gencode.c`: `gen_linktype`).
 
-use super::{From, Lowering};
-use crate::Error;
+use super::state::{From, Lowering};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::{Llc, Protocol, Relation};
 use crate::link::{LinkType, NOT_SET};
@@ -273,7 +273,10 @@ impl Lowering<'_> {
     /// `llc`
     pub(super) fn llc(&mut self, llc: Llc) -> Result<Condition, Error> {
         let is_llc = match self.link {
-            ethernet if ethernet.is_ethernet() && !matches!(ethernet, LinkType::NETANALYZER | LinkType::NETANALYZER_TRANSPARENT) => {
+            ethernet
+                if ethernet.is_ethernet()
+                    && !matches!(ethernet, LinkType::NETANALYZER | LinkType::NETANALYZER_TRANSPARENT) =>
+            {
                 let length = self.is_length();
                 let not_novell = self.compare(From::Payload, 0, 2, Relation::NotEqual, 0xffff);
                 self.builder.and(length, not_novell)

@@ -1,7 +1,7 @@
 //! What only some links have: direction and interface, OpenBSD's packet filter, ATM, SS7.
 
-use super::{From, Lowering, Offset};
-use crate::Error;
+use super::state::{From, Lowering, Offset};
+use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::{AtmField, AtmType, Mtp2Type, Mtp3Field, Pf, Relation};
 use crate::link::LinkType;
@@ -33,7 +33,9 @@ impl Lowering<'_> {
                 let kind = self.ancillary(Ancillary::PacketType);
                 self.builder.compare_with(is_or_not, kind, OUTGOING)
             }
-            link if self.is_live() => return self.error(format!("inbound/outbound not supported on {link} at this hook")),
+            link if self.is_live() => {
+                return self.error(format!("inbound/outbound not supported on {link} at this hook"));
+            }
             link => return self.error(format!("inbound/outbound not supported on {link} when reading savefiles")),
         })
     }
@@ -64,7 +66,11 @@ impl Lowering<'_> {
             return self.error(format!("{word} supported only on PF linktype"));
         }
         let too_long = |s: &Self, name: &str, most: usize, what: &str| {
-            if name.len() >= most { s.error(format!("{what} names can only be {} characters", most - 1)) } else { Ok(()) }
+            if name.len() >= most {
+                s.error(format!("{what} names can only be {} characters", most - 1))
+            } else {
+                Ok(())
+            }
         };
         Ok(match pf {
             Pf::Interface(name) => {

@@ -1,7 +1,8 @@
 //! Protocols by number, ports, chains of headers (`gencode.c`: `gen_proto`, `gen_port`, `gen_portrange`, `gen_protochain`).
 
-use super::{From, Lowering, kind};
-use crate::Error;
+use super::kind;
+use super::state::{From, Lowering};
+use crate::error::Error;
 use crate::graph::{Chain, Condition};
 use crate::language::{Protocol, Qualifiers, Relation};
 use crate::link::LinkType;
@@ -37,7 +38,8 @@ impl Lowering<'_> {
 
     /// `proto`: what `of` carries has this number.
     pub(super) fn is_protocol_number(&mut self, number: u32, of: Option<Protocol>) -> Result<Condition, Error> {
-        let most = |s: &Self, what: &str, most: u32| if number > most { s.too_high(what, number, most) } else { Ok(()) };
+        let most =
+            |s: &Self, what: &str, most: u32| if number > most { s.too_high(what, number, most) } else { Ok(()) };
         match of {
             None => {
                 let ip = self.is_protocol_number(number, Some(Protocol::Ip))?;
@@ -143,7 +145,9 @@ impl Lowering<'_> {
         let parts: Vec<&str> = if range { name.splitn(2, '-').collect() } else { vec![name] };
         if range && parts.len() != 2 {
             // One service is a range, too.
-            let Some((n, protocol)) = self.names().port(name) else { return self.error(format!("unknown port in range '{name}'")) };
+            let Some((n, protocol)) = self.names().port(name) else {
+                return self.error(format!("unknown port in range '{name}'"));
+            };
             let protocols = self.port_protocols(q, protocol, name)?;
             return self.port_range(q, n, n, protocols);
         }
@@ -179,7 +183,13 @@ impl Lowering<'_> {
         Ok(self.builder.or(ip6, ip))
     }
 
-    fn port_over(&mut self, q: Qualifiers, ends: (u32, u32), protocol: Option<u32>, ip6: bool) -> Result<Condition, Error> {
+    fn port_over(
+        &mut self,
+        q: Qualifiers,
+        ends: (u32, u32),
+        protocol: Option<u32>,
+        ip6: bool,
+    ) -> Result<Condition, Error> {
         let is_kind = self.is_kind(if ip6 { kind::IP6 } else { kind::IP })?;
         let protocols = match protocol {
             Some(protocol) => vec![protocol],
@@ -211,7 +221,13 @@ impl Lowering<'_> {
         self.builder.and(carried, first_fragment)
     }
 
-    fn port_of(&mut self, q: Qualifiers, (first, last): (u32, u32), protocol: u32, ip6: bool) -> Result<Condition, Error> {
+    fn port_of(
+        &mut self,
+        q: Qualifiers,
+        (first, last): (u32, u32),
+        protocol: u32,
+        ip6: bool,
+    ) -> Result<Condition, Error> {
         let carried = self.carries_ports(protocol, ip6);
         let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
         let port = self.directed(q.direction, "ports", |s, is_src| {

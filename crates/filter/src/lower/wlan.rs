@@ -1,7 +1,7 @@
 //! 802.11 (`gencode.c`: `gen_wlanhostop`, `gen_p80211_type`, `gen_load_802_11_header_len`).
 
-use super::{From, Lowering};
-use crate::Error;
+use super::state::{From, Lowering};
+use crate::error::Error;
 use crate::graph::{Block, Condition, Target, Test};
 use crate::language::{Direction, Relation};
 use crate::link::LinkType;
@@ -16,7 +16,11 @@ const FROM_DS: u32 = 0x02;
 
 impl Lowering<'_> {
     fn bit(&mut self, offset: u32, mask: u32, set: bool) -> Condition {
-        if set { self.any_bit(From::LinkHeader, offset, 1, mask) } else { self.no_bit(From::LinkHeader, offset, 1, mask) }
+        if set {
+            self.any_bit(From::LinkHeader, offset, 1, mask)
+        } else {
+            self.no_bit(From::LinkHeader, offset, 1, mask)
+        }
     }
 
     /// A data frame.
@@ -233,6 +237,11 @@ impl Lowering<'_> {
         let before = self.builder.read(payload);
         let sum = self.builder.values.binary(Binary::Add, before, three);
         let padded = self.builder.values.binary(Binary::And, sum, mask);
-        blocks.push(Block { sets: vec![(payload, padded)], test: always, yes: Target::Block(end), no: Target::Block(end) });
+        blocks.push(Block {
+            sets: vec![(payload, padded)],
+            test: always,
+            yes: Target::Block(end),
+            no: Target::Block(end),
+        });
     }
 }

@@ -6,175 +6,15 @@
 
 use std::fmt::Write;
 
-use bpf_testgen::assembly::{AssemblyError, Function, Role, Signature, Surroundings, Type, Variable, object};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness, reads_of, reads_of_end};
+use super::hook::{Actions, EbpfError, Hook};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
-use crate::tables::Table;
-use crate::value::Ancillary;
 
-/// Where in the kernel a filter runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hook {
-    /// The driver.
-    Xdp,
-    /// A classifier with direct action at ingress or egress.
-    Tc,
-    /// A control group's socket buffers, which begin at the network header.
-    CgroupSkb,
-}
-
-/// What the program returns for packets that match and those that do not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Actions {
-    /// For a packet that the filter accepts.
-    pub matched: i32,
-    /// For any other.
-    pub other: i32,
-}
-
-/// Why there is no eBPF program.
-#[derive(Debug, thiserror::Error)]
-pub enum EbpfError {
-    /// Something that eBPF, or the hook, does not have.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The assembler.
-    #[error(transparent)]
-    Assembly(#[from] AssemblyError),
-}
-
-/// Offsets in the context (`struct xdp_md`, `struct __sk_buff`).
-impl Hook {
-    fn data(self) -> (u32, u32) {
-        match self {
-            Hook::Xdp => (0, 4),
-            Hook::Tc | Hook::CgroupSkb => (76, 80),
-        }
-    }
-
-    fn ancillary(self, what: Ancillary) -> Option<u32> {
-        match (self, what) {
-            (Hook::Xdp, Ancillary::InterfaceIndex) => Some(12),
-            (Hook::Xdp, _) => None,
-            (_, Ancillary::PacketType) => Some(4),
-            (_, Ancillary::VlanPresent) => Some(20),
-            (_, Ancillary::VlanTag) => Some(24),
-            (_, Ancillary::InterfaceIndex) => Some(40),
-        }
-    }
-
-    /// The section in which libbpf looks for such programs.
-    pub fn section(self) -> &'static str {
-        match self {
-            Hook::Xdp => "xdp",
-            Hook::Tc => "tc",
-            Hook::CgroupSkb => "cgroup_skb/ingress",
-        }
-    }
-}
-
-/// The object file of a program.
-pub(crate) fn write_object(program: &Program, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-    let listing = assembly(program, hook, actions)?;
-    let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
-    let around = Surroundings { section: hook.section().to_owned(), variables, ..Surroundings::default() };
-    let signature =
-        Signature { name: "filter".to_owned(), params: vec![Type::Context], returns: Type::Int { bytes: 4, signed: true } };
-    let function = Function { signature, role: Role::Program, section: hook.section().to_owned(), listing };
-    Ok(object(&around, &[function])?)
-}
-
-fn name(i: usize, part: &str) -> String {
-    format!("{part}_{i}")
-}
-
-/// The variables that hold a table, in the order of the host's bytes: objects are little-endian.
-fn variables(i: usize, table: &Table) -> Vec<Variable> {
-    let variable = |part: &str, value: Vec<u8>| Variable {
-        name: name(i, part),
-        section: ".rodata".to_owned(),
-        size: value.len() as u32,
-        value,
-        pointer: None,
-    };
-    match table {
-        Table::Bitmap { words, .. } => vec![variable("bitmap", words.iter().flat_map(|w| w.to_le_bytes()).collect())],
-        Table::Hash(hash) => vec![
-            variable("slots", hash.slots.iter().flat_map(|w| w.to_le_bytes()).collect()),
-            variable("displacements", hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect()),
-        ],
-    }
-}
-
-/// What a machine register holds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Key {
-    /// A load in the packet's byte order.
-    Raw(Register),
-    /// A number.
-    Number(Register),
-    /// The packet's address behind a base.
-    Pointer(Register),
-}
-
-impl Key {
-    fn register(self) -> Register {
-        match self {
-            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => r,
-        }
-    }
-}
-
-/// The machine registers that hold values.
-const POOL: [u8; 6] = [0, 4, 6, 7, 8, 9];
-/// The register of the address that was compared last.
-const EDGE: &str = "r5";
-/// No base is larger, so that the verifier knows of sums that they stay below 64 KiB (`MAX_PACKET_OFF`).
-const LARGEST_BASE: u32 = 0xefff;
-/// No field is further behind its base.
-const LARGEST_END: u64 = 0x1000;
-
-/// What the machine holds at a place.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Held {
-    registers: [Option<Key>; POOL.len()],
-    /// The base and distance of the address in [`EDGE`].
-    edge: Option<(Option<Register>, u64)>,
-    /// How far behind a base the packet is known to reach.
-    reach: FxHashMap<Option<Register>, u64>,
-}
-
-impl Held {
-    fn place(&self, key: Key) -> Option<usize> {
-        self.registers.iter().position(|k| *k == Some(key))
-    }
-
-    fn join(&mut self, other: &Held) {
-        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
-            if *mine != *theirs {
-                *mine = None;
-            }
-        }
-        if self.edge != other.edge {
-            self.edge = None;
-        }
-        self.reach.retain(|base, end| match other.reach.get(base) {
-            Some(theirs) => {
-                *end = (*end).min(*theirs);
-                true
-            }
-            None => false,
-        });
-        let held: Vec<Register> =
-            self.registers.iter().flatten().filter(|k| matches!(k, Key::Pointer(_))).map(|k| k.register()).collect();
-        self.reach.retain(|base, _| base.is_none_or(|b| held.contains(&b)));
-    }
-}
-
-struct Emitter<'a> {
-    program: &'a Program,
+pub(super) struct Emitter<'a> {
+    pub(super) program: &'a Program,
     hook: Hook,
     definitions: FxHashMap<Register, Operation>,
     /// How often a register is read in the whole program.
@@ -182,11 +22,11 @@ struct Emitter<'a> {
     /// Registers that are read in a block or behind it.
     live: Vec<FxHashSet<Register>>,
     preferred: FxHashMap<Key, usize>,
-    held: Held,
+    pub(super) held: Held,
     /// The block at hand, and what of it is still to come.
     here: usize,
     pinned: Vec<usize>,
-    labels: usize,
+    pub(super) labels: usize,
     text: String,
 }
 
@@ -251,54 +91,8 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
     })
 }
 
-fn reads_of(operation: &Operation) -> Vec<Register> {
-    let to = operation.defines();
-    let mut all = Vec::new();
-    operation.clone().registers(&mut |r| {
-        if Some(*r) != to {
-            all.push(*r);
-        }
-    });
-    all
-}
-
-fn reads_of_end(end: &End) -> Vec<Register> {
-    match end {
-        End::Branch { a, comparison, .. } => {
-            let b = match comparison {
-                Comparison::Equal(Operand::Register(b))
-                | Comparison::Greater(Operand::Register(b))
-                | Comparison::AtLeast(Operand::Register(b)) => Some(*b),
-                _ => None,
-            };
-            [Some(*a), b].into_iter().flatten().collect()
-        }
-        End::Lookup { a, .. } => vec![*a],
-        _ => Vec::new(),
-    }
-}
-
-/// Registers that are read in a block or behind it, their operands among them.
-fn liveness(program: &Program, definitions: &FxHashMap<Register, Operation>) -> Vec<FxHashSet<Register>> {
-    let mut live: Vec<FxHashSet<Register>> = vec![FxHashSet::default(); program.blocks.len()];
-    for (i, block) in program.blocks.iter().enumerate().rev() {
-        let mut here: FxHashSet<Register> = FxHashSet::default();
-        for next in block.end.successors() {
-            here.extend(live[next.0].iter().copied());
-        }
-        let mut open: Vec<Register> = block.operations.iter().flat_map(reads_of).chain(reads_of_end(&block.end)).collect();
-        while let Some(r) = open.pop() {
-            if here.insert(r) {
-                open.extend(definitions.get(&r).map(reads_of).unwrap_or_default());
-            }
-        }
-        live[i] = here;
-    }
-    live
-}
-
 impl Emitter<'_> {
-    fn line(&mut self, line: impl AsRef<str>) {
+    pub(super) fn line(&mut self, line: impl AsRef<str>) {
         let _ = writeln!(self.text, "    {}", line.as_ref());
     }
 
@@ -319,7 +113,8 @@ impl Emitter<'_> {
             s.line(format!("r2 = *(u32 *)(r1 + {data})"));
         };
         read_ends(self);
-        if self.hook == Hook::Xdp {
+        // A control group's program has no call for what follows: it sees the part of the packet that is in one piece.
+        if self.hook != Hook::Tc {
             return;
         }
         // What of the packet the filter may read is brought together, if it is not.
@@ -407,7 +202,7 @@ impl Emitter<'_> {
     }
 
     /// A machine register for a key, which is free.
-    fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
+    pub(super) fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
         let is_dead = |s: &Self, k: &Key| !s.live[s.here].contains(&k.register());
         let open: Vec<usize> = (0..POOL.len()).filter(|i| !self.pinned.contains(i)).collect();
         let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
@@ -416,9 +211,13 @@ impl Emitter<'_> {
             .or_else(|| open.iter().copied().find(|i| self.held.registers[*i].is_none()))
             .or_else(|| open.iter().copied().find(|i| free(self, i)))
             // Loads cost least to make anew.
-            .or_else(|| open.iter().copied().find(|i| matches!(self.held.registers[*i], Some(Key::Raw(_) | Key::Number(_)))))
+            .or_else(|| {
+                open.iter().copied().find(|i| matches!(self.held.registers[*i], Some(Key::Raw(_) | Key::Number(_))))
+            })
             .or_else(|| open.first().copied());
-        let Some(chosen) = chosen else { return self.unsupported("an expression that needs more registers than there are") };
+        let Some(chosen) = chosen else {
+            return self.unsupported("an expression that needs more registers than there are");
+        };
         self.put(chosen, Some(key));
         self.preferred.entry(key).or_insert(chosen);
         self.pinned.push(chosen);
@@ -426,7 +225,7 @@ impl Emitter<'_> {
     }
 
     /// Notes what a machine register holds from now on.
-    fn put(&mut self, i: usize, key: Option<Key>) {
+    pub(super) fn put(&mut self, i: usize, key: Option<Key>) {
         if let Some(Key::Pointer(base)) = self.held.registers[i] {
             self.held.reach.remove(&Some(base));
         }
@@ -439,7 +238,7 @@ impl Emitter<'_> {
     }
 
     /// The machine register that holds a number.
-    fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
+    pub(super) fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
         self.pinned_alone(|s| s.computed(r))
     }
 
@@ -458,7 +257,9 @@ impl Emitter<'_> {
             self.pinned.push(i);
             return Ok(POOL[i]);
         }
-        let Some(definition) = self.definitions.get(&r).cloned() else { return self.unsupported("a value that is never computed") };
+        let Some(definition) = self.definitions.get(&r).cloned() else {
+            return self.unsupported("a value that is never computed");
+        };
         let i = match definition {
             Operation::Load { size: 1, .. } => return self.raw(r),
             Operation::Load { size, .. } => {
@@ -674,13 +475,20 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn goto(&mut self, to: BlockId, next: usize) {
+    pub(super) fn goto(&mut self, to: BlockId, next: usize) {
         if to.0 != next {
             self.line(format!("goto b{}", to.0));
         }
     }
 
-    fn branch(&mut self, a: Register, comparison: Comparison, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
+    fn branch(
+        &mut self,
+        a: Register,
+        comparison: Comparison,
+        yes: BlockId,
+        no: BlockId,
+        next: usize,
+    ) -> Result<(), EbpfError> {
         let turned = |n: u32, size: u8| match size {
             2 => u32::from((n as u16).swap_bytes()),
             4 => n.swap_bytes(),
@@ -693,7 +501,9 @@ impl Emitter<'_> {
         // In the packet's byte order, if it is not turned already.
         let as_raw = size.filter(|_| self.held.place(Key::Number(a)).is_none());
         let (left, symbol, right) = match (comparison, as_raw) {
-            (Comparison::Equal(Operand::Constant(n)), Some(size)) => (self.raw(a)?, "==", format!("{}", turned(n, size) as i32)),
+            (Comparison::Equal(Operand::Constant(n)), Some(size)) => {
+                (self.raw(a)?, "==", format!("{}", turned(n, size) as i32))
+            }
             (Comparison::AnyBit(mask), Some(size)) => (self.raw(a)?, "&", format!("{}", turned(mask, size) as i32)),
             (Comparison::Equal(b), _) => {
                 let left = self.number(a)?;
@@ -730,61 +540,5 @@ impl Emitter<'_> {
             Operand::Constant(n) => format!("{}", n as i32),
             Operand::Register(r) => format!("w{}", self.number(r)?),
         })
-    }
-
-    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
-        let x = self.number(a)?;
-        // The edge's register and one more are working space.
-        self.held.edge = None;
-        let i = self.allocate(Key::Number(Register(u32::MAX)))?;
-        let t = POOL[i];
-        match &self.program.tables[table] {
-            Table::Bitmap { first, words } => {
-                self.line(format!("w5 = w{x}"));
-                if *first != 0 {
-                    self.line(format!("w5 -= {}", *first as i32));
-                }
-                self.line(format!("if w5 > {} goto b{}", words.len() * 32 - 1, no.0));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= 5"));
-                self.line(format!("w{t} <<= 2"));
-                // The table's address needs a register: x may be read again, so that the count waits in w5.
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
-                let p = POOL[j];
-                self.line(format!("r{p} = {} ll", name(table, "bitmap")));
-                self.line(format!("r{p} += r{t}"));
-                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
-                self.line("w5 &= 31");
-                self.line(format!("w{t} >>= w5"));
-                self.put(j, None);
-                self.line(format!("if w{t} & 1 goto b{}", yes.0));
-            }
-            Table::Hash(hash) => {
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
-                let p = POOL[j];
-                self.line(format!("w5 = w{x}"));
-                self.line(format!("w5 *= {}", hash.multiplier as i32));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= 15"));
-                self.line(format!("w5 ^= w{t}"));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= {}", hash.shift()));
-                self.line(format!("w{t} <<= 1"));
-                self.line(format!("r{p} = {} ll", name(table, "displacements")));
-                self.line(format!("r{p} += r{t}"));
-                self.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
-                self.line(format!("w5 ^= w{t}"));
-                self.line(format!("w5 &= {}", hash.slots.len() - 1));
-                self.line("w5 <<= 2");
-                self.line(format!("r{p} = {} ll", name(table, "slots")));
-                self.line(format!("r{p} += r5"));
-                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
-                self.put(j, None);
-                self.line(format!("if w{t} == w{x} goto b{}", yes.0));
-            }
-        }
-        self.put(i, None);
-        self.goto(no, next);
-        Ok(())
     }
 }

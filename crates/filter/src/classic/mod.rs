@@ -3,86 +3,18 @@
 //! There is one accumulator and one index register, and sixteen words of memory. A value is loaded again where it is wanted again
 //! and no register holds it: that costs as much as to read it from memory, and saves the store.
 
+mod code;
+mod layout;
+
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use code::*;
+pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS};
+use layout::{Item, Label, assemble, merge};
 
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
-
-/// An instruction (`struct sock_filter`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Classic {
-    /// The operation.
-    pub code: u16,
-    /// Instructions to skip if the test holds.
-    pub jt: u8,
-    /// Instructions to skip if it does not.
-    pub jf: u8,
-    /// The operand.
-    pub k: u32,
-}
-
-/// Instructions that the kernel takes at most (`BPF_MAXINSNS`).
-pub const MOST_INSTRUCTIONS: usize = 4096;
-
-/// Why there is no classic program.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ClassicError {
-    /// More values are alive than there is memory for.
-    #[error("the filter needs more than the 16 words of memory that classic BPF has")]
-    Memory,
-    /// A program that was not optimized and has variables.
-    #[error("classic BPF is made of optimized filters only")]
-    Variables,
-    /// A table, which has no place in classic BPF.
-    #[error("classic BPF has no tables")]
-    Table,
-}
-
-const LD: u16 = 0x00;
-const LDX: u16 = 0x01;
-const ST: u16 = 0x02;
-const STX: u16 = 0x03;
-const ALU: u16 = 0x04;
-const JMP: u16 = 0x05;
-const RET: u16 = 0x06;
-const MISC: u16 = 0x07;
-const HALF: u16 = 0x08;
-const BYTE: u16 = 0x10;
-const ABS: u16 = 0x20;
-const IND: u16 = 0x40;
-const MEM: u16 = 0x60;
-const LEN: u16 = 0x80;
-const MSH: u16 = 0xa0;
-const X: u16 = 0x08;
-const JA: u16 = 0x00;
-const JEQ: u16 = 0x10;
-const JGT: u16 = 0x20;
-const JGE: u16 = 0x30;
-const JSET: u16 = 0x40;
-const TAX: u16 = 0x00;
-const TXA: u16 = 0x80;
-const NEG: u16 = 0x80;
-
-/// Words of memory.
-const MEMORY: usize = 16;
-
-/// A place to jump to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Label {
-    Block(BlockId),
-    /// One of the generator's own.
-    Own(usize),
-}
-
-/// An instruction whose jumps have labels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Item {
-    Plain { code: u16, k: u32 },
-    Branch { code: u16, k: u32, yes: Label, no: Label },
-    Jump(Label),
-    Here(Label),
-}
 
 /// What the machine's registers and memory hold.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -146,109 +78,6 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
         }
     }
     Ok(assemble(merge(generator.items)))
-}
-
-/// An instruction with those that may come next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Step {
-    /// One that ends the program.
-    Return(u32),
-    Plain { code: u16, k: u32, next: usize },
-    Branch { code: u16, k: u32, yes: usize, no: usize },
-}
-
-/// Ways that end alike become one: what an instruction does depends on what the registers hold, and not on what that is.
-///
-/// Programs that jump backward stay as they are.
-fn merge(items: Vec<Item>) -> Vec<Item> {
-    let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
-    for (i, item) in items.iter().enumerate() {
-        if let Item::Here(label) = item {
-            labels.insert(*label, i);
-        }
-    }
-    let goes_back = |i: usize, label: &Label| labels[label] < i;
-    let has_loop = items.iter().enumerate().any(|(i, item)| match item {
-        Item::Jump(label) => goes_back(i, label),
-        Item::Branch { yes, no, .. } => goes_back(i, yes) || goes_back(i, no),
-        _ => false,
-    });
-    if has_loop {
-        return items;
-    }
-    // By item the step that comes there.
-    let mut steps: Vec<Step> = Vec::new();
-    let mut known: FxHashMap<Step, usize> = FxHashMap::default();
-    let mut at: Vec<usize> = vec![usize::MAX; items.len() + 1];
-    for (i, item) in items.iter().enumerate().rev() {
-        let step = match item {
-            Item::Here(_) => {
-                at[i] = at[i + 1];
-                continue;
-            }
-            Item::Jump(label) => {
-                at[i] = at[labels[label]];
-                continue;
-            }
-            Item::Plain { code: RET, k } => Step::Return(*k),
-            Item::Plain { code, k } => Step::Plain { code: *code, k: *k, next: at[i + 1] },
-            Item::Branch { code, k, yes, no } => {
-                Step::Branch { code: *code, k: *k, yes: at[labels[yes]], no: at[labels[no]] }
-            }
-        };
-        at[i] = *known.entry(step).or_insert_with(|| {
-            steps.push(step);
-            steps.len() - 1
-        });
-    }
-    lay_out(&steps, at[0])
-}
-
-/// The steps in a line, from the first on: what comes next follows if it can.
-fn lay_out(steps: &[Step], first: usize) -> Vec<Item> {
-    // Steps stand behind those that they go to.
-    let mut reached = vec![false; steps.len()];
-    reached[first] = true;
-    let mut post = Vec::new();
-    let mut stack = vec![(first, false)];
-    let mut seen = vec![false; steps.len()];
-    while let Some((i, left)) = stack.pop() {
-        if left {
-            post.push(i);
-            continue;
-        }
-        if std::mem::replace(&mut seen[i], true) {
-            continue;
-        }
-        stack.push((i, true));
-        match steps[i] {
-            Step::Return(_) => {}
-            Step::Plain { next, .. } => stack.push((next, false)),
-            Step::Branch { yes, no, .. } => stack.extend([(yes, false), (no, false)]),
-        }
-    }
-    post.reverse();
-    let mut items = Vec::with_capacity(post.len() * 2);
-    for (i, step) in post.iter().enumerate() {
-        let here = |s: usize| Label::Own(s);
-        items.push(Item::Here(here(*step)));
-        match steps[*step] {
-            Step::Return(k) => items.push(Item::Plain { code: RET, k }),
-            Step::Plain { code, k, next } => {
-                items.push(Item::Plain { code, k });
-                if post.get(i + 1) != Some(&next) {
-                    // A copy of what ends there costs no more than the jump.
-                    items.push(match steps[next] {
-                        Step::Return(k) => Item::Plain { code: RET, k },
-                        Step::Branch { code, k, yes, no } => Item::Branch { code, k, yes: here(yes), no: here(no) },
-                        Step::Plain { .. } => Item::Jump(here(next)),
-                    });
-                }
-            }
-            Step::Branch { code, k, yes, no } => items.push(Item::Branch { code, k, yes: here(yes), no: here(no) }),
-        }
-    }
-    items
 }
 
 fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
@@ -341,7 +170,9 @@ impl Generator {
         match operation {
             Operation::Bound { base, end } => {
                 let is_loaded = block.iter().any(|o| match o {
-                    Operation::Load { base: b, offset, size, .. } => b == base && u64::from(*offset) + u64::from(*size) >= *end,
+                    Operation::Load { base: b, offset, size, .. } => {
+                        b == base && u64::from(*offset) + u64::from(*size) >= *end
+                    }
                     Operation::HeaderLength { offset, .. } => base.is_none() && u64::from(*offset) + 1 >= *end,
                     _ => false,
                 });
@@ -616,7 +447,8 @@ impl Generator {
     fn chain(&mut self, chain: &Chain, yes: BlockId, no: BlockId) {
         const NEXT: u32 = MEMORY as u32 - 1;
         let start = chain.start;
-        let branch = |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { code: JMP | JEQ, k, yes, no });
+        let branch =
+            |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { code: JMP | JEQ, k, yes, no });
         if chain.is_ip6 {
             self.plain(LD | BYTE | ABS, start.wrapping_add(6));
             self.plain(LDX, 40);
@@ -685,149 +517,4 @@ fn alu(op: Binary) -> u16 {
         Binary::Mod => 0x90,
         Binary::Xor => 0xa0,
     }
-}
-
-/// Jumps get their distances; what is too far goes by way of a jump behind the branch.
-fn assemble(items: Vec<Item>) -> Vec<Classic> {
-    // By branch: whether its two ways need a jump of their own.
-    let mut far: FxHashMap<usize, (bool, bool)> = FxHashMap::default();
-    loop {
-        let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
-        let mut at = 0;
-        let mut places = Vec::with_capacity(items.len());
-        for (i, item) in items.iter().enumerate() {
-            places.push(at);
-            match item {
-                Item::Here(label) => {
-                    labels.insert(*label, at);
-                }
-                Item::Branch { .. } => {
-                    let (yes, no) = far.get(&i).copied().unwrap_or_default();
-                    at += 1 + usize::from(yes) + usize::from(no);
-                }
-                _ => at += 1,
-            }
-        }
-        let mut changed = false;
-        for (i, item) in items.iter().enumerate() {
-            let Item::Branch { yes, no, .. } = item else { continue };
-            let of = far.entry(i).or_default();
-            let is_far = |label: &Label| labels[label].checked_sub(places[i] + 1).is_none_or(|d| d > 255);
-            let now = (of.0 || is_far(yes), of.1 || is_far(no));
-            changed |= now != *of;
-            *of = now;
-        }
-        if changed {
-            continue;
-        }
-        let mut out = Vec::with_capacity(at);
-        for (i, item) in items.iter().enumerate() {
-            let distance = |from: usize, label: &Label| (labels[label] as i64 - from as i64 - 1) as i32 as u32;
-            match item {
-                Item::Here(_) => {}
-                Item::Plain { code, k } => out.push(Classic { code: *code, jt: 0, jf: 0, k: *k }),
-                Item::Jump(label) => out.push(Classic { code: JMP | JA, jt: 0, jf: 0, k: distance(out.len(), label) }),
-                Item::Branch { code, k, yes, no } => {
-                    let here = out.len();
-                    let (yes_far, no_far) = far[&i];
-                    let jt = if yes_far { 0 } else { distance(here, yes) as u8 };
-                    let jf = if no_far { u8::from(yes_far) } else { distance(here, no) as u8 };
-                    out.push(Classic { code: *code, jt, jf, k: *k });
-                    for label in [yes_far.then_some(yes), no_far.then_some(no)].into_iter().flatten() {
-                        out.push(Classic { code: JMP | JA, jt: 0, jf: 0, k: distance(out.len(), label) });
-                    }
-                }
-            }
-        }
-        return out;
-    }
-}
-
-impl Classic {
-    /// The instruction at `at` as `tcpdump -d` prints it.
-    pub fn listing(&self, at: usize) -> String {
-        let class = self.code & 0x07;
-        let k = self.k;
-        let mode = self.code & 0xe0;
-        let size = match self.code & 0x18 {
-            HALF => "h",
-            BYTE => "b",
-            _ => "",
-        };
-        let (op, operand) = match class {
-            LD => {
-                let operand = match mode {
-                    ABS => ancillary_name(k).map_or(format!("[{k}]"), |n| format!("[{n}]")),
-                    IND => format!("[x + {k}]"),
-                    MEM => format!("M[{k}]"),
-                    LEN => "#pktlen".to_owned(),
-                    _ => format!("#{k:#x}"),
-                };
-                (format!("ld{size}"), operand)
-            }
-            LDX if mode == MSH => ("ldxb".to_owned(), format!("4*([{k}]&0xf)")),
-            LDX => {
-                let operand = match mode {
-                    MEM => format!("M[{k}]"),
-                    LEN => "#pktlen".to_owned(),
-                    _ => format!("#{k:#x}"),
-                };
-                ("ldx".to_owned(), operand)
-            }
-            ST => ("st".to_owned(), format!("M[{k}]")),
-            STX => ("stx".to_owned(), format!("M[{k}]")),
-            RET => ("ret".to_owned(), format!("#{k}")),
-            MISC => ((if self.code & 0xf8 == TXA { "txa" } else { "tax" }).to_owned(), String::new()),
-            ALU => {
-                let name = match self.code & 0xf0 {
-                    0x00 => "add",
-                    0x10 => "sub",
-                    0x20 => "mul",
-                    0x30 => "div",
-                    0x40 => "or",
-                    0x50 => "and",
-                    0x60 => "lsh",
-                    0x70 => "rsh",
-                    0x80 => "neg",
-                    0x90 => "mod",
-                    _ => "xor",
-                };
-                let operand = match (name, self.code & X != 0) {
-                    ("neg", _) => String::new(),
-                    (_, true) => "x".to_owned(),
-                    ("and" | "or" | "xor", _) => format!("#{k:#x}"),
-                    _ => format!("#{k}"),
-                };
-                (name.to_owned(), operand)
-            }
-            _ => {
-                let name = match self.code & 0xf0 {
-                    JEQ => "jeq",
-                    JGT => "jgt",
-                    JGE => "jge",
-                    JSET => "jset",
-                    _ => {
-                        let to = (at as i64 + 1 + i64::from(k as i32)) as usize;
-                        return format!("({at:03}) {:<8} {to}", "ja");
-                    }
-                };
-                let operand = if self.code & X != 0 { "x".to_owned() } else { format!("#{k:#x}") };
-                let (yes, no) = (at + 1 + usize::from(self.jt), at + 1 + usize::from(self.jf));
-                return format!("({at:03}) {name:<8} {operand:<16} jt {yes}\tjf {no}");
-            }
-        };
-        format!("({at:03}) {op:<8} {operand}").trim_end().to_owned()
-    }
-}
-
-/// What libpcap calls the places of what the kernel knows besides.
-fn ancillary_name(k: u32) -> Option<&'static str> {
-    use crate::value::Ancillary;
-    let names = [
-        (Ancillary::PacketType, "type"),
-        (Ancillary::InterfaceIndex, "ifidx"),
-        (Ancillary::VlanTag, "vlan_tci"),
-        (Ancillary::VlanPresent, "vlanp"),
-    ];
-    names.into_iter().find(|(what, _)| what.classic_offset() == k).map(|(_, name)| name)
 }

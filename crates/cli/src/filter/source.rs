@@ -1,0 +1,66 @@
+//! The filter and how it is compiled, as the arguments say.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bpf_filter::{Filter, LinkType, NameFiles, Options, Source};
+
+use super::args::{FilterArgs, HookArg};
+use crate::failure::Failure;
+
+/// What is accepted of a packet where nothing says less, as tcpdump has it.
+const SNAPLEN: u32 = 262_144;
+
+pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
+    match &args.file {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e)),
+        None => Ok(args.expression.join(" ")),
+    }
+}
+
+pub(super) fn compile(text: &str, options: &Options) -> Result<Filter, Failure> {
+    bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))
+}
+
+pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
+    let link_type = match &args.link_type {
+        Some(name) => {
+            LinkType::of_name(name).ok_or_else(|| Failure::bad_input(format!("{name}: no link type is called so")))?
+        }
+        None if args.hook == Some(HookArg::CgroupSkb) => LinkType::RAW,
+        None => LinkType::EN10MB,
+    };
+    let mut sets = HashMap::new();
+    for set in &args.set {
+        let Some((name, file)) = set.split_once('=') else {
+            return Err(Failure::bad_input(format!("--set {set}: NAME=FILE is wanted")));
+        };
+        let file = Path::new(file);
+        let entries = bpf_filter::set_of_file(file).map_err(|e| Failure::io("read", file, &e))?;
+        sets.insert(name.to_owned(), entries);
+    }
+    let names = NameFiles::default();
+    let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
+    Ok(Options {
+        link_type,
+        source: match args.hook {
+            None => Source::File,
+            Some(HookArg::Xdp) => Source::Xdp,
+            Some(HookArg::Tc) => Source::Tc,
+            Some(HookArg::CgroupSkb) => Source::CgroupSkb,
+        },
+        netmask: args.netmask.map(u32::from),
+        names: NameFiles {
+            services: or(&args.services, names.services),
+            protocols: or(&args.protocols, names.protocols),
+            ethers: or(&args.ethers, names.ethers),
+            networks: or(&args.networks, names.networks),
+            hosts: or(&args.hosts, names.hosts),
+            resolve: args.resolve,
+        },
+        sets,
+        accepted_length: args.snaplen.unwrap_or(SNAPLEN),
+        optimize: !args.no_optimize,
+        ..Options::default()
+    })
+}

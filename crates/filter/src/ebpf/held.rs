@@ -1,0 +1,117 @@
+//! What the machine's registers hold, and for how long that is wanted.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::program::{Comparison, End, Operand, Operation, Program, Register};
+
+/// What a machine register holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Key {
+    /// A load in the packet's byte order.
+    Raw(Register),
+    /// A number.
+    Number(Register),
+    /// The packet's address behind a base.
+    Pointer(Register),
+}
+
+impl Key {
+    pub(super) fn register(self) -> Register {
+        match self {
+            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => r,
+        }
+    }
+}
+
+/// The machine registers that hold values.
+pub(super) const POOL: [u8; 6] = [0, 4, 6, 7, 8, 9];
+/// The register of the address that was compared last.
+pub(super) const EDGE: &str = "r5";
+/// No base is larger, so that the verifier knows of sums that they stay below 64 KiB (`MAX_PACKET_OFF`).
+pub(super) const LARGEST_BASE: u32 = 0xefff;
+/// No field is further behind its base.
+pub(super) const LARGEST_END: u64 = 0x1000;
+
+/// What the machine holds at a place.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) registers: [Option<Key>; POOL.len()],
+    /// The base and distance of the address in [`EDGE`].
+    pub(super) edge: Option<(Option<Register>, u64)>,
+    /// How far behind a base the packet is known to reach.
+    pub(super) reach: FxHashMap<Option<Register>, u64>,
+}
+
+impl Held {
+    pub(super) fn place(&self, key: Key) -> Option<usize> {
+        self.registers.iter().position(|k| *k == Some(key))
+    }
+
+    pub(super) fn join(&mut self, other: &Held) {
+        for (mine, theirs) in self.registers.iter_mut().zip(&other.registers) {
+            if *mine != *theirs {
+                *mine = None;
+            }
+        }
+        if self.edge != other.edge {
+            self.edge = None;
+        }
+        self.reach.retain(|base, end| match other.reach.get(base) {
+            Some(theirs) => {
+                *end = (*end).min(*theirs);
+                true
+            }
+            None => false,
+        });
+        let held: Vec<Register> =
+            self.registers.iter().flatten().filter(|k| matches!(k, Key::Pointer(_))).map(|k| k.register()).collect();
+        self.reach.retain(|base, _| base.is_none_or(|b| held.contains(&b)));
+    }
+}
+
+pub(super) fn reads_of(operation: &Operation) -> Vec<Register> {
+    let to = operation.defines();
+    let mut all = Vec::new();
+    operation.clone().registers(&mut |r| {
+        if Some(*r) != to {
+            all.push(*r);
+        }
+    });
+    all
+}
+
+pub(super) fn reads_of_end(end: &End) -> Vec<Register> {
+    match end {
+        End::Branch { a, comparison, .. } => {
+            let b = match comparison {
+                Comparison::Equal(Operand::Register(b))
+                | Comparison::Greater(Operand::Register(b))
+                | Comparison::AtLeast(Operand::Register(b)) => Some(*b),
+                _ => None,
+            };
+            [Some(*a), b].into_iter().flatten().collect()
+        }
+        End::Lookup { a, .. } => vec![*a],
+        _ => Vec::new(),
+    }
+}
+
+/// Registers that are read in a block or behind it, their operands among them.
+pub(super) fn liveness(program: &Program, definitions: &FxHashMap<Register, Operation>) -> Vec<FxHashSet<Register>> {
+    let mut live: Vec<FxHashSet<Register>> = vec![FxHashSet::default(); program.blocks.len()];
+    for (i, block) in program.blocks.iter().enumerate().rev() {
+        let mut here: FxHashSet<Register> = FxHashSet::default();
+        for next in block.end.successors() {
+            here.extend(live[next.0].iter().copied());
+        }
+        let mut open: Vec<Register> =
+            block.operations.iter().flat_map(reads_of).chain(reads_of_end(&block.end)).collect();
+        while let Some(r) = open.pop() {
+            if here.insert(r) {
+                open.extend(definitions.get(&r).map(reads_of).unwrap_or_default());
+            }
+        }
+        live[i] = here;
+    }
+    live
+}

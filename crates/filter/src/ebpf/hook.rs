@@ -1,0 +1,66 @@
+//! Hooks of the kernel, and what their contexts hold.
+
+use bpf_testgen::assembly::AssemblyError;
+
+use crate::value::Ancillary;
+
+/// Where in the kernel a filter runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hook {
+    /// The driver.
+    Xdp,
+    /// A classifier with direct action at ingress or egress.
+    Tc,
+    /// A control group's socket buffers, which begin at the network header.
+    CgroupSkb,
+}
+
+/// What the program returns for packets that match and those that do not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Actions {
+    /// For a packet that the filter accepts.
+    pub matched: i32,
+    /// For any other.
+    pub other: i32,
+}
+
+/// Why there is no eBPF program.
+#[derive(Debug, thiserror::Error)]
+pub enum EbpfError {
+    /// Something that eBPF, or the hook, does not have.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The assembler.
+    #[error(transparent)]
+    Assembly(#[from] AssemblyError),
+}
+
+/// Offsets in the context (`struct xdp_md`, `struct __sk_buff`).
+impl Hook {
+    pub(super) fn data(self) -> (u32, u32) {
+        match self {
+            Hook::Xdp => (0, 4),
+            Hook::Tc | Hook::CgroupSkb => (76, 80),
+        }
+    }
+
+    pub(super) fn ancillary(self, what: Ancillary) -> Option<u32> {
+        match (self, what) {
+            (Hook::Xdp, Ancillary::InterfaceIndex) => Some(12),
+            (Hook::Xdp, _) => None,
+            (_, Ancillary::PacketType) => Some(4),
+            (_, Ancillary::VlanPresent) => Some(20),
+            (_, Ancillary::VlanTag) => Some(24),
+            (_, Ancillary::InterfaceIndex) => Some(40),
+        }
+    }
+
+    /// The section in which libbpf looks for such programs.
+    pub fn section(self) -> &'static str {
+        match self {
+            Hook::Xdp => "xdp",
+            Hook::Tc => "tc",
+            Hook::CgroupSkb => "cgroup_skb/ingress",
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! From the predicate graph to a program as it stands: without the optimizer.
+
+use crate::graph::{Graph, Target, Test};
+use crate::intervals::Intervals;
+use crate::language::Relation;
+use crate::order::order;
+use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::value::{Value, ValueId, Values, Variable};
+
+/// The program of a graph as it is: every block evaluates what it needs.
+pub(crate) fn emit_plainly(graph: &Graph) -> Program {
+    let values = &graph.values;
+    let n = graph.blocks.len();
+    let mut plain = Plain {
+        values,
+        next: values.len() as u32,
+        variables: graph.variables,
+        operations: Vec::new(),
+        more: Vec::new(),
+        first_more: n + 2,
+    };
+    let target = |t: Target| match t {
+        Target::Block(i) => BlockId(i),
+        Target::Accept => BlockId(n),
+        Target::Reject => BlockId(n + 1),
+    };
+    let mut blocks = Vec::with_capacity(n + 2);
+    for block in &graph.blocks {
+        for (variable, value) in &block.sets {
+            let from = plain.evaluate(*value);
+            let to = plain.variable(*variable);
+            plain.operations.push(Operation::Copy { to, from });
+        }
+        let (yes, no) = (target(block.yes), target(block.no));
+        let end = match &block.test {
+            Test::Chain(chain) => End::Chain { chain: *chain, yes, no },
+            Test::Member(value, set) => {
+                let a = plain.evaluate(*value);
+                plain.member(a, set, yes, no)
+            }
+            Test::Compare(relation, a, b) => {
+                let (a, b) = (plain.evaluate(*a), plain.evaluate(*b));
+                let (first, second) = (Operand::Register(a), Operand::Register(b));
+                match relation {
+                    Relation::Equal => End::Branch { a, comparison: Comparison::Equal(second), yes, no },
+                    Relation::NotEqual => End::Branch { a, comparison: Comparison::Equal(second), yes: no, no: yes },
+                    Relation::Greater => End::Branch { a, comparison: Comparison::Greater(second), yes, no },
+                    Relation::LessEqual => End::Branch { a, comparison: Comparison::Greater(second), yes: no, no: yes },
+                    Relation::GreaterEqual => End::Branch { a, comparison: Comparison::AtLeast(second), yes, no },
+                    Relation::Less => End::Branch { a: b, comparison: Comparison::Greater(first), yes, no },
+                }
+            }
+        };
+        blocks.push(BasicBlock { operations: std::mem::take(&mut plain.operations), end });
+    }
+    blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
+    blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
+    // Comparisons with the members of sets stand behind all others.
+    blocks.append(&mut plain.more);
+    let registers = plain.next + plain.variables;
+    order(Program { blocks, registers, tables: Vec::new() }, target(graph.entry))
+}
+
+/// Evaluates values without remembering any.
+struct Plain<'a> {
+    values: &'a Values,
+    next: u32,
+    variables: u32,
+    operations: Vec<Operation>,
+    /// Blocks that stand behind those of the graph, from `first_more` on.
+    more: Vec<BasicBlock>,
+    first_more: usize,
+}
+
+impl Plain<'_> {
+    fn variable(&self, variable: Variable) -> Register {
+        Register(self.next + variable.0)
+    }
+
+    /// A comparison with each interval of a set.
+    fn member(&mut self, a: Register, set: &Intervals, yes: BlockId, no: BlockId) -> End {
+        let constant = |n: u32| Operand::Constant(n);
+        let mut end = End::Goto(no);
+        for (low, high) in set.as_slice().iter().rev() {
+            let next = self.block(end);
+            end = if low == high {
+                End::Branch { a, comparison: Comparison::Equal(constant(*low)), yes, no: next }
+            } else {
+                let inside =
+                    self.block(End::Branch { a, comparison: Comparison::Greater(constant(*high)), yes: next, no: yes });
+                End::Branch { a, comparison: Comparison::AtLeast(constant(*low)), yes: inside, no: next }
+            };
+        }
+        end
+    }
+
+    fn block(&mut self, end: End) -> BlockId {
+        self.more.push(BasicBlock { operations: Vec::new(), end });
+        BlockId(self.first_more + self.more.len() - 1)
+    }
+
+    fn evaluate(&mut self, value: ValueId) -> Register {
+        let to = Register(value.0);
+        let operation = match self.values.get(value) {
+            Value::Constant(n) => Operation::Constant { to, n },
+            Value::Length => Operation::Length { to },
+            Value::Ancillary(what) => Operation::Ancillary { to, what },
+            Value::Variable(v) => return self.variable(v),
+            Value::Load { base, offset, size } => {
+                Operation::Load { to, base: base.map(|b| self.evaluate(b)), offset, size }
+            }
+            Value::Binary(op, a, b) => {
+                let (a, b) = (Operand::Register(self.evaluate(a)), Operand::Register(self.evaluate(b)));
+                Operation::Binary { op, to, a, b }
+            }
+            Value::Negate(a) => Operation::Negate { to, a: self.evaluate(a) },
+            Value::IsGreater(a, b) => {
+                let (a, b) = (Operand::Register(self.evaluate(a)), Operand::Register(self.evaluate(b)));
+                Operation::IsGreater { to, a, b }
+            }
+        };
+        self.operations.push(operation);
+        to
+    }
+}

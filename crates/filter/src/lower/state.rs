@@ -1,0 +1,273 @@
+//! The state while a filter is gone through, and what all primitives are built of: loads at places, and comparisons.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::error::Error;
+use crate::graph::{Builder, Condition};
+use crate::language::{Id, Protocol, Relation};
+use crate::link::{Layout, LinkType};
+use crate::names::NameFiles;
+use crate::options::{Options, Source};
+use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
+
+/// More primitives that are not in lists are not compiled: a filter of so many takes seconds.
+const MOST_PRIMITIVES: usize = 10_000;
+
+/// A place in the packet: a constant, and what is known only of the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Offset {
+    pub(super) constant: u32,
+    pub(super) is_variable: bool,
+    pub(super) variable: Option<Variable>,
+}
+
+impl Offset {
+    pub(super) fn constant(constant: u32) -> Offset {
+        Offset { constant, is_variable: false, variable: None }
+    }
+}
+
+/// What offsets are counted from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum From {
+    Packet,
+    LinkHeader,
+    PreviousLinkHeader,
+    /// The field that says what the payload is.
+    Kind,
+    /// The link's payload, where an LLC header may stand.
+    Payload,
+    /// The network header.
+    Network,
+    /// The network header if no SNAP header stands before it.
+    NetworkWithoutSnap,
+    /// The last MPLS label before the network header.
+    Label,
+    /// Behind an IPv4 header.
+    TransportOfIp,
+    /// Behind an IPv6 header without extension headers.
+    TransportOfIp6,
+}
+
+/// The state while a filter is gone through: encapsulations shift offsets for the rest of the text.
+pub(super) struct Lowering<'a> {
+    pub(super) options: &'a Options,
+    /// What a filter may name as `$NAME`.
+    pub(super) sets: &'a HashMap<String, Vec<Id>>,
+    pub(super) builder: Builder,
+    pub(super) outermost: LinkType,
+    pub(super) link: LinkType,
+    pub(super) previous_link: LinkType,
+    pub(super) header: Offset,
+    pub(super) previous_header: Offset,
+    pub(super) kind: Offset,
+    pub(super) payload: Offset,
+    pub(super) network: u32,
+    pub(super) network_without_snap: u32,
+    /// In the payload of Geneve, which need not be Ethernet.
+    pub(super) is_geneve: bool,
+    /// Fields of an ATM cell's header can be asked for.
+    pub(super) is_atm: bool,
+    pub(super) labels: u32,
+    pub(super) vlans: u32,
+    /// A VLAN tag may stand in the packet or in what the kernel keeps beside it.
+    pub(super) has_vlan_variables: bool,
+    /// How many primitives are tests of their own.
+    pub(super) primitives: usize,
+    /// What the primitive at hand is, for errors.
+    pub(super) span: Range<usize>,
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(options: &'a Options, sets: &'a HashMap<String, Vec<Id>>) -> Result<Lowering<'a>, Error> {
+        let link = options.link_type;
+        let Some(layout) = link.layout() else {
+            return Err(Error::new(0..0, format!("the link type {link} is not one that can be filtered")));
+        };
+        let Layout { header, kind, payload, network, network_without_snap } = layout;
+        let wlan = link.is_wlan();
+        let header = Offset { constant: header, is_variable: wlan && link != LinkType::IEEE802_11, variable: None };
+        Ok(Lowering {
+            options,
+            sets,
+            builder: Builder::default(),
+            outermost: link,
+            link,
+            previous_link: link,
+            header,
+            previous_header: header,
+            kind: Offset::constant(kind),
+            payload: Offset { constant: payload, is_variable: wlan || link == LinkType::PFLOG, variable: None },
+            network,
+            network_without_snap,
+            is_geneve: false,
+            is_atm: link == LinkType::SUNATM,
+            labels: 0,
+            vlans: 0,
+            has_vlan_variables: false,
+            primitives: 0,
+            span: 0..0,
+        })
+    }
+
+    pub(super) fn error<T>(&self, message: impl Into<String>) -> Result<T, Error> {
+        Err(Error::new(self.span.clone(), message))
+    }
+
+    pub(super) fn too_high<T>(&self, what: &str, value: u32, most: u32) -> Result<T, Error> {
+        self.error(format!("{what} {value} greater than maximum {most}"))
+    }
+
+    /// Counts primitives that are tests of their own.
+    pub(super) fn counted(&mut self, n: usize) -> Result<(), Error> {
+        self.primitives += n;
+        if self.primitives <= MOST_PRIMITIVES {
+            return Ok(());
+        }
+        Err(Error::new(self.span.clone(), format!("more than {MOST_PRIMITIVES} primitives"))
+            .help("lists of addresses or ports, also from files (--set), have no such limit"))
+    }
+
+    pub(super) fn length(&mut self, relation: Relation, n: u32) -> Result<Condition, Error> {
+        let length = self.builder.values.intern(Value::Length);
+        Ok(self.builder.compare_with(relation, length, n))
+    }
+
+    pub(super) fn ancillary(&mut self, what: Ancillary) -> ValueId {
+        self.builder.values.intern(Value::Ancillary(what))
+    }
+
+    /// Whether the filter will see packets as the kernel has them, and not those of a file.
+    pub(super) fn is_live(&self) -> bool {
+        self.options.source != Source::File
+    }
+
+    // ---- Loads ----
+
+    /// The variable of an offset that has one, made when it is first asked for.
+    pub(super) fn variable_of(&mut self, choose: impl Fn(&mut Self) -> &mut Offset) -> Option<ValueId> {
+        let offset = *choose(self);
+        if !offset.is_variable {
+            return None;
+        }
+        let variable = match offset.variable {
+            Some(variable) => variable,
+            None => {
+                let variable = self.builder.variable();
+                choose(self).variable = Some(variable);
+                variable
+            }
+        };
+        Some(self.builder.read(variable))
+    }
+
+    pub(super) fn load_at(&mut self, choose: impl Fn(&mut Self) -> &mut Offset, behind: u32, size: u8) -> ValueId {
+        let offset = choose(self).constant.wrapping_add(behind);
+        let base = self.variable_of(choose);
+        self.builder.values.intern(Value::Load { base, offset, size })
+    }
+
+    /// The bytes at an offset.
+    pub(super) fn load(&mut self, from: From, offset: u32, size: u8) -> ValueId {
+        let (network, without_snap) = (self.network, self.network_without_snap);
+        match from {
+            From::Packet => self.builder.values.intern(Value::Load { base: None, offset, size }),
+            From::LinkHeader => self.load_at(|s| &mut s.header, offset, size),
+            From::PreviousLinkHeader => self.load_at(|s| &mut s.previous_header, offset, size),
+            From::Kind => self.load_at(|s| &mut s.kind, offset, size),
+            From::Payload => self.load_at(|s| &mut s.payload, offset, size),
+            From::Network => self.load_at(|s| &mut s.payload, network.wrapping_add(offset), size),
+            From::NetworkWithoutSnap => self.load_at(|s| &mut s.payload, without_snap.wrapping_add(offset), size),
+            From::Label => self.load_at(|s| &mut s.payload, network.wrapping_sub(4).wrapping_add(offset), size),
+            From::TransportOfIp => {
+                let base = self.ip_header_end();
+                let offset = self.payload.constant.wrapping_add(network).wrapping_add(offset);
+                self.builder.values.intern(Value::Load { base: Some(base), offset, size })
+            }
+            From::TransportOfIp6 => {
+                self.load_at(|s| &mut s.payload, network.wrapping_add(40).wrapping_add(offset), size)
+            }
+        }
+    }
+
+    /// The length of the IPv4 header, and what of its place is variable.
+    pub(super) fn ip_header_end(&mut self) -> ValueId {
+        let first = self.load(From::Network, 0, 1);
+        let values = &mut self.builder.values;
+        let (low, two) = (values.constant(0xf), values.constant(2));
+        let words = values.binary(Binary::And, first, low);
+        let length = values.binary(Binary::ShiftLeft, words, two);
+        match self.variable_of(|s| &mut s.payload) {
+            Some(variable) => self.builder.values.binary(Binary::Add, length, variable),
+            None => length,
+        }
+    }
+
+    pub(super) fn compare(&mut self, from: From, offset: u32, size: u8, relation: Relation, value: u32) -> Condition {
+        let loaded = self.load(from, offset, size);
+        self.builder.compare_with(relation, loaded, value)
+    }
+
+    pub(super) fn equal(&mut self, from: From, offset: u32, size: u8, value: u32) -> Condition {
+        self.compare(from, offset, size, Relation::Equal, value)
+    }
+
+    /// The bits of `mask` are those of `value`.
+    pub(super) fn masked(&mut self, from: From, offset: u32, size: u8, value: u32, mask: u32) -> Condition {
+        self.compare_masked(from, offset, size, mask, Relation::Equal, value)
+    }
+
+    pub(super) fn compare_masked(
+        &mut self,
+        from: From,
+        offset: u32,
+        size: u8,
+        mask: u32,
+        relation: Relation,
+        value: u32,
+    ) -> Condition {
+        let loaded = self.load(from, offset, size);
+        let mask = self.builder.values.constant(mask);
+        let bits = self.builder.values.binary(Binary::And, loaded, mask);
+        self.builder.compare_with(relation, bits, value)
+    }
+
+    /// One of the bits of `mask` is set.
+    pub(super) fn any_bit(&mut self, from: From, offset: u32, size: u8, mask: u32) -> Condition {
+        self.compare_masked(from, offset, size, mask, Relation::NotEqual, 0)
+    }
+
+    /// No bit of `mask` is set.
+    pub(super) fn no_bit(&mut self, from: From, offset: u32, size: u8, mask: u32) -> Condition {
+        self.compare_masked(from, offset, size, mask, Relation::Equal, 0)
+    }
+
+    /// The bytes are those of `bytes`, compared from the end in words.
+    pub(super) fn bytes(&mut self, from: From, offset: u32, bytes: &[u8]) -> Condition {
+        let mut conditions = Vec::new();
+        let mut rest = bytes.len();
+        for size in [4usize, 2, 1] {
+            while rest >= size {
+                rest -= size;
+                let value = bytes[rest..rest + size].iter().fold(0u32, |v, b| v << 8 | u32::from(*b));
+                conditions.push(self.equal(from, offset.wrapping_add(rest as u32), size as u8, value));
+            }
+        }
+        match self.builder.all(conditions) {
+            Some(all) => all,
+            None => self.builder.always(true),
+        }
+    }
+}
+
+/// The word for a protocol in a message; `ip6` and the like.
+pub(super) fn word(protocol: Option<Protocol>) -> &'static str {
+    protocol.map_or("", Protocol::word)
+}
+
+impl Lowering<'_> {
+    pub(super) fn names(&self) -> &NameFiles {
+        &self.options.names
+    }
+}

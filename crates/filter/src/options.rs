@@ -1,0 +1,70 @@
+//! How a filter is compiled.
+
+use std::collections::HashMap;
+
+use crate::link::LinkType;
+use crate::names::NameFiles;
+
+/// Where packets come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Source {
+    /// A capture file: all that is known of a packet is in it.
+    #[default]
+    File,
+    /// The driver, before the kernel has looked at the packet: VLAN tags are in it.
+    Xdp,
+    /// A socket buffer at ingress or egress.
+    Tc,
+    /// A socket.
+    Socket,
+    /// A socket buffer at a control group, from its network header on.
+    CgroupSkb,
+}
+
+impl Source {
+    /// The kernel may have taken the outermost VLAN tag out of the packet.
+    pub(crate) fn strips_vlan(self) -> bool {
+        matches!(self, Source::Tc | Source::Socket | Source::CgroupSkb)
+    }
+
+    /// The kernel says whether a packet comes or goes.
+    pub(crate) fn has_packet_type(self) -> bool {
+        self.strips_vlan()
+    }
+}
+
+/// How a filter is compiled.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the packets of the link begin with.
+    pub link_type: LinkType,
+    /// Where packets come from.
+    pub source: Source,
+    /// The capture was written by a host of the other byte order.
+    pub is_swapped: bool,
+    /// The network mask of the interface, for `ip broadcast`.
+    pub netmask: Option<u32>,
+    /// Where names are looked up.
+    pub names: NameFiles,
+    /// What a filter may name as `$NAME`, entry by entry, as text.
+    pub sets: HashMap<String, Vec<String>>,
+    /// What is accepted of a packet: the verdict of classic programs.
+    pub accepted_length: u32,
+    /// Whether the optimizer runs.
+    pub optimize: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            link_type: LinkType::EN10MB,
+            source: Source::File,
+            is_swapped: false,
+            netmask: None,
+            names: NameFiles::default(),
+            sets: HashMap::new(),
+            accepted_length: 262_144,
+            optimize: true,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What tests of filters share.
+
+use bpf_filter::{Beside, LinkType, Options, Packet};
+use bpf_pcap_oracle::data::OwnedPacket;
+
+/// How filters are compiled here: with the mask that the oracle is given, too.
+pub fn options(link_type: LinkType) -> Options {
+    Options { link_type, netmask: Some(0xffff_ff00), ..Options::default() }
+}
+
+/// The mask for the oracle, as it stands in memory.
+pub const NETMASK: u32 = 0x00ff_ffff;
+
+/// The packet, whole and cut at three places.
+pub fn cuts(packet: &OwnedPacket, i: usize) -> impl Iterator<Item = Packet<'_>> {
+    let whole = packet.captured.len();
+    let cuts = [whole, whole / 2, (i * 7919) % (whole + 1), (i * 104_729) % (whole.min(70) + 1)];
+    cuts.into_iter().map(|cut| Packet {
+        captured: &packet.captured[..cut],
+        length: packet.length,
+        beside: Beside::default(),
+    })
+}
+
+/// Names that only libpcap's own test machine knows.
+pub fn needs_names(expression: &str) -> bool {
+    expression.to_ascii_lowercase().contains("libpcap.test")
+}

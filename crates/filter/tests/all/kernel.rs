@@ -1,0 +1,129 @@
+//! The eBPF forms load, and their verdicts in this kernel are the interpreter's.
+
+use bpf_filter::{Actions, Beside, Hook, LinkType, Options, Packet, Source, compile};
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{LoadOptions, LoadedObject};
+use bpf_pcap_oracle::data::Data;
+
+use crate::common::{needs_names, options};
+
+/// What the hook's programs return here, where packets come from, and which link type they have.
+fn hooks() -> [(Hook, Source, Actions, LinkType); 3] {
+    let xdp = Actions { matched: 2, other: 1 };
+    [
+        (Hook::Xdp, Source::Xdp, xdp, LinkType::EN10MB),
+        (Hook::Tc, Source::Tc, Actions { matched: 0, other: 2 }, LinkType::EN10MB),
+        (Hook::CgroupSkb, Source::CgroupSkb, Actions { matched: 1, other: 0 }, LinkType::RAW),
+    ]
+}
+
+/// Every so-manieth packet is run.
+const STEP: usize = 97;
+
+#[test]
+fn verdicts_in_the_kernel_are_those_of_the_interpreter() {
+    if !permitted() {
+        return;
+    }
+    let Some(data) = Data::for_test() else { return };
+    for (hook, source, actions, link_type) in hooks() {
+        let packets = data.packets(1);
+        let mut expressions: Vec<String> = data.filters().into_iter().map(|f| f.expression).collect();
+        let of_link = |dlt: &str| LinkType::of_name(dlt) == Some(link_type);
+        expressions.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases));
+        expressions.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
+        let (mut loaded, mut runs) = (0, 0);
+        for expression in &expressions {
+            let options = Options { source, ..options(link_type) };
+            // What a hook does not have is an error: direction at XDP, Ethernet's fields at a control group.
+            let Ok(filter) = compile(expression, &options) else { continue };
+            let Ok(object) = filter.object(hook, actions) else { continue };
+            let object = LoadedObject::load(&object, &LoadOptions::default())
+                .unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"));
+            loaded += 1;
+            for packet in packets.iter().step_by(STEP) {
+                let whole = packet.captured.len();
+                for cut in [whole, whole / 2, whole.min(60), whole.min(33)] {
+                    // Larger packets than a page do not fit a test run; tc wants a network header.
+                    if !(34..=3000).contains(&cut) && !(hook == Hook::Xdp && (14..=3000).contains(&cut)) {
+                        continue;
+                    }
+                    let captured = &packet.captured[..cut];
+                    let seen = if hook == Hook::CgroupSkb { &captured[14..] } else { captured };
+                    let ours = Packet { captured: seen, length: seen.len() as u32, beside: Beside::default() };
+                    let wanted = if filter.run(&ours) != 0 { actions.matched } else { actions.other };
+                    // Packets that a socket buffer cannot be made of are refused.
+                    let Ok(run) = object.test_run("filter", captured, None, 1) else { continue };
+                    assert_eq!(run.retval as i32, wanted, "{hook:?} {expression:.200} on {captured:?}");
+                    runs += 1;
+                }
+            }
+        }
+        eprintln!("{hook:?}: {loaded} filters loaded, {runs} runs");
+        assert!(loaded > 60 && runs > 1000, "{hook:?}: {loaded} filters, {runs} runs");
+    }
+}
+
+/// Programs that are not optimized compute deep expressions anew in each block, which is hard on registers.
+#[test]
+fn programs_that_are_not_optimized_agree_too() {
+    if !permitted() {
+        return;
+    }
+    let Some(data) = Data::for_test() else { return };
+    let packets = data.packets(1);
+    let actions = Actions { matched: 2, other: 1 };
+    let own = [
+        "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420",
+        "ip[ip[0] & 0xf + ip[1] % 7] << (ip[2] & 63) >> ip[3] != tcp[tcp[12] >> 2]",
+        "udp[ip[8] / (udp[4:2] + 1)] = ip[9] - ip[10] * 3 + -ip[11]",
+        "len - ip[2:2] > 13 and ip[6:2] & 0x1fff = 0 and 4 * (ip[0] & 0xf) + 14 <= len",
+    ];
+    let mut expressions: Vec<String> = own.map(str::to_owned).into();
+    expressions.extend(data.filters().into_iter().map(|f| f.expression).filter(|e| e.len() < 3000));
+    let (mut loaded, mut runs, mut matched) = (0, 0, 0);
+    for expression in &expressions {
+        let options = Options { source: Source::Xdp, optimize: false, ..options(LinkType::EN10MB) };
+        let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
+        let Ok(object) = filter.object(Hook::Xdp, actions) else { continue };
+        let Ok(object) = LoadedObject::load(&object, &LoadOptions::default()) else { continue };
+        loaded += 1;
+        for packet in packets.iter().step_by(31).filter(|p| (14..3000).contains(&p.captured.len())) {
+            let captured = &packet.captured[..];
+            let ours = Packet { captured, length: captured.len() as u32, beside: Beside::default() };
+            let wanted = if filter.run(&ours) != 0 { 2 } else { 1 };
+            let run = object.test_run("filter", captured, None, 1).expect("a run");
+            assert_eq!(run.retval, wanted, "{expression:.200} on {captured:?}");
+            runs += 1;
+            matched += u32::from(wanted == 2);
+        }
+    }
+    eprintln!("{loaded} programs loaded, {runs} runs, {matched} packets matched");
+    assert!(loaded >= 40 && matched > 100);
+}
+
+#[test]
+fn programs_for_thousands_of_hosts_are_small() {
+    if !permitted() {
+        return;
+    }
+    let hosts: Vec<String> =
+        (0..10_000u32).map(|i| std::net::Ipv4Addr::from(i.wrapping_mul(2_654_435_761)).to_string()).collect();
+    let filter = compile(&format!("src host {}", hosts.join(" or ")), &options(LinkType::EN10MB)).expect("a filter");
+    let object = filter.object(Hook::Xdp, Actions { matched: 2, other: 1 }).expect("an object");
+    let object = LoadedObject::load(&object, &LoadOptions::default()).expect("the kernel takes it");
+    let mut packet = vec![0u8; 60];
+    packet[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+    for (i, host) in hosts.iter().enumerate().step_by(501) {
+        packet[26..30].copy_from_slice(&host.parse::<std::net::Ipv4Addr>().expect("an address").octets());
+        for (change, wanted) in [(0, 2), (1, 1)] {
+            packet[29] ^= change;
+            let member =
+                hosts.iter().any(|h| h.parse::<std::net::Ipv4Addr>().expect("an address").octets() == packet[26..30]);
+            let run = object.test_run("filter", &packet, None, 1).expect("a run");
+            assert_eq!(run.retval, if member { 2 } else { 1 }, "host {i}");
+            assert!(member || wanted == 1);
+            packet[29] ^= change;
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Filters held against libpcap, and run in the kernel.
+
+mod common;
+mod errors;
+mod kernel;
+mod verdicts;
