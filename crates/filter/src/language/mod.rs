@@ -5,6 +5,7 @@
 
 mod arithmetic;
 mod ast;
+mod fields;
 mod lexer;
 mod parser;
 mod specific;

@@ -14,8 +14,8 @@ use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use super::ast::*;
+use super::fields::{atm_type, mtp2_type, mtp3_field};
 use super::lexer::{Keyword, Kind, Operator, Token, tokens};
-use super::specific::{atm_type, mtp2_type, mtp3_field};
 use crate::error::Error;
 
 /// How deep parentheses, `not` and arithmetic may stand in each other.
