@@ -14,6 +14,7 @@ mod emit_plain;
 mod error;
 mod graph;
 mod intervals;
+mod jit;
 mod language;
 mod link;
 mod listing;
@@ -23,6 +24,7 @@ mod optimize;
 mod options;
 mod order;
 mod program;
+mod safety;
 mod tables;
 mod value;
 
@@ -31,10 +33,12 @@ use std::collections::{HashMap, HashSet};
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use ebpf::{Actions, EbpfError, Hook};
 pub use error::Error;
+pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
 pub use options::{Options, Source};
 pub use program::{Beside, Packet, Run};
+pub use safety::{Fault, Unsafe};
 pub use value::Ancillary;
 
 use language::Id;
@@ -167,6 +171,14 @@ impl Filter {
     /// No packet is accepted.
     pub fn rejects_all(&self) -> bool {
         self.program.rejects_all()
+    }
+
+    /// The filter as machine code of x86-64, where this is one; otherwise [`Filter::run`] runs it.
+    ///
+    /// # Errors
+    /// If the machine or the system does not take it, or the filter is too large.
+    pub fn jit(&self) -> Result<Jit, JitError> {
+        Jit::new(&self.program)
     }
 
     /// The program as text.

@@ -389,7 +389,7 @@ fn execute(operation: &Operation, packet: &Packet, registers: &mut [u32]) -> Opt
 }
 
 /// Follows a chain of headers as libpcap's code for `protochain` does. `None`: it leads off the packet.
-fn run_chain(chain: &Chain, packet: &Packet, operations: &mut u64) -> Option<bool> {
+pub(crate) fn run_chain(chain: &Chain, packet: &Packet, operations: &mut u64) -> Option<bool> {
     const NONE: u32 = 59;
     const AUTHENTICATION: u32 = 51;
     /// Hop-by-hop and destination options, routing, fragment.

@@ -1,0 +1,104 @@
+//! Filters as machine code of x86-64 (BPF+, section 7.2).
+//!
+//! A program is verified ([`crate::safety`]), simplified ([`simplify`]) and verified again; a plan says which loads are checked
+//! ([`bounds`]), and is verified too. Then registers are assigned ([`allocate`]), fields found that need not be swapped
+//! ([`network`]), and the operations written as instructions ([`translate`], [`assembler`]) to memory that may then be executed
+//! and not written ([`memory`]). Elsewhere than on x86-64 there is only the interpreter.
+
+#[cfg(target_arch = "x86_64")]
+mod allocate;
+#[cfg(target_arch = "x86_64")]
+mod assembler;
+#[cfg(target_arch = "x86_64")]
+mod bounds;
+#[cfg(target_arch = "x86_64")]
+mod memory;
+#[cfg(target_arch = "x86_64")]
+mod network;
+#[cfg(target_arch = "x86_64")]
+mod simplify;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod translate;
+
+use crate::program::{Packet, Program};
+use crate::safety::Unsafe;
+
+/// Why a filter is not translated. The interpreter runs it all the same.
+#[derive(Debug, thiserror::Error)]
+pub enum JitError {
+    /// The program does not keep what machine code must.
+    #[error("not safe: {0}")]
+    Unsafe(#[from] Unsafe),
+    /// Code and tables are beyond 2 GiB, or the stack frame beyond 2 KiB.
+    #[error("the filter is too large for machine code")]
+    TooLarge,
+    /// The system gives no memory that may be executed.
+    #[error("no executable memory: {0}")]
+    Memory(#[from] std::io::Error),
+    /// There is no translator for this machine.
+    #[error("machine code is written for x86-64 only")]
+    Machine,
+}
+
+/// A filter as machine code.
+#[derive(Debug)]
+pub struct Jit {
+    #[cfg(target_arch = "x86_64")]
+    machine: memory::Machine,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Jit {
+    /// Verifies and translates a program.
+    ///
+    /// # Errors
+    /// If it is not safe or too large, or the system gives no executable memory.
+    pub(crate) fn new(program: &Program) -> Result<Jit, JitError> {
+        let code = translate::translate(program)?;
+        Ok(Jit { machine: memory::Machine::new(&code)? })
+    }
+
+    /// Whether the filter accepts a packet.
+    #[inline]
+    pub fn run(&self, packet: &Packet) -> bool {
+        self.machine.call(packet)
+    }
+
+    /// The instructions.
+    pub fn code(&self) -> &[u8] {
+        self.machine.instructions()
+    }
+
+    /// The instructions with the tables behind them, which they address relative to themselves.
+    pub fn image(&self) -> &[u8] {
+        self.machine.bytes()
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Jit {
+    /// There is no translator for this machine.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn new(_: &Program) -> Result<Jit, JitError> {
+        Err(JitError::Machine)
+    }
+
+    /// Never called: there is no `Jit` on this machine.
+    pub fn run(&self, _: &Packet) -> bool {
+        false
+    }
+
+    /// The instructions: none.
+    pub fn code(&self) -> &[u8] {
+        &[]
+    }
+
+    /// The instructions and tables: none.
+    pub fn image(&self) -> &[u8] {
+        &[]
+    }
+}

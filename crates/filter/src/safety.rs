@@ -1,0 +1,330 @@
+//! The safety verifier: what a program must keep for it to be run as machine code (BPF+, section 7.1).
+//!
+//! It does not trust the compiler. A program is safe if every register is written before it is read, on every way; every branch
+//! goes forward, so that it ends; every block, register and table that it names is there; and tables have the sizes that a lookup
+//! takes for granted: with them, no slot is outside. [`verify_checks`] looks at a translation's plan of bounds checks: whatever
+//! the packet, no load is reached without a check that covers it.
+
+use rustc_hash::FxHashMap;
+
+use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::tables::Table;
+
+/// Ends of bounds are at most this, so that base and end never wrap in 64 bits and code for them stays short.
+pub(crate) const FURTHEST_END: u64 = 1 << 33;
+
+/// Why a program is not run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("block {block}, {}: {fault}", match operation { Some(i) => format!("operation {i}"), None => "its end".to_owned() })]
+pub struct Unsafe {
+    /// The block.
+    pub block: usize,
+    /// The operation of the block; `None`: its end.
+    pub operation: Option<usize>,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// What is wrong with an operation or an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    /// The program has no block.
+    #[error("there is no block")]
+    NoBlock,
+    /// The program has fewer registers.
+    #[error("there is no register v{0}")]
+    NoRegister(u32),
+    /// On some way nothing has written it.
+    #[error("v{0} may be read before it is written")]
+    Unwritten(u32),
+    /// A loop, or not a block of the program.
+    #[error("it goes to block {0}, which is no later block")]
+    NotForward(usize),
+    /// A load is of 1, 2 or 4 bytes.
+    #[error("a load of {0} bytes")]
+    Size(u8),
+    /// Behind 2^33.
+    #[error("a bound of {0} bytes")]
+    FarBound(u64),
+    /// The program has fewer tables.
+    #[error("there is no table {0}")]
+    NoTable(usize),
+    /// The lookup would leave it.
+    #[error("the sizes of table {0} are not what a lookup needs")]
+    TableSize(usize),
+    /// A load that no check covers, on some way.
+    #[error("nothing checks that the packet has {0} bytes there")]
+    Unchecked(u64),
+}
+
+impl Operation {
+    /// Each register that it reads.
+    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
+        match self {
+            Operation::Constant { .. }
+            | Operation::Length { .. }
+            | Operation::Ancillary { .. }
+            | Operation::HeaderLength { .. } => {}
+            Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => f(*r),
+            Operation::Bound { base, .. } | Operation::Load { base, .. } => base.iter().for_each(|r| f(*r)),
+            Operation::Binary { a, b, .. } | Operation::IsGreater { a, b, .. } => {
+                [a, b].into_iter().filter_map(Operand::register).for_each(f);
+            }
+        }
+    }
+
+    /// The register that it writes.
+    pub(crate) fn writes(&self) -> Option<Register> {
+        match self {
+            Operation::Bound { .. } | Operation::NotZero { .. } => None,
+            Operation::Constant { to, .. }
+            | Operation::Copy { to, .. }
+            | Operation::Length { to }
+            | Operation::Ancillary { to, .. }
+            | Operation::Load { to, .. }
+            | Operation::HeaderLength { to, .. }
+            | Operation::Binary { to, .. }
+            | Operation::Negate { to, .. }
+            | Operation::IsGreater { to, .. } => Some(*to),
+        }
+    }
+
+    /// What it wants of the packet: a base, and how many bytes there are to be from there on.
+    pub(crate) fn wants(&self) -> Option<(Option<Register>, u64)> {
+        match self {
+            Operation::Bound { base, end } => Some((*base, *end)),
+            Operation::Load { base, offset, size, .. } => Some((*base, u64::from(*offset) + u64::from(*size))),
+            Operation::HeaderLength { offset, .. } => Some((None, u64::from(*offset) + 1)),
+            _ => None,
+        }
+    }
+}
+
+impl Operand {
+    pub(crate) fn register(&self) -> Option<Register> {
+        match self {
+            Operand::Constant(_) => None,
+            Operand::Register(r) => Some(*r),
+        }
+    }
+}
+
+impl End {
+    /// Each register that it reads.
+    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
+        match self {
+            End::Accept | End::Reject | End::Goto(_) | End::Chain { .. } => {}
+            End::Lookup { a, .. } => f(*a),
+            End::Branch { a, comparison, .. } => {
+                f(*a);
+                if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison {
+                    b.register().into_iter().for_each(f);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a program is safe to translate.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn verify(program: &Program) -> Result<(), Unsafe> {
+    if program.blocks.is_empty() {
+        return Err(Unsafe { block: 0, operation: None, fault: Fault::NoBlock });
+    }
+    for (block, BasicBlock { operations, end }) in program.blocks.iter().enumerate() {
+        for (i, operation) in operations.iter().enumerate() {
+            verify_operation(program, operation).map_err(|fault| Unsafe { block, operation: Some(i), fault })?;
+        }
+        verify_end(program, block, end).map_err(|fault| Unsafe { block, operation: None, fault })?;
+    }
+    verify_writes(program)
+}
+
+fn verify_operation(program: &Program, operation: &Operation) -> Result<(), Fault> {
+    let mut beyond = operation.writes().filter(|r| r.0 >= program.registers);
+    operation.reads(&mut |r| beyond = beyond.or((r.0 >= program.registers).then_some(r)));
+    if let Some(r) = beyond {
+        return Err(Fault::NoRegister(r.0));
+    }
+    match operation {
+        Operation::Load { size, .. } if !matches!(size, 1 | 2 | 4) => Err(Fault::Size(*size)),
+        Operation::Bound { end, .. } if *end > FURTHEST_END => Err(Fault::FarBound(*end)),
+        _ => Ok(()),
+    }
+}
+
+fn verify_end(program: &Program, block: usize, end: &End) -> Result<(), Fault> {
+    let mut beyond = None;
+    end.reads(&mut |r| beyond = beyond.or((r.0 >= program.registers).then_some(r)));
+    if let Some(r) = beyond {
+        return Err(Fault::NoRegister(r.0));
+    }
+    if let Some(to) = end.successors().iter().find(|to| to.0 <= block || to.0 >= program.blocks.len()) {
+        return Err(Fault::NotForward(to.0));
+    }
+    match end {
+        End::Lookup { table, .. } => match program.tables.get(*table) {
+            None => Err(Fault::NoTable(*table)),
+            Some(t) if !has_sizes(t) => Err(Fault::TableSize(*table)),
+            Some(_) => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Whether no lookup leaves the table: a bitmap is compared with its end; a hash takes so many bits of a number for an index.
+fn has_sizes(table: &Table) -> bool {
+    const MOST: usize = 1 << 27;
+    let is_power = |n: usize| n.is_power_of_two() && n <= MOST;
+    match table {
+        Table::Bitmap { words, .. } => !words.is_empty() && words.len() <= MOST,
+        Table::Hash(hash) => is_power(hash.slots.len()) && is_power(hash.displacements.len()),
+    }
+}
+
+/// Registers that some block reads without having written them, numbered. All others are written where they are read.
+pub(crate) fn exposed(program: &Program) -> FxHashMap<Register, usize> {
+    let mut exposed = FxHashMap::default();
+    let mut written_in = vec![usize::MAX; program.registers as usize];
+    for (i, block) in program.blocks.iter().enumerate() {
+        for operation in &block.operations {
+            operation.reads(&mut |r| note(&mut exposed, r, written_in[r.0 as usize] == i));
+            if let Some(to) = operation.writes() {
+                written_in[to.0 as usize] = i;
+            }
+        }
+        block.end.reads(&mut |r| note(&mut exposed, r, written_in[r.0 as usize] == i));
+    }
+    exposed
+}
+
+fn note(exposed: &mut FxHashMap<Register, usize>, r: Register, is_written: bool) {
+    if !is_written {
+        let next = exposed.len();
+        exposed.entry(r).or_insert(next);
+    }
+}
+
+/// Every register is written before it is read, on every way: what is written on all ways to a block, block by block.
+fn verify_writes(program: &Program) -> Result<(), Unsafe> {
+    let exposed = exposed(program);
+    let words = exposed.len().div_ceil(64);
+    let mut entries: Vec<Option<Vec<u64>>> = vec![None; program.blocks.len()];
+    entries[0] = Some(vec![0; words]);
+    for (i, block) in program.blocks.iter().enumerate() {
+        // A block that nothing goes to is never run.
+        let Some(mut written) = entries[i].take() else { continue };
+        let mut local: Vec<Register> = Vec::new();
+        let mut missing = None;
+        for (at, operation) in block.operations.iter().enumerate() {
+            operation.reads(&mut |r| missing = missing.or(unwritten(&exposed, &written, r).map(|r| (Some(at), r))));
+            match operation.writes() {
+                Some(to) if exposed.contains_key(&to) => written[exposed[&to] / 64] |= 1 << (exposed[&to] % 64),
+                Some(to) => local.push(to),
+                None => {}
+            }
+        }
+        block.end.reads(&mut |r| missing = missing.or(unwritten(&exposed, &written, r).map(|r| (None, r))));
+        if let Some((operation, r)) = missing {
+            return Err(Unsafe { block: i, operation, fault: Fault::Unwritten(r.0) });
+        }
+        for BlockId(to) in block.end.successors() {
+            match &mut entries[to] {
+                Some(all) => all.iter_mut().zip(&written).for_each(|(a, b)| *a &= b),
+                None => entries[to] = Some(written.clone()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A register that is read, if it may not be written yet. What is not exposed was written in the same block.
+fn unwritten(exposed: &FxHashMap<Register, usize>, written: &[u64], r: Register) -> Option<Register> {
+    exposed.get(&r).filter(|i| written[**i / 64] >> (**i % 64) & 1 == 0).map(|_| r)
+}
+
+/// How many bytes the captured part of a packet is known to have, from its start on and from where registers point.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reach {
+    start: u64,
+    bases: Vec<(Register, u64)>,
+}
+
+impl Reach {
+    /// So many bases are remembered.
+    const BASES: usize = 8;
+
+    /// Bytes that are known to be there from a base on.
+    pub(crate) fn of(&self, base: Option<Register>) -> u64 {
+        match base {
+            None => self.start,
+            Some(base) => self.bases.iter().find(|(r, _)| *r == base).map_or(0, |(_, end)| *end),
+        }
+    }
+
+    /// A check was passed.
+    pub(crate) fn extend(&mut self, base: Option<Register>, end: u64) {
+        match base {
+            None => self.start = self.start.max(end),
+            Some(base) => match self.bases.iter_mut().find(|(r, _)| *r == base) {
+                Some((_, known)) => *known = end.max(*known),
+                None => {
+                    if self.bases.len() == Reach::BASES {
+                        self.bases.remove(0);
+                    }
+                    self.bases.push((base, end));
+                }
+            },
+        }
+    }
+
+    /// A register holds something else now.
+    pub(crate) fn forget(&mut self, register: Register) {
+        self.bases.retain(|(r, _)| *r != register);
+    }
+
+    /// What is known on this way and on another.
+    pub(crate) fn meet(&mut self, other: &Reach) {
+        self.start = self.start.min(other.start);
+        for (base, end) in &mut self.bases {
+            *end = other.of(Some(*base)).min(*end);
+        }
+        self.bases.retain(|(_, end)| *end > 0);
+    }
+}
+
+/// Which operations a translation checks before it executes them: by block and operation, how many bytes there must be from the
+/// operation's base on. A packet that has fewer is rejected.
+pub(crate) type Checks = Vec<Vec<Option<u64>>>;
+
+/// Whether a translation's checks cover each load and bound on every way.
+///
+/// # Errors
+/// The first operation that nothing covers.
+pub(crate) fn verify_checks(program: &Program, checks: &Checks) -> Result<(), Unsafe> {
+    let mut entries: Vec<Option<Reach>> = vec![None; program.blocks.len()];
+    entries[0] = Some(Reach::default());
+    for (block, BasicBlock { operations, end }) in program.blocks.iter().enumerate() {
+        let Some(mut reach) = entries[block].take() else { continue };
+        for (i, operation) in operations.iter().enumerate() {
+            if let Some((base, wanted)) = operation.wants() {
+                if let Some(end) = checks.get(block).and_then(|b| b.get(i).copied().flatten()) {
+                    reach.extend(base, end);
+                }
+                if reach.of(base) < wanted {
+                    return Err(Unsafe { block, operation: Some(i), fault: Fault::Unchecked(wanted) });
+                }
+            }
+            operation.writes().into_iter().for_each(|to| reach.forget(to));
+        }
+        for BlockId(to) in end.successors() {
+            match &mut entries[to] {
+                Some(all) => all.meet(&reach),
+                None => entries[to] = Some(reach.clone()),
+            }
+        }
+    }
+    Ok(())
+}
