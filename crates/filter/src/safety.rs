@@ -256,11 +256,11 @@ impl Reach {
     /// So many bases are remembered.
     const BASES: usize = 8;
 
-    /// Bytes that are known to be there from a base on.
-    pub(crate) fn of(&self, base: Option<Register>) -> u64 {
+    /// Bytes that are known to be there from a base on. `None`: the base may itself be behind the end.
+    pub(crate) fn of(&self, base: Option<Register>) -> Option<u64> {
         match base {
-            None => self.start,
-            Some(base) => self.bases.iter().find(|(r, _)| *r == base).map_or(0, |(_, end)| *end),
+            None => Some(self.start),
+            Some(base) => self.bases.iter().find(|(r, _)| *r == base).map(|(_, end)| *end),
         }
     }
 
@@ -288,10 +288,13 @@ impl Reach {
     /// What is known on this way and on another.
     pub(crate) fn meet(&mut self, other: &Reach) {
         self.start = self.start.min(other.start);
-        for (base, end) in &mut self.bases {
-            *end = other.of(Some(*base)).min(*end);
-        }
-        self.bases.retain(|(_, end)| *end > 0);
+        self.bases.retain_mut(|(base, end)| match other.of(Some(*base)) {
+            Some(known) => {
+                *end = known.min(*end);
+                true
+            }
+            None => false,
+        });
     }
 }
 
@@ -313,7 +316,7 @@ pub(crate) fn verify_checks(program: &Program, checks: &Checks) -> Result<(), Un
                 if let Some(end) = checks.get(block).and_then(|b| b.get(i).copied().flatten()) {
                     reach.extend(base, end);
                 }
-                if reach.of(base) < wanted {
+                if reach.of(base) < Some(wanted) {
                     return Err(Unsafe { block, operation: Some(i), fault: Fault::Unchecked(wanted) });
                 }
             }
@@ -327,4 +330,152 @@ pub(crate) fn verify_checks(program: &Program, checks: &Checks) -> Result<(), Un
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::Binary;
+    use crate::tables::PerfectHash;
+
+    /// Reads a base, loads from there, and looks the byte up on one way.
+    fn safe() -> Program {
+        let load = |to, base, offset, size| Operation::Load { to: Register(to), base, offset, size };
+        let end = |end| BasicBlock { operations: Vec::new(), end };
+        let branch = End::Branch {
+            a: Register(0),
+            comparison: Comparison::Greater(Operand::Constant(5)),
+            yes: BlockId(1),
+            no: BlockId(2),
+        };
+        let lookup = End::Lookup { a: Register(1), table: 0, yes: BlockId(2), no: BlockId(3) };
+        let hash = Table::hash(&[4, 5, 6]).expect("a table");
+        let bitmap = Table::Bitmap { first: 32, words: vec![5] };
+        Program {
+            blocks: vec![
+                BasicBlock { operations: vec![load(0, None, 14, 1)], end: branch },
+                BasicBlock { operations: vec![load(1, Some(Register(0)), 20, 4)], end: lookup },
+                end(End::Accept),
+                end(End::Reject),
+            ],
+            registers: 2,
+            tables: vec![hash, bitmap],
+        }
+    }
+
+    /// What is wrong with the program once it is damaged.
+    fn fault(damage: impl FnOnce(&mut Program)) -> (usize, Option<usize>, Fault) {
+        let mut program = safe();
+        verify(&program).expect("a safe program");
+        damage(&mut program);
+        let Unsafe { block, operation, fault } = verify(&program).expect_err("an unsafe program");
+        (block, operation, fault)
+    }
+
+    #[test]
+    fn registers_are_written_before_they_are_read() {
+        assert_eq!(fault(|p| p.blocks[0].operations.clear()), (0, None, Fault::Unwritten(0)));
+        assert_eq!(fault(|p| p.blocks[1].operations.clear()), (1, None, Fault::Unwritten(1)));
+        let own = |to, from| Operation::Copy { to: Register(to), from: Register(from) };
+        assert_eq!(fault(|p| p.blocks[0].operations.insert(0, own(1, 1))), (0, Some(0), Fault::Unwritten(1)));
+        // On one of two ways.
+        let reads = |p: &mut Program| {
+            p.blocks[1].end = End::Goto(BlockId(2));
+            p.blocks[2].operations.push(own(0, 1));
+        };
+        assert_eq!(fault(reads), (2, Some(0), Fault::Unwritten(1)));
+        let mut program = safe();
+        reads(&mut program);
+        program.blocks[0].operations.push(own(1, 0));
+        verify(&program).expect("written on both ways");
+    }
+
+    #[test]
+    fn registers_are_those_of_the_program() {
+        let add = |to, b| Operation::Binary {
+            op: Binary::Add,
+            to: Register(to),
+            a: Operand::Register(Register(0)),
+            b: Operand::Register(Register(b)),
+        };
+        assert_eq!(fault(|p| p.blocks[0].operations.push(add(2, 0))), (0, Some(1), Fault::NoRegister(2)));
+        assert_eq!(fault(|p| p.blocks[0].operations.push(add(1, 7))), (0, Some(1), Fault::NoRegister(7)));
+        assert_eq!(fault(|p| p.registers = 1), (1, Some(0), Fault::NoRegister(1)));
+    }
+
+    #[test]
+    fn branches_go_forward_to_blocks() {
+        assert_eq!(fault(|p| p.blocks[1].end = End::Goto(BlockId(1))), (1, None, Fault::NotForward(1)));
+        assert_eq!(fault(|p| p.blocks[1].end = End::Goto(BlockId(0))), (1, None, Fault::NotForward(0)));
+        assert_eq!(fault(|p| p.blocks[3].end = End::Goto(BlockId(4))), (3, None, Fault::NotForward(4)));
+        let chain = crate::graph::Chain { is_ip6: true, start: 14, protocol: 6 };
+        let end = End::Chain { chain, yes: BlockId(2), no: BlockId(usize::MAX) };
+        assert_eq!(fault(|p| p.blocks[1].end = end), (1, None, Fault::NotForward(usize::MAX)));
+        assert_eq!(fault(|p| p.blocks.clear()), (0, None, Fault::NoBlock));
+    }
+
+    #[test]
+    fn loads_and_bounds_have_sizes_that_machine_code_has() {
+        for size in [0, 3, 5, 8, 255] {
+            let load = Operation::Load { to: Register(0), base: None, offset: 0, size };
+            assert_eq!(fault(|p| p.blocks[0].operations.push(load)), (0, Some(1), Fault::Size(size)));
+        }
+        let bound = |end| Operation::Bound { base: None, end };
+        let far = fault(|p| p.blocks[0].operations.push(bound(u64::MAX)));
+        assert_eq!(far, (0, Some(1), Fault::FarBound(u64::MAX)));
+    }
+
+    #[test]
+    fn tables_are_there_and_no_lookup_leaves_them() {
+        assert_eq!(fault(|p| p.tables.clear()), (1, None, Fault::NoTable(0)));
+        let sizes = |change: fn(&mut PerfectHash)| {
+            fault(|p| match &mut p.tables[0] {
+                Table::Hash(hash) => change(hash),
+                Table::Bitmap { .. } => unreachable!("the first table is a hash"),
+            })
+        };
+        let expected = (1, None, Fault::TableSize(0));
+        assert_eq!(sizes(|h| h.slots.push(0)), expected);
+        assert_eq!(sizes(|h| h.slots.clear()), expected);
+        assert_eq!(sizes(|h| h.displacements.push(0)), expected);
+        assert_eq!(sizes(|h| h.displacements.clear()), expected);
+        assert_eq!(fault(|p| p.tables[0] = Table::Bitmap { first: 0, words: Vec::new() }), expected);
+    }
+
+    #[test]
+    fn a_plan_that_leaves_out_or_shortens_a_check_is_found() {
+        let program = safe();
+        let good = vec![vec![Some(15)], vec![Some(24)], vec![], vec![]];
+        verify_checks(&program, &good).expect("a plan that covers all");
+        let unchecked = |block, wanted| Err(Unsafe { block, operation: Some(0), fault: Fault::Unchecked(wanted) });
+        for (block, wanted) in [(0usize, 15u64), (1, 24)] {
+            for end in [None, Some(0), Some(wanted - 1)] {
+                let mut bad = good.clone();
+                bad[block][0] = end;
+                assert_eq!(verify_checks(&program, &bad), unchecked(block, wanted));
+            }
+        }
+        assert_eq!(verify_checks(&program, &Vec::new()), unchecked(0, 15));
+    }
+
+    #[test]
+    fn what_is_known_of_a_base_ends_where_it_is_written_or_another_way_joins() {
+        let mut program = safe();
+        let bound = Operation::Bound { base: Some(Register(0)), end: 24 };
+        program.blocks[0].operations.push(bound.clone());
+        let plan = |b: Option<u64>, c: Option<u64>| vec![vec![Some(15), b], vec![c], vec![], vec![]];
+        verify_checks(&program, &plan(Some(24), None)).expect("checked in the block before");
+        // The base is written between.
+        program.blocks[0].operations.push(Operation::Length { to: Register(0) });
+        let mut checks = plan(Some(24), None);
+        checks[0].push(None);
+        let found = verify_checks(&program, &checks).expect_err("another base");
+        assert_eq!((found.block, found.fault), (1, Fault::Unchecked(24)));
+        // A bound of no bytes still says that the base is not behind the end.
+        let mut program = safe();
+        program.blocks[2].operations.push(Operation::Bound { base: Some(Register(0)), end: 0 });
+        let checks = vec![vec![Some(15)], vec![Some(24)], vec![None], vec![]];
+        let found = verify_checks(&program, &checks).expect_err("only checked on one way");
+        assert_eq!((found.block, found.fault), (2, Fault::Unchecked(0)));
+    }
 }

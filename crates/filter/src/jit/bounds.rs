@@ -22,7 +22,7 @@ pub(super) fn plan(program: &Program) -> Checks {
         let mut of_block = vec![None; block.operations.len()];
         for (at, operation) in block.operations.iter().enumerate() {
             if let Some((base, wanted)) = operation.wants()
-                && reach.of(base) < wanted
+                && reach.of(base) < Some(wanted)
             {
                 let end = furthest(&block.operations[at..], base);
                 reach.extend(base, end);

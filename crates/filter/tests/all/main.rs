@@ -2,5 +2,6 @@
 
 mod common;
 mod errors;
+mod jit;
 mod kernel;
 mod verdicts;
