@@ -49,7 +49,8 @@ fn packets(pcap: &Library, folder: &Path) -> Vec<Captured> {
     unsafe {
         let open: Symbol<unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_void> =
             pcap.get(b"pcap_open_offline").expect("libpcap has it");
-        let link: Symbol<unsafe extern "C" fn(*mut c_void) -> c_int> = pcap.get(b"pcap_datalink").expect("libpcap has it");
+        let link: Symbol<unsafe extern "C" fn(*mut c_void) -> c_int> =
+            pcap.get(b"pcap_datalink").expect("libpcap has it");
         let next: Symbol<unsafe extern "C" fn(*mut c_void, *mut *const Header, *mut *const u8) -> c_int> =
             pcap.get(b"pcap_next_ex").expect("libpcap has it");
         let close: Symbol<unsafe extern "C" fn(*mut c_void)> = pcap.get(b"pcap_close").expect("libpcap has it");
@@ -77,10 +78,12 @@ fn classic(pcap: &Library, text: &str) -> Result<Classic, String> {
     let text = CString::new(text).map_err(|e| e.to_string())?;
     // SAFETY: as above. The program is not freed.
     unsafe {
-        let dead: Symbol<unsafe extern "C" fn(c_int, c_int) -> *mut c_void> = pcap.get(b"pcap_open_dead").expect("libpcap has it");
+        let dead: Symbol<unsafe extern "C" fn(c_int, c_int) -> *mut c_void> =
+            pcap.get(b"pcap_open_dead").expect("libpcap has it");
         let compile: Symbol<unsafe extern "C" fn(*mut c_void, *mut Classic, *const c_char, c_int, c_uint) -> c_int> =
             pcap.get(b"pcap_compile").expect("libpcap has it");
-        let error: Symbol<unsafe extern "C" fn(*mut c_void) -> *const c_char> = pcap.get(b"pcap_geterr").expect("libpcap has it");
+        let error: Symbol<unsafe extern "C" fn(*mut c_void) -> *const c_char> =
+            pcap.get(b"pcap_geterr").expect("libpcap has it");
         let handle = dead(1, 262_144);
         let mut program = Classic { length: 0, instructions: std::ptr::null_mut() };
         if compile(handle, &mut program, text.as_ptr(), 1, 0xffff_ff00) != 0 {
@@ -121,7 +124,9 @@ fn main() {
     println!("{} Ethernet packets, {ROUNDS} rounds; ns per packet (medians)", packets.len());
     println!("{:20} {:>9} {:>11} {:>9} {:>8} {:>7}", "filter", "libpcap", "interpreter", "JIT", "ratio", "bytes");
     for (name, text) in text.lines().filter_map(|l| l.split_once('\t')) {
-        let filter = compile(text, &Options { netmask: Some(0xffff_ff00), ..Options::default() }).expect("a filter");
+        let mut options = Options::default();
+        options.netmask = Some(0xffff_ff00);
+        let filter = compile(text, &options).expect("a filter");
         let jit = filter.jit().expect("machine code");
         let classic = classic(&pcap, text);
         let packet = |p: &Captured| -> bool {

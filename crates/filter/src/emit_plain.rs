@@ -53,6 +53,11 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
         };
         blocks.push(BasicBlock { operations: std::mem::take(&mut plain.operations), end });
     }
+    // Variables are 0 before they are set. Machine code takes no register that nothing has written.
+    if let Target::Block(entry) = graph.entry {
+        let zero = |v| Operation::Constant { to: plain.variable(Variable(v)), n: 0 };
+        blocks[entry].operations.splice(0..0, (0..graph.variables).map(zero));
+    }
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
     // Comparisons with the members of sets stand behind all others.

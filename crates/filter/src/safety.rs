@@ -65,7 +65,9 @@ impl Operation {
             | Operation::Length { .. }
             | Operation::Ancillary { .. }
             | Operation::HeaderLength { .. } => {}
-            Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => f(*r),
+            Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => {
+                f(*r)
+            }
             Operation::Bound { base, .. } | Operation::Load { base, .. } => base.iter().for_each(|r| f(*r)),
             Operation::Binary { a, b, .. } | Operation::IsGreater { a, b, .. } => {
                 [a, b].into_iter().filter_map(Operand::register).for_each(f);

@@ -122,7 +122,13 @@ fn ranges(program: &Program, allocation: &mut Allocation, scratch: Gp) -> Vec<Ra
 
 /// The result of a block's last operation comes to the scratch register if only its branch reads it. What nothing reads has no
 /// range.
-fn keep_in_scratch(ranges: &mut Vec<Range>, first: usize, end: (&End, usize), allocation: &mut Allocation, scratch: Gp) {
+fn keep_in_scratch(
+    ranges: &mut Vec<Range>,
+    first: usize,
+    end: (&End, usize),
+    allocation: &mut Allocation,
+    scratch: Gp,
+) {
     let (end, at) = end;
     if let Some(Range { start, end: last, owner: Owner::Write { block, operation } }) = ranges[first..].last()
         && (*start + 1, *last) == (at, at)

@@ -23,7 +23,11 @@ impl Gp {
 pub(super) enum Place {
     Register(Gp),
     /// `base + index * 2^scale + displacement`
-    Memory { base: Gp, index: Option<(Gp, u8)>, displacement: i32 },
+    Memory {
+        base: Gp,
+        index: Option<(Gp, u8)>,
+        displacement: i32,
+    },
 }
 
 impl Place {
@@ -152,7 +156,8 @@ impl Assembler {
             Place::Memory { base, index, .. } => (*base, *index),
         };
         let high = |n: u8| n >> 3;
-        let rex = u8::from(*is_wide) << 3 | high(*register) << 2 | high(index.map_or(0, |(i, _)| i.0)) << 1 | high(base.0);
+        let rex =
+            u8::from(*is_wide) << 3 | high(*register) << 2 | high(index.map_or(0, |(i, _)| i.0)) << 1 | high(base.0);
         self.bytes.extend(prefix);
         if rex != 0 {
             self.bytes.push(0x40 | rex);

@@ -23,7 +23,8 @@ impl Known {
 }
 
 /// The signature of translated filters: 1 accepts a packet, 0 does not.
-type Entry = unsafe extern "sysv64" fn(captured: *const u8, captured_length: u64, length: u32, known: *const Known) -> u32;
+type Entry =
+    unsafe extern "sysv64" fn(captured: *const u8, captured_length: u64, length: u32, known: *const Known) -> u32;
 
 /// Translated code in memory that may be executed and not written.
 #[derive(Debug)]

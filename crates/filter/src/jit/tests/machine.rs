@@ -12,7 +12,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
 };
 
 /// What a number is relative to.
@@ -162,7 +163,11 @@ impl Checker<'_> {
             FlowControl::Return => {
                 assert_eq!(state.registers[RSP], Checker::entry().registers[RSP], "the stack pointer is restored");
                 for saved in [3, 5, 12, 13, 14, 15] {
-                    assert_eq!(state.registers[saved], Checker::entry().registers[saved], "register {saved} is restored");
+                    assert_eq!(
+                        state.registers[saved],
+                        Checker::entry().registers[saved],
+                        "register {saved} is restored"
+                    );
                 }
                 let verdict = state.registers[0];
                 assert!(verdict.symbol == Symbol::Zero && matches!(verdict.plus, 0 | 1), "a verdict: {verdict:?}");
@@ -250,7 +255,11 @@ impl Checker<'_> {
                 Symbol::Stack => {
                     let at = base.plus + displacement;
                     let lowest = state.registers[RSP].plus - if i.mnemonic() == Mnemonic::Push { 8 } else { 0 };
-                    assert!(index.is_none() && at >= lowest && at + size as i64 <= 0, "{i} at {:#x}: stack {at}", i.ip());
+                    assert!(
+                        index.is_none() && at >= lowest && at + size as i64 <= 0,
+                        "{i} at {:#x}: stack {at}",
+                        i.ip()
+                    );
                 }
                 Symbol::Packet => {
                     assert!(reads_only && base.plus == 0, "{i} at {:#x}", i.ip());
@@ -292,7 +301,8 @@ impl Checker<'_> {
         let to = register(0);
         let old = to.map(|r| state.registers[r]);
         let from = (i.op_count() == 2).then(|| register(1)).flatten().map(|r| state.registers[r]);
-        let slot = (i.memory_base() == Register::RSP).then(|| state.registers[RSP].plus + i.memory_displacement64() as i64);
+        let slot =
+            (i.memory_base() == Register::RSP).then(|| state.registers[RSP].plus + i.memory_displacement64() as i64);
         if i.rflags_modified() != 0 {
             state.flags = Flags::Other;
         }
@@ -340,9 +350,12 @@ impl Checker<'_> {
                 let value = state.registers[r];
                 Some(Value { plus: value.plus + n, most: u64::MAX, ..value })
             }
-            (Mnemonic::Xor, Some(r)) if register(1) == Some(r) => Some(Value { symbol: Symbol::Zero, plus: 0, most: 0 }),
+            (Mnemonic::Xor, Some(r)) if register(1) == Some(r) => {
+                Some(Value { symbol: Symbol::Zero, plus: 0, most: 0 })
+            }
             (Mnemonic::Movzx, Some(_)) => {
-                let size = if i.memory_base() == Register::None { i.op1_register().size() } else { i.memory_size().size() };
+                let size =
+                    if i.memory_base() == Register::None { i.op1_register().size() } else { i.memory_size().size() };
                 Some(self.fresh((1 << (8 * size)) - 1))
             }
             (Mnemonic::Shr, Some(_)) if is_immediate => {
