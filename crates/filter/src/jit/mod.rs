@@ -11,6 +11,7 @@ mod allocate;
 mod assembler;
 #[cfg(target_arch = "x86_64")]
 mod bounds;
+mod error;
 #[cfg(target_arch = "x86_64")]
 mod memory;
 #[cfg(target_arch = "x86_64")]
@@ -22,25 +23,9 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod translate;
 
-use crate::program::{Packet, Program};
-use crate::safety::Unsafe;
+pub use error::JitError;
 
-/// Why a filter is not translated. The interpreter runs it all the same.
-#[derive(Debug, thiserror::Error)]
-pub enum JitError {
-    /// The program does not keep what machine code must.
-    #[error("not safe: {0}")]
-    Unsafe(#[from] Unsafe),
-    /// Code and tables are beyond 2 GiB, or the stack frame beyond 2 KiB.
-    #[error("the filter is too large for machine code")]
-    TooLarge,
-    /// The system gives no memory that may be executed.
-    #[error("no executable memory: {0}")]
-    Memory(#[from] std::io::Error),
-    /// There is no translator for this machine.
-    #[error("machine code is written for x86-64 only")]
-    Machine,
-}
+use crate::program::{Packet, Program};
 
 /// A filter as machine code.
 #[derive(Debug)]

@@ -164,7 +164,7 @@ impl Translator<'_> {
         }
         // At the entry the stack pointer is 8 above a multiple of 16; for a call it has to be one.
         let pushed = 8 * (1 + self.saved.len() + kept.len()) as u32 + self.frame;
-        let padding = i32::from(pushed % 16 != 0) * 8;
+        let padding = i32::from(!pushed.is_multiple_of(16)) * 8;
         if padding > 0 {
             self.asm.arithmetic_constant_wide(Arithmetic::Sub, Gp::RSP, padding);
         }

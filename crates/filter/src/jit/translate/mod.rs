@@ -10,10 +10,10 @@ mod packet;
 
 use rustc_hash::FxHashMap;
 
-use super::JitError;
 use super::allocate::{Allocation, Home, allocate};
 use super::assembler::{Arithmetic, Assembler, Code, Condition, Gp, Label, Place};
 use super::bounds;
+use super::error::JitError;
 use super::network::NetworkOrder;
 use super::simplify::simplify;
 use crate::language::Binary;
