@@ -89,7 +89,7 @@ pub struct FilterArgs {
     pub verdicts: bool,
 
     /// What runs the filter
-    #[arg(long, value_enum, default_value_t = Engine::Interpreter)]
+    #[arg(long, value_enum, default_value_t = Engine::Jit)]
     pub engine: Engine,
 
     /// A name for the lines of a file, used as `$NAME` where an address, a network or a port may stand (repeatable)
@@ -159,6 +159,8 @@ pub enum GoalArg {
 /// What runs a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
+    /// Machine code, on x86-64; elsewhere the interpreter
+    Jit,
     /// The interpreter
     Interpreter,
     /// The running kernel: the eBPF form, by test runs of packets of 14 bytes and more

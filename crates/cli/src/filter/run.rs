@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use bpf_capture::{Capture, Writer, link};
-use bpf_filter::{Actions, Beside, Filter, Hook, LinkType, Options, Packet, Source};
+use bpf_filter::{Actions, Beside, Filter, Hook, Jit, LinkType, Options, Packet, Source};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -21,6 +21,7 @@ const PIECE: usize = 1 << 16;
 
 /// What runs a filter for one kind of packets.
 enum Runner {
+    Jit(Jit),
     Interpreter(Filter),
     Kernel { object: LoadedObject, matched: u32 },
 }
@@ -29,6 +30,11 @@ impl Runner {
     fn new(engine: Engine, text: &str, options: &Options) -> Result<Runner, Failure> {
         match engine {
             Engine::Interpreter => Ok(Runner::Interpreter(compile(text, options)?)),
+            Engine::Jit => {
+                let filter = compile(text, options)?;
+                // What the machine or the system does not take is interpreted.
+                Ok(filter.jit().map_or_else(|_| Runner::Interpreter(filter), Runner::Jit))
+            }
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.
                 let (hook, source, matched) = match options.link_type {
@@ -47,6 +53,7 @@ impl Runner {
 
     fn accepts(&self, packet: &Packet) -> Result<bool, Failure> {
         match self {
+            Runner::Jit(jit) => Ok(jit.run(packet)),
             Runner::Interpreter(filter) => Ok(filter.run(packet) != 0),
             Runner::Kernel { object, matched } => {
                 let run = object.test_run("filter", packet.captured, None, 1);
