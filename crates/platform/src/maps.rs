@@ -120,6 +120,11 @@ pub fn named(name: &str) -> Option<u32> {
     NAMES.iter().find(|(n, _)| *n == name).map(|(_, number)| *number)
 }
 
+/// The name of a map type, for people; the inverse of [`named`].
+pub fn name(map_type: u32) -> Option<&'static str> {
+    NAMES.iter().find(|(_, number)| *number == map_type).map(|(name, _)| *name)
+}
+
 /// How many bytes keys or values of a type of maps have, if the definition does not say so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenSize {

@@ -13,8 +13,8 @@ mod words;
 use bpf_isa::{Call, Imm64Kind, Insn};
 use bpf_platform::helpers::Helper;
 
-use crate::btf::{Btf, CodeRecords, Linkage, TypeId, code_records};
-use crate::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
+use bpf_raw::btf::{Btf, CodeRecords, Linkage, TypeId, code_records};
+use bpf_raw::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
 use declarations::managed_pointer;
 pub use declarations::{Map, MapForm, Signature, Special, Type, Variable};
 pub use words::{AssemblyError, hex};

@@ -14,10 +14,8 @@
 //! Nothing of the product depends on this crate, and it depends on nothing above `bpf-semantics`.
 
 pub mod assembly;
-mod btf;
 pub mod c;
 pub mod case;
-mod elf;
 pub mod random;
 pub mod shapes;
 pub mod windows;

@@ -3,7 +3,7 @@
 use bpf_platform::maps;
 
 use super::words::{AssemblyError, hex, number, syntax};
-use crate::btf::{Btf, Linkage, TypeId, VOID};
+use bpf_raw::btf::{Btf, Linkage, TypeId, VOID};
 
 /// What stands at the beginning or end of a map's value, for the kernel to manage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
