@@ -22,6 +22,7 @@ Examples:
   bpf-opt rules verify                          prove again what earlier searches have learnt
   bpf-opt filter tcp port 80 -o f.o --hook xdp  tcpdump's language to an object for XDP or tc
   bpf-opt kernels load prog.o --kernels 6.1     the verdict of another kernel, booted under qemu
+  bpf-opt raw prog.o -o prog.c                  a program as an array of struct bpf_insn; `--raw` reads such
 
 Exit codes:
   0    yes: written, equal, accepted, ran
@@ -54,7 +55,9 @@ Examples:
   bpf-opt opt prog.o -o out.o -O1                     rules only: most of the gain, in milliseconds
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
+  bpf-opt opt prog.O2.o --also prog.Os.o -o out.o     of each function the better of two builds
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
+  bpf-opt opt --raw prog.bin --type xdp --maps prog.maps -o out.bin   an array of struct bpf_insn (`bpf-opt help raw`)
 
 The rules run first (-O1), then, with the goal `size`, global passes on an SSA form of each function; what is
 left of the time goes into a search for what no rule finds. It ends when a round has brought nothing (-O2,
@@ -200,6 +203,33 @@ Ctrl-C writes the smallest object so far; a second Ctrl-C gives up at once.
 Exit codes: 0 written; 2 bad input or usage, or the command does not succeed on IN.o itself: nothing written;
 130 interrupted, smallest so far written.";
 
+const RAW_HELP: &str = "\
+An object becomes the array of one of its programs, with the subprograms that it calls behind it; an array becomes an
+object, which libbpf loads. `opt`, `verify`, `check`, `load` and `dis` take arrays themselves with `--raw`.
+
+Arrays are read as bytes (8 for an instruction), as C (initializers of struct bpf_insn, the macros of the kernel's
+filter.h) and as hexadecimal digits. They are written in the form that the output's name says (.bin; .c, .h; .hex,
+.txt; .o is an object) or --form.
+
+An array names maps by numbers: descriptors, or indices. What they are like, a file says, a line for each map:
+
+    # number type         key value entries
+    3        percpu_array 4   8     256      name rxcnt
+    4        hash_of_maps 4   4     16       flags 1 of 3
+
+It is taken at its word: where it is wrong, so may be what is made of the program. `name` is for C, where it may stand
+for the number; `of` says what the inner maps are like. Not taken: classic BPF (tcpdump -dd), and programs as the kernel
+shows them (bpftool prog dump xlated), in which it has replaced accesses of the context and calls.
+
+Examples:
+  bpf-opt raw prog.o --program xdp_main -o prog.bin --write-maps prog.maps
+  bpf-opt opt --raw prog.bin --type xdp --maps prog.maps -o small.bin
+  bpf-opt raw small.bin --type xdp --maps prog.maps -o small.o
+  bpf-opt raw small.bin -o small.c
+  bpf-opt dis --raw small.bin
+
+Exit codes: 0 written; 2 bad input or usage.";
+
 const RULES_HELP: &str = "\
 What a search has found for a window of code, or that it found nothing, is kept from run to run. A rule
 is never trusted: where it is applied, it is proven again.
@@ -258,12 +288,77 @@ pub enum Command {
     /// Compile a filter of tcpdump's language: to an eBPF object, to classic BPF, or to run it on a capture
     #[command(after_help = crate::filter::HELP)]
     Filter(crate::filter::FilterArgs),
+    /// A program as an array of struct bpf_insn, and such an array as an object
+    #[command(after_help = RAW_HELP)]
+    Raw(RawCommandArgs),
     /// Other kernels than the running one, booted under qemu: what do they say of objects?
     #[command(after_help = KERNELS_HELP)]
     Kernels(KernelsArgs),
     /// What runs in a kernel that `kernels load` has booted
     #[command(hide = true)]
     Guest(GuestArgs),
+}
+
+/// Of commands that take bare arrays of instructions, too.
+#[derive(Debug, Args)]
+pub struct RawArgs {
+    /// The input is an array of struct bpf_insn (bytes, C, hexadecimal digits), not an object; `bpf-opt help raw`
+    #[arg(long)]
+    pub raw: bool,
+    /// What the maps are like that the array names, a line for each: NUMBER TYPE KEY VALUE ENTRIES
+    #[arg(long, value_name = "FILE", requires = "raw")]
+    pub maps: Option<PathBuf>,
+}
+
+/// [`bpf_raw::Form`] on the command line, and objects.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum FormArg {
+    /// Eight bytes for an instruction
+    Binary,
+    /// Initializers of struct bpf_insn
+    C,
+    /// Hexadecimal digits, a line for an instruction
+    Hex,
+    /// An object with the array as its program
+    Object,
+}
+
+impl FormArg {
+    /// The form of the array; `None` for objects.
+    pub fn form(self) -> Option<bpf_raw::Form> {
+        match self {
+            FormArg::Binary => Some(bpf_raw::Form::Binary),
+            FormArg::C => Some(bpf_raw::Form::C),
+            FormArg::Hex => Some(bpf_raw::Form::Hex),
+            FormArg::Object => None,
+        }
+    }
+}
+
+/// Of `raw`.
+#[derive(Debug, Args)]
+pub struct RawCommandArgs {
+    /// An object, or an array
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// Where to write the array or the object
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// Which program of an object, if it has several
+    #[arg(long, value_name = "NAME")]
+    pub program: Option<String>,
+    /// How to write it [default: what the output's name says]
+    #[arg(long, value_enum)]
+    pub form: Option<FormArg>,
+    /// Of an array that becomes an object: its program type (`xdp`, `tc`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+    /// Of an array: what the maps are like that it names
+    #[arg(long, value_name = "FILE")]
+    pub maps: Option<PathBuf>,
+    /// Of an object: write here what the maps are like that the array names
+    #[arg(long, value_name = "FILE")]
+    pub write_maps: Option<PathBuf>,
 }
 
 /// Of `opt`.
@@ -275,6 +370,12 @@ pub struct OptArgs {
     /// Where to write the result; may be the input itself
     #[arg(short, long, value_name = "OUT.o")]
     pub output: PathBuf,
+    /// Bare arrays.
+    #[command(flatten)]
+    pub raw: RawArgs,
+    /// With --raw: how to write the result [default: what the output's name says, or else as the input]
+    #[arg(long, value_enum, requires = "raw")]
+    pub form: Option<FormArg>,
     /// What to minimize
     #[arg(long, value_enum, default_value = "size")]
     pub goal: GoalArg,
@@ -327,6 +428,10 @@ pub struct OptArgs {
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
+    /// Another build of the same source (may be repeated): each function begins with the best that is proven equal; all
+    /// else is IN.o's
+    #[arg(long, value_name = "FILE.o")]
+    pub also: Vec<PathBuf>,
     /// Do not ask the running kernel's verifier, nor run anything in it; programs are judged as `bpf-opt check` does
     #[arg(long)]
     pub no_kernel: bool,
@@ -354,6 +459,9 @@ pub struct OptArgs {
     /// Print what became of each function change by change: pass, place, instructions before and after, slots saved
     #[arg(long)]
     pub explain: bool,
+    /// Print of each function blocks, longest path, estimated time, and when its smallest form was found
+    #[arg(long)]
+    pub stats: bool,
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -368,6 +476,9 @@ pub struct VerifyArgs {
     /// The object that must behave the same
     #[arg(value_name = "B.o")]
     pub b: PathBuf,
+    /// Bare arrays.
+    #[command(flatten)]
+    pub raw: RawArgs,
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -397,6 +508,9 @@ pub struct CheckArgs {
     /// The object
     #[arg(value_name = "FILE.o")]
     pub file: PathBuf,
+    /// Bare arrays.
+    #[command(flatten)]
+    pub raw: RawArgs,
     /// Only the program with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -417,6 +531,12 @@ pub struct DisArgs {
     /// The object
     #[arg(value_name = "FILE.o")]
     pub file: PathBuf,
+    /// Bare arrays.
+    #[command(flatten)]
+    pub raw: RawArgs,
+    /// Of an array: its program type
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type, requires = "raw")]
+    pub program_type: Option<String>,
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -437,6 +557,9 @@ pub struct LoadArgs {
     /// The object
     #[arg(value_name = "FILE.o")]
     pub file: PathBuf,
+    /// Bare arrays.
+    #[command(flatten)]
+    pub raw: RawArgs,
     /// Load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
@@ -727,6 +850,7 @@ impl OptArgs {
             // They count slots.
             ssa: self.ssa || self.goal == GoalArg::Size && self.level().is_some_and(|level| level > 1),
             programs: self.program.clone(),
+            also: Vec::new(),
             kernel: !self.no_kernel,
             run_check: !self.no_run_check,
             program_type: self.program_type.clone(),

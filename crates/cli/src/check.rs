@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::args::CheckArgs;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::input::Input;
 use crate::run::faulting_packet;
 
 /// Decisions of a path that are shown; the first are left out.
@@ -108,7 +109,9 @@ fn word(verdict: SafetyVerdict) -> &'static str {
 }
 
 fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
-    let bytes = files::read(&args.file)?;
+    let input = Input::read(&args.file, &args.raw, args.program_type.as_deref())?;
+    let program_type = input.forced_type(args.program_type.as_deref());
+    let bytes = input.object;
     let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
     let all = programs(&object);
     let name_of = |f: &FuncId| object.functions().get(f.0).map_or("?", |f| f.name.as_str());
@@ -120,12 +123,11 @@ fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
     let chosen = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
     let explainer = Explainer { path: &args.file, object: &object };
     if args.against_kernel {
-        let rows =
-            compare(&bytes, &object, args.program_type.as_deref()).map_err(|e| Failure::kernel(&args.file, &e))?;
+        let rows = compare(&bytes, &object, program_type.as_deref()).map_err(|e| Failure::kernel(&args.file, &e))?;
         let rows = rows.iter().filter(|c| chosen(&c.name));
         return Ok(rows.map(|c| beside_the_kernel(&explainer, c)).collect());
     }
-    let forced = args.program_type.as_deref().map(ProgramType::named).transpose();
+    let forced = program_type.as_deref().map(ProgramType::named).transpose();
     let forced = forced.map_err(|e| Failure::kernel(&args.file, &e))?;
     let alone = |f: &FuncId| {
         let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());

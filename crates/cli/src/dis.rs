@@ -8,6 +8,7 @@ use bpf_object::{FuncId, Object};
 
 use crate::args::DisArgs;
 use crate::failure::{Failure, exit};
+use crate::input::Input;
 use crate::{cfg, files, listing};
 
 /// Column at which comments start.
@@ -15,7 +16,8 @@ const COMMENT: usize = 52;
 
 /// Runs the command.
 pub fn run(args: &DisArgs) -> Result<u8, Failure> {
-    let object = files::read_object(&args.file)?;
+    let input = Input::read_to_show(&args.file, &args.raw, args.program_type.as_deref())?;
+    let object = Object::parse(input.object).map_err(|e| Failure::object(&args.file, &e))?;
     let wanted = select(&args.file, &object, &args.program)?;
     if args.ssa {
         files::print(&ssa(object, &wanted));

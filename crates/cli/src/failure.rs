@@ -105,7 +105,10 @@ impl Display for Failure {
 
 fn object_hint(error: &ObjectError) -> Option<&'static str> {
     Some(match error {
-        ObjectError::NotElf => "BPF objects are made with `clang --target=bpf -O2 -g -c prog.c -o prog.o`",
+        ObjectError::NotElf => {
+            "BPF objects are made with `clang --target=bpf -O2 -g -c prog.c -o prog.o`; an array of struct bpf_insn is read with \
+             --raw (`bpf-opt help raw`)"
+        }
         ObjectError::Not64Bit | ObjectError::WrongMachine { .. } => {
             "this is compiled for another machine; give clang `--target=bpf`"
         }

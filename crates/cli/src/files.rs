@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bpf_driver::QueryFolder;
-use bpf_object::Object;
 
 use crate::failure::Failure;
 
@@ -30,11 +29,6 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::bad_input(format!("{}: larger than 1 GiB: not a BPF object", path.display())));
     }
     Ok(bytes)
-}
-
-/// A file as an object.
-pub fn read_object(path: &Path) -> Result<Object, Failure> {
-    Object::parse(read(path)?).map_err(|e| Failure::object(path, &e))
 }
 
 /// The folder for the prover's queries, made if it is not there.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::args::LoadArgs;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::input::Input;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
@@ -113,9 +114,11 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
 }
 
 fn ask(args: &LoadArgs) -> Result<ObjectVerdict, Failure> {
-    let bytes = files::read(&args.file)?;
+    let input = Input::read(&args.file, &args.raw, args.program_type.as_deref())?;
+    let program_type = input.forced_type(args.program_type.as_deref());
+    let bytes = input.object;
     bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
-    let options = LoadOptions { program_type: args.program_type.clone(), only: None };
+    let options = LoadOptions { program_type, only: None };
     bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(&args.file, &e))
 }
 

@@ -19,12 +19,14 @@ mod failure;
 mod files;
 mod filter;
 mod guest;
+mod input;
 mod kernels;
 mod listing;
 mod load;
 mod opt;
 mod packets;
 mod progress;
+mod raw;
 mod reduce;
 mod rules;
 mod run;
@@ -79,6 +81,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
         Command::Filter(args) => filter::run(args),
+        Command::Raw(args) => raw::run(args),
         Command::Kernels(args) => kernels::run(args),
         Command::Guest(args) => guest::run(args),
     };

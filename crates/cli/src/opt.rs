@@ -4,15 +4,18 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use bpf_driver::{FunctionReport, KernelVerdict, Options, PassSelection, Report, RunCheck, TakenBack, Variant};
+use bpf_driver::{
+    FunctionReport, KernelVerdict, Options, PassSelection, Reached, Report, RunCheck, TakenBack, Variant,
+};
 use bpf_object::Object;
 use serde::Serialize;
 
-use crate::args::{GoalArg, OptArgs};
+use crate::args::{FormArg, GoalArg, OptArgs};
 use crate::diff::{self, is_changed};
 use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::input::{Input, form_of_name};
 use crate::progress::{Interrupt, Progress};
 
 /// The JSON report; docs/json.md describes it.
@@ -166,16 +169,33 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     let cache = args.cache_file();
     output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
     let taken = [Some(args.input.as_path()), args.json.as_deref(), cache.as_deref()];
-    let taken: Vec<&Path> = taken.into_iter().flatten().collect();
+    let also = args.also.iter().map(PathBuf::as_path);
+    let taken: Vec<&Path> = taken.into_iter().flatten().chain(also).collect();
     for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
         Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
     let progress = Progress::new(interrupt.clone(), args.quiet);
-    let input = files::read(&args.input)?;
+    let taken = Input::read(&args.input, &args.raw, args.program_type.as_deref())?;
+    let (program_type, array, input) = (taken.forced_type(args.program_type.as_deref()), taken.array, taken.object);
+    // What is optimized is an object; what is written is what was read, unless another form is asked for.
+    let as_written = |object: &[u8]| match &array {
+        None => Ok(object.to_vec()),
+        Some(array) => match args.form.map(FormArg::form).or_else(|| form_of_name(&args.output)) {
+            Some(None) => Ok(object.to_vec()),
+            Some(Some(form)) => array.array(object, form),
+            None => array.array(object, array.form),
+        },
+    };
     let mode = files::mode_of(&args.input);
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let mut options = Options { queries: recorder, ..args.options() };
+    let also = args.also.iter().map(|path| {
+        let other = Input::read(path, &args.raw, args.program_type.as_deref())?.object;
+        Object::parse(other.clone()).map_err(|e| Failure::object(path, &e))?;
+        Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), other))
+    });
+    let also = also.collect::<Result<_, Failure>>()?;
+    let mut options = Options { queries: recorder, program_type, also, ..args.options() };
     // What is wrong with it is told by whoever optimizes it.
     let object = Object::parse(input.clone()).ok();
     let stripped = object.as_ref().is_some_and(Object::is_stripped);
@@ -194,7 +214,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
     // The best comes last, so that the others are there when it is.
     for (i, form) in forms.iter().enumerate().skip(1).rev() {
         let path = beside(&args.output, i + 1);
-        Destination::of(&path)?.write(&form.bytes, mode)?;
+        Destination::of(&path)?.write(&as_written(&form.bytes)?, mode)?;
         kept.push(Kept::of(form, path));
     }
     let mut best = forms.swap_remove(0);
@@ -224,7 +244,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
             format!("{}: {} slots, {time}", k.output.display(), k.slots)
         }));
     }
-    output.write(&best.bytes, mode)?;
+    output.write(&as_written(&best.bytes)?, mode)?;
     Ok(Done { report, kept, diff, summary })
 }
 
@@ -263,6 +283,9 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
         return warnings.collect();
     }
     let mut lines: Vec<String> = report.functions.iter().map(function_line).collect();
+    if args.stats {
+        lines.extend(report.functions.iter().map(stats_line));
+    }
     lines.extend(warnings);
     lines.extend(report.notes.iter().map(|n| format!("note: {n}")));
     if !report.gate.is_empty() {
@@ -287,6 +310,21 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
         args.output.display()
     ));
     lines
+}
+
+/// What the paper's Tables 1 and 7 have of a function.
+fn stats_line(f: &FunctionReport) -> String {
+    let shape = f.shape.map_or_else(
+        || "no graph".to_owned(),
+        |s| match s.longest_path {
+            Some(path) => format!("{} blocks, {path} on the longest path", s.blocks),
+            None => format!("{} blocks, with loops", s.blocks),
+        },
+    );
+    let time =
+        f.estimated_ns.map_or_else(String::new, |(before, after)| format!(", {before:.1} -> {after:.1} ns estimated"));
+    let Reached { seconds, proposals, .. } = f.reached;
+    format!("{}: {shape}{time}, smallest after {seconds:.2} s and {proposals} proposals", f.name)
 }
 
 /// What was taken back of which function, a line for each pass or rule and reason.

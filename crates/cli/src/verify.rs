@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::input::Input;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
@@ -73,14 +74,17 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
 }
 
 fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
-    let (a, b) = (files::read(&args.a)?, files::read(&args.b)?);
+    let read = |path| Input::read(path, &args.raw, args.program_type.as_deref());
+    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let program_type = a.forced_type(args.program_type.as_deref());
+    let (a, b) = (a.object, b.object);
     // Which of the two is bad is not in the pipeline's error.
     for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let outcome = bpf_driver::verify(&a, &b, &Options { queries: recorder, ..args.options() });
+    let outcome = bpf_driver::verify(&a, &b, &Options { queries: recorder, program_type, ..args.options() });
     files::queries_written(queries)?;
     outcome.map_err(|e| match e {
         DriverError::NoSuchProgram { .. } => Failure::bad_input(e.to_string()),

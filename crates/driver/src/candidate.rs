@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
+use bpf_isa::Goal;
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
@@ -15,6 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::error::DriverError;
 use crate::explain;
 use crate::global::Start;
+use crate::measures::{Reached, Shape, estimated_time};
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
 use crate::pool;
@@ -75,6 +77,9 @@ impl Candidate {
             refuted: None,
             changes: Vec::new(),
             seconds: 0.0,
+            shape: module.graphs[id].as_ref().ok().map(Shape::of),
+            estimated_ns: None,
+            reached: Reached { slots: symbol.slots, ..Reached::default() },
             listing_before: listing.clone(),
             listing_after: listing,
         };
@@ -142,13 +147,17 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
-    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
+    /// Begins with what another build has in its place, if that leads to less.
+    pub(crate) fn run_builds(&mut self, module: &Module, settings: &Settings, others: &[(String, Function)]) {
         let started = Instant::now();
-        let Some(before) = self.derivation.as_ref().filter(|_| self.start.is_none() && !passes.is_empty()) else {
-            return;
-        };
-        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, passes, settings)) {
+        for (name, other) in others {
+            let Some(before) = self.derivation.as_ref().filter(|_| !is_over(settings)) else { break };
+            let begun_with = self.start.as_ref().map_or(before, Start::before);
+            let least = weight(before.current(), settings.goal);
+            let found = module.with_env(|env| Start::of_build(begun_with, other, name, env, settings));
+            let Some((start, derivation)) = found.filter(|(_, d)| weight(d.current(), settings.goal) < least) else {
+                continue;
+            };
             (self.start, self.derivation) = (Some(start), Some(derivation));
             self.quiet = Quiet::default();
             self.lower(module, settings);
@@ -156,7 +165,23 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// The same without what the global passes have made of it; `None` if they have made nothing.
+    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
+    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
+        let started = Instant::now();
+        let Some(before) = self.derivation.as_ref().filter(|_| !passes.is_empty()) else { return };
+        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, passes, settings)) {
+            let start = match &self.start {
+                Some(first) => first.then(&start),
+                None => start,
+            };
+            (self.start, self.derivation) = (Some(start), Some(derivation));
+            self.quiet = Quiet::default();
+            self.lower(module, settings);
+        }
+        self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// The same without what the global passes, or another build, have made of it; `None` if they have made nothing.
     pub(crate) fn without_global(&self, module: &Module, settings: &Settings) -> Option<Candidate> {
         let mut c = self.clone();
         c.derivation = Some(c.start.take()?.before().clone());
@@ -273,6 +298,18 @@ impl Candidate {
         };
         let steps = self.start.as_ref().map_or(&[][..], Start::steps);
         self.report.changes = explain::changes(&module.object, FuncId(self.id), original, steps, derivation);
+    }
+
+    /// Notes in the report how large it is now, and since when.
+    pub(crate) fn note_size(&mut self, started: Instant, proposals: u64) {
+        self.report.reached.note(self.report.slots_after, started.elapsed().as_secs_f64(), proposals);
+    }
+
+    /// Notes in the report what it takes, as estimated, before and now.
+    pub(crate) fn note_time(&mut self, module: &Module) {
+        let Ok(original) = &module.graphs[self.id] else { return };
+        let now = self.function().filter(|_| self.body.is_some()).unwrap_or(original);
+        self.report.estimated_ns = Some((estimated_time(original), estimated_time(now)));
     }
 
     /// Gives everything up.
@@ -404,6 +441,12 @@ impl Candidate {
         }
         Ok(())
     }
+}
+
+/// What is less for a goal: slots, then estimated time, or the other way round.
+fn weight(f: &Function, goal: Goal) -> (u64, u64) {
+    let (slots, time) = (slot_count(f) as u64, (estimated_time(f) * 10.0).round() as u64);
+    if goal.puts_slots_first() { (slots, time) } else { (time, slots) }
 }
 
 fn is_over(settings: &Settings) -> bool {

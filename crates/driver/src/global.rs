@@ -1,7 +1,7 @@
 //! A function taken over as a whole: what the global passes (`bpf_ssa`) make of it, each step proven at function size.
 //!
-//! The passes propose; [`Start::find`] is the only maker of a [`Start`], and takes no step that
-//! [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
+//! The passes propose, or another build of the object does; [`Start::find`] and [`Start::of_build`] are the only makers of a
+//! [`Start`], and take no step that [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
 //! came from is kept, so that whoever finds fault with it can go back.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, slot_count};
-use bpf_prove::{Derivation, Limits, Options as ProofOptions, Session, functions};
+use bpf_prove::{
+    Derivation, Limits, Options as ProofOptions, Session, functions, same_graph, spills_around_a_fast_call,
+    unreachable_operations,
+};
 use bpf_ssa::passes::Pass;
 use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
@@ -49,6 +52,43 @@ impl Start {
     /// The passes of each step.
     pub(crate) fn steps(&self) -> &[String] {
         &self.steps
+    }
+
+    /// What another build has in the place of the function that `before` began with, if it is proven to do the same: at
+    /// once, or as what the local passes have made of the one leads to the other, or to what they make of it.
+    pub(crate) fn of_build(
+        before: &Derivation,
+        other: &Function,
+        build: &str,
+        env: &Env<'_>,
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
+        // What graphs do not tell, and what the kernel refuses, is left as `verify` leaves it.
+        let original = before.original();
+        if same_graph(original, other)
+            || spills_around_a_fast_call(other)
+            || unreachable_operations(other) > unreachable_operations(original)
+        {
+            return None;
+        }
+        let options = proof_options(settings, settings.deadline);
+        let step = format!("build {build}");
+        let derivation = with_local(other, env, settings);
+        let start =
+            |steps: &[&str]| Start { before: before.clone(), steps: steps.iter().map(|s| (*s).into()).collect() };
+        if functions(original, other, env, &options).0.is_equal() || before.leads_to(other, env, &options).0.is_equal()
+        {
+            return Some((start(&[&step]), derivation));
+        }
+        let shorter = derivation.into_current();
+        let leads_there = before.leads_to(&shorter, env, &options).0.is_equal();
+        leads_there.then(|| (start(&[&step, LOCAL]), with_local(&shorter, env, settings)))
+    }
+
+    /// This start, and then one that begins where it led to.
+    #[must_use]
+    pub(crate) fn then(&self, next: &Start) -> Start {
+        Start { before: self.before.clone(), steps: [&self.steps[..], &next.steps].concat() }
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
@@ -138,10 +178,7 @@ impl Judge for Proving<'_> {
         let now = Instant::now();
         let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
-        let Settings { strict_shared_memory, switches, .. } = *self.settings;
-        let limits = Limits { deadline, ..self.settings.limits };
-        let recorder = self.settings.queries.clone();
-        let options = ProofOptions { limits, strict_shared_memory, switches, recorder };
+        let options = proof_options(self.settings, deadline);
         let is_equal = functions(old, new, self.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
@@ -164,6 +201,12 @@ impl Judge for Proving<'_> {
         self.costs.push((f.clone(), cost));
         cost
     }
+}
+
+fn proof_options(settings: &Settings, deadline: Option<Instant>) -> ProofOptions {
+    let Settings { strict_shared_memory, switches, .. } = *settings;
+    let limits = Limits { deadline, ..settings.limits };
+    ProofOptions { limits, strict_shared_memory, switches, recorder: settings.queries.clone() }
 }
 
 /// What the local passes make of a function.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
 
+use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
 use crate::gate::{self, Gate};
@@ -29,6 +30,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
     let module = Module::new(object);
+    let builds = Builds::read(&module, &options.also)?;
     let reading = started.elapsed();
     observer.phase("asking the kernel");
     let gate = Gate::new(input, &module, options, started);
@@ -79,8 +81,12 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                     c.timed_out = true;
                 } else {
                     c.run_passes(&module, &settings);
+                    if turn == 0 {
+                        c.run_builds(&module, &settings, builds.of(c.id));
+                    }
                     c.keep_present(&module, &settings);
                 }
+                c.note_size(started, 0);
                 tell_saved(c);
             });
         });
@@ -95,6 +101,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
                     if !observer.stop() {
                         c.run_global(&module, &settings, &global);
                         c.keep_present(&module, &settings);
+                        c.note_size(started, 0);
                         tell_saved(c);
                     }
                 });
@@ -121,7 +128,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     if options.search {
         observer.phase("searching");
         let found = watched(observer, &stop, || {
-            synthesis::run(&mut candidates, &module, &wanted, &settings, options, observer, &mut report.notes)
+            synthesis::run(&mut candidates, &module, &wanted, &settings, options, observer, &mut report.notes, started)
         });
         if found.improved > 0 {
             each_candidate(
@@ -189,6 +196,8 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     report.timed_out = candidates.iter().any(|c| c.timed_out);
     for c in &mut candidates {
         c.report.cut_short = c.timed_out;
+        c.note_time(&module);
+        c.note_size(started, report.search.map_or(0, |s| s.proposals));
         if options.explain {
             c.explain(&module);
         }

@@ -45,6 +45,8 @@ pub struct Options {
     pub ssa: bool,
     /// Only the functions with these names; empty: all.
     pub programs: Vec<String>,
+    /// Other builds of the object, with their names: of each function the best beginning that is proven equal is taken.
+    pub also: Vec<(String, Vec<u8>)>,
     /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
     pub kernel: bool,
     /// Run original and result in the kernel, where that can do no harm.
@@ -82,6 +84,7 @@ impl Default for Options {
             passes: PassSelection::All,
             ssa: false,
             programs: Vec::new(),
+            also: Vec::new(),
             kernel: true,
             run_check: true,
             program_type: None,

@@ -7,6 +7,7 @@ mod verify;
 use serde::Serialize;
 
 use crate::explain::Change;
+use crate::measures::{Reached, Shape};
 
 pub use runs::{HexInput, MapContents, NotRun, ProgramRuns, RunCheck, RunDifference};
 pub use search::{Ended, SearchReport};
@@ -64,6 +65,12 @@ pub struct FunctionReport {
     pub changes: Vec<Change>,
     /// Wall-clock seconds spent.
     pub seconds: f64,
+    /// How many blocks it had; `None` if it has no graph.
+    pub shape: Option<Shape>,
+    /// Estimated nanoseconds of all its instructions before and after, calls aside; `None` if it has no graph.
+    pub estimated_ns: Option<(f64, f64)>,
+    /// When it was first as small as it is now.
+    pub reached: Reached,
     /// Listing before, a line per instruction: `slot: text`.
     #[serde(skip)]
     pub listing_before: Vec<String>,

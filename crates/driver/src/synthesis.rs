@@ -45,6 +45,7 @@ pub(crate) fn run(
     options: &Options,
     observer: &dyn Observer,
     notes: &mut Vec<String>,
+    begun: Instant,
 ) -> SearchReport {
     let search = Search { module, settings, options, observer, started: Instant::now() };
     let mut report = SearchReport::default();
@@ -67,6 +68,7 @@ pub(crate) fn run(
         if applied.improved > 0 {
             observer.saved(candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum());
         }
+        candidates.iter_mut().for_each(|c| c.note_size(begun, report.proposals));
         changed = applied.changed;
         if flushed.elapsed() >= FLUSH {
             memory.store.flush();

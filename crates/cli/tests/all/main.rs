@@ -10,6 +10,7 @@ mod common;
 mod difftest;
 mod kernels;
 mod queries;
+mod raw;
 mod reduce;
 mod rules;
 mod runs;

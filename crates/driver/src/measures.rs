@@ -1,0 +1,111 @@
+//! What the paper on K2 prints of a program (Tables 1 and 7): how many blocks, how many on the longest way, and an estimate of
+//! its time.
+
+use bpf_isa::Insn;
+use bpf_program::{Function, Terminator, reverse_postorder};
+use serde::Serialize;
+
+/// Nanoseconds of one step of [`Insn::latency`].
+const NANOSECONDS: f64 = 0.1;
+/// What a conditional jump and `exit` take, as [`Insn::latency`] says.
+const JUMP: u32 = Insn::Exit.latency();
+
+/// Of a program as it was compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Shape {
+    /// Basic blocks.
+    pub blocks: usize,
+    /// Blocks on the longest way through them; `None` where there are loops.
+    pub longest_path: Option<usize>,
+}
+
+impl Shape {
+    /// That of a function.
+    pub(crate) fn of(f: &Function) -> Shape {
+        let (order, loops) = reverse_postorder(f);
+        let mut longest = vec![0; f.blocks.len()];
+        // Behind every block stand its successors, so from the end each is known before it is asked for.
+        for b in order.iter().rev() {
+            let behind = f.block(*b).term.successors().map(|s| longest[s.index()]).max().unwrap_or(0);
+            longest[b.index()] = 1 + behind;
+        }
+        Shape { blocks: f.layout.len(), longest_path: (!loops).then(|| longest[f.entry().index()]) }
+    }
+}
+
+/// Estimated nanoseconds of a function: the sum over its instructions, each counted once, as in the paper's `perf_lat`. What
+/// calls do is not counted.
+pub(crate) fn estimated_time(f: &Function) -> f64 {
+    let block = |b: &bpf_program::Block| {
+        let ops: u32 = b.ops.iter().map(|o| o.insn.latency()).sum();
+        ops + if matches!(b.term, Terminator::Goto(_)) { 0 } else { JUMP }
+    };
+    f64::from(f.layout.iter().map(|b| block(f.block(*b))).sum::<u32>()) * NANOSECONDS
+}
+
+/// When a function was first what it is in the end.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Reached {
+    /// Seconds since the work on the object began.
+    pub seconds: f64,
+    /// Candidates that the chains had tried by then, over all functions.
+    pub proposals: u64,
+    /// Its slots: those of what was written, unless it was taken back later.
+    #[serde(skip)]
+    pub(crate) slots: usize,
+}
+
+impl Reached {
+    /// Notes how large the function is now.
+    pub(crate) fn note(&mut self, slots: usize, seconds: f64, proposals: u64) {
+        if slots != self.slots {
+            *self = Reached { seconds, proposals, slots };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bpf_program::{ProgKind, build_from_insns};
+
+    use super::*;
+
+    fn function(listing: &str) -> Function {
+        let insns = bpf_isa::parse_listing(listing).expect("a listing");
+        let mut slot = 0;
+        let decoded: Vec<(usize, Insn)> = insns
+            .into_iter()
+            .map(|i| {
+                slot += i.slots();
+                (slot - i.slots(), i)
+            })
+            .collect();
+        build_from_insns("f", ProgKind::Xdp, &decoded, HashMap::new()).expect("a graph")
+    }
+
+    #[test]
+    fn the_longest_way_is_counted_in_blocks() {
+        let f = function("if r1 == 0 goto a\nr0 = 1\nif r1 == 1 goto a\nr0 = 2\na: exit");
+        assert_eq!(Shape::of(&f), Shape { blocks: 4, longest_path: Some(4) });
+        let f = function("r0 = 0\na: r0 += 1\nif r0 < 10 goto a\nexit");
+        assert_eq!(Shape::of(&f), Shape { blocks: 3, longest_path: None });
+    }
+
+    #[test]
+    fn every_instruction_counts_once() {
+        let f = function("r0 = *(u32 *)(r1 + 0)\nif r0 == 0 goto a\nr0 += 1\na: exit");
+        assert!((estimated_time(&f) - 0.1 * f64::from(13 + 3 + 3 + 3)).abs() < 1e-9, "{}", estimated_time(&f));
+    }
+
+    #[test]
+    fn the_first_time_at_a_size_counts() {
+        let mut reached = Reached { slots: 10, ..Reached::default() };
+        reached.note(8, 1.0, 50);
+        reached.note(8, 2.0, 70);
+        assert_eq!((reached.seconds, reached.proposals), (1.0, 50));
+        reached.note(9, 3.0, 80);
+        assert_eq!((reached.seconds, reached.slots), (3.0, 9));
+    }
+}
