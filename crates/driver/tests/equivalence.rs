@@ -276,6 +276,7 @@ fn optimized(
             // The case is about what the proofs let through.
             run_check: false,
             strict_shared_memory: case.strict,
+            ssa: case.global,
             search,
             program_type: case.program_type.clone(),
             ..Options::default()
@@ -288,6 +289,13 @@ fn optimized(
         }
         for drop in case.drops.iter().filter(|d| insns.contains(d)) {
             problems.push(format!("{with}, `{drop}` is still there\n{}", diff(&listing(&old), &listing(&new))));
+        }
+        let after = listing(&new);
+        for text in case.shows.iter().filter(|t| !after.contains(t.as_str())) {
+            problems.push(format!("{with}, no `{text}`\n{}", diff(&listing(&old), &after)));
+        }
+        for text in case.hides.iter().filter(|t| after.contains(t.as_str())) {
+            problems.push(format!("{with}, `{text}` is still there\n{}", diff(&listing(&old), &after)));
         }
         // What the search comes to depends on the time it has.
         if let (Some(expected), false) = (&case.result, search) {

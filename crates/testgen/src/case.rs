@@ -74,6 +74,8 @@ pub struct Case {
     pub program_type: Option<String>,
     /// `--strict-shared-memory`.
     pub strict: bool,
+    /// `--ssa`: global passes run, too.
+    pub global: bool,
     /// What is expected is what `verify` says with the kernel's verdicts, not what the prover says alone.
     pub asks_kernel: bool,
     /// The passes that run, by name; without it, all, and once more with a search.
@@ -88,6 +90,10 @@ pub struct Case {
     pub keeps: Vec<Insn>,
     /// Instructions that `opt` must not leave in the program.
     pub drops: Vec<Insn>,
+    /// Text that must stand in the result's listing, whatever registers are used.
+    pub shows: Vec<String>,
+    /// Text that must not.
+    pub hides: Vec<String>,
     /// The old version.
     pub before: Vec<Function>,
     /// The new version; without it the case is about what `opt` makes of `before`.
@@ -205,6 +211,9 @@ impl Case {
             "packet" => self.packet = Some(hex(value).map_err(text)?),
             "program-type" => self.program_type = Some(value.into()),
             "options" if value == "strict-shared-memory" => self.strict = true,
+            "options" if value == "ssa" => self.global = true,
+            "shows" => self.shows.push(value.into()),
+            "hides" => self.hides.push(value.into()),
             "options" if value == "kernel" => self.asks_kernel = true,
             "passes" => self.passes = value.split(',').map(|name| name.trim().to_owned()).collect(),
             "cpu" => {

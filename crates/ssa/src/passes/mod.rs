@@ -16,6 +16,7 @@ pub(crate) mod fold;
 mod loads;
 mod moving;
 mod numbering;
+mod overwritten;
 mod pass;
 mod predicates;
 mod presets;
@@ -36,6 +37,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(fill::Fill),
         Box::new(numbering::Numbering),
         Box::new(loads::Loads),
+        Box::new(overwritten::Overwritten),
         Box::new(predicates::Predicates),
         Box::new(moving::Moving),
         Box::new(exits::Exits),

@@ -1,4 +1,5 @@
-//! The few numbers that a value can be, block by block: by the constants that come to a join, and by what was asked on the way.
+//! The few numbers that a value can be, block by block: by the constants that come to a join, by what was asked on the way, and
+//! by what was computed from such values.
 //!
 //! ```text
 //! if v9 == 8 goto b3 else b2        b2: if v9 != 56710 goto out else b4
@@ -9,16 +10,18 @@
 
 use bpf_facts::{Num, NumDomain};
 use bpf_isa::{Cond, Width};
-use bpf_semantics::compare;
+use bpf_semantics::{alu, compare};
 
 use super::fold::{Definitions, num};
 use crate::graph::Graph;
-use crate::{Block, Operand, Ssa, Term, Value};
+use crate::{Block, Op, Operand, Ssa, Term, Value};
 
 /// Numbers that are told apart, at most.
 const MOST: usize = 8;
 /// Rounds over a function with loops, at most.
 const ROUNDS: usize = 4;
+/// Steps of arithmetic between a value and the one that comes to a join, at most.
+const STEPS: usize = 4;
 
 /// What a value can be at the entry of each block.
 pub(super) struct Values {
@@ -41,12 +44,19 @@ enum Reach {
 impl Values {
     /// Of a value; `None` if nothing tells more than that it is some number.
     pub(super) fn of(f: &Ssa, graph: &Graph, d: &Definitions, value: Value) -> Option<Values> {
+        Values::within(f, graph, d, value, STEPS)
+    }
+
+    fn within(f: &Ssa, graph: &Graph, d: &Definitions, value: Value, steps: usize) -> Option<Values> {
         let is_asked = |b: &Block| match &f.block(*b).term {
             Term::Branch { a, b, .. } => *a == Operand::Value(value) && d.constant(*b).is_some(),
             _ => false,
         };
         let home = graph.order.iter().find(|b| defines(f, **b, value)).copied()?;
-        let first = brought(f, graph, d, home, value);
+        let first = match brought(f, graph, d, home, value) {
+            Reach::Any => computed(f, graph, d, home, value, steps),
+            brought => brought,
+        };
         if first == Reach::Any && graph.order.iter().filter(|b| is_asked(b)).count() < 2 {
             return None;
         }
@@ -119,6 +129,27 @@ impl Reach {
             }
             _ => Reach::Any,
         }
+    }
+}
+
+/// What a value can be that is computed, with constants, from one that can be a few.
+fn computed(f: &Ssa, graph: &Graph, d: &Definitions, home: Block, value: Value, steps: usize) -> Reach {
+    let Some((op, args)) = d.get(value).filter(|_| steps > 0) else { return Reach::Any };
+    let Some(Operand::Value(from)) = args.first() else { return Reach::Any };
+    let (op, width, by) = match (op, args.get(1).map(|o| d.constant(*o))) {
+        (Op::Alu(op, width), Some(Some(by))) => (*op, *width, by),
+        (Op::Low32, None) => (bpf_isa::AluOp::And, Width::W64, 0xffff_ffff),
+        _ => return Reach::Any,
+    };
+    let Some(values) = Values::within(f, graph, d, *from, steps - 1) else { return Reach::Any };
+    let Reach::OneOf(all) = &values.at[home.index()] else { return Reach::Any };
+    let one = |x: &u64| {
+        let [x, by] = [*x, by as u64].map(|n| Num::constant(64, n));
+        alu(&mut NumDomain, op, width, &x, &by).as_const()
+    };
+    match all.iter().map(one).collect::<Option<Vec<u64>>>() {
+        Some(found) => found.into_iter().fold(Reach::Never, |r, c| r.or(Reach::OneOf(vec![c]))),
+        None => Reach::Any,
     }
 }
 
