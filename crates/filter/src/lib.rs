@@ -58,11 +58,9 @@ pub enum ClassicGoal {
 /// A compiled filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// What the interpreter runs, with bounds where loads check them.
-    program: Program,
+    forms: Forms,
+    /// What the interpreter runs: loads check that they are in the packet.
     checked: Program,
-    /// Forms without tables, for classic BPF.
-    without_tables: Vec<Program>,
     accepted_length: u32,
 }
 
@@ -93,28 +91,55 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let mut graph = lower::lower(&ast, options, &sets)?;
     let optimized = if options.optimize { optimized(&mut graph) } else { None };
-    let (program, without_tables) =
-        optimized.unwrap_or_else(|| (emit_plain::emit_plainly(&graph), vec![emit_plain::emit_plainly(&graph)]));
-    let checked = program.with_checked_loads();
-    Ok(Filter { program, checked, without_tables, accepted_length: options.accepted_length })
+    let forms = optimized.unwrap_or_else(|| Forms::alike(emit_plain::emit_plainly(&graph)));
+    let checked = forms.fast.with_checked_loads();
+    Ok(Filter { forms, checked, accepted_length: options.accepted_length })
 }
 
-/// The smaller of what little and much copying give with tables, and all that they give without.
-fn optimized(graph: &mut graph::Graph) -> Option<(Program, Vec<Program>)> {
+/// The programs of a filter, which differ in how sets are decided.
+#[derive(Clone, Debug)]
+struct Forms {
+    /// For the interpreter and machine code.
+    fast: Program,
+    /// For eBPF: the smallest.
+    kernel: Program,
+    /// Without tables, for classic BPF.
+    without_tables: Vec<Program>,
+}
+
+impl Forms {
+    fn alike(program: Program) -> Forms {
+        Forms { fast: program.clone(), kernel: program.clone(), without_tables: vec![program] }
+    }
+}
+
+/// The smaller of what little and much copying give; without tables all that they give.
+fn optimized(graph: &mut graph::Graph) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
-    let (mut best, mut all): (Option<Program>, Vec<Program>) = (None, Vec::new());
+    let mut best: Option<Forms> = None;
     for copies in [64, 8, 1, 0] {
         let walks = WALKS[usize::from(copies <= 1)];
         let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, walks }) else { continue };
         let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
-        let program = emit(emit::SetPolicy::FAST);
-        all.extend([emit::SetPolicy::CLASSIC, emit::SetPolicy::SMALLISH, emit::SetPolicy::SMALL].map(emit));
-        if best.as_ref().is_none_or(|b| program.size() * 2 < b.size()) {
-            best = Some(program);
+        let fast = emit(emit::SetPolicy::FAST);
+        let kernel = emit(emit::SetPolicy::KERNEL);
+        let without_tables = [emit::SetPolicy::CLASSIC, emit::SetPolicy::SMALLISH, emit::SetPolicy::SMALL].map(emit);
+        match &mut best {
+            None => best = Some(Forms { fast, kernel, without_tables: without_tables.into() }),
+            Some(best) => {
+                // Copies make the way of a packet short: only what is much smaller is better.
+                if fast.size() * 2 < best.fast.size() {
+                    best.fast = fast;
+                }
+                if kernel.size() * 10 < best.kernel.size() * 9 {
+                    best.kernel = kernel;
+                }
+                best.without_tables.extend(without_tables);
+            }
         }
     }
-    Some((best?, all))
+    best
 }
 
 impl Filter {
@@ -136,7 +161,7 @@ impl Filter {
     pub fn classic(&self, goal: ClassicGoal) -> Result<Vec<Classic>, ClassicError> {
         let mut all = Vec::new();
         let mut error = ClassicError::Variables;
-        for program in &self.without_tables {
+        for program in &self.forms.without_tables {
             match classic::classic(program, self.accepted_length) {
                 Ok(instructions) => all.push((instructions.len(), program.expected(), instructions)),
                 Err(e) => error = e,
@@ -157,7 +182,7 @@ impl Filter {
     /// # Errors
     /// If the filter asks for what the hook does not have.
     pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-        ebpf::write_object(&self.program, hook, actions)
+        ebpf::write_object(&self.forms.kernel, hook, actions)
     }
 
     /// The filter as eBPF assembly.
@@ -165,12 +190,12 @@ impl Filter {
     /// # Errors
     /// If the filter asks for what the hook does not have.
     pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
-        ebpf::assembly(&self.program, hook, actions)
+        ebpf::assembly(&self.forms.kernel, hook, actions)
     }
 
     /// No packet is accepted.
     pub fn rejects_all(&self) -> bool {
-        self.program.rejects_all()
+        self.forms.fast.rejects_all()
     }
 
     /// The filter as machine code of x86-64, where this is one; otherwise [`Filter::run`] runs it.
@@ -178,7 +203,7 @@ impl Filter {
     /// # Errors
     /// If the machine or the system does not take it, or the filter is too large.
     pub fn jit(&self) -> Result<Jit, JitError> {
-        Jit::new(&self.program)
+        Jit::new(&self.forms.fast)
     }
 
     /// The program as text.

@@ -48,7 +48,7 @@ pub fn read(bytes: &[u8], maps: &[RawMap]) -> Result<Array, RawError> {
                 (hex(text)?, Form::Hex)
             }
         }
-        _ if bytes.len() % 8 != 0 => return Err(RawError::Torn { bytes: bytes.len() }),
+        _ if !bytes.len().is_multiple_of(8) => return Err(RawError::Torn { bytes: bytes.len() }),
         _ => (bytes.as_chunks().0.to_vec(), Form::Binary),
     };
     if slots.is_empty() {
@@ -129,7 +129,7 @@ fn digits(word: &str) -> Option<Vec<u8>> {
             _ => Some(value.to_le_bytes().to_vec()),
         };
     }
-    if !word.is_ascii() || word.len() % 2 != 0 {
+    if !word.is_ascii() || !word.len().is_multiple_of(2) {
         return None;
     }
     (0..word.len()).step_by(2).map(|at| u8::from_str_radix(&word[at..at + 2], 16).ok()).collect()

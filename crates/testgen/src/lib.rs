@@ -13,11 +13,11 @@
 //!
 //! Nothing of the product depends on this crate, and it depends on nothing above `bpf-semantics`.
 
-pub mod assembly;
 pub mod c;
 pub mod case;
 pub mod random;
 pub mod shapes;
 pub mod windows;
 
+pub use bpf_assembly as assembly;
 pub use bpf_shrink::shrink;

@@ -1,6 +1,6 @@
 //! Hooks of the kernel, and what their contexts hold.
 
-use bpf_testgen::assembly::AssemblyError;
+use bpf_assembly::AssemblyError;
 
 use crate::value::Ancillary;
 

@@ -5,7 +5,7 @@ mod held;
 mod hook;
 mod lookup;
 
-use bpf_testgen::assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
 
 pub(crate) use emitter::assembly;
 pub use hook::{Actions, EbpfError, Hook};
