@@ -12,15 +12,16 @@ use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
 use crate::gate::{self, Gate};
+use crate::global;
 use crate::module::Module;
 use crate::opinion::Budget;
 use crate::options::{Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
 use crate::runcheck::{self, RunJudge};
+use crate::synthesis::{self, Search};
 use crate::twins::Twins;
 use crate::written::wrong;
-use crate::{global, synthesis};
 
 /// How often the passes go on where time has cut them short, before the kernel turned out to need less than it was given.
 const TURNS: usize = 4;
@@ -129,7 +130,8 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     if options.search {
         observer.phase("searching");
         let found = watched(observer, &stop, || {
-            synthesis::run(&mut candidates, &module, &wanted, &settings, options, observer, &mut report.notes, started)
+            let search = Search::new(&module, &settings, options, observer, started);
+            synthesis::run(&mut candidates, &wanted, search, &mut report.notes)
         });
         if found.improved > 0 {
             each_candidate(

@@ -24,12 +24,11 @@ use bpf_passes::Settings;
 use bpf_search::store::Store;
 
 use crate::candidate::Candidate;
-use crate::module::Module;
 use crate::options::Options;
-use crate::report::{Ended, Observer, SearchReport};
+use crate::report::{Ended, SearchReport};
 use crate::twins::Twins;
 use agenda::Agenda;
-use context::Search;
+pub(crate) use context::Search;
 use item::Item;
 use memory::Memory;
 
@@ -39,15 +38,11 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Improves the candidates until nothing is open, the rounds or the time are over, or the user wants to stop.
 pub(crate) fn run(
     candidates: &mut Vec<Candidate>,
-    module: &Module,
     wanted: &[bool],
-    settings: &Settings,
-    options: &Options,
-    observer: &dyn Observer,
+    search: Search,
     notes: &mut Vec<String>,
-    begun: Instant,
 ) -> SearchReport {
-    let search = Search { module, settings, options, observer, started: Instant::now() };
+    let Search { module, settings, options, observer, begun, .. } = search;
     let mut report = SearchReport::default();
     let mut memory = Memory::new(options.cache.as_deref().map_or_else(Store::in_memory, Store::open));
     let twins = Twins::of(candidates, wanted);

@@ -124,8 +124,7 @@ fn main() {
     println!("{} Ethernet packets, {ROUNDS} rounds; ns per packet (medians)", packets.len());
     println!("{:20} {:>9} {:>11} {:>9} {:>8} {:>7}", "filter", "libpcap", "interpreter", "JIT", "ratio", "bytes");
     for (name, text) in text.lines().filter_map(|l| l.split_once('\t')) {
-        let mut options = Options::default();
-        options.netmask = Some(0xffff_ff00);
+        let options = Options { netmask: Some(0xffff_ff00), ..Options::default() };
         let filter = compile(text, &options).expect("a filter");
         let jit = filter.jit().expect("machine code");
         let classic = classic(&pcap, text);

@@ -42,9 +42,8 @@ pub(crate) fn order(program: Program, entry: BlockId) -> Program {
         if std::mem::replace(&mut seen[at.0], true) {
             continue;
         }
-        loop {
-            // Ends are copied to where they are: nothing is executed to get there.
-            let End::Goto(next) = blocks[at.0].end else { break };
+        // Ends are copied to where they are: nothing is executed to get there.
+        while let End::Goto(next) = blocks[at.0].end {
             let is_end = blocks[next.0].operations.is_empty();
             if predecessors[next.0] > 1 && !is_end {
                 break;

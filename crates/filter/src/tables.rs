@@ -149,8 +149,8 @@ impl PerfectHash {
             hash.slots[slot] = *x;
         }
         // A free slot must not hold a number that is sent to it.
-        for slot in 0..slots {
-            if !taken[slot] {
+        for (slot, is_taken) in taken.iter().enumerate() {
+            if !is_taken {
                 let other = (0..).find(|x| hash.slot(*x) != slot)?;
                 hash.slots[slot] = other;
             }

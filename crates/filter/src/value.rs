@@ -130,15 +130,15 @@ impl Values {
             Value::Ancillary(Ancillary::VlanTag) => 0xffff,
             Value::Binary(Binary::And, a, b) => self.greatest(a).min(self.greatest(b)),
             Value::Binary(Binary::ShiftLeft, a, b) => match self.as_constant(b) {
-                Some(n) if n < 32 => self.greatest(a).checked_mul(1 << n).unwrap_or(u32::MAX),
+                Some(n) if n < 32 => self.greatest(a).saturating_mul(1 << n),
                 _ => u32::MAX,
             },
             Value::Binary(Binary::ShiftRight, a, b) => match self.as_constant(b) {
                 Some(n) if n < 32 => self.greatest(a) >> n,
                 _ => self.greatest(a),
             },
-            Value::Binary(Binary::Add, a, b) => self.greatest(a).checked_add(self.greatest(b)).unwrap_or(u32::MAX),
-            Value::Binary(Binary::Mul, a, b) => self.greatest(a).checked_mul(self.greatest(b)).unwrap_or(u32::MAX),
+            Value::Binary(Binary::Add, a, b) => self.greatest(a).saturating_add(self.greatest(b)),
+            Value::Binary(Binary::Mul, a, b) => self.greatest(a).saturating_mul(self.greatest(b)),
             Value::Binary(Binary::Mod, _, b) => match self.as_constant(b) {
                 Some(n) => n.saturating_sub(1),
                 None => u32::MAX,
@@ -168,7 +168,7 @@ impl Values {
     fn simplified_load(&self, base: ValueId, offset: u32, size: u8) -> Value {
         match self.get(base) {
             // What is behind 2^32 is in no packet: as good as the last byte of all.
-            Value::Constant(n) => Value::Load { base: None, offset: n.checked_add(offset).unwrap_or(u32::MAX), size },
+            Value::Constant(n) => Value::Load { base: None, offset: n.saturating_add(offset), size },
             Value::Binary(Binary::Add, a, b) => match self.as_constant(b) {
                 // Where the sum of base and constant cannot wrap, the constant is part of the offset.
                 Some(n) if self.greatest(a).checked_add(n).is_some() && offset.checked_add(n).is_some() => {

@@ -11,12 +11,28 @@ use crate::report::Observer;
 
 /// What a search needs to know of the run it is part of.
 #[derive(Clone, Copy)]
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     pub(super) module: &'a Module,
     pub(super) settings: &'a Settings,
     pub(super) options: &'a Options,
     pub(super) observer: &'a dyn Observer,
+    /// When the search began.
     pub(super) started: Instant,
+    /// When the work on the object began.
+    pub(super) begun: Instant,
+}
+
+impl<'a> Search<'a> {
+    /// A search that begins now, in work that began before.
+    pub(crate) fn new(
+        module: &'a Module,
+        settings: &'a Settings,
+        options: &'a Options,
+        observer: &'a dyn Observer,
+        begun: Instant,
+    ) -> Search<'a> {
+        Search { module, settings, options, observer, started: Instant::now(), begun }
+    }
 }
 
 /// Whether the time is over, or the user wants to stop.

@@ -30,7 +30,7 @@ const NO_SLOTS: f64 = 0.1;
 /// Searches these windows; `None` for those not reached in time. Nothing is learnt meanwhile, so what comes of a window
 /// does not depend on the others, nor on the number of threads.
 pub(super) fn look(search: &Search, items: &[Item], agenda: &Agenda, memory: &Memory) -> Vec<Option<Outcome>> {
-    let Search { module, settings, options, observer, started } = *search;
+    let Search { module, settings, options, observer, started, .. } = *search;
     let results: Vec<Mutex<Option<Outcome>>> = items.iter().map(|_| Mutex::new(None)).collect();
     let open = AtomicUsize::new(items.len());
     let proposals = AtomicU64::new(0);

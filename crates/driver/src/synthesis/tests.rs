@@ -4,6 +4,7 @@ use bpf_object::Object;
 use bpf_prove::Step;
 
 use super::*;
+use crate::module::Module;
 use crate::report::Silent;
 
 const OBJECTS: [&[u8]; 2] =
@@ -23,7 +24,10 @@ impl Run {
         candidates.iter_mut().for_each(|c| c.run_passes(&module, &settings));
         settings.deadline = time.map(|t| Instant::now() + t);
         let wanted = vec![true; candidates.len()];
-        let report = run(&mut candidates, &module, &wanted, &settings, options, &Silent, &mut Vec::new());
+        let report = {
+            let search = Search::new(&module, &settings, options, &Silent, Instant::now());
+            run(&mut candidates, &wanted, search, &mut Vec::new())
+        };
         Run { candidates, report }
     }
 

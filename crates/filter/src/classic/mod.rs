@@ -184,14 +184,14 @@ impl Generator {
                 match base {
                     None => self.plain(LD | BYTE | ABS, k),
                     Some(base) => {
-                        self.into_x(*base)?;
+                        self.bring_to_x(*base)?;
                         self.plain(LD | BYTE | IND, k);
                     }
                 }
                 self.held.a = None;
             }
             Operation::NotZero { register } => {
-                self.into_a(*register)?;
+                self.bring_to_a(*register)?;
                 let (zero, other) = (self.label(), self.label());
                 self.items.push(Item::Branch { code: JMP | JEQ, k: 0, yes: zero, no: other });
                 self.items.push(Item::Here(zero));
@@ -222,11 +222,11 @@ impl Generator {
                 };
                 let (code, k) = match operand {
                     Operand::Constant(k) => {
-                        self.into_a(*a)?;
+                        self.bring_to_a(*a)?;
                         (JMP | code, k)
                     }
                     Operand::Register(b) => {
-                        self.into_both(*a, b)?;
+                        self.bring_both(*a, b)?;
                         (JMP | code | X, 0)
                     }
                 };
@@ -261,7 +261,7 @@ impl Generator {
     }
 
     /// Brings a value to the accumulator. The index register may change.
-    fn into_a(&mut self, value: Register) -> Result<(), ClassicError> {
+    fn bring_to_a(&mut self, value: Register) -> Result<(), ClassicError> {
         if self.held.a == Some(value) {
             return Ok(());
         }
@@ -313,32 +313,32 @@ impl Generator {
             Some(Operation::Ancillary { what, .. }) => self.plain(LD | ABS, what.classic_offset()),
             Some(Operation::Load { base: None, offset, size, .. }) => self.plain(LD | ABS | size_code(size), offset),
             Some(Operation::Load { base: Some(base), offset, size, .. }) => {
-                self.into_x(base)?;
+                self.bring_to_x(base)?;
                 self.plain(LD | IND | size_code(size), offset);
             }
             Some(Operation::HeaderLength { .. }) => {
-                self.into_x(value)?;
+                self.bring_to_x(value)?;
                 self.plain(MISC | TXA, 0);
             }
             Some(Operation::Negate { a, .. }) => {
-                self.into_a(a)?;
+                self.bring_to_a(a)?;
                 self.plain(ALU | NEG, 0);
             }
             Some(Operation::Binary { op, a, b, .. }) => {
                 let code = ALU | alu(op);
                 match (a, b) {
                     (Operand::Register(a), Operand::Constant(k)) => {
-                        self.into_a(a)?;
+                        self.bring_to_a(a)?;
                         // A shift by more is not allowed with a constant: nothing is left.
                         let far = matches!(op, Binary::ShiftLeft | Binary::ShiftRight) && k > 31;
                         if far { self.plain(ALU | alu(Binary::And), 0) } else { self.plain(code, k) }
                     }
                     (Operand::Register(a), Operand::Register(b)) => {
-                        self.into_both(a, b)?;
+                        self.bring_both(a, b)?;
                         self.plain(code | X, 0);
                     }
                     (Operand::Constant(n), Operand::Register(b)) => {
-                        self.into_x(b)?;
+                        self.bring_to_x(b)?;
                         self.plain(LD, n);
                         self.plain(code | X, 0);
                     }
@@ -352,12 +352,12 @@ impl Generator {
             Some(Operation::IsGreater { a, b, .. }) => {
                 let (yes, no, done) = (self.label(), self.label(), self.label());
                 match (a, b) {
-                    (Operand::Register(a), Operand::Register(b)) => self.into_both(a, b)?,
+                    (Operand::Register(a), Operand::Register(b)) => self.bring_both(a, b)?,
                     (Operand::Constant(n), Operand::Register(b)) => {
-                        self.into_x(b)?;
+                        self.bring_to_x(b)?;
                         self.plain(LD, n);
                     }
-                    (Operand::Register(a), Operand::Constant(_)) => self.into_a(a)?,
+                    (Operand::Register(a), Operand::Constant(_)) => self.bring_to_a(a)?,
                     (Operand::Constant(a), Operand::Constant(_)) => self.plain(LD, a),
                 }
                 let (code, k) = match b {
@@ -379,7 +379,7 @@ impl Generator {
     }
 
     /// Brings a value to the index register. The accumulator may change.
-    fn into_x(&mut self, value: Register) -> Result<(), ClassicError> {
+    fn bring_to_x(&mut self, value: Register) -> Result<(), ClassicError> {
         if self.held.x == Some(value) {
             return Ok(());
         }
@@ -389,7 +389,7 @@ impl Generator {
             Some(Operation::Constant { n, .. }) => self.plain(LDX, *n),
             Some(Operation::Length { .. }) => self.plain(LDX | LEN, 0),
             _ => {
-                self.into_a(value)?;
+                self.bring_to_a(value)?;
                 self.plain(MISC | TAX, 0);
             }
         }
@@ -398,31 +398,31 @@ impl Generator {
     }
 
     /// The first to the accumulator, the second to the index register.
-    fn into_both(&mut self, a: Register, b: Register) -> Result<(), ClassicError> {
+    fn bring_both(&mut self, a: Register, b: Register) -> Result<(), ClassicError> {
         let keeps_a = self.held.stored.contains(&b)
             || matches!(
                 self.definitions.get(&b),
                 Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. })
             );
         if self.held.x == Some(b) && self.keeps_x(a) {
-            return self.into_a(a);
+            return self.bring_to_a(a);
         }
         if keeps_a {
-            self.into_a(a)?;
-            return self.into_x(b);
+            self.bring_to_a(a)?;
+            return self.bring_to_x(b);
         }
         if self.keeps_x(a) {
-            self.into_x(b)?;
-            return self.into_a(a);
+            self.bring_to_x(b)?;
+            return self.bring_to_a(a);
         }
-        self.into_a(b)?;
+        self.bring_to_a(b)?;
         let slot = self.slot(b)?;
         if !self.held.stored.contains(&b) {
             self.plain(ST, slot);
             self.held.stored.insert(b);
         }
-        self.into_a(a)?;
-        self.into_x(b)
+        self.bring_to_a(a)?;
+        self.bring_to_x(b)
     }
 
     /// Whether a value comes to the accumulator without the index register.

@@ -160,8 +160,7 @@ fn random_filters_accept_what_the_interpreter_accepts() {
     let (mut compared, mut refused) = (0, 0);
     for i in 0..1500 {
         let text = expression(&mut rng, 3);
-        let mut options = Options::default();
-        options.optimize = i % 3 > 0;
+        let options = Options { optimize: i % 3 > 0, ..Options::default() };
         match compare(&text, &options, &mut rng, 100) {
             Some(n) => compared += n,
             None => refused += 1,
