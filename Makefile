@@ -111,6 +111,7 @@ build: setup
 	$(CARGO) build --release -p bpf-opt
 
 # libelf and zlib: libbpf. g++ and libclang with its headers: CaDiCaL and its bindings. z3: the second opinion in tests.
+# libpcap: what tests hold filters and captures against.
 # bpftool: some tests and the benchmark; it comes along when something else is missing anyway.
 setup:
 	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: https://rustup.rs" >&2; exit 1; }
@@ -122,6 +123,7 @@ setup:
 	[ -n "$$LIBCLANG_PATH" ] || { { has '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' || has '/usr/lib/*/libclang[-.][0-9s]*'; } \
 	  && has '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } || missing+=" libclang-dev"; \
 	command -v z3 >/dev/null || missing+=" z3"; \
+	has '/usr/lib/*/libpcap.so.0.8' || has '/usr/lib/libpcap.so*' || has '/usr/lib64/libpcap.so*' || missing+=" libpcap0.8"; \
 	[ -n "$$missing" ] || exit 0; \
 	command -v apt-get >/dev/null || { echo "please install what these Debian packages hold:$$missing" >&2; exit 1; }; \
 	as=""; [ "$$(id -u)" = 0 ] || as=sudo; \
