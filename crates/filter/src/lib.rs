@@ -1,10 +1,10 @@
 //! Compiles the filter language of tcpdump, pcap-filter(7).
 //!
-//! A filter is text. It becomes a tree ([`language`]), then a predicate graph: what is tested, in the order of the text, with the
-//! meaning that libpcap's code has before its optimizer ([`lower`], [`graph`]). The optimizer walks that graph with what is known on
-//! the way, so that each question is asked once and each field is known to be there once ([`optimize`], [`decision`]). What comes
-//! out becomes a program of operations over registers ([`emit`], [`program`]), which the interpreter runs and the back ends
-//! translate; for x86-64 to machine code ([`jit`]), once a verifier has taken it ([`safety`]).
+//! A filter is text. It becomes a tree (`language`), then a predicate graph: what is tested, in the order of the text, with the
+//! meaning that libpcap's code has before its optimizer (`lower`, `graph`). The optimizer walks that graph with what is known on
+//! the way, so that each question is asked once and each field is known to be there once (`optimize`, `decision`). What comes
+//! out becomes a program of operations over registers (`emit`, `program`), which the interpreter runs and the back ends
+//! translate; for x86-64 to machine code (`jit`), once a verifier has taken it (`safety`).
 
 mod classic;
 mod decision;

@@ -5,7 +5,7 @@
 //! knows of arrays. What an object says beside the code has to be told: the program's type ([`section_of`]), and what the
 //! maps are like ([`RawMap`]), whose numbers stand in the instructions.
 //!
-//! - [`read`]: an array as bytes, C initializers or hexadecimal digits; [`write`]: the same way back.
+//! - [`read`]: an array as bytes, C initializers or hexadecimal digits; [`write()`]: the same way back.
 //! - [`wrap`]: the object of an array; [`unwrap`]: the array of an object's program.
 //! - [`elf`], [`btf`]: what writes objects; tests make theirs with it, too.
 //!
