@@ -6,7 +6,6 @@
 mod acceptance;
 pub mod agreement;
 mod arguments;
-mod as_a_whole;
 mod blame;
 mod builds;
 mod candidate;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
 
-use crate::as_a_whole::{self, AsAWhole};
 use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
@@ -164,26 +163,12 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     }
     observer.phase("proving whole functions");
     let budget = Budget::until(plan.proofs(), options.whole);
-    let mut told_as_a_whole = None;
     let written = loop {
         if !judge(&mut candidates, &module, &settings, options, &budget) {
             let written = object.write(&write)?;
             let wrong = wrong(&object, &written.bytes, &candidates);
             if wrong.functions.is_empty() && wrong.beside.is_empty() {
-                match as_a_whole::ask(input, &written.bytes, options, gate.took(), plan.end()) {
-                    AsAWhole::Taken => break written,
-                    AsAWhole::NeitherTaken(why) => {
-                        told_as_a_whole = Some(why);
-                        break written;
-                    }
-                    AsAWhole::Refused(why) => {
-                        let why = format!("libbpf refuses the object as a whole with what was made of it: {why}");
-                        candidates
-                            .iter_mut()
-                            .filter(|c| c.body.is_some())
-                            .for_each(|c| c.revert(&module, &settings, &why));
-                    }
-                }
+                break written;
             }
             for (id, why) in wrong.functions {
                 let why = format!("what would be written is not what was proven, please report it: {why}");
@@ -205,9 +190,6 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         }
         gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
     };
-    if let Some(why) = told_as_a_whole.filter(|_| report.gate.starts_with("accepted")) {
-        report.gate += &format!("; libbpf refuses the object as a whole, as it does the original: {why}");
-    }
     let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
     for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
         c.report.untouched = Some(late.to_owned());

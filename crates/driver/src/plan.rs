@@ -49,11 +49,6 @@ impl Plan {
         }
     }
 
-    /// When all has to end.
-    pub(crate) fn end(&self) -> Option<Instant> {
-        self.end
-    }
-
     /// When the passes have to end.
     pub(crate) fn passes(&self) -> Option<Instant> {
         self.before(self.loads + self.opinions() + self.written)

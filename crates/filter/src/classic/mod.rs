@@ -404,14 +404,14 @@ impl Generator {
                 self.definitions.get(&b),
                 Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. })
             );
-        if self.held.x == Some(b) && self.keeps_x(a) {
+        if self.held.x == Some(b) && self.keeps_x(a, b) {
             return self.bring_to_a(a);
         }
         if keeps_a {
             self.bring_to_a(a)?;
             return self.bring_to_x(b);
         }
-        if self.keeps_x(a) {
+        if self.keeps_x(a, b) {
             self.bring_to_x(b)?;
             return self.bring_to_a(a);
         }
@@ -425,20 +425,22 @@ impl Generator {
         self.bring_to_x(b)
     }
 
-    /// Whether a value comes to the accumulator without the index register.
-    fn keeps_x(&self, value: Register) -> bool {
-        if self.held.a == Some(value) || self.held.stored.contains(&value) || self.held.x == Some(value) {
+    /// Whether a value comes to the accumulator while the index register holds `x`, and leaves it there.
+    fn keeps_x(&self, value: Register, x: Register) -> bool {
+        if value == x || self.held.stored.contains(&value) {
             return true;
         }
-        let of = |o: &Operand| match o {
-            Operand::Register(r) => self.keeps_x(*r),
-            Operand::Constant(_) => true,
-        };
         match self.definitions.get(&value) {
-            Some(Operation::Load { base, .. }) => base.is_none_or(|b| self.held.x == Some(b)),
+            Some(Operation::Load { base, .. }) => base.is_none_or(|b| b == x),
             Some(Operation::HeaderLength { .. } | Operation::IsGreater { .. }) => false,
-            Some(Operation::Negate { a, .. }) => self.keeps_x(*a),
-            Some(Operation::Binary { a, b, .. }) => matches!(b, Operand::Constant(_)) && of(a),
+            Some(Operation::Negate { a, .. }) => self.keeps_x(*a, x),
+            Some(Operation::Binary { a, b, .. }) => {
+                let keeps = |o: &Operand| match o {
+                    Operand::Register(r) => self.keeps_x(*r, x),
+                    Operand::Constant(_) => true,
+                };
+                matches!(b, Operand::Constant(_)) && keeps(a)
+            }
             _ => true,
         }
     }

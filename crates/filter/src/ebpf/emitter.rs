@@ -27,6 +27,8 @@ pub(super) struct Emitter<'a> {
     here: usize,
     pinned: Vec<usize>,
     pub(super) labels: usize,
+    /// Every packet that comes so far in the block is rejected: what follows is not reached.
+    is_over: bool,
     text: String,
 }
 
@@ -62,16 +64,23 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         here: 0,
         pinned: Vec::new(),
         labels: 0,
+        is_over: false,
         text: String::new(),
     };
     emitter.prologue();
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
     entry[0] = Some(Held::default());
     for (i, block) in program.blocks.iter().enumerate() {
-        emitter.held = entry[i].take().unwrap_or_default();
+        // What only packets reach that are rejected on their way is not there: the verifier takes no such code.
+        let Some(held) = entry[i].take() else { continue };
+        emitter.held = held;
+        emitter.is_over = false;
         emitter.here = i;
         let _ = writeln!(emitter.text, "b{i}:");
         emitter.block(block, actions)?;
+        if emitter.is_over {
+            continue;
+        }
         for next in block.end.successors() {
             match &mut entry[next.0] {
                 Some(held) => held.join(&emitter.held),
@@ -93,6 +102,9 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
 
 impl Emitter<'_> {
     pub(super) fn line(&mut self, line: impl AsRef<str>) {
+        if self.is_over {
+            return;
+        }
         let _ = writeln!(self.text, "    {}", line.as_ref());
     }
 
@@ -175,6 +187,7 @@ impl Emitter<'_> {
     fn bound(&mut self, base: Option<Register>, end: u64) -> Result<(), EbpfError> {
         if end > LARGEST_END && base.is_some() || end > 0xffff {
             self.line("goto reject");
+            self.is_over = true;
             return Ok(());
         }
         let at = match base {
@@ -438,7 +451,7 @@ impl Emitter<'_> {
         let is_wanted = self.held.place(Key::Number(base)).is_some_and(|i| self.pinned.contains(&i));
         let at = self.number(base)?;
         if self.greatest(base) > LARGEST_BASE {
-            self.line(format!("if w{at} > {LARGEST_BASE} goto reject"));
+            self.line(format!("if r{at} > {LARGEST_BASE} goto reject"));
         }
         let i = if is_wanted { self.allocate(key)? } else { POOL.iter().position(|p| *p == at).unwrap_or(0) };
         if is_wanted {

@@ -63,8 +63,8 @@ impl Lowering<'_> {
                         return Err(Error::new(span.clone(), wrong));
                     }
                 }
-                let guard = self.both(a.guard, b.guard);
-                Operand { value: self.builder.values.binary(*op, a.value, b.value), guard }
+                // Only what the first operand needs is asked for: libpcap forgets the second's protocol (`gen_arth`).
+                Operand { value: self.builder.values.binary(*op, a.value, b.value), guard: a.guard }
             }
             Arithmetic::Load { protocol, offset, size } => {
                 let offset = self.operand(*offset, ast)?;

@@ -135,11 +135,13 @@ impl Lowering<'_> {
     /// Finds where the 802.11 header and its payload begin, if the filter asks for what is behind them.
     pub(super) fn wlan_prelude(&mut self) -> Vec<Block> {
         let mut blocks = Vec::new();
-        if let Some(header) = self.header.variable {
+        // Without a receiver's header the frame begins the packet, also where an encapsulation has a header of its own.
+        let header = self.header.variable.filter(|_| self.outermost != LinkType::IEEE802_11);
+        if let Some(header) = header {
             self.receiver_header(header, &mut blocks);
         }
         if let Some(payload) = self.payload.variable {
-            self.wlan_header(payload, &mut blocks);
+            self.wlan_header(header, payload, &mut blocks);
         }
         blocks
     }
@@ -181,10 +183,10 @@ impl Lowering<'_> {
     }
 
     /// The length of the 802.11 header: 24 bytes, two more with QoS, and with radiotap perhaps padding.
-    fn wlan_header(&mut self, payload: Variable, blocks: &mut Vec<Block>) {
-        let start = match self.header.variable {
+    fn wlan_header(&mut self, header: Option<Variable>, payload: Variable, blocks: &mut Vec<Block>) {
+        let start = match header {
             Some(header) => self.builder.read(header),
-            None => self.builder.values.constant(self.header.constant),
+            None => self.builder.values.constant(0),
         };
         let has_radiotap = self.link == LinkType::IEEE802_11_RADIO;
         let first = blocks.len();
