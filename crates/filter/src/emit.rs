@@ -207,14 +207,17 @@ impl Emitter<'_> {
                 _ => {}
             }
         }
+        let segments = segments(cases, default, self.values.greatest(value));
+        // All that the value can be leads to one place.
+        if let [only] = segments[..] {
+            return End::Goto(only.to);
+        }
         let a = self.compute(value, known, operations);
-        let most = self.values.greatest(value);
         if let [(set, to)] = cases
             && let Some(end) = self.lookup(a, set, *to, default)
         {
             return end;
         }
-        let segments = segments(cases, default, most);
         self.tree(a, &segments, cases)
     }
 

@@ -14,7 +14,7 @@ use layout::{Item, Label, assemble, merge};
 
 use crate::graph::Chain;
 use crate::language::Binary;
-use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 
 /// What the machine's registers and memory hold.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -61,8 +61,9 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
         generator.held = entry[i].take().unwrap_or_default();
         generator.here = i;
         generator.items.push(Item::Here(Label::Block(BlockId(i))));
+        let brought = generator.brought(block);
         for operation in &block.operations {
-            generator.check(operation, &block.operations)?;
+            generator.check(operation, &brought)?;
         }
         generator.end(&block.end, accepted_length)?;
         if let End::Goto(next) = block.end
@@ -99,12 +100,7 @@ fn last_reads(program: &Program) -> FxHashMap<Register, usize> {
         for operation in &block.operations {
             operation.clone().registers(&mut |r| open.push(*r));
         }
-        if let End::Branch { a, comparison, .. } = block.end {
-            open.push(a);
-            if let Comparison::Equal(Operand::Register(b)) | Comparison::Greater(Operand::Register(b)) = comparison {
-                open.push(b);
-            }
-        }
+        block.end.reads(&mut |r| open.push(r));
         while let Some(r) = open.pop() {
             if last.insert(r, i) != Some(i)
                 && let Some(definition) = definitions.get(&r)
@@ -129,12 +125,9 @@ fn uses(program: &Program) -> FxHashMap<Register, usize> {
                 }
             });
         }
-        if let End::Branch { a, comparison, .. } = block.end {
-            here.insert(a);
-            if let Comparison::Equal(Operand::Register(b)) | Comparison::Greater(Operand::Register(b)) = comparison {
-                here.insert(b);
-            }
-        }
+        block.end.reads(&mut |r| {
+            here.insert(r);
+        });
         for r in here {
             *all.entry(r).or_default() += 1;
         }
@@ -166,10 +159,12 @@ impl Generator {
     }
 
     /// What rejects packets and has no number that anyone reads.
-    fn check(&mut self, operation: &Operation, block: &[Operation]) -> Result<(), ClassicError> {
+    ///
+    /// A load rejects what does not reach so far, but only one that is `brought`: what nothing reads is never loaded.
+    fn check(&mut self, operation: &Operation, brought: &[Operation]) -> Result<(), ClassicError> {
         match operation {
             Operation::Bound { base, end } => {
-                let is_loaded = block.iter().any(|o| match o {
+                let is_loaded = brought.iter().any(|o| match o {
                     Operation::Load { base: b, offset, size, .. } => {
                         b == base && u64::from(*offset) + u64::from(*size) >= *end
                     }
@@ -201,6 +196,29 @@ impl Generator {
             _ => {}
         }
         Ok(())
+    }
+
+    /// What a block's checks and its branch read, themselves or by way of what is computed of it. Each is computed in the
+    /// block, or was on every way to it.
+    fn brought(&self, block: &BasicBlock) -> Vec<Operation> {
+        let mut open: Vec<Register> = Vec::new();
+        for operation in &block.operations {
+            if let Operation::NotZero { register } = operation {
+                open.push(*register);
+            }
+        }
+        block.end.reads(&mut |r| open.push(r));
+        let mut seen: FxHashSet<Register> = FxHashSet::default();
+        let mut all = Vec::new();
+        while let Some(r) = open.pop() {
+            if seen.insert(r)
+                && let Some(definition) = self.definitions.get(&r)
+            {
+                definition.clone().registers(&mut |r| open.push(*r));
+                all.push(definition.clone());
+            }
+        }
+        all
     }
 
     fn end(&mut self, end: &End, accepted_length: u32) -> Result<(), ClassicError> {
