@@ -85,8 +85,11 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     let ast = language::parse(text, &names)?;
     let mut sets: HashMap<String, Vec<Id>> = HashMap::new();
     for (name, entries) in &options.sets {
-        let ids = entries.iter().map(|e| language::parse_id(e)).collect::<Result<Vec<Id>, Error>>();
-        let ids = ids.map_err(|e| Error::new(0..text.len(), format!("in the set {name:?}: {e}")))?;
+        let parsed = |entry: &String| {
+            let named = |e| Error::new(0..text.len(), format!("{entry:?} in the set {name:?}: {e}"));
+            language::parse_id(entry).map_err(named)
+        };
+        let ids = entries.iter().map(parsed).collect::<Result<Vec<Id>, Error>>()?;
         sets.insert(name.clone(), ids);
     }
     let mut graph = lower::lower(&ast, options, &sets)?;

@@ -39,8 +39,8 @@ pub struct FilterArgs {
     #[arg(short = 'y', long, value_name = "TYPE")]
     pub link_type: Option<String>,
 
-    /// Write an eBPF object for this hook
-    #[arg(long, value_enum, requires = "output")]
+    /// The hook of the kernel that the eBPF is for
+    #[arg(long, value_enum)]
     pub hook: Option<HookArg>,
 
     /// Where the object is written
@@ -49,7 +49,7 @@ pub struct FilterArgs {
 
     /// What becomes of packets that match: `pass`, `drop`, or the number that the program returns; the others get the
     /// opposite (with a number: pass)
-    #[arg(long = "match", value_name = "ACTION", default_value = "pass")]
+    #[arg(long = "match", value_name = "ACTION", default_value = "pass", allow_hyphen_values = true)]
     pub action: String,
 
     /// Print classic BPF: -d a listing, -dd C initializers, -ddd numbers
@@ -68,12 +68,12 @@ pub struct FilterArgs {
     #[arg(long, value_enum, default_value_t = GoalArg::Size)]
     pub goal: GoalArg,
 
-    /// What is accepted of a packet, in bytes [default: what the capture has at most of a packet; 262144]
+    /// What is accepted of a packet, in bytes; 0 is the default [default: what the capture has at most of a packet; 262144]
     #[arg(long, value_name = "BYTES")]
     pub snaplen: Option<u32>,
 
     /// Run the filter on this capture: pcap or pcapng, plain or gzipped (`-`: standard input)
-    #[arg(short, long, value_name = "IN.pcap")]
+    #[arg(short, long, value_name = "IN.pcap", conflicts_with_all = ["hook", "output", "dump", "emit"])]
     pub read: Option<PathBuf>,
 
     /// Write the packets that match (`-`: standard output)
@@ -89,7 +89,7 @@ pub struct FilterArgs {
     pub verdicts: bool,
 
     /// What runs the filter
-    #[arg(long, value_enum, default_value_t = Engine::Jit)]
+    #[arg(long, value_enum, default_value_t = Engine::Jit, requires = "read")]
     pub engine: Engine,
 
     /// A name for the lines of a file, used as `$NAME` where an address, a network or a port may stand (repeatable)

@@ -41,6 +41,10 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
+    if args.hook.is_some() && args.output.is_none() && !matches!(args.emit, Some(Emit::Asm | Emit::Stats)) {
+        let text = "--hook: nothing is asked for";
+        return Err(Failure::bad_input(text).with_hint("-o OUT.o writes an object, --emit asm prints its code"));
+    }
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
@@ -66,10 +70,19 @@ fn actions(args: &FilterArgs, hook: HookArg) -> Result<Actions, Failure> {
     match args.action.as_str() {
         "pass" => Ok(Actions { matched: pass, other: drop }),
         "drop" => Ok(Actions { matched: drop, other: pass }),
-        number => match number.parse() {
-            Ok(matched) => Ok(Actions { matched, other: pass }),
-            Err(_) => Err(Failure::bad_input(format!("--match {number}: pass, drop or a number is wanted"))),
-        },
+        number => {
+            let wrong = |what: &str| Err(Failure::bad_input(format!("--match {number}: {what}")));
+            let Ok(n) = number.parse::<i64>() else { return wrong("pass, drop or a number is wanted") };
+            // The verifier asks that of these programs (check_return_code).
+            if hook == HookArg::CgroupSkb && !(0..=1).contains(&n) {
+                return wrong("programs of control groups return 0 (drop) or 1 (pass)");
+            }
+            // Programs return 32 bits, written with a sign or without.
+            match i32::try_from(n).or_else(|_| u32::try_from(n).map(u32::cast_signed)) {
+                Ok(matched) => Ok(Actions { matched, other: pass }),
+                Err(_) => wrong("programs return numbers of 32 bits"),
+            }
+        }
     }
 }
 

@@ -11,9 +11,9 @@ use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Engine, FilterArgs};
-use super::source::compile;
+use super::source::{compile, snaplen};
 use crate::failure::{Failure, exit};
-use crate::files;
+use crate::files::{self, Destination};
 use crate::progress::Interrupt;
 
 /// Verdicts are printed in pieces of so many bytes.
@@ -70,6 +70,9 @@ impl Runner {
 /// Runs a filter on each packet of a capture.
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
+    if let Some(out) = &args.write {
+        Destination::or_stdout(out)?.overwrites_none("what matches", &[path], "name another file behind -w")?;
+    }
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
     // The filter is compiled for the file's own link type even if the file has no packet: errors are told.
@@ -88,7 +91,7 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
     let first_link = capture.link_type();
     let bar = bar(capture.size());
     let interrupt = Interrupt::listen();
-    let accepted_length = args.snaplen.unwrap_or(capture.snapshot());
+    let accepted_length = snaplen(args).unwrap_or(capture.snapshot());
     let (mut seen, mut matches, mut verdicts) = (0u64, 0u64, String::new());
     let mut ended = Ok(());
     loop {

@@ -30,6 +30,11 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         None if args.hook == Some(HookArg::CgroupSkb) => LinkType::RAW,
         None => LinkType::EN10MB,
     };
+    let is_network = matches!(link_type, LinkType::RAW | LinkType::IPV4 | LinkType::IPV6);
+    if args.hook == Some(HookArg::CgroupSkb) && !is_network {
+        let text = format!("-y {link_type}: packets of control groups begin with the IP header");
+        return Err(Failure::bad_input(text).with_hint("leave -y out, or say RAW, IPV4 or IPV6"));
+    }
     let mut sets = HashMap::new();
     for set in &args.set {
         let Some((name, file)) = set.split_once('=') else {
@@ -37,7 +42,9 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         };
         let file = Path::new(file);
         let entries = bpf_filter::set_of_file(file).map_err(|e| Failure::io("read", file, &e))?;
-        sets.insert(name.to_owned(), entries);
+        if sets.insert(name.to_owned(), entries).is_some() {
+            return Err(Failure::bad_input(format!("--set {set}: there are two sets {name}")));
+        }
     }
     let names = NameFiles::default();
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
@@ -59,8 +66,13 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
             resolve: args.resolve,
         },
         sets,
-        accepted_length: args.snaplen.unwrap_or(SNAPLEN),
+        accepted_length: snaplen(args).unwrap_or(SNAPLEN),
         optimize: !args.no_optimize,
         ..Options::default()
     })
+}
+
+/// What is accepted of a packet, if the arguments say so; 0 says nothing, as with tcpdump.
+pub(super) fn snaplen(args: &FilterArgs) -> Option<u32> {
+    args.snaplen.filter(|n| *n > 0)
 }

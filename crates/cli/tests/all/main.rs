@@ -8,6 +8,7 @@
 mod cli;
 mod common;
 mod difftest;
+mod filter;
 mod kernels;
 mod queries;
 mod raw;

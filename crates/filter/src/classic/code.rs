@@ -25,7 +25,9 @@ pub enum ClassicError {
     #[error("the filter needs more than the 16 words of memory that classic BPF has")]
     Memory,
     /// A program that was not optimized and has variables.
-    #[error("classic BPF is made of optimized filters only")]
+    #[error(
+        "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize): no classic BPF"
+    )]
     Variables,
     /// A table, which has no place in classic BPF.
     #[error("classic BPF has no tables")]

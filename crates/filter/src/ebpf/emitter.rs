@@ -39,7 +39,9 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
     for block in &program.blocks {
         for operation in &block.operations {
             if let Operation::Copy { .. } = operation {
-                return Err(EbpfError::Unsupported("a filter that is not optimized and has variables".to_owned()));
+                let text =
+                    "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize)";
+                return Err(EbpfError::Unsupported(text.to_owned()));
             }
             if let Some(to) = operation.defines() {
                 definitions.insert(to, operation.clone());

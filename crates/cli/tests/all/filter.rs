@@ -1,0 +1,68 @@
+//! `bpf-opt filter` from outside: arguments that do not go together are errors, and no file is lost.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::bpf_opt;
+
+/// A capture of three Ethernet packets of 60 bytes, the second with IPv4's type.
+fn capture(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("filter");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_ne_bytes).concat();
+    for kind in [0x0806u16, 0x0800, 0x86dd] {
+        bytes.extend([1u32, 0, 60, 60].map(u32::to_ne_bytes).concat());
+        let mut packet = [0u8; 60];
+        packet[12..14].copy_from_slice(&kind.to_be_bytes());
+        bytes.extend(packet);
+    }
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).expect("room for a file");
+    path
+}
+
+#[test]
+fn a_capture_is_not_written_over_while_it_is_read() {
+    let path = capture("same.pcap");
+    let before = std::fs::read(&path).expect("it was written");
+    let name = path.to_str().expect("plain text");
+    let ran = bpf_opt(["filter", "--read", name, "-w", name, "ip"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("would overwrite"), "{}", ran.err);
+    assert_eq!(std::fs::read(&path).expect("it is there"), before);
+    let other = path.with_extension("out");
+    bpf_opt(["filter", "--read", name, "-w", other.to_str().expect("plain text"), "ip"]).expect(0);
+    assert_eq!(bpf_opt(["filter", "--read", other.to_str().expect("plain text"), "--count"]).out, "1\n");
+}
+
+#[test]
+fn arguments_that_do_not_go_together_are_errors() {
+    let path = capture("read.pcap");
+    let read = path.to_str().expect("plain text");
+    let out = path.with_file_name("never.o");
+    let object = out.to_str().expect("plain text");
+    let wrong: [&[&str]; 10] = [
+        &["--read", read, "--hook", "xdp", "-o", object],
+        &["--read", read, "-d"],
+        &["--read", read, "--emit", "ir"],
+        &["--engine", "kernel"],
+        &["--hook", "xdp"],
+        &["-o", object],
+        &["--hook", "cgroup-skb", "--match", "7", "-o", object],
+        &["--hook", "cgroup-skb", "-y", "EN10MB", "-o", object],
+        &["--hook", "xdp", "--match", "4294967296", "-o", object],
+        &["--set", "A=/dev/null", "--set", "A=/dev/null"],
+    ];
+    for args in wrong {
+        let ran = bpf_opt(["filter"].iter().chain(args).chain(&["tcp"]));
+        assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
+        assert!(!ran.err.is_empty() && !out.exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn numbers_that_programs_return_have_a_sign_or_none() {
+    for (number, shown) in [("-1", "w0 = -1"), ("4294967295", "w0 = -1"), ("2147483648", "w0 = -2147483648")] {
+        let ran = bpf_opt(["filter", "--hook", "tc", "--match", number, "--emit", "asm", "tcp"]).expect(0);
+        assert!(ran.out.contains(shown), "{number}: {}", ran.out);
+    }
+}
