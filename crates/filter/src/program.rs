@@ -20,6 +20,16 @@ pub(crate) enum Operand {
     Register(Register),
 }
 
+impl Operand {
+    /// The register, if it is one.
+    pub(crate) fn register(&self) -> Option<Register> {
+        match self {
+            Operand::Constant(_) => None,
+            Operand::Register(r) => Some(*r),
+        }
+    }
+}
+
 /// An operation. Each counts one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
@@ -77,9 +87,27 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The register that the operation writes.
-    pub(crate) fn defines(&self) -> Option<Register> {
+    /// Each register that it reads.
+    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
         match self {
+            Operation::Constant { .. }
+            | Operation::Length { .. }
+            | Operation::Ancillary { .. }
+            | Operation::HeaderLength { .. } => {}
+            Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => {
+                f(*r)
+            }
+            Operation::Bound { base, .. } | Operation::Load { base, .. } => base.iter().for_each(|r| f(*r)),
+            Operation::Binary { a, b, .. } | Operation::IsGreater { a, b, .. } => {
+                [a, b].into_iter().filter_map(Operand::register).for_each(f);
+            }
+        }
+    }
+
+    /// The register that it writes.
+    pub(crate) fn writes(&self) -> Option<Register> {
+        match self {
+            Operation::Bound { .. } | Operation::NotZero { .. } => None,
             Operation::Constant { to, .. }
             | Operation::Copy { to, .. }
             | Operation::Length { to }
@@ -89,7 +117,16 @@ impl Operation {
             | Operation::Binary { to, .. }
             | Operation::Negate { to, .. }
             | Operation::IsGreater { to, .. } => Some(*to),
-            Operation::Bound { .. } | Operation::NotZero { .. } => None,
+        }
+    }
+
+    /// What it wants of the packet: a base, and how many bytes there are to be from there on.
+    pub(crate) fn wants(&self) -> Option<(Option<Register>, u64)> {
+        match self {
+            Operation::Bound { base, end } => Some((*base, *end)),
+            Operation::Load { base, offset, size, .. } => Some((*base, u64::from(*offset) + u64::from(*size))),
+            Operation::HeaderLength { offset, .. } => Some((None, u64::from(*offset) + 1)),
+            _ => None,
         }
     }
 
@@ -171,6 +208,20 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// Each register that it reads.
+    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
+        match self {
+            End::Accept | End::Reject | End::Goto(_) | End::Chain { .. } => {}
+            End::Lookup { a, .. } => f(*a),
+            End::Branch { a, comparison, .. } => {
+                f(*a);
+                if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison {
+                    b.register().into_iter().for_each(f);
+                }
+            }
+        }
+    }
+
     /// Where it may go on.
     pub(crate) fn successors(&self) -> Vec<BlockId> {
         match self {
@@ -340,15 +391,8 @@ impl Program {
     pub(crate) fn with_checked_loads(&self) -> Program {
         let mut program = self.clone();
         for block in &mut program.blocks {
-            let loads: Vec<(Option<Register>, u64)> = block
-                .operations
-                .iter()
-                .filter_map(|o| match o {
-                    Operation::Load { base, offset, size, .. } => Some((*base, u64::from(*offset) + u64::from(*size))),
-                    Operation::HeaderLength { offset, .. } => Some((None, u64::from(*offset) + 1)),
-                    _ => None,
-                })
-                .collect();
+            let loads = block.operations.iter().filter(|o| !matches!(o, Operation::Bound { .. }));
+            let loads: Vec<(Option<Register>, u64)> = loads.filter_map(Operation::wants).collect();
             block.operations.retain(|o| match o {
                 Operation::Bound { base, end } => !loads.iter().any(|(b, e)| b == base && e >= end),
                 _ => true,

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{BasicBlock, BlockId, End, Operation, Program, Register};
 use crate::tables::Table;
 
 /// Ends of bounds are at most this, so that base and end never wrap in 64 bits and code for them stays short.
@@ -55,76 +55,6 @@ pub enum Fault {
     /// A load that no check covers, on some way.
     #[error("nothing checks that the packet has {0} bytes there")]
     Unchecked(u64),
-}
-
-impl Operation {
-    /// Each register that it reads.
-    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
-        match self {
-            Operation::Constant { .. }
-            | Operation::Length { .. }
-            | Operation::Ancillary { .. }
-            | Operation::HeaderLength { .. } => {}
-            Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => {
-                f(*r)
-            }
-            Operation::Bound { base, .. } | Operation::Load { base, .. } => base.iter().for_each(|r| f(*r)),
-            Operation::Binary { a, b, .. } | Operation::IsGreater { a, b, .. } => {
-                [a, b].into_iter().filter_map(Operand::register).for_each(f);
-            }
-        }
-    }
-
-    /// The register that it writes.
-    pub(crate) fn writes(&self) -> Option<Register> {
-        match self {
-            Operation::Bound { .. } | Operation::NotZero { .. } => None,
-            Operation::Constant { to, .. }
-            | Operation::Copy { to, .. }
-            | Operation::Length { to }
-            | Operation::Ancillary { to, .. }
-            | Operation::Load { to, .. }
-            | Operation::HeaderLength { to, .. }
-            | Operation::Binary { to, .. }
-            | Operation::Negate { to, .. }
-            | Operation::IsGreater { to, .. } => Some(*to),
-        }
-    }
-
-    /// What it wants of the packet: a base, and how many bytes there are to be from there on.
-    pub(crate) fn wants(&self) -> Option<(Option<Register>, u64)> {
-        match self {
-            Operation::Bound { base, end } => Some((*base, *end)),
-            Operation::Load { base, offset, size, .. } => Some((*base, u64::from(*offset) + u64::from(*size))),
-            Operation::HeaderLength { offset, .. } => Some((None, u64::from(*offset) + 1)),
-            _ => None,
-        }
-    }
-}
-
-impl Operand {
-    pub(crate) fn register(&self) -> Option<Register> {
-        match self {
-            Operand::Constant(_) => None,
-            Operand::Register(r) => Some(*r),
-        }
-    }
-}
-
-impl End {
-    /// Each register that it reads.
-    pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
-        match self {
-            End::Accept | End::Reject | End::Goto(_) | End::Chain { .. } => {}
-            End::Lookup { a, .. } => f(*a),
-            End::Branch { a, comparison, .. } => {
-                f(*a);
-                if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison {
-                    b.register().into_iter().for_each(f);
-                }
-            }
-        }
-    }
 }
 
 /// Whether a program is safe to translate.
@@ -338,6 +268,7 @@ pub(crate) fn verify_checks(program: &Program, checks: &Checks) -> Result<(), Un
 mod tests {
     use super::*;
     use crate::language::Binary;
+    use crate::program::{Comparison, Operand};
     use crate::tables::PerfectHash;
 
     /// Reads a base, loads from there, and looks the byte up on one way.

@@ -84,7 +84,7 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
 fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
     let mut all = FxHashMap::default();
     for operation in program.blocks.iter().flat_map(|b| &b.operations) {
-        if let Some(to) = operation.defines() {
+        if let Some(to) = operation.writes() {
             all.insert(to, operation.clone());
         }
     }
@@ -98,14 +98,14 @@ fn last_reads(program: &Program) -> FxHashMap<Register, usize> {
     for (i, block) in program.blocks.iter().enumerate() {
         let mut open: Vec<Register> = Vec::new();
         for operation in &block.operations {
-            operation.clone().registers(&mut |r| open.push(*r));
+            operation.reads(&mut |r| open.push(r));
         }
         block.end.reads(&mut |r| open.push(r));
         while let Some(r) = open.pop() {
             if last.insert(r, i) != Some(i)
                 && let Some(definition) = definitions.get(&r)
             {
-                definition.clone().registers(&mut |r| open.push(*r));
+                definition.reads(&mut |r| open.push(r));
             }
         }
     }
@@ -118,11 +118,8 @@ fn uses(program: &Program) -> FxHashMap<Register, usize> {
     for block in &program.blocks {
         let mut here: FxHashSet<Register> = FxHashSet::default();
         for operation in &block.operations {
-            let to = operation.defines();
-            operation.clone().registers(&mut |r| {
-                if Some(*r) != to {
-                    here.insert(*r);
-                }
+            operation.reads(&mut |r| {
+                here.insert(r);
             });
         }
         block.end.reads(&mut |r| {
@@ -164,14 +161,7 @@ impl Generator {
     fn check(&mut self, operation: &Operation, brought: &[Operation]) -> Result<(), ClassicError> {
         match operation {
             Operation::Bound { base, end } => {
-                let is_loaded = brought.iter().any(|o| match o {
-                    Operation::Load { base: b, offset, size, .. } => {
-                        b == base && u64::from(*offset) + u64::from(*size) >= *end
-                    }
-                    Operation::HeaderLength { offset, .. } => base.is_none() && u64::from(*offset) + 1 >= *end,
-                    _ => false,
-                });
-                if is_loaded {
+                if brought.iter().filter_map(Operation::wants).any(|(b, e)| b == *base && e >= *end) {
                     return Ok(());
                 }
                 // The last byte is there.
@@ -214,7 +204,7 @@ impl Generator {
             if seen.insert(r)
                 && let Some(definition) = self.definitions.get(&r)
             {
-                definition.clone().registers(&mut |r| open.push(*r));
+                definition.reads(&mut |r| open.push(r));
                 all.push(definition.clone());
             }
         }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness, reads_of, reads_of_end};
+use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
 use super::hook::{Actions, EbpfError, Hook};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
@@ -43,16 +43,12 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
                     "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize)";
                 return Err(EbpfError::Unsupported(text.to_owned()));
             }
-            if let Some(to) = operation.defines() {
+            if let Some(to) = operation.writes() {
                 definitions.insert(to, operation.clone());
             }
-            for r in reads_of(operation) {
-                *reads.entry(r).or_default() += 1;
-            }
+            operation.reads(&mut |r| *reads.entry(r).or_default() += 1);
         }
-        for r in reads_of_end(&block.end) {
-            *reads.entry(r).or_default() += 1;
-        }
+        block.end.reads(&mut |r| *reads.entry(r).or_default() += 1);
     }
     let live = liveness(program, &definitions);
     let mut emitter = Emitter {

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::program::{Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{Operation, Program, Register};
 
 /// What a machine register holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,33 +69,6 @@ impl Held {
     }
 }
 
-pub(super) fn reads_of(operation: &Operation) -> Vec<Register> {
-    let to = operation.defines();
-    let mut all = Vec::new();
-    operation.clone().registers(&mut |r| {
-        if Some(*r) != to {
-            all.push(*r);
-        }
-    });
-    all
-}
-
-pub(super) fn reads_of_end(end: &End) -> Vec<Register> {
-    match end {
-        End::Branch { a, comparison, .. } => {
-            let b = match comparison {
-                Comparison::Equal(Operand::Register(b))
-                | Comparison::Greater(Operand::Register(b))
-                | Comparison::AtLeast(Operand::Register(b)) => Some(*b),
-                _ => None,
-            };
-            [Some(*a), b].into_iter().flatten().collect()
-        }
-        End::Lookup { a, .. } => vec![*a],
-        _ => Vec::new(),
-    }
-}
-
 /// Registers that are read in a block or behind it, their operands among them.
 pub(super) fn liveness(program: &Program, definitions: &FxHashMap<Register, Operation>) -> Vec<FxHashSet<Register>> {
     let mut live: Vec<FxHashSet<Register>> = vec![FxHashSet::default(); program.blocks.len()];
@@ -104,11 +77,14 @@ pub(super) fn liveness(program: &Program, definitions: &FxHashMap<Register, Oper
         for next in block.end.successors() {
             here.extend(live[next.0].iter().copied());
         }
-        let mut open: Vec<Register> =
-            block.operations.iter().flat_map(reads_of).chain(reads_of_end(&block.end)).collect();
+        let mut open: Vec<Register> = Vec::new();
+        block.operations.iter().for_each(|o| o.reads(&mut |r| open.push(r)));
+        block.end.reads(&mut |r| open.push(r));
         while let Some(r) = open.pop() {
-            if here.insert(r) {
-                open.extend(definitions.get(&r).map(reads_of).unwrap_or_default());
+            if here.insert(r)
+                && let Some(definition) = definitions.get(&r)
+            {
+                definition.reads(&mut |r| open.push(r));
             }
         }
         live[i] = here;
