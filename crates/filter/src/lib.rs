@@ -121,7 +121,9 @@ fn optimized(graph: &mut graph::Graph) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
     let mut best: Option<Forms> = None;
-    for copies in [64, 8, 1, 0] {
+    // Of a graph with variables nothing is known in common, so that all walks are the same one.
+    let all_copies: &[usize] = if graph.variables == 0 { &[64, 8, 1, 0] } else { &[0] };
+    for &copies in all_copies {
         let walks = WALKS[usize::from(copies <= 1)];
         let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, walks }) else { continue };
         let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
