@@ -146,6 +146,11 @@ impl LinkType {
         )
     }
 
+    /// Packets that begin with their network header.
+    pub fn is_network(self) -> bool {
+        matches!(self, LinkType::RAW | LinkType::IPV4 | LinkType::IPV6)
+    }
+
     pub(crate) fn is_arcnet(self) -> bool {
         matches!(self, LinkType::ARCNET | LinkType::ARCNET_LINUX)
     }

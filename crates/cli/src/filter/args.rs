@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bpf_filter::Hook;
 use clap::{ArgAction, Args, ValueEnum};
 
 /// Shown behind `bpf-opt filter --help`.
@@ -134,6 +135,16 @@ pub enum HookArg {
     Tc,
     /// A control group; packets begin with the IP header
     CgroupSkb,
+}
+
+impl From<HookArg> for Hook {
+    fn from(hook: HookArg) -> Hook {
+        match hook {
+            HookArg::Xdp => Hook::Xdp,
+            HookArg::Tc => Hook::Tc,
+            HookArg::CgroupSkb => Hook::CgroupSkb,
+        }
+    }
 }
 
 /// Forms of a filter.

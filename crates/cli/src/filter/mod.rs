@@ -8,31 +8,12 @@ use std::fmt::Write as _;
 
 use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Hook, MOST_INSTRUCTIONS};
 
-use args::{Emit, GoalArg, HookArg};
+use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
 use source::{compile, options, text};
 
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
-
-/// What programs of the hooks return for packets to be let through and to be dropped.
-fn pass_and_drop(hook: HookArg) -> (i32, i32) {
-    match hook {
-        // XDP_PASS, XDP_DROP
-        HookArg::Xdp => (2, 1),
-        // TC_ACT_OK, TC_ACT_SHOT
-        HookArg::Tc => (0, 2),
-        HookArg::CgroupSkb => (1, 0),
-    }
-}
-
-fn hook_of(hook: HookArg) -> Hook {
-    match hook {
-        HookArg::Xdp => Hook::Xdp,
-        HookArg::Tc => Hook::Tc,
-        HookArg::CgroupSkb => Hook::CgroupSkb,
-    }
-}
 
 /// Runs the command.
 pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
@@ -49,10 +30,9 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
     }
-    if let (Some(output), Some(hook)) = (&args.output, args.hook) {
+    if let (Some(output), Some(hook)) = (&args.output, args.hook.map(Hook::from)) {
         let destination = Destination::of(output)?;
-        let object =
-            filter.object(hook_of(hook), actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
+        let object = filter.object(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
         destination.write(&object, None)?;
     }
     match args.emit {
@@ -65,16 +45,21 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-fn actions(args: &FilterArgs, hook: HookArg) -> Result<Actions, Failure> {
-    let (pass, drop) = pass_and_drop(hook);
+/// The hook that assembly is shown for.
+fn shown_hook(args: &FilterArgs) -> Hook {
+    args.hook.map_or(Hook::Xdp, Hook::from)
+}
+
+fn actions(args: &FilterArgs, hook: Hook) -> Result<Actions, Failure> {
+    let (pass, drop) = hook.pass_and_drop();
     match args.action.as_str() {
-        "pass" => Ok(Actions { matched: pass, other: drop }),
+        "pass" => Ok(Actions::passing(hook)),
         "drop" => Ok(Actions { matched: drop, other: pass }),
         number => {
             let wrong = |what: &str| Err(Failure::bad_input(format!("--match {number}: {what}")));
             let Ok(n) = number.parse::<i64>() else { return wrong("pass, drop or a number is wanted") };
             // The verifier asks that of these programs (check_return_code).
-            if hook == HookArg::CgroupSkb && !(0..=1).contains(&n) {
+            if hook == Hook::CgroupSkb && !(0..=1).contains(&n) {
                 return wrong("programs of control groups return 0 (drop) or 1 (pass)");
             }
             // Programs return 32 bits, written with a sign or without.
@@ -87,8 +72,8 @@ fn actions(args: &FilterArgs, hook: HookArg) -> Result<Actions, Failure> {
 }
 
 fn assembly(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
-    let hook = args.hook.unwrap_or(HookArg::Xdp);
-    filter.assembly(hook_of(hook), actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
+    let hook = shown_hook(args);
+    filter.assembly(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
 fn classic(args: &FilterArgs, filter: &Filter) -> Result<Vec<Classic>, Failure> {
@@ -134,14 +119,13 @@ fn stats(args: &FilterArgs, filter: &Filter) -> String {
             let _ = writeln!(out, "classic BPF                {}", e.message);
         }
     }
-    let hook = args.hook.unwrap_or(HookArg::Xdp);
-    let passing = Actions { matched: 1, other: 0 };
-    match filter.assembly(hook_of(hook), passing) {
+    let hook = shown_hook(args);
+    match filter.assembly(hook, Actions::passing(hook)) {
         Ok(text) => {
             let lines = text.lines().filter(|l| l.starts_with(' '));
             // A table's address takes two slots.
             let slots: usize = lines.map(|l| if l.ends_with(" ll") { 2 } else { 1 }).sum();
-            let _ = writeln!(out, "slots (eBPF, {})          {slots}", hook_of(hook).section());
+            let _ = writeln!(out, "slots (eBPF, {})          {slots}", hook.section());
         }
         Err(e) => {
             let _ = writeln!(out, "eBPF                       {e}");

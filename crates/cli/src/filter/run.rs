@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use bpf_capture::{Capture, Writer, link};
-use bpf_filter::{Actions, Beside, Filter, Hook, Jit, LinkType, Options, Packet, Source};
+use bpf_filter::{Actions, Beside, Filter, Hook, Jit, LinkType, Options, Packet};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -37,16 +37,13 @@ impl Runner {
             }
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.
-                let (hook, source, matched) = match options.link_type {
-                    LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => (Hook::CgroupSkb, Source::CgroupSkb, 1),
-                    _ => (Hook::Xdp, Source::Xdp, 2),
-                };
-                let filter = compile(text, &Options { source, ..options.clone() })?;
-                let actions = Actions { matched, other: if hook == Hook::Xdp { 1 } else { 0 } };
+                let hook = if options.link_type.is_network() { Hook::CgroupSkb } else { Hook::Xdp };
+                let filter = compile(text, &Options { source: hook.source(), ..options.clone() })?;
+                let actions = Actions::passing(hook);
                 let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
                 let loaded = LoadedObject::load(&object, &LoadOptions::default());
                 let object = loaded.map_err(|e| Failure::kernel(Path::new("the filter's object"), &e))?;
-                Ok(Runner::Kernel { object, matched: matched as u32 })
+                Ok(Runner::Kernel { object, matched: actions.matched as u32 })
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bpf_filter::{Filter, LinkType, NameFiles, Options, Source};
+use bpf_filter::{Filter, Hook, LinkType, NameFiles, Options, Source};
 
 use super::args::{FilterArgs, HookArg};
 use crate::failure::Failure;
@@ -30,8 +30,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         None if args.hook == Some(HookArg::CgroupSkb) => LinkType::RAW,
         None => LinkType::EN10MB,
     };
-    let is_network = matches!(link_type, LinkType::RAW | LinkType::IPV4 | LinkType::IPV6);
-    if args.hook == Some(HookArg::CgroupSkb) && !is_network {
+    if args.hook == Some(HookArg::CgroupSkb) && !link_type.is_network() {
         let text = format!("-y {link_type}: packets of control groups begin with the IP header");
         return Err(Failure::bad_input(text).with_hint("leave -y out, or say RAW, IPV4 or IPV6"));
     }
@@ -50,12 +49,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
     Ok(Options {
         link_type,
-        source: match args.hook {
-            None => Source::File,
-            Some(HookArg::Xdp) => Source::Xdp,
-            Some(HookArg::Tc) => Source::Tc,
-            Some(HookArg::CgroupSkb) => Source::CgroupSkb,
-        },
+        source: args.hook.map_or(Source::File, |hook| Hook::from(hook).source()),
         netmask: args.netmask.map(u32::from),
         names: NameFiles {
             services: or(&args.services, names.services),

@@ -2,6 +2,7 @@
 
 use bpf_assembly::AssemblyError;
 
+use crate::options::Source;
 use crate::value::Ancillary;
 
 /// Where in the kernel a filter runs.
@@ -22,6 +23,14 @@ pub struct Actions {
     pub matched: i32,
     /// For any other.
     pub other: i32,
+}
+
+impl Actions {
+    /// Lets through what matches, and drops the rest.
+    pub fn passing(hook: Hook) -> Actions {
+        let (matched, other) = hook.pass_and_drop();
+        Actions { matched, other }
+    }
 }
 
 /// Why there is no eBPF program.
@@ -52,6 +61,26 @@ impl Hook {
             (_, Ancillary::VlanPresent) => Some(20),
             (_, Ancillary::VlanTag) => Some(24),
             (_, Ancillary::InterfaceIndex) => Some(40),
+        }
+    }
+
+    /// Where the packets of its programs come from.
+    pub fn source(self) -> Source {
+        match self {
+            Hook::Xdp => Source::Xdp,
+            Hook::Tc => Source::Tc,
+            Hook::CgroupSkb => Source::CgroupSkb,
+        }
+    }
+
+    /// What its programs return to let a packet through, and to drop it.
+    pub fn pass_and_drop(self) -> (i32, i32) {
+        match self {
+            // XDP_PASS, XDP_DROP
+            Hook::Xdp => (2, 1),
+            // TC_ACT_OK, TC_ACT_SHOT
+            Hook::Tc => (0, 2),
+            Hook::CgroupSkb => (1, 0),
         }
     }
 
