@@ -28,6 +28,7 @@ mod safety;
 mod tables;
 mod value;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
@@ -155,7 +156,11 @@ impl Filter {
 
     /// Runs the filter and counts operations.
     pub fn count(&self, packet: &Packet) -> Run {
-        self.checked.run(packet, &mut Vec::new())
+        thread_local! {
+            /// Allocated once, not for each packet.
+            static REGISTERS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+        }
+        REGISTERS.with_borrow_mut(|registers| self.checked.run(packet, registers))
     }
 
     /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of the fewest comparisons on the longest way
