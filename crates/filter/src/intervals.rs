@@ -1,5 +1,16 @@
 //! Sets of 32-bit numbers.
 
+impl std::fmt::Display for Intervals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        /// What is longer is cut.
+        const MOST: usize = 8;
+        let parts =
+            self.0.iter().take(MOST).map(|(l, h)| if l == h { format!("{l:#x}") } else { format!("{l:#x}..{h:#x}") });
+        let parts: Vec<String> = parts.collect();
+        write!(f, "{{{}{}}}", parts.join(" "), if self.0.len() > MOST { " …" } else { "" })
+    }
+}
+
 /// A set of numbers: disjoint intervals, both ends included, in order, with gaps between them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct Intervals(Vec<(u32, u32)>);
@@ -36,6 +47,16 @@ impl Intervals {
     /// The intervals, in order.
     pub(crate) fn as_slice(&self) -> &[(u32, u32)] {
         &self.0
+    }
+
+    /// How many numbers.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|(low, high)| u64::from(high - low) + 1).sum()
+    }
+
+    /// The numbers, in order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().flat_map(|(low, high)| *low..=*high)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,6 +97,15 @@ impl Intervals {
             }
         }
         Intervals(out)
+    }
+
+    /// No number is in both.
+    pub(crate) fn is_disjoint(&self, other: &Intervals) -> bool {
+        let (few, many) = if self.0.len() < other.0.len() { (self, other) } else { (other, self) };
+        few.0.iter().all(|(low, high)| {
+            let i = many.0.partition_point(|(_, end)| end < low);
+            many.0.get(i).is_none_or(|(start, _)| start > high)
+        })
     }
 
     /// All other numbers.
@@ -144,6 +174,7 @@ mod tests {
                 assert_eq!(a.union(&b).contains(n), a.contains(n) || b.contains(n));
                 assert_eq!(a.without(&b).contains(n), a.contains(n) && !b.contains(n));
                 assert_eq!(a.complement().contains(n), !a.contains(n));
+                assert_eq!(a.is_disjoint(&b), a.intersection(&b).is_empty());
                 assert_eq!(a.shifted(shift).contains(n.wrapping_add(shift)), a.contains(n));
             }
         }

@@ -12,6 +12,7 @@ mod ebpf;
 mod emit;
 mod emit_plain;
 mod error;
+mod filter;
 mod graph;
 mod intervals;
 mod jit;
@@ -24,61 +25,37 @@ mod optimize;
 mod options;
 mod order;
 mod program;
+mod proof;
 mod safety;
 mod tables;
 mod value;
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use ebpf::{Actions, EbpfError, Hook};
 pub use error::Error;
+pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
 pub use options::{Options, Source};
 pub use program::{Beside, Packet, Run};
+pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
 pub use value::Ancillary;
 
+use filter::{Forms, with_large_stack};
 use language::Id;
 use optimize::Limits;
-use program::Program;
-
-/// What a classic program is to have little of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ClassicGoal {
-    /// Instructions.
-    #[default]
-    Size,
-    /// Instructions executed.
-    Time,
-}
-
-/// A compiled filter.
-#[derive(Clone, Debug)]
-pub struct Filter {
-    forms: Forms,
-    /// What the interpreter runs: loads check that they are in the packet.
-    checked: Program,
-    accepted_length: u32,
-}
 
 /// Compiles a filter.
 ///
 /// # Errors
 /// If the text is no filter, or asks for what the link type does not have.
 pub fn compile(text: &str, options: &Options) -> Result<Filter, Error> {
-    /// For graphs of hundreds of thousands of blocks, which are walked by recursion. What is not used takes no memory.
-    const STACK: usize = 1 << 30;
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || compiled(text, options));
-        match thread.map(|t| t.join()) {
-            Ok(Ok(result)) => result,
-            _ => Err(Error::new(0..text.len(), "no memory to compile this filter")),
-        }
-    })
+    let result = with_large_stack(|| compiled(text, options));
+    result.unwrap_or_else(|| Err(Error::new(0..text.len(), "no memory to compile this filter")))
 }
 
 fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
@@ -94,27 +71,8 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
         sets.insert(name.clone(), ids);
     }
     let mut graph = lower::lower(&ast, options, &sets)?;
-    let optimized = if options.optimize { optimized(&mut graph) } else { None };
-    let forms = optimized.unwrap_or_else(|| Forms::alike(emit_plain::emit_plainly(&graph)));
-    let checked = forms.fast.with_checked_loads();
-    Ok(Filter { forms, checked, accepted_length: options.accepted_length })
-}
-
-/// The programs of a filter, which differ in how sets are decided.
-#[derive(Clone, Debug)]
-struct Forms {
-    /// For the interpreter and machine code.
-    fast: Program,
-    /// For eBPF: the smallest.
-    kernel: Program,
-    /// Without tables, for classic BPF.
-    without_tables: Vec<Program>,
-}
-
-impl Forms {
-    fn alike(program: Program) -> Forms {
-        Forms { fast: program.clone(), kernel: program.clone(), without_tables: vec![program] }
-    }
+    let forms = if options.optimize { optimized(&mut graph) } else { None };
+    Ok(Filter::new(emit_plain::emit_plainly(&graph), forms, options.accepted_length))
 }
 
 /// The smaller of what little and much copying give; without tables all that they give.
@@ -146,83 +104,4 @@ fn optimized(graph: &mut graph::Graph) -> Option<Forms> {
         }
     }
     best
-}
-
-impl Filter {
-    /// What of a packet is accepted: 0 if it is not.
-    pub fn run(&self, packet: &Packet) -> u32 {
-        if self.count(packet).accepted { self.accepted_length } else { 0 }
-    }
-
-    /// Runs the filter and counts operations.
-    pub fn count(&self, packet: &Packet) -> Run {
-        thread_local! {
-            /// Allocated once, not for each packet.
-            static REGISTERS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
-        }
-        REGISTERS.with_borrow_mut(|registers| self.checked.run(packet, registers))
-    }
-
-    /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of the fewest comparisons on the longest way
-    /// among those that are at most 1.3 times as large as the smallest.
-    ///
-    /// # Errors
-    /// If it needs more memory than classic BPF has.
-    pub fn classic(&self, goal: ClassicGoal) -> Result<Vec<Classic>, ClassicError> {
-        let mut all = Vec::new();
-        let mut error = ClassicError::Variables;
-        for program in &self.forms.without_tables {
-            match classic::classic(program, self.accepted_length) {
-                Ok(instructions) => all.push((instructions.len(), program.expected(), instructions)),
-                Err(e) => error = e,
-            }
-        }
-        let Some(smallest) = all.iter().map(|(size, ..)| *size).min() else { return Err(error) };
-        let most = match goal {
-            ClassicGoal::Size => smallest,
-            ClassicGoal::Time => smallest * 13 / 10,
-        };
-        all.retain(|(size, ..)| *size <= most);
-        all.sort_by(|a, b| a.1.total_cmp(&b.1));
-        all.into_iter().next().map(|(_, _, instructions)| instructions).ok_or(error)
-    }
-
-    /// The filter as an object file for a hook of the kernel: one program, called `filter`.
-    ///
-    /// # Errors
-    /// If the filter asks for what the hook does not have.
-    pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-        ebpf::write_object(&self.forms.kernel, hook, actions)
-    }
-
-    /// The filter as eBPF assembly.
-    ///
-    /// # Errors
-    /// If the filter asks for what the hook does not have.
-    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
-        ebpf::assembly(&self.forms.kernel, hook, actions)
-    }
-
-    /// No packet is accepted.
-    pub fn rejects_all(&self) -> bool {
-        self.forms.fast.rejects_all()
-    }
-
-    /// The filter as machine code of x86-64, where this is one; otherwise [`Filter::run`] runs it.
-    ///
-    /// # Errors
-    /// If the machine or the system does not take it, or the filter is too large.
-    pub fn jit(&self) -> Result<Jit, JitError> {
-        Jit::new(&self.forms.fast)
-    }
-
-    /// The program as text.
-    pub fn listing(&self) -> String {
-        self.checked.to_string()
-    }
-
-    /// How many operations the program has.
-    pub fn size(&self) -> usize {
-        self.checked.size()
-    }
 }

@@ -6,11 +6,11 @@ mod source;
 
 use std::fmt::Write as _;
 
-use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Hook, MOST_INSTRUCTIONS};
+use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Form, Hook, MOST_INSTRUCTIONS};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
-use source::{compile, options, text};
+use source::{compile, options, text, warn_if_unproven};
 
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -35,6 +35,9 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         let object = filter.object(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
         destination.write(&object, None)?;
     }
+    if !matches!(args.emit, Some(Emit::Stats)) {
+        shown_forms(args).into_iter().for_each(|form| warn_if_unproven(&filter, form));
+    }
     match args.emit {
         Some(Emit::Ir) => files::print(&filter.listing()),
         Some(Emit::Asm) => files::print(&assembly(args, &filter)?),
@@ -43,6 +46,19 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         None => {}
     }
     Ok(exit::YES)
+}
+
+/// The forms of a filter that the arguments ask for.
+fn shown_forms(args: &FilterArgs) -> Vec<Form> {
+    let printed = match args.emit {
+        Some(Emit::Ir) => Some(Form::Here),
+        Some(Emit::Asm) => Some(Form::Kernel),
+        Some(Emit::Stats) => None,
+        None if args.dump > 0 || args.output.is_none() => Some(Form::Classic(goal(args))),
+        None => None,
+    };
+    let written = args.output.is_some().then_some(Form::Kernel);
+    written.into_iter().chain(printed.filter(|form| Some(*form) != written)).collect()
 }
 
 /// The hook that assembly is shown for.
@@ -76,12 +92,15 @@ fn assembly(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
     filter.assembly(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
-fn classic(args: &FilterArgs, filter: &Filter) -> Result<Vec<Classic>, Failure> {
-    let goal = match args.goal {
+fn goal(args: &FilterArgs) -> ClassicGoal {
+    match args.goal {
         GoalArg::Size => ClassicGoal::Size,
         GoalArg::Latency => ClassicGoal::Time,
-    };
-    filter.classic(goal).map_err(|e| Failure::bad_input(e.to_string()))
+    }
+}
+
+fn classic<'a>(args: &FilterArgs, filter: &'a Filter) -> Result<&'a [Classic], Failure> {
+    filter.classic(goal(args)).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
 /// Classic BPF as tcpdump prints it.
@@ -130,6 +149,15 @@ fn stats(args: &FilterArgs, filter: &Filter) -> String {
         Err(e) => {
             let _ = writeln!(out, "eBPF                       {e}");
         }
+    }
+    let forms = [("interpreter", Form::Here), ("eBPF", Form::Kernel), ("classic BPF", Form::Classic(goal(args)))];
+    for (name, form) in forms {
+        let state = match filter.unproven(form) {
+            _ if !filter.is_optimized() => "as the filter stands".to_owned(),
+            Some(why) => format!("as the filter stands: not proven equal: {why}"),
+            None => "accepts what the filter as it stands accepts: proven".to_owned(),
+        };
+        let _ = writeln!(out, "{name:<26} {state}");
     }
     out
 }

@@ -6,12 +6,12 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use bpf_capture::{Capture, Writer, link};
-use bpf_filter::{Actions, Beside, Filter, Hook, Jit, LinkType, Options, Packet};
+use bpf_filter::{Actions, Beside, Filter, Form, Hook, Jit, LinkType, Options, Packet};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Engine, FilterArgs};
-use super::source::{compile, snaplen};
+use super::source::{compile, snaplen, warn_if_unproven};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::progress::Interrupt;
@@ -22,23 +22,29 @@ const PIECE: usize = 1 << 16;
 /// What runs a filter for one kind of packets.
 enum Runner {
     Jit(Jit),
-    Interpreter(Filter),
+    Interpreter(Box<Filter>),
     Kernel { object: LoadedObject, matched: u32 },
 }
 
 impl Runner {
     fn new(engine: Engine, text: &str, options: &Options) -> Result<Runner, Failure> {
         match engine {
-            Engine::Interpreter => Ok(Runner::Interpreter(compile(text, options)?)),
+            Engine::Interpreter => {
+                let filter = compile(text, options)?;
+                warn_if_unproven(&filter, Form::Here);
+                Ok(Runner::Interpreter(Box::new(filter)))
+            }
             Engine::Jit => {
                 let filter = compile(text, options)?;
+                warn_if_unproven(&filter, Form::Here);
                 // What the machine or the system does not take is interpreted.
-                Ok(filter.jit().map_or_else(|_| Runner::Interpreter(filter), Runner::Jit))
+                Ok(filter.jit().map_or_else(|_| Runner::Interpreter(Box::new(filter)), Runner::Jit))
             }
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.
                 let hook = if options.link_type.is_network() { Hook::CgroupSkb } else { Hook::Xdp };
                 let filter = compile(text, &Options { source: hook.source(), ..options.clone() })?;
+                warn_if_unproven(&filter, Form::Kernel);
                 let actions = Actions::passing(hook);
                 let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
                 let loaded = LoadedObject::load(&object, &LoadOptions::default());

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bpf_filter::{Filter, Hook, LinkType, NameFiles, Options, Source};
+use bpf_filter::{Filter, Form, Hook, LinkType, NameFiles, Options, Source};
 
 use super::args::{FilterArgs, HookArg};
 use crate::failure::Failure;
+use crate::files;
 
 /// What is accepted of a packet where nothing says less, as tcpdump has it.
 const SNAPLEN: u32 = 262_144;
@@ -18,8 +19,20 @@ pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
     }
 }
 
+/// Compiles a filter; says so if it is not optimized and was to be.
 pub(super) fn compile(text: &str, options: &Options) -> Result<Filter, Failure> {
-    bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))
+    let filter = bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))?;
+    if options.optimize && !filter.is_optimized() {
+        files::complain("bpf-opt: warning: the filter stays as it stands: there are too many ways through it");
+    }
+    Ok(filter)
+}
+
+/// Says so where a filter stays as it stands.
+pub(super) fn warn_if_unproven(filter: &Filter, form: Form) {
+    if let Some(why) = filter.unproven(form) {
+        files::complain(format!("bpf-opt: warning: the filter stays as it stands: not proven equal: {why}"));
+    }
 }
 
 pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {

@@ -66,3 +66,15 @@ fn numbers_that_programs_return_have_a_sign_or_none() {
         assert!(ran.out.contains(shown), "{number}: {}", ran.out);
     }
 }
+
+#[test]
+fn forms_are_proven_and_that_is_shown() {
+    let stats = |more: &[&str]| {
+        let ran = bpf_opt(["filter", "tcp port 80", "--emit", "stats"].iter().chain(more));
+        assert_eq!((ran.code, &ran.err[..]), (Some(0), ""));
+        ran.out
+    };
+    assert_eq!(stats(&[]).matches(": proven").count(), 3);
+    let plain = stats(&["--no-optimize"]);
+    assert!(!plain.contains("proven") && plain.contains("as the filter stands"), "{plain}");
+}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use bpf_capture::link;
-use bpf_filter::{Beside, Classic, ClassicGoal, Filter, LinkType, Options, Packet, compile};
+use bpf_filter::{Beside, Classic, ClassicGoal, Filter, Form, LinkType, Options, Packet, compile};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::library::Savefile;
 use bpf_pcap_oracle::program::Instruction;
@@ -27,10 +27,14 @@ struct Forms {
 impl Forms {
     fn new(expression: &str, options: &Options) -> Result<Forms, bpf_filter::Error> {
         let optimized = compile(expression, options)?;
+        for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size), Form::Classic(ClassicGoal::Time)] {
+            assert_eq!(optimized.unproven(form), None, "{form:?} of {expression:?}");
+        }
+        assert!(optimized.is_optimized(), "{expression:?}");
         let plain = compile(expression, &Options { optimize: false, ..options.clone() })?;
         let goals = [ClassicGoal::Size, ClassicGoal::Time];
         let classic =
-            goals.map(|goal| oracle_form(&optimized.classic(goal).expect("every filter here has a classic form")));
+            goals.map(|goal| oracle_form(optimized.classic(goal).expect("every filter here has a classic form")));
         Ok(Forms { optimized, plain, classic: classic.into() })
     }
 

@@ -1,0 +1,230 @@
+//! A compiled filter and its forms.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+
+use crate::classic::{self, Classic, ClassicError};
+use crate::ebpf::{self, Actions, EbpfError, Hook};
+use crate::jit::{Jit, JitError};
+use crate::program::{Packet, Program, Run};
+use crate::proof::{self, Unproven};
+
+/// What a classic program is to have little of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClassicGoal {
+    /// Instructions.
+    #[default]
+    Size,
+    /// Instructions executed.
+    Time,
+}
+
+/// What a filter is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// The interpreter, and machine code.
+    Here,
+    /// eBPF.
+    Kernel,
+    /// Classic BPF.
+    Classic(ClassicGoal),
+}
+
+/// A compiled filter.
+///
+/// Each form is proven to accept the same packets as the filter as it stands when it is first asked for; where no proof is found the
+/// filter as it stands takes its place, and [`Filter::unproven`] says why.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The filter as it stands.
+    pub(crate) plain: Program,
+    pub(crate) forms: Option<Forms>,
+    fast: OnceLock<Proven>,
+    /// What the interpreter runs: loads check that they are in the packet.
+    checked: OnceLock<Program>,
+    kernel: OnceLock<Proven>,
+    classic: [OnceLock<Result<Proven<Vec<Classic>>, ClassicError>>; 2],
+    accepted_length: u32,
+}
+
+/// A form that is proven, or what takes its place.
+#[derive(Clone, Debug)]
+struct Proven<T = Program> {
+    form: T,
+    unproven: Option<Unproven>,
+}
+
+/// The programs of a filter, which differ in how sets are decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Forms {
+    /// For the interpreter and machine code.
+    pub(crate) fast: Program,
+    /// For eBPF: the smallest.
+    pub(crate) kernel: Program,
+    /// Without tables, for classic BPF.
+    pub(crate) without_tables: Vec<Program>,
+}
+
+/// For graphs of hundreds of thousands of blocks, which are walked by recursion. `None`: there is not so much memory.
+pub(crate) fn with_large_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<T> {
+    /// What is not used takes no memory.
+    const STACK: usize = 1 << 30;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, f).ok()?;
+        thread.join().ok()
+    })
+}
+
+impl Filter {
+    /// A filter as it stands, and what the optimizer made of it.
+    pub(crate) fn new(plain: Program, forms: Option<Forms>, accepted_length: u32) -> Filter {
+        Filter {
+            plain,
+            forms,
+            fast: OnceLock::new(),
+            checked: OnceLock::new(),
+            kernel: OnceLock::new(),
+            classic: Default::default(),
+            accepted_length,
+        }
+    }
+
+    /// What of a packet is accepted: 0 if it is not.
+    pub fn run(&self, packet: &Packet) -> u32 {
+        if self.count(packet).accepted { self.accepted_length } else { 0 }
+    }
+
+    /// Runs the filter and counts operations.
+    pub fn count(&self, packet: &Packet) -> Run {
+        thread_local! {
+            /// Allocated once, not for each packet.
+            static REGISTERS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+        }
+        REGISTERS.with_borrow_mut(|registers| self.checked().run(packet, registers))
+    }
+
+    fn checked(&self) -> &Program {
+        self.checked.get_or_init(|| self.fast().form.with_checked_loads())
+    }
+
+    fn fast(&self) -> &Proven {
+        self.fast.get_or_init(|| self.proven(|forms| &forms.fast))
+    }
+
+    fn kernel(&self) -> &Proven {
+        self.kernel.get_or_init(|| self.proven(|forms| &forms.kernel))
+    }
+
+    /// A form, if it is proven; otherwise the filter as it stands.
+    fn proven(&self, form: impl Fn(&Forms) -> &Program) -> Proven {
+        let plain = |unproven| Proven { form: self.plain.clone(), unproven };
+        let Some(forms) = &self.forms else { return plain(None) };
+        let form = form(forms);
+        match self.prove(form) {
+            Ok(()) => Proven { form: form.clone(), unproven: None },
+            Err(e) => plain(Some(e)),
+        }
+    }
+
+    fn prove(&self, form: &Program) -> Result<(), Unproven> {
+        with_large_stack(|| proof::prove_equal(&self.plain, form)).unwrap_or(Err(Unproven::TooLarge))
+    }
+
+    /// Whether the optimizer made something of it: it was to, and there were not too many ways.
+    pub fn is_optimized(&self) -> bool {
+        self.forms.is_some()
+    }
+
+    /// Why a form is not optimized: no proof was found that it accepts the same packets. `None` if it is, or was not to be.
+    pub fn unproven(&self, form: Form) -> Option<&Unproven> {
+        match form {
+            Form::Here => self.fast().unproven.as_ref(),
+            Form::Kernel => self.kernel().unproven.as_ref(),
+            Form::Classic(goal) => self.classic_form(goal).as_ref().ok()?.unproven.as_ref(),
+        }
+    }
+
+    /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of the fewest comparisons on the longest way
+    /// among those that are at most 1.3 times as large as the smallest.
+    ///
+    /// # Errors
+    /// If it needs more memory than classic BPF has.
+    pub fn classic(&self, goal: ClassicGoal) -> Result<&[Classic], ClassicError> {
+        self.classic_form(goal).as_ref().map(|proven| &proven.form[..]).map_err(Clone::clone)
+    }
+
+    fn classic_form(&self, goal: ClassicGoal) -> &Result<Proven<Vec<Classic>>, ClassicError> {
+        self.classic[usize::from(goal == ClassicGoal::Time)].get_or_init(|| self.best_classic(goal))
+    }
+
+    fn best_classic(&self, goal: ClassicGoal) -> Result<Proven<Vec<Classic>>, ClassicError> {
+        let of = |program| classic::classic(program, self.accepted_length);
+        let mut all = Vec::new();
+        let mut error = None;
+        for program in self.forms.iter().flat_map(|forms| &forms.without_tables) {
+            match of(program) {
+                Ok(instructions) => all.push((program, instructions)),
+                Err(e) => error = Some(e),
+            }
+        }
+        if let (true, Some(error)) = (all.is_empty(), error) {
+            return Err(error);
+        }
+        let smallest = all.iter().map(|(_, instructions)| instructions.len()).min().unwrap_or_default();
+        let most = match goal {
+            ClassicGoal::Size => smallest,
+            ClassicGoal::Time => smallest * 13 / 10,
+        };
+        all.retain(|(_, instructions)| instructions.len() <= most);
+        all.sort_by(|(a, _), (b, _)| a.expected().total_cmp(&b.expected()));
+        let mut unproven = None;
+        for (program, form) in all {
+            match self.prove(program) {
+                Ok(()) => return Ok(Proven { form, unproven: None }),
+                Err(e) => unproven = Some(e),
+            }
+        }
+        Ok(Proven { form: of(&self.plain)?, unproven })
+    }
+
+    /// The filter as an object file for a hook of the kernel: one program, called `filter`.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
+        ebpf::write_object(&self.kernel().form, hook, actions)
+    }
+
+    /// The filter as eBPF assembly.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+        ebpf::assembly(&self.kernel().form, hook, actions)
+    }
+
+    /// No packet is accepted.
+    pub fn rejects_all(&self) -> bool {
+        // Proven only if it matters.
+        let form = self.forms.as_ref().map_or(&self.plain, |forms| &forms.fast);
+        form.rejects_all() && self.fast().form.rejects_all()
+    }
+
+    /// The filter as machine code of x86-64, where this is one; otherwise [`Filter::run`] runs it.
+    ///
+    /// # Errors
+    /// If the machine or the system does not take it, or the filter is too large.
+    pub fn jit(&self) -> Result<Jit, JitError> {
+        Jit::new(&self.fast().form)
+    }
+
+    /// The program as text.
+    pub fn listing(&self) -> String {
+        self.checked().to_string()
+    }
+
+    /// How many operations the program has.
+    pub fn size(&self) -> usize {
+        self.checked().size()
+    }
+}

@@ -1,0 +1,31 @@
+//! The proof that two programs accept the same packets.
+//!
+//! Each program is unfolded to a graph of questions about terms (`graph`, `term`), and both graphs are walked side by side with
+//! what is known on the way (`product`): the set of numbers that each term is in. Where both come to an end, it must be the same one.
+//! Only what is known is used, so that ways of no packet may be walked, too, but no packet's way is left out. A table counts as the
+//! set of the numbers that a lookup in it finds.
+//!
+//! Nothing here knows the optimizer: of it are shared the form of programs, sets of numbers, and what arithmetic means, which the
+//! interpreter says.
+
+mod error;
+mod graph;
+mod product;
+mod term;
+#[cfg(test)]
+mod tests;
+
+pub use error::Unproven;
+
+use crate::program::Program;
+
+/// Proves that two programs accept the same packets.
+///
+/// # Errors
+/// If no proof is found.
+pub(crate) fn prove_equal(first: &Program, second: &Program) -> Result<(), Unproven> {
+    let (mut terms, mut nodes) = (term::Terms::default(), graph::Nodes::default());
+    let a = graph::graph(&mut terms, &mut nodes, first)?;
+    let b = graph::graph(&mut terms, &mut nodes, second)?;
+    product::equal(&terms, &nodes, a, b)
+}

@@ -1,0 +1,170 @@
+//! Two graphs walked side by side: on every way both must come to the same.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
+
+use super::error::Unproven;
+use super::graph::{Node, NodeId, Nodes};
+use super::term::{Term, TermId, Terms};
+use crate::intervals::Intervals;
+use crate::value::apply;
+
+/// What is known of a packet on a way: the set that each term is in, by term.
+type Facts = Vec<(TermId, Rc<Intervals>)>;
+
+/// Both graphs come to the same for every packet.
+///
+/// Where a place is come to in many ways, what is known on all of them is tried first; if that is too little, everything.
+///
+/// # Errors
+/// If there is a way on which they do not, or there are too many ways.
+pub(super) fn equal(terms: &Terms, nodes: &Nodes, first: NodeId, second: NodeId) -> Result<(), Unproven> {
+    /// Ways to one place that are kept apart at first.
+    const APART: usize = 8;
+    let walk = |apart| Walk { graphs: Graphs { terms, nodes }, open: BTreeMap::default() }.equal(first, second, apart);
+    walk(APART).or_else(|_| walk(usize::MAX))
+}
+
+#[derive(Clone, Copy)]
+struct Graphs<'a> {
+    terms: &'a Terms,
+    nodes: &'a Nodes,
+}
+
+struct Walk<'a> {
+    graphs: Graphs<'a>,
+    /// What is known on each way to a place, which is two nodes. A node's number is larger than those of all that it goes on to,
+    /// so that all ways to the place with the largest numbers are known.
+    open: BTreeMap<(u64, NodeId, NodeId), FxHashSet<Facts>>,
+}
+
+impl Walk<'_> {
+    fn equal(mut self, first: NodeId, second: NodeId, apart: usize) -> Result<(), Unproven> {
+        /// More ways than that take seconds.
+        const MOST: usize = 400_000;
+        let mut walked = 0;
+        self.come_to(first, second, Facts::new())?;
+        while let Some(((_, first, second), mut ways)) = self.open.pop_last() {
+            if ways.len() > apart {
+                ways = ways.into_iter().reduce(|a, b| joined(&a, &b)).into_iter().collect();
+            }
+            walked += ways.len();
+            if walked > MOST {
+                return Err(Unproven::TooLarge);
+            }
+            // The first is followed where it still asks, otherwise the second.
+            let graphs = self.graphs;
+            let nodes = graphs.nodes;
+            let (asking, is_first) = match nodes.get(first) {
+                Node::Ask { .. } => (first, true),
+                _ => (second, false),
+            };
+            let Node::Ask { term, parts } = nodes.get(asking) else { continue };
+            for facts in ways {
+                let possible = graphs.possible(*term, &facts);
+                for (set, to) in parts {
+                    let inside = possible.intersection(set);
+                    if inside.is_empty() {
+                        continue;
+                    }
+                    let (first, second) = if is_first { (*to, second) } else { (first, *to) };
+                    self.come_to(first, second, with_fact(&facts, *term, inside))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a place that is come to, unless there is nothing to see from there on.
+    fn come_to(&mut self, first: NodeId, second: NodeId, mut facts: Facts) -> Result<(), Unproven> {
+        let graphs = self.graphs;
+        let nodes = graphs.nodes;
+        let (first, second) = (self.graphs.forward(first, &facts), self.graphs.forward(second, &facts));
+        if first == second || nodes.come_to_one_end(first, second) {
+            return Ok(());
+        }
+        if first.is_end() && second.is_end() {
+            return Err(self.graphs.difference(first, &facts));
+        }
+        // What can matter from there on.
+        let (a, b) = (nodes.asked(first), nodes.asked(second));
+        facts.retain(|(term, _)| a.binary_search(term).is_ok() || b.binary_search(term).is_ok());
+        self.open.entry((first.number() + second.number(), first, second)).or_default().insert(facts);
+        Ok(())
+    }
+}
+
+impl Graphs<'_> {
+    /// The first node from one on whose question has more than one answer.
+    fn forward(&self, mut at: NodeId, facts: &Facts) -> NodeId {
+        while let Node::Ask { term, parts } = self.nodes.get(at) {
+            let possible = self.possible(*term, facts);
+            let mut open = parts.iter().filter(|(set, _)| match possible.single() {
+                Some(n) => set.contains(n),
+                None => !possible.is_disjoint(set),
+            });
+            match (open.next(), open.next()) {
+                (Some((_, only)), None) => at = *only,
+                _ => break,
+            }
+        }
+        at
+    }
+
+    /// The numbers that a term can be.
+    fn possible<'a>(&'a self, term: TermId, facts: &'a Facts) -> Cow<'a, Intervals> {
+        let known = match facts.binary_search_by_key(&term, |(t, _)| *t) {
+            Ok(i) => Cow::Borrowed(&*facts[i].1),
+            Err(_) => Cow::Owned(self.terms.possible(term)),
+        };
+        let computed = match self.terms.get(term) {
+            Term::Binary(op, a, b) => self.computed(a, b, facts, |x, y| apply(op, x, y)),
+            Term::IsGreater(a, b) => self.computed(a, b, facts, |x, y| Some(u32::from(x > y))),
+            _ => None,
+        };
+        match computed {
+            Some(computed) => Cow::Owned(computed.intersection(&known)),
+            None => known,
+        }
+    }
+
+    /// What comes of two terms that can be few numbers.
+    fn computed(&self, a: TermId, b: TermId, facts: &Facts, f: impl Fn(u32, u32) -> Option<u32>) -> Option<Intervals> {
+        const FEW: u64 = 64;
+        let (a, b) = (self.possible(a, facts), self.possible(b, facts));
+        if a.count().saturating_mul(b.count()) > FEW {
+            return None;
+        }
+        let results = a.members().flat_map(|x| b.members().filter_map(|y| f(x, y)).collect::<Vec<u32>>());
+        Some(Intervals::of(results.map(|n| (n, n)).collect()))
+    }
+
+    /// What is known where both come to different ends.
+    fn difference(&self, first: NodeId, facts: &Facts) -> Unproven {
+        let facts = facts.iter().map(|(term, set)| format!("{} in {set}", self.terms.text(*term)));
+        let what = if first == NodeId::ACCEPT { "accepts" } else { "rejects" };
+        Unproven::Differ { what, facts: facts.collect::<Vec<String>>().join(", ") }
+    }
+}
+
+fn with_fact(facts: &Facts, term: TermId, set: Intervals) -> Facts {
+    let mut facts = facts.clone();
+    match facts.binary_search_by_key(&term, |(t, _)| *t) {
+        Ok(i) => facts[i].1 = Rc::new(set),
+        Err(i) => facts.insert(i, (term, Rc::new(set))),
+    }
+    facts
+}
+
+/// What both know.
+fn joined(a: &Facts, b: &Facts) -> Facts {
+    let both = |(term, set): &(TermId, Rc<Intervals>)| {
+        let i = b.binary_search_by_key(term, |(t, _)| *t).ok()?;
+        let other = &b[i].1;
+        Some((*term, if set == other { set.clone() } else { Rc::new(set.union(other)) }))
+    };
+    a.iter().filter_map(both).collect()
+}
