@@ -27,6 +27,7 @@ mod order;
 mod program;
 mod proof;
 mod safety;
+mod steps;
 mod tables;
 mod value;
 

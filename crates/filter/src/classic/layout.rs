@@ -2,8 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use super::code::{Classic, JA, JMP, RET};
+use super::code::{Classic, JA, JMP};
 use crate::program::BlockId;
+use crate::steps::{self, Step, Steps};
 
 /// A place to jump to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,122 +14,40 @@ pub(super) enum Label {
     Own(usize),
 }
 
-/// An instruction whose jumps have labels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Item {
-    Plain { code: u16, k: u32 },
-    Branch { code: u16, k: u32, yes: Label, no: Label },
-    Jump(Label),
-    Here(Label),
-}
+/// An instruction whose jumps have labels: its code, and its number.
+pub(super) type Item = steps::Item<(u16, u32), Label>;
 
-/// An instruction with those that may come next.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Step {
-    /// One that ends the program.
-    Return(u32),
-    Plain {
-        code: u16,
-        k: u32,
-        next: usize,
-    },
-    Branch {
-        code: u16,
-        k: u32,
-        yes: usize,
-        no: usize,
-    },
-}
-
-/// Ways that end alike become one: what an instruction does depends on what the registers hold, and not on what that is.
-///
-/// Programs that jump backward stay as they are.
+/// Ways that end alike become one. Programs that jump backward stay as they are.
 pub(super) fn merge(items: Vec<Item>) -> Vec<Item> {
-    let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
-    for (i, item) in items.iter().enumerate() {
-        if let Item::Here(label) = item {
-            labels.insert(*label, i);
-        }
+    match Steps::of(&items) {
+        Some(steps) => lay_out(&steps),
+        None => items,
     }
-    let goes_back = |i: usize, label: &Label| labels[label] < i;
-    let has_loop = items.iter().enumerate().any(|(i, item)| match item {
-        Item::Jump(label) => goes_back(i, label),
-        Item::Branch { yes, no, .. } => goes_back(i, yes) || goes_back(i, no),
-        _ => false,
-    });
-    if has_loop {
-        return items;
-    }
-    // By item the step that comes there.
-    let mut steps: Vec<Step> = Vec::new();
-    let mut known: FxHashMap<Step, usize> = FxHashMap::default();
-    let mut at: Vec<usize> = vec![usize::MAX; items.len() + 1];
-    for (i, item) in items.iter().enumerate().rev() {
-        let step = match item {
-            Item::Here(_) => {
-                at[i] = at[i + 1];
-                continue;
-            }
-            Item::Jump(label) => {
-                at[i] = at[labels[label]];
-                continue;
-            }
-            Item::Plain { code: RET, k } => Step::Return(*k),
-            Item::Plain { code, k } => Step::Plain { code: *code, k: *k, next: at[i + 1] },
-            Item::Branch { code, k, yes, no } => {
-                Step::Branch { code: *code, k: *k, yes: at[labels[yes]], no: at[labels[no]] }
-            }
-        };
-        at[i] = *known.entry(step).or_insert_with(|| {
-            steps.push(step);
-            steps.len() - 1
-        });
-    }
-    lay_out(&steps, at[0])
 }
 
 /// The steps in a line, from the first on: what comes next follows if it can.
-fn lay_out(steps: &[Step], first: usize) -> Vec<Item> {
-    // Steps stand behind those that they go to.
-    let mut reached = vec![false; steps.len()];
-    reached[first] = true;
-    let mut post = Vec::new();
-    let mut stack = vec![(first, false)];
-    let mut seen = vec![false; steps.len()];
-    while let Some((i, left)) = stack.pop() {
-        if left {
-            post.push(i);
-            continue;
-        }
-        if std::mem::replace(&mut seen[i], true) {
-            continue;
-        }
-        stack.push((i, true));
-        match steps[i] {
-            Step::Return(_) => {}
-            Step::Plain { next, .. } => stack.push((next, false)),
-            Step::Branch { yes, no, .. } => stack.extend([(yes, false), (no, false)]),
-        }
-    }
-    post.reverse();
-    let mut items = Vec::with_capacity(post.len() * 2);
-    for (i, step) in post.iter().enumerate() {
-        let here = |s: usize| Label::Own(s);
+fn lay_out(steps: &Steps<(u16, u32)>) -> Vec<Item> {
+    let here = Label::Own;
+    let order = steps.order();
+    let mut items = Vec::with_capacity(order.len() * 2);
+    for (i, step) in order.iter().enumerate() {
         items.push(Item::Here(here(*step)));
-        match steps[*step] {
-            Step::Return(k) => items.push(Item::Plain { code: RET, k }),
-            Step::Plain { code, k, next } => {
-                items.push(Item::Plain { code, k });
-                if post.get(i + 1) != Some(&next) {
+        match &steps.all[*step] {
+            Step::End(what) => items.push(Item::End(*what)),
+            Step::Plain { what, next } => {
+                items.push(Item::Plain(*what));
+                if order.get(i + 1) != Some(next) {
                     // A copy of what ends there costs no more than the jump.
-                    items.push(match steps[next] {
-                        Step::Return(k) => Item::Plain { code: RET, k },
-                        Step::Branch { code, k, yes, no } => Item::Branch { code, k, yes: here(yes), no: here(no) },
-                        Step::Plain { .. } => Item::Jump(here(next)),
+                    items.push(match &steps.all[*next] {
+                        Step::End(what) => Item::End(*what),
+                        Step::Branch { test, yes, no } => Item::Branch { test: *test, yes: here(*yes), no: here(*no) },
+                        Step::Plain { .. } => Item::Jump(here(*next)),
                     });
                 }
             }
-            Step::Branch { code, k, yes, no } => items.push(Item::Branch { code, k, yes: here(yes), no: here(no) }),
+            Step::Branch { test, yes, no } => {
+                items.push(Item::Branch { test: *test, yes: here(*yes), no: here(*no) });
+            }
         }
     }
     items
@@ -172,9 +91,9 @@ pub(super) fn assemble(items: Vec<Item>) -> Vec<Classic> {
             let distance = |from: usize, label: &Label| (labels[label] as i64 - from as i64 - 1) as i32 as u32;
             match item {
                 Item::Here(_) => {}
-                Item::Plain { code, k } => out.push(Classic { code: *code, jt: 0, jf: 0, k: *k }),
+                Item::Plain((code, k)) | Item::End((code, k)) => out.push(Classic { code: *code, jt: 0, jf: 0, k: *k }),
                 Item::Jump(label) => out.push(Classic { code: JMP | JA, jt: 0, jf: 0, k: distance(out.len(), label) }),
-                Item::Branch { code, k, yes, no } => {
+                Item::Branch { test: (code, k), yes, no } => {
                     let here = out.len();
                     let (yes_far, no_far) = far[&i];
                     let jt = if yes_far { 0 } else { distance(here, yes) as u8 };

@@ -147,7 +147,7 @@ struct Generator {
 
 impl Generator {
     fn plain(&mut self, code: u16, k: u32) {
-        self.items.push(Item::Plain { code, k });
+        self.items.push(if code == RET { Item::End((code, k)) } else { Item::Plain((code, k)) });
     }
 
     fn label(&mut self) -> Label {
@@ -178,7 +178,7 @@ impl Generator {
             Operation::NotZero { register } => {
                 self.bring_to_a(*register)?;
                 let (zero, other) = (self.label(), self.label());
-                self.items.push(Item::Branch { code: JMP | JEQ, k: 0, yes: zero, no: other });
+                self.items.push(Item::Branch { test: (JMP | JEQ, 0), yes: zero, no: other });
                 self.items.push(Item::Here(zero));
                 self.plain(RET, 0);
                 self.items.push(Item::Here(other));
@@ -239,7 +239,7 @@ impl Generator {
                     }
                 };
                 let (yes, no) = (Label::Block(*yes), Label::Block(*no));
-                self.items.push(Item::Branch { code, k, yes, no });
+                self.items.push(Item::Branch { test: (code, k), yes, no });
             }
         }
         Ok(())
@@ -372,7 +372,7 @@ impl Generator {
                     Operand::Register(_) => (JMP | JGT | X, 0),
                     Operand::Constant(k) => (JMP | JGT, k),
                 };
-                self.items.push(Item::Branch { code, k, yes, no });
+                self.items.push(Item::Branch { test: (code, k), yes, no });
                 self.items.push(Item::Here(yes));
                 self.plain(LD, 1);
                 self.items.push(Item::Jump(done));
@@ -458,7 +458,7 @@ impl Generator {
         const NEXT: u32 = MEMORY as u32 - 1;
         let start = chain.start;
         let branch =
-            |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { code: JMP | JEQ, k, yes, no });
+            |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { test: (JMP | JEQ, k), yes, no });
         if chain.is_ip6 {
             self.plain(LD | BYTE | ABS, start.wrapping_add(6));
             self.plain(LDX, 40);

@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
 use super::hook::{Actions, EbpfError, Hook};
+use super::tails::shortened;
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 
@@ -88,14 +89,15 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
     }
     // A block that only rejects serves all that are rejected on their way.
     let rejects = program.blocks.iter().position(|b| b.operations.is_empty() && b.end == End::Reject);
-    Ok(match rejects {
+    let text = match rejects {
         Some(i) => emitter.text.replace("goto reject\n", &format!("goto b{i}\n")),
         None if emitter.text.contains("goto reject\n") => {
             let _ = writeln!(emitter.text, "reject:\n    w0 = {}\n    exit", actions.other);
             emitter.text
         }
         None => emitter.text,
-    })
+    };
+    Ok(shortened(&text, actions.other))
 }
 
 impl Emitter<'_> {
@@ -219,7 +221,6 @@ impl Emitter<'_> {
         let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
         let preferred = self.preferred.get(&key).copied().filter(|i| open.contains(i) && free(self, i));
         let chosen = preferred
-            .or_else(|| open.iter().copied().find(|i| self.held.registers[*i].is_none()))
             .or_else(|| open.iter().copied().find(|i| free(self, i)))
             // Loads cost least to make anew.
             .or_else(|| {
@@ -420,17 +421,25 @@ impl Emitter<'_> {
             return Ok(POOL[i]);
         }
         let (from, offset) = match base {
+            // From the address that was compared last, so that fields at different places are read alike.
+            _ if let Some((of, distance)) = self.held.edge
+                && of == base
+                && (i64::from(offset) - distance as i64).unsigned_abs() < 0x7fff =>
+            {
+                (5, i64::from(offset) - distance as i64)
+            }
             None if offset > 0x7fff => {
                 let i = self.allocate(Key::Pointer(r))?;
                 self.line(format!("r{} = r2", POOL[i]));
                 self.line(format!("r{} += {offset}", POOL[i]));
                 (POOL[i], 0)
             }
-            None => (2, offset),
-            Some(base) => (self.pointer(base)?, offset),
+            None => (2, i64::from(offset)),
+            Some(base) => (self.pointer(base)?, i64::from(offset)),
         };
         let i = self.allocate(key)?;
-        self.line(format!("r{} = *(u{} *)(r{from} + {offset})", POOL[i], u32::from(size) * 8));
+        let (sign, distance) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
+        self.line(format!("r{} = *(u{} *)(r{from} {sign} {distance})", POOL[i], u32::from(size) * 8));
         Ok(POOL[i])
     }
 

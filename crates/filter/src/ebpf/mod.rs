@@ -4,6 +4,8 @@ mod emitter;
 mod held;
 mod hook;
 mod lookup;
+mod peephole;
+mod tails;
 
 use bpf_assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
 
