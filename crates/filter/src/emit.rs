@@ -19,20 +19,22 @@ pub(crate) struct SetPolicy {
     pub(crate) tree: usize,
     /// Whether tables are allowed.
     pub(crate) tables: bool,
+    /// Whether ranges may stand among the comparisons in a row, two for each.
+    pub(crate) ranges: bool,
 }
 
 impl SetPolicy {
     /// For the interpreter and machine code.
-    pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true };
+    pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true, ranges: false };
     /// For eBPF, where instructions are what counts first: up to ten comparisons in a row cost no time that shows, and a table
     /// costs about as many instructions as sixteen of them.
-    pub(crate) const KERNEL: SetPolicy = SetPolicy { linear: 10, tree: 16, tables: true };
+    pub(crate) const KERNEL: SetPolicy = SetPolicy { linear: 10, tree: 16, tables: true, ranges: false };
     /// For classic BPF, which has no memory for tables.
-    pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false };
+    pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false, ranges: false };
     /// The fewest comparisons, however many are executed.
-    pub(crate) const SMALL: SetPolicy = SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false };
+    pub(crate) const SMALL: SetPolicy = SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false, ranges: true };
     /// Between the two.
-    pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false };
+    pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false, ranges: true };
 }
 
 /// Blocks under construction: successors are labels until the order is known.
@@ -270,29 +272,40 @@ impl Emitter<'_> {
         }
     }
 
-    /// Few single numbers among others that all lead to one place: one comparison each.
+    /// Few numbers among others that all lead to one place: one comparison each, two for a range.
     fn in_a_row(&mut self, a: Register, segments: &[Segment], cases: &[(Intervals, BlockId)]) -> Option<End> {
-        let mut wide = segments.iter().filter(|s| s.low != s.high).map(|s| s.to);
-        let rest = wide.next().unwrap_or(segments.last()?.to);
-        if wide.any(|to| to != rest) {
-            return None;
-        }
-        let mut singles: Vec<&Segment> = segments.iter().filter(|s| s.to != rest).collect();
-        let several = singles.iter().any(|s| s.to != singles[0].to);
+        // The widest part is the rest.
+        let rest = segments.iter().max_by_key(|s| s.high - s.low)?.to;
+        let mut parts: Vec<&Segment> = segments.iter().filter(|s| s.to != rest).collect();
+        let several = parts.iter().any(|s| s.to != parts[0].to);
         let most = self.policy.linear + if several { 5 } else { 0 };
-        if singles.len() > most || singles.iter().any(|s| s.low != s.high) {
+        let is_range = |s: &Segment| s.low != s.high;
+        let comparisons: usize = parts.iter().map(|s| 1 + usize::from(is_range(s))).sum();
+        if comparisons > most || !self.policy.ranges && parts.iter().any(|s| is_range(s)) {
             return None;
         }
         // What the text asks for first is asked for first.
-        singles.sort_by_key(|s| (s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
+        parts.sort_by_key(|s| (s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
         let mut end = End::Goto(rest);
-        for single in singles.iter().rev() {
+        for part in parts.iter().rev() {
             let no = match end {
                 End::Goto(to) => to,
                 end => self.block(Vec::new(), end),
             };
-            let comparison = Comparison::Equal(Operand::Constant(single.low));
-            end = End::Branch { a, comparison, yes: single.to, no };
+            let number = |n| Operand::Constant(n);
+            let test = |comparison, yes, no| End::Branch { a, comparison, yes, no };
+            end = match (part.low, part.high) {
+                (low, high) if low == high => test(Comparison::Equal(number(low)), part.to, no),
+                // No number is below the first and none above the last segment.
+                (0, high) => test(Comparison::Greater(number(high)), no, part.to),
+                (low, high) if Some(high) == segments.last().map(|s| s.high) => {
+                    test(Comparison::AtLeast(number(low)), part.to, no)
+                }
+                (low, high) => {
+                    let inside = self.block(Vec::new(), test(Comparison::Greater(number(high)), no, part.to));
+                    test(Comparison::AtLeast(number(low)), inside, no)
+                }
+            };
         }
         Some(end)
     }

@@ -82,10 +82,11 @@ fn optimized(graph: &mut graph::Graph) -> Option<Forms> {
     const WALKS: [usize; 2] = [40_000, 4_000_000];
     let mut best: Option<Forms> = None;
     // Of a graph with variables nothing is known in common, so that all walks are the same one.
-    let all_copies: &[usize] = if graph.variables == 0 { &[64, 8, 1, 0] } else { &[0] };
-    for &copies in all_copies {
+    let all_copies: &[(usize, usize)] =
+        if graph.variables == 0 { &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)] } else { &[(0, 0)] };
+    for &(copies, kinds) in all_copies {
         let walks = WALKS[usize::from(copies <= 1)];
-        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, walks }) else { continue };
+        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, kinds, walks }) else { continue };
         let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
         let fast = emit(emit::SetPolicy::FAST);
         let kernel = emit(emit::SetPolicy::KERNEL);

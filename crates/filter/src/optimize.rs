@@ -5,15 +5,17 @@
 //! test whose answer is known goes. What comes out is the same wherever the same is known, so that equal rests become one.
 //!
 //! A walk that knows everything can make many copies of a block. After [`Limits::copies`] ones only what is known of values that the
-//! filter compares with few numbers counts (which protocol, not which host), and after many more only what is known on *all* ways to
-//! the block, which one copy serves.
+//! filter compares with few numbers counts (which protocol, not which host), and after [`Limits::kinds`] ones only what is known on *all* ways to
+//! the block with as much known of the value that the filter asks for first, which one copy serves.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decision::{Decision, DecisionId, Decisions};
-use crate::graph::{Graph, Target, Test};
+use crate::graph::{Block, Graph, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
@@ -23,6 +25,8 @@ use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
 pub(crate) struct Limits {
     /// Copies of one block with all that is known.
     pub(crate) copies: usize,
+    /// Copies of one block altogether, those with what is known of the packet's kind among them.
+    pub(crate) kinds: usize,
     /// Blocks walked altogether. A filter that needs more is not optimized.
     pub(crate) walks: usize,
 }
@@ -149,7 +153,9 @@ struct Question {
 pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, DecisionId)> {
     let mut walk = Walk {
         values: std::mem::take(&mut graph.values),
-        common: None,
+        common: Vec::new(),
+        first: None,
+        questions: Vec::new(),
         decisions: Decisions::default(),
         done: FxHashMap::default(),
         visits: vec![0; graph.blocks.len()],
@@ -161,8 +167,10 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
         is_over: false,
     };
     if walk.graph.variables == 0 {
-        walk.common = Some(walk.common_knowledge());
+        walk.questions = walk.questions_of_blocks();
         walk.asked = walk.asked_later();
+        walk.first = walk.first_asked();
+        walk.common = walk.common_knowledge();
         walk.compared = walk.questions_by_value();
     }
     let root = walk.target(walk.graph.entry, Known::default());
@@ -171,11 +179,18 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
     (!is_over).then_some((decisions, root))
 }
 
+/// What is known on all ways to a block, by what is known there of the value that the filter asks for first.
+type Common = BTreeMap<Option<Rc<Intervals>>, Known>;
+
 struct Walk<'a> {
     graph: &'a Graph,
     values: Values,
-    /// Per block what is known on all ways to it; only of graphs without variables.
-    common: Option<Vec<Option<Known>>>,
+    /// Per block what it asks; only of graphs without variables.
+    questions: Vec<Option<Question>>,
+    /// Only of graphs without variables.
+    common: Vec<Common>,
+    /// The value that the filter asks for first: mostly which protocol follows the link's header.
+    first: Option<ValueId>,
     /// Per block the values that are asked for there or later, in order; only of graphs without variables.
     asked: Vec<Rc<Vec<ValueId>>>,
     /// By value with how many sets it is compared.
@@ -220,7 +235,7 @@ impl Walk<'_> {
     }
 
     fn target(&mut self, target: Target, known: Known) -> DecisionId {
-        match target {
+        match self.threaded(target, &known) {
             Target::Accept => DecisionId::ACCEPT,
             Target::Reject => DecisionId::REJECT,
             Target::Block(i) => self.block(i, known),
@@ -241,12 +256,13 @@ impl Walk<'_> {
         self.visits[i] += 1;
         let mut walked = known.clone();
         if self.visits[i] > self.limits.copies
-            && let Some(common) = self.common.as_ref().and_then(|c| c[i].as_ref())
+            && let Some(common) = self.common_to(i, &known)
         {
-            if self.visits[i] > self.limits.copies.saturating_mul(FEW).max(FEW) {
+            if self.visits[i] > self.limits.kinds {
                 walked = self.relevant(i, common.clone());
             } else {
-                walked.facts.retain(|(v, _)| self.compared.get(v).is_none_or(|n| *n <= FEW));
+                let is_kind = |v: &ValueId| self.first == Some(*v) || self.compared.get(v).is_none_or(|n| *n <= FEW);
+                walked.facts.retain(|(v, _)| is_kind(v));
             }
             if let Some(id) = self.done.get(&(i, walked.clone())) {
                 let id = *id;
@@ -369,67 +385,135 @@ impl Walk<'_> {
     }
 
     /// By value with how many sets it is compared.
-    fn questions_by_value(&mut self) -> FxHashMap<ValueId, usize> {
+    fn questions_by_value(&self) -> FxHashMap<ValueId, usize> {
         let mut sets: FxHashMap<ValueId, FxHashSet<Intervals>> = FxHashMap::default();
-        for block in &self.graph.blocks {
-            if let Test::Compare(relation, a, b) = block.test {
-                let Question { value, set } = question(&mut self.values, relation, a, b);
-                let of = sets.entry(value).or_default();
+        for (block, question) in self.graph.blocks.iter().zip(&self.questions) {
+            if let (Test::Compare(..), Some(Question { value, set })) = (&block.test, question) {
+                let of = sets.entry(*value).or_default();
                 if of.len() <= FEW {
-                    of.insert(set);
+                    of.insert(set.clone());
                 }
             }
         }
         sets.into_iter().map(|(value, sets)| (value, sets.len())).collect()
     }
 
-    /// Per block what is known on all ways to it.
-    fn common_knowledge(&mut self) -> Vec<Option<Known>> {
+    /// What is known on all ways to a block that are like one.
+    fn common_to(&self, i: usize, known: &Known) -> Option<&Known> {
+        let common = self.common.get(i)?;
+        common.get(&self.kind(known)).or_else(|| common.get(&None))
+    }
+
+    /// What is known of the value that is asked for first.
+    fn kind(&self, known: &Known) -> Option<Rc<Intervals>> {
+        known.fact(self.first?).cloned()
+    }
+
+    /// The value that the first block asks for.
+    fn first_asked(&self) -> Option<ValueId> {
+        let Target::Block(entry) = self.graph.entry else { return None };
+        self.questions[entry].as_ref().map(|q| q.value)
+    }
+
+    /// Per block what it asks.
+    fn questions_of_blocks(&mut self) -> Vec<Option<Question>> {
         let graph = self.graph;
-        let mut all: Vec<Option<Known>> = vec![None; graph.blocks.len()];
-        let join = |all: &mut Vec<Option<Known>>, target: Target, known: &Known| {
-            if let Target::Block(i) = target {
-                match &mut all[i] {
-                    Some(common) => common.join(known),
-                    none => *none = Some(known.clone()),
-                }
-            }
+        let question = |block: &Block| match &block.test {
+            Test::Compare(relation, a, b) => Some(self.question(*relation, *a, *b)),
+            Test::Member(value, set) => Some(Question { value: *value, set: (**set).clone() }),
+            Test::Chain(_) => None,
         };
-        join(&mut all, graph.entry, &Known::default());
-        for (i, block) in graph.blocks.iter().enumerate() {
-            let Some(mut known) = all[i].clone() else { continue };
-            let mut wanted = Vec::new();
-            let Question { value, set } = match &block.test {
-                Test::Chain(_) => {
-                    join(&mut all, block.yes, &known);
-                    join(&mut all, block.no, &known);
-                    continue;
-                }
-                Test::Member(value, set) => {
-                    self.want(*value, &mut known, &mut wanted);
-                    Question { value: *value, set: (**set).clone() }
-                }
-                Test::Compare(relation, a, b) => {
-                    self.want(*a, &mut known, &mut wanted);
-                    self.want(*b, &mut known, &mut wanted);
-                    self.question(*relation, *a, *b)
-                }
-            };
-            let possible = self.possible(value, &known);
-            let (inside, outside) = (possible.intersection(&set), possible.without(&set));
-            for (target, part) in [(block.yes, inside), (block.no, outside)] {
-                if !part.is_empty() {
-                    // Long lists of what a value is not are not worth what they cost.
-                    let part = if part.as_slice().len() > 8 { possible.clone() } else { part };
-                    join(&mut all, target, &known.with_fact(value, part));
-                }
+        graph.blocks.iter().map(question).collect()
+    }
+
+    /// Where a way leads whose next tests have answers that are known, and that look for nothing new.
+    fn threaded(&self, mut target: Target, known: &Known) -> Target {
+        while let Target::Block(i) = target
+            && let Some(Some(question)) = self.questions.get(i)
+            && let Some(answer) = self.answer(i, question, known)
+        {
+            let block = &self.graph.blocks[i];
+            target = if answer { block.yes } else { block.no };
+        }
+        target
+    }
+
+    /// The answer to a block's question, if it is known and nothing is to be looked for.
+    fn answer(&self, i: usize, question: &Question, known: &Known) -> Option<bool> {
+        let possible = self.possible(question.value, known);
+        let answer = match (possible.is_disjoint(&question.set), possible.without(&question.set).is_empty()) {
+            (true, _) => false,
+            (_, true) => true,
+            _ => return None,
+        };
+        let (mut known, mut wanted) = (known.clone(), Vec::new());
+        self.want_for(&self.graph.blocks[i].test, &mut known, &mut wanted);
+        wanted.is_empty().then_some(answer)
+    }
+
+    /// What the test needs of the packet that is not known to be there.
+    fn want_for(&self, test: &Test, known: &mut Known, wanted: &mut Vec<Need>) {
+        match test {
+            Test::Chain(_) => {}
+            Test::Member(value, _) => self.want(*value, known, wanted),
+            Test::Compare(_, a, b) => {
+                self.want(*a, known, wanted);
+                self.want(*b, known, wanted);
+            }
+        }
+    }
+
+    /// Per block what is known on all ways to it.
+    fn common_knowledge(&self) -> Vec<Common> {
+        let graph = self.graph;
+        let mut all: Vec<Common> = vec![Common::default(); graph.blocks.len()];
+        self.join(&mut all, graph.entry, &Known::default());
+        for i in 0..graph.blocks.len() {
+            for known in all[i].values().cloned().collect::<Vec<Known>>() {
+                self.join_from(&mut all, i, known);
             }
         }
         all
     }
 
+    /// Adds what is known on a way to a target.
+    fn join(&self, all: &mut [Common], target: Target, known: &Known) {
+        /// More kinds are one.
+        const MOST: usize = 16;
+        let Target::Block(i) = self.threaded(target, known) else { return };
+        let known = self.relevant(i, known.clone());
+        let kind = self.kind(&known).filter(|kind| all[i].len() < MOST || all[i].contains_key(&Some(kind.clone())));
+        match all[i].entry(kind) {
+            Entry::Occupied(mut common) => common.get_mut().join(&known),
+            Entry::Vacant(none) => {
+                none.insert(known);
+            }
+        }
+    }
+
+    /// Adds what is known behind a block to its targets.
+    fn join_from(&self, all: &mut [Common], i: usize, mut known: Known) {
+        let block = &self.graph.blocks[i];
+        let Some(Question { value, set }) = self.questions[i].clone() else {
+            self.join(all, block.yes, &known);
+            self.join(all, block.no, &known);
+            return;
+        };
+        self.want_for(&block.test, &mut known, &mut Vec::new());
+        let possible = self.possible(value, &known);
+        let (inside, outside) = (possible.intersection(&set), possible.without(&set));
+        for (target, part) in [(block.yes, inside), (block.no, outside)] {
+            if !part.is_empty() {
+                // Long lists of what a value is not are not worth what they cost; but kinds must be those of the walk.
+                let is_long = part.as_slice().len() > 8 && self.first != Some(value);
+                let part = if is_long { possible.clone() } else { part };
+                self.join(all, target, &known.with_fact(value, part));
+            }
+        }
+    }
+
     /// Per block the values that are asked for there or later, and the values that tell of these.
-    fn asked_later(&mut self) -> Vec<Rc<Vec<ValueId>>> {
+    fn asked_later(&self) -> Vec<Rc<Vec<ValueId>>> {
         let graph = self.graph;
         let mut all: Vec<Rc<Vec<ValueId>>> = vec![Rc::default(); graph.blocks.len()];
         for (i, block) in graph.blocks.iter().enumerate().rev() {
@@ -439,12 +523,7 @@ impl Walk<'_> {
             };
             let (yes, no) = (of(block.yes), of(block.no));
             let mut own = Vec::new();
-            let asked = match block.test {
-                Test::Compare(relation, a, b) => Some(self.question(relation, a, b).value),
-                Test::Member(value, _) => Some(value),
-                Test::Chain(_) => None,
-            };
-            if let Some(asked) = asked {
+            if let Some(asked) = self.questions[i].as_ref().map(|q| q.value) {
                 own.push(asked);
                 if let Value::Binary(Binary::And, inner, _) = self.values.get(asked) {
                     own.push(inner);
