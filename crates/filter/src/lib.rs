@@ -26,6 +26,7 @@ mod options;
 mod order;
 mod program;
 mod proof;
+mod question;
 mod safety;
 mod steps;
 mod tables;
