@@ -157,9 +157,9 @@ fn jump(s: Slot, width: Width, dst: Reg, src: Reg) -> Option<Insn> {
 
 fn call(s: Slot) -> Option<Call> {
     match s.src {
-        0 => Some(Call::Helper(s.imm)),
-        1 => Some(Call::Local(s.imm)),
-        2 => Some(Call::Kfunc { btf_id: s.imm, off: s.off }),
+        slot::HELPER => Some(Call::Helper(s.imm)),
+        slot::SUBPROGRAM => Some(Call::Local(s.imm)),
+        slot::KFUNC => Some(Call::Kfunc { btf_id: s.imm, off: s.off }),
         _ => None,
     }
 }

@@ -115,8 +115,8 @@ fn to_slot(insn: &Insn) -> Result<Slot, &'static str> {
         }
         Insn::MayGoto { off } => Slot { code: class::JMP | op::JCOND, off, ..Slot::default() },
         Insn::Call(call) => self::call(call),
-        Insn::CallX { reg } => Slot { code: class::JMP | op::CALL | slot::X, dst: num(reg), ..Slot::default() },
-        Insn::Exit => Slot { code: class::JMP | op::EXIT, ..Slot::default() },
+        Insn::CallX { reg } => Slot { code: slot::CALL | slot::X, dst: num(reg), ..Slot::default() },
+        Insn::Exit => Slot { code: slot::EXIT, ..Slot::default() },
         Insn::LoadImm64 { .. } | Insn::Opaque(_) => return Err("not a single slot with fields"),
     })
 }
@@ -171,9 +171,9 @@ fn endian(kind: Endian, bits: u8, dst: Reg) -> Result<Slot, &'static str> {
 
 fn call(call: Call) -> Slot {
     let (src, off, imm) = match call {
-        Call::Helper(id) => (0, 0, id),
-        Call::Local(rel) => (1, 0, rel),
-        Call::Kfunc { btf_id, off } => (2, off, btf_id),
+        Call::Helper(id) => (slot::HELPER, 0, id),
+        Call::Local(rel) => (slot::SUBPROGRAM, 0, rel),
+        Call::Kfunc { btf_id, off } => (slot::KFUNC, off, btf_id),
     };
-    Slot { code: class::JMP | op::CALL, src, off, imm, dst: 0 }
+    Slot { code: slot::CALL, src, off, imm, dst: 0 }
 }

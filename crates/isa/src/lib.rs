@@ -4,14 +4,15 @@
 //!
 //! One idea carries the crate: an instruction is a *value* ([`Insn`]) with typed operands, never a bag of bit fields.
 //! Decoding is total (what is not understood becomes [`Insn::Opaque`]), encoding is its exact inverse, and the text syntax
-//! is LLVM's. `ld_imm64` is ONE instruction that occupies two slots.
+//! is LLVM's. `ld_imm64` is ONE instruction that occupies two slots. Code that must see the bit fields anyway, as readers of
+//! other formats do, finds them in [`slot`].
 
 mod decode;
 mod encode;
 mod goal;
 mod insn;
 mod latency;
-mod slot;
+pub mod slot;
 mod text;
 
 pub use decode::{DecodeError, decode, decode_all};

@@ -1,17 +1,33 @@
-//! The bit layout of one 8-byte slot, and the number tables of the instruction set.
+//! The bit layout of one 8-byte slot (`struct bpf_insn`), and the number tables of the instruction set.
 //!
 //! One idea: each table pairs an operand with its number ONCE, and the encoder reads it left to
 //! right, the decoder right to left; so the two cannot disagree about a number.
+//!
+//! Slots are for code that must see fields as they are, valid or not: readers and writers of other formats, and relocation.
+//! All other code takes instructions as values ([`crate::decode()`]).
 
 use crate::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Size};
 
-/// The fields of a slot, as RFC 9669 §3 names them.
+/// The fields of a slot, as `include/uapi/linux/bpf.h` has them (RFC 9669 §3).
+///
+/// ```
+/// use bpf_isa::slot::{EXIT, Slot};
+///
+/// let bytes = [0x95, 0, 0, 0, 0, 0, 0, 0];
+/// assert_eq!(Slot::from(bytes), Slot { code: EXIT, ..Slot::default() });
+/// assert_eq!(<[u8; 8]>::from(Slot::from(bytes)), bytes);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Slot {
+pub struct Slot {
+    /// Opcode.
     pub code: u8,
+    /// Number of the destination register, below 16.
     pub dst: u8,
+    /// Number of the source register, or which kind of operand `imm` is, below 16.
     pub src: u8,
+    /// Offset.
     pub off: i16,
+    /// Immediate.
     pub imm: i32,
 }
 
@@ -35,6 +51,44 @@ impl Slot {
             | (self.off as u16 as u64) << 16
             | (self.imm as u32 as u64) << 32
     }
+
+    /// How many slots the instruction occupies that begins with this one: 2 for `ld_imm64`, else 1.
+    pub const fn slots(self) -> usize {
+        if self.code == LD_IMM64 { 2 } else { 1 }
+    }
+
+    /// How far the instruction jumps, counted from the next slot, if it jumps.
+    pub const fn jump(self) -> Option<i64> {
+        match (self.code & 7, self.code & 0xf0) {
+            (class::JMP | class::JMP32, op::CALL | op::EXIT) => None,
+            (class::JMP32, op::JA) => Some(self.imm as i64),
+            (class::JMP | class::JMP32, _) => Some(self.off as i64),
+            _ => None,
+        }
+    }
+}
+
+impl From<[u8; 8]> for Slot {
+    fn from(bytes: [u8; 8]) -> Slot {
+        Slot::from_bits(u64::from_le_bytes(bytes))
+    }
+}
+
+impl From<Slot> for [u8; 8] {
+    fn from(slot: Slot) -> [u8; 8] {
+        slot.bits().to_le_bytes()
+    }
+}
+
+/// The first slot of each instruction, with its index.
+pub fn starts(slots: &[[u8; 8]]) -> impl Iterator<Item = (usize, Slot)> + '_ {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let at = next;
+        let slot = Slot::from(*slots.get(at)?);
+        next = at + slot.slots();
+        Some((at, slot))
+    })
 }
 
 /// Instruction classes: the low three bits of the opcode.
@@ -73,7 +127,32 @@ pub(crate) mod op {
 /// The bit of ALU and jump opcodes that chooses a register as second operand.
 pub(crate) const X: u8 = 0x08;
 /// Opcode of the first slot of `ld_imm64`.
-pub(crate) const LD_IMM64: u8 = class::LD | mode::IMM | 0x18;
+pub const LD_IMM64: u8 = class::LD | mode::IMM | 0x18;
+/// Opcode of calls.
+pub const CALL: u8 = class::JMP | op::CALL;
+/// Opcode of `exit`.
+pub const EXIT: u8 = class::JMP | op::EXIT;
+
+/// `src` of an `ld_imm64` that names a map by descriptor (`BPF_PSEUDO_MAP_FD`).
+pub const MAP_FD: u8 = 1;
+/// `src` of an `ld_imm64` of the address of a map's value, by descriptor (`BPF_PSEUDO_MAP_VALUE`).
+pub const MAP_VALUE: u8 = 2;
+/// `src` of an `ld_imm64` of a kernel variable's address (`BPF_PSEUDO_BTF_ID`).
+pub const BTF_ID: u8 = 3;
+/// `src` of an `ld_imm64` of a function's address (`BPF_PSEUDO_FUNC`).
+pub const FUNC: u8 = 4;
+/// `src` of an `ld_imm64` that names a map by its index in the loader's list (`BPF_PSEUDO_MAP_IDX`).
+pub const MAP_IDX: u8 = 5;
+/// `src` of an `ld_imm64` of the address of a map's value, by index (`BPF_PSEUDO_MAP_IDX_VALUE`).
+pub const MAP_IDX_VALUE: u8 = 6;
+
+/// `src` of a call of a helper.
+pub const HELPER: u8 = 0;
+/// `src` of a call of a subprogram (`BPF_PSEUDO_CALL`).
+pub const SUBPROGRAM: u8 = 1;
+/// `src` of a call of a kernel function (`BPF_PSEUDO_KFUNC_CALL`).
+pub const KFUNC: u8 = 2;
+
 /// `off` of the ALU64 register move that is `addr_space_cast`.
 pub(crate) const OFF_ADDR_SPACE_CAST: i16 = 1;
 /// `imm` of the atomic that is a load-acquire.
@@ -137,12 +216,12 @@ pub(crate) const ATOMICS: [(AtomicOp, i32); 10] = [
 /// `src` of each kind of `ld_imm64`.
 pub(crate) const IMM64_KINDS: [(Imm64Kind, u8); 7] = [
     (Imm64Kind::Const, 0),
-    (Imm64Kind::MapFd, 1),
-    (Imm64Kind::MapValue, 2),
-    (Imm64Kind::BtfId, 3),
-    (Imm64Kind::Func, 4),
-    (Imm64Kind::MapIdx, 5),
-    (Imm64Kind::MapIdxValue, 6),
+    (Imm64Kind::MapFd, MAP_FD),
+    (Imm64Kind::MapValue, MAP_VALUE),
+    (Imm64Kind::BtfId, BTF_ID),
+    (Imm64Kind::Func, FUNC),
+    (Imm64Kind::MapIdx, MAP_IDX),
+    (Imm64Kind::MapIdxValue, MAP_IDX_VALUE),
 ];
 
 /// The number of operand `key`, if the table has one.

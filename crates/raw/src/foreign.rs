@@ -1,9 +1,9 @@
 //! What looks like an array of `struct bpf_insn` and is none: classic BPF, and programs that the kernel has rewritten.
 
+use bpf_isa::slot::{CALL, EXIT, HELPER, Slot, starts};
 use bpf_platform::helpers::Helper;
 
 use crate::error::RawError;
-use crate::slot::{CALL, EXIT, Slot, starts};
 
 /// `BPF_RET` of classic BPF, of a constant and of the accumulator.
 const RETURNS: [u8; 2] = [0x06, 0x16];
@@ -55,14 +55,14 @@ fn has_classic_macros(text: &str) -> bool {
 /// If they are.
 pub(crate) fn of_slots(slots: &[[u8; 8]]) -> Result<(), RawError> {
     let has_exit = starts(slots).any(|(_, s)| s.code == EXIT);
-    let last = slots.last().map(|s| Slot::parse(*s));
+    let last = slots.last().map(|s| Slot::from(*s));
     // In classic BPF a return ends every program, and the fields of registers are the upper half of the code: 0.
     if !has_exit && last.is_some_and(|s| RETURNS.contains(&s.code) && (s.dst, s.src, s.off) == (0, 0, 0)) {
         return Err(RawError::Classic);
     }
     // Calls of helpers are shown by the distance of their addresses, or as 0 (`bpf_insn_prepare_dump`).
     let is_shown =
-        |s: Slot| s.code == CALL && s.src == 0 && Helper::get(s.imm).is_none() && !(1..1000).contains(&s.imm);
+        |s: Slot| s.code == CALL && s.src == HELPER && Helper::get(s.imm).is_none() && !(1..1000).contains(&s.imm);
     if starts(slots).any(|(_, s)| is_shown(s)) {
         return Err(RawError::Translated);
     }

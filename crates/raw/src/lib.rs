@@ -19,7 +19,6 @@ mod foreign;
 mod macros;
 mod maps;
 mod sections;
-mod slot;
 mod text;
 mod unwrap;
 mod wrap;

@@ -1,6 +1,6 @@
 //! The macros of the kernel's `include/linux/filter.h` that make instructions, which its tests, and people, write.
 
-use crate::slot::{CALL, EXIT, LD_IMM64, MAP_FD, Slot};
+use bpf_isa::slot::{CALL, EXIT, LD_IMM64, MAP_FD, Slot};
 
 const X: i64 = 0x08;
 const ALU: i64 = 0x04;

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use bpf_isa::slot::{Slot, starts};
+
 use crate::error::RawError;
 use crate::expression::{Text, Token, shown, tokens, value};
 use crate::foreign;
 use crate::macros::expand;
 use crate::maps::RawMap;
-use crate::slot::{Slot, starts};
 
 /// How an array is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,10 +79,10 @@ fn initializers(slots: &[[u8; 8]]) -> String {
     let firsts: Vec<usize> = starts(slots).map(|(at, _)| at).collect();
     let mut text = String::new();
     for (at, bytes) in slots.iter().enumerate() {
-        let Slot { code, dst, src, off, imm } = Slot::parse(*bytes);
+        let Slot { code, dst, src, off, imm } = Slot::from(*bytes);
         let _ =
             write!(text, "{{ .code = {code:#04x}, .dst_reg = {dst}, .src_reg = {src}, .off = {off}, .imm = {imm} }},");
-        let end = slots.len().min(at + Slot::parse(*bytes).width());
+        let end = slots.len().min(at + Slot::from(*bytes).slots());
         if firsts.contains(&at)
             && let Ok(insns) = bpf_isa::decode_all(&slots[at..end].concat())
             && let Some((_, insn)) = insns.first()
@@ -141,7 +142,7 @@ fn c(text: &str, maps: &[RawMap]) -> Result<Vec<[u8; 8]>, RawError> {
     while items.at < tokens.len() {
         items.next()?;
     }
-    Ok(items.slots.into_iter().map(Slot::bytes).collect())
+    Ok(items.slots.into_iter().map(<[u8; 8]>::from).collect())
 }
 
 /// The items of an initializer, one after the other.

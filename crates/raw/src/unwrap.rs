@@ -1,10 +1,10 @@
 //! From an object to the array of one of its programs.
 
+use bpf_isa::slot::{FUNC, LD_IMM64, MAP_FD, MAP_IDX, SUBPROGRAM, Slot};
 use bpf_object::{FuncId, FuncKind, MapDef, Object, RefKind};
 
 use crate::error::RawError;
 use crate::maps::RawMap;
-use crate::slot::{FUNC, LD_IMM64, MAP_FD, MAP_IDX, SUBPROGRAM, Slot};
 
 /// A program without its object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ pub fn unwrap(
         let mut slots = code.to_vec();
         for r in object.refs(id) {
             let at = r.slot;
-            let old = Slot::parse(slots[at]);
+            let old = Slot::from(slots[at]);
             let distance = |target: FuncId| begins[target.0] as i32 - (begins[f] + at) as i32 - 1;
             let new = match &r.kind {
                 RefKind::Map { map, offset: 0 } => {
@@ -80,9 +80,9 @@ pub fn unwrap(
                 RefKind::Extern { name } => return Err(not_bare(format!("it uses `{name}`, which a loader looks up"))),
                 other => return Err(not_bare(format!("slot {at}: {other:?}"))),
             };
-            slots[at] = new.bytes();
+            slots[at] = new.into();
             if new.code == LD_IMM64 {
-                slots[at + 1] = Slot::default().bytes();
+                slots[at + 1] = Slot::default().into();
             }
         }
         array.slots.extend(slots);

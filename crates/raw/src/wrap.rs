@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use bpf_isa::slot::{
+    BTF_ID, CALL, FUNC, KFUNC, LD_IMM64, MAP_FD, MAP_IDX, MAP_IDX_VALUE, MAP_VALUE, SUBPROGRAM, Slot, starts,
+};
+
 use crate::btf::{Btf, CodeRecords, Linkage, code_records};
 use crate::elf::{Binding, Elf, RELOC_CALL, RELOC_IMM64, SectionId, SectionKind, SymbolId, SymbolKind};
 use crate::error::RawError;
 use crate::maps::RawMap;
-use crate::slot::{CALL, FUNC, LD_IMM64, MAP_FD, MAP_IDX, SUBPROGRAM, Slot, starts};
 
 /// What the program of a wrapped array is called.
 pub const PROGRAM: &str = "program";
@@ -67,7 +70,7 @@ impl Functions {
         let mut begins = BTreeSet::from([0]);
         for (slot, s) in &all {
             let fail = |what: &str| RawError::Slot { slot: *slot, what: what.to_owned() };
-            if slot + s.width() > slots.len() {
+            if slot + s.slots() > slots.len() {
                 return Err(fail("the second half of a 64-bit load is missing"));
             }
             match (s.code, s.src) {
@@ -78,11 +81,13 @@ impl Functions {
                     let target = target.filter(|t| *t != 0);
                     begins.insert(target.ok_or_else(|| fail("the function that it names is not in the array"))?);
                 }
-                (CALL, 2) => return Err(fail("it calls a kernel function by its number in the types of one kernel")),
-                (LD_IMM64, 2 | 6) => {
+                (CALL, KFUNC) => {
+                    return Err(fail("it calls a kernel function by its number in the types of one kernel"));
+                }
+                (LD_IMM64, MAP_VALUE | MAP_IDX_VALUE) => {
                     return Err(fail("it is the address of a map's value, which no object names by number"));
                 }
-                (LD_IMM64, 3) => {
+                (LD_IMM64, BTF_ID) => {
                     return Err(fail("it names a kernel variable by its number in the types of one kernel"));
                 }
                 _ => {}
@@ -200,7 +205,7 @@ impl Writer<'_> {
                 (CALL, SUBPROGRAM) => Slot { imm: target - 1, ..s },
                 _ => continue,
             };
-            bytes[slot - range.start] = patched.bytes();
+            bytes[slot - range.start] = patched.into();
         }
         let id = self.elf.section(name, SectionKind::Code, bytes.concat());
         (id, self.elf.symbol("", SymbolKind::Section, Binding::Local, Some(id), 0..0))
