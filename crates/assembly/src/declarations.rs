@@ -141,7 +141,8 @@ impl Map {
         Ok(map)
     }
 
-    pub(super) fn definition(&self, btf: &mut Btf, maps: &[Map]) -> TypeId {
+    /// Its definition, and the definition's bytes.
+    pub(super) fn definition(&self, btf: &mut Btf, maps: &[Map]) -> (TypeId, u32) {
         let mut members = vec![("type", btf.number(self.map_type))];
         if self.key_size > 0 {
             members.push(("key_size", btf.number(self.key_size)));
@@ -159,7 +160,7 @@ impl Map {
                 members.push(("value", btf.pointer(value)));
             }
             (false, Some(inner)) => {
-                let inner = inner.definition(btf, &[]);
+                let (inner, _) = inner.definition(btf, &[]);
                 let inner = btf.pointer(inner);
                 members.push(("values", btf.array(inner, 0)));
             }
@@ -188,22 +189,7 @@ impl Map {
             let program = btf.pointer(program);
             members.push(("values", btf.array(program, 0)));
         }
-        // libbpf wants the array of `values` at the end of the structure.
-        members.sort_by_key(|m| m.0 == "values");
-        let members: Vec<(&str, TypeId, u32)> =
-            members.into_iter().enumerate().map(|(i, (name, ty))| (name, ty, 8 * i as u32)).collect();
-        btf.structure("", self.definition_bytes(), &members)
-    }
-
-    /// Bytes in the section: the definition, and a pointer to each program that the map holds.
-    pub(super) fn room(&self) -> u32 {
-        self.definition_bytes() + 8 * self.programs.len() as u32
-    }
-
-    pub(super) fn definition_bytes(&self) -> u32 {
-        let sizes = [self.key_size, self.value_size, self.max_entries, self.flags];
-        let numbers = 1 + sizes.iter().filter(|n| **n > 0).count() as u32;
-        8 * if self.inner.is_some() { numbers - u32::from(self.value_size > 0) } else { numbers }
+        btf.map_definition(members)
     }
 
     /// What the kernel manages in a value, and words between.

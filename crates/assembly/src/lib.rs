@@ -220,22 +220,21 @@ impl<'a> Writer<'a> {
     }
 
     fn typed_maps(&mut self) {
-        let mut entries = vec![];
-        let mut ranges = vec![];
-        let mut end = 0;
+        let (mut entries, mut places, mut end) = (vec![], vec![], 0);
         for map in &self.around.maps {
-            let definition = map.definition(&mut self.btf, &self.around.maps);
+            let (definition, bytes) = map.definition(&mut self.btf, &self.around.maps);
             let variable = self.btf.variable(&map.name, Linkage::Global, definition);
-            let bytes = map.room();
-            entries.push((variable, end, bytes));
-            ranges.push(u64::from(end)..u64::from(end + bytes));
-            end += bytes;
+            // Behind the definition stands a pointer to each program that the map holds.
+            let room = bytes + 8 * map.programs.len() as u32;
+            entries.push((variable, end, room));
+            places.push((u64::from(end)..u64::from(end + room), u64::from(end + bytes)));
+            end += room;
         }
         self.btf.section(".maps", end, &entries);
         let section = self.elf.section(".maps", SectionKind::Data, vec![0; end as usize]);
-        for (map, range) in self.around.maps.iter().zip(ranges) {
-            let places = (range.start + u64::from(map.definition_bytes())..range.end).step_by(8);
-            self.held.extend(places.zip(&map.programs).map(|(at, program)| (section, at, program.clone())));
+        for (map, (range, first)) in self.around.maps.iter().zip(places) {
+            let held = (first..).step_by(8).zip(&map.programs);
+            self.held.extend(held.map(|(at, program)| (section, at, program.clone())));
             let symbol = self.elf.symbol(&map.name, SymbolKind::Object, Binding::Global, Some(section), range);
             self.symbols.push((map.name.clone(), symbol));
         }

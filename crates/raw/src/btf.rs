@@ -146,6 +146,18 @@ impl Btf {
         self.pointer(array)
     }
 
+    /// The definition of a map by its members (name, type), and the definition's bytes: what `__uint(type, …)` and its siblings
+    /// of libbpf's `bpf_helpers.h` make. Each member is a pointer, but for `values`: an array without a length, which libbpf
+    /// wants at the end.
+    pub fn map_definition(&mut self, mut members: Vec<(&str, TypeId)>) -> (TypeId, u32) {
+        let is_array = |(name, _): &(&str, TypeId)| *name == "values";
+        members.sort_by_key(is_array);
+        let bytes = 8 * members.iter().filter(|m| !is_array(m)).count() as u32;
+        let placed: Vec<(&str, TypeId, u32)> =
+            members.into_iter().zip((0..).step_by(8)).map(|((name, ty), at)| (name, ty, at)).collect();
+        (self.structure("", bytes, &placed), bytes)
+    }
+
     /// The contents of `.BTF`.
     pub fn write(&self) -> Vec<u8> {
         let types = self.types.len() as u32;

@@ -86,8 +86,8 @@ impl RawMap {
         line + &format!(" name {name}")
     }
 
-    /// Its definition: what `__uint(type, …)` and its siblings of libbpf's `bpf_helpers.h` make.
-    pub(crate) fn definition(&self, btf: &mut Btf, others: &[RawMap]) -> TypeId {
+    /// Its definition, and the definition's bytes.
+    pub(crate) fn definition(&self, btf: &mut Btf, others: &[RawMap]) -> (TypeId, u32) {
         let mut members = vec![("type", btf.number(self.map_type))];
         let inner = self.inner.and_then(|number| others.iter().find(|m| m.number == number));
         // Of inner maps libbpf takes the size of the values from itself.
@@ -102,20 +102,11 @@ impl RawMap {
             members.push((name, btf.number(number)));
         }
         if let Some(inner) = inner {
-            let inner = inner.definition(btf, &[]);
+            let (inner, _) = inner.definition(btf, &[]);
             let inner = btf.pointer(inner);
             members.push(("values", btf.array(inner, 0)));
         }
-        let placed: Vec<(&str, TypeId, u32)> =
-            members.iter().enumerate().map(|(i, (name, ty))| (*name, *ty, 8 * i as u32)).collect();
-        btf.structure("", self.definition_bytes(), &placed)
-    }
-
-    /// Bytes of the definition: a pointer for each number, none for the array of inner maps.
-    pub(crate) fn definition_bytes(&self) -> u32 {
-        let value_size = if self.inner.is_some() { 0 } else { self.value_size };
-        let numbers = [self.map_type, self.key_size, value_size, self.max_entries, self.flags];
-        8 * numbers.iter().enumerate().filter(|(i, n)| *i == 0 || **n > 0).count() as u32
+        btf.map_definition(members)
     }
 }
 

@@ -136,8 +136,7 @@ impl Writer<'_> {
         }
         let (mut entries, mut ranges, mut end) = (vec![], vec![], 0);
         for map in maps {
-            let definition = map.definition(&mut self.btf, maps);
-            let bytes = map.definition_bytes();
+            let (definition, bytes) = map.definition(&mut self.btf, maps);
             entries.push((self.btf.variable(&map.name, Linkage::Global, definition), end, bytes));
             ranges.push(u64::from(end)..u64::from(end + bytes));
             end += bytes;
