@@ -8,7 +8,7 @@ use crate::args::RawArgs;
 use crate::failure::Failure;
 use crate::files;
 
-/// What the kernel's types are for an array of which only a listing is wanted.
+/// The section of an array of which only a listing is wanted: no program type.
 const NO_TYPE: &str = "array";
 
 /// A file that was read.
@@ -48,42 +48,56 @@ impl Input {
 
     /// Reads a file for a command that judges or changes programs; of an array `--type` says the type.
     pub fn read(path: &Path, raw: &RawArgs, program_type: Option<&str>) -> Result<Input, Failure> {
-        Input::wrapped(path, raw, |_| {
-            let missing = || {
-                Failure::bad_input(format!("{}: an array does not say what type of program it is", path.display()))
-                    .with_hint("say it with --type (`xdp`, `tc`, `socket`, `tracepoint/syscalls/sys_enter_open` …)")
-            };
-            program_type.ok_or_else(missing)
-        })
+        Input::taken(path, raw, program_type, false)
     }
 
     /// Reads a file for a command that only shows it; what is not said of an array does not matter then.
     pub fn read_to_show(path: &Path, raw: &RawArgs, program_type: Option<&str>) -> Result<Input, Failure> {
-        Input::wrapped(path, raw, |_| Ok(program_type.unwrap_or(NO_TYPE)))
+        Input::taken(path, raw, program_type, true)
     }
 
-    fn wrapped<'a>(
-        path: &Path,
-        raw: &RawArgs,
-        program_type: impl FnOnce(()) -> Result<&'a str, Failure>,
-    ) -> Result<Input, Failure> {
+    fn taken(path: &Path, raw: &RawArgs, program_type: Option<&str>, only_shown: bool) -> Result<Input, Failure> {
         let bytes = files::read(path)?;
-        if !raw.raw || bytes.starts_with(b"\x7fELF") {
+        if !raw.raw || is_object(&bytes) {
             return Ok(Input { object: bytes, array: None });
         }
-        let mut maps = described(raw)?;
+        Input::of_array(path, &bytes, raw.maps.as_deref(), program_type, only_shown)
+    }
+
+    /// The object of an array that was read from `path`. `maps`: the file that describes its maps. If it is `only_shown`, its
+    /// type may be left open, and then its maps, too.
+    pub fn of_array(
+        path: &Path,
+        bytes: &[u8],
+        maps: Option<&Path>,
+        program_type: Option<&str>,
+        only_shown: bool,
+    ) -> Result<Input, Failure> {
+        let mut maps = described(maps)?;
         let fail = |e: RawError| failure(path, &e);
-        let array = bpf_raw::read(&bytes, &maps).map_err(fail)?;
-        let kind = program_type(())?;
-        if kind == NO_TYPE {
-            let known = |n: &i32| maps.iter().any(|m| m.number == *n);
-            let unknown: Vec<i32> = bpf_raw::map_numbers(&array.slots).into_iter().filter(|n| !known(n)).collect();
-            maps.extend(unknown.into_iter().map(stand_in));
-        }
-        let section = bpf_raw::section_of(kind).map_err(fail)?;
+        let array = bpf_raw::read(bytes, &maps).map_err(fail)?;
+        let section = match program_type {
+            Some(kind) => bpf_raw::section_of(kind).map_err(fail)?,
+            None if only_shown => {
+                let known = |n: &i32| maps.iter().any(|m| m.number == *n);
+                let unknown: Vec<i32> = bpf_raw::map_numbers(&array.slots).into_iter().filter(|n| !known(n)).collect();
+                maps.extend(unknown.into_iter().map(stand_in));
+                NO_TYPE
+            }
+            None => {
+                let what = format!("{}: an array does not say what type of program it is", path.display());
+                return Err(Failure::bad_input(what)
+                    .with_hint("say it with --type (`xdp`, `tc`, `socket`, `tracepoint/syscalls/sys_enter_open` …)"));
+            }
+        };
         let Wrapped { object, by_index } = bpf_raw::wrap(&array.slots, section, &maps).map_err(fail)?;
         Ok(Input { object, array: Some(ArrayOrigin { form: array.form, maps, by_index }) })
     }
+}
+
+/// Whether a file is an object, not an array.
+pub fn is_object(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
 }
 
 /// A map of which nothing is known but its number.
@@ -92,8 +106,8 @@ fn stand_in(number: i32) -> RawMap {
     RawMap { number, name, map_type: 2, key_size: bytes, value_size: bytes, max_entries: 1, ..RawMap::default() }
 }
 
-fn described(raw: &RawArgs) -> Result<Vec<RawMap>, Failure> {
-    let Some(path) = &raw.maps else { return Ok(Vec::new()) };
+fn described(path: Option<&Path>) -> Result<Vec<RawMap>, Failure> {
+    let Some(path) = path else { return Ok(Vec::new()) };
     let text = files::read(path)?;
     bpf_raw::maps(&String::from_utf8_lossy(&text)).map_err(|e| failure(path, &e))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use bpf_object::{FuncKind, Object};
 use bpf_raw::Form;
 
-use crate::args::{FormArg, RawArgs, RawCommandArgs};
+use crate::args::{FormArg, RawCommandArgs};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::{self, Input};
@@ -14,9 +14,9 @@ use crate::input::{self, Input};
 pub fn run(args: &RawCommandArgs) -> Result<u8, Failure> {
     let output = Destination::of(&args.output)?;
     let maps_to = args.write_maps.as_deref().map(Destination::of).transpose()?;
-    let raw = RawArgs { raw: true, maps: args.maps.clone() };
     let named = args.form.map(FormArg::form).or_else(|| input::form_of_name(&args.output));
-    let is_object = files::read(&args.input)?.starts_with(b"\x7fELF");
+    let bytes = files::read(&args.input)?;
+    let is_object = input::is_object(&bytes);
     // An object becomes bytes unless something else is said, an array an object.
     let form = named.unwrap_or(if is_object { Some(Form::Binary) } else { None });
     let (bytes, maps) = match (is_object, form) {
@@ -25,12 +25,11 @@ pub fn run(args: &RawCommandArgs) -> Result<u8, Failure> {
                 Failure::bad_input("it is an object already").with_hint("name an output such as prog.bin or prog.c")
             );
         }
-        (true, Some(form)) => of_object(args, form)?,
+        (true, Some(form)) => of_object(args, bytes, form)?,
         (false, _) => {
-            let Input { object, array } = match form {
-                None => Input::read(&args.input, &raw, args.program_type.as_deref())?,
-                Some(_) => Input::read_to_show(&args.input, &raw, args.program_type.as_deref())?,
-            };
+            // Written as an array again, the object is not seen.
+            let (maps, kind) = (args.maps.as_deref(), args.program_type.as_deref());
+            let Input { object, array } = Input::of_array(&args.input, &bytes, maps, kind, form.is_some())?;
             match (array, form) {
                 (Some(array), Some(form)) => (array.array(&object, form)?, String::new()),
                 _ => (object, String::new()),
@@ -45,8 +44,7 @@ pub fn run(args: &RawCommandArgs) -> Result<u8, Failure> {
 }
 
 /// The array of a program, and the description of its maps.
-fn of_object(args: &RawCommandArgs, form: Form) -> Result<(Vec<u8>, String), Failure> {
-    let bytes = files::read(&args.input)?;
+fn of_object(args: &RawCommandArgs, bytes: Vec<u8>, form: Form) -> Result<(Vec<u8>, String), Failure> {
     let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.input, &e))?;
     let program = chosen(&args.input, &object, args.program.as_deref())?;
     let array = bpf_raw::unwrap(&bytes, &program, &|_| None, false).map_err(|e| input::failure(&args.input, &e))?;

@@ -1,10 +1,12 @@
 //! Bare arrays of instructions in place of objects, from outside.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use bpf_kernel::testing::permitted;
 
-use crate::common::{benchmarks, bpf_opt, example};
+use crate::common::{Ran, benchmarks, bpf_opt, command, example};
 
 /// A folder of this test's own.
 fn folder(name: &str) -> PathBuf {
@@ -117,4 +119,18 @@ fn objects_say_why_they_are_no_arrays() {
     refused("globals.o", "count_globals", "no program named");
     let ran = bpf_opt(["raw", &example("hooks.o").display().to_string(), "-o", &out]).expect(2);
     assert!(ran.err.contains("which program"), "{}", ran.err);
+}
+
+#[test]
+fn the_input_may_be_a_pipe() {
+    let out = folder("pipe").join("p.hex").display().to_string();
+    let mut child = command();
+    child.args(["raw", "/dev/stdin", "-o", &out]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("the binary runs");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    pipe.write_all(b"b7 00 00 00 01 00 00 00 95 00 00 00 00 00 00 00").expect("it is read");
+    drop(pipe);
+    Ran::of(child.wait_with_output().expect("it ends")).expect(0);
+    let written = std::fs::read_to_string(&out).expect("it was written");
+    assert_eq!(written, "b7 00 00 00 01 00 00 00\n95 00 00 00 00 00 00 00\n");
 }
