@@ -23,6 +23,7 @@ use bpf_isa::Insn;
 use bpf_kernel::{LoadOptions, load_object};
 use bpf_object::{FuncId, Object};
 use bpf_testgen::case::{Case, Expect, Run, with_expect, with_result, without_fails};
+use bpf_testgen::files;
 use similar::TextDiff;
 
 /// For the proof of one function.
@@ -53,24 +54,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/equivalence")
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension().is_some_and(|e| e == "bpf") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn every_case_is_judged_as_it_says() {
     let root = folder();
-    let mut paths = vec![];
-    files(&root, &mut paths);
+    let mut paths = files::below(&root, "bpf");
     let filter = std::env::var("BPF_OPT_CASES").unwrap_or_default();
     let name = |p: &Path| p.strip_prefix(&root).unwrap_or(p).to_string_lossy().into_owned();
     paths.retain(|p| name(p).contains(&filter));

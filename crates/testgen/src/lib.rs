@@ -6,6 +6,7 @@
 //! - [`assembly`]: maps, data, functions and their listings → the bytes of an ELF object with BTF.
 //! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
 //! - [`c`]: random programs in C, and clang.
+//! - [`files`]: files in folders.
 //! - [`random`]: random numbers that are the same in every run.
 //! - [`shapes`]: objects with what is special about those of real projects.
 //! - [`windows`]: random states, straight-line code over them, and changes of it that are right or nearly.
@@ -15,6 +16,7 @@
 
 pub mod c;
 pub mod case;
+pub mod files;
 pub mod random;
 pub mod shapes;
 pub mod windows;

@@ -1,6 +1,6 @@
 //! `--also`: what another build has in the place of a function is taken only where it is proven to do the same.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,22 +8,10 @@ use std::time::Duration;
 use bpf_driver::{Options, PassSelection, Report, Silent, optimize};
 use bpf_testgen::c::{Clang, Settings};
 use bpf_testgen::case::{Case, Expect};
+use bpf_testgen::files;
 
 /// Every how many-th case is tried; the others are as `verify` finds them in `equivalence.rs`.
 const EVERY: usize = 7;
-
-fn cases(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            cases(&path, found);
-        } else if path.extension().is_some_and(|e| e == "bpf") {
-            found.push(path);
-        }
-    }
-}
 
 fn builds(report: &Report) -> usize {
     let is_build = |(by, _): &&(String, usize)| by.starts_with("build ");
@@ -33,8 +21,7 @@ fn builds(report: &Report) -> usize {
 /// Of each pair of programs that somebody has tried to deceive the prover with, the second as another build of the first.
 #[test]
 fn wrong_builds_are_never_taken() {
-    let mut paths = Vec::new();
-    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/equivalence"), &mut paths);
+    let paths = files::below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/equivalence"), "bpf");
     let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let (wrong, right, taken) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {

@@ -12,20 +12,14 @@ use bpf_prove::{Limits, Options, Verdict, functions, replay};
 use bpf_ssa::passes::{Pass, detours};
 use bpf_ssa::{all_passes, candidate, lift, verify};
 use bpf_testgen::case::Case;
+use bpf_testgen::files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn files(dir: &Path, extension: &str, out: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for path in entries.flatten().map(|e| e.path()) {
-        if path.is_dir() {
-            files(&path, extension, out);
-        } else if path.extension().is_some_and(|e| e == extension) {
-            out.push(path);
-        }
-    }
+fn objects() -> Vec<PathBuf> {
+    ["examples", "../shared/bench/k2"].iter().flat_map(|folder| files::below(&root().join(folder), "o")).collect()
 }
 
 #[derive(Default, Debug)]
@@ -86,11 +80,8 @@ fn compare(old: &Function, new: &Function, env: &Env<'_>, name: &str, seen: &mut
 
 #[test]
 fn real_objects_come_back() {
-    let mut paths = vec![];
-    files(&root().join("examples"), "o", &mut paths);
-    files(&root().join("../shared/bench/k2"), "o", &mut paths);
     let mut seen = Seen::default();
-    for path in paths {
+    for path in objects() {
         let Ok(object) = Object::parse(std::fs::read(&path).expect("readable")) else { continue };
         try_all(&Module::new(object), &path.display().to_string(), &mut seen);
     }
@@ -102,8 +93,7 @@ fn real_objects_come_back() {
 
 #[test]
 fn programs_of_the_cases_come_back() {
-    let mut paths = vec![];
-    files(&root().join("tests/equivalence"), "bpf", &mut paths);
+    let paths = files::below(&root().join("tests/equivalence"), "bpf");
     let mut seen = Seen::default();
     for path in paths {
         let text = std::fs::read_to_string(&path).expect("readable");
@@ -121,9 +111,7 @@ fn programs_of_the_cases_come_back() {
 #[test]
 fn optimizing_with_global_passes_is_never_worse() {
     use bpf_driver::{Options as RunOptions, PassSelection, Silent, optimize};
-    let mut paths = vec![];
-    files(&root().join("examples"), "o", &mut paths);
-    files(&root().join("../shared/bench/k2"), "o", &mut paths);
+    let mut paths = objects();
     // The large one takes longer than a test should.
     paths.retain(|p| std::fs::metadata(p).is_ok_and(|m| m.len() < 20_000));
     let (mut without, mut with) = (0, 0);
