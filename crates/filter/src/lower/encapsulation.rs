@@ -147,6 +147,14 @@ impl Lowering<'_> {
         self.is_geneve = false;
     }
 
+    /// The rest of the text is about an Ethernet frame, whose offsets are these variables.
+    fn inner_ethernet(&mut self, header: Variable, kind: Variable, payload: Variable) {
+        let [header, kind, payload] =
+            [header, kind, payload].map(|v| Offset { constant: 0, is_variable: true, variable: Some(v) });
+        self.push_link(LinkType::EN10MB, header);
+        (self.kind, self.payload) = (kind, payload);
+    }
+
     /// `pppoes`: what is behind is PPP.
     pub(super) fn pppoe_session(&mut self, session: Option<u32>) -> Result<Condition, Error> {
         let is_session = self.is_kind(kind::PPPOE_SESSION)?;
@@ -244,9 +252,7 @@ impl Lowering<'_> {
         let ethernet = b.and(is_ethernet, ethernet);
         let offsets = b.or(ethernet, other);
         let condition = b.and(is_geneve, offsets);
-        let variable = |v| Offset { constant: 0, is_variable: true, variable: Some(v) };
-        self.push_link(LinkType::EN10MB, variable(header));
-        (self.kind, self.payload) = (variable(kind), variable(payload));
+        self.inner_ethernet(header, kind, payload);
         self.network = 0;
         self.is_geneve = true;
         Ok(condition)
@@ -275,9 +281,7 @@ impl Lowering<'_> {
         let places = constants.map(|n| b.values.binary(Binary::Add, udp, n));
         let set = b.set(vec![(header, places[0]), (kind, places[1]), (payload, places[2])]);
         let condition = b.and(is_vxlan, set);
-        let variable = |v| Offset { constant: 0, is_variable: true, variable: Some(v) };
-        self.push_link(LinkType::EN10MB, variable(header));
-        (self.kind, self.payload) = (variable(kind), variable(payload));
+        self.inner_ethernet(header, kind, payload);
         (self.network, self.network_without_snap) = (0, 3);
         Ok(condition)
     }
