@@ -66,23 +66,13 @@ impl Reached {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
-    use bpf_program::{ProgKind, build_from_insns};
+    use bpf_program::ProgKind;
+    use bpf_testgen::listing;
 
     use super::*;
 
-    fn function(listing: &str) -> Function {
-        let insns = bpf_isa::parse_listing(listing).expect("a listing");
-        let mut slot = 0;
-        let decoded: Vec<(usize, Insn)> = insns
-            .into_iter()
-            .map(|i| {
-                slot += i.slots();
-                (slot - i.slots(), i)
-            })
-            .collect();
-        build_from_insns("f", ProgKind::Xdp, &decoded, HashMap::new()).expect("a graph")
+    fn function(text: &str) -> Function {
+        listing::function(ProgKind::Xdp, text)
     }
 
     #[test]

@@ -8,30 +8,13 @@ mod numbers;
 mod random;
 mod states;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use bpf_isa::{Reg, parse_listing};
-use bpf_program::{BlockId, Function, Link, ProgKind, Symbol, build_from_insns};
+use bpf_isa::Reg;
+use bpf_program::{BlockId, Function, Link, Symbol};
+pub(crate) use bpf_testgen::listing::function;
 
 use crate::{Env, Facts, MapInfo, State};
-
-/// Builds a function from a listing; the n-th `ld_imm64` of a map (`map_fd[m]`) refers to map `m`.
-pub(crate) fn function(kind: ProgKind, text: &str) -> Function {
-    let insns = parse_listing(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    let mut links = HashMap::new();
-    for insn in insns {
-        if let bpf_isa::Insn::LoadImm64 { kind: bpf_isa::Imm64Kind::MapFd, imm, .. } = insn {
-            let symbol = Symbol::Map { name: Arc::from(format!("map{imm}")), index: imm as usize };
-            links.insert(slot, Link { slot, symbol });
-        }
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("test", kind, &decoded, links).unwrap_or_else(|e| panic!("{e}\n{text}"))
-}
 
 /// Marks operation `i` of block `b` as patched by a CO-RE relocation.
 pub(crate) fn with_core(mut f: Function, b: u32, i: usize) -> Function {

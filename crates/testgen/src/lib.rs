@@ -7,6 +7,7 @@
 //! - [`case`]: the files of `tests/equivalence/`, read and rewritten.
 //! - [`c`]: random programs in C, and clang.
 //! - [`files`]: files in folders.
+//! - [`listing`]: functions from listings, without an object around them.
 //! - [`random`]: random numbers that are the same in every run.
 //! - [`shapes`]: objects with what is special about those of real projects.
 //! - [`windows`]: random states, straight-line code over them, and changes of it that are right or nearly.
@@ -17,6 +18,7 @@
 pub mod c;
 pub mod case;
 pub mod files;
+pub mod listing;
 pub mod random;
 pub mod shapes;
 pub mod windows;

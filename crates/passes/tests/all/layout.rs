@@ -1,22 +1,12 @@
 //! The order of blocks: as few jumps as there can be, and every block once.
 
-use std::collections::HashMap;
-
 use bpf_isa::parse_listing;
 use bpf_passes::cfg;
-use bpf_program::{Function, ProgKind, build_from_insns, slot_count};
+use bpf_program::{Function, ProgKind, slot_count};
+use bpf_testgen::listing;
 
-fn function(listing: &str) -> Function {
-    let mut slot = 0;
-    let decoded: Vec<_> = parse_listing(listing)
-        .expect("a listing")
-        .into_iter()
-        .map(|insn| {
-            slot += insn.slots();
-            (slot - insn.slots(), insn)
-        })
-        .collect();
-    build_from_insns("test", ProgKind::Xdp, &decoded, HashMap::new()).expect("a graph")
+fn function(text: &str) -> Function {
+    listing::function(ProgKind::Xdp, text)
 }
 
 /// A jump on bits has no opposite: what it does not lead to has to come next, and the rest goes around that.

@@ -2,29 +2,20 @@
 //! `tests/equivalence/passes`. The engine proves every step, so what no longer comes out means that a pass lost something
 //! (or the prover did); it can never mean wrong code.
 
-use std::collections::HashMap;
-
 use bpf_facts::{Env, MapInfo};
 use bpf_isa::{Insn, parse_listing};
 use bpf_passes::{Engine, Settings, optimize as optimize_all, shape_mark};
-use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
+use bpf_program::{Function, ProgKind, Symbol, lower};
 use bpf_prove::{Derivation, Session};
+use bpf_testgen::listing;
 use rustc_hash::FxHashSet;
 
 /// The graph of a listing. `counter` names a map with 4-byte keys and 8-byte values: any
 /// `r1 = 0 ll` refers to it.
-fn function(listing: &str, kind: ProgKind) -> Function {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    let mut links = HashMap::new();
-    for insn in parse_listing(listing).expect("a listing") {
-        if matches!(insn, Insn::LoadImm64 { imm: 0, .. }) {
-            links.insert(slot, Link { slot, symbol: Symbol::Map { name: "counter".into(), index: 0 } });
-        }
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("test", kind, &decoded, links).expect("a graph")
+fn function(text: &str, kind: ProgKind) -> Function {
+    let counter = || Symbol::Map { name: "counter".into(), index: 0 };
+    let symbol = |insn: &Insn| matches!(insn, Insn::LoadImm64 { imm: 0, .. }).then(counter);
+    listing::linked(kind, text, symbol).expect("a function")
 }
 
 fn optimize(listing: &str, settings: &Settings) -> String {

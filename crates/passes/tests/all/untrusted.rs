@@ -1,17 +1,17 @@
 //! What proposes changes may be wrong: changes of shape that are something else, passes that lie.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bpf_facts::Env;
-use bpf_isa::{AluOp, Cond, Insn, Reg, Size, Src, Width, parse_listing};
+use bpf_isa::{AluOp, Cond, Insn, Reg, Size, Src, Width};
 use bpf_passes::{Engine, Pass, Proposal, Recorder, Settings, View, cfg, optimize};
-use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator, build_from_insns};
+use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator};
 use bpf_prove::shape::same_behaviour;
 use bpf_prove::{Derivation, Options, Rewrite, Session, Step, unreachable_operations};
+use bpf_testgen::listing;
 use rustc_hash::{FxHashSet, FxHasher};
 
 /// A seeded generator.
@@ -264,13 +264,7 @@ const FUNCTIONS: [&str; 4] = [
 ];
 
 fn function(text: &str) -> Function {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    for insn in parse_listing(text).expect("a listing") {
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("f", ProgKind::Xdp, &decoded, HashMap::new()).expect("a graph")
+    listing::function(ProgKind::Xdp, text)
 }
 
 #[test]

@@ -4,8 +4,7 @@
 use bpf_facts::{Env, MapInfo};
 use bpf_program::ProgKind;
 use bpf_prove::{Options, Verdict, functions};
-
-use crate::common::listing::function;
+use bpf_testgen::listing::function;
 
 fn verdict_of(kind: ProgKind, old: &str, new: &str) -> Verdict {
     let maps = [MapInfo {

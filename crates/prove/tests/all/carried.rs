@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use bpf_facts::{Env, MapInfo};
 use bpf_program::{Function, ProgKind};
 use bpf_prove::{Limits, Options, Verdict};
+use bpf_testgen::listing;
 
-use crate::common::{Rng, listing, mix, rounds};
+use crate::common::{Rng, mix, rounds};
 use crate::paths::functions;
 
 /// Replaces names of places by distances: `goto name`, and `name:` on a line of its own.

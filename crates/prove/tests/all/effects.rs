@@ -1,23 +1,9 @@
 //! Effects of calls on the context: what they may change is read again, what they leave alone need not be.
 
 use bpf_facts::Env;
-use bpf_isa::parse_listing;
-use bpf_program::{Function, ProgKind, build_from_insns};
+use bpf_program::ProgKind;
 use bpf_prove::{Options, functions};
-
-fn function(kind: ProgKind, text: &str) -> Function {
-    let mut slot = 0;
-    let insns: Vec<_> = parse_listing(text)
-        .expect("the listing is right")
-        .into_iter()
-        .map(|insn| {
-            let at = slot;
-            slot += insn.slots();
-            (at, insn)
-        })
-        .collect();
-    build_from_insns("f", kind, &insns, std::collections::HashMap::new()).expect("a graph")
-}
+use bpf_testgen::listing::function;
 
 fn equal(kind: ProgKind, old: &str, new: &str) -> bool {
     let env = Env { maps: &[], callee_args: &|_| None, ..Env::empty() };

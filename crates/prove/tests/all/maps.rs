@@ -1,11 +1,10 @@
 //! What is known about maps: when two lookups may be taken for one, and when not.
 
-use std::collections::HashMap;
-
 use bpf_facts::{Env, MapInfo};
-use bpf_isa::{Imm64Kind, Insn, parse_listing};
-use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns};
+use bpf_isa::{Imm64Kind, Insn};
+use bpf_program::{Function, ProgKind, Symbol};
 use bpf_prove::{Options, functions};
+use bpf_testgen::listing::linked;
 
 fn map(name: &str, map_type: u32) -> MapInfo {
     MapInfo {
@@ -24,17 +23,12 @@ const LRU_HASH: u32 = 9;
 
 /// A function over two maps: `r1 = 1 ll` stands for the first, `r1 = 2 ll` for the other.
 fn function(text: &str) -> Function {
-    let mut slot = 0;
-    let (mut insns, mut links) = (Vec::new(), HashMap::new());
-    for insn in parse_listing(text).expect("the listing is right") {
-        if let Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } = insn {
-            let (name, index) = if imm == 1 { ("m", 0) } else { ("n", 1) };
-            links.insert(slot, Link { slot, symbol: Symbol::Map { name: name.into(), index } });
-        }
-        insns.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("f", ProgKind::Xdp, &insns, links).expect("a graph")
+    let symbol = |insn: &Insn| match insn {
+        Insn::LoadImm64 { kind: Imm64Kind::Const, imm: 1, .. } => Some(Symbol::Map { name: "m".into(), index: 0 }),
+        Insn::LoadImm64 { kind: Imm64Kind::Const, .. } => Some(Symbol::Map { name: "n".into(), index: 1 }),
+        _ => None,
+    };
+    linked(ProgKind::Xdp, text, symbol).expect("a function")
 }
 
 fn equal(map_type: u32, old: &str, new: &str) -> bool {

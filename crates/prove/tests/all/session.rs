@@ -1,20 +1,13 @@
 //! A proof is about one function at one version, from facts that were found there; nothing else can be done with it.
 
-use std::collections::HashMap;
-
 use bpf_facts::Env;
 use bpf_isa::parse_listing;
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, build_from_insns};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 use bpf_prove::{Derivation, Options, Points, Rewrite, Session, ShapeDifference, Stale, Verdict, same_graph};
+use bpf_testgen::listing;
 
 fn function(text: &str) -> Function {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    for insn in parse_listing(text).expect("a listing") {
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("f", ProgKind::Xdp, &decoded, HashMap::new()).expect("a graph")
+    listing::function(ProgKind::Xdp, text)
 }
 
 fn ops(text: &str) -> Vec<Op> {
@@ -262,7 +255,7 @@ fn a_shape_that_is_another_function_is_refused_and_changes_nothing() {
     ordered.layout[1..].reverse();
     ordered.name = "another".into();
     assert_eq!(s.reshape(ordered.clone()), Ok(()));
-    assert_eq!((&s.function().layout, s.function().name.as_str()), (&ordered.layout, "f"));
+    assert_eq!((&s.function().layout, s.function().name.as_str()), (&ordered.layout, f.name.as_str()));
     assert!(s.block(BlockId(0)).is_none(), "nothing is known any more");
     assert!(s.derivation().steps()[0].rewrite().is_none());
 }

@@ -2,24 +2,18 @@
 //! two places; what is proven equal must make the same calls and return the same on every input.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use bpf_facts::Env;
-use bpf_isa::{Reg, parse_listing};
-use bpf_program::{Function, ProgKind, build_from_insns};
+use bpf_isa::Reg;
+use bpf_program::{Function, ProgKind};
 use bpf_prove::{Options, functions};
 use bpf_semantics::interp::{Fault, Interp, Oracle};
+use bpf_testgen::listing::linked;
 
 use crate::common::{Rng, mix, rounds};
 
 fn function(lines: &[String]) -> Option<Function> {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    for insn in parse_listing(&lines.join("\n")).ok()? {
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("f", ProgKind::Subprogram, &decoded, HashMap::new()).ok()
+    linked(ProgKind::Subprogram, &lines.join("\n"), |_| None).ok()
 }
 
 /// The calls with their arguments, and r0.

@@ -1,27 +1,18 @@
 //! Functions from listings, and what passes make of them: proven.
 
-use std::collections::HashMap;
-
 use bpf_facts::{Env, MapInfo};
 use bpf_isa::{Insn, parse_listing};
-use bpf_program::{Function, Link, ProgKind, Symbol, build_from_insns, lower};
+use bpf_program::{Function, ProgKind, Symbol, lower};
 use bpf_prove::{Options, functions};
 use bpf_ssa::passes::Pass;
 use bpf_ssa::{all_passes, candidate, verify};
+use bpf_testgen::listing::linked;
 
 /// The graph of a listing. Any `rN = 0 ll` refers to a map with 4-byte keys and 8-byte values.
-pub fn function(listing: &str) -> Function {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    let mut links = HashMap::new();
-    for insn in parse_listing(listing).expect("a listing") {
-        if matches!(insn, Insn::LoadImm64 { imm: 0, .. }) {
-            links.insert(slot, Link { slot, symbol: Symbol::Map { name: "counter".into(), index: 0 } });
-        }
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("test", ProgKind::Xdp, &decoded, links).expect("a graph")
+pub fn function(text: &str) -> Function {
+    let counter = || Symbol::Map { name: "counter".into(), index: 0 };
+    let symbol = |insn: &Insn| matches!(insn, Insn::LoadImm64 { imm: 0, .. }).then(counter);
+    linked(ProgKind::Xdp, text, symbol).expect("a function")
 }
 
 pub fn with_env<T>(f: impl FnOnce(&Env<'_>) -> T) -> T {

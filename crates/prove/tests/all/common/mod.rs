@@ -1,6 +1,5 @@
 //! Random expression graphs, built twice: as terms and as plain numbers, one per *lane* (assignment).
 
-pub mod listing;
 pub mod scenes;
 
 use std::rc::Rc;

@@ -1,13 +1,12 @@
 //! Functions for the front door: how they are built, what is known about their paths, how they run.
 
-use std::collections::HashMap;
-
 use bpf_facts::{Effect, Env, Facts, Live, Liveness, State};
-use bpf_isa::{Reg, parse_listing};
-use bpf_program::{BlockId, Function, ProgKind, Terminator, build_from_insns};
+use bpf_isa::Reg;
+use bpf_program::{BlockId, Function, ProgKind, Terminator};
 use bpf_prove::Known;
 use bpf_prove::superblock::{Superblock, side};
 use bpf_semantics::interp::{Fault, Interp, Oracle};
+use bpf_testgen::listing::linked;
 
 use crate::common::{Rng, mix};
 
@@ -15,13 +14,7 @@ const CTX: u64 = 0x1000_0000;
 const PACKET: u64 = 0x2000_0000;
 
 pub fn function(text: &str) -> Option<Function> {
-    let mut slot = 0;
-    let mut decoded = Vec::new();
-    for insn in parse_listing(text).ok()? {
-        decoded.push((slot, insn));
-        slot += insn.slots();
-    }
-    build_from_insns("f", ProgKind::Xdp, &decoded, HashMap::new()).ok()
+    linked(ProgKind::Xdp, text, |_| None).ok()
 }
 
 /// What analyses say about a path, in the form the prover takes.
