@@ -6,6 +6,7 @@
 //! out becomes a program of operations over registers (`emit`, `program`), which the interpreter runs and the back ends
 //! translate; for x86-64 to machine code (`jit`), once a verifier has taken it (`safety`).
 
+mod allocate;
 mod classic;
 mod decision;
 mod ebpf;
@@ -25,6 +26,7 @@ mod options;
 mod order;
 mod program;
 mod safety;
+mod simplify;
 mod tables;
 mod value;
 

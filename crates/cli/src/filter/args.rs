@@ -13,6 +13,7 @@ as `tcpdump -d` does.
 Examples:
   bpf-opt filter tcp port 80 -o filter.o --hook xdp      an object that passes what matches, drops the rest
   bpf-opt filter 'not port 22' -o f.o --hook tc --match drop
+  bpf-opt filter udp port 53 -o f.o --hook socket --snaplen 96
   bpf-opt filter --read in.pcap 'host 10.0.0.1' -w out.pcap
   bpf-opt filter --read in.pcapng.gz icmp --count
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
@@ -21,6 +22,7 @@ Examples:
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
 field is rejected where that code would read the field. At a hook `len` is the packet's captured length.
+A socket gets --snaplen bytes of a packet that passes.
 
 Exit codes: 0 done; 2 no such filter, or a file that cannot be read or written; 3 no right to use the kernel.";
 
@@ -135,6 +137,8 @@ pub enum HookArg {
     Tc,
     /// A control group; packets begin with the IP header
     CgroupSkb,
+    /// A socket (SO_ATTACH_BPF); the program returns how many bytes of the packet it gets
+    Socket,
 }
 
 impl From<HookArg> for Hook {
@@ -143,6 +147,7 @@ impl From<HookArg> for Hook {
             HookArg::Xdp => Hook::Xdp,
             HookArg::Tc => Hook::Tc,
             HookArg::CgroupSkb => Hook::CgroupSkb,
+            HookArg::Socket => Hook::Socket,
         }
     }
 }

@@ -10,7 +10,7 @@ use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Hook, MOST_INSTRUCTIONS}
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
-use source::{compile, options, text};
+use source::{accepted_length, compile, options, text};
 
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -51,9 +51,12 @@ fn shown_hook(args: &FilterArgs) -> Hook {
 }
 
 fn actions(args: &FilterArgs, hook: Hook) -> Result<Actions, Failure> {
-    let (pass, drop) = hook.pass_and_drop();
+    let (mut pass, drop) = hook.pass_and_drop();
+    if hook == Hook::Socket {
+        pass = accepted_length(args).cast_signed();
+    }
     match args.action.as_str() {
-        "pass" => Ok(Actions::passing(hook)),
+        "pass" => Ok(Actions { matched: pass, other: drop }),
         "drop" => Ok(Actions { matched: drop, other: pass }),
         number => {
             let wrong = |what: &str| Err(Failure::bad_input(format!("--match {number}: {what}")));
@@ -120,7 +123,7 @@ fn stats(args: &FilterArgs, filter: &Filter) -> String {
         }
     }
     let hook = shown_hook(args);
-    match filter.assembly(hook, Actions::passing(hook)) {
+    match assembly(args, filter) {
         Ok(text) => {
             let lines = text.lines().filter(|l| l.starts_with(' '));
             // A table's address takes two slots.
@@ -128,7 +131,7 @@ fn stats(args: &FilterArgs, filter: &Filter) -> String {
             let _ = writeln!(out, "slots (eBPF, {})          {slots}", hook.section());
         }
         Err(e) => {
-            let _ = writeln!(out, "eBPF                       {e}");
+            let _ = writeln!(out, "eBPF                       {}", e.message);
         }
     }
     out

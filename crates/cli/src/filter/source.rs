@@ -60,7 +60,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
             resolve: args.resolve,
         },
         sets,
-        accepted_length: snaplen(args).unwrap_or(SNAPLEN),
+        accepted_length: accepted_length(args),
         optimize: !args.no_optimize,
         ..Options::default()
     })
@@ -69,4 +69,9 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
 /// What is accepted of a packet, if the arguments say so; 0 says nothing, as with tcpdump.
 pub(super) fn snaplen(args: &FilterArgs) -> Option<u32> {
     args.snaplen.filter(|n| *n > 0)
+}
+
+/// What is accepted of a packet that comes from no capture.
+pub(super) fn accepted_length(args: &FilterArgs) -> u32 {
+    snaplen(args).unwrap_or(SNAPLEN)
 }

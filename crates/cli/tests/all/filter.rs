@@ -60,6 +60,19 @@ fn arguments_that_do_not_go_together_are_errors() {
 }
 
 #[test]
+fn sockets_get_as_much_of_a_packet_as_is_asked_for() {
+    let asm = |more: &[&str]| {
+        let args = ["filter", "--hook", "socket", "--emit", "asm"];
+        bpf_opt(args.iter().chain(more).chain(&["ip"])).expect(0).out
+    };
+    assert!(asm(&[]).contains("w0 = 262144\n"));
+    assert!(asm(&["--snaplen", "96"]).contains("w0 = 96\n"));
+    assert!(asm(&["-y", "RAW"]).contains("skb[0]"));
+    // The old load ends the program with 0, which is no answer if that is what matching packets get.
+    assert!(asm(&[]).contains("skb[12]") && !asm(&["--match", "drop"]).contains("skb["));
+}
+
+#[test]
 fn numbers_that_programs_return_have_a_sign_or_none() {
     for (number, shown) in [("-1", "w0 = -1"), ("4294967295", "w0 = -1"), ("2147483648", "w0 = -2147483648")] {
         let ran = bpf_opt(["filter", "--hook", "tc", "--match", number, "--emit", "asm", "tcp"]).expect(0);

@@ -3,16 +3,26 @@
 mod emitter;
 mod held;
 mod hook;
+mod loads;
 mod lookup;
+mod text;
 
 use bpf_assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
 
-pub(crate) use emitter::assembly;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::table_name;
 
 use crate::program::Program;
 use crate::tables::Table;
+
+/// The listing of a program.
+pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+    if hook.data().is_some() {
+        emitter::assembly(program, hook, actions)
+    } else {
+        loads::assembly(program, hook, actions)
+    }
+}
 
 /// The object file of a program.
 pub(crate) fn write_object(program: &Program, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
