@@ -34,7 +34,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
-pub use ebpf::{Actions, EbpfError, Hook};
+pub use ebpf::{Actions, EbpfError, EbpfForm, Hook};
 pub use error::Error;
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
@@ -194,15 +194,31 @@ impl Filter {
     /// # Errors
     /// If the filter asks for what the hook does not have.
     pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-        ebpf::write_object(&self.forms.kernel, hook, actions)
+        self.object_of(&EbpfForm::program(hook, actions))
+    }
+
+    /// The filter as an object file.
+    ///
+    /// # Errors
+    /// If the filter asks for what this form does not have.
+    pub fn object_of(&self, form: &EbpfForm) -> Result<Vec<u8>, EbpfError> {
+        ebpf::write_object(&self.forms.kernel, form)
+    }
+
+    /// The filter as eBPF assembly for a hook of the kernel.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+        self.assembly_of(&EbpfForm::program(hook, actions))
     }
 
     /// The filter as eBPF assembly.
     ///
     /// # Errors
-    /// If the filter asks for what the hook does not have.
-    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
-        ebpf::assembly(&self.forms.kernel, hook, actions)
+    /// If the filter asks for what this form does not have.
+    pub fn assembly_of(&self, form: &EbpfForm) -> Result<String, EbpfError> {
+        ebpf::assembly(&self.forms.kernel, form)
     }
 
     /// No packet is accepted.

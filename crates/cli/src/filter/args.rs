@@ -14,6 +14,7 @@ Examples:
   bpf-opt filter tcp port 80 -o filter.o --hook xdp      an object that passes what matches, drops the rest
   bpf-opt filter 'not port 22' -o f.o --hook tc --match drop
   bpf-opt filter udp port 53 -o f.o --hook socket --snaplen 96
+  bpf-opt filter udp port 53 -o f.o --hook tc --match 0 --count    counts, and passes all (TC_ACT_OK)
   bpf-opt filter --read in.pcap 'host 10.0.0.1' -w out.pcap
   bpf-opt filter --read in.pcapng.gz icmp --count
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
@@ -83,8 +84,9 @@ pub struct FilterArgs {
     #[arg(short, long, value_name = "OUT.pcap", requires = "read")]
     pub write: Option<PathBuf>,
 
-    /// Print how many packets match
-    #[arg(long, requires = "read")]
+    /// With --read: print how many packets match. With --hook: the program counts packets and bytes, by processor, in the
+    /// map `counters` (0: not matched, 1: matched)
+    #[arg(long)]
     pub count: bool,
 
     /// Print a line for each packet: what of it is accepted in bytes, 0 if it does not match

@@ -6,7 +6,7 @@ mod source;
 
 use std::fmt::Write as _;
 
-use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Hook, MOST_INSTRUCTIONS};
+use bpf_filter::{Actions, Classic, ClassicGoal, EbpfForm, Filter, Hook, MOST_INSTRUCTIONS};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -26,13 +26,18 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         let text = "--hook: nothing is asked for";
         return Err(Failure::bad_input(text).with_hint("-o OUT.o writes an object, --emit asm prints its code"));
     }
+    if args.count && args.hook.is_none() {
+        let text = "--count: there is nothing that could count";
+        let hint = "--read IN.pcap counts the packets of a capture, --hook HOOK those that the hook sees";
+        return Err(Failure::bad_input(text).with_hint(hint));
+    }
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
     }
     if let (Some(output), Some(hook)) = (&args.output, args.hook.map(Hook::from)) {
         let destination = Destination::of(output)?;
-        let object = filter.object(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
+        let object = filter.object_of(&form(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
         destination.write(&object, None)?;
     }
     match args.emit {
@@ -74,9 +79,14 @@ fn actions(args: &FilterArgs, hook: Hook) -> Result<Actions, Failure> {
     }
 }
 
+/// What is made for a hook.
+fn form(args: &FilterArgs, hook: Hook) -> Result<EbpfForm, Failure> {
+    Ok(EbpfForm::Program { hook, actions: actions(args, hook)?, counts: args.count })
+}
+
 fn assembly(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
     let hook = shown_hook(args);
-    filter.assembly(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
+    filter.assembly_of(&form(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
 fn classic(args: &FilterArgs, filter: &Filter) -> Result<Vec<Classic>, Failure> {

@@ -40,7 +40,7 @@ fn arguments_that_do_not_go_together_are_errors() {
     let read = path.to_str().expect("plain text");
     let out = path.with_file_name("never.o");
     let object = out.to_str().expect("plain text");
-    let wrong: [&[&str]; 10] = [
+    let wrong: [&[&str]; 13] = [
         &["--read", read, "--hook", "xdp", "-o", object],
         &["--read", read, "-d"],
         &["--read", read, "--emit", "ir"],
@@ -50,6 +50,9 @@ fn arguments_that_do_not_go_together_are_errors() {
         &["--hook", "cgroup-skb", "--match", "7", "-o", object],
         &["--hook", "cgroup-skb", "-y", "EN10MB", "-o", object],
         &["--hook", "xdp", "--match", "4294967296", "-o", object],
+        &["--count"],
+        &["--count", "-d"],
+        &["--count", "--hook", "xdp"],
         &["--set", "A=/dev/null", "--set", "A=/dev/null"],
     ];
     for args in wrong {
@@ -57,6 +60,18 @@ fn arguments_that_do_not_go_together_are_errors() {
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.err);
         assert!(!ran.err.is_empty() && !out.exists(), "{args:?}");
     }
+}
+
+#[test]
+fn programs_count_if_they_are_asked_to() {
+    let path = capture("count.pcap").with_file_name("count.o");
+    for hook in ["xdp", "tc", "cgroup-skb", "socket"] {
+        bpf_opt(["filter", "--hook", hook, "--count", "ip", "-o", path.to_str().expect("plain text")]).expect(0);
+        let listed = bpf_opt(["dis".as_ref(), path.as_os_str()]).expect(0).out;
+        assert!(listed.contains("counters"), "{hook}: {listed}");
+    }
+    let said = bpf_opt(["filter", "--count", "ip"]).err;
+    assert!(said.contains("--read IN.pcap") && said.contains("--hook HOOK"), "{said}");
 }
 
 #[test]

@@ -6,10 +6,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::form::{EbpfForm, Ends};
 use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
-use super::hook::{Actions, EbpfError, Hook};
+use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, lookup};
-use super::text::Text;
+use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 
@@ -32,7 +33,7 @@ struct Emitter<'a> {
 }
 
 /// The listing of a program.
-pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
     let mut definitions = FxHashMap::default();
     let mut tested = FxHashSet::default();
     let mut reads: FxHashMap<Register, usize> = FxHashMap::default();
@@ -54,9 +55,10 @@ pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         block.end.reads(&mut |r| *reads.entry(r).or_default() += 1);
     }
     let live = liveness(program, &definitions);
+    let ends = form.ends();
     let mut emitter = Emitter {
         program,
-        hook,
+        hook: form.hook(),
         definitions,
         reads,
         tested,
@@ -76,7 +78,7 @@ pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         emitter.held = held;
         emitter.here = i;
         emitter.text.block(i);
-        emitter.block(block, actions)?;
+        emitter.block(block, ends)?;
         if emitter.text.is_over {
             continue;
         }
@@ -88,7 +90,8 @@ pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         }
     }
     let rejects = program.blocks.iter().position(|b| b.operations.is_empty() && b.end == End::Reject);
-    Ok(emitter.text.finish(rejects, actions))
+    let length = emitter.length(text::LENGTH);
+    Ok(emitter.text.finish(rejects, ends, &length))
 }
 
 impl Emitter<'_> {
@@ -130,6 +133,14 @@ impl Emitter<'_> {
         self.text.place("linear");
     }
 
+    /// How the packet's length comes to a register.
+    fn length(&self, at: u8) -> Vec<String> {
+        match self.hook {
+            Hook::Xdp => vec![format!("r{at} = r3"), format!("r{at} -= r2")],
+            _ => vec![format!("r{at} = *(u32 *)(r1 + 0)")],
+        }
+    }
+
     /// How far into a packet the filter reads at most; `None` if it reads nothing.
     fn furthest(&self) -> Option<u64> {
         let bounds = self.program.blocks.iter().flat_map(|b| &b.operations).filter_map(|o| match o {
@@ -149,7 +160,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn block(&mut self, block: &BasicBlock, actions: Actions) -> Result<(), EbpfError> {
+    fn block(&mut self, block: &BasicBlock, ends: Ends) -> Result<(), EbpfError> {
         for operation in &block.operations {
             match operation {
                 Operation::Bound { base, end } => self.bound(*base, *end)?,
@@ -161,7 +172,7 @@ impl Emitter<'_> {
             }
             self.pinned.clear();
         }
-        self.end(&block.end, actions)?;
+        self.end(&block.end, ends)?;
         self.pinned.clear();
         Ok(())
     }
@@ -271,13 +282,7 @@ impl Emitter<'_> {
             }
             Operation::Length { .. } => {
                 let i = self.allocate(key)?;
-                let at = POOL[i];
-                if self.hook == Hook::Xdp {
-                    self.line(format!("r{at} = r3"));
-                    self.line(format!("r{at} -= r2"));
-                } else {
-                    self.line(format!("r{at} = *(u32 *)(r1 + 0)"));
-                }
+                self.length(POOL[i]).iter().for_each(|line| self.line(line));
                 i
             }
             Operation::Ancillary { what, .. } => {
@@ -452,11 +457,11 @@ impl Emitter<'_> {
         Ok(at)
     }
 
-    fn end(&mut self, end: &End, actions: Actions) -> Result<(), EbpfError> {
+    fn end(&mut self, end: &End, ends: Ends) -> Result<(), EbpfError> {
         let next = self.here + 1;
         match end {
-            End::Accept => self.text.verdict(true, actions),
-            End::Reject => self.text.verdict(false, actions),
+            End::Accept => self.text.verdict(true, ends),
+            End::Reject => self.text.verdict(false, ends),
             End::Goto(to) => self.text.goto(*to, next),
             End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no, next)?,
             End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no, next)?,

@@ -2,7 +2,7 @@
 //!
 //! Operations are executed one by one, as the interpreter does. `r6` is the context; a load leaves `r6` to `r9` alone, puts its
 //! result into `r0` and takes all others. There are two loads. The old instruction is short, but ends the program with 0 behind the
-//! packet's end: it serves where a rejected packet's verdict is 0.
+//! packet's end: it serves where a rejected packet's verdict is 0 and nothing is counted.
 //!
 //! ```text
 //! r0 = *(u16 *)skb[12]               r1 = r6                          w2 = 12
@@ -14,9 +14,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::hook::{Actions, EbpfError, Hook};
+use super::form::{EbpfForm, Ends};
+use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, lookup};
-use super::text::Text;
+use super::text::{self, Text};
 use crate::allocate::{Allocation, Home, Pool, allocate};
 use crate::language::Binary;
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
@@ -57,17 +58,19 @@ struct LoadEmitter<'a> {
 }
 
 /// The listing of a program.
-pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
     let program = &simplify(&program.with_checked_loads());
     let allocation = allocate(program, POOL);
     if allocation.slots > SLOTS {
         let text = "the filter keeps more numbers at a time than a program's stack holds";
         return Err(EbpfError::Unsupported(text.to_owned()));
     }
+    let ends = form.ends();
     let mut emitter = LoadEmitter {
         program,
-        hook,
-        load: if actions.other == 0 { Load::Instruction } else { Load::Helper },
+        hook: form.hook(),
+        // A program that ends by a load counts nothing.
+        load: if ends.actions.other == 0 && ends.counts.is_none() { Load::Instruction } else { Load::Helper },
         allocation,
         local: FxHashMap::default(),
         greatest: greatest(program),
@@ -88,13 +91,14 @@ pub(super) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         for (at, operation) in block.operations.iter().enumerate() {
             emitter.operation(operation, emitter.allocation.writes[i][at])?;
         }
-        emitter.end(&block.end, i + 1, actions)?;
+        emitter.end(&block.end, i + 1, ends)?;
         if !emitter.text.is_over {
             block.end.successors().iter().for_each(|next| is_reached[next.0] = true);
         }
     }
     let only_rejects = |i: &usize| program.blocks[*i].operations.is_empty() && program.blocks[*i].end == End::Reject;
-    Ok(emitter.text.finish((0..program.blocks.len()).find(|i| is_reached[*i] && only_rejects(i)), actions))
+    let rejects = (0..program.blocks.len()).find(|i| is_reached[*i] && only_rejects(i));
+    Ok(emitter.text.finish(rejects, ends, &[format!("r{} = *(u32 *)(r6 + {LENGTH})", text::LENGTH)]))
 }
 
 /// The greatest number that each register may hold.
@@ -323,10 +327,10 @@ impl LoadEmitter<'_> {
         }
     }
 
-    fn end(&mut self, end: &End, next: usize, actions: Actions) -> Result<(), EbpfError> {
+    fn end(&mut self, end: &End, next: usize, ends: Ends) -> Result<(), EbpfError> {
         match end {
-            End::Accept => self.text.verdict(true, actions),
-            End::Reject => self.text.verdict(false, actions),
+            End::Accept => self.text.verdict(true, ends),
+            End::Reject => self.text.verdict(false, ends),
             End::Goto(to) => self.text.goto(*to, next),
             End::Branch { a, comparison, yes, no } => {
                 let left = self.read(*a, 1);

@@ -1,14 +1,17 @@
 //! eBPF: the filter as assembly and as an object file for a hook of the kernel.
 
 mod emitter;
+mod form;
 mod held;
 mod hook;
 mod loads;
 mod lookup;
 mod text;
 
-use bpf_assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
+use form::COUNTERS;
+pub use form::EbpfForm;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::table_name;
 
@@ -16,26 +19,23 @@ use crate::program::Program;
 use crate::tables::Table;
 
 /// The listing of a program.
-pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
-    if hook.data().is_some() {
-        emitter::assembly(program, hook, actions)
-    } else {
-        loads::assembly(program, hook, actions)
-    }
+pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
+    if form.hook().data().is_some() { emitter::assembly(program, form) } else { loads::assembly(program, form) }
 }
 
 /// The object file of a program.
-pub(crate) fn write_object(program: &Program, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-    let listing = assembly(program, hook, actions)?;
+pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>, EbpfError> {
+    let listing = assembly(program, form)?;
+    let section = form.hook().section().to_owned();
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
-    let around = Surroundings { section: hook.section().to_owned(), variables, ..Surroundings::default() };
+    let maps = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
+    let around = Surroundings { section: section.clone(), maps, variables, ..Surroundings::default() };
     let signature = Signature {
         name: "filter".to_owned(),
         params: vec![Type::Context],
         returns: Type::Int { bytes: 4, signed: true },
     };
-    let function = Function { signature, role: Role::Program, section: hook.section().to_owned(), listing };
-    Ok(object(&around, &[function])?)
+    Ok(object(&around, &[Function { signature, role: Role::Program, section, listing }])?)
 }
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.

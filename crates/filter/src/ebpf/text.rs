@@ -2,8 +2,13 @@
 
 use std::fmt::Write;
 
-use super::hook::Actions;
+use super::form::{Counting, Ends};
 use crate::program::BlockId;
+
+/// Where the packet's length is while it is counted.
+pub(super) const LENGTH: u8 = 6;
+/// Where the verdict is meanwhile.
+const VERDICT: u8 = 7;
 
 /// Lines of assembly.
 #[derive(Default)]
@@ -73,22 +78,64 @@ impl Text {
     }
 
     /// Ends the program.
-    pub(super) fn verdict(&mut self, accepts: bool, actions: Actions) {
-        self.line(format!("w0 = {}", if accepts { actions.matched } else { actions.other }));
-        self.line("exit");
+    pub(super) fn verdict(&mut self, accepts: bool, ends: Ends) {
+        if ends.counts.is_some() {
+            self.line(format!("w{VERDICT} = {}", u8::from(accepts)));
+            self.line("goto count");
+        } else {
+            self.line(format!("w0 = {}", if accepts { ends.actions.matched } else { ends.actions.other }));
+            self.line("exit");
+        }
     }
 
-    /// The whole listing. `rejects`: a block that only rejects, which serves all that are rejected on their way.
-    pub(super) fn finish(mut self, rejects: Option<usize>, actions: Actions) -> String {
+    /// The whole listing. `rejects`: a block that only rejects, which serves all that are rejected on their way. `length`: how the
+    /// packet's length comes to [`LENGTH`].
+    pub(super) fn finish(mut self, rejects: Option<usize>, ends: Ends, length: &[String]) -> String {
         const REJECT: &str = "goto reject\n";
+        self.is_over = false;
         if let Some(i) = rejects {
-            return self.text.replace(REJECT, &format!("goto b{i}\n"));
-        }
-        if self.text.contains(REJECT) {
-            self.is_over = false;
+            self.text = self.text.replace(REJECT, &format!("goto b{i}\n"));
+        } else if self.text.contains(REJECT) {
             self.place("reject");
-            self.verdict(false, actions);
+            self.verdict(false, ends);
+        }
+        if let Some(counting) = ends.counts {
+            self.count(counting, ends, length);
         }
         self.text
+    }
+
+    /// Adds to the counters of a verdict, and ends the program with it.
+    fn count(&mut self, counting: Counting, ends: Ends, length: &[String]) {
+        if let Some(rest) = self.text.strip_suffix("    goto count\n") {
+            self.text.truncate(rest.len());
+        }
+        self.place("count");
+        length.iter().for_each(|line| self.line(line));
+        self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
+        self.line("r2 = r10");
+        self.line("r2 += -4");
+        self.line("r1 = counters ll");
+        self.line("call bpf_map_lookup_elem");
+        self.line("if r0 == 0 goto counted");
+        match counting {
+            Counting::Plain => {
+                for (offset, n) in [(0, "1".to_owned()), (8, format!("r{LENGTH}"))] {
+                    self.line(format!("r1 = *(u64 *)(r0 + {offset})"));
+                    self.line(format!("r1 += {n}"));
+                    self.line(format!("*(u64 *)(r0 + {offset}) = r1"));
+                }
+            }
+            Counting::Atomic => {
+                self.line("r1 = 1");
+                self.line("lock *(u64 *)(r0 + 0) += r1");
+                self.line(format!("lock *(u64 *)(r0 + 8) += r{LENGTH}"));
+            }
+        }
+        self.place("counted");
+        self.line(format!("if w{VERDICT} == 0 goto other"));
+        self.verdict(true, Ends { counts: None, ..ends });
+        self.place("other");
+        self.verdict(false, Ends { counts: None, ..ends });
     }
 }

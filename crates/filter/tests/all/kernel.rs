@@ -1,6 +1,6 @@
 //! The eBPF forms load, and their verdicts in this kernel are the interpreter's.
 
-use bpf_filter::{Actions, Beside, Hook, LinkType, Options, Packet, Source, compile};
+use bpf_filter::{Actions, Beside, EbpfForm, Hook, LinkType, Options, Packet, Source, compile};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
@@ -76,6 +76,52 @@ fn verdicts_in_the_kernel_are_those_of_the_interpreter() {
         }
         eprintln!("{hook:?}: {loaded} filters loaded, {runs} runs");
         assert!(loaded > 60 && runs > 1000, "{hook:?}: {loaded} filters, {runs} runs");
+    }
+}
+
+/// Packets and bytes that the program has counted for a verdict, on all processors.
+fn counted(object: &LoadedObject, verdict: u32) -> (u64, u64) {
+    let map = object.map("counters").expect("the map is there");
+    let values = map.lookup(&verdict.to_ne_bytes()).expect("it can be read").expect("an array has all its elements");
+    let words: Vec<u64> = values.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().expect("8 bytes"))).collect();
+    (words.iter().step_by(2).sum(), words.iter().skip(1).step_by(2).sum())
+}
+
+#[test]
+fn counters_hold_what_the_interpreter_counts() {
+    if !permitted() {
+        return;
+    }
+    let Some(data) = Data::for_test() else { return };
+    let packets = data.packets(1);
+    let expressions = data.filters().into_iter().map(|f| f.expression).filter(|e| e.len() < 3000);
+    let mut expressions: Vec<String> = expressions.collect();
+    // What accepts or rejects all, and what ends by a load behind the packet's end.
+    expressions.extend(["", "less 0", "ether[50] & 1 = 0", "ip[2] > ip[40]"].map(str::to_owned));
+    for (hook, source, actions, link_type) in hooks() {
+        let (mut loaded, mut runs, mut matched) = (0, 0, 0);
+        for expression in &expressions {
+            let Ok(filter) = compile(expression, &Options { source, ..options(link_type) }) else { continue };
+            let Ok(object) = filter.object_of(&EbpfForm::Program { hook, actions, counts: true }) else { continue };
+            let object = LoadedObject::load(&object, &LoadOptions::default())
+                .unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"));
+            loaded += 1;
+            let mut wanted = [(0, 0); 2];
+            for captured in packets.iter().step_by(STEP).map(|p| &p.captured[..p.captured.len().min(61)]) {
+                let seen = if hook == Hook::CgroupSkb { captured.get(14..).unwrap_or_default() } else { captured };
+                let Ok(run) = object.test_run("filter", &handed(hook, captured), None, 1) else { continue };
+                let ours = Packet { captured: seen, length: seen.len() as u32, beside: Beside::default() };
+                let is_match = filter.run(&ours) != 0;
+                assert_eq!(run.retval as i32, if is_match { actions.matched } else { actions.other });
+                wanted[usize::from(is_match)].0 += 1;
+                wanted[usize::from(is_match)].1 += seen.len() as u64;
+                runs += 1;
+            }
+            assert_eq!([counted(&object, 0), counted(&object, 1)], wanted, "{hook:?} {expression:.200}");
+            matched += wanted[1].0;
+        }
+        eprintln!("{hook:?}: {loaded} filters that count, {runs} runs, {matched} packets matched");
+        assert!(loaded > 30 && matched > 100, "{hook:?}: {loaded} filters, {matched} matched");
     }
 }
 
