@@ -34,7 +34,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
-pub use ebpf::{Actions, EbpfError, EbpfForm, Hook};
+pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
 pub use error::Error;
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
@@ -219,6 +219,11 @@ impl Filter {
     /// If the filter asks for what this form does not have.
     pub fn assembly_of(&self, form: &EbpfForm) -> Result<String, EbpfError> {
         ebpf::assembly(&self.forms.kernel, form)
+    }
+
+    /// The C header that declares a function; `None` for a program. `text` is the filter.
+    pub fn header(form: &EbpfForm, text: &str, options: &Options) -> Option<String> {
+        ebpf::header(form, text, options.link_type)
     }
 
     /// No packet is accepted.

@@ -16,7 +16,8 @@ use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, P
 
 struct Emitter<'a> {
     program: &'a Program,
-    hook: Hook,
+    /// Whose context there is, if there is one.
+    hook: Option<Hook>,
     definitions: FxHashMap<Register, Operation>,
     /// How often a register is read in the whole program.
     reads: FxHashMap<Register, usize>,
@@ -105,14 +106,17 @@ impl Emitter<'_> {
 
     /// Where the packet begins and ends.
     fn prologue(&mut self) {
-        let Some((data, data_end)) = self.hook.data() else { return };
+        let Some((data, data_end)) = self.hook.and_then(Hook::data) else {
+            self.line("r3 = r2");
+            self.line("r2 = r1");
+            return;
+        };
         let read_ends = |s: &mut Self| {
             s.line(format!("r3 = *(u32 *)(r1 + {data_end})"));
             s.line(format!("r2 = *(u32 *)(r1 + {data})"));
         };
         read_ends(self);
-        // A control group's program has no call for what follows: it sees the part of the packet that is in one piece.
-        if self.hook != Hook::Tc {
+        if !self.hook.is_some_and(Hook::pulls_data) {
             return;
         }
         // What of the packet the filter may read is brought together, if it is not.
@@ -136,8 +140,8 @@ impl Emitter<'_> {
     /// How the packet's length comes to a register.
     fn length(&self, at: u8) -> Vec<String> {
         match self.hook {
-            Hook::Xdp => vec![format!("r{at} = r3"), format!("r{at} -= r2")],
-            _ => vec![format!("r{at} = *(u32 *)(r1 + 0)")],
+            None | Some(Hook::Xdp) => vec![format!("r{at} = r3"), format!("r{at} -= r2")],
+            Some(_) => vec![format!("r{at} = *(u32 *)(r1 + 0)")],
         }
     }
 
@@ -286,7 +290,10 @@ impl Emitter<'_> {
                 i
             }
             Operation::Ancillary { what, .. } => {
-                let offset = self.hook.offset_of(what)?;
+                let Some(hook) = self.hook else {
+                    return self.unsupported(format!("{what:?} is not known to a function of data and data_end"));
+                };
+                let offset = hook.offset_of(what)?;
                 let i = self.allocate(key)?;
                 self.line(format!("r{} = *(u32 *)(r1 + {offset})", POOL[i]));
                 i

@@ -1,6 +1,7 @@
 //! What is made of a filter as eBPF.
 
 use super::hook::{Actions, Hook};
+use super::name::FunctionName;
 
 /// The eBPF that is made of a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +15,23 @@ pub enum EbpfForm {
         /// Whether it counts packets and bytes by verdict, in the map `counters`.
         counts: bool,
     },
+    /// A function to link into programs. It returns 1 for a packet that matches, and 0 for any other.
+    Function {
+        /// What it is called.
+        name: FunctionName,
+        /// What it is given.
+        takes: Takes,
+    },
+}
+
+/// What a function is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Where the packet begins and ends: `(void *data, void *data_end)`. The function is hidden, so that it is verified with its
+    /// caller; the verifier takes no such arguments of a function that it verifies alone.
+    Data,
+    /// The context of a hook's programs. The function is verified alone.
+    Context(Hook),
 }
 
 impl EbpfForm {
@@ -22,9 +40,11 @@ impl EbpfForm {
         EbpfForm::Program { hook, actions, counts: false }
     }
 
-    pub(super) fn hook(&self) -> Hook {
+    /// The hook whose context it is given, if it is given one.
+    pub(super) fn hook(&self) -> Option<Hook> {
         match self {
-            EbpfForm::Program { hook, .. } => *hook,
+            EbpfForm::Program { hook, .. } | EbpfForm::Function { takes: Takes::Context(hook), .. } => Some(*hook),
+            EbpfForm::Function { takes: Takes::Data, .. } => None,
         }
     }
 
@@ -33,7 +53,13 @@ impl EbpfForm {
             EbpfForm::Program { hook, actions, counts } => {
                 Ends { actions: *actions, counts: counts.then(|| Counting::at(*hook)) }
             }
+            EbpfForm::Function { .. } => Ends { actions: Actions { matched: 1, other: 0 }, counts: None },
         }
+    }
+
+    /// The program may end in the middle with 0: a function's caller would end, too.
+    pub(super) fn may_end_by_load(&self) -> bool {
+        matches!(self, EbpfForm::Program { actions: Actions { other: 0, .. }, counts: false, .. })
     }
 }
 

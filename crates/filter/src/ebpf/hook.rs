@@ -92,6 +92,19 @@ impl Hook {
         }
     }
 
+    /// The structure of its programs' contexts.
+    pub(super) fn context(self) -> &'static str {
+        match self {
+            Hook::Xdp => "xdp_md",
+            Hook::Tc | Hook::CgroupSkb | Hook::Socket => "__sk_buff",
+        }
+    }
+
+    /// Its programs bring together what they read of a packet that is in pieces. A control group's have no call for that.
+    pub(super) fn pulls_data(self) -> bool {
+        self == Hook::Tc
+    }
+
     /// The section in which libbpf looks for such programs.
     pub fn section(self) -> &'static str {
         match self {

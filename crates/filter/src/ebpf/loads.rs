@@ -2,7 +2,7 @@
 //!
 //! Operations are executed one by one, as the interpreter does. `r6` is the context; a load leaves `r6` to `r9` alone, puts its
 //! result into `r0` and takes all others. There are two loads. The old instruction is short, but ends the program with 0 behind the
-//! packet's end: it serves where a rejected packet's verdict is 0 and nothing is counted.
+//! packet's end: it serves where a rejected packet's verdict is 0, nothing is counted, and no caller waits.
 //!
 //! ```text
 //! r0 = *(u16 *)skb[12]               r1 = r6                          w2 = 12
@@ -58,7 +58,7 @@ struct LoadEmitter<'a> {
 }
 
 /// The listing of a program.
-pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
+pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result<String, EbpfError> {
     let program = &simplify(&program.with_checked_loads());
     let allocation = allocate(program, POOL);
     if allocation.slots > SLOTS {
@@ -68,9 +68,8 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     let ends = form.ends();
     let mut emitter = LoadEmitter {
         program,
-        hook: form.hook(),
-        // A program that ends by a load counts nothing.
-        load: if ends.actions.other == 0 && ends.counts.is_none() { Load::Instruction } else { Load::Helper },
+        hook,
+        load: if form.may_end_by_load() { Load::Instruction } else { Load::Helper },
         allocation,
         local: FxHashMap::default(),
         greatest: greatest(program),

@@ -1,41 +1,62 @@
-//! eBPF: the filter as assembly and as an object file for a hook of the kernel.
+//! eBPF: the filter as assembly and as an object file, for a hook of the kernel or to link into programs.
 
 mod emitter;
 mod form;
+mod header;
 mod held;
 mod hook;
 mod loads;
 mod lookup;
+mod name;
 mod text;
 
 use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
 use form::COUNTERS;
-pub use form::EbpfForm;
+pub use form::{EbpfForm, Takes};
+pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::table_name;
+pub use name::FunctionName;
 
 use crate::program::Program;
 use crate::tables::Table;
 
-/// The listing of a program.
+/// The listing of a program or a function.
 pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
-    if form.hook().data().is_some() { emitter::assembly(program, form) } else { loads::assembly(program, form) }
+    match form.hook().filter(|hook| hook.data().is_none()) {
+        Some(hook) => loads::assembly(program, form, hook),
+        None => emitter::assembly(program, form),
+    }
 }
 
-/// The object file of a program.
+/// The object file of a program or a function.
 pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>, EbpfError> {
     let listing = assembly(program, form)?;
-    let section = form.hook().section().to_owned();
+    let hook_section = form.hook().map_or("", Hook::section);
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
     let maps = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
-    let around = Surroundings { section: section.clone(), maps, variables, ..Surroundings::default() };
-    let signature = Signature {
-        name: "filter".to_owned(),
-        params: vec![Type::Context],
-        returns: Type::Int { bytes: 4, signed: true },
+    let linkable = matches!(form, EbpfForm::Function { .. });
+    let around = Surroundings {
+        section: hook_section.to_owned(),
+        maps,
+        variables,
+        linkable,
+        // libbpf takes functions without lines in no program that has some.
+        lines: linkable,
+        ..Surroundings::default()
     };
-    Ok(object(&around, &[Function { signature, role: Role::Program, section, listing }])?)
+    let (name, params, role, section) = match form {
+        EbpfForm::Program { .. } => ("filter", vec![Type::Context], Role::Program, hook_section),
+        EbpfForm::Function { name, takes: Takes::Data } => {
+            (name.as_str(), vec![Type::Pointer, Type::Pointer], Role::Hidden, ".text")
+        }
+        EbpfForm::Function { name, takes: Takes::Context(_) } => {
+            (name.as_str(), vec![Type::Context], Role::Global, ".text")
+        }
+    };
+    let signature = Signature { name: name.to_owned(), params, returns: Type::Int { bytes: 4, signed: true } };
+    Ok(object(&around, &[Function { signature, role, section: section.to_owned(), listing }])?)
 }
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.

@@ -5,7 +5,7 @@ use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
 
-use crate::common::{needs_names, options};
+use crate::common::{handed, needs_names, options};
 
 /// What the hook's programs return here, where packets come from, and which link type they have.
 fn hooks() -> [(Hook, Source, Actions, LinkType); 5] {
@@ -17,12 +17,6 @@ fn hooks() -> [(Hook, Source, Actions, LinkType); 5] {
         (Hook::Socket, Source::Socket, Actions { matched: 96, other: 0 }, LinkType::EN10MB),
         (Hook::Socket, Source::Socket, Actions { matched: 0, other: 262_144 }, LinkType::EN10MB),
     ]
-}
-
-/// A packet as a test run takes it. The kernel takes a link header away before a socket's program sees the packet.
-fn handed(hook: Hook, captured: &[u8]) -> Vec<u8> {
-    let taken: &[u8] = if hook == Hook::Socket { &[0; 14] } else { &[] };
-    [taken, captured].concat()
 }
 
 /// Every so-manieth packet is run.
