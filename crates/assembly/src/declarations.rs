@@ -35,6 +35,8 @@ pub struct Map {
     pub pointers: Vec<(String, u32)>,
     /// The map that its inner maps are like, by name.
     pub inner: Option<String>,
+    /// Members of its values, numbers of eight bytes each, for tools that print them.
+    pub members: Vec<String>,
     /// The programs that loaders put into it, from its first element on, by name.
     pub programs: Vec<String>,
 }
@@ -106,7 +108,7 @@ pub enum MapForm {
 
 impl Map {
     /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`,
-    /// `holds PROGRAM`.
+    /// `holds PROGRAM`, `member NAME`.
     ///
     /// # Errors
     /// The word that is wrong.
@@ -132,8 +134,10 @@ impl Map {
                 }
                 "of" => map.inner = words.next().map(str::to_string),
                 "holds" => map.programs.extend(words.next().map(str::to_string)),
+                "member" => map.members.extend(words.next().map(str::to_string)),
                 other => {
-                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`)";
+                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`, \
+                                 `member NAME`)";
                     return Err(syntax(other, known));
                 }
             }
@@ -148,8 +152,8 @@ impl Map {
             members.push(("key_size", btf.number(self.key_size)));
         }
         let inner = self.inner.as_ref().and_then(|name| maps.iter().find(|m| m.name == *name));
-        let is_managed = self.special.is_some() || !self.pointers.is_empty();
-        match (is_managed, inner) {
+        let has_types = self.special.is_some() || !self.pointers.is_empty() || !self.members.is_empty();
+        match (has_types, inner) {
             (true, _) => {
                 let value = self.value_type(btf);
                 // Types of key and value come together, or the kernel takes neither.
@@ -192,8 +196,13 @@ impl Map {
         btf.map_definition(members)
     }
 
-    /// What the kernel manages in a value, and words between.
+    /// The members of a value, or what the kernel manages in it and words between.
     fn value_type(&self, btf: &mut Btf) -> TypeId {
+        if !self.members.is_empty() {
+            let wide = btf.int(8, false);
+            let members = self.members.iter().enumerate().map(|(i, name)| (name.as_str(), wide, 8 * i as u32));
+            return btf.structure("value", self.value_size, &members.collect::<Vec<_>>());
+        }
         let word = btf.int(4, false);
         let mut fields = vec![];
         match self.special {

@@ -8,6 +8,7 @@
 //! declared kernel function, or a helper by its name (`bpf_map_lookup_elem`; `call 1` still works).
 
 mod declarations;
+mod hidden;
 mod words;
 
 use bpf_isa::{Call, Imm64Kind, Insn};
@@ -37,6 +38,8 @@ pub struct Surroundings {
     pub map_form: MapForm,
     /// Without `.BTF` and `.BTF.ext`, as `clang` writes objects without `-g`.
     pub untyped: bool,
+    /// The object is to be linked to others: the license is theirs, and its variables are seen here alone.
+    pub linkable: bool,
     /// Each instruction has a record that says which line of source it comes from.
     pub lines: bool,
 }
@@ -51,6 +54,8 @@ pub enum Role {
     Static,
     /// A subprogram that is verified alone.
     Global,
+    /// A subprogram that files linked to this one call, and that is verified with its callers (`__hidden` of libbpf).
+    Hidden,
 }
 
 /// A function as text.
@@ -161,11 +166,16 @@ pub fn object(around: &Surroundings, functions: &[Function]) -> Result<Vec<u8>, 
     writer.kfuncs();
     writer.code()?;
     let Writer { mut elf, btf, .. } = writer;
-    elf.section("license", SectionKind::Data, b"GPL\0".to_vec());
+    if !around.linkable {
+        elf.section("license", SectionKind::Data, b"GPL\0".to_vec());
+    }
     if !around.untyped {
         elf.section(".BTF", SectionKind::Info, btf.write());
     }
-    Ok(elf.write())
+    let mut file = elf.write();
+    let hidden = functions.iter().filter(|f| f.role == Role::Hidden).map(|f| f.signature.name.as_str());
+    hidden::hide(&mut file, &hidden.collect::<Vec<_>>());
+    Ok(file)
 }
 
 struct Writer<'a> {
@@ -261,6 +271,7 @@ impl<'a> Writer<'a> {
                     None if self.around.variables.iter().any(|w| w.section == name && w.pointer.is_some()) => {
                         (Linkage::Static, self.bytes(v.size))
                     }
+                    None if self.around.linkable => (Linkage::Static, self.bytes(v.size)),
                     None => (Linkage::Global, self.bytes(v.size)),
                 };
                 entries.push((self.btf.variable(&v.name, linkage, ty), at as u32, v.size));
@@ -273,8 +284,9 @@ impl<'a> Writer<'a> {
             };
             self.btf.section(name, bytes.len() as u32, &entries);
             let section = self.elf.section(name, kind, bytes);
+            let binding = if self.around.linkable { Binding::Local } else { Binding::Global };
             for (name, range) in found {
-                let symbol = self.elf.symbol(&name, SymbolKind::Object, Binding::Global, Some(section), range);
+                let symbol = self.elf.symbol(&name, SymbolKind::Object, binding, Some(section), range);
                 self.symbols.push((name, symbol));
             }
         }
@@ -335,7 +347,7 @@ impl<'a> Writer<'a> {
                 let range = 8 * starts[i] as u64..8 * (starts[i] + slots(&parsed[i].0)) as u64;
                 let (binding, linkage) = match f.role {
                     Role::Static => (Binding::Local, Linkage::Static),
-                    Role::Program | Role::Global => (Binding::Global, Linkage::Global),
+                    Role::Program | Role::Global | Role::Hidden => (Binding::Global, Linkage::Global),
                 };
                 let symbol = self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
                 for (section, at, _) in self.held.iter().filter(|(_, _, program)| *program == f.signature.name) {

@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use crate::classic::{self, Classic, ClassicError};
-use crate::ebpf::{self, Actions, EbpfError, Hook};
+use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
 use crate::jit::{Jit, JitError};
+use crate::options::Options;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
 
@@ -192,15 +193,36 @@ impl Filter {
     /// # Errors
     /// If the filter asks for what the hook does not have.
     pub fn object(&self, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-        ebpf::write_object(&self.kernel().form, hook, actions)
+        self.object_of(&EbpfForm::program(hook, actions))
+    }
+
+    /// The filter as an object file.
+    ///
+    /// # Errors
+    /// If the filter asks for what this form does not have.
+    pub fn object_of(&self, form: &EbpfForm) -> Result<Vec<u8>, EbpfError> {
+        ebpf::write_object(&self.kernel().form, form)
+    }
+
+    /// The filter as eBPF assembly for a hook of the kernel.
+    ///
+    /// # Errors
+    /// If the filter asks for what the hook does not have.
+    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+        self.assembly_of(&EbpfForm::program(hook, actions))
     }
 
     /// The filter as eBPF assembly.
     ///
     /// # Errors
-    /// If the filter asks for what the hook does not have.
-    pub fn assembly(&self, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
-        ebpf::assembly(&self.kernel().form, hook, actions)
+    /// If the filter asks for what this form does not have.
+    pub fn assembly_of(&self, form: &EbpfForm) -> Result<String, EbpfError> {
+        ebpf::assembly(&self.kernel().form, form)
+    }
+
+    /// The C header that declares a function; `None` for a program. `text` is the filter.
+    pub fn header(form: &EbpfForm, text: &str, options: &Options) -> Option<String> {
+        ebpf::header(form, text, options.link_type)
     }
 
     /// No packet is accepted.

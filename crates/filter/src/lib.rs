@@ -6,6 +6,7 @@
 //! out becomes a program of operations over registers (`emit`, `program`), which the interpreter runs and the back ends
 //! translate; for x86-64 to machine code (`jit`), once a verifier has taken it (`safety`).
 
+mod allocate;
 mod classic;
 mod decision;
 mod ebpf;
@@ -28,6 +29,7 @@ mod program;
 mod proof;
 mod question;
 mod safety;
+mod simplify;
 mod steps;
 mod tables;
 mod value;
@@ -35,7 +37,7 @@ mod value;
 use std::collections::{HashMap, HashSet};
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
-pub use ebpf::{Actions, EbpfError, Hook};
+pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
 pub use error::Error;
 pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};

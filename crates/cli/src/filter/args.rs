@@ -13,6 +13,9 @@ as `tcpdump -d` does.
 Examples:
   bpf-opt filter tcp port 80 -o filter.o --hook xdp      an object that passes what matches, drops the rest
   bpf-opt filter 'not port 22' -o f.o --hook tc --match drop
+  bpf-opt filter udp port 53 -o f.o --hook socket --snaplen 96
+  bpf-opt filter udp port 53 -o f.o --hook tc --match 0 --count    counts, and passes all (TC_ACT_OK)
+  bpf-opt filter udp port 53 -o f.o --function data --name is_dns --header is_dns.h
   bpf-opt filter --read in.pcap 'host 10.0.0.1' -w out.pcap
   bpf-opt filter --read in.pcapng.gz icmp --count
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
@@ -21,6 +24,7 @@ Examples:
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
 field is rejected where that code would read the field. At a hook `len` is the packet's captured length.
+A socket gets --snaplen bytes of a packet that passes.
 
 Exit codes: 0 done; 2 no such filter, or a file that cannot be read or written; 3 no right to use the kernel.";
 
@@ -45,13 +49,25 @@ pub struct FilterArgs {
     pub hook: Option<HookArg>,
 
     /// Where the object is written
-    #[arg(short, long, value_name = "OUT.o", requires = "hook")]
+    #[arg(short, long, value_name = "OUT.o")]
     pub output: Option<PathBuf>,
 
     /// What becomes of packets that match: `pass`, `drop`, or the number that the program returns; the others get the
-    /// opposite (with a number: pass)
-    #[arg(long = "match", value_name = "ACTION", default_value = "pass", allow_hyphen_values = true)]
-    pub action: String,
+    /// opposite (with a number: pass) [default: pass]
+    #[arg(long = "match", value_name = "ACTION", allow_hyphen_values = true)]
+    pub action: Option<String>,
+
+    /// Make a function to link into programs of yours (`bpftool gen object`). It returns 1 for what matches, 0 for the rest
+    #[arg(long, value_enum, value_name = "ARGUMENTS")]
+    pub function: Option<FunctionArg>,
+
+    /// What the function is called [default: filter]
+    #[arg(long, value_name = "NAME", requires = "function")]
+    pub name: Option<String>,
+
+    /// Write a C header that declares the function
+    #[arg(long, value_name = "OUT.h", requires = "function")]
+    pub header: Option<PathBuf>,
 
     /// Print classic BPF: -d a listing, -dd C initializers, -ddd numbers
     #[arg(short = 'd', action = ArgAction::Count)]
@@ -74,15 +90,16 @@ pub struct FilterArgs {
     pub snaplen: Option<u32>,
 
     /// Run the filter on this capture: pcap or pcapng, plain or gzipped (`-`: standard input)
-    #[arg(short, long, value_name = "IN.pcap", conflicts_with_all = ["hook", "output", "dump", "emit"])]
+    #[arg(short, long, value_name = "IN.pcap", conflicts_with_all = ["hook", "function", "output", "dump", "emit"])]
     pub read: Option<PathBuf>,
 
     /// Write the packets that match (`-`: standard output)
     #[arg(short, long, value_name = "OUT.pcap", requires = "read")]
     pub write: Option<PathBuf>,
 
-    /// Print how many packets match
-    #[arg(long, requires = "read")]
+    /// With --read: print how many packets match. With --hook: the program counts packets and bytes, by processor, in the
+    /// map `counters` (0: not matched, 1: matched)
+    #[arg(long)]
     pub count: bool,
 
     /// Print a line for each packet: what of it is accepted in bytes, 0 if it does not match
@@ -135,6 +152,8 @@ pub enum HookArg {
     Tc,
     /// A control group; packets begin with the IP header
     CgroupSkb,
+    /// A socket (SO_ATTACH_BPF); the program returns how many bytes of the packet it gets
+    Socket,
 }
 
 impl From<HookArg> for Hook {
@@ -143,8 +162,18 @@ impl From<HookArg> for Hook {
             HookArg::Xdp => Hook::Xdp,
             HookArg::Tc => Hook::Tc,
             HookArg::CgroupSkb => Hook::CgroupSkb,
+            HookArg::Socket => Hook::Socket,
         }
     }
+}
+
+/// What a function is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FunctionArg {
+    /// `NAME(void *data, void *data_end)`: hidden, verified with its caller; for any hook that reads packets directly
+    Data,
+    /// `NAME(struct xdp_md *ctx)`, or `struct __sk_buff *`, as --hook has it: global, verified alone
+    Ctx,
 }
 
 /// Forms of a filter.
@@ -152,7 +181,7 @@ impl From<HookArg> for Hook {
 pub enum Emit {
     /// What the interpreter runs
     Ir,
-    /// eBPF assembly for --hook (XDP without)
+    /// eBPF assembly for --hook and --function (XDP without)
     Asm,
     /// Sizes of all forms
     Stats,

@@ -1,12 +1,14 @@
 //! `bpf-opt filter`: tcpdump's filter language, compiled.
 
 mod args;
+mod form;
 mod run;
 mod source;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
-use bpf_filter::{Actions, Classic, ClassicGoal, Filter, Form, Hook, MOST_INSTRUCTIONS};
+use bpf_filter::{Classic, ClassicGoal, EbpfForm, Filter, Form, MOST_INSTRUCTIONS, Options};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -22,28 +24,22 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
-    if args.hook.is_some() && args.output.is_none() && !matches!(args.emit, Some(Emit::Asm | Emit::Stats)) {
-        let text = "--hook: nothing is asked for";
-        return Err(Failure::bad_input(text).with_hint("-o OUT.o writes an object, --emit asm prints its code"));
-    }
+    let form = form::of(args)?;
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
     }
-    if let (Some(output), Some(hook)) = (&args.output, args.hook.map(Hook::from)) {
-        let destination = Destination::of(output)?;
-        let object = filter.object(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))?;
-        destination.write(&object, None)?;
-    }
     if !matches!(args.emit, Some(Emit::Stats)) {
         shown_forms(args).into_iter().for_each(|form| warn_if_unproven(&filter, form));
     }
-    match args.emit {
-        Some(Emit::Ir) => files::print(&filter.listing()),
-        Some(Emit::Asm) => files::print(&assembly(args, &filter)?),
-        Some(Emit::Stats) => files::print(&stats(args, &filter)),
-        None if args.dump > 0 || args.output.is_none() => files::print(&dump(args, &filter)?),
-        None => {}
+    write(args, form.as_ref(), &filter, &text, &options)?;
+    let writes = args.output.is_some() || args.header.is_some();
+    match (args.emit, &form) {
+        (Some(Emit::Ir), _) => files::print(&filter.listing()),
+        (Some(Emit::Asm), Some(form)) => files::print(&assembly(form, &filter)?),
+        (Some(Emit::Stats), Some(form)) => files::print(&stats(args, form, &filter)),
+        _ if args.dump > 0 || !writes => files::print(&dump(args, &filter)?),
+        _ => {}
     }
     Ok(exit::YES)
 }
@@ -54,42 +50,44 @@ fn shown_forms(args: &FilterArgs) -> Vec<Form> {
         Some(Emit::Ir) => Some(Form::Here),
         Some(Emit::Asm) => Some(Form::Kernel),
         Some(Emit::Stats) => None,
-        None if args.dump > 0 || args.output.is_none() => Some(Form::Classic(goal(args))),
+        None if args.dump > 0 || args.output.is_none() && args.header.is_none() => Some(Form::Classic(goal(args))),
         None => None,
     };
     let written = args.output.is_some().then_some(Form::Kernel);
     written.into_iter().chain(printed.filter(|form| Some(*form) != written)).collect()
 }
 
-/// The hook that assembly is shown for.
-fn shown_hook(args: &FilterArgs) -> Hook {
-    args.hook.map_or(Hook::Xdp, Hook::from)
-}
-
-fn actions(args: &FilterArgs, hook: Hook) -> Result<Actions, Failure> {
-    let (pass, drop) = hook.pass_and_drop();
-    match args.action.as_str() {
-        "pass" => Ok(Actions::passing(hook)),
-        "drop" => Ok(Actions { matched: drop, other: pass }),
-        number => {
-            let wrong = |what: &str| Err(Failure::bad_input(format!("--match {number}: {what}")));
-            let Ok(n) = number.parse::<i64>() else { return wrong("pass, drop or a number is wanted") };
-            // The verifier asks that of these programs (check_return_code).
-            if hook == Hook::CgroupSkb && !(0..=1).contains(&n) {
-                return wrong("programs of control groups return 0 (drop) or 1 (pass)");
-            }
-            // Programs return 32 bits, written with a sign or without.
-            match i32::try_from(n).or_else(|_| u32::try_from(n).map(u32::cast_signed)) {
-                Ok(matched) => Ok(Actions { matched, other: pass }),
-                Err(_) => wrong("programs return numbers of 32 bits"),
-            }
+/// Writes object and header, if they are asked for.
+fn write(
+    args: &FilterArgs,
+    form: Option<&EbpfForm>,
+    filter: &Filter,
+    text: &str,
+    options: &Options,
+) -> Result<(), Failure> {
+    let Some(form) = form else { return Ok(()) };
+    let header = args.header.as_deref().map(Destination::or_stdout).transpose()?;
+    let object = match &args.output {
+        Some(output) => {
+            let destination = Destination::of(output)?;
+            let header: Vec<&Path> = args.header.iter().map(PathBuf::as_path).collect();
+            destination.overwrites_none("the object", &header, "name another file behind --header")?;
+            let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
+            Some((destination, object))
         }
+        None => None,
+    };
+    if let Some((destination, object)) = object {
+        destination.write(&object, None)?;
     }
+    if let (Some(destination), Some(header)) = (header, Filter::header(form, text, options)) {
+        destination.write(header.as_bytes(), None)?;
+    }
+    Ok(())
 }
 
-fn assembly(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
-    let hook = shown_hook(args);
-    filter.assembly(hook, actions(args, hook)?).map_err(|e| Failure::bad_input(e.to_string()))
+fn assembly(form: &EbpfForm, filter: &Filter) -> Result<String, Failure> {
+    filter.assembly_of(form).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
 fn goal(args: &FilterArgs) -> ClassicGoal {
@@ -127,7 +125,7 @@ fn dump(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
     Ok(out)
 }
 
-fn stats(args: &FilterArgs, filter: &Filter) -> String {
+fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "operations (interpreter)   {}", filter.size());
     match classic(args, filter) {
@@ -138,16 +136,19 @@ fn stats(args: &FilterArgs, filter: &Filter) -> String {
             let _ = writeln!(out, "classic BPF                {}", e.message);
         }
     }
-    let hook = shown_hook(args);
-    match filter.assembly(hook, Actions::passing(hook)) {
+    match assembly(form, filter) {
         Ok(text) => {
             let lines = text.lines().filter(|l| l.starts_with(' '));
             // A table's address takes two slots.
             let slots: usize = lines.map(|l| if l.ends_with(" ll") { 2 } else { 1 }).sum();
-            let _ = writeln!(out, "slots (eBPF, {})          {slots}", hook.section());
+            let place = match form {
+                EbpfForm::Program { hook, .. } => hook.section(),
+                EbpfForm::Function { .. } => "function",
+            };
+            let _ = writeln!(out, "slots (eBPF, {place})          {slots}");
         }
         Err(e) => {
-            let _ = writeln!(out, "eBPF                       {e}");
+            let _ = writeln!(out, "eBPF                       {}", e.message);
         }
     }
     let forms = [("interpreter", Form::Here), ("eBPF", Form::Kernel), ("classic BPF", Form::Classic(goal(args)))];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bpf_filter::{Filter, Form, Hook, LinkType, NameFiles, Options, Source};
 
-use super::args::{FilterArgs, HookArg};
+use super::args::{FilterArgs, FunctionArg, HookArg};
 use crate::failure::Failure;
 use crate::files;
 
@@ -62,7 +62,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
     Ok(Options {
         link_type,
-        source: args.hook.map_or(Source::File, |hook| Hook::from(hook).source()),
+        source: source(args),
         netmask: args.netmask.map(u32::from),
         names: NameFiles {
             services: or(&args.services, names.services),
@@ -73,13 +73,27 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
             resolve: args.resolve,
         },
         sets,
-        accepted_length: snaplen(args).unwrap_or(SNAPLEN),
+        accepted_length: accepted_length(args),
         optimize: !args.no_optimize,
         ..Options::default()
     })
 }
 
+/// A function of data and data_end knows of a packet what a driver does.
+fn source(args: &FilterArgs) -> Source {
+    match (args.function, args.hook) {
+        (Some(FunctionArg::Data), _) => Source::Xdp,
+        (_, Some(hook)) => Hook::from(hook).source(),
+        (_, None) => Source::File,
+    }
+}
+
 /// What is accepted of a packet, if the arguments say so; 0 says nothing, as with tcpdump.
 pub(super) fn snaplen(args: &FilterArgs) -> Option<u32> {
     args.snaplen.filter(|n| *n > 0)
+}
+
+/// What is accepted of a packet that comes from no capture.
+pub(super) fn accepted_length(args: &FilterArgs) -> u32 {
+    snaplen(args).unwrap_or(SNAPLEN)
 }

@@ -4,38 +4,39 @@
 //! before each load, which the program's bounds are. `r5` is the address that was compared last, so that the next bound behind the
 //! same base needs no copy. Fields that are only compared with constants stay in the packet's byte order; the constants are turned.
 
-use std::fmt::Write;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::form::{EbpfForm, Ends};
 use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
-use super::hook::{Actions, EbpfError, Hook};
-use super::tails::shortened;
+use super::hook::{EbpfError, Hook};
+use super::lookup::{LookupRegisters, lookup};
+use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 
-pub(super) struct Emitter<'a> {
-    pub(super) program: &'a Program,
-    hook: Hook,
+struct Emitter<'a> {
+    program: &'a Program,
+    /// Whose context there is, if there is one.
+    hook: Option<Hook>,
     definitions: FxHashMap<Register, Operation>,
     /// How often a register is read in the whole program.
     reads: FxHashMap<Register, usize>,
+    /// Divisors that the program tests for 0 itself: an optimized one does so for all that may be.
+    tested: FxHashSet<Register>,
     /// Registers that are read in a block or behind it.
     live: Vec<FxHashSet<Register>>,
     preferred: FxHashMap<Key, usize>,
-    pub(super) held: Held,
+    held: Held,
     /// The block at hand, and what of it is still to come.
     here: usize,
     pinned: Vec<usize>,
-    pub(super) labels: usize,
-    /// Every packet that comes so far in the block is rejected: what follows is not reached.
-    is_over: bool,
-    text: String,
+    text: Text,
 }
 
 /// The listing of a program.
-pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Result<String, EbpfError> {
+pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
     let mut definitions = FxHashMap::default();
+    let mut tested = FxHashSet::default();
     let mut reads: FxHashMap<Register, usize> = FxHashMap::default();
     for block in &program.blocks {
         for operation in &block.operations {
@@ -43,6 +44,9 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
                 let text =
                     "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize)";
                 return Err(EbpfError::Unsupported(text.to_owned()));
+            }
+            if let Operation::NotZero { register } = operation {
+                tested.insert(*register);
             }
             if let Some(to) = operation.writes() {
                 definitions.insert(to, operation.clone());
@@ -52,19 +56,19 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         block.end.reads(&mut |r| *reads.entry(r).or_default() += 1);
     }
     let live = liveness(program, &definitions);
+    let ends = form.ends();
     let mut emitter = Emitter {
         program,
-        hook,
+        hook: form.hook(),
         definitions,
         reads,
+        tested,
         live,
         preferred: FxHashMap::default(),
         held: Held::default(),
         here: 0,
         pinned: Vec::new(),
-        labels: 0,
-        is_over: false,
-        text: String::new(),
+        text: Text::default(),
     };
     emitter.prologue();
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
@@ -73,11 +77,10 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
         // What only packets reach that are rejected on their way is not there: the verifier takes no such code.
         let Some(held) = entry[i].take() else { continue };
         emitter.held = held;
-        emitter.is_over = false;
         emitter.here = i;
-        let _ = writeln!(emitter.text, "b{i}:");
-        emitter.block(block, actions)?;
-        if emitter.is_over {
+        emitter.text.block(i);
+        emitter.block(block, ends)?;
+        if emitter.text.is_over {
             continue;
         }
         for next in block.end.successors() {
@@ -87,30 +90,14 @@ pub(crate) fn assembly(program: &Program, hook: Hook, actions: Actions) -> Resul
             }
         }
     }
-    // A block that only rejects serves all that are rejected on their way.
     let rejects = program.blocks.iter().position(|b| b.operations.is_empty() && b.end == End::Reject);
-    let text = match rejects {
-        Some(i) => emitter.text.replace("goto reject\n", &format!("goto b{i}\n")),
-        None if emitter.text.contains("goto reject\n") => {
-            let _ = writeln!(emitter.text, "reject:\n    w0 = {}\n    exit", actions.other);
-            emitter.text
-        }
-        None => emitter.text,
-    };
-    Ok(shortened(&text, actions.other))
+    let length = emitter.length(text::LENGTH);
+    Ok(emitter.text.finish(rejects, ends, &length))
 }
 
 impl Emitter<'_> {
-    pub(super) fn line(&mut self, line: impl AsRef<str>) {
-        if self.is_over {
-            return;
-        }
-        let _ = writeln!(self.text, "    {}", line.as_ref());
-    }
-
-    fn label(&mut self) -> String {
-        self.labels += 1;
-        format!("l{}", self.labels)
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.line(line);
     }
 
     fn unsupported<T>(&self, what: impl Into<String>) -> Result<T, EbpfError> {
@@ -119,14 +106,17 @@ impl Emitter<'_> {
 
     /// Where the packet begins and ends.
     fn prologue(&mut self) {
-        let (data, data_end) = self.hook.data();
+        let Some((data, data_end)) = self.hook.and_then(Hook::data) else {
+            self.line("r3 = r2");
+            self.line("r2 = r1");
+            return;
+        };
         let read_ends = |s: &mut Self| {
             s.line(format!("r3 = *(u32 *)(r1 + {data_end})"));
             s.line(format!("r2 = *(u32 *)(r1 + {data})"));
         };
         read_ends(self);
-        // A control group's program has no call for what follows: it sees the part of the packet that is in one piece.
-        if self.hook != Hook::Tc {
+        if !self.hook.is_some_and(Hook::pulls_data) {
             return;
         }
         // What of the packet the filter may read is brought together, if it is not.
@@ -135,7 +125,7 @@ impl Emitter<'_> {
         self.line("r4 = *(u32 *)(r1 + 0)");
         self.line(format!("if w4 <= {furthest} goto short"));
         self.line(format!("w4 = {furthest}"));
-        self.text.push_str("short:\n");
+        self.text.place("short");
         self.line("r5 = r2");
         self.line("r5 += r4");
         self.line("if r5 <= r3 goto linear");
@@ -144,7 +134,15 @@ impl Emitter<'_> {
         self.line("call bpf_skb_pull_data");
         self.line("r1 = r6");
         read_ends(self);
-        self.text.push_str("linear:\n");
+        self.text.place("linear");
+    }
+
+    /// How the packet's length comes to a register.
+    fn length(&self, at: u8) -> Vec<String> {
+        match self.hook {
+            None | Some(Hook::Xdp) => vec![format!("r{at} = r3"), format!("r{at} -= r2")],
+            Some(_) => vec![format!("r{at} = *(u32 *)(r1 + 0)")],
+        }
     }
 
     /// How far into a packet the filter reads at most; `None` if it reads nothing.
@@ -166,7 +164,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn block(&mut self, block: &BasicBlock, actions: Actions) -> Result<(), EbpfError> {
+    fn block(&mut self, block: &BasicBlock, ends: Ends) -> Result<(), EbpfError> {
         for operation in &block.operations {
             match operation {
                 Operation::Bound { base, end } => self.bound(*base, *end)?,
@@ -178,7 +176,7 @@ impl Emitter<'_> {
             }
             self.pinned.clear();
         }
-        self.end(&block.end, actions)?;
+        self.end(&block.end, ends)?;
         self.pinned.clear();
         Ok(())
     }
@@ -186,8 +184,7 @@ impl Emitter<'_> {
     /// Rejects a packet that does not reach so far.
     fn bound(&mut self, base: Option<Register>, end: u64) -> Result<(), EbpfError> {
         if end > LARGEST_END && base.is_some() || end > 0xffff {
-            self.line("goto reject");
-            self.is_over = true;
+            self.text.reject_all();
             return Ok(());
         }
         let at = match base {
@@ -200,22 +197,22 @@ impl Emitter<'_> {
         match self.held.edge {
             Some((b, distance)) if b == base && distance <= end => {
                 if distance < end {
-                    self.line(format!("{EDGE} += {}", end - distance));
+                    self.line(format!("r{EDGE} += {}", end - distance));
                 }
             }
             _ => {
-                self.line(format!("{EDGE} = r{at}"));
-                self.line(format!("{EDGE} += {end}"));
+                self.line(format!("r{EDGE} = r{at}"));
+                self.line(format!("r{EDGE} += {end}"));
             }
         }
-        self.line(format!("if {EDGE} > r3 goto reject"));
+        self.line(format!("if r{EDGE} > r3 goto reject"));
         self.held.edge = Some((base, end));
         self.held.reach.insert(base, end);
         Ok(())
     }
 
     /// A machine register for a key, which is free.
-    pub(super) fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
+    fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
         let is_dead = |s: &Self, k: &Key| !s.live[s.here].contains(&k.register());
         let open: Vec<usize> = (0..POOL.len()).filter(|i| !self.pinned.contains(i)).collect();
         let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
@@ -237,7 +234,7 @@ impl Emitter<'_> {
     }
 
     /// Notes what a machine register holds from now on.
-    pub(super) fn put(&mut self, i: usize, key: Option<Key>) {
+    fn put(&mut self, i: usize, key: Option<Key>) {
         if let Some(Key::Pointer(base)) = self.held.registers[i] {
             self.held.reach.remove(&Some(base));
         }
@@ -250,7 +247,7 @@ impl Emitter<'_> {
     }
 
     /// The machine register that holds a number.
-    pub(super) fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
+    fn number(&mut self, r: Register) -> Result<u8, EbpfError> {
         self.pinned_alone(|s| s.computed(r))
     }
 
@@ -288,19 +285,14 @@ impl Emitter<'_> {
             }
             Operation::Length { .. } => {
                 let i = self.allocate(key)?;
-                let at = POOL[i];
-                if self.hook == Hook::Xdp {
-                    self.line(format!("r{at} = r3"));
-                    self.line(format!("r{at} -= r2"));
-                } else {
-                    self.line(format!("r{at} = *(u32 *)(r1 + 0)"));
-                }
+                self.length(POOL[i]).iter().for_each(|line| self.line(line));
                 i
             }
             Operation::Ancillary { what, .. } => {
-                let Some(offset) = self.hook.ancillary(what) else {
-                    return self.unsupported(format!("{what:?} is not known at this hook"));
+                let Some(hook) = self.hook else {
+                    return self.unsupported(format!("{what:?} is not known to a function of data and data_end"));
                 };
+                let offset = hook.offset_of(what)?;
                 let i = self.allocate(key)?;
                 self.line(format!("r{} = *(u32 *)(r1 + {offset})", POOL[i]));
                 i
@@ -361,6 +353,11 @@ impl Emitter<'_> {
             }
         };
         let at = POOL[i];
+        if let (Binary::Div | Binary::Mod, Operand::Register(divisor), Some(b)) = (op, b, second)
+            && !self.tested.contains(&divisor)
+        {
+            self.line(format!("if w{b} == 0 goto reject"));
+        }
         let symbol = op.symbol();
         let is_shift = matches!(op, Binary::ShiftLeft | Binary::ShiftRight);
         match (b, second) {
@@ -369,10 +366,10 @@ impl Emitter<'_> {
             (Operand::Register(_), Some(b)) => {
                 if is_shift {
                     // The machine takes the count modulo 32.
-                    let label = self.label();
+                    let label = self.text.label();
                     self.line(format!("if w{b} <= 31 goto {label}"));
                     self.line(format!("w{at} = 0"));
-                    let _ = writeln!(self.text, "{label}:");
+                    self.text.place(&label);
                 }
                 self.line(format!("w{at} {symbol}= w{b}"));
             }
@@ -389,11 +386,11 @@ impl Emitter<'_> {
             Operand::Constant(n) => format!("{}", n as i32),
         };
         let i = self.allocate(key)?;
-        let label = self.label();
+        let label = self.text.label();
         self.line(format!("w{} = 1", POOL[i]));
         self.line(format!("if w{a} > {b} goto {label}"));
         self.line(format!("w{} = 0", POOL[i]));
-        let _ = writeln!(self.text, "{label}:");
+        self.text.place(&label);
         Ok(i)
     }
 
@@ -474,18 +471,12 @@ impl Emitter<'_> {
         Ok(at)
     }
 
-    fn end(&mut self, end: &End, actions: Actions) -> Result<(), EbpfError> {
+    fn end(&mut self, end: &End, ends: Ends) -> Result<(), EbpfError> {
         let next = self.here + 1;
         match end {
-            End::Accept => {
-                self.line(format!("w0 = {}", actions.matched));
-                self.line("exit");
-            }
-            End::Reject => {
-                self.line(format!("w0 = {}", actions.other));
-                self.line("exit");
-            }
-            End::Goto(to) => self.goto(*to, next),
+            End::Accept => self.text.verdict(true, ends),
+            End::Reject => self.text.verdict(false, ends),
+            End::Goto(to) => self.text.goto(*to, next),
             End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no, next)?,
             End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no, next)?,
             End::Chain { .. } => {
@@ -495,10 +486,19 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    pub(super) fn goto(&mut self, to: BlockId, next: usize) {
-        if to.0 != next {
-            self.line(format!("goto b{}", to.0));
-        }
+    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
+        let number = self.number(a)?;
+        // The edge's register and two more are working space.
+        self.held.edge = None;
+        let i = self.allocate(Key::Number(Register(u32::MAX)))?;
+        let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
+        let registers = LookupRegisters { number, free: [EDGE, POOL[i], POOL[j]] };
+        let name = |b: BlockId| format!("b{}", b.0);
+        lookup(&mut self.text, (table, &self.program.tables[table]), registers, &name(yes), &name(no));
+        self.put(j, None);
+        self.put(i, None);
+        self.text.goto(no, next);
+        Ok(())
     }
 
     fn branch(
@@ -539,19 +539,7 @@ impl Emitter<'_> {
             }
             (Comparison::AnyBit(mask), None) => (self.number(a)?, "&", format!("{}", mask as i32)),
         };
-        let opposite = match symbol {
-            "==" => Some("!="),
-            ">" => Some("<="),
-            ">=" => Some("<"),
-            _ => None,
-        };
-        match opposite {
-            Some(opposite) if yes.0 == next => self.line(format!("if w{left} {opposite} {right} goto b{}", no.0)),
-            _ => {
-                self.line(format!("if w{left} {symbol} {right} goto b{}", yes.0));
-                self.goto(no, next);
-            }
-        }
+        self.text.branch((left, symbol, &right), (yes, no), next);
         Ok(())
     }
 

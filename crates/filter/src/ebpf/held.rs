@@ -26,7 +26,7 @@ impl Key {
 /// The machine registers that hold values.
 pub(super) const POOL: [u8; 6] = [0, 4, 6, 7, 8, 9];
 /// The register of the address that was compared last.
-pub(super) const EDGE: &str = "r5";
+pub(super) const EDGE: u8 = 5;
 /// No base is larger, so that the verifier knows of sums that they stay below 64 KiB (`MAX_PACKET_OFF`).
 pub(super) const LARGEST_BASE: u32 = 0xefff;
 /// No field is further behind its base.

@@ -14,6 +14,8 @@ pub enum Hook {
     Tc,
     /// A control group's socket buffers, which begin at the network header.
     CgroupSkb,
+    /// A socket, whose programs say how much of a packet it gets.
+    Socket,
 }
 
 /// What the program returns for packets that match and those that do not.
@@ -46,22 +48,25 @@ pub enum EbpfError {
 
 /// Offsets in the context (`struct xdp_md`, `struct __sk_buff`).
 impl Hook {
-    pub(super) fn data(self) -> (u32, u32) {
+    /// Where the packet begins and ends, if its programs may know (`may_access_direct_pkt_data` in the kernel).
+    pub(super) fn data(self) -> Option<(u32, u32)> {
         match self {
-            Hook::Xdp => (0, 4),
-            Hook::Tc | Hook::CgroupSkb => (76, 80),
+            Hook::Xdp => Some((0, 4)),
+            Hook::Tc | Hook::CgroupSkb => Some((76, 80)),
+            Hook::Socket => None,
         }
     }
 
-    pub(super) fn ancillary(self, what: Ancillary) -> Option<u32> {
-        match (self, what) {
+    pub(super) fn offset_of(self, what: Ancillary) -> Result<u32, EbpfError> {
+        let offset = match (self, what) {
             (Hook::Xdp, Ancillary::InterfaceIndex) => Some(12),
             (Hook::Xdp, _) => None,
             (_, Ancillary::PacketType) => Some(4),
             (_, Ancillary::VlanPresent) => Some(20),
             (_, Ancillary::VlanTag) => Some(24),
             (_, Ancillary::InterfaceIndex) => Some(40),
-        }
+        };
+        offset.ok_or_else(|| EbpfError::Unsupported(format!("{what:?} is not known at this hook")))
     }
 
     /// Where the packets of its programs come from.
@@ -70,6 +75,7 @@ impl Hook {
             Hook::Xdp => Source::Xdp,
             Hook::Tc => Source::Tc,
             Hook::CgroupSkb => Source::CgroupSkb,
+            Hook::Socket => Source::Socket,
         }
     }
 
@@ -81,7 +87,22 @@ impl Hook {
             // TC_ACT_OK, TC_ACT_SHOT
             Hook::Tc => (0, 2),
             Hook::CgroupSkb => (1, 0),
+            // Bytes: no packet is longer than tcpdump's default.
+            Hook::Socket => (262_144, 0),
         }
+    }
+
+    /// The structure of its programs' contexts.
+    pub(super) fn context(self) -> &'static str {
+        match self {
+            Hook::Xdp => "xdp_md",
+            Hook::Tc | Hook::CgroupSkb | Hook::Socket => "__sk_buff",
+        }
+    }
+
+    /// Its programs bring together what they read of a packet that is in pieces. A control group's have no call for that.
+    pub(super) fn pulls_data(self) -> bool {
+        self == Hook::Tc
     }
 
     /// The section in which libbpf looks for such programs.
@@ -90,6 +111,7 @@ impl Hook {
             Hook::Xdp => "xdp",
             Hook::Tc => "tc",
             Hook::CgroupSkb => "cgroup_skb/ingress",
+            Hook::Socket => "socket",
         }
     }
 }

@@ -1,73 +1,57 @@
 //! Lookups in tables, which stand in read-only data.
 
-use super::emitter::Emitter;
-use super::held::{Key, POOL};
-use super::hook::EbpfError;
-use crate::program::{BlockId, Register};
+use super::text::Text;
 use crate::tables::Table;
 
-impl Emitter<'_> {
-    pub(super) fn lookup(
-        &mut self,
-        a: Register,
-        table: usize,
-        yes: BlockId,
-        no: BlockId,
-        next: usize,
-    ) -> Result<(), EbpfError> {
-        let x = self.number(a)?;
-        // The edge's register and one more are working space.
-        self.held.edge = None;
-        let i = self.allocate(Key::Number(Register(u32::MAX)))?;
-        let t = POOL[i];
-        match &self.program.tables[table] {
-            Table::Bitmap { first, words } => {
-                self.line(format!("w5 = w{x}"));
-                if *first != 0 {
-                    self.line(format!("w5 -= {}", *first as i32));
-                }
-                self.line(format!("if w5 > {} goto b{}", words.len() * 32 - 1, no.0));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= 5"));
-                self.line(format!("w{t} <<= 2"));
-                // The table's address needs a register: x may be read again, so that the count waits in w5.
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
-                let p = POOL[j];
-                self.line(format!("r{p} = {} ll", table_name(table, "bitmap")));
-                self.line(format!("r{p} += r{t}"));
-                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
-                self.line("w5 &= 31");
-                self.line(format!("w{t} >>= w5"));
-                self.put(j, None);
-                self.line(format!("if w{t} & 1 goto b{}", yes.0));
+/// The machine's registers of a lookup.
+#[derive(Clone, Copy)]
+pub(super) struct LookupRegisters {
+    /// The number that is looked up, which is kept.
+    pub(super) number: u8,
+    /// Three that are free.
+    pub(super) free: [u8; 3],
+}
+
+/// Goes to `yes` if a number is a member of table `i`; to `no`, or on, if it is not.
+pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: LookupRegisters, yes: &str, no: &str) {
+    let LookupRegisters { number: x, free: [n, t, p] } = registers;
+    match table {
+        Table::Bitmap { first, words } => {
+            text.line(format!("w{n} = w{x}"));
+            if *first != 0 {
+                text.line(format!("w{n} -= {}", *first as i32));
             }
-            Table::Hash(hash) => {
-                let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
-                let p = POOL[j];
-                self.line(format!("w5 = w{x}"));
-                self.line(format!("w5 *= {}", hash.multiplier as i32));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= 15"));
-                self.line(format!("w5 ^= w{t}"));
-                self.line(format!("w{t} = w5"));
-                self.line(format!("w{t} >>= {}", hash.shift()));
-                self.line(format!("w{t} <<= 1"));
-                self.line(format!("r{p} = {} ll", table_name(table, "displacements")));
-                self.line(format!("r{p} += r{t}"));
-                self.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
-                self.line(format!("w5 ^= w{t}"));
-                self.line(format!("w5 &= {}", hash.slots.len() - 1));
-                self.line("w5 <<= 2");
-                self.line(format!("r{p} = {} ll", table_name(table, "slots")));
-                self.line(format!("r{p} += r5"));
-                self.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
-                self.put(j, None);
-                self.line(format!("if w{t} == w{x} goto b{}", yes.0));
-            }
+            text.line(format!("if w{n} > {} goto {no}", words.len() * 32 - 1));
+            text.line(format!("w{t} = w{n}"));
+            text.line(format!("w{t} >>= 5"));
+            text.line(format!("w{t} <<= 2"));
+            text.line(format!("r{p} = {} ll", table_name(i, "bitmap")));
+            text.line(format!("r{p} += r{t}"));
+            text.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
+            text.line(format!("w{n} &= 31"));
+            text.line(format!("w{t} >>= w{n}"));
+            text.line(format!("if w{t} & 1 goto {yes}"));
         }
-        self.put(i, None);
-        self.goto(no, next);
-        Ok(())
+        Table::Hash(hash) => {
+            text.line(format!("w{n} = w{x}"));
+            text.line(format!("w{n} *= {}", hash.multiplier as i32));
+            text.line(format!("w{t} = w{n}"));
+            text.line(format!("w{t} >>= 15"));
+            text.line(format!("w{n} ^= w{t}"));
+            text.line(format!("w{t} = w{n}"));
+            text.line(format!("w{t} >>= {}", hash.shift()));
+            text.line(format!("w{t} <<= 1"));
+            text.line(format!("r{p} = {} ll", table_name(i, "displacements")));
+            text.line(format!("r{p} += r{t}"));
+            text.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
+            text.line(format!("w{n} ^= w{t}"));
+            text.line(format!("w{n} &= {}", hash.slots.len() - 1));
+            text.line(format!("w{n} <<= 2"));
+            text.line(format!("r{p} = {} ll", table_name(i, "slots")));
+            text.line(format!("r{p} += r{n}"));
+            text.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
+            text.line(format!("if w{t} == w{x} goto {yes}"));
+        }
     }
 }
 

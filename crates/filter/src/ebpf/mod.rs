@@ -1,33 +1,66 @@
-//! eBPF: the filter as assembly and as an object file for a hook of the kernel.
+//! eBPF: the filter as assembly and as an object file, for a hook of the kernel or to link into programs.
 
 mod emitter;
+mod form;
+mod header;
 mod held;
 mod hook;
+mod loads;
 mod lookup;
+mod name;
 mod peephole;
 mod tails;
+mod text;
 
-use bpf_assembly::{Function, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
-pub(crate) use emitter::assembly;
+use form::COUNTERS;
+pub use form::{EbpfForm, Takes};
+pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::table_name;
+pub use name::FunctionName;
+use tails::shortened;
 
 use crate::program::Program;
 use crate::tables::Table;
 
-/// The object file of a program.
-pub(crate) fn write_object(program: &Program, hook: Hook, actions: Actions) -> Result<Vec<u8>, EbpfError> {
-    let listing = assembly(program, hook, actions)?;
+/// The listing of a program or a function.
+pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
+    let listing = match form.hook().filter(|hook| hook.data().is_none()) {
+        Some(hook) => loads::assembly(program, form, hook),
+        None => emitter::assembly(program, form),
+    }?;
+    Ok(shortened(&listing, form.ends().actions.other))
+}
+
+/// The object file of a program or a function.
+pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>, EbpfError> {
+    let listing = assembly(program, form)?;
+    let hook_section = form.hook().map_or("", Hook::section);
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
-    let around = Surroundings { section: hook.section().to_owned(), variables, ..Surroundings::default() };
-    let signature = Signature {
-        name: "filter".to_owned(),
-        params: vec![Type::Context],
-        returns: Type::Int { bytes: 4, signed: true },
+    let maps = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
+    let linkable = matches!(form, EbpfForm::Function { .. });
+    let around = Surroundings {
+        section: hook_section.to_owned(),
+        maps,
+        variables,
+        linkable,
+        // libbpf takes functions without lines in no program that has some.
+        lines: linkable,
+        ..Surroundings::default()
     };
-    let function = Function { signature, role: Role::Program, section: hook.section().to_owned(), listing };
-    Ok(object(&around, &[function])?)
+    let (name, params, role, section) = match form {
+        EbpfForm::Program { .. } => ("filter", vec![Type::Context], Role::Program, hook_section),
+        EbpfForm::Function { name, takes: Takes::Data } => {
+            (name.as_str(), vec![Type::Pointer, Type::Pointer], Role::Hidden, ".text")
+        }
+        EbpfForm::Function { name, takes: Takes::Context(_) } => {
+            (name.as_str(), vec![Type::Context], Role::Global, ".text")
+        }
+    };
+    let signature = Signature { name: name.to_owned(), params, returns: Type::Int { bytes: 4, signed: true } };
+    Ok(object(&around, &[Function { signature, role, section: section.to_owned(), listing }])?)
 }
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.

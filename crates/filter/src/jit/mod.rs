@@ -1,12 +1,10 @@
 //! Filters as machine code of x86-64 (BPF+, section 7.2).
 //!
-//! A program is verified ([`crate::safety`]), simplified ([`simplify`]) and verified again; a plan says which loads are checked
-//! ([`bounds`]), and is verified too. Then registers are assigned ([`allocate`]), fields found that need not be swapped
+//! A program is verified ([`crate::safety`]), simplified ([`crate::simplify`]) and verified again; a plan says which loads are checked
+//! ([`bounds`]), and is verified too. Then registers are assigned ([`crate::allocate`]), fields found that need not be swapped
 //! ([`network`]), and the operations written as instructions ([`translate`], [`assembler`]) to memory that may then be executed
 //! and not written ([`memory`]). Elsewhere than on x86-64 there is only the interpreter.
 
-#[cfg(target_arch = "x86_64")]
-mod allocate;
 #[cfg(target_arch = "x86_64")]
 mod assembler;
 #[cfg(target_arch = "x86_64")]
@@ -16,8 +14,6 @@ mod error;
 mod memory;
 #[cfg(target_arch = "x86_64")]
 mod network;
-#[cfg(target_arch = "x86_64")]
-mod simplify;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 #[cfg(target_arch = "x86_64")]

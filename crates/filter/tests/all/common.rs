@@ -1,6 +1,6 @@
 //! What tests of filters share.
 
-use bpf_filter::{Beside, LinkType, Options, Packet};
+use bpf_filter::{Beside, Hook, LinkType, Options, Packet};
 use bpf_pcap_oracle::data::OwnedPacket;
 
 /// How filters are compiled here: with the mask that the oracle is given, too.
@@ -25,4 +25,10 @@ pub fn cuts(packet: &OwnedPacket, i: usize) -> impl Iterator<Item = Packet<'_>> 
 /// Names that only libpcap's own test machine knows.
 pub fn needs_names(expression: &str) -> bool {
     expression.to_ascii_lowercase().contains("libpcap.test")
+}
+
+/// A packet as a test run takes it. The kernel takes a link header away before a socket's program sees the packet.
+pub fn handed(hook: Hook, captured: &[u8]) -> Vec<u8> {
+    let taken: &[u8] = if hook == Hook::Socket { &[0; 14] } else { &[] };
+    [taken, captured].concat()
 }

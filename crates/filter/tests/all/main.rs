@@ -4,4 +4,5 @@ mod common;
 mod errors;
 mod jit;
 mod kernel;
+mod linked;
 mod verdicts;

@@ -10,15 +10,15 @@ mod packet;
 
 use rustc_hash::FxHashMap;
 
-use super::allocate::{Allocation, Home, allocate};
 use super::assembler::{Arithmetic, Assembler, Code, Condition, Gp, Label, Place};
 use super::bounds;
 use super::error::JitError;
 use super::network::NetworkOrder;
-use super::simplify::simplify;
+use crate::allocate::{Allocation, Home, Pool, allocate};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, End, Operand, Operation, Program, Register};
 use crate::safety;
+use crate::simplify::simplify;
 
 const PACKET: Gp = Gp::RDI;
 const CAPTURED: Gp = Gp::RSI;
@@ -77,10 +77,10 @@ struct Translator<'a> {
     asm: Assembler,
     needs: Needs,
     order: NetworkOrder,
-    allocation: Allocation,
+    allocation: Allocation<Gp>,
     has_movbe: bool,
     /// Where values are, of registers that blocks do not share.
-    local: FxHashMap<Register, Home>,
+    local: FxHashMap<Register, Home<Gp>>,
     blocks: Vec<Label>,
     accept: Label,
     reject: Label,
@@ -112,7 +112,7 @@ pub(super) fn translate_for(program: &Program, has_movbe: bool) -> Result<Code, 
     let checks = bounds::plan(program);
     safety::verify_checks(program, &checks)?;
     let needs = Needs::of(program);
-    let allocation = allocate(program, &needs.pool(), SCRATCH);
+    let allocation = allocate(program, Pool { registers: &needs.pool(), kept: None, scratch: SCRATCH });
     let frame = (allocation.slots * 4).next_multiple_of(8);
     if frame > LARGEST_FRAME {
         return Err(JitError::TooLarge);
@@ -237,14 +237,14 @@ impl Translator<'_> {
         self.place(*home.expect("a register that is read has a home"))
     }
 
-    fn place(&self, home: Home) -> Place {
+    fn place(&self, home: Home<Gp>) -> Place {
         match home {
             Home::Register(r) => Place::Register(r),
             Home::Slot(n) => Place::at(Gp::RSP, n as i32 * 4),
         }
     }
 
-    fn operation(&mut self, operation: &Operation, home: Option<Home>) {
+    fn operation(&mut self, operation: &Operation, home: Option<Home<Gp>>) {
         if let Operation::NotZero { register } = operation {
             let place = self.home(*register);
             self.compare_with(place, 0);

@@ -8,7 +8,7 @@
 use crate::program::{Comparison, End, Operand, Operation, Program, Register};
 
 /// A safe program that does the same.
-pub(super) fn simplify(program: &Program) -> Program {
+pub(crate) fn simplify(program: &Program) -> Program {
     let mut program = program.clone();
     let constants = constants(&program);
     let constant = |r: Register| constants[r.0 as usize].number();

@@ -3,38 +3,56 @@
 //! Branches go forward only, so that a value is alive from the first position that writes it to the last that reads it, in the order
 //! of the blocks, and nowhere else. Registers that a block reads without having written them have one such range; all others have
 //! one for each write, which ends in its block. Where more are alive than the machine has registers, the one that is needed
-//! longest stands in the stack frame.
+//! longest stands in the stack frame. Where loads are calls, a value that is needed behind one is in a register that calls keep.
 
 use rustc_hash::FxHashMap;
 
-use super::assembler::Gp;
-use crate::program::{BasicBlock, End, Program, Register};
+use crate::program::{BasicBlock, End, Operation, Program, Register};
 use crate::safety::exposed;
 
 /// Where a value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Home {
-    Register(Gp),
+pub(crate) enum Home<R> {
+    Register(R),
     /// The number of a slot in the stack frame.
     Slot(u32),
 }
 
 /// Where all values are.
 #[derive(Debug)]
-pub(super) struct Allocation {
+pub(crate) struct Allocation<R> {
     /// By block and operation, where the result goes; `None`: nothing reads it.
-    pub(super) writes: Vec<Vec<Option<Home>>>,
+    pub(crate) writes: Vec<Vec<Option<Home<R>>>>,
     /// Registers that blocks read without having written them.
-    pub(super) shared: FxHashMap<Register, Home>,
+    pub(crate) shared: FxHashMap<Register, Home<R>>,
     /// Slots of the stack frame.
-    pub(super) slots: u32,
+    pub(crate) slots: u32,
 }
 
-impl Allocation {
+#[cfg(target_arch = "x86_64")]
+impl<R: PartialEq> Allocation<R> {
     /// Whether a register of the machine holds anything.
-    pub(super) fn uses(&self, register: Gp) -> bool {
-        let is = |home: &Home| *home == Home::Register(register);
+    pub(crate) fn uses(&self, register: R) -> bool {
+        let register = Home::Register(register);
+        let is = |home: &Home<R>| *home == register;
         self.shared.values().any(is) || self.writes.iter().flatten().flatten().any(is)
+    }
+}
+
+/// Registers for values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pool<'a, R> {
+    /// All of them, the cheapest first.
+    pub(crate) registers: &'a [R],
+    /// Those that a load leaves as they are; `None`: all.
+    pub(crate) kept: Option<&'a [R]>,
+    /// Where the result goes that only the branch behind it reads. It is in no pool.
+    pub(crate) scratch: R,
+}
+
+impl<R: Copy + PartialEq> Pool<'_, R> {
+    fn is_kept(&self, register: R) -> bool {
+        self.kept.is_none_or(|kept| kept.contains(&register))
     }
 }
 
@@ -52,16 +70,16 @@ struct Range {
     owner: Owner,
 }
 
-/// Assigns the registers of `pool`, the first ones first. What only the branch behind it reads comes to `scratch`.
-pub(super) fn allocate(program: &Program, pool: &[Gp], scratch: Gp) -> Allocation {
+/// Assigns registers.
+pub(crate) fn allocate<R: Copy + PartialEq>(program: &Program, pool: Pool<R>) -> Allocation<R> {
     let mut allocation = Allocation {
         writes: program.blocks.iter().map(|b| vec![None; b.operations.len()]).collect(),
         shared: FxHashMap::default(),
         slots: 0,
     };
-    let mut ranges = ranges(program, &mut allocation, scratch);
+    let mut ranges = ranges(program, &mut allocation, pool.scratch);
     ranges.sort_by_key(|r| r.start);
-    let homes = scan(&ranges, pool, &mut allocation.slots);
+    let homes = scan(&ranges, &loads(program), pool, &mut allocation.slots);
     for (range, home) in ranges.iter().zip(homes) {
         match range.owner {
             Owner::Shared(r) => {
@@ -81,7 +99,14 @@ pub(super) fn allocate(program: &Program, pool: &[Gp], scratch: Gp) -> Allocatio
     allocation
 }
 
-fn ranges(program: &Program, allocation: &mut Allocation, scratch: Gp) -> Vec<Range> {
+/// The positions of loads, in order.
+fn loads(program: &Program) -> Vec<usize> {
+    let positions = program.blocks.iter().flat_map(|b| b.operations.iter().map(Some).chain([None])).enumerate();
+    let is_load = |o: Option<&Operation>| matches!(o, Some(Operation::Load { .. } | Operation::HeaderLength { .. }));
+    positions.filter(|(_, o)| is_load(*o)).map(|(at, _)| at).collect()
+}
+
+fn ranges<R: Copy>(program: &Program, allocation: &mut Allocation<R>, scratch: R) -> Vec<Range> {
     let exposed = exposed(program);
     let mut shared: Vec<(Register, Option<(usize, usize)>)> = exposed.keys().map(|r| (*r, None)).collect();
     let number: FxHashMap<Register, usize> = shared.iter().enumerate().map(|(i, (r, _))| (*r, i)).collect();
@@ -122,12 +147,12 @@ fn ranges(program: &Program, allocation: &mut Allocation, scratch: Gp) -> Vec<Ra
 
 /// The result of a block's last operation comes to the scratch register if only its branch reads it. What nothing reads has no
 /// range.
-fn keep_in_scratch(
+fn keep_in_scratch<R>(
     ranges: &mut Vec<Range>,
     first: usize,
     end: (&End, usize),
-    allocation: &mut Allocation,
-    scratch: Gp,
+    allocation: &mut Allocation<R>,
+    scratch: R,
 ) {
     let (end, at) = end;
     if let Some(Range { start, end: last, owner: Owner::Write { block, operation } }) = ranges[first..].last()
@@ -142,11 +167,11 @@ fn keep_in_scratch(
 }
 
 /// The homes of ranges, which are ordered by their starts.
-fn scan(ranges: &[Range], pool: &[Gp], slots: &mut u32) -> Vec<Home> {
-    let mut homes: Vec<Home> = Vec::with_capacity(ranges.len());
+fn scan<R: Copy + PartialEq>(ranges: &[Range], loads: &[usize], pool: Pool<R>, slots: &mut u32) -> Vec<Home<R>> {
+    let mut homes: Vec<Home<R>> = Vec::with_capacity(ranges.len());
     // Ranges that hold registers.
     let mut active: Vec<usize> = Vec::new();
-    let mut free: Vec<Gp> = pool.iter().rev().copied().collect();
+    let mut free: Vec<R> = pool.registers.iter().rev().copied().collect();
     let mut slot = || {
         *slots += 1;
         Home::Slot(*slots - 1)
@@ -161,13 +186,20 @@ fn scan(ranges: &[Range], pool: &[Gp], slots: &mut u32) -> Vec<Home> {
             !ends
         });
         // The first ones of the pool are cheaper.
-        free.sort_by_key(|r| std::cmp::Reverse(pool.iter().position(|p| p == r)));
-        if let Some(r) = free.pop() {
-            homes.push(Home::Register(r));
+        free.sort_by_key(|r| std::cmp::Reverse(pool.registers.iter().position(|p| p == r)));
+        let first_behind = loads.partition_point(|at| *at <= range.start);
+        let is_over_load = loads.get(first_behind).is_some_and(|at| *at < range.end);
+        let fits = |r: R| !is_over_load || pool.is_kept(r);
+        if let Some(at) = free.iter().rposition(|r| fits(*r)) {
+            homes.push(Home::Register(free.remove(at)));
             active.push(i);
             continue;
         }
-        let furthest = (0..active.len()).max_by_key(|a| ranges[active[*a]].end);
+        let takeable = (0..active.len()).filter(|a| match homes[active[*a]] {
+            Home::Register(r) => fits(r),
+            Home::Slot(_) => false,
+        });
+        let furthest = takeable.max_by_key(|a| ranges[active[*a]].end);
         match furthest.filter(|a| ranges[active[*a]].end > range.end) {
             Some(a) => {
                 let other = active.swap_remove(a);

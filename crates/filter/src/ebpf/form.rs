@@ -1,0 +1,91 @@
+//! What is made of a filter as eBPF.
+
+use super::hook::{Actions, Hook};
+use super::name::FunctionName;
+
+/// The eBPF that is made of a filter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EbpfForm {
+    /// A program, called `filter`.
+    Program {
+        /// Where it runs.
+        hook: Hook,
+        /// What it returns.
+        actions: Actions,
+        /// Whether it counts packets and bytes by verdict, in the map `counters`.
+        counts: bool,
+    },
+    /// A function to link into programs. It returns 1 for a packet that matches, and 0 for any other.
+    Function {
+        /// What it is called.
+        name: FunctionName,
+        /// What it is given.
+        takes: Takes,
+    },
+}
+
+/// What a function is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Where the packet begins and ends: `(void *data, void *data_end)`. The function is hidden, so that it is verified with its
+    /// caller; the verifier takes no such arguments of a function that it verifies alone.
+    Data,
+    /// The context of a hook's programs. The function is verified alone.
+    Context(Hook),
+}
+
+impl EbpfForm {
+    /// A program that does not count.
+    pub fn program(hook: Hook, actions: Actions) -> EbpfForm {
+        EbpfForm::Program { hook, actions, counts: false }
+    }
+
+    /// The hook whose context it is given, if it is given one.
+    pub(super) fn hook(&self) -> Option<Hook> {
+        match self {
+            EbpfForm::Program { hook, .. } | EbpfForm::Function { takes: Takes::Context(hook), .. } => Some(*hook),
+            EbpfForm::Function { takes: Takes::Data, .. } => None,
+        }
+    }
+
+    pub(super) fn ends(&self) -> Ends {
+        match self {
+            EbpfForm::Program { hook, actions, counts } => {
+                Ends { actions: *actions, counts: counts.then(|| Counting::at(*hook)) }
+            }
+            EbpfForm::Function { .. } => Ends { actions: Actions { matched: 1, other: 0 }, counts: None },
+        }
+    }
+
+    /// The program may end in the middle with 0: a function's caller would end, too.
+    pub(super) fn may_end_by_load(&self) -> bool {
+        matches!(self, EbpfForm::Program { actions: Actions { other: 0, .. }, counts: false, .. })
+    }
+}
+
+/// How a program ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    pub(super) actions: Actions,
+    /// How it counts, if it does.
+    pub(super) counts: Option<Counting>,
+}
+
+/// How counters of this processor are increased.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Counting {
+    /// By a load and a store: no other run of the program comes between.
+    Plain,
+    /// Atomically: the program runs in processes, which interrupts may run it in the middle of.
+    Atomic,
+}
+
+impl Counting {
+    /// `ip_output` calls a control group's program with interrupts open; all other hooks are softirqs, or hold them off.
+    fn at(hook: Hook) -> Counting {
+        if hook == Hook::CgroupSkb { Counting::Atomic } else { Counting::Plain }
+    }
+}
+
+/// The map that counts, as [`bpf_assembly::Map::parse`] reads it: by 0 (not matched) and 1 (matched), for each processor.
+pub(super) const COUNTERS: &str = "counters percpu_array 4 16 2 member packets member bytes";
