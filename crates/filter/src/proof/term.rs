@@ -207,10 +207,13 @@ impl Terms {
             }
             (Binary::Add, _, Some(n)) => set.shifted(n.wrapping_neg()),
             (Binary::Sub, _, Some(n)) => set.shifted(n),
-            (Binary::Xor, _, Some(n)) if set.single().is_some() || set.complement().single().is_some() => {
-                match set.single() {
-                    Some(one) => Intervals::one(one ^ n),
-                    None => Intervals::one(set.complement().single()? ^ n).complement(),
+            (Binary::Xor, _, Some(n)) => {
+                // Only the numbers count that the term can be.
+                let possible = self.possible(term);
+                match (set.intersection(&possible).single(), possible.without(set).single()) {
+                    (Some(one), _) => Intervals::one(one ^ n),
+                    (_, Some(other)) => Intervals::one(other ^ n).complement(),
+                    _ => return None,
                 }
             }
             (Binary::And, _, Some(mask)) => masked(set, mask, most)?,

@@ -11,7 +11,8 @@ use crate::{Actions, Beside, ClassicGoal, Filter, Form, Hook, Options, compile};
 const ETHERNET: u16 = 1;
 const RADIOTAP: u16 = 127;
 
-const FILTERS: [(u16, &str); 22] = [
+const FILTERS: [(u16, &str); 23] = [
+    (ETHERNET, "((udp[12:1] ^ 31) * 100) <= 32"),
     (ETHERNET, "tcp port 80"),
     (ETHERNET, "host 10.1.2.3 and not port 22"),
     (ETHERNET, "net 10.1.0.0/16 or net 192.168.0.0/24"),
