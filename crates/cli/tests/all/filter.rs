@@ -102,7 +102,7 @@ fn functions_have_a_name_and_a_header() {
     let text = bpf_opt(args).expect(0).out;
     assert!(text.contains("extern int filter(struct __sk_buff *ctx);"), "{text}");
     let asm = bpf_opt(["filter", "--function", "data", "--emit", "asm", "udp"]).expect(0).out;
-    assert!(asm.starts_with("    r3 = r2\n    r2 = r1\n") && asm.contains("w0 = 1\n"), "{asm}");
+    assert!(asm.starts_with("    r3 = r2\n") && asm.contains(" = r1\n") && asm.contains("w0 = 1\n"), "{asm}");
     let said = bpf_opt(["filter", "--function", "data", "--emit", "asm", "inbound"]).expect(2).err;
     assert!(said.contains("inbound"), "{said}");
 }
