@@ -387,16 +387,27 @@ impl Program {
         from.first().copied().unwrap_or_default()
     }
 
-    /// What a machine with checked loads runs: a bound goes where a load in its block asks for as much.
+    /// What a machine with checked loads runs: a bound goes where a load in its block asks for as much behind the same base, which
+    /// nothing between the two writes.
     pub(crate) fn with_checked_loads(&self) -> Program {
         let mut program = self.clone();
         for block in &mut program.blocks {
-            let loads = block.operations.iter().filter(|o| !matches!(o, Operation::Bound { .. }));
-            let loads: Vec<(Option<Register>, u64)> = loads.filter_map(Operation::wants).collect();
-            block.operations.retain(|o| match o {
-                Operation::Bound { base, end } => !loads.iter().any(|(b, e)| b == base && e >= end),
+            let all = std::mem::take(&mut block.operations);
+            let is_written = |base: Register, from: usize, to: usize| {
+                all[from..to].iter().any(|operation| operation.writes() == Some(base))
+            };
+            let is_covered = |i: usize, base: Option<Register>, end: u64| {
+                all.iter().enumerate().any(|(j, load)| {
+                    !matches!(load, Operation::Bound { .. })
+                        && load.wants().is_some_and(|(b, e)| b == base && e >= end)
+                        && base.is_none_or(|base| !is_written(base, i.min(j), i.max(j)))
+                })
+            };
+            let stays = |(i, operation): &(usize, &Operation)| match operation {
+                Operation::Bound { base, end } => !is_covered(*i, *base, *end),
                 _ => true,
-            });
+            };
+            block.operations = all.iter().enumerate().filter(stays).map(|(_, operation)| operation.clone()).collect();
         }
         program
     }

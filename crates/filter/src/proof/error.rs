@@ -1,5 +1,7 @@
 //! Why there is no proof.
 
+use crate::safety::Unsafe;
+
 /// Why two programs are not proven equal.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unproven {
@@ -14,6 +16,9 @@ pub enum Unproven {
         /// What is known of such packets.
         facts: String,
     },
+    /// A program that is none: no order, or what it names is not there.
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
     /// Something that no term stands for.
     #[error("it has {0}")]
     Unknown(&'static str),

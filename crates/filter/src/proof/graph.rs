@@ -386,7 +386,7 @@ impl Unfolding<'_> {
                             yes: above,
                             no: in_range,
                         },
-                } if operations.is_empty() && *a == register && *above == no => {
+                } if operations.is_empty() && *a == register && *above == no && low <= *high => {
                     Some(InRange { register, range: (low, *high), yes: *in_range, no })
                 }
                 _ => None,
@@ -439,9 +439,10 @@ fn members(table: &Table) -> Intervals {
         Table::Bitmap { first, words } => {
             let mut all = Vec::new();
             for (i, word) in words.iter().enumerate() {
-                let base = u64::from(*first) + 32 * i as u64;
-                let bits = (0..32u64).filter(|b| word >> b & 1 == 1);
-                all.extend(bits.filter_map(|b| u32::try_from(base + b).ok()).map(|x| (x, x)));
+                // As a lookup counts: modulo 2^32.
+                let bits = (0..32u32).filter(|b| word >> b & 1 == 1);
+                let numbers = bits.map(|b| first.wrapping_add(32 * i as u32).wrapping_add(b));
+                all.extend(numbers.map(|x| (x, x)));
             }
             Intervals::of(all)
         }

@@ -18,12 +18,16 @@ mod tests;
 pub use error::Unproven;
 
 use crate::program::Program;
+use crate::safety;
 
 /// Proves that two programs accept the same packets.
 ///
 /// # Errors
 /// If no proof is found.
 pub(crate) fn prove_equal(first: &Program, second: &Program) -> Result<(), Unproven> {
+    // What is taken for granted of programs: branches go forward, registers and tables are there.
+    safety::verify(first)?;
+    safety::verify(second)?;
     let (mut terms, mut nodes) = (term::Terms::default(), graph::Nodes::default());
     let a = graph::graph(&mut terms, &mut nodes, first)?;
     let b = graph::graph(&mut terms, &mut nodes, second)?;

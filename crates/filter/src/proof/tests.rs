@@ -192,6 +192,7 @@ fn what_packets_tell_apart_is_not_proven() {
     let (mut told_apart, mut proven, mut changed) = (0, 0, 0);
     for (text, plain, form) in programs() {
         assert_eq!(prove_equal(&plain, &form), Ok(()), "{text}");
+        assert_eq!(prove_equal(&plain, &form.with_checked_loads()), Ok(()), "{text}");
         for _ in 0..12 {
             let mut other = form.clone();
             if change(&mut other, &mut random).is_none() || other == form {
@@ -241,4 +242,98 @@ fn the_filter_as_it_stands_takes_the_place_of_what_is_not_proven() {
     assert_eq!(damaged.classic(ClassicGoal::Size), plain.classic(ClassicGoal::Size));
     let xdp = Actions::passing(Hook::Xdp);
     assert_eq!(damaged.assembly(Hook::Xdp, xdp).ok(), plain.assembly(Hook::Xdp, xdp).ok());
+}
+
+/// What a red team found: programs that no emitter makes, which the proof has to judge all the same.
+mod found {
+    use super::*;
+    use crate::program::{BasicBlock, Register};
+    use crate::value::Binary;
+
+    const V0: Register = Register(0);
+
+    fn program(blocks: Vec<(Vec<Operation>, End)>, tables: Vec<Table>) -> Program {
+        let blocks = blocks.into_iter().map(|(operations, end)| BasicBlock { operations, end }).collect();
+        Program { blocks, registers: 2, tables }
+    }
+
+    fn load(size: u8) -> Operation {
+        Operation::Load { to: V0, base: None, offset: 0, size }
+    }
+
+    fn test(comparison: Comparison, yes: usize, no: usize) -> End {
+        End::Branch { a: V0, comparison, yes: BlockId(yes), no: BlockId(no) }
+    }
+
+    fn at_least(n: u32, yes: usize, no: usize) -> End {
+        test(Comparison::AtLeast(Operand::Constant(n)), yes, no)
+    }
+
+    fn greater(n: u32, yes: usize, no: usize) -> End {
+        test(Comparison::Greater(Operand::Constant(n)), yes, no)
+    }
+
+    /// They give other verdicts on a packet, and are not proven.
+    fn told_apart(first: &Program, second: &Program, bytes: &[u8]) {
+        let packet = Packet { captured: bytes, length: bytes.len() as u32, beside: Beside::default() };
+        let of = |p: &Program| p.run(&packet, &mut Vec::new()).accepted;
+        assert_ne!(of(first), of(second));
+        assert!(prove_equal(first, second).is_err());
+    }
+
+    #[test]
+    fn a_range_that_ends_before_it_begins_is_empty() {
+        let one = Operand::Constant(1);
+        let sum = Operation::Binary { op: Binary::Add, to: V0, a: Operand::Register(V0), b: one };
+        let ends = || [(vec![], End::Accept), (vec![], End::Reject)];
+        let mut first = vec![(vec![load(1), sum], at_least(10, 1, 3)), (vec![], greater(5, 3, 2))];
+        first.extend(ends());
+        let mut second = vec![(vec![load(1)], at_least(5, 1, 2)), (vec![], greater(8, 2, 3))];
+        second.extend(ends());
+        told_apart(&program(first, vec![]), &program(second, vec![]), &[0]);
+    }
+
+    #[test]
+    fn a_bitmap_goes_on_at_0() {
+        let ends = || [(vec![], End::Accept), (vec![], End::Reject)];
+        let bitmap = Table::Bitmap { first: 0xffff_fff0, words: vec![u32::MAX] };
+        let lookup = End::Lookup { a: V0, table: 0, yes: BlockId(1), no: BlockId(2) };
+        let mut first = vec![(vec![load(4)], lookup)];
+        first.extend(ends());
+        let mut second = vec![(vec![load(4)], at_least(0xffff_fff0, 1, 2))];
+        second.extend(ends());
+        told_apart(&program(first, vec![bitmap]), &program(second, vec![]), &[0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn blocks_out_of_order_and_what_is_not_there_are_refused() {
+        let equal = Comparison::Equal(Operand::Constant(0));
+        let backward = program(
+            vec![
+                (vec![load(1)], End::Goto(BlockId(2))),
+                (vec![], test(equal, 3, 4)),
+                (vec![], End::Goto(BlockId(1))),
+                (vec![], End::Accept),
+                (vec![], End::Reject),
+            ],
+            vec![],
+        );
+        let all = program(vec![(vec![load(1)], End::Accept)], vec![]);
+        told_apart(&backward, &all, &[7]);
+        let none = Program { registers: 0, ..all.clone() };
+        let lookup = End::Lookup { a: V0, table: 7, yes: BlockId(1), no: BlockId(2) };
+        let no_table = program(vec![(vec![load(1)], lookup), (vec![], End::Accept), (vec![], End::Reject)], vec![]);
+        for damaged in [program(vec![], vec![]), none, no_table] {
+            assert!(matches!(prove_equal(&damaged, &all), Err(Unproven::Unsafe(_))));
+        }
+    }
+
+    #[test]
+    fn a_bound_stays_whose_base_is_written() {
+        let bound = Operation::Bound { base: Some(V0), end: 2 };
+        let zero = Operation::Constant { to: V0, n: 0 };
+        let second = Operation::Load { to: Register(1), base: Some(V0), offset: 0, size: 2 };
+        let whole = program(vec![(vec![load(1), bound, zero, second], End::Accept)], vec![]);
+        assert_eq!(whole.with_checked_loads(), whole);
+    }
 }
