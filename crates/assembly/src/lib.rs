@@ -8,7 +8,6 @@
 //! declared kernel function, or a helper by its name (`bpf_map_lookup_elem`; `call 1` still works).
 
 mod declarations;
-mod hidden;
 mod words;
 
 use bpf_isa::{Call, Imm64Kind, Insn};
@@ -172,10 +171,7 @@ pub fn object(around: &Surroundings, functions: &[Function]) -> Result<Vec<u8>, 
     if !around.untyped {
         elf.section(".BTF", SectionKind::Info, btf.write());
     }
-    let mut file = elf.write();
-    let hidden = functions.iter().filter(|f| f.role == Role::Hidden).map(|f| f.signature.name.as_str());
-    hidden::hide(&mut file, &hidden.collect::<Vec<_>>());
-    Ok(file)
+    Ok(elf.write())
 }
 
 struct Writer<'a> {
@@ -347,7 +343,8 @@ impl<'a> Writer<'a> {
                 let range = 8 * starts[i] as u64..8 * (starts[i] + slots(&parsed[i].0)) as u64;
                 let (binding, linkage) = match f.role {
                     Role::Static => (Binding::Local, Linkage::Static),
-                    Role::Program | Role::Global | Role::Hidden => (Binding::Global, Linkage::Global),
+                    Role::Program | Role::Global => (Binding::Global, Linkage::Global),
+                    Role::Hidden => (Binding::Hidden, Linkage::Global),
                 };
                 let symbol = self.elf.symbol(&f.signature.name, SymbolKind::Func, binding, Some(code.id), range);
                 for (section, at, _) in self.held.iter().filter(|(_, _, program)| *program == f.signature.name) {

@@ -52,16 +52,29 @@ pub enum SymbolKind {
     Section = 3,
 }
 
-/// Who sees a symbol (`STB_…`).
+/// Who sees a symbol (`STB_…`, `STV_…`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub enum Binding {
     /// This file.
-    Local = 0,
+    Local,
     /// All.
-    Global = 1,
+    Global,
     /// All; where it is not defined it is 0.
-    Weak = 2,
+    Weak,
+    /// The files that are linked together.
+    Hidden,
+}
+
+impl Binding {
+    /// Its numbers in a symbol: binding and visibility.
+    fn numbers(self) -> (u8, u8) {
+        match self {
+            Binding::Local => (0, 0),
+            Binding::Global => (1, 0),
+            Binding::Weak => (2, 0),
+            Binding::Hidden => (1, 2),
+        }
+    }
 }
 
 /// Number of a section.
@@ -150,7 +163,8 @@ impl Elf {
         let mut bytes = vec![0; SYMBOL_BYTES as usize];
         for s in order.iter().map(|i| &self.symbols[*i]) {
             bytes.extend(strings.at(&s.name).to_le_bytes());
-            bytes.extend([(s.binding as u8) << 4 | s.kind as u8, 0]);
+            let (binding, visibility) = s.binding.numbers();
+            bytes.extend([binding << 4 | s.kind as u8, visibility]);
             bytes.extend(s.section.map_or(0, |s| s.0 as u16 + 1).to_le_bytes());
             bytes.extend(s.value.to_le_bytes());
             bytes.extend(s.size.to_le_bytes());
