@@ -4,11 +4,14 @@ use std::cell::RefCell;
 use std::sync::OnceLock;
 
 use crate::classic::{self, Classic, ClassicError};
+use crate::decision::{DecisionId, Decisions};
 use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
+use crate::emit::{SetPolicy, emit};
 use crate::jit::{Jit, JitError};
 use crate::options::Options;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
+use crate::value::Values;
 
 /// What a classic program is to have little of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +43,8 @@ pub struct Filter {
     /// The filter as it stands.
     pub(crate) plain: Program,
     pub(crate) forms: Option<Forms>,
+    /// Not proven yet.
+    emitted: OnceLock<Option<Program>>,
     fast: OnceLock<Proven>,
     /// What the interpreter runs: loads check that they are in the packet.
     checked: OnceLock<Program>,
@@ -55,15 +60,38 @@ struct Proven<T = Program> {
     unproven: Option<Unproven>,
 }
 
-/// The programs of a filter, which differ in how sets are decided.
+/// What the optimizer made of a filter, in several ways: the first ones copy much. A form is emitted when it is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Forms {
-    /// For the interpreter and machine code.
-    pub(crate) fast: Program,
+    pub(crate) values: Values,
+    /// The decisions, and where they begin: at least one way.
+    pub(crate) ways: Vec<(Decisions, DecisionId)>,
+}
+
+impl Forms {
+    fn emitted(&self, policy: SetPolicy) -> impl Iterator<Item = Program> {
+        self.ways.iter().map(move |(decisions, root)| emit(&self.values, decisions, *root, policy))
+    }
+
+    /// For the interpreter and machine code. Copies make the way of a packet short: only what is much smaller is better.
+    pub(crate) fn fast(&self) -> Option<Program> {
+        self.emitted(SetPolicy::FAST).reduce(|best, next| if next.size() * 2 < best.size() { next } else { best })
+    }
+
     /// For eBPF: the smallest.
-    pub(crate) kernel: Program,
+    pub(crate) fn kernel(&self) -> Option<Program> {
+        let is_smaller = |next: &Program, best: &Program| next.size() * 10 < best.size() * 9;
+        self.emitted(SetPolicy::KERNEL).reduce(|best, next| if is_smaller(&next, &best) { next } else { best })
+    }
+
     /// Without tables, for classic BPF.
-    pub(crate) without_tables: Vec<Program>,
+    pub(crate) fn without_tables(&self) -> impl Iterator<Item = Program> {
+        let policies = [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL];
+        let emitted = move |(decisions, root): &'_ (Decisions, DecisionId)| {
+            policies.map(|policy| emit(&self.values, decisions, *root, policy))
+        };
+        self.ways.iter().flat_map(emitted)
+    }
 }
 
 /// For graphs of hundreds of thousands of blocks, which are walked by recursion. `None`: there is not so much memory.
@@ -82,6 +110,7 @@ impl Filter {
         Filter {
             plain,
             forms,
+            emitted: OnceLock::new(),
             fast: OnceLock::new(),
             checked: OnceLock::new(),
             kernel: OnceLock::new(),
@@ -108,22 +137,31 @@ impl Filter {
         self.checked.get_or_init(|| self.fast().form.with_checked_loads())
     }
 
+    /// The form for the interpreter and machine code as the optimizer made it.
+    fn emitted(&self) -> Option<&Program> {
+        let emit = || with_large_stack(|| self.forms.as_ref()?.fast()).flatten();
+        self.emitted.get_or_init(emit).as_ref()
+    }
+
     fn fast(&self) -> &Proven {
-        self.fast.get_or_init(|| self.proven(|forms| &forms.fast))
+        self.fast.get_or_init(|| self.proven(self.emitted().cloned()))
     }
 
     fn kernel(&self) -> &Proven {
-        self.kernel.get_or_init(|| self.proven(|forms| &forms.kernel))
+        let emit = || with_large_stack(|| self.forms.as_ref()?.kernel()).flatten();
+        self.kernel.get_or_init(|| self.proven(emit()))
     }
 
     /// A form, if it is proven; otherwise the filter as it stands.
-    fn proven(&self, form: impl Fn(&Forms) -> &Program) -> Proven {
+    fn proven(&self, form: Option<Program>) -> Proven {
         let plain = |unproven| Proven { form: self.plain.clone(), unproven };
-        let Some(forms) = &self.forms else { return plain(None) };
-        let form = form(forms);
-        match self.prove(form) {
-            Ok(()) => Proven { form: form.clone(), unproven: None },
-            Err(e) => plain(Some(e)),
+        match form {
+            Some(form) => match self.prove(&form) {
+                Ok(()) => Proven { form, unproven: None },
+                Err(e) => plain(Some(e)),
+            },
+            // There is one, but no memory to emit it.
+            None => plain(self.is_optimized().then_some(Unproven::TooLarge)),
         }
     }
 
@@ -159,11 +197,12 @@ impl Filter {
     }
 
     fn best_classic(&self, goal: ClassicGoal) -> Result<Proven<Vec<Classic>>, ClassicError> {
-        let of = |program| classic::classic(program, self.accepted_length);
+        let of = |program: &Program| classic::classic(program, self.accepted_length);
+        let emit = || self.forms.iter().flat_map(Forms::without_tables).collect::<Vec<Program>>();
         let mut all = Vec::new();
         let mut error = None;
-        for program in self.forms.iter().flat_map(|forms| &forms.without_tables) {
-            match of(program) {
+        for program in with_large_stack(emit).unwrap_or_default() {
+            match of(&program) {
                 Ok(instructions) => all.push((program, instructions)),
                 Err(e) => error = Some(e),
             }
@@ -180,7 +219,7 @@ impl Filter {
         all.sort_by(|(a, _), (b, _)| a.expected().total_cmp(&b.expected()));
         let mut unproven = None;
         for (program, form) in all {
-            match self.prove(program) {
+            match self.prove(&program) {
                 Ok(()) => return Ok(Proven { form, unproven: None }),
                 Err(e) => unproven = Some(e),
             }
@@ -228,8 +267,7 @@ impl Filter {
     /// No packet is accepted.
     pub fn rejects_all(&self) -> bool {
         // Proven only if it matters.
-        let form = self.forms.as_ref().map_or(&self.plain, |forms| &forms.fast);
-        form.rejects_all() && self.fast().form.rejects_all()
+        self.emitted().unwrap_or(&self.plain).rejects_all() && self.fast().form.rejects_all()
     }
 
     /// The filter as machine code of x86-64, where this is one; otherwise [`Filter::run`] runs it.

@@ -74,39 +74,23 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
         let ids = entries.iter().map(parsed).collect::<Result<Vec<Id>, Error>>()?;
         sets.insert(name.clone(), ids);
     }
-    let mut graph = lower::lower(&ast, options, &sets)?;
-    let forms = if options.optimize { optimized(&mut graph) } else { None };
-    Ok(Filter::new(emit_plain::emit_plainly(&graph), forms, options.accepted_length))
+    let graph = lower::lower(&ast, options, &sets)?;
+    let plain = emit_plain::emit_plainly(&graph);
+    let forms = if options.optimize { optimized(graph) } else { None };
+    Ok(Filter::new(plain, forms, options.accepted_length))
 }
 
-/// The smaller of what little and much copying give; without tables all that they give.
-fn optimized(graph: &mut graph::Graph) -> Option<Forms> {
+/// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.
+fn optimized(mut graph: graph::Graph) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
-    let mut best: Option<Forms> = None;
     // Of a graph with variables nothing is known in common, so that all walks are the same one.
     let all_copies: &[(usize, usize)] =
         if graph.variables == 0 { &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)] } else { &[(0, 0)] };
+    let mut ways = Vec::new();
     for &(copies, kinds) in all_copies {
         let walks = WALKS[usize::from(copies <= 1)];
-        let Some((decisions, root)) = optimize::optimize(graph, Limits { copies, kinds, walks }) else { continue };
-        let emit = |policy| emit::emit(&graph.values, &decisions, root, policy);
-        let fast = emit(emit::SetPolicy::FAST);
-        let kernel = emit(emit::SetPolicy::KERNEL);
-        let without_tables = [emit::SetPolicy::CLASSIC, emit::SetPolicy::SMALLISH, emit::SetPolicy::SMALL].map(emit);
-        match &mut best {
-            None => best = Some(Forms { fast, kernel, without_tables: without_tables.into() }),
-            Some(best) => {
-                // Copies make the way of a packet short: only what is much smaller is better.
-                if fast.size() * 2 < best.fast.size() {
-                    best.fast = fast;
-                }
-                if kernel.size() * 10 < best.kernel.size() * 9 {
-                    best.kernel = kernel;
-                }
-                best.without_tables.extend(without_tables);
-            }
-        }
+        ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }));
     }
-    best
+    (!ways.is_empty()).then_some(Forms { values: graph.values, ways })
 }
