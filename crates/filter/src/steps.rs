@@ -4,19 +4,29 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use crate::program::BlockId;
+
+/// A place to jump to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Label {
+    Block(BlockId),
+    /// One of the generator's own.
+    Own(usize),
+}
+
 /// An instruction whose jumps have labels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Item<I, L> {
+pub(crate) enum Item<I> {
     Plain(I),
     Branch {
         test: I,
-        yes: L,
-        no: L,
+        yes: Label,
+        no: Label,
     },
     /// One that ends the program.
     End(I),
-    Jump(L),
-    Here(L),
+    Jump(Label),
+    Here(Label),
 }
 
 /// An instruction with those that may come next, which have smaller numbers.
@@ -50,8 +60,8 @@ impl<I: Clone + Eq + Hash> Steps<I> {
     /// Ways that end alike become one: what an instruction does depends on what the registers hold, and not on what that is.
     ///
     /// `None` for programs that jump backward.
-    pub(crate) fn of<L: Copy + Eq + Hash>(items: &[Item<I, L>]) -> Option<Steps<I>> {
-        let mut labels: FxHashMap<L, usize> = FxHashMap::default();
+    pub(crate) fn of(items: &[Item<I>]) -> Option<Steps<I>> {
+        let mut labels: FxHashMap<Label, usize> = FxHashMap::default();
         for (i, item) in items.iter().enumerate() {
             if let Item::Here(label) = item {
                 labels.insert(*label, i);
@@ -62,7 +72,7 @@ impl<I: Clone + Eq + Hash> Steps<I> {
         // By item the step that comes there.
         let mut at: Vec<usize> = vec![usize::MAX; items.len() + 1];
         for (i, item) in items.iter().enumerate().rev() {
-            let ahead = |label: &L| labels.get(label).filter(|to| **to > i).map(|to| at[*to]);
+            let ahead = |label: &Label| labels.get(label).filter(|to| **to > i).map(|to| at[*to]);
             let step = match item {
                 Item::Here(_) => {
                     at[i] = at[i + 1];

@@ -3,19 +3,10 @@
 use rustc_hash::FxHashMap;
 
 use super::code::{Classic, JA, JMP};
-use crate::program::BlockId;
-use crate::steps::{self, Step, Steps};
-
-/// A place to jump to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Label {
-    Block(BlockId),
-    /// One of the generator's own.
-    Own(usize),
-}
+use crate::steps::{self, Label, Step, Steps};
 
 /// An instruction whose jumps have labels: its code, and its number.
-pub(super) type Item = steps::Item<(u16, u32), Label>;
+pub(super) type Item = steps::Item<(u16, u32)>;
 
 /// Ways that end alike become one. Programs that jump backward stay as they are.
 pub(super) fn merge(items: Vec<Item>) -> Vec<Item> {

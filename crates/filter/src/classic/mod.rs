@@ -10,11 +10,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS};
-use layout::{Item, Label, assemble, merge};
+use layout::{Item, assemble, merge};
 
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::steps::Label;
 
 /// What the machine's registers and memory hold.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@ use super::lookup::{LookupRegisters, lookup};
 use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::steps::Label;
 
 struct Emitter<'a> {
     program: &'a Program,
@@ -68,7 +69,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         held: Held::default(),
         here: 0,
         pinned: Vec::new(),
-        text: Text::default(),
+        text: Text::new(),
     };
     emitter.prologue();
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
@@ -90,13 +91,12 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
             }
         }
     }
-    let rejects = program.blocks.iter().position(|b| b.operations.is_empty() && b.end == End::Reject);
     let length = emitter.length(text::LENGTH);
-    Ok(emitter.text.finish(rejects, ends, &length))
+    emitter.text.finish(ends, length)
 }
 
 impl Emitter<'_> {
-    fn line(&mut self, line: impl AsRef<str>) {
+    fn line(&mut self, line: impl Into<String>) {
         self.text.line(line);
     }
 
@@ -123,18 +123,19 @@ impl Emitter<'_> {
         let furthest = self.furthest();
         let Some(furthest) = furthest else { return };
         self.line("r4 = *(u32 *)(r1 + 0)");
-        self.line(format!("if w4 <= {furthest} goto short"));
+        let (short, linear) = (self.text.label(), self.text.label());
+        self.text.goto_if(format!("w4 <= {furthest}"), short);
         self.line(format!("w4 = {furthest}"));
-        self.text.place("short");
+        self.text.place(short);
         self.line("r5 = r2");
         self.line("r5 += r4");
-        self.line("if r5 <= r3 goto linear");
+        self.text.goto_if("r5 <= r3", linear);
         self.line("r6 = r1");
         self.line("r2 = r4");
         self.line("call bpf_skb_pull_data");
         self.line("r1 = r6");
         read_ends(self);
-        self.text.place("linear");
+        self.text.place(linear);
     }
 
     /// How the packet's length comes to a register.
@@ -170,7 +171,7 @@ impl Emitter<'_> {
                 Operation::Bound { base, end } => self.bound(*base, *end)?,
                 Operation::NotZero { register } => {
                     let r = self.number(*register)?;
-                    self.line(format!("if w{r} == 0 goto reject"));
+                    self.text.reject_if(format!("w{r} == 0"));
                 }
                 _ => {}
             }
@@ -205,7 +206,7 @@ impl Emitter<'_> {
                 self.line(format!("r{EDGE} += {end}"));
             }
         }
-        self.line(format!("if r{EDGE} > r3 goto reject"));
+        self.text.reject_if(format!("r{EDGE} > r3"));
         self.held.edge = Some((base, end));
         self.held.reach.insert(base, end);
         Ok(())
@@ -285,7 +286,7 @@ impl Emitter<'_> {
             }
             Operation::Length { .. } => {
                 let i = self.allocate(key)?;
-                self.length(POOL[i]).iter().for_each(|line| self.line(line));
+                self.length(POOL[i]).into_iter().for_each(|line| self.line(line));
                 i
             }
             Operation::Ancillary { what, .. } => {
@@ -356,25 +357,14 @@ impl Emitter<'_> {
         if let (Binary::Div | Binary::Mod, Operand::Register(divisor), Some(b)) = (op, b, second)
             && !self.tested.contains(&divisor)
         {
-            self.line(format!("if w{b} == 0 goto reject"));
+            self.text.reject_if(format!("w{b} == 0"));
         }
-        let symbol = op.symbol();
-        let is_shift = matches!(op, Binary::ShiftLeft | Binary::ShiftRight);
-        match (b, second) {
-            (Operand::Constant(n), _) if is_shift && n > 31 => self.line(format!("w{at} = 0")),
-            (Operand::Constant(n), _) => self.line(format!("w{at} {symbol}= {}", n as i32)),
-            (Operand::Register(_), Some(b)) => {
-                if is_shift {
-                    // The machine takes the count modulo 32.
-                    let label = self.text.label();
-                    self.line(format!("if w{b} <= 31 goto {label}"));
-                    self.line(format!("w{at} = 0"));
-                    self.text.place(&label);
-                }
-                self.line(format!("w{at} {symbol}= w{b}"));
-            }
-            (Operand::Register(_), None) => {}
-        }
+        let second = match (b, second) {
+            (Operand::Register(_), Some(b)) => format!("w{b}"),
+            (Operand::Register(_), None) => return self.unsupported("an operand without a register"),
+            (Operand::Constant(n), _) => format!("{}", n as i32),
+        };
+        self.text.arithmetic(op, at, b, &second);
         Ok(i)
     }
 
@@ -386,11 +376,7 @@ impl Emitter<'_> {
             Operand::Constant(n) => format!("{}", n as i32),
         };
         let i = self.allocate(key)?;
-        let label = self.text.label();
-        self.line(format!("w{} = 1", POOL[i]));
-        self.line(format!("if w{a} > {b} goto {label}"));
-        self.line(format!("w{} = 0", POOL[i]));
-        self.text.place(&label);
+        self.text.is_greater(POOL[i], a, &b);
         Ok(i)
     }
 
@@ -423,7 +409,7 @@ impl Emitter<'_> {
                 && of == base
                 && (i64::from(offset) - distance as i64).unsigned_abs() < 0x7fff =>
             {
-                (5, i64::from(offset) - distance as i64)
+                (EDGE, i64::from(offset) - distance as i64)
             }
             None if offset > 0x7fff => {
                 let i = self.allocate(Key::Pointer(r))?;
@@ -455,7 +441,7 @@ impl Emitter<'_> {
         let is_wanted = self.held.place(Key::Number(base)).is_some_and(|i| self.pinned.contains(&i));
         let at = self.number(base)?;
         if self.greatest(base) > LARGEST_BASE {
-            self.line(format!("if r{at} > {LARGEST_BASE} goto reject"));
+            self.text.reject_if(format!("r{at} > {LARGEST_BASE}"));
         }
         let i = if is_wanted { self.allocate(key)? } else { POOL.iter().position(|p| *p == at).unwrap_or(0) };
         if is_wanted {
@@ -472,43 +458,32 @@ impl Emitter<'_> {
     }
 
     fn end(&mut self, end: &End, ends: Ends) -> Result<(), EbpfError> {
-        let next = self.here + 1;
         match end {
             End::Accept => self.text.verdict(true, ends),
             End::Reject => self.text.verdict(false, ends),
-            End::Goto(to) => self.text.goto(*to, next),
-            End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no, next)?,
-            End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no, next)?,
-            End::Chain { .. } => {
-                return self.unsupported("'protochain' follows headers in a loop, which has no place in this hook yet");
-            }
+            End::Goto(to) => self.text.goto(Label::Block(*to)),
+            End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no)?,
+            End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no)?,
+            End::Chain { .. } => return Err(EbpfError::chain()),
         }
         Ok(())
     }
 
-    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId, next: usize) -> Result<(), EbpfError> {
+    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId) -> Result<(), EbpfError> {
         let number = self.number(a)?;
         // The edge's register and two more are working space.
         self.held.edge = None;
         let i = self.allocate(Key::Number(Register(u32::MAX)))?;
         let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
         let registers = LookupRegisters { number, free: [EDGE, POOL[i], POOL[j]] };
-        let name = |b: BlockId| format!("b{}", b.0);
-        lookup(&mut self.text, (table, &self.program.tables[table]), registers, &name(yes), &name(no));
+        let table = (table, &self.program.tables[table]);
+        lookup(&mut self.text, table, registers, Label::Block(yes), Label::Block(no));
         self.put(j, None);
         self.put(i, None);
-        self.text.goto(no, next);
         Ok(())
     }
 
-    fn branch(
-        &mut self,
-        a: Register,
-        comparison: Comparison,
-        yes: BlockId,
-        no: BlockId,
-        next: usize,
-    ) -> Result<(), EbpfError> {
+    fn branch(&mut self, a: Register, comparison: Comparison, yes: BlockId, no: BlockId) -> Result<(), EbpfError> {
         let turned = |n: u32, size: u8| match size {
             2 => u32::from((n as u16).swap_bytes()),
             4 => n.swap_bytes(),
@@ -539,7 +514,7 @@ impl Emitter<'_> {
             }
             (Comparison::AnyBit(mask), None) => (self.number(a)?, "&", format!("{}", mask as i32)),
         };
-        self.text.branch((left, symbol, &right), (yes, no), next);
+        self.text.branch(&format!("w{left} {symbol} {right}"), Label::Block(yes), Label::Block(no));
         Ok(())
     }
 

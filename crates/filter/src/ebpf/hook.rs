@@ -46,6 +46,13 @@ pub enum EbpfError {
     Assembly(#[from] AssemblyError),
 }
 
+impl EbpfError {
+    pub(super) fn chain() -> EbpfError {
+        let text = "'protochain' follows headers in a loop, which has no place in this hook yet";
+        EbpfError::Unsupported(text.to_owned())
+    }
+}
+
 /// Offsets in the context (`struct xdp_md`, `struct __sk_buff`).
 impl Hook {
     /// Where the packet begins and ends, if its programs may know (`may_access_direct_pkt_data` in the kernel).

@@ -20,8 +20,9 @@ use super::lookup::{LookupRegisters, lookup};
 use super::text::{self, Text};
 use crate::allocate::{Allocation, Home, Pool, allocate};
 use crate::language::Binary;
-use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{Comparison, End, Operand, Operation, Program, Register};
 use crate::simplify::simplify;
+use crate::steps::Label;
 
 /// Registers for values. `r0`, `r1`, `r2` and `r5` are working space.
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
@@ -74,7 +75,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         local: FxHashMap::default(),
         greatest: greatest(program),
         not_zero: FxHashSet::default(),
-        text: Text::default(),
+        text: Text::new(),
     };
     emitter.text.line("r6 = r1");
     // What only packets reach that are rejected on their way is not there: the verifier takes no such code.
@@ -90,14 +91,12 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         for (at, operation) in block.operations.iter().enumerate() {
             emitter.operation(operation, emitter.allocation.writes[i][at])?;
         }
-        emitter.end(&block.end, i + 1, ends)?;
+        emitter.end(&block.end, ends)?;
         if !emitter.text.is_over {
             block.end.successors().iter().for_each(|next| is_reached[next.0] = true);
         }
     }
-    let only_rejects = |i: &usize| program.blocks[*i].operations.is_empty() && program.blocks[*i].end == End::Reject;
-    let rejects = (0..program.blocks.len()).find(|i| is_reached[*i] && only_rejects(i));
-    Ok(emitter.text.finish(rejects, ends, &[format!("r{} = *(u32 *)(r6 + {LENGTH})", text::LENGTH)]))
+    emitter.text.finish(ends, vec![format!("r{} = *(u32 *)(r6 + {LENGTH})", text::LENGTH)])
 }
 
 /// The greatest number that each register may hold.
@@ -205,11 +204,7 @@ impl LoadEmitter<'_> {
             Operation::IsGreater { a, b, .. } => {
                 let a = self.brought(*a, 1);
                 let b = self.operand(*b, 2);
-                let label = self.text.label();
-                self.text.line("w0 = 1");
-                self.text.line(format!("if w{a} > {b} goto {label}"));
-                self.text.line("w0 = 0");
-                self.text.place(&label);
+                self.text.is_greater(POOL.scratch, a, &b);
                 return Ok(POOL.scratch);
             }
         }
@@ -243,27 +238,14 @@ impl LoadEmitter<'_> {
         // The first operand must not come to where the second is.
         let work = if second == format!("w{work}") && a != b { POOL.scratch } else { work };
         self.bring(a, work);
-        let symbol = op.symbol();
-        let is_shift = matches!(op, Binary::ShiftLeft | Binary::ShiftRight);
-        match b {
-            Operand::Constant(n) if is_shift && n > 31 => self.text.line(format!("w{work} = 0")),
-            Operand::Register(_) if is_shift => {
-                // The machine takes the count modulo 32.
-                let label = self.text.label();
-                self.text.line(format!("if {second} <= 31 goto {label}"));
-                self.text.line(format!("w{work} = 0"));
-                self.text.place(&label);
-                self.text.line(format!("w{work} {symbol}= {second}"));
-            }
-            _ => self.text.line(format!("w{work} {symbol}= {second}")),
-        }
+        self.text.arithmetic(op, work, b, &second);
         work
     }
 
     fn not_zero(&mut self, register: Register) {
         if self.not_zero.insert(register) {
             let r = self.read(register, 1);
-            self.text.line(format!("if w{r} == 0 goto reject"));
+            self.text.reject_if(format!("w{r} == 0"));
         }
     }
 
@@ -275,14 +257,14 @@ impl LoadEmitter<'_> {
         }
         self.text.line(format!("r2 = *(u32 *)(r6 + {LENGTH})"));
         match base {
-            None => self.text.line(format!("if w2 < {end} goto reject")),
+            None => self.text.reject_if(format!("w2 < {end}")),
             Some(base) => {
                 let base = self.read(base, 1);
                 if base != 1 {
                     self.text.line(format!("r1 = r{base}"));
                 }
                 self.text.line(format!("r1 += {end}"));
-                self.text.line("if r1 > r2 goto reject");
+                self.text.reject_if("r1 > r2");
             }
         }
     }
@@ -297,7 +279,7 @@ impl LoadEmitter<'_> {
         let base = base.map(|base| {
             let at = self.read(base, 1);
             if self.greatest.get(&base).is_none_or(|n| u64::from(*n) > most) {
-                self.text.line(format!("if w{at} > {most} goto reject"));
+                self.text.reject_if(format!("w{at} > {most}"));
             }
             at
         });
@@ -317,7 +299,7 @@ impl LoadEmitter<'_> {
                 self.text.line(format!("r3 += -{BUFFER}"));
                 self.text.line(format!("w4 = {size}"));
                 self.text.line("call bpf_skb_load_bytes");
-                self.text.line("if r0 != 0 goto reject");
+                self.text.reject_if("r0 != 0");
                 self.text.line(format!("r0 = *(u{bits} *)(r10 - {BUFFER})"));
                 if size > 1 {
                     self.text.line(format!("r0 = be{bits} r0"));
@@ -326,11 +308,11 @@ impl LoadEmitter<'_> {
         }
     }
 
-    fn end(&mut self, end: &End, next: usize, ends: Ends) -> Result<(), EbpfError> {
+    fn end(&mut self, end: &End, ends: Ends) -> Result<(), EbpfError> {
         match end {
             End::Accept => self.text.verdict(true, ends),
             End::Reject => self.text.verdict(false, ends),
-            End::Goto(to) => self.text.goto(*to, next),
+            End::Goto(to) => self.text.goto(Label::Block(*to)),
             End::Branch { a, comparison, yes, no } => {
                 let left = self.read(*a, 1);
                 let (symbol, right) = match comparison {
@@ -340,18 +322,14 @@ impl LoadEmitter<'_> {
                     Comparison::AnyBit(mask) => ("&", Operand::Constant(*mask)),
                 };
                 let right = self.operand(right, 2);
-                self.text.branch((left, symbol, &right), (*yes, *no), next);
+                self.text.branch(&format!("w{left} {symbol} {right}"), Label::Block(*yes), Label::Block(*no));
             }
             End::Lookup { a, table, yes, no } => {
                 let registers = LookupRegisters { number: self.read(*a, 0), free: [5, 1, 2] };
-                let name = |b: &BlockId| format!("b{}", b.0);
-                lookup(&mut self.text, (*table, &self.program.tables[*table]), registers, &name(yes), &name(no));
-                self.text.goto(*no, next);
+                let table = (*table, &self.program.tables[*table]);
+                lookup(&mut self.text, table, registers, Label::Block(*yes), Label::Block(*no));
             }
-            End::Chain { .. } => {
-                let text = "'protochain' follows headers in a loop, which has no place in this hook yet";
-                return Err(EbpfError::Unsupported(text.to_owned()));
-            }
+            End::Chain { .. } => return Err(EbpfError::chain()),
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Lookups in tables, which stand in read-only data.
 
 use super::text::Text;
+use crate::steps::Label;
 use crate::tables::Table;
 
 /// The machine's registers of a lookup.
@@ -12,8 +13,8 @@ pub(super) struct LookupRegisters {
     pub(super) free: [u8; 3],
 }
 
-/// Goes to `yes` if a number is a member of table `i`; to `no`, or on, if it is not.
-pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: LookupRegisters, yes: &str, no: &str) {
+/// Goes to `yes` if a number is a member of table `i`, and to `no` if it is not.
+pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: LookupRegisters, yes: Label, no: Label) {
     let LookupRegisters { number: x, free: [n, t, p] } = registers;
     match table {
         Table::Bitmap { first, words } => {
@@ -21,7 +22,7 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
             if *first != 0 {
                 text.line(format!("w{n} -= {}", *first as i32));
             }
-            text.line(format!("if w{n} > {} goto {no}", words.len() * 32 - 1));
+            text.goto_if(format!("w{n} > {}", words.len() * 32 - 1), no);
             text.line(format!("w{t} = w{n}"));
             text.line(format!("w{t} >>= 5"));
             text.line(format!("w{t} <<= 2"));
@@ -30,7 +31,7 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
             text.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
             text.line(format!("w{n} &= 31"));
             text.line(format!("w{t} >>= w{n}"));
-            text.line(format!("if w{t} & 1 goto {yes}"));
+            text.branch(&format!("w{t} & 1"), yes, no);
         }
         Table::Hash(hash) => {
             text.line(format!("w{n} = w{x}"));
@@ -50,7 +51,7 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
             text.line(format!("r{p} = {} ll", table_name(i, "slots")));
             text.line(format!("r{p} += r{n}"));
             text.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
-            text.line(format!("if w{t} == w{x} goto {yes}"));
+            text.branch(&format!("w{t} == w{x}"), yes, no);
         }
     }
 }

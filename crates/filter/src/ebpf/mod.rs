@@ -20,18 +20,16 @@ pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::table_name;
 pub use name::FunctionName;
-use tails::shortened;
 
 use crate::program::Program;
 use crate::tables::Table;
 
 /// The listing of a program or a function.
 pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
-    let listing = match form.hook().filter(|hook| hook.data().is_none()) {
+    match form.hook().filter(|hook| hook.data().is_none()) {
         Some(hook) => loads::assembly(program, form, hook),
         None => emitter::assembly(program, form),
-    }?;
-    Ok(shortened(&listing, form.ends().actions.other))
+    }
 }
 
 /// The object file of a program or a function.

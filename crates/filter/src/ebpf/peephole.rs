@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::steps::Item;
+use crate::steps::{Item, Label};
 
 /// Registers, one bit each.
 type Set = u16;
@@ -57,12 +57,12 @@ fn effects(text: &str) -> (Set, Set) {
 }
 
 /// Per item the registers that are read behind it before they are written. `None` for programs that jump backward.
-fn live(items: &[Item<String, usize>]) -> Option<Vec<Set>> {
+fn live(items: &[Item<String>]) -> Option<Vec<Set>> {
     let mut before: Vec<Set> = vec![0; items.len() + 1];
     let mut behind: Vec<Set> = vec![0; items.len()];
-    let labels: FxHashMap<usize, usize> =
+    let labels: FxHashMap<Label, usize> =
         items.iter().enumerate().filter_map(|(i, item)| Some((here(item)?, i))).collect();
-    let at = |label: &usize, i: usize| labels.get(label).copied().filter(|to| *to > i);
+    let at = |label: &Label, i: usize| labels.get(label).copied().filter(|to| *to > i);
     for (i, item) in items.iter().enumerate().rev() {
         behind[i] = match item {
             Item::Plain(_) | Item::Here(_) => before[i + 1],
@@ -81,7 +81,7 @@ fn live(items: &[Item<String, usize>]) -> Option<Vec<Set>> {
 }
 
 /// The label that an item is.
-fn here(item: &Item<String, usize>) -> Option<usize> {
+fn here(item: &Item<String>) -> Option<Label> {
     match item {
         Item::Here(label) => Some(*label),
         _ => None,
@@ -89,8 +89,8 @@ fn here(item: &Item<String, usize>) -> Option<usize> {
 }
 
 /// Labels go to which nothing jumps.
-pub(super) fn without_labels(items: Vec<Item<String, usize>>) -> Vec<Item<String, usize>> {
-    let mut wanted: FxHashSet<usize> = FxHashSet::default();
+pub(super) fn without_labels(items: Vec<Item<String>>) -> Vec<Item<String>> {
+    let mut wanted: FxHashSet<Label> = FxHashSet::default();
     for item in &items {
         match item {
             Item::Jump(to) => wanted.extend([*to]),
@@ -101,47 +101,57 @@ pub(super) fn without_labels(items: Vec<Item<String, usize>>) -> Vec<Item<String
     items.into_iter().filter(|item| here(item).is_none_or(|label| wanted.contains(&label))).collect()
 }
 
-/// A value that is only copied is computed where the copy is.
-pub(super) fn without_copies(mut items: Vec<Item<String, usize>>) -> Vec<Item<String, usize>> {
+/// A value that is only copied is computed where the copy is. `None` for programs that jump backward.
+pub(super) fn without_copies(mut items: Vec<Item<String>>) -> Option<Vec<Item<String>>> {
+    let mut behind = live(&items)?;
     let mut i = 0;
     while i < items.len() {
-        if let Some(first) = first_of_copied(&items, i) {
-            let (to, from) = copy(&items[i]).unwrap_or_default();
-            for item in &mut items[first..i] {
-                if let Item::Plain(text) = item {
-                    *text = renamed(text, from, to);
-                }
-            }
-            items.remove(i);
-        } else {
+        let Some(Copied { to, from, first }) = copied(&items, i, behind[i]) else {
             i += 1;
+            continue;
+        };
+        for item in &mut items[first..i] {
+            if let Item::Plain(text) = item {
+                *text = renamed(text, from, to);
+            }
         }
+        items.remove(i);
+        behind = live(&items)?;
     }
-    items
+    Some(items)
 }
 
 /// The registers of a copy: to and from.
-fn copy(item: &Item<String, usize>) -> Option<(u8, u8)> {
+fn copy(item: &Item<String>) -> Option<(u8, u8)> {
     let Item::Plain(text) = item else { return None };
     let (to, from) = text.split_once(" = ")?;
     let register = |text: &str| text.strip_prefix('r').filter(|n| n.len() == 1)?.parse::<u8>().ok();
     Some((register(to)?, register(from)?))
 }
 
-/// Where the value is first written that an item copies, if nobody else reads it and nothing stands against its having the other register.
-fn first_of_copied(items: &[Item<String, usize>], i: usize) -> Option<usize> {
+/// A copy without which a program can do.
+struct Copied {
+    to: u8,
+    from: u8,
+    /// Where the value is first written.
+    first: usize,
+}
+
+/// The copy that an item is, if nobody reads its value `behind` it in the old place, and nothing stands against computing it in the
+/// new one.
+fn copied(items: &[Item<String>], i: usize, behind: Set) -> Option<Copied> {
     let (to, from) = copy(&items[i])?;
-    if live(items)?[i] >> from & 1 == 1 {
+    if behind >> from & 1 == 1 {
         return None;
     }
-    for (k, item) in items[..i].iter().enumerate().rev() {
+    for (first, item) in items[..i].iter().enumerate().rev() {
         let Item::Plain(text) = item else { return None };
         let (reads, writes) = effects(text);
         if (reads | writes) >> to & 1 == 1 || is_call(text) {
             return None;
         }
         if writes >> from & 1 == 1 && reads >> from & 1 == 0 {
-            return Some(k);
+            return Some(Copied { to, from, first });
         }
     }
     None
@@ -150,48 +160,39 @@ fn first_of_copied(items: &[Item<String, usize>], i: usize) -> Option<usize> {
 /// The program returns `other` unless it says something else: that is set once, in front of `body`, and not at each end.
 ///
 /// For that `r0` must be free, which another register may make it.
-pub(super) fn with_result_first(
-    mut items: Vec<Item<String, usize>>,
-    body: usize,
-    other: i32,
-) -> Vec<Item<String, usize>> {
-    let result = format!("w0 = {other}");
-    let is_end = |items: &[Item<String, usize>], i: usize| matches!(items.get(i + 1), Some(Item::End(_)));
-    let returns = |items: &[Item<String, usize>], i: usize| {
-        is_end(items, i) && matches!(&items[i], Item::Plain(text) if text.starts_with("w0 = "))
-    };
+pub(super) fn with_result_first(items: Vec<Item<String>>, body: Label, other: i32) -> Vec<Item<String>> {
     let Some(start) = items.iter().position(|item| *item == Item::Here(body)) else { return items };
-    let rejects = items.iter().enumerate().any(|(i, item)| *item == Item::Plain(result.clone()) && returns(&items, i));
-    let accepts = (0..items.len()).any(|i| returns(&items, i) && items[i] != Item::Plain(result.clone()));
-    if !rejects || !accepts {
-        return items;
-    }
-    let texts = |from: usize| {
-        items.iter().enumerate().skip(from).filter(|(i, _)| !returns(&items, *i)).filter_map(|(_, item)| match item {
-            Item::Plain(text) | Item::Branch { test: text, .. } => Some(text),
-            _ => None,
+    let result = format!("w0 = {other}");
+    // By item whether it sets what the program returns.
+    let returns: Vec<bool> = (0..items.len())
+        .map(|i| {
+            let is_result = matches!(&items[i], Item::Plain(text) if text.starts_with("w0 = "));
+            is_result && matches!(items.get(i + 1), Some(Item::End(_)))
         })
-    };
-    if texts(start).any(|text| is_call(text)) {
-        return items;
-    }
-    let used = texts(start).fold(0, |set, text| set | named(text).fold(0, |set: Set, (_, r)| set | 1 << r));
-    if used & 1 == 1 {
-        let Some(free) = (1..10).find(|r| used >> r & 1 == 0) else { return items };
-        for i in start..items.len() {
-            if !returns(&items, i)
-                && let Item::Plain(text) | Item::Branch { test: text, .. } = &mut items[i]
-            {
-                *text = renamed(text, 0, free);
+        .collect();
+    let is_other = |i: usize| returns[i] && matches!(&items[i], Item::Plain(text) if *text == result);
+    let is_both = (0..items.len()).any(is_other) && (0..items.len()).any(|i| returns[i] && !is_other(i));
+    let mut used: Set = 0;
+    for (i, item) in items.iter().enumerate().skip(start) {
+        if let (false, Item::Plain(text) | Item::Branch { test: text, .. }) = (returns[i], item) {
+            if is_call(text) {
+                return items;
             }
+            used |= named(text).fold(0, |set, (_, r)| set | 1 << r);
         }
     }
+    // r0 is its own name if it is free.
+    let free = (0..10).find(|r| used >> r & 1 == 0);
+    let (true, Some(free)) = (is_both, free) else { return items };
     let mut out = Vec::with_capacity(items.len());
-    for i in 0..items.len() {
-        if returns(&items, i) && items[i] == Item::Plain(result.clone()) {
-            continue;
+    for (i, item) in items.iter().enumerate() {
+        let of = |text: &String| if returns[i] || i < start { text.clone() } else { renamed(text, 0, free) };
+        match item {
+            _ if is_other(i) => {}
+            Item::Plain(text) => out.push(Item::Plain(of(text))),
+            Item::Branch { test, yes, no } => out.push(Item::Branch { test: of(test), yes: *yes, no: *no }),
+            item => out.push(item.clone()),
         }
-        out.push(items[i].clone());
         if i == start {
             out.push(Item::Plain(result.clone()));
         }

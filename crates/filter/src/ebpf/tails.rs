@@ -2,66 +2,42 @@
 
 use std::fmt::Write;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::peephole::{with_result_first, without_copies, without_labels};
-use crate::steps::{Item, Step, Steps};
+use crate::steps::{Item, Label, Step, Steps};
 
-/// The listing of a program that jumps forward only, in fewer instructions if there are such. `other` is what it mostly returns.
-pub(super) fn shortened(listing: &str, other: i32) -> String {
-    let (items, body) = items(listing);
+/// The listing of a program, in as few instructions as can be. `body` is where it begins behind what comes before the filter, `other`
+/// what it mostly returns. `None`: it jumps backward.
+pub(super) fn shortened(items: Vec<Item<String>>, body: Label, other: i32) -> Option<String> {
     let items = with_result_first(items, body, other);
-    let items = without_copies(without_labels(items));
-    match Steps::of(&items) {
-        Some(steps) => lay_out(&steps),
-        None => listing.to_owned(),
-    }
+    let items = without_copies(without_labels(items))?;
+    Some(lay_out(&Steps::of(&items)?))
 }
 
 /// Comparisons and their opposites. Of two the first stands in steps.
 const OPPOSITES: [(&str, &str); 3] = [("==", "!="), (">", "<="), (">=", "<")];
 
-/// A comparison with the opposite operator; `None` of one that has none.
-fn opposite(test: &str) -> Option<String> {
+/// A test with another operator, which `other` gives; `None` if it gives none.
+fn with_operator(test: &str, other: impl Fn(&str) -> Option<&'static str>) -> Option<String> {
     let (left, rest) = test.split_once(' ')?;
     let (operator, right) = rest.split_once(' ')?;
-    let (_, other) = OPPOSITES.iter().find(|(one, _)| *one == operator)?;
-    Some(format!("{left} {other} {right}"))
+    Some(format!("{left} {} {right}", other(operator)?))
 }
 
-/// The lines as items, and the label of the program's first block. A branch to one place is a test whose other way follows.
-fn items(listing: &str) -> (Vec<Item<String, usize>>, usize) {
-    let mut labels: FxHashMap<&str, usize> = FxHashMap::default();
-    let mut all = Vec::new();
-    // Labels of the listing's own have even numbers, those of what follows a branch odd ones.
-    for (i, line) in listing.lines().enumerate() {
-        let mut label = |name| {
-            let next = labels.len();
-            2 * *labels.entry(name).or_insert(next)
-        };
-        let line = line.trim();
-        if let Some(name) = line.strip_suffix(':') {
-            all.push(Item::Here(label(name)));
-        } else if let Some(name) = line.strip_prefix("goto ") {
-            all.push(Item::Jump(label(name)));
-        } else if let Some((test, name)) = line.strip_prefix("if ").and_then(|l| l.split_once(" goto ")) {
-            let (to, behind) = (label(name), 2 * i + 1);
-            let operator = test.split(' ').nth(1).unwrap_or_default();
-            match OPPOSITES.iter().find(|(_, other)| *other == operator) {
-                Some((one, _)) => {
-                    let test = test.replacen(operator, one, 1);
-                    all.push(Item::Branch { test, yes: behind, no: to });
-                }
-                None => all.push(Item::Branch { test: test.to_owned(), yes: to, no: behind }),
-            }
-            all.push(Item::Here(behind));
-        } else if line == "exit" {
-            all.push(Item::End(line.to_owned()));
-        } else {
-            all.push(Item::Plain(line.to_owned()));
-        }
+/// A comparison with the opposite operator; `None` of one that has none.
+fn opposite(test: &str) -> Option<String> {
+    with_operator(test, |operator| OPPOSITES.iter().find(|(one, _)| *one == operator).map(|(_, other)| *other))
+}
+
+/// A test of a register, in the form in which tests stand in steps.
+pub(super) fn as_test(test: &str, yes: Label, no: Label) -> Item<String> {
+    let turned =
+        with_operator(test, |operator| OPPOSITES.iter().find(|(_, other)| *other == operator).map(|(one, _)| *one));
+    match turned {
+        Some(test) => Item::Branch { test, yes: no, no: yes },
+        None => Item::Branch { test: test.to_owned(), yes, no },
     }
-    (all, labels.get("b0").map_or(usize::MAX, |n| 2 * n))
 }
 
 /// By step the one that follows it: as many as can, which is a maximum matching of steps and those that they go to.
@@ -76,7 +52,7 @@ fn followers(steps: &Steps<String>, order: &[usize]) -> FxHashMap<usize, usize> 
     let mut before: FxHashMap<usize, usize> = FxHashMap::default();
     for step in order.iter().rev() {
         // A chain of steps that would all have another follower: from each its candidates, and the one to try next.
-        let mut tried = rustc_hash::FxHashSet::default();
+        let mut tried = FxHashSet::default();
         let mut way = vec![(*step, candidates(*step), 0)];
         while let Some((_, open, next)) = way.last_mut() {
             let Some(to) = open.get(*next).copied() else {
@@ -103,7 +79,7 @@ fn followers(steps: &Steps<String>, order: &[usize]) -> FxHashMap<usize, usize> 
 fn lay_out(steps: &Steps<String>) -> String {
     let order = steps.order();
     let follows = followers(steps, &order);
-    let is_follower: rustc_hash::FxHashSet<usize> = follows.values().copied().collect();
+    let is_follower: FxHashSet<usize> = follows.values().copied().collect();
     let mut line: Vec<usize> = Vec::with_capacity(order.len());
     for first in order.iter().filter(|step| !is_follower.contains(step)) {
         let mut at = Some(*first);
@@ -112,7 +88,7 @@ fn lay_out(steps: &Steps<String>) -> String {
             at = follows.get(&step).copied();
         }
     }
-    let mut targets = rustc_hash::FxHashSet::default();
+    let mut targets = FxHashSet::default();
     let mut lines: Vec<(usize, String)> = Vec::new();
     for (i, step) in line.iter().enumerate() {
         let after = line.get(i + 1).copied();
@@ -152,6 +128,39 @@ fn lay_out(steps: &Steps<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::BlockId;
+
+    /// The lines as items, and the label of the program's first block. A branch to one place is a test whose other way follows.
+    fn items(listing: &str) -> (Vec<Item<String>>, Label) {
+        let mut labels: FxHashMap<&str, usize> = FxHashMap::default();
+        let mut all = Vec::new();
+        for (i, line) in listing.lines().enumerate() {
+            let mut label = |name| {
+                let next = labels.len();
+                Label::Own(*labels.entry(name).or_insert(next))
+            };
+            let line = line.trim();
+            if let Some(name) = line.strip_suffix(':') {
+                all.push(Item::Here(label(name)));
+            } else if let Some(name) = line.strip_prefix("goto ") {
+                all.push(Item::Jump(label(name)));
+            } else if let Some((test, name)) = line.strip_prefix("if ").and_then(|l| l.split_once(" goto ")) {
+                let behind = Label::Block(BlockId(i));
+                all.extend([as_test(test, label(name), behind), Item::Here(behind)]);
+            } else if line == "exit" {
+                all.push(Item::End(line.to_owned()));
+            } else {
+                all.push(Item::Plain(line.to_owned()));
+            }
+        }
+        (all, Label::Own(labels["b0"]))
+    }
+
+    /// What jumps backward stays as it is.
+    fn shortened(listing: &str, other: i32) -> String {
+        let (items, body) = items(listing);
+        super::shortened(items, body, other).unwrap_or_else(|| listing.to_owned())
+    }
 
     /// The lines, without the labels' names, which say nothing.
     fn lines(listing: &str) -> Vec<String> {

@@ -1,123 +1,163 @@
-//! The lines of a program in the making.
-
-use std::fmt::Write;
+//! The instructions of a program in the making.
 
 use super::form::{Counting, Ends};
-use crate::program::BlockId;
+use super::hook::EbpfError;
+use super::tails::{as_test, shortened};
+use crate::language::Binary;
+use crate::program::{BlockId, Operand};
+use crate::steps::{Item, Label};
 
 /// Where the packet's length is while it is counted.
 pub(super) const LENGTH: u8 = 6;
 /// Where the verdict is meanwhile.
 const VERDICT: u8 = 7;
+/// Where packets are rejected on their way.
+const REJECT: Label = Label::Own(0);
+/// Where verdicts are counted.
+const COUNT: Label = Label::Own(1);
 
-/// Lines of assembly.
-#[derive(Default)]
+/// Instructions of assembly, and the labels that they jump to.
 pub(super) struct Text {
-    text: String,
+    items: Vec<Item<String>>,
+    /// How many labels there are.
     labels: usize,
     /// Every packet that comes so far in the block is rejected: what follows is not reached.
     pub(super) is_over: bool,
 }
 
 impl Text {
-    pub(super) fn line(&mut self, line: impl AsRef<str>) {
+    pub(super) fn new() -> Text {
+        Text { items: Vec::new(), labels: 2, is_over: false }
+    }
+
+    fn item(&mut self, item: Item<String>) {
         if !self.is_over {
-            let _ = writeln!(self.text, "    {}", line.as_ref());
+            self.items.push(item);
         }
     }
 
+    pub(super) fn line(&mut self, line: impl Into<String>) {
+        self.item(Item::Plain(line.into()));
+    }
+
     /// A name for a place.
-    pub(super) fn label(&mut self) -> String {
+    pub(super) fn label(&mut self) -> Label {
         self.labels += 1;
-        format!("l{}", self.labels)
+        Label::Own(self.labels - 1)
     }
 
     /// The place is here.
-    pub(super) fn place(&mut self, label: &str) {
-        let _ = writeln!(self.text, "{label}:");
+    pub(super) fn place(&mut self, label: Label) {
+        self.items.push(Item::Here(label));
     }
 
     pub(super) fn block(&mut self, i: usize) {
         self.is_over = false;
-        self.place(&format!("b{i}"));
+        self.place(Label::Block(BlockId(i)));
+    }
+
+    pub(super) fn goto(&mut self, to: Label) {
+        self.item(Item::Jump(to));
+    }
+
+    /// Goes to one of two places, by a test: a register, a comparison, and a register or a number.
+    pub(super) fn branch(&mut self, test: &str, yes: Label, no: Label) {
+        self.item(as_test(test, yes, no));
+    }
+
+    /// Goes elsewhere if a test holds.
+    pub(super) fn goto_if(&mut self, test: impl AsRef<str>, to: Label) {
+        let behind = self.label();
+        self.branch(test.as_ref(), to, behind);
+        self.place(behind);
+    }
+
+    /// Rejects the packet if a test holds.
+    pub(super) fn reject_if(&mut self, test: impl AsRef<str>) {
+        self.goto_if(test, REJECT);
     }
 
     /// Rejects every packet that comes so far.
     pub(super) fn reject_all(&mut self) {
-        self.line("goto reject");
+        self.goto(REJECT);
         self.is_over = true;
     }
 
-    /// Goes to a block; `next` is the one that follows.
-    pub(super) fn goto(&mut self, to: BlockId, next: usize) {
-        if to.0 != next {
-            self.line(format!("goto b{}", to.0));
-        }
-    }
-
-    /// Goes to one of two blocks, by a comparison with `symbol`.
-    pub(super) fn branch(
-        &mut self,
-        (left, symbol, right): (u8, &str, &str),
-        (yes, no): (BlockId, BlockId),
-        next: usize,
-    ) {
-        let opposite = match symbol {
-            "==" => Some("!="),
-            ">" => Some("<="),
-            ">=" => Some("<"),
-            _ => None,
-        };
-        match opposite {
-            Some(opposite) if yes.0 == next => self.line(format!("if w{left} {opposite} {right} goto b{}", no.0)),
-            _ => {
-                self.line(format!("if w{left} {symbol} {right} goto b{}", yes.0));
-                self.goto(no, next);
+    /// Computes in a register. `second` is the second operand as it stands in an instruction.
+    pub(super) fn arithmetic(&mut self, op: Binary, at: u8, b: Operand, second: &str) {
+        let is_shift = matches!(op, Binary::ShiftLeft | Binary::ShiftRight);
+        match b {
+            Operand::Constant(n) if is_shift && n > 31 => {
+                self.line(format!("w{at} = 0"));
+                return;
             }
+            Operand::Register(_) if is_shift => {
+                // The machine takes the count modulo 32.
+                let label = self.label();
+                self.goto_if(format!("{second} <= 31"), label);
+                self.line(format!("w{at} = 0"));
+                self.place(label);
+            }
+            _ => {}
         }
+        self.line(format!("w{at} {}= {second}", op.symbol()));
     }
 
-    /// Ends the program.
+    /// Whether a register is greater than what stands behind it, as 1 or 0.
+    pub(super) fn is_greater(&mut self, to: u8, a: u8, b: &str) {
+        let label = self.label();
+        self.line(format!("w{to} = 1"));
+        self.goto_if(format!("w{a} > {b}"), label);
+        self.line(format!("w{to} = 0"));
+        self.place(label);
+    }
+
+    /// Returns a number.
+    fn ret(&mut self, n: i32) {
+        self.line(format!("w0 = {n}"));
+        self.item(Item::End("exit".to_owned()));
+    }
+
+    /// Ends the program; one that counts goes on to `count`.
     pub(super) fn verdict(&mut self, accepts: bool, ends: Ends) {
         if ends.counts.is_some() {
             self.line(format!("w{VERDICT} = {}", u8::from(accepts)));
-            self.line("goto count");
+            self.goto(COUNT);
         } else {
-            self.line(format!("w0 = {}", if accepts { ends.actions.matched } else { ends.actions.other }));
-            self.line("exit");
+            self.ret(if accepts { ends.actions.matched } else { ends.actions.other });
         }
     }
 
-    /// The whole listing. `rejects`: a block that only rejects, which serves all that are rejected on their way. `length`: how the
-    /// packet's length comes to [`LENGTH`].
-    pub(super) fn finish(mut self, rejects: Option<usize>, ends: Ends, length: &[String]) -> String {
-        const REJECT: &str = "goto reject\n";
+    /// The listing of the whole. `length`: how the packet's length comes to [`LENGTH`].
+    pub(super) fn finish(mut self, ends: Ends, length: Vec<String>) -> Result<String, EbpfError> {
         self.is_over = false;
-        if let Some(i) = rejects {
-            self.text = self.text.replace(REJECT, &format!("goto b{i}\n"));
-        } else if self.text.contains(REJECT) {
-            self.place("reject");
+        let rejects = |item: &Item<String>| match item {
+            Item::Jump(to) => *to == REJECT,
+            Item::Branch { yes, no, .. } => [*yes, *no].contains(&REJECT),
+            _ => false,
+        };
+        if self.items.iter().any(rejects) {
+            self.place(REJECT);
             self.verdict(false, ends);
         }
         if let Some(counting) = ends.counts {
             self.count(counting, ends, length);
         }
-        self.text
+        let listing = shortened(self.items, Label::Block(BlockId(0)), ends.actions.other);
+        listing.ok_or_else(|| EbpfError::Unsupported("the program jumps backward".to_owned()))
     }
 
     /// Adds to the counters of a verdict, and ends the program with it.
-    fn count(&mut self, counting: Counting, ends: Ends, length: &[String]) {
-        if let Some(rest) = self.text.strip_suffix("    goto count\n") {
-            self.text.truncate(rest.len());
-        }
-        self.place("count");
-        length.iter().for_each(|line| self.line(line));
+    fn count(&mut self, counting: Counting, ends: Ends, length: Vec<String>) {
+        let (counted, other) = (self.label(), self.label());
+        self.place(COUNT);
+        length.into_iter().for_each(|line| self.line(line));
         self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
         self.line("r2 = r10");
         self.line("r2 += -4");
         self.line("r1 = counters ll");
         self.line("call bpf_map_lookup_elem");
-        self.line("if r0 == 0 goto counted");
+        self.goto_if("r0 == 0", counted);
         match counting {
             Counting::Plain => {
                 for (offset, n) in [(0, "1".to_owned()), (8, format!("r{LENGTH}"))] {
@@ -132,10 +172,10 @@ impl Text {
                 self.line(format!("lock *(u64 *)(r0 + 8) += r{LENGTH}"));
             }
         }
-        self.place("counted");
-        self.line(format!("if w{VERDICT} == 0 goto other"));
-        self.verdict(true, Ends { counts: None, ..ends });
-        self.place("other");
-        self.verdict(false, Ends { counts: None, ..ends });
+        self.place(counted);
+        self.goto_if(format!("w{VERDICT} == 0"), other);
+        self.ret(ends.actions.matched);
+        self.place(other);
+        self.ret(ends.actions.other);
     }
 }

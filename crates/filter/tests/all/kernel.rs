@@ -166,6 +166,35 @@ fn programs_that_are_not_optimized_agree_too() {
     }
 }
 
+/// What comes behind a field that no packet has is not there, and what rejects may be among it.
+#[test]
+fn fields_behind_every_packet_leave_programs_that_load() {
+    if !permitted() {
+        return;
+    }
+    for expression in
+        ["1 = ether[0x1a1f82c6]", "not igmp[0xc8ae:4] = ether[17]", "not (ip[0x163bcd05] < 5 & len) or not udp"]
+    {
+        for (hook, optimize) in [(Hook::Xdp, true), (Hook::Xdp, false), (Hook::Tc, true), (Hook::Socket, true)] {
+            let options = Options { source: hook.source(), optimize, ..options(LinkType::EN10MB) };
+            let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
+            let actions = Actions::passing(hook);
+            let object = filter.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
+            let object = LoadedObject::load(&object, &LoadOptions::default())
+                .unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
+            for (kind, protocol) in [(0x0800u16, 2), (0x0800, 17), (0x0806, 0)] {
+                let mut packet = vec![0u8; 60];
+                packet[12..14].copy_from_slice(&kind.to_be_bytes());
+                (packet[14], packet[23]) = (0x45, protocol);
+                let ours = Packet { captured: &packet, length: 60, beside: Beside::default() };
+                let wanted = if filter.run(&ours) != 0 { actions.matched } else { actions.other };
+                let run = object.test_run("filter", &handed(hook, &packet), None, 1).expect("a run");
+                assert_eq!(run.retval as i32, wanted, "{hook:?} {expression} on {packet:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn programs_for_thousands_of_hosts_are_small() {
     if !permitted() {
