@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::intervals::Intervals;
 use crate::language::Relation;
+use crate::post_order::reverse_post_order;
 use crate::value::{Value, ValueId, Values, Variable};
 
 /// Where to go on.
@@ -37,6 +38,18 @@ pub(crate) enum Test {
     Member(ValueId, Arc<Intervals>),
     /// The chain of headers that begins at `start` reaches a protocol.
     Chain(Chain),
+}
+
+impl Test {
+    /// The values that it evaluates.
+    pub(crate) fn values(&self) -> impl Iterator<Item = ValueId> {
+        let of = match self {
+            Test::Compare(_, a, b) => [Some(*a), Some(*b)],
+            Test::Member(value, _) => [Some(*value), None],
+            Test::Chain(_) => [None, None],
+        };
+        of.into_iter().flatten()
+    }
 }
 
 /// `protochain`: header by header until one is of the wanted protocol.
@@ -210,7 +223,14 @@ impl Builder {
         let entry = Target::Block(first[root.0]);
         let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables };
         let mut place = vec![usize::MAX; parts.len()];
-        for part in order(first[root.0], |i| targets[i]) {
+        let next = |part: usize| {
+            let (yes, no) = targets[part].unwrap_or((Target::Reject, Target::Reject));
+            [yes, no].into_iter().filter_map(|target| match target {
+                Target::Block(next) => Some(next),
+                _ => None,
+            })
+        };
+        for part in reverse_post_order(parts.len(), first[root.0], next) {
             place[part] = graph.blocks.len();
             let Part::Block(sets, test) = &parts[part] else { continue };
             let Some((yes, no)) = targets[part] else { continue };
@@ -226,33 +246,6 @@ impl Builder {
         graph.entry = placed(graph.entry);
         graph
     }
-}
-
-/// The parts that are reached from one, each before those that it goes to.
-fn order(from: usize, targets: impl Fn(usize) -> Option<(Target, Target)>) -> Vec<usize> {
-    let mut done = rustc_hash::FxHashSet::default();
-    let mut post = Vec::new();
-    let mut stack = vec![(from, false)];
-    while let Some((part, left)) = stack.pop() {
-        if left {
-            post.push(part);
-            continue;
-        }
-        if !done.insert(part) {
-            continue;
-        }
-        stack.push((part, true));
-        let Some((yes, no)) = targets(part) else { continue };
-        for target in [yes, no] {
-            if let Target::Block(next) = target
-                && !done.contains(&next)
-            {
-                stack.push((next, false));
-            }
-        }
-    }
-    post.reverse();
-    post
 }
 
 impl Graph {

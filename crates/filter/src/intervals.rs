@@ -138,14 +138,23 @@ impl Intervals {
 
     /// Each number with another added, modulo 2^32.
     pub(crate) fn shifted(&self, by: u32) -> Intervals {
+        self.wrapped(|(low, high)| (low.wrapping_add(by), high.wrapping_add(by)))
+    }
+
+    /// Each number taken from another, modulo 2^32.
+    pub(crate) fn mirrored(&self, from: u32) -> Intervals {
+        self.wrapped(|(low, high)| (from.wrapping_sub(high), from.wrapping_sub(low)))
+    }
+
+    /// Each interval as another one, which goes on at 0 if it ends below where it begins.
+    fn wrapped(&self, f: impl Fn((u32, u32)) -> (u32, u32)) -> Intervals {
         let mut out = Vec::with_capacity(self.0.len() + 1);
-        for (low, high) in &self.0 {
-            let (l, h) = (low.wrapping_add(by), high.wrapping_add(by));
-            if l <= h {
-                out.push((l, h));
+        for interval in &self.0 {
+            let (low, high) = f(*interval);
+            if low <= high {
+                out.push((low, high));
             } else {
-                out.push((l, u32::MAX));
-                out.push((0, h));
+                out.extend([(low, u32::MAX), (0, high)]);
             }
         }
         Intervals::of(out)
@@ -176,6 +185,7 @@ mod tests {
                 assert_eq!(a.complement().contains(n), !a.contains(n));
                 assert_eq!(a.is_disjoint(&b), a.intersection(&b).is_empty());
                 assert_eq!(a.shifted(shift).contains(n.wrapping_add(shift)), a.contains(n));
+                assert_eq!(a.mirrored(shift).contains(shift.wrapping_sub(n)), a.contains(n));
             }
         }
     }

@@ -25,6 +25,7 @@ mod names;
 mod optimize;
 mod options;
 mod order;
+mod post_order;
 mod program;
 mod proof;
 mod question;

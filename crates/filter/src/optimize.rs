@@ -68,20 +68,24 @@ impl Known {
         known
     }
 
-    fn reaches(&self, base: Option<ValueId>, end: u64) -> bool {
-        self.bounds.iter().any(|(b, e)| *b == base && *e >= end)
-    }
-
-    fn note_bound(&mut self, base: Option<ValueId>, end: u64) {
-        match self.bounds.binary_search_by_key(&base, |(b, _)| *b) {
-            Ok(i) => self.bounds[i].1 = self.bounds[i].1.max(end),
-            Err(i) => self.bounds.insert(i, (base, end)),
+    fn has(&self, need: Need) -> bool {
+        match need {
+            Need::Bound(base, end) => self.bounds.iter().any(|(b, e)| *b == base && *e >= end),
+            Need::NotZero(value) => self.not_zero.contains(&value),
         }
     }
 
-    fn note_not_zero(&mut self, value: ValueId) {
-        if let Err(i) = self.not_zero.binary_search(&value) {
-            self.not_zero.insert(i, value);
+    fn note(&mut self, need: Need) {
+        match need {
+            Need::Bound(base, end) => match self.bounds.binary_search_by_key(&base, |(b, _)| *b) {
+                Ok(i) => self.bounds[i].1 = self.bounds[i].1.max(end),
+                Err(i) => self.bounds.insert(i, (base, end)),
+            },
+            Need::NotZero(value) => {
+                if let Err(i) = self.not_zero.binary_search(&value) {
+                    self.not_zero.insert(i, value);
+                }
+            }
         }
     }
 
@@ -340,16 +344,9 @@ impl Walk<'_> {
         let mut all = Vec::new();
         needs(&self.values, value, &mut all);
         for need in all {
-            match need {
-                Need::Bound(base, end) if !known.reaches(base, end) => {
-                    known.note_bound(base, end);
-                    wanted.push(need);
-                }
-                Need::NotZero(value) if !known.not_zero.contains(&value) => {
-                    known.note_not_zero(value);
-                    wanted.push(need);
-                }
-                _ => {}
+            if !known.has(need) {
+                known.note(need);
+                wanted.push(need);
             }
         }
     }
@@ -440,21 +437,9 @@ impl Walk<'_> {
             (_, true) => true,
             _ => return None,
         };
-        let (mut known, mut wanted) = (known.clone(), Vec::new());
-        self.want_for(&self.graph.blocks[i].test, &mut known, &mut wanted);
-        wanted.is_empty().then_some(answer)
-    }
-
-    /// What the test needs of the packet that is not known to be there.
-    fn want_for(&self, test: &Test, known: &mut Known, wanted: &mut Vec<Need>) {
-        match test {
-            Test::Chain(_) => {}
-            Test::Member(value, _) => self.want(*value, known, wanted),
-            Test::Compare(_, a, b) => {
-                self.want(*a, known, wanted);
-                self.want(*b, known, wanted);
-            }
-        }
+        let mut all = Vec::new();
+        self.graph.blocks[i].test.values().for_each(|value| needs(&self.values, value, &mut all));
+        all.into_iter().all(|need| known.has(need)).then_some(answer)
     }
 
     /// Per block what is known on all ways to it.
@@ -493,7 +478,7 @@ impl Walk<'_> {
             self.join(all, block.no, &known);
             return;
         };
-        self.want_for(&block.test, &mut known, &mut Vec::new());
+        block.test.values().for_each(|value| self.want(value, &mut known, &mut Vec::new()));
         let possible = self.possible(value, &known);
         let (inside, outside) = (possible.intersection(&set), possible.without(&set));
         for (target, part) in [(block.yes, inside), (block.no, outside)] {

@@ -1,5 +1,7 @@
 //! Programs: blocks of operations over registers, which the interpreter runs and the back ends translate.
 
+use std::ops::Range;
+
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::tables::Table;
@@ -391,23 +393,22 @@ impl Program {
     /// nothing between the two writes.
     pub(crate) fn with_checked_loads(&self) -> Program {
         let mut program = self.clone();
-        for block in &mut program.blocks {
-            let all = std::mem::take(&mut block.operations);
-            let is_written = |base: Register, from: usize, to: usize| {
-                all[from..to].iter().any(|operation| operation.writes() == Some(base))
+        for (block, BasicBlock { operations: all, .. }) in program.blocks.iter_mut().zip(&self.blocks) {
+            let is_written = |base: Register, between: Range<usize>| {
+                all[between].iter().any(|operation| operation.writes() == Some(base))
             };
             let is_covered = |i: usize, base: Option<Register>, end: u64| {
                 all.iter().enumerate().any(|(j, load)| {
                     !matches!(load, Operation::Bound { .. })
                         && load.wants().is_some_and(|(b, e)| b == base && e >= end)
-                        && base.is_none_or(|base| !is_written(base, i.min(j), i.max(j)))
+                        && base.is_none_or(|base| !is_written(base, i.min(j)..i.max(j)))
                 })
             };
-            let stays = |(i, operation): &(usize, &Operation)| match operation {
-                Operation::Bound { base, end } => !is_covered(*i, *base, *end),
+            let mut next = 0..;
+            block.operations.retain(|operation| match (operation, next.next()) {
+                (Operation::Bound { base, end }, Some(i)) => !is_covered(i, *base, *end),
                 _ => true,
-            };
-            block.operations = all.iter().enumerate().filter(stays).map(|(_, operation)| operation.clone()).collect();
+            });
         }
         program
     }

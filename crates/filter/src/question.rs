@@ -63,10 +63,7 @@ fn simpler(values: &Values, question: &Question) -> Option<Question> {
     let Value::Binary(op, a, b) = values.get(question.value) else { return None };
     if let (Some(n), Binary::Sub) = (values.as_constant(a), op) {
         // n - b is in the set if b is in the set's mirror.
-        let mirrored = question.set.as_slice().iter().map(|(low, high)| (n.wrapping_sub(*high), n.wrapping_sub(*low)));
-        let unwrapped: Vec<(u32, u32)> =
-            mirrored.flat_map(|(l, h)| if l <= h { vec![(l, h)] } else { vec![(l, u32::MAX), (0, h)] }).collect();
-        return Some(Question { value: b, set: Intervals::of(unwrapped) });
+        return Some(Question { value: b, set: question.set.mirrored(n) });
     }
     let n = values.as_constant(b)?;
     let greatest = values.greatest(a);

@@ -4,6 +4,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
+use crate::post_order::reverse_post_order;
 use crate::program::BlockId;
 
 /// A place to jump to.
@@ -39,7 +40,7 @@ pub(crate) enum Step<I> {
 
 impl<I> Step<I> {
     /// What may come next.
-    pub(crate) fn successors(&self) -> impl DoubleEndedIterator<Item = usize> {
+    pub(crate) fn successors(&self) -> impl DoubleEndedIterator<Item = usize> + use<I> {
         let of = match self {
             Step::End(_) => [None, None],
             Step::Plain { next, .. } => [Some(*next), None],
@@ -102,21 +103,6 @@ impl<I: Clone + Eq + Hash> Steps<I> {
 
     /// The steps that are reached, each before those that it goes to, ways on in a row where that can be.
     pub(crate) fn order(&self) -> Vec<usize> {
-        let mut post = Vec::new();
-        let mut stack = vec![(self.first, false)];
-        let mut seen = vec![false; self.all.len()];
-        while let Some((i, left)) = stack.pop() {
-            if left {
-                post.push(i);
-                continue;
-            }
-            if std::mem::replace(&mut seen[i], true) {
-                continue;
-            }
-            stack.push((i, true));
-            stack.extend(self.all[i].successors().map(|next| (next, false)));
-        }
-        post.reverse();
-        post
+        reverse_post_order(self.all.len(), self.first, |i| self.all[i].successors())
     }
 }

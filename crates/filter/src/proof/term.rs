@@ -200,7 +200,7 @@ impl Terms {
         let (x, y) = (self.as_constant(a), self.as_constant(b));
         let most = self.most(a);
         let set = match (op, x, y) {
-            (Binary::Sub, Some(x), _) => return Some((b, mirrored(set, x))),
+            (Binary::Sub, Some(x), _) => return Some((b, set.mirrored(x))),
             // Whether two terms are equal is one question, whatever is taken from what.
             (Binary::Sub, None, None) if a > b && is_zero_or_not(set) => {
                 return Some((self.intern(Term::Binary(op, b, a)), set.clone()));
@@ -253,20 +253,6 @@ fn is_zero_or_not(set: &Intervals) -> bool {
 /// The number whose bits are those up to the highest one of `n`.
 fn ones(n: u32) -> u32 {
     if n == 0 { 0 } else { u32::MAX >> n.leading_zeros() }
-}
-
-/// The numbers that give a member when they are taken from `n`.
-fn mirrored(set: &Intervals, n: u32) -> Intervals {
-    let mut all = Vec::new();
-    for (low, high) in set.as_slice() {
-        let (low, high) = (n.wrapping_sub(*high), n.wrapping_sub(*low));
-        if low <= high {
-            all.push((low, high));
-        } else {
-            all.extend([(low, u32::MAX), (0, high)]);
-        }
-    }
-    Intervals::of(all)
 }
 
 /// The numbers up to `most` that give a member under a mask; `None` if that is too many intervals to write down.
