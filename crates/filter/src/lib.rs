@@ -44,7 +44,7 @@ pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
-pub use options::{Options, Source};
+pub use options::{MOST_ACCEPTED, Options, Source};
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};

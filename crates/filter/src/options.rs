@@ -33,6 +33,9 @@ impl Source {
     }
 }
 
+/// What is accepted of a packet where nothing says less, in bytes: as much as of any (`MAXIMUM_SNAPLEN` of libpcap).
+pub const MOST_ACCEPTED: u32 = 262_144;
+
 /// How a filter is compiled.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -63,7 +66,7 @@ impl Default for Options {
             netmask: None,
             names: NameFiles::default(),
             sets: HashMap::new(),
-            accepted_length: 262_144,
+            accepted_length: MOST_ACCEPTED,
             optimize: true,
         }
     }

@@ -29,32 +29,44 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
     }
+    let shown = shown(args);
+    // Statistics say themselves what is proven.
     if !matches!(args.emit, Some(Emit::Stats)) {
-        shown_forms(args).into_iter().for_each(|form| warn_if_unproven(&filter, form));
+        let written = args.output.is_some().then_some(Form::Kernel);
+        let printed = shown.map(|shown| form_of(args, shown)).filter(|form| Some(*form) != written);
+        written.into_iter().chain(printed).for_each(|form| warn_if_unproven(&filter, form));
     }
     write(args, form.as_ref(), &filter, &text, &options)?;
-    let writes = args.output.is_some() || args.header.is_some();
-    match (args.emit, &form) {
-        (Some(Emit::Ir), _) => files::print(&filter.listing()),
-        (Some(Emit::Asm), Some(form)) => files::print(&assembly(form, &filter)?),
-        (Some(Emit::Stats), Some(form)) => files::print(&stats(args, form, &filter)),
-        _ if args.dump > 0 || !writes => files::print(&dump(args, &filter)?),
+    match (shown, &form) {
+        (Some(Shown::Form(Emit::Ir)), _) => files::print(&filter.listing()),
+        (Some(Shown::Form(Emit::Asm)), Some(form)) => files::print(&assembly(form, &filter)?),
+        (Some(Shown::Form(Emit::Stats)), Some(form)) => files::print(&stats(args, form, &filter)),
+        (Some(Shown::Dump), _) => files::print(&dump(args, &filter)?),
         _ => {}
     }
     Ok(exit::YES)
 }
 
-/// The forms of a filter that the arguments ask for.
-fn shown_forms(args: &FilterArgs) -> Vec<Form> {
-    let printed = match args.emit {
-        Some(Emit::Ir) => Some(Form::Here),
-        Some(Emit::Asm) => Some(Form::Kernel),
-        Some(Emit::Stats) => None,
-        None if args.dump > 0 || args.output.is_none() && args.header.is_none() => Some(Form::Classic(goal(args))),
-        None => None,
-    };
-    let written = args.output.is_some().then_some(Form::Kernel);
-    written.into_iter().chain(printed.filter(|form| Some(*form) != written)).collect()
+/// What is printed.
+#[derive(Clone, Copy)]
+enum Shown {
+    Form(Emit),
+    Dump,
+}
+
+/// What the arguments ask to be printed: classic BPF if they ask for nothing.
+fn shown(args: &FilterArgs) -> Option<Shown> {
+    let writes = args.output.is_some() || args.header.is_some();
+    args.emit.map(Shown::Form).or((args.dump > 0 || !writes).then_some(Shown::Dump))
+}
+
+/// The form of the filter that is printed.
+fn form_of(args: &FilterArgs, shown: Shown) -> Form {
+    match shown {
+        Shown::Form(Emit::Ir) => Form::Here,
+        Shown::Form(Emit::Asm | Emit::Stats) => Form::Kernel,
+        Shown::Dump => Form::Classic(goal(args)),
+    }
 }
 
 /// Writes object and header, if they are asked for.

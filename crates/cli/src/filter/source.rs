@@ -3,14 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bpf_filter::{Filter, Form, Hook, LinkType, NameFiles, Options, Source};
+use bpf_filter::{Filter, Form, Hook, LinkType, MOST_ACCEPTED, NameFiles, Options, Source};
 
 use super::args::{FilterArgs, FunctionArg, HookArg};
 use crate::failure::Failure;
 use crate::files;
-
-/// What is accepted of a packet where nothing says less, as tcpdump has it.
-const SNAPLEN: u32 = 262_144;
 
 pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
     match &args.file {
@@ -95,5 +92,5 @@ pub(super) fn snaplen(args: &FilterArgs) -> Option<u32> {
 
 /// What is accepted of a packet that comes from no capture.
 pub(super) fn accepted_length(args: &FilterArgs) -> u32 {
-    snaplen(args).unwrap_or(SNAPLEN)
+    snaplen(args).unwrap_or(MOST_ACCEPTED)
 }

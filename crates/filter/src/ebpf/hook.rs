@@ -2,7 +2,7 @@
 
 use bpf_assembly::AssemblyError;
 
-use crate::options::Source;
+use crate::options::{MOST_ACCEPTED, Source};
 use crate::value::Ancillary;
 
 /// Where in the kernel a filter runs.
@@ -94,8 +94,8 @@ impl Hook {
             // TC_ACT_OK, TC_ACT_SHOT
             Hook::Tc => (0, 2),
             Hook::CgroupSkb => (1, 0),
-            // Bytes: no packet is longer than tcpdump's default.
-            Hook::Socket => (262_144, 0),
+            // Bytes.
+            Hook::Socket => (MOST_ACCEPTED.cast_signed(), 0),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What tests of filters share.
 
 use bpf_filter::{Beside, Hook, LinkType, Options, Packet};
-use bpf_pcap_oracle::data::OwnedPacket;
+use bpf_pcap_oracle::data::{Data, OwnedPacket};
 
 /// How filters are compiled here: with the mask that the oracle is given, too.
 pub fn options(link_type: LinkType) -> Options {
@@ -31,4 +31,23 @@ pub fn needs_names(expression: &str) -> bool {
 pub fn handed(hook: Hook, captured: &[u8]) -> Vec<u8> {
     let taken: &[u8] = if hook == Hook::Socket { &[0; 14] } else { &[] };
     [taken, captured].concat()
+}
+
+/// What packets begin with at a hook.
+pub fn link_type(hook: Hook) -> LinkType {
+    if hook == Hook::CgroupSkb { LinkType::RAW } else { LinkType::EN10MB }
+}
+
+/// What a hook's program sees of an Ethernet packet.
+pub fn seen(hook: Hook, captured: &[u8]) -> &[u8] {
+    if hook == Hook::CgroupSkb { captured.get(14..).unwrap_or_default() } else { captured }
+}
+
+/// All filters of the folder for a link type, of libpcap's every so-manieth.
+pub fn expressions(data: &Data, link_type: LinkType, step: usize) -> Vec<String> {
+    let mut all: Vec<String> = data.filters().into_iter().map(|f| f.expression).collect();
+    let of_link = |dlt: &str| LinkType::of_name(dlt) == Some(link_type);
+    all.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases).step_by(step));
+    all.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
+    all
 }

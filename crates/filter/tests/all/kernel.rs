@@ -1,22 +1,38 @@
 //! The eBPF forms load, and their verdicts in this kernel are the interpreter's.
 
-use bpf_filter::{Actions, Beside, EbpfForm, Hook, LinkType, Options, Packet, Source, compile};
+use bpf_filter::{Actions, Beside, EbpfForm, Filter, Hook, LinkType, Options, Packet, compile};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
 
-use crate::common::{handed, needs_names, options};
+use crate::common::{expressions, handed, link_type, options, seen};
 
-/// What the hook's programs return here, where packets come from, and which link type they have.
-fn hooks() -> [(Hook, Source, Actions, LinkType); 5] {
-    let xdp = Actions { matched: 2, other: 1 };
+/// What the hook's programs return here.
+fn hooks() -> [(Hook, Actions); 5] {
     [
-        (Hook::Xdp, Source::Xdp, xdp, LinkType::EN10MB),
-        (Hook::Tc, Source::Tc, Actions { matched: 0, other: 2 }, LinkType::EN10MB),
-        (Hook::CgroupSkb, Source::CgroupSkb, Actions { matched: 1, other: 0 }, LinkType::RAW),
-        (Hook::Socket, Source::Socket, Actions { matched: 96, other: 0 }, LinkType::EN10MB),
-        (Hook::Socket, Source::Socket, Actions { matched: 0, other: 262_144 }, LinkType::EN10MB),
+        (Hook::Xdp, Actions { matched: 2, other: 1 }),
+        (Hook::Tc, Actions { matched: 0, other: 2 }),
+        (Hook::CgroupSkb, Actions { matched: 1, other: 0 }),
+        (Hook::Socket, Actions { matched: 96, other: 0 }),
+        (Hook::Socket, Actions { matched: 0, other: 262_144 }),
     ]
+}
+
+/// The object, in the kernel.
+fn loaded(hook: Hook, expression: &str, object: &[u8]) -> LoadedObject {
+    let object = LoadedObject::load(object, &LoadOptions::default());
+    object.unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"))
+}
+
+/// What a program returns for a packet; `None` for one that a socket buffer cannot be made of.
+fn returned(object: &LoadedObject, hook: Hook, captured: &[u8]) -> Option<i32> {
+    object.test_run("filter", &handed(hook, captured), None, 1).ok().map(|run| run.retval as i32)
+}
+
+/// What it is to return.
+fn wanted(filter: &Filter, captured: &[u8], actions: Actions) -> i32 {
+    let packet = Packet { captured, length: captured.len() as u32, beside: Beside::default() };
+    if filter.run(&packet) != 0 { actions.matched } else { actions.other }
 }
 
 /// Every so-manieth packet is run.
@@ -28,21 +44,16 @@ fn verdicts_in_the_kernel_are_those_of_the_interpreter() {
         return;
     }
     let Some(data) = Data::for_test() else { return };
-    for (hook, source, actions, link_type) in hooks() {
+    for (hook, actions) in hooks() {
         let packets = data.packets(1);
-        let mut expressions: Vec<String> = data.filters().into_iter().map(|f| f.expression).collect();
-        let of_link = |dlt: &str| LinkType::of_name(dlt) == Some(link_type);
-        expressions.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases));
-        expressions.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
-        let (mut loaded, mut runs) = (0, 0);
-        for expression in &expressions {
-            let options = Options { source, ..options(link_type) };
+        let (mut programs, mut runs) = (0, 0);
+        for expression in &expressions(&data, link_type(hook), 1) {
+            let options = Options { source: hook.source(), ..options(link_type(hook)) };
             // What a hook does not have is an error: direction at XDP, Ethernet's fields at a control group.
             let Ok(filter) = compile(expression, &options) else { continue };
             let Ok(object) = filter.object(hook, actions) else { continue };
-            let object = LoadedObject::load(&object, &LoadOptions::default())
-                .unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"));
-            loaded += 1;
+            let object = loaded(hook, expression, &object);
+            programs += 1;
             for packet in packets.iter().step_by(STEP) {
                 let whole = packet.captured.len();
                 for cut in [whole, whole / 2, whole.min(60), whole.min(33), whole.min(13)] {
@@ -56,20 +67,15 @@ fn verdicts_in_the_kernel_are_those_of_the_interpreter() {
                         continue;
                     }
                     let captured = &packet.captured[..cut];
-                    let seen = if hook == Hook::CgroupSkb { &captured[14..] } else { captured };
-                    let ours = Packet { captured: seen, length: seen.len() as u32, beside: Beside::default() };
-                    let wanted = if filter.run(&ours) != 0 { actions.matched } else { actions.other };
-                    // Packets that a socket buffer cannot be made of are refused.
-                    let Ok(run) = object.test_run("filter", &handed(hook, captured), None, 1) else {
-                        continue;
-                    };
-                    assert_eq!(run.retval as i32, wanted, "{hook:?} {expression:.200} on {captured:?}");
+                    let wanted = wanted(&filter, seen(hook, captured), actions);
+                    let Some(returned) = returned(&object, hook, captured) else { continue };
+                    assert_eq!(returned, wanted, "{hook:?} {expression:.200} on {captured:?}");
                     runs += 1;
                 }
             }
         }
-        eprintln!("{hook:?}: {loaded} filters loaded, {runs} runs");
-        assert!(loaded > 60 && runs > 1000, "{hook:?}: {loaded} filters, {runs} runs");
+        eprintln!("{hook:?}: {programs} filters loaded, {runs} runs");
+        assert!(programs > 60 && runs > 1000, "{hook:?}: {programs} filters, {runs} runs");
     }
 }
 
@@ -92,30 +98,30 @@ fn counters_hold_what_the_interpreter_counts() {
     let mut expressions: Vec<String> = expressions.collect();
     // What accepts or rejects all, and what ends by a load behind the packet's end.
     expressions.extend(["", "less 0", "ether[50] & 1 = 0", "ip[2] > ip[40]"].map(str::to_owned));
-    for (hook, source, actions, link_type) in hooks() {
-        let (mut loaded, mut runs, mut matched) = (0, 0, 0);
+    for (hook, actions) in hooks() {
+        let (mut programs, mut runs, mut matched) = (0, 0, 0);
         for expression in &expressions {
-            let Ok(filter) = compile(expression, &Options { source, ..options(link_type) }) else { continue };
+            let options = Options { source: hook.source(), ..options(link_type(hook)) };
+            let Ok(filter) = compile(expression, &options) else { continue };
             let Ok(object) = filter.object_of(&EbpfForm::Program { hook, actions, counts: true }) else { continue };
-            let object = LoadedObject::load(&object, &LoadOptions::default())
-                .unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"));
-            loaded += 1;
-            let mut wanted = [(0, 0); 2];
+            let object = loaded(hook, expression, &object);
+            programs += 1;
+            let mut counts = [(0, 0); 2];
             for captured in packets.iter().step_by(STEP).map(|p| &p.captured[..p.captured.len().min(61)]) {
-                let seen = if hook == Hook::CgroupSkb { captured.get(14..).unwrap_or_default() } else { captured };
-                let Ok(run) = object.test_run("filter", &handed(hook, captured), None, 1) else { continue };
-                let ours = Packet { captured: seen, length: seen.len() as u32, beside: Beside::default() };
-                let is_match = filter.run(&ours) != 0;
-                assert_eq!(run.retval as i32, if is_match { actions.matched } else { actions.other });
-                wanted[usize::from(is_match)].0 += 1;
-                wanted[usize::from(is_match)].1 += seen.len() as u64;
+                let seen = seen(hook, captured);
+                let wanted = wanted(&filter, seen, actions);
+                let Some(returned) = returned(&object, hook, captured) else { continue };
+                assert_eq!(returned, wanted);
+                let is_match = wanted == actions.matched;
+                counts[usize::from(is_match)].0 += 1;
+                counts[usize::from(is_match)].1 += seen.len() as u64;
                 runs += 1;
             }
-            assert_eq!([counted(&object, 0), counted(&object, 1)], wanted, "{hook:?} {expression:.200}");
-            matched += wanted[1].0;
+            assert_eq!([counted(&object, 0), counted(&object, 1)], counts, "{hook:?} {expression:.200}");
+            matched += counts[1].0;
         }
-        eprintln!("{hook:?}: {loaded} filters that count, {runs} runs, {matched} packets matched");
-        assert!(loaded > 30 && matched > 100, "{hook:?}: {loaded} filters, {matched} matched");
+        eprintln!("{hook:?}: {programs} filters that count, {runs} runs, {matched} packets matched");
+        assert!(programs > 30 && matched > 100, "{hook:?}: {programs} filters, {matched} matched");
     }
 }
 
@@ -153,10 +159,9 @@ fn programs_that_are_not_optimized_agree_too() {
             loaded += 1;
             for packet in packets.iter().step_by(31).filter(|p| (14..3000).contains(&p.captured.len())) {
                 let captured = &packet.captured[..];
-                let ours = Packet { captured, length: captured.len() as u32, beside: Beside::default() };
-                let wanted = if filter.run(&ours) != 0 { actions.matched } else { actions.other };
-                let run = object.test_run("filter", &handed(hook, captured), None, 1).expect("a run");
-                assert_eq!(run.retval as i32, wanted, "{hook:?} {expression:.200} on {captured:?}");
+                let wanted = wanted(&filter, captured, actions);
+                let returned = returned(&object, hook, captured).expect("a run");
+                assert_eq!(returned, wanted, "{hook:?} {expression:.200} on {captured:?}");
                 runs += 1;
                 matched += u32::from(wanted == actions.matched);
             }
@@ -180,16 +185,13 @@ fn fields_behind_every_packet_leave_programs_that_load() {
             let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
             let actions = Actions::passing(hook);
             let object = filter.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
-            let object = LoadedObject::load(&object, &LoadOptions::default())
-                .unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
+            let object = loaded(hook, expression, &object);
             for (kind, protocol) in [(0x0800u16, 2), (0x0800, 17), (0x0806, 0)] {
                 let mut packet = vec![0u8; 60];
                 packet[12..14].copy_from_slice(&kind.to_be_bytes());
                 (packet[14], packet[23]) = (0x45, protocol);
-                let ours = Packet { captured: &packet, length: 60, beside: Beside::default() };
-                let wanted = if filter.run(&ours) != 0 { actions.matched } else { actions.other };
-                let run = object.test_run("filter", &handed(hook, &packet), None, 1).expect("a run");
-                assert_eq!(run.retval as i32, wanted, "{hook:?} {expression} on {packet:?}");
+                let returned = returned(&object, hook, &packet).expect("a run");
+                assert_eq!(returned, wanted(&filter, &packet, actions), "{hook:?} {expression} on {packet:?}");
             }
         }
     }
@@ -207,7 +209,7 @@ fn programs_for_thousands_of_hosts_are_small() {
     for hook in [Hook::Xdp, Hook::Socket] {
         let actions = Actions::passing(hook);
         let object = filter.object(hook, actions).expect("an object");
-        let object = LoadedObject::load(&object, &LoadOptions::default()).expect("the kernel takes it");
+        let object = loaded(hook, "10,000 hosts", &object);
         let mut packet = vec![0u8; 60];
         packet[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
         for (i, host) in hosts.iter().enumerate().step_by(501) {
@@ -215,9 +217,8 @@ fn programs_for_thousands_of_hosts_are_small() {
             for change in [0, 1] {
                 packet[29] ^= change;
                 let is_member = hosts.iter().any(|h| h.octets() == packet[26..30]);
-                let run = object.test_run("filter", &handed(hook, &packet), None, 1).expect("a run");
                 let wanted = if is_member { actions.matched } else { actions.other };
-                assert_eq!(run.retval as i32, wanted, "{hook:?}, host {i}");
+                assert_eq!(returned(&object, hook, &packet), Some(wanted), "{hook:?}, host {i}");
                 assert!(is_member || change == 1);
                 packet[29] ^= change;
             }

@@ -9,7 +9,7 @@ use bpf_kernel::testing::{available, permitted};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
 
-use crate::common::{handed, needs_names, options};
+use crate::common::{expressions, handed, link_type, options, seen};
 
 /// A form of a filter, and where it is linked to and called.
 struct Case {
@@ -22,8 +22,7 @@ struct Case {
 fn cases() -> Vec<Case> {
     let of = |takes, hook: Hook| {
         let source = if takes == Takes::Data { Source::Xdp } else { hook.source() };
-        let link_type = if hook == Hook::CgroupSkb { LinkType::RAW } else { LinkType::EN10MB };
-        Case { takes, hook, source, link_type }
+        Case { takes, hook, source, link_type: link_type(hook) }
     };
     let by_data = [Hook::Xdp, Hook::Tc, Hook::CgroupSkb].map(|hook| of(Takes::Data, hook));
     let by_context = [Hook::Xdp, Hook::Tc, Hook::CgroupSkb, Hook::Socket].map(|hook| of(Takes::Context(hook), hook));
@@ -91,10 +90,7 @@ fn verdicts_of_linked_functions_are_those_of_the_interpreter() {
         let folder = tempfile::tempdir().expect("a folder");
         let form = function("filter", case.takes);
         let options = Options { source: case.source, ..options(case.link_type) };
-        let mut expressions: Vec<String> = data.filters().into_iter().map(|f| f.expression).collect();
-        let of_link = |dlt: &str| LinkType::of_name(dlt) == Some(case.link_type);
-        expressions.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases).step_by(4));
-        expressions.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
+        let expressions = expressions(&data, case.link_type, 4);
         let text = Filter::header(&form, &expressions[0], &options).expect("functions have headers");
         fs::write(folder.path().join("filter.h"), text).expect("room");
         compile_c(folder.path(), "caller", &caller(&case));
@@ -108,7 +104,7 @@ fn verdicts_of_linked_functions_are_those_of_the_interpreter() {
             linked += 1;
             for packet in packets.iter().step_by(STEP) {
                 let captured = &packet.captured[..packet.captured.len().min(1500)];
-                let seen = if case.hook == Hook::CgroupSkb { captured.get(14..).unwrap_or_default() } else { captured };
+                let seen = seen(case.hook, captured);
                 let Ok(run) = object.test_run("caller", &handed(case.hook, captured), None, 1) else { continue };
                 let ours = Packet { captured: seen, length: seen.len() as u32, beside: Beside::default() };
                 let is_match = filter.run(&ours) != 0;
