@@ -123,6 +123,7 @@ setup:
 	[ -n "$$LIBCLANG_PATH" ] || { { has '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' || has '/usr/lib/*/libclang[-.][0-9s]*'; } \
 	  && has '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } || missing+=" libclang-dev"; \
 	command -v z3 >/dev/null || missing+=" z3"; \
+	command -v clang >/dev/null || missing+=" clang"; \
 	has '/usr/lib/*/libpcap.so.0.8' || has '/usr/lib/libpcap.so*' || has '/usr/lib64/libpcap.so*' || missing+=" libpcap0.8"; \
 	[ -n "$$missing" ] || exit 0; \
 	command -v apt-get >/dev/null || { echo "please install what these Debian packages hold:$$missing" >&2; exit 1; }; \

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::graph::Chain;
 use crate::intervals::Intervals;
+use crate::tuples::Members;
 use crate::value::ValueId;
 
 /// A node: an index of [`Decisions`].
@@ -40,6 +41,14 @@ pub(crate) enum Decision {
         cases: Vec<(Intervals, DecisionId)>,
         default: DecisionId,
     },
+    /// Goes on by whether the words of a key are those of a member. Each is read only if those before it are the beginning of one;
+    /// a packet that ends before one that is read is rejected. The first is there.
+    Among {
+        words: Vec<ValueId>,
+        members: Members,
+        yes: DecisionId,
+        no: DecisionId,
+    },
     Chain {
         chain: Chain,
         yes: DecisionId,
@@ -54,7 +63,7 @@ impl Decision {
             Decision::Reject | Decision::Accept => Vec::new(),
             Decision::Bound { next, .. } | Decision::NotZero { next, .. } => vec![*next],
             Decision::Switch { cases, default, .. } => cases.iter().map(|(_, d)| *d).chain([*default]).collect(),
-            Decision::Chain { yes, no, .. } => vec![*yes, *no],
+            Decision::Among { yes, no, .. } | Decision::Chain { yes, no, .. } => vec![*yes, *no],
         }
     }
 }
@@ -99,6 +108,21 @@ impl Decisions {
     /// A divisor must not be 0.
     pub(crate) fn not_zero(&mut self, value: ValueId, next: DecisionId) -> DecisionId {
         if next == DecisionId::REJECT { next } else { self.intern(Decision::NotZero { value, next }) }
+    }
+
+    /// Whether words are those of a member.
+    pub(crate) fn among(
+        &mut self,
+        words: Vec<ValueId>,
+        members: Members,
+        yes: DecisionId,
+        no: DecisionId,
+    ) -> DecisionId {
+        // Also if both are the same: the packet may end before a word.
+        if yes == DecisionId::REJECT && no == DecisionId::REJECT {
+            return DecisionId::REJECT;
+        }
+        self.intern(Decision::Among { words, members, yes, no })
     }
 
     pub(crate) fn chain(&mut self, chain: Chain, yes: DecisionId, no: DecisionId) -> DecisionId {
@@ -231,6 +255,9 @@ impl Decisions {
                 Decision::Bound { base, end, next } => self.bound(base, end, of(&done, next)),
                 Decision::NotZero { value, next } => self.not_zero(value, of(&done, next)),
                 Decision::Chain { chain, yes, no } => self.chain(chain, of(&done, yes), of(&done, no)),
+                Decision::Among { words, members, yes, no } => {
+                    self.among(words, members, of(&done, yes), of(&done, no))
+                }
                 Decision::Switch { value: v, cases, default } => {
                     let rest = of(&done, default);
                     let covered = || cases.iter().fold(Intervals::none(), |all, (s, _)| all.union(s));

@@ -1,5 +1,7 @@
 //! From decisions to programs: values are computed where they are first asked for, sets become trees or tables.
 
+mod words;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decision::{Decision, DecisionId, Decisions};
@@ -44,6 +46,8 @@ struct Emitter<'a> {
     blocks: Vec<BasicBlock>,
     tables: Vec<Table>,
     known_tables: FxHashMap<Intervals, usize>,
+    /// How many registers there are besides those of values.
+    more: u32,
     accept: BlockId,
     reject: BlockId,
 }
@@ -57,6 +61,7 @@ pub(crate) fn emit(values: &Values, decisions: &Decisions, root: DecisionId, pol
         blocks: vec![end(End::Reject), end(End::Accept)],
         tables: Vec::new(),
         known_tables: FxHashMap::default(),
+        more: 0,
         reject: BlockId(0),
         accept: BlockId(1),
     };
@@ -117,6 +122,13 @@ impl Emitter<'_> {
                 let register = self.compute(*value, &mut known, &mut operations);
                 operations.push(Operation::NotZero { register });
                 End::Goto(entries[next])
+            }
+            Decision::Among { words, members, yes, no } => {
+                let ends = (entries[yes], entries[no]);
+                self.compute(words[0], &mut known, &mut operations);
+                let by_tables =
+                    if self.policy.tables { self.levels(words, &members.0, ends, known.clone()) } else { None };
+                by_tables.unwrap_or_else(|| self.branches(words, &members.0, ends, &known))
             }
             Decision::Chain { chain, yes, no } => End::Chain { chain: *chain, yes: entries[yes], no: entries[no] },
             Decision::Switch { value, cases, default } => {
@@ -223,32 +235,65 @@ impl Emitter<'_> {
         self.tree(a, &segments, cases)
     }
 
+    /// Lookups of a set of wide intervals: one for each length of the networks that it consists of, if these are few.
+    fn networks(&mut self, a: Register, set: &Intervals, yes: BlockId, no: BlockId) -> Option<End> {
+        /// More lengths cost as much as a tree.
+        const MOST: usize = 8;
+        let lengths = set.networks();
+        if lengths.len() > MOST {
+            return None;
+        }
+        let mut next = End::Goto(no);
+        for (length, networks) in lengths {
+            let otherwise = self.block(Vec::new(), next);
+            let (mut operations, mut key) = (Vec::new(), a);
+            if length < 32 {
+                self.more += 1;
+                key = Register(u32::MAX - self.more);
+                let mask = Operand::Constant(u32::MAX.checked_shl(32 - length).unwrap_or(0));
+                operations.push(Operation::Binary { op: Binary::And, to: key, a: Operand::Register(a), b: mask });
+            }
+            let set = Intervals::of(networks.iter().map(|n| (*n, *n)).collect());
+            let end = match self.table(&set, || Table::hash(&networks)) {
+                Some(table) => End::Lookup { keys: vec![key], table, yes, no: otherwise },
+                None => return None,
+            };
+            next = End::Goto(self.block(operations, end));
+        }
+        Some(next)
+    }
+
     /// A table of a set, if it is large enough.
     fn lookup(&mut self, a: Register, set: &Intervals, yes: BlockId, no: BlockId) -> Option<End> {
         let n = set.as_slice().len();
         if !self.policy.tables || n <= self.policy.tree.min(24) {
             return None;
         }
-        let table = match self.known_tables.get(set) {
-            Some(table) => *table,
-            None => {
-                let singles: Option<Vec<u32>> = set.as_slice().iter().map(|(l, h)| (l == h).then_some(*l)).collect();
-                let table = match (Table::bitmap(set), singles) {
-                    (Some(bitmap), _) => bitmap,
-                    (None, Some(members)) if n > self.policy.tree => Table::hash(&members)?,
-                    // A set of few intervals that are wide may still be one of not many numbers.
-                    (None, None) if n > self.policy.tree => Table::hash(&few_members(set)?)?,
-                    _ => return None,
-                };
-                if !table.is_of(set) {
-                    return None;
-                }
-                self.tables.push(table);
-                self.known_tables.insert(set.clone(), self.tables.len() - 1);
-                self.tables.len() - 1
-            }
-        };
-        Some(End::Lookup { a, table, yes, no })
+        let singles: Option<Vec<u32>> = set.as_slice().iter().map(|(l, h)| (l == h).then_some(*l)).collect();
+        let is_large = n > self.policy.tree;
+        let table = self.table(set, || match (Table::bitmap(set), singles) {
+            (Some(bitmap), _) => Some(bitmap),
+            (None, Some(members)) if is_large => Table::hash(&members),
+            // A set of few intervals that are wide may still be one of not many numbers.
+            (None, None) if is_large => Table::hash(&few_members(set)?),
+            _ => None,
+        });
+        match table {
+            Some(table) => Some(End::Lookup { keys: vec![a], table, yes, no }),
+            None if is_large => self.networks(a, set, yes, no),
+            None => None,
+        }
+    }
+
+    /// A table of a set whose certificate holds, made if there is none yet.
+    fn table(&mut self, set: &Intervals, make: impl FnOnce() -> Option<Table>) -> Option<usize> {
+        if let Some(table) = self.known_tables.get(set) {
+            return Some(*table);
+        }
+        let table = make().filter(|table| table.is_of(set))?;
+        self.tables.push(table);
+        self.known_tables.insert(set.clone(), self.tables.len() - 1);
+        Some(self.tables.len() - 1)
     }
 
     /// A tree of comparisons over segments, which are in order and have no gaps.
@@ -379,9 +424,8 @@ fn split(segments: &[Segment]) -> usize {
 
 /// The numbers of a set, if they are not many.
 fn few_members(set: &Intervals) -> Option<Vec<u32>> {
-    const MOST: u64 = 1 << 16;
-    let count: u64 = set.as_slice().iter().map(|(l, h)| u64::from(h - l) + 1).sum();
-    (count <= MOST).then(|| set.as_slice().iter().flat_map(|(l, h)| *l..=*h).collect())
+    const MOST: u64 = 1 << 12;
+    (set.count() <= MOST).then(|| set.members().collect())
 }
 
 /// The offset of an IPv4 header whose length a value is, if its parts are not computed already.

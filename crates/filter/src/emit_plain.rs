@@ -5,6 +5,7 @@ use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::order::order;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::tuples::Tuples;
 use crate::value::{Value, ValueId, Values, Variable};
 
 /// The program of a graph as it is: every block evaluates what it needs.
@@ -37,6 +38,10 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
             Test::Member(value, set) => {
                 let a = plain.evaluate(*value);
                 plain.member(a, set, yes, no)
+            }
+            Test::Among(words, members) => {
+                plain.evaluate(words[0]);
+                plain.among(words, &members.0, &mut Vec::new(), yes, no)
             }
             Test::Compare(relation, a, b) => {
                 let (a, b) = (plain.evaluate(*a), plain.evaluate(*b));
@@ -99,8 +104,50 @@ impl Plain<'_> {
         end
     }
 
+    /// Comparisons for the members that begin with some words. The next word is in its register.
+    fn among(&mut self, words: &[ValueId], members: &Tuples, first: &mut Vec<u32>, yes: BlockId, no: BlockId) -> End {
+        let a = Register(words[first.len()].0);
+        let mut cases = Vec::new();
+        for n in members.next_words(first) {
+            let to = match words.get(first.len() + 1) {
+                None => yes,
+                Some(next) => {
+                    let before = std::mem::take(&mut self.operations);
+                    self.evaluate(*next);
+                    let operations = std::mem::replace(&mut self.operations, before);
+                    first.push(n);
+                    let end = self.among(words, members, first, yes, no);
+                    first.pop();
+                    self.block_of(operations, end)
+                }
+            };
+            cases.push((n, to));
+        }
+        self.halved(a, &cases, no)
+    }
+
+    /// Goes on by which of some numbers a register holds: compared with the middle one first.
+    fn halved(&mut self, a: Register, cases: &[(u32, BlockId)], no: BlockId) -> End {
+        let constant = |n: u32| Operand::Constant(n);
+        match cases {
+            [] => End::Goto(no),
+            [(n, yes)] => End::Branch { a, comparison: Comparison::Equal(constant(*n)), yes: *yes, no },
+            _ => {
+                let (low, high) = cases.split_at(cases.len() / 2);
+                let middle = constant(high[0].0);
+                let (low, high) = (self.halved(a, low, no), self.halved(a, high, no));
+                let (yes, no) = (self.block(high), self.block(low));
+                End::Branch { a, comparison: Comparison::AtLeast(middle), yes, no }
+            }
+        }
+    }
+
     fn block(&mut self, end: End) -> BlockId {
-        self.more.push(BasicBlock { operations: Vec::new(), end });
+        self.block_of(Vec::new(), end)
+    }
+
+    fn block_of(&mut self, operations: Vec<Operation>, end: End) -> BlockId {
+        self.more.push(BasicBlock { operations, end });
         BlockId(self.first_more + self.more.len() - 1)
     }
 

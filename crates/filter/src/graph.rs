@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::post_order::reverse_post_order;
+use crate::tuples::Members;
 use crate::value::{Value, ValueId, Values, Variable};
 
 /// Where to go on.
@@ -36,19 +37,21 @@ pub(crate) enum Test {
     Compare(Relation, ValueId, ValueId),
     /// A value is one of a set.
     Member(ValueId, Arc<Intervals>),
+    /// Values are the words of a key that is one of a set. Each is read only if those before it are the beginning of a member.
+    Among(Vec<ValueId>, Members),
     /// The chain of headers that begins at `start` reaches a protocol.
     Chain(Chain),
 }
 
 impl Test {
     /// The values that it evaluates.
-    pub(crate) fn values(&self) -> impl Iterator<Item = ValueId> {
-        let of = match self {
-            Test::Compare(_, a, b) => [Some(*a), Some(*b)],
-            Test::Member(value, _) => [Some(*value), None],
-            Test::Chain(_) => [None, None],
-        };
-        of.into_iter().flatten()
+    pub(crate) fn values(&self) -> Vec<ValueId> {
+        match self {
+            Test::Compare(_, a, b) => vec![*a, *b],
+            Test::Member(value, _) => vec![*value],
+            Test::Among(words, _) => words.clone(),
+            Test::Chain(_) => Vec::new(),
+        }
     }
 }
 
@@ -121,6 +124,11 @@ impl Builder {
     /// A value is one of a set.
     pub(crate) fn member(&mut self, value: ValueId, set: Arc<Intervals>) -> Condition {
         self.part(Part::Block(Vec::new(), Test::Member(value, set)))
+    }
+
+    /// The words of a key are those of one of a set.
+    pub(crate) fn among(&mut self, words: Vec<ValueId>, members: Members) -> Condition {
+        self.part(Part::Block(Vec::new(), Test::Among(words, members)))
     }
 
     pub(crate) fn chain(&mut self, chain: Chain) -> Condition {

@@ -49,6 +49,38 @@ impl Intervals {
         &self.0
     }
 
+    /// The networks that the set consists of, by the length of their prefix, the longest first. Where there are few of a length,
+    /// they are taken apart into those of the next longer one.
+    pub(crate) fn networks(&self) -> Vec<(u32, Vec<u32>)> {
+        let mut lengths: Vec<(u32, Vec<u32>)> = (0..=32).map(|length| (length, Vec::new())).collect();
+        for (low, high) in &self.0 {
+            let (mut low, end) = (u64::from(*low), u64::from(*high) + 1);
+            while low < end {
+                // As large as where it begins and what is left allow.
+                let bits = low.trailing_zeros().min((end - low).ilog2()).min(32);
+                lengths[32 - bits as usize].1.push(low as u32);
+                low += 1 << bits;
+            }
+        }
+        lengths.retain(|(_, networks)| !networks.is_empty());
+        let mut i = 0;
+        while i + 1 < lengths.len() {
+            let more = lengths[i + 1].0 - lengths[i].0;
+            let parts =
+                (lengths[i].1.len() as u64).checked_shl(more).filter(|n| n >> more == lengths[i].1.len() as u64);
+            if parts.is_none_or(|n| n > 64 + 2 * lengths[i + 1].1.len() as u64) {
+                i += 1;
+                continue;
+            }
+            let (_, networks) = lengths.remove(i);
+            let step = 1u32.checked_shl(32 - lengths[i].0).unwrap_or(0);
+            let apart = networks.iter().flat_map(|n| (0..1u32 << more).map(move |part| n + part * step));
+            lengths[i].1.extend(apart);
+        }
+        lengths.reverse();
+        lengths
+    }
+
     /// How many numbers.
     pub(crate) fn count(&self) -> u64 {
         self.0.iter().map(|(low, high)| u64::from(high - low) + 1).sum()
@@ -184,6 +216,9 @@ mod tests {
                 assert_eq!(a.without(&b).contains(n), a.contains(n) && !b.contains(n));
                 assert_eq!(a.complement().contains(n), !a.contains(n));
                 assert_eq!(a.is_disjoint(&b), a.intersection(&b).is_empty());
+                let networks = a.networks();
+                let in_one = |(length, all): &(u32, Vec<u32>)| all.contains(&(n & u32::MAX << (32 - length)));
+                assert_eq!(networks.iter().any(in_one), a.contains(n));
                 assert_eq!(a.shifted(shift).contains(n.wrapping_add(shift)), a.contains(n));
                 assert_eq!(a.mirrored(shift).contains(shift.wrapping_sub(n)), a.contains(n));
             }

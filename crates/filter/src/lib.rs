@@ -33,6 +33,7 @@ mod safety;
 mod simplify;
 mod steps;
 mod tables;
+mod tuples;
 mod value;
 
 use std::collections::{HashMap, HashSet};

@@ -5,7 +5,7 @@ use std::fmt::{Display, Formatter, Result};
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Program, Register};
-use crate::tables::Table;
+use crate::tables::{Table, TupleHash};
 
 impl Display for Register {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -92,7 +92,10 @@ impl Display for End {
             End::Reject => f.write_str("reject"),
             End::Goto(next) => write!(f, "goto {next}"),
             End::Branch { a, comparison, yes, no } => write!(f, "if {a} {comparison} goto {yes} else {no}"),
-            End::Lookup { a, table, yes, no } => write!(f, "if {a} in table {table} goto {yes} else {no}"),
+            End::Lookup { keys, table, yes, no } => {
+                let keys: Vec<String> = keys.iter().map(Register::to_string).collect();
+                write!(f, "if {} in table {table} goto {yes} else {no}", keys.join(", "))
+            }
             End::Chain { chain, yes, no } => {
                 let Chain { is_ip6, start, protocol } = chain;
                 let version = if *is_ip6 { 6 } else { 4 };
@@ -119,6 +122,14 @@ impl Display for Program {
                 Table::Hash(hash) => {
                     let (slots, displacements) = (hash.slots.len(), hash.displacements.len());
                     writeln!(f, "table {i}: perfect hash of {slots} slots, {displacements} displacements")?;
+                }
+                Table::Tuples(TupleHash { hash, columns, .. }) => {
+                    let (slots, displacements) = (hash.slots.len(), hash.displacements.len());
+                    let words = columns.len();
+                    writeln!(
+                        f,
+                        "table {i}: perfect hash of {slots} slots of {words} words, {displacements} displacements"
+                    )?;
                 }
             }
         }

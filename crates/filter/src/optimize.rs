@@ -297,6 +297,16 @@ impl Walk<'_> {
                 let (yes, no) = (self.target(block.yes, known.clone()), self.target(block.no, known));
                 self.decisions.chain(*chain, yes, no)
             }
+            Test::Among(words, members) => {
+                let words: Vec<ValueId> = words.iter().map(|word| self.resolved(*word, &known)).collect();
+                if let Some(first) = words.first() {
+                    self.want(*first, &mut known, &mut wanted);
+                }
+                let mut found = known.clone();
+                words.iter().for_each(|word| self.want(*word, &mut found, &mut Vec::new()));
+                let (yes, no) = (self.target(block.yes, found), self.target(block.no, known));
+                self.decisions.among(words, members.clone(), yes, no)
+            }
             Test::Member(value, set) => {
                 let value = self.resolved(*value, &known);
                 self.want(value, &mut known, &mut wanted);
@@ -412,7 +422,7 @@ impl Walk<'_> {
         let question = |block: &Block| match &block.test {
             Test::Compare(relation, a, b) => Some(self.question(*relation, *a, *b)),
             Test::Member(value, set) => Some(Question { value: *value, set: (**set).clone() }),
-            Test::Chain(_) => None,
+            Test::Among(..) | Test::Chain(_) => None,
         };
         graph.blocks.iter().map(question).collect()
     }
@@ -438,7 +448,7 @@ impl Walk<'_> {
             _ => return None,
         };
         let mut all = Vec::new();
-        self.graph.blocks[i].test.values().for_each(|value| needs(&self.values, value, &mut all));
+        self.graph.blocks[i].test.values().into_iter().for_each(|value| needs(&self.values, value, &mut all));
         all.into_iter().all(|need| known.has(need)).then_some(answer)
     }
 
@@ -478,7 +488,7 @@ impl Walk<'_> {
             self.join(all, block.no, &known);
             return;
         };
-        block.test.values().for_each(|value| self.want(value, &mut known, &mut Vec::new()));
+        block.test.values().into_iter().for_each(|value| self.want(value, &mut known, &mut Vec::new()));
         let possible = self.possible(value, &known);
         let (inside, outside) = (possible.intersection(&set), possible.without(&set));
         for (target, part) in [(block.yes, inside), (block.no, outside)] {

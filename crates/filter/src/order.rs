@@ -90,7 +90,7 @@ fn renumber(blocks: &mut [BasicBlock]) -> u32 {
                     of(b);
                 }
             }
-            End::Lookup { a, .. } => of(a),
+            End::Lookup { keys, .. } => keys.iter_mut().for_each(&mut of),
             _ => {}
         }
     }

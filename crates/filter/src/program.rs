@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::tables::Table;
+use crate::tuples::MOST_WORDS;
 use crate::value::Ancillary;
 
 /// A register.
@@ -195,9 +196,9 @@ pub(crate) enum End {
         yes: BlockId,
         no: BlockId,
     },
-    /// Whether a register is a member of a table.
+    /// Whether a key is a member of a table: a register for each word of the table's keys.
     Lookup {
-        a: Register,
+        keys: Vec<Register>,
         table: usize,
         yes: BlockId,
         no: BlockId,
@@ -214,7 +215,7 @@ impl End {
     pub(crate) fn reads(&self, f: &mut impl FnMut(Register)) {
         match self {
             End::Accept | End::Reject | End::Goto(_) | End::Chain { .. } => {}
-            End::Lookup { a, .. } => f(*a),
+            End::Lookup { keys, .. } => keys.iter().copied().for_each(f),
             End::Branch { a, comparison, .. } => {
                 f(*a);
                 if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison {
@@ -345,9 +346,12 @@ impl Program {
                     };
                     if holds { *yes } else { *no }
                 }
-                End::Lookup { a, table, yes, no } => {
-                    operations += self.tables[*table].operations() - 1;
-                    if self.tables[*table].contains(registers[a.0 as usize]) { *yes } else { *no }
+                End::Lookup { keys, table, yes, no } => {
+                    let table = &self.tables[*table];
+                    operations += table.operations() - 1;
+                    let mut key = [0; MOST_WORDS];
+                    key.iter_mut().zip(keys).for_each(|(word, r)| *word = registers[r.0 as usize]);
+                    if table.contains(&key[..keys.len()]) { *yes } else { *no }
                 }
                 End::Chain { chain, yes, no } => match run_chain(chain, packet, &mut operations) {
                     None => return Run { accepted: false, operations },

@@ -8,7 +8,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::program::{BasicBlock, BlockId, End, Operation, Program, Register};
-use crate::tables::Table;
+use crate::tables::{PerfectHash, Table};
+use crate::tuples::MOST_WORDS;
 
 /// Ends of bounds are at most this, so that base and end never wrap in 64 bits and code for them stays short.
 pub(crate) const FURTHEST_END: u64 = 1 << 33;
@@ -97,9 +98,9 @@ fn verify_end(program: &Program, block: usize, end: &End) -> Result<(), Fault> {
         return Err(Fault::NotForward(to.0));
     }
     match end {
-        End::Lookup { table, .. } => match program.tables.get(*table) {
+        End::Lookup { keys, table, .. } => match program.tables.get(*table) {
             None => Err(Fault::NoTable(*table)),
-            Some(t) if !has_sizes(t) => Err(Fault::TableSize(*table)),
+            Some(t) if keys.len() != t.width() || !has_sizes(t) => Err(Fault::TableSize(*table)),
             Some(_) => Ok(()),
         },
         _ => Ok(()),
@@ -110,9 +111,15 @@ fn verify_end(program: &Program, block: usize, end: &End) -> Result<(), Fault> {
 fn has_sizes(table: &Table) -> bool {
     const MOST: usize = 1 << 27;
     let is_power = |n: usize| n.is_power_of_two() && n <= MOST;
+    let is_hash = |hash: &PerfectHash| is_power(hash.slots.len()) && is_power(hash.displacements.len());
     match table {
         Table::Bitmap { words, .. } => !words.is_empty() && words.len() <= MOST,
-        Table::Hash(hash) => is_power(hash.slots.len()) && is_power(hash.displacements.len()),
+        Table::Hash(hash) => is_hash(hash),
+        Table::Tuples(tuples) => {
+            let slots = tuples.hash.slots.len();
+            let has_width = (1..=MOST_WORDS).contains(&tuples.columns.len());
+            is_hash(&tuples.hash) && has_width && tuples.columns.iter().all(|column| column.len() == slots)
+        }
     }
 }
 
@@ -269,7 +276,6 @@ mod tests {
     use super::*;
     use crate::language::Binary;
     use crate::program::{Comparison, Operand};
-    use crate::tables::PerfectHash;
 
     /// Reads a base, loads from there, and looks the byte up on one way.
     fn safe() -> Program {
@@ -281,7 +287,7 @@ mod tests {
             yes: BlockId(1),
             no: BlockId(2),
         };
-        let lookup = End::Lookup { a: Register(1), table: 0, yes: BlockId(2), no: BlockId(3) };
+        let lookup = End::Lookup { keys: vec![Register(1)], table: 0, yes: BlockId(2), no: BlockId(3) };
         let hash = Table::hash(&[4, 5, 6]).expect("a table");
         let bitmap = Table::Bitmap { first: 32, words: vec![5] };
         Program {
@@ -364,7 +370,7 @@ mod tests {
         let sizes = |change: fn(&mut PerfectHash)| {
             fault(|p| match &mut p.tables[0] {
                 Table::Hash(hash) => change(hash),
-                Table::Bitmap { .. } => unreachable!("the first table is a hash"),
+                Table::Bitmap { .. } | Table::Tuples(_) => unreachable!("the first table is a hash"),
             })
         };
         let expected = (1, None, Fault::TableSize(0));

@@ -9,11 +9,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::form::{EbpfForm, Ends};
 use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
 use super::hook::{EbpfError, Hook};
-use super::lookup::{LookupRegisters, lookup};
+use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
 use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 use crate::steps::Label;
+use crate::tables::Table;
 
 struct Emitter<'a> {
     program: &'a Program,
@@ -463,23 +464,39 @@ impl Emitter<'_> {
             End::Reject => self.text.verdict(false, ends),
             End::Goto(to) => self.text.goto(Label::Block(*to)),
             End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no)?,
-            End::Lookup { a, table, yes, no } => self.lookup(*a, *table, *yes, *no)?,
+            End::Lookup { keys, table, yes, no } => self.lookup(keys, *table, *yes, *no)?,
             End::Chain { .. } => return Err(EbpfError::chain()),
         }
         Ok(())
     }
 
-    fn lookup(&mut self, a: Register, table: usize, yes: BlockId, no: BlockId) -> Result<(), EbpfError> {
-        let number = self.number(a)?;
-        // The edge's register and two more are working space.
-        self.held.edge = None;
-        let i = self.allocate(Key::Number(Register(u32::MAX)))?;
-        let j = self.allocate(Key::Number(Register(u32::MAX - 1)))?;
-        let registers = LookupRegisters { number, free: [EDGE, POOL[i], POOL[j]] };
-        let table = (table, &self.program.tables[table]);
-        lookup(&mut self.text, table, registers, Label::Block(yes), Label::Block(no));
-        self.put(j, None);
-        self.put(i, None);
+    fn lookup(&mut self, keys: &[Register], table: usize, yes: BlockId, no: BlockId) -> Result<(), EbpfError> {
+        let (yes, no) = (Label::Block(yes), Label::Block(no));
+        let program = self.program;
+        let working = [Register(u32::MAX), Register(u32::MAX - 1)].map(Key::Number);
+        match (&program.tables[table], keys) {
+            (Table::Tuples(tuples), keys) => {
+                // The edge's register and two more are working space.
+                self.held.edge = None;
+                let (i, j) = (self.allocate(working[0])?, self.allocate(working[1])?);
+                let mut words = PacketWords { pinned: self.pinned.clone(), emitter: self, keys, forks: Vec::new() };
+                lookup_words(&mut words, (table, tuples), [EDGE, POOL[i], POOL[j]], yes, no)?;
+                let forks = words.forks;
+                forks.iter().for_each(|held| self.held.join(held));
+                self.put(j, None);
+                self.put(i, None);
+            }
+            (one, [key]) => {
+                let number = self.number(*key)?;
+                self.held.edge = None;
+                let (i, j) = (self.allocate(working[0])?, self.allocate(working[1])?);
+                let registers = LookupRegisters { number, free: [EDGE, POOL[i], POOL[j]] };
+                lookup(&mut self.text, (table, one), registers, yes, no);
+                self.put(j, None);
+                self.put(i, None);
+            }
+            _ => return self.unsupported("a key of several words in a table of numbers"),
+        }
         Ok(())
     }
 
@@ -523,5 +540,30 @@ impl Emitter<'_> {
             Operand::Constant(n) => format!("{}", n as i32),
             Operand::Register(r) => format!("w{}", self.number(r)?),
         })
+    }
+}
+
+/// The words of a key, each read from the packet where it is wanted, if no register holds it.
+struct PacketWords<'a, 'b> {
+    emitter: &'a mut Emitter<'b>,
+    keys: &'a [Register],
+    /// What must be kept besides.
+    pinned: Vec<usize>,
+    /// What is held where the lookup may be left.
+    forks: Vec<Held>,
+}
+
+impl Words for PacketWords<'_, '_> {
+    fn text(&mut self) -> &mut Text {
+        &mut self.emitter.text
+    }
+
+    fn word(&mut self, i: usize) -> Result<u8, EbpfError> {
+        self.emitter.pinned.clone_from(&self.pinned);
+        self.emitter.number(self.keys[i])
+    }
+
+    fn fork(&mut self) {
+        self.forks.push(self.emitter.held.clone());
     }
 }

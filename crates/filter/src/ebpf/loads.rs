@@ -16,13 +16,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
 use super::hook::{EbpfError, Hook};
-use super::lookup::{LookupRegisters, lookup};
+use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
 use super::text::{self, Text};
 use crate::allocate::{Allocation, Home, Pool, allocate};
 use crate::language::Binary;
 use crate::program::{Comparison, End, Operand, Operation, Program, Register};
 use crate::simplify::simplify;
 use crate::steps::Label;
+use crate::tables::Table;
 
 /// Registers for values. `r0`, `r1`, `r2` and `r5` are working space.
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
@@ -324,13 +325,40 @@ impl LoadEmitter<'_> {
                 let right = self.operand(right, 2);
                 self.text.branch(&format!("w{left} {symbol} {right}"), Label::Block(*yes), Label::Block(*no));
             }
-            End::Lookup { a, table, yes, no } => {
-                let registers = LookupRegisters { number: self.read(*a, 0), free: [5, 1, 2] };
-                let table = (*table, &self.program.tables[*table]);
-                lookup(&mut self.text, table, registers, Label::Block(*yes), Label::Block(*no));
+            End::Lookup { keys, table, yes, no } => {
+                let (yes, no, free) = (Label::Block(*yes), Label::Block(*no), [5, 1, 2]);
+                let program = self.program;
+                match &program.tables[*table] {
+                    Table::Tuples(tuples) => {
+                        let mut words = HeldWords { emitter: self, keys };
+                        lookup_words(&mut words, (*table, tuples), free, yes, no)?;
+                    }
+                    one => {
+                        let registers = LookupRegisters { number: self.read(keys[0], 0), free };
+                        lookup(&mut self.text, (*table, one), registers, yes, no);
+                    }
+                }
             }
             End::Chain { .. } => return Err(EbpfError::chain()),
         }
         Ok(())
     }
+}
+
+/// The words of a key, where the allocation has them.
+struct HeldWords<'a, 'b> {
+    emitter: &'a mut LoadEmitter<'b>,
+    keys: &'a [Register],
+}
+
+impl Words for HeldWords<'_, '_> {
+    fn text(&mut self) -> &mut Text {
+        &mut self.emitter.text
+    }
+
+    fn word(&mut self, i: usize) -> Result<u8, EbpfError> {
+        Ok(self.emitter.read(self.keys[i], POOL.scratch))
+    }
+
+    fn fork(&mut self) {}
 }

@@ -18,11 +18,11 @@ use form::COUNTERS;
 pub use form::{EbpfForm, Takes};
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
-use lookup::table_name;
+use lookup::{column_name, table_name};
 pub use name::FunctionName;
 
 use crate::program::Program;
-use crate::tables::Table;
+use crate::tables::{PerfectHash, Table, TupleHash};
 
 /// The listing of a program or a function.
 pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
@@ -70,11 +70,16 @@ fn variables(i: usize, table: &Table) -> Vec<Variable> {
         value,
         pointer: None,
     };
+    let words = |part: &str, words: &[u32]| variable(part, words.iter().flat_map(|w| w.to_le_bytes()).collect());
+    let displacements = |hash: &PerfectHash| {
+        variable("displacements", hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect())
+    };
     match table {
-        Table::Bitmap { words, .. } => vec![variable("bitmap", words.iter().flat_map(|w| w.to_le_bytes()).collect())],
-        Table::Hash(hash) => vec![
-            variable("slots", hash.slots.iter().flat_map(|w| w.to_le_bytes()).collect()),
-            variable("displacements", hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect()),
-        ],
+        Table::Bitmap { words: all, .. } => vec![words("bitmap", all)],
+        Table::Hash(hash) => vec![words("slots", &hash.slots), displacements(hash)],
+        Table::Tuples(TupleHash { hash, columns, .. }) => {
+            let columns = columns.iter().enumerate().map(|(word, column)| words(&column_name(word), column));
+            columns.chain([displacements(hash)]).collect()
+        }
     }
 }

@@ -47,13 +47,25 @@ impl Lowering<'_> {
         // What belongs together is asked for together.
         let mut conditions = Vec::new();
         let mut list: Option<Group> = None;
+        // No packet has an IPv6 address and another one that is asked for here, so that these may come last.
+        let mut ip6: Option<Group> = None;
         for id in ids {
-            let group = if self.options.optimize { Group::of(q, id) } else { None };
+            let group = Group::of(q, id, true);
+            if let Some(group) = group.as_ref().filter(|group| group.is_ip6()) {
+                // All have the same qualifiers.
+                ip6 = match ip6.take() {
+                    Some(all) => Some(all.join(group.clone()).unwrap_or_else(|both| both.0)),
+                    None => Some(group.clone()),
+                };
+                continue;
+            }
+            let group = group.filter(|_| self.options.optimize);
             let before = list.take();
             match (before, group) {
                 (Some(before), Some(group)) => match before.join(group) {
                     Ok(joined) => list = Some(joined),
-                    Err((before, group)) => {
+                    Err(both) => {
+                        let (before, group) = *both;
                         conditions.push(self.group(before)?);
                         list = Some(group);
                     }
@@ -70,6 +82,9 @@ impl Lowering<'_> {
             }
         }
         if let Some(list) = list {
+            conditions.push(self.group(list)?);
+        }
+        if let Some(list) = ip6 {
             conditions.push(self.group(list)?);
         }
         match self.builder.any(conditions) {
@@ -374,9 +389,7 @@ impl Lowering<'_> {
         };
         let addresses = self.names().host(name);
         let check = if self.link.is_ethernet() { self.previous_link_check() } else { None };
-        let is_known = self.link.is_ethernet()
-            || self.link.is_wlan()
-            || matches!(self.link, LinkType::FDDI | LinkType::IEEE802 | LinkType::IP_OVER_FC);
+        let is_known = self.has_plain_addresses() || self.link.is_wlan();
         if !is_known {
             return self.error("'gateway' supported only on ethernet/FDDI/token ring/802.11/ATM LANE/Fibre Channel");
         }
@@ -402,8 +415,24 @@ impl Lowering<'_> {
 
     /// A host by its address on the link.
     fn link_host(&mut self, mac: [u8; 6], direction: Direction) -> Result<Condition, Error> {
+        if self.link.is_wlan() {
+            return self.wlan_host(mac, direction);
+        }
+        self.link_addresses(direction, |s, offset| s.bytes(From::LinkHeader, offset, &mac))
+    }
+
+    /// The link's headers have their addresses in one place.
+    pub(super) fn has_plain_addresses(&self) -> bool {
+        self.link.is_ethernet() || matches!(self.link, LinkType::FDDI | LinkType::IEEE802 | LinkType::IP_OVER_FC)
+    }
+
+    /// A condition about the addresses of the link's header, by the direction; each by its offset.
+    pub(super) fn link_addresses(
+        &mut self,
+        direction: Direction,
+        of: impl Fn(&mut Self, u32) -> Condition,
+    ) -> Result<Condition, Error> {
         let (src, dst) = match self.link {
-            wlan if wlan.is_wlan() => return self.wlan_host(mac, direction),
             ethernet if ethernet.is_ethernet() => (6, 0),
             LinkType::FDDI => (7, 1),
             LinkType::IEEE802 => (8, 2),
@@ -414,9 +443,7 @@ impl Lowering<'_> {
                 );
             }
         };
-        self.directed(direction, "links other than 802.11", |s, is_src| {
-            Ok(s.bytes(From::LinkHeader, if is_src { src } else { dst }, &mac))
-        })
+        self.directed(direction, "links other than 802.11", |s, is_src| Ok(of(s, if is_src { src } else { dst })))
     }
 
     fn arcnet_host(&mut self, address: u8, direction: Direction) -> Result<Condition, Error> {
@@ -435,9 +462,7 @@ impl Lowering<'_> {
         match protocol {
             None | Some(Protocol::Link) if self.link.is_arcnet() => self.arcnet_host(0, Direction::Dst),
             None | Some(Protocol::Link) => {
-                let has_macs = self.link.is_ethernet()
-                    || self.link.is_wlan()
-                    || matches!(self.link, LinkType::FDDI | LinkType::IEEE802 | LinkType::IP_OVER_FC);
+                let has_macs = self.has_plain_addresses() || self.link.is_wlan();
                 if !has_macs {
                     return self.error("not a broadcast link");
                 }

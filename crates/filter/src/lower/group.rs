@@ -1,8 +1,14 @@
 //! Lists of addresses or ports: `host A or host B or …` is one question about a set.
 //!
-//! The first of a list is asked for as it stands in the text, which finds out whether the fields are there. All others read the same
-//! fields, so that they can be asked for in any order, and together.
+//! Of IPv4 addresses and ports the first is asked for as it stands in the text, which finds out whether the fields are there. All
+//! others read the same fields, so that they can be asked for in any order, and together.
+//!
+//! Ethernet and IPv6 addresses have several words, each of which is read only if those before it are the beginning of a member: as
+//! if the members were asked for one after the other. Between source and destination the order matters where a packet ends within
+//! IPv6 addresses: a list that the text spells out is together only if it is about one of them; of a named one the sources are
+//! asked for first.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::kind;
@@ -12,39 +18,94 @@ use crate::graph::Condition;
 use crate::intervals::Intervals;
 use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers};
 use crate::names;
+use crate::tuples::{Members, Tuples};
+use crate::value::Binary;
 
 /// A list under construction.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     qualifiers: Qualifiers,
     ids: Vec<Id>,
-    members: Vec<(u32, u32)>,
+    members: Kind,
+}
+
+/// What the members of a list are.
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Ranges of numbers.
+    Numbers(Vec<(u32, u32)>),
+    /// Ethernet addresses, as two words: the last four bytes, and the first two.
+    Ethernet(Vec<[u32; 2]>),
+    /// IPv6 networks: the address, and how many bits of it count.
+    Ip6(Vec<(u128, u32)>),
+}
+
+impl Kind {
+    /// Both, if they are of one kind.
+    fn join(&mut self, other: Kind) -> Result<(), Kind> {
+        match (self, other) {
+            (Kind::Numbers(all), Kind::Numbers(more)) => all.extend(more),
+            (Kind::Ethernet(all), Kind::Ethernet(more)) => all.extend(more),
+            (Kind::Ip6(all), Kind::Ip6(more)) => all.extend(more),
+            (_, other) => return Err(other),
+        }
+        Ok(())
+    }
 }
 
 impl Group {
-    /// A list of one, if lists of such ids are questions about a set.
-    pub(super) fn of(qualifiers: Qualifiers, id: &Id) -> Option<Group> {
-        let member = member(qualifiers, id)?;
-        Some(Group { qualifiers, ids: vec![id.clone()], members: vec![member] })
+    /// A list of one, if lists of such ids are questions about a set. `is_named`: it has a name in the text.
+    pub(super) fn of(qualifiers: Qualifiers, id: &Id, is_named: bool) -> Option<Group> {
+        let members = member(qualifiers, id)?;
+        let is_one_sided = matches!(qualifiers.direction, Direction::Src | Direction::Dst);
+        let can_be = is_named || is_one_sided || !matches!(members, Kind::Ip6(_));
+        can_be.then(|| Group { qualifiers, ids: vec![id.clone()], members })
+    }
+
+    /// The order of the members does not matter to anything but them.
+    pub(super) fn is_ip6(&self) -> bool {
+        matches!(self.members, Kind::Ip6(_))
     }
 
     /// Both lists as one, if they ask for the same.
-    pub(super) fn join(mut self, other: Group) -> Result<Group, (Group, Group)> {
+    pub(super) fn join(mut self, other: Group) -> Result<Group, Box<(Group, Group)>> {
         if self.qualifiers != other.qualifiers {
-            return Err((self, other));
+            return Err(Box::new((self, other)));
         }
-        self.ids.extend(other.ids);
-        self.members.extend(other.members);
-        Ok(self)
+        match self.members.join(other.members) {
+            Ok(()) => {
+                self.ids.extend(other.ids);
+                Ok(self)
+            }
+            Err(members) => Err(Box::new((self, Group { members, ..other }))),
+        }
     }
 }
 
-/// The numbers that an id stands for.
-fn member(q: Qualifiers, id: &Id) -> Option<(u32, u32)> {
+/// What an id stands for.
+fn member(q: Qualifiers, id: &Id) -> Option<Kind> {
     if !matches!(q.direction, Direction::Default | Direction::Src | Direction::Dst | Direction::Or) {
         return None;
     }
     match q.kind {
+        IdKind::Default | IdKind::Host if q.protocol == Some(Protocol::Link) => match id {
+            Id::Mac([a, b, rest @ ..]) => {
+                Some(Kind::Ethernet(vec![[u32::from_be_bytes(*rest), u32::from_be_bytes([0, 0, *a, *b])]]))
+            }
+            _ => None,
+        },
+        IdKind::Default | IdKind::Host | IdKind::Net if matches!(id, Id::Ipv6(_) | Id::Ipv6Prefix(..)) => {
+            let (address, length) = match id {
+                Id::Ipv6(address) => (u128::from(*address), 128),
+                Id::Ipv6Prefix(address, length) if q.kind == IdKind::Net && *length <= 128 => {
+                    (u128::from(*address), *length)
+                }
+                _ => return None,
+            };
+            let rest = u128::MAX.checked_shr(length).unwrap_or(0);
+            let is_member = matches!(q.protocol, None | Some(Protocol::Ip6)) && address & rest == 0;
+            is_member.then(|| Kind::Ip6(vec![(address, length)]))
+        }
         IdKind::Default | IdKind::Host | IdKind::Net
             if matches!(q.protocol, None | Some(Protocol::Ip | Protocol::Arp | Protocol::Rarp)) =>
         {
@@ -56,10 +117,10 @@ fn member(q: Qualifiers, id: &Id) -> Option<(u32, u32)> {
             let (address, bits) = names::ipv4(text)?;
             let (address, length) = (address << (32 - bits), length.unwrap_or(bits));
             let rest = u32::MAX.checked_shr(length).unwrap_or(0);
-            (address & rest == 0).then_some((address, address | rest))
+            (address & rest == 0).then(|| Kind::Numbers(vec![(address, address | rest)]))
         }
         IdKind::Port if matches!(q.protocol, None | Some(Protocol::Tcp | Protocol::Udp | Protocol::Sctp)) => match id {
-            Id::Number(n) if *n <= 0xffff => Some((*n, *n)),
+            Id::Number(n) if *n <= 0xffff => Some(Kind::Numbers(vec![(*n, *n)])),
             _ => None,
         },
         _ => None,
@@ -71,22 +132,94 @@ impl Lowering<'_> {
     pub(super) fn group(&mut self, group: Group) -> Result<Condition, Error> {
         /// Fewer are asked for one by one.
         const FEW: usize = 4;
+        /// Fewer of several words: what is known of other questions helps these more.
+        const FEW_KEYS: usize = 16;
         let Group { qualifiers: q, ids, members } = group;
-        if ids.len() < FEW {
-            self.counted(ids.len())?;
-            let mut conditions = Vec::with_capacity(ids.len());
-            for id in &ids {
-                conditions.push(self.id(q, id)?);
-            }
-            return match self.builder.any(conditions) {
-                Some(any) => Ok(any),
-                None => Ok(self.builder.always(false)),
-            };
-        }
+        let is_few = ids.len() < if matches!(members, Kind::Numbers(_)) { FEW } else { FEW_KEYS };
+        let members = match members {
+            _ if is_few || !self.options.optimize => return self.one_by_one(q, &ids),
+            Kind::Numbers(members) => members,
+            Kind::Ethernet(members) if self.has_plain_addresses() => return self.ethernet_set(q, &members),
+            Kind::Ethernet(_) => return self.one_by_one(q, &ids),
+            Kind::Ip6(members) => return self.ip6_set(q, &members),
+        };
         let first = self.id(q, &ids[0])?;
         let set = Arc::new(Intervals::of(members));
         let rest = if q.kind == IdKind::Port { self.port_set(q, &set)? } else { self.host_set(q, &set)? };
         Ok(self.builder.or(first, rest))
+    }
+
+    /// The members of a list, in their order; of IPv6 addresses all sources first.
+    fn one_by_one(&mut self, q: Qualifiers, ids: &[Id]) -> Result<Condition, Error> {
+        let is_ip6 = ids.iter().all(|id| matches!(id, Id::Ipv6(_) | Id::Ipv6Prefix(..)));
+        let sides: &[Direction] = match q.direction {
+            Direction::Default | Direction::Or if is_ip6 => &[Direction::Src, Direction::Dst],
+            _ => &[q.direction],
+        };
+        self.counted(ids.len())?;
+        let mut conditions = Vec::with_capacity(ids.len());
+        for direction in sides {
+            for id in ids {
+                conditions.push(self.id(Qualifiers { direction: *direction, ..q }, id)?);
+            }
+        }
+        match self.builder.any(conditions) {
+            Some(any) => Ok(any),
+            None => Ok(self.builder.always(false)),
+        }
+    }
+
+    /// Ethernet addresses of a link whose headers have them in one place.
+    fn ethernet_set(&mut self, q: Qualifiers, members: &[[u32; 2]]) -> Result<Condition, Error> {
+        let members = Members(Arc::new(Tuples::of(2, members.iter().map(|words| words.to_vec()))));
+        let check = if self.link.is_ethernet() { self.previous_link_check() } else { None };
+        let set = self.link_addresses(q.direction, |s, offset| {
+            let words = vec![s.load(From::LinkHeader, offset + 2, 4), s.load(From::LinkHeader, offset, 2)];
+            s.builder.among(words, members.clone())
+        })?;
+        Ok(match check {
+            Some(check) => self.builder.and(check, set),
+            None => set,
+        })
+    }
+
+    /// IPv6 networks, those of one length together.
+    fn ip6_set(&mut self, q: Qualifiers, members: &[(u128, u32)]) -> Result<Condition, Error> {
+        let mut by_length: BTreeMap<u32, Vec<u128>> = BTreeMap::new();
+        for (address, length) in members {
+            by_length.entry(*length).or_default().push(*address);
+        }
+        let word = |address: u128, i: u32| (address >> (96 - 32 * i)) as u32;
+        let sets: Vec<(u32, Members)> = by_length
+            .into_iter()
+            .map(|(length, addresses)| {
+                let width = length.div_ceil(32).max(1);
+                let keys = addresses.into_iter().map(|a| (0..width).map(|i| word(a, i)).collect());
+                (length, Members(Arc::new(Tuples::of(width as usize, keys))))
+            })
+            .collect();
+        self.directed(q.direction, "addresses other than 802.11 MAC addresses", |s, is_src| {
+            let is_kind = s.is_kind(kind::IP6)?;
+            let offset = if is_src { 8 } else { 24 };
+            let mut conditions = Vec::new();
+            for (length, members) in &sets {
+                let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+                let mut words = Vec::new();
+                for i in 0..members.0.width() as u32 {
+                    let loaded = s.load(From::Network, offset + 4 * i, 4);
+                    let mask = s.builder.values.constant(word(mask, i));
+                    words.push(s.builder.values.binary(Binary::And, loaded, mask));
+                }
+                let found = s.builder.among(words, members.clone());
+                // Words that do not count are read, too.
+                let rest = s.masked(From::Network, offset + 12, 4, 0, 0);
+                conditions.push(s.builder.and(found, rest));
+            }
+            match s.builder.any(conditions) {
+                Some(any) => Ok(s.builder.and(is_kind, any)),
+                None => Ok(s.builder.always(false)),
+            }
+        })
     }
 
     fn host_set(&mut self, q: Qualifiers, set: &Arc<Intervals>) -> Result<Condition, Error> {

@@ -37,7 +37,7 @@ pub(crate) fn lower(ast: &Ast, options: &Options, sets: &HashMap<String, Vec<Id>
         let part = match node {
             Node::Primitive(primitive) => {
                 let group = match primitive {
-                    Primitive::Id(q, id) if options.optimize => Group::of(*q, id),
+                    Primitive::Id(q, id) if options.optimize => Group::of(*q, id, false),
                     _ => None,
                 };
                 match group {
@@ -98,7 +98,10 @@ impl Lowering<'_> {
         let (a, b) = match (a, b) {
             (Part::Group(a), Part::Group(b)) if !is_and => match a.join(b) {
                 Ok(joined) => return Ok(Part::Group(joined)),
-                Err((a, b)) => (Part::Group(a), Part::Group(b)),
+                Err(both) => {
+                    let (a, b) = *both;
+                    (Part::Group(a), Part::Group(b))
+                }
             },
             other => other,
         };

@@ -10,6 +10,7 @@ use crate::intervals::Intervals;
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
 use crate::tables::Table;
+use crate::tuples::{MOST_WORDS, Tuples};
 
 /// A node: an index of [`Nodes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -399,8 +400,9 @@ impl Unfolding<'_> {
     fn question(&mut self, at: BlockId, registers: &Registers) -> (TermId, Intervals, BlockId, BlockId) {
         let program = self.program;
         let (term, set, yes, no) = match &program.blocks[at.0].end {
-            End::Lookup { a, table, yes, no } => {
-                (self.held(registers, *a), members(&program.tables[*table]), *yes, *no)
+            End::Lookup { keys, table, yes, no } => {
+                let (term, set) = self.looked_up(registers, keys, &program.tables[*table]);
+                (term, set, *yes, *no)
             }
             End::Branch { a, comparison, yes, no } => {
                 let a = self.held(registers, *a);
@@ -411,6 +413,26 @@ impl Unfolding<'_> {
         };
         let (term, set) = self.terms.simplest(term, set);
         (term, set, yes, no)
+    }
+
+    /// Whether a key is in a table, as a term and a set.
+    fn looked_up(&mut self, registers: &Registers, keys: &[Register], table: &Table) -> (TermId, Intervals) {
+        let members = match table {
+            Table::Bitmap { first, words } => bits(*first, words),
+            // A hit needs equality with what is in the slot, so that only what stands in the slot that it is sent to is found.
+            Table::Hash(hash) => {
+                let found = hash.slots.iter().enumerate().filter(|(i, x)| hash.slot(**x) == *i);
+                Intervals::of(found.map(|(_, x)| (*x, *x)).collect())
+            }
+            Table::Tuples(tuples) => {
+                let mut words = [None; MOST_WORDS];
+                words.iter_mut().zip(keys).for_each(|(word, r)| *word = Some(self.held(registers, *r)));
+                let table = self.terms.table(Tuples::of(tuples.columns.len(), tuples.found()));
+                return (self.terms.intern(Term::Among(table, words)), Intervals::one(1));
+            }
+        };
+        // Verified: there is one key.
+        (self.held(registers, keys[0]), members)
     }
 
     fn compared(&mut self, registers: &Registers, a: TermId, comparison: Comparison) -> (TermId, Intervals) {
@@ -433,25 +455,16 @@ impl Unfolding<'_> {
     }
 }
 
-/// The numbers that a table holds, as a lookup finds them.
-fn members(table: &Table) -> Intervals {
-    match table {
-        Table::Bitmap { first, words } => {
-            let mut all = Vec::new();
-            for (i, word) in words.iter().enumerate() {
-                // As a lookup counts: modulo 2^32.
-                let bits = (0..32u32).filter(|b| word >> b & 1 == 1);
-                let numbers = bits.map(|b| first.wrapping_add(32 * i as u32).wrapping_add(b));
-                all.extend(numbers.map(|x| (x, x)));
-            }
-            Intervals::of(all)
-        }
-        // A hit needs equality with what is in the slot, so that only what stands in the slot that it is sent to is found.
-        Table::Hash(hash) => {
-            let found = hash.slots.iter().enumerate().filter(|(i, x)| hash.slot(**x) == *i);
-            Intervals::of(found.map(|(_, x)| (*x, *x)).collect())
-        }
+/// The numbers that a bitmap holds, as a lookup finds them.
+fn bits(first: u32, words: &[u32]) -> Intervals {
+    let mut all = Vec::new();
+    for (i, word) in words.iter().enumerate() {
+        // As a lookup counts: modulo 2^32.
+        let bits = (0..32u32).filter(|b| word >> b & 1 == 1);
+        let numbers = bits.map(|b| first.wrapping_add(32 * i as u32).wrapping_add(b));
+        all.extend(numbers.map(|x| (x, x)));
     }
+    Intervals::of(all)
 }
 
 /// Per block the registers that are read there or later before they are written, in order.

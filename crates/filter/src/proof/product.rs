@@ -10,6 +10,8 @@ use super::error::Unproven;
 use super::graph::{Node, NodeId, Nodes};
 use super::term::{Term, TermId, Terms};
 use crate::intervals::Intervals;
+use crate::language::Binary;
+use crate::tuples::Tuples;
 use crate::value::apply;
 
 /// What is known of a packet on a way: the set that each term is in, by term.
@@ -121,7 +123,14 @@ impl Graphs<'_> {
             Err(_) => Cow::Owned(self.terms.possible(term)),
         };
         let computed = match self.terms.get(term) {
-            Term::Binary(op, a, b) => self.computed(a, b, facts, |x, y| apply(op, x, y)),
+            Term::Binary(op, a, b) => {
+                let computed = self.computed(a, b, facts, |x, y| apply(op, x, y));
+                match (op, self.terms.as_constant(b)) {
+                    (Binary::And, Some(mask)) => computed.or_else(|| self.masked(a, mask, facts)),
+                    _ => computed,
+                }
+            }
+            Term::Among(table, words) => self.among(table, &words, facts),
             Term::IsGreater(a, b) => self.computed(a, b, facts, |x, y| Some(u32::from(x > y))),
             _ => None,
         };
@@ -129,6 +138,25 @@ impl Graphs<'_> {
             Some(computed) => Cow::Owned(computed.intersection(&known)),
             None => known,
         }
+    }
+
+    /// Whether words are those of a key: known if none of those that they can be is one, or each.
+    fn among(&self, table: usize, words: &[Option<TermId>], facts: &Facts) -> Option<Intervals> {
+        let possible: Vec<Cow<Intervals>> = words.iter().flatten().map(|word| self.possible(*word, facts)).collect();
+        let found = found(self.terms.keys(table), &possible, &mut Vec::new())?;
+        let all = possible.iter().fold(1u64, |all, set| all.saturating_mul(set.count()));
+        match found {
+            0 => Some(Intervals::one(0)),
+            n if n == all => Some(Intervals::one(1)),
+            _ => None,
+        }
+    }
+
+    /// The numbers under a mask of upper bits, and others between them.
+    fn masked(&self, a: TermId, mask: u32, facts: &Facts) -> Option<Intervals> {
+        let is_upper = mask.leading_ones() + mask.trailing_zeros() == 32;
+        let of = |set: &Intervals| set.as_slice().iter().map(|(low, high)| (low & mask, high & mask)).collect();
+        is_upper.then(|| Intervals::of(of(&self.possible(a, facts))))
     }
 
     /// What comes of two terms that can be few numbers.
@@ -148,6 +176,29 @@ impl Graphs<'_> {
         let what = if first == NodeId::ACCEPT { "accepts" } else { "rejects" };
         Unproven::Differ { what, facts: facts.collect::<Vec<String>>().join(", ") }
     }
+}
+
+/// How many keys that begin with some words consist of numbers that are possible; `None` if too many would have to be looked at.
+fn found(keys: &Tuples, possible: &[Cow<Intervals>], first: &mut Vec<u32>) -> Option<u64> {
+    /// More numbers of one word are not tried one by one.
+    const FEW: u64 = 256;
+    let Some(next) = possible.get(first.len()) else { return Some(keys.beginning_with(first).count() as u64) };
+    if next.count() <= FEW {
+        let mut all = 0;
+        for n in next.members() {
+            first.push(n);
+            let of = found(keys, possible, first);
+            first.pop();
+            all += of?;
+        }
+        return Some(all);
+    }
+    if first.is_empty() {
+        return None;
+    }
+    let rest = &possible[first.len()..];
+    let may_be = |key: &&[u32]| rest.iter().zip(&key[first.len()..]).all(|(set, word)| set.contains(*word));
+    Some(keys.beginning_with(first).filter(may_be).count() as u64)
 }
 
 fn with_fact(facts: &Facts, term: TermId, set: Intervals) -> Facts {

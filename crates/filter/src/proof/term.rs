@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::graph::Chain;
 use crate::intervals::Intervals;
+use crate::tuples::{MOST_WORDS, Tuples};
 use crate::value::{Ancillary, Binary, apply};
 
 /// A term: an index of [`Terms`].
@@ -30,6 +31,8 @@ pub(super) enum Term {
     Binary(Binary, TermId, TermId),
     /// 1 or 0.
     IsGreater(TermId, TermId),
+    /// 1 if the words are those of a key of a table, otherwise 0. Words behind the table's width are none.
+    Among(usize, [Option<TermId>; MOST_WORDS]),
     /// What following a chain of headers comes to: [`NO`], [`YES`], or [`OFF`] the packet.
     Chain(Chain),
 }
@@ -46,6 +49,8 @@ pub(super) const OFF: u32 = 2;
 pub(super) struct Terms {
     all: Vec<(Term, u32)>,
     known: FxHashMap<Term, TermId>,
+    /// The keys that lookups in tables find.
+    tables: Vec<Tuples>,
 }
 
 impl Terms {
@@ -73,6 +78,20 @@ impl Terms {
         self.all.push((term, self.bound(term)));
         self.known.insert(term, id);
         id
+    }
+
+    /// A set of keys, for [`Term::Among`].
+    pub(super) fn table(&mut self, keys: Tuples) -> usize {
+        let known = self.tables.iter().position(|other| *other == keys);
+        known.unwrap_or_else(|| {
+            self.tables.push(keys);
+            self.tables.len() - 1
+        })
+    }
+
+    /// The keys of a set.
+    pub(super) fn keys(&self, table: usize) -> &Tuples {
+        &self.tables[table]
     }
 
     /// The numbers that a term can be, of whatever packet.
@@ -134,7 +153,7 @@ impl Terms {
             Term::Constant(n) => n,
             Term::Load { size: 1, .. } => 0xff,
             Term::Load { size: 2, .. } | Term::Ancillary(Ancillary::VlanTag) => 0xffff,
-            Term::Ancillary(Ancillary::VlanPresent) | Term::IsGreater(..) => 1,
+            Term::Ancillary(Ancillary::VlanPresent) | Term::IsGreater(..) | Term::Among(..) => 1,
             Term::Chain(_) => OFF,
             Term::Length | Term::Ancillary(_) | Term::Room(_) | Term::Load { .. } => u32::MAX,
             Term::Binary(op, a, b) => {
@@ -161,9 +180,10 @@ impl Terms {
     /// The terms that a term is computed from.
     pub(super) fn operands(&self, id: TermId) -> impl Iterator<Item = TermId> {
         let of = match self.get(id) {
-            Term::Constant(_) | Term::Length | Term::Ancillary(_) | Term::Chain(_) => [None, None],
-            Term::Room(base) | Term::Load { base, .. } => [base, None],
-            Term::Binary(_, a, b) | Term::IsGreater(a, b) => [Some(a), Some(b)],
+            Term::Constant(_) | Term::Length | Term::Ancillary(_) | Term::Chain(_) => [None; MOST_WORDS],
+            Term::Room(base) | Term::Load { base, .. } => [base, None, None, None],
+            Term::Binary(_, a, b) | Term::IsGreater(a, b) => [Some(a), Some(b), None, None],
+            Term::Among(_, words) => words,
         };
         of.into_iter().flatten()
     }
@@ -179,6 +199,10 @@ impl Terms {
             Term::Load { base, offset, size } => format!("packet[{}{offset}:{size}]", behind(base)),
             Term::Binary(op, a, b) => format!("({} {} {})", self.text(a), op.symbol(), self.text(b)),
             Term::IsGreater(a, b) => format!("({} > {})", self.text(a), self.text(b)),
+            Term::Among(table, words) => {
+                let words: Vec<String> = words.iter().flatten().map(|word| self.text(*word)).collect();
+                format!("({}) among {} keys", words.join(", "), self.tables[table].len())
+            }
             Term::Chain(chain) => format!("protochain {}", chain.protocol),
         }
     }

@@ -91,6 +91,11 @@ fn change(program: &mut Program, random: &mut Rng) -> Option<()> {
                     hash.displacements[i] ^= 1;
                 }
             }
+            Table::Tuples(tuples) => {
+                let word = random.usize(0..tuples.columns.len());
+                let slot = random.usize(0..tuples.columns[word].len());
+                tuples.columns[word][slot] = nearby(tuples.columns[word][slot], random);
+            }
         }
         return Some(());
     }
@@ -157,6 +162,7 @@ fn packet(programs: &[&Program], random: &mut Rng) -> Vec<u8> {
     numbers.extend(programs.iter().flat_map(|p| &p.tables).flat_map(|t| match t {
         Table::Bitmap { first, .. } => vec![*first, first + 37, first + 74],
         Table::Hash(hash) => hash.slots.clone(),
+        Table::Tuples(tuples) => tuples.columns.concat(),
     }));
     for (is_behind, offset, size) in places {
         if random.u8(0..8) == 0 {
@@ -296,7 +302,7 @@ mod found {
     fn a_bitmap_goes_on_at_0() {
         let ends = || [(vec![], End::Accept), (vec![], End::Reject)];
         let bitmap = Table::Bitmap { first: 0xffff_fff0, words: vec![u32::MAX] };
-        let lookup = End::Lookup { a: V0, table: 0, yes: BlockId(1), no: BlockId(2) };
+        let lookup = End::Lookup { keys: vec![V0], table: 0, yes: BlockId(1), no: BlockId(2) };
         let mut first = vec![(vec![load(4)], lookup)];
         first.extend(ends());
         let mut second = vec![(vec![load(4)], at_least(0xffff_fff0, 1, 2))];
@@ -320,7 +326,7 @@ mod found {
         let all = program(vec![(vec![load(1)], End::Accept)], vec![]);
         told_apart(&backward, &all, &[7]);
         let none = Program { registers: 0, ..all.clone() };
-        let lookup = End::Lookup { a: V0, table: 7, yes: BlockId(1), no: BlockId(2) };
+        let lookup = End::Lookup { keys: vec![V0], table: 7, yes: BlockId(1), no: BlockId(2) };
         let no_table = program(vec![(vec![load(1)], lookup), (vec![], End::Accept), (vec![], End::Reject)], vec![]);
         for damaged in [program(vec![], vec![]), none, no_table] {
             assert!(matches!(prove_equal(&damaged, &all), Err(Unproven::Unsafe(_))));

@@ -5,4 +5,5 @@ mod errors;
 mod jit;
 mod kernel;
 mod linked;
+mod lists;
 mod verdicts;

@@ -57,7 +57,7 @@ fn empty_file(dlt: u16) -> tempfile::NamedTempFile {
     file
 }
 
-fn by_libpcap(pcap: &Libpcap, dlt: u16, expression: &str) -> Option<Program> {
+pub fn by_libpcap(pcap: &Libpcap, dlt: u16, expression: &str) -> Option<Program> {
     let file = empty_file(dlt);
     let mut handle: Savefile = pcap.open(file.path()).ok()?;
     handle.compile(expression, false, NETMASK).ok()

@@ -7,6 +7,7 @@ use crate::intervals::Intervals;
 use crate::language::Binary;
 use crate::program::{BasicBlock, Beside, BlockId, Comparison, End, Operand, Operation, Program, Register};
 use crate::tables::Table;
+use crate::tuples::Tuples;
 use crate::value::Ancillary;
 
 /// A random program of so many registers. What is written on all ways to a block is known, so that all reads are safe.
@@ -19,7 +20,7 @@ pub(super) fn program(rng: &mut Rng, registers: u32) -> Program {
     for i in 0..count {
         let mut written = entries[i].take().unwrap_or_else(|| vec![false; registers as usize]);
         let operations = (0..rng.usize(0..8)).map(|_| operation(rng, &mut written)).collect();
-        let end = end(rng, &written, i, count, tables.len());
+        let end = end(rng, &written, i, count, &tables);
         for BlockId(to) in end.successors() {
             match &mut entries[to] {
                 Some(all) => all.iter_mut().zip(&written).for_each(|(a, b)| *a &= b),
@@ -40,7 +41,9 @@ fn tables(rng: &mut Rng) -> Vec<Table> {
     singles.dedup();
     let first = number(rng) & 0xffff;
     let close = Intervals::of((0..rng.u32(1..50)).map(|_| first + rng.u32(0..3000)).map(|n| (n, n + 3)).collect());
-    Table::hash(&singles).into_iter().chain(Table::bitmap(&close)).collect()
+    let tuples = Tuples::of(rng.usize(2..5), singles.iter().map(|n| (0..4).map(|w| n >> w & 0xff).collect()));
+    let several = Table::tuples(&tuples);
+    Table::hash(&singles).into_iter().chain(Table::bitmap(&close)).chain(several).collect()
 }
 
 /// Numbers at the edges are as likely as others.
@@ -108,7 +111,7 @@ fn operation(rng: &mut Rng, written: &mut [bool]) -> Operation {
     operation
 }
 
-fn end(rng: &mut Rng, written: &[bool], block: usize, count: usize, tables: usize) -> End {
+fn end(rng: &mut Rng, written: &[bool], block: usize, count: usize, tables: &[Table]) -> End {
     let (yes, no) = (BlockId(rng.usize(block + 1..count + 2)), BlockId(rng.usize(block + 1..count + 2)));
     match (rng.u8(0..12), written_register(rng, written)) {
         (0, _) => End::Accept,
@@ -117,7 +120,11 @@ fn end(rng: &mut Rng, written: &[bool], block: usize, count: usize, tables: usiz
             let chain = Chain { is_ip6: rng.bool(), start: rng.u32(0..16), protocol: rng.u32(0..64) };
             End::Chain { chain, yes, no }
         }
-        (3 | 4, Some(a)) if tables > 0 => End::Lookup { a, table: rng.usize(0..tables), yes, no },
+        (3 | 4, Some(a)) if !tables.is_empty() => {
+            let table = rng.usize(0..tables.len());
+            let another = |_| written_register(rng, written).unwrap_or(a);
+            End::Lookup { keys: (0..tables[table].width()).map(another).collect(), table, yes, no }
+        }
         (_, Some(a)) => {
             let b = operand(rng, written);
             let comparison = match rng.u8(0..6) {

@@ -17,8 +17,8 @@ impl Translator<'_> {
                 let condition = self.comparison(*a, comparison);
                 self.branch(block, condition, *yes, *no);
             }
-            End::Lookup { a, table, yes, no } => {
-                let condition = self.lookup(*a, *table, *no);
+            End::Lookup { keys, table, yes, no } => {
+                let condition = self.lookup(keys, *table, *no);
                 self.branch(block, condition, *yes, *no);
             }
             End::Chain { chain, yes, no } => {
@@ -86,10 +86,12 @@ impl Translator<'_> {
         }
     }
 
-    /// Looks a register up: the condition under which it is a member. `rcx` and `rdx` hold no values in programs with tables.
-    fn lookup(&mut self, a: Register, table: usize, no: BlockId) -> Condition {
+    /// Looks a key up: the condition under which it is a member. `rcx` and `rdx` hold no values in programs with tables.
+    fn lookup(&mut self, keys: &[Register], table: usize, no: BlockId) -> Condition {
         let places = self.table(table);
-        let a = self.home(a);
+        // Verified: there is one for each word of the table's keys.
+        let keys: Vec<Place> = keys.iter().map(|r| self.home(*r)).collect();
+        let a = keys[0];
         match &self.program.tables[table] {
             Table::Bitmap { first, words } => {
                 self.asm.load(SCRATCH, a);
@@ -112,12 +114,33 @@ impl Translator<'_> {
             }
             Table::Hash(hash) => {
                 self.slot(a, hash, places[0]);
-                self.asm.address(Gp::RDX, places[1]);
-                self.asm.load(Gp::RCX, Place::indexed(Gp::RDX, SCRATCH, 2));
-                self.asm.arithmetic(Arithmetic::Compare, Gp::RCX, a);
+                self.compare_entry(places[1], a);
+                Condition::Equal
+            }
+            Table::Tuples(tuples) => {
+                self.asm.load(SCRATCH, a);
+                for word in &keys[1..] {
+                    self.asm.multiply_constant(SCRATCH, Place::Register(SCRATCH), tuples.multiplier);
+                    self.asm.arithmetic(Arithmetic::Xor, SCRATCH, *word);
+                }
+                self.slot(Place::Register(SCRATCH), &tuples.hash, places[0]);
+                let no = self.target(no);
+                for (i, (word, column)) in keys.iter().zip(&places[1..]).enumerate() {
+                    if i > 0 {
+                        self.asm.jump_if(Condition::NotEqual, no);
+                    }
+                    self.compare_entry(*column, *word);
+                }
                 Condition::Equal
             }
         }
+    }
+
+    /// Compares a word with what stands in the slot whose number is in the scratch register.
+    fn compare_entry(&mut self, column: usize, word: Place) {
+        self.asm.address(Gp::RDX, column);
+        self.asm.load(Gp::RCX, Place::indexed(Gp::RDX, SCRATCH, 2));
+        self.asm.arithmetic(Arithmetic::Compare, Gp::RCX, word);
     }
 
     /// Computes the slot of a number, as [`PerfectHash::slot`] does.
@@ -150,6 +173,12 @@ impl Translator<'_> {
             Table::Hash(hash) => {
                 let displacements = hash.displacements.iter().flat_map(|d| d.to_le_bytes());
                 vec![self.asm.data(displacements), self.asm.data(words(&hash.slots).into_iter())]
+            }
+            Table::Tuples(tuples) => {
+                let displacements = tuples.hash.displacements.iter().flat_map(|d| d.to_le_bytes());
+                let mut places = vec![self.asm.data(displacements)];
+                places.extend(tuples.columns.iter().map(|column| self.asm.data(words(column).into_iter())));
+                places
             }
         };
         self.tables[table] = Some(places.clone());

@@ -1,0 +1,191 @@
+//! Lists of addresses of several words, and of networks: what becomes a table of keys, against the members one after the other.
+
+use std::collections::HashMap;
+
+use bpf_filter::{Actions, Beside, ClassicGoal, Filter, Form, Hook, LinkType, Options, Packet, compile};
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{LoadOptions, LoadedObject};
+use bpf_pcap_oracle::{Libpcap, interpreter};
+use fastrand::Rng;
+
+use crate::common::{handed, link_type, options, seen};
+use crate::verdicts::by_libpcap;
+
+/// A list, and what the filter asks of it.
+struct List {
+    question: &'static str,
+    members: Vec<String>,
+    /// The list spelled out asks for all members in the same order of fields.
+    is_spelled_out: bool,
+}
+
+/// Addresses share words, so that beginnings have several members, and members several words in common.
+fn lists(random: &mut Rng) -> Vec<List> {
+    let mac = |random: &mut Rng| {
+        let first = random.choice([[0u8, 1], [0xf3, 0xa9], [2, 3]]).unwrap_or_default();
+        let mut bytes = [first[0], first[1], 0, 0, 0, 0];
+        bytes[2..].iter_mut().for_each(|b| *b = random.u8(0..3));
+        bytes.map(|b| format!("{b:02x}")).join(":")
+    };
+    let ip6 = |random: &mut Rng, near: bool| {
+        let mut words = [0x2001u16, 0xdb8, 0, 1, 0, 0, 0, 0];
+        let from = if near { 5 } else { 2 };
+        words[from..].iter_mut().for_each(|w| *w = random.u16(0..3));
+        words.map(|w| format!("{w:x}")).join(":")
+    };
+    let net6 = |random: &mut Rng| {
+        let length = random.choice([0u32, 8, 32, 40, 48, 64, 65, 96, 100, 128]).unwrap_or_default();
+        let length = if length == 0 && random.u8(0..20) > 0 { 64 } else { length };
+        let address = 0x2000u128 << 112 | random.u128(..) & 0x0103_0301_0101_0001_0003_0000_0101_0003;
+        let net = address & u128::MAX.checked_shl(128 - length).unwrap_or(0);
+        format!("{}/{length}", std::net::Ipv6Addr::from(net))
+    };
+    let net4 = |random: &mut Rng| {
+        let length = random.choice([12u32, 20, 24, 24, 24, 32]).unwrap_or(24);
+        let net = (10 << 24 | random.u32(0..1 << 24) & 0x00f3_31f3) & u32::MAX << (32 - length);
+        format!("{}/{length}", std::net::Ipv4Addr::from(net))
+    };
+    let n = random.usize(16..120);
+    let mut list = |question, is_spelled_out, member: &dyn Fn(&mut Rng) -> String| List {
+        question,
+        is_spelled_out,
+        members: (0..n).map(|_| member(random)).collect(),
+    };
+    vec![
+        list("ether host", true, &mac),
+        list("ether src", true, &mac),
+        list("ether dst", true, &mac),
+        list("ip6 src host", true, &|r| ip6(r, false)),
+        list("ip6 dst host", true, &|r| ip6(r, true)),
+        list("host", false, &|r| ip6(r, true)),
+        list("dst net", true, &net6),
+        list("net", false, &net6),
+        list("net", true, &net4),
+        list("src net", true, &net4),
+    ]
+}
+
+/// A packet that has members of the list, or what is one bit from them, where addresses stand.
+fn packet(list: &List, random: &mut Rng) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..80).map(|_| random.u8(0..3)).collect();
+    let member = || {
+        let (address, _) = list.members[0].split_once('/').unwrap_or((&list.members[0], ""));
+        address.to_owned()
+    };
+    let of = |text: &str| -> Vec<u8> {
+        let address = text.split('/').next().unwrap_or_default();
+        match address.parse::<std::net::IpAddr>() {
+            Ok(std::net::IpAddr::V4(a)) => a.octets().into(),
+            Ok(std::net::IpAddr::V6(a)) => a.octets().into(),
+            Err(_) => address.split(':').filter_map(|b| u8::from_str_radix(b, 16).ok()).collect(),
+        }
+    };
+    let places: [usize; 2] = match of(&member()).len() {
+        4 => [26, 30],
+        6 => [6, 0],
+        _ => [22, 38],
+    };
+    let kind: u16 = if places[0] == 22 { 0x86dd } else { 0x0800 };
+    bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+    bytes[14] = if places[0] == 22 { 0x60 } else { 0x45 };
+    for place in places {
+        let mut address = of(random.choice(&list.members).map_or("", String::as_str));
+        if random.bool() {
+            let i = random.usize(0..address.len());
+            address[i] ^= 1 << random.u8(0..8);
+        }
+        bytes[place..place + address.len()].copy_from_slice(&address);
+    }
+    bytes
+}
+
+fn compiled(list: &List, options: &Options) -> Filter {
+    let sets = HashMap::from([("S".to_owned(), list.members.clone())]);
+    let text = format!("{} $S", list.question);
+    compile(&text, &Options { sets, ..options.clone() }).unwrap_or_else(|e| panic!("{}", e.render(&text)))
+}
+
+#[test]
+fn lists_accept_what_their_members_accept() {
+    let pcap = Libpcap::for_test();
+    let mut random = Rng::with_seed(11);
+    let (mut compared, mut by_oracle, mut matched) = (0, 0, 0);
+    for _ in 0..6 {
+        for list in lists(&mut random) {
+            let options = options(LinkType::EN10MB);
+            let optimized = compiled(&list, &options);
+            let plain = compiled(&list, &Options { optimize: false, ..options.clone() });
+            for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size), Form::Classic(ClassicGoal::Time)] {
+                assert_eq!(optimized.unproven(form), None, "{form:?} of {} {:?}", list.question, list.members);
+            }
+            let jit = optimized.jit().ok();
+            let text = format!("{} {}", list.question, list.members.join(&format!(" or {} ", list.question)));
+            let spelled_out = compile(&text, &options).expect("a filter");
+            let oracle = pcap.as_ref().filter(|_| list.is_spelled_out).and_then(|pcap| by_libpcap(pcap, 1, &text));
+            for _ in 0..60 {
+                let bytes = packet(&list, &mut random);
+                for cut in 0..=bytes.len() {
+                    let captured = &bytes[..cut];
+                    let packet = Packet { captured, length: 80, beside: Beside::default() };
+                    let verdict = optimized.run(&packet) != 0;
+                    matched += u32::from(verdict);
+                    let what = || format!("{} {:?} on {captured:?}", list.question, list.members);
+                    assert_eq!(verdict, plain.run(&packet) != 0, "{}", what());
+                    if let Some(jit) = &jit {
+                        assert_eq!(verdict, jit.run(&packet), "machine code: {}", what());
+                    }
+                    if let Some(oracle) = &oracle {
+                        let by_pcap = interpreter::run(oracle, captured, 80).verdict != 0;
+                        assert_eq!(verdict, by_pcap, "libpcap: {}", what());
+                        assert_eq!(spelled_out.run(&packet) != 0, by_pcap, "spelled out: {}", what());
+                        by_oracle += 1;
+                    }
+                    compared += 1;
+                }
+            }
+        }
+    }
+    eprintln!("{compared} verdicts of lists, {by_oracle} of them libpcap's, too; {matched} matched");
+    assert!(matched > 10_000);
+}
+
+#[test]
+fn lists_of_thousands_are_small_and_load() {
+    if !permitted() {
+        return;
+    }
+    let mut random = Rng::with_seed(12);
+    let (mut runs, mut matched) = (0, 0);
+    for (question, bits) in [("ether host", 48), ("host", 128), ("src net", 40), ("net", 24)] {
+        let member = |random: &mut Rng| match bits {
+            48 => (0..6).map(|_| format!("{:02x}", random.u8(..))).collect::<Vec<String>>().join(":"),
+            128 => std::net::Ipv6Addr::from(random.u128(..)).to_string(),
+            40 => format!("{}/40", std::net::Ipv6Addr::from(random.u128(..) >> 88 << 88)),
+            _ => format!("{}/24", std::net::Ipv4Addr::from(random.u32(..) >> 8 << 8)),
+        };
+        let list = List { question, is_spelled_out: false, members: (0..3000).map(|_| member(&mut random)).collect() };
+        for hook in [Hook::Xdp, Hook::Tc, Hook::CgroupSkb, Hook::Socket] {
+            if hook == Hook::CgroupSkb && bits == 48 {
+                continue;
+            }
+            let options = Options { source: hook.source(), ..options(link_type(hook)) };
+            let filter = compiled(&list, &options);
+            let actions = Actions::passing(hook);
+            let object = filter.object(hook, actions).expect("an object");
+            let object = LoadedObject::load(&object, &LoadOptions::default());
+            let object = object.unwrap_or_else(|e| panic!("{hook:?} {question}: {e}"));
+            for _ in 0..200 {
+                let bytes = packet(&list, &mut random);
+                let captured = seen(hook, &bytes);
+                let packet = Packet { captured, length: captured.len() as u32, beside: Beside::default() };
+                let wanted = if filter.run(&packet) != 0 { actions.matched } else { actions.other };
+                let run = object.test_run("filter", &handed(hook, &bytes), None, 1).expect("a run");
+                assert_eq!(run.retval as i32, wanted, "{hook:?} {question} on {bytes:?}");
+                runs += 1;
+                matched += u32::from(wanted == actions.matched);
+            }
+        }
+    }
+    eprintln!("{runs} runs of lists in the kernel, {matched} matched");
+    assert!(matched > 500);
+}
