@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 
 use crate::classic::{self, Classic, ClassicError};
 use crate::decision::{DecisionId, Decisions};
+use crate::dot;
 use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
 use crate::emit::{SetPolicy, emit};
+use crate::graph::Graph;
 use crate::jit::{Jit, JitError};
 use crate::options::Options;
 use crate::program::{Packet, Program, Run};
@@ -40,7 +42,9 @@ pub enum Form {
 /// filter as it stands takes its place, and [`Filter::unproven`] says why.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// The filter as it stands.
+    /// The filter as it stands: what it tests.
+    graph: Graph,
+    /// The program of that.
     pub(crate) plain: Program,
     pub(crate) forms: Option<Forms>,
     /// Not proven yet.
@@ -75,7 +79,14 @@ impl Forms {
 
     /// For the interpreter and machine code. Copies make the way of a packet short: only what is much smaller is better.
     pub(crate) fn fast(&self) -> Option<Program> {
-        self.emitted(SetPolicy::FAST).reduce(|best, next| if next.size() * 2 < best.size() { next } else { best })
+        Some(self.fast_way()?.1)
+    }
+
+    /// The way that this form is made of, and the form.
+    fn fast_way(&self) -> Option<(&(Decisions, DecisionId), Program)> {
+        let is_smaller = |next: &Program, best: &Program| next.size() * 2 < best.size();
+        let forms = self.ways.iter().zip(self.emitted(SetPolicy::FAST));
+        forms.reduce(|best, next| if is_smaller(&next.1, &best.1) { next } else { best })
     }
 
     /// For eBPF: the smallest.
@@ -106,8 +117,9 @@ pub(crate) fn with_large_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Option<
 
 impl Filter {
     /// A filter as it stands, and what the optimizer made of it.
-    pub(crate) fn new(plain: Program, forms: Option<Forms>, accepted_length: u32) -> Filter {
+    pub(crate) fn new(graph: Graph, plain: Program, forms: Option<Forms>, accepted_length: u32) -> Filter {
         Filter {
+            graph,
             plain,
             forms,
             emitted: OnceLock::new(),
@@ -281,6 +293,17 @@ impl Filter {
     /// The program as text.
     pub fn listing(&self) -> String {
         self.checked().to_string()
+    }
+
+    /// What the interpreter's form tests, as a graph in the language of Graphviz.
+    pub fn dot(&self) -> String {
+        let of = |forms: &Forms| {
+            let ((decisions, root), _) = forms.fast_way()?;
+            Some(dot::of_decisions(&forms.values, decisions, *root))
+        };
+        let forms = self.forms.as_ref().filter(|_| self.fast().unproven.is_none());
+        let optimized = forms.and_then(|forms| with_large_stack(|| of(forms)).flatten());
+        optimized.unwrap_or_else(|| dot::of_graph(&self.graph))
     }
 
     /// How many operations the program has.

@@ -9,6 +9,7 @@
 mod allocate;
 mod classic;
 mod decision;
+mod dot;
 mod ebpf;
 mod emit;
 mod emit_plain;
@@ -33,6 +34,7 @@ mod safety;
 mod simplify;
 mod steps;
 mod tables;
+mod tree;
 mod tuples;
 mod value;
 
@@ -64,9 +66,22 @@ pub fn compile(text: &str, options: &Options) -> Result<Filter, Error> {
     result.unwrap_or_else(|| Err(Error::new(0..text.len(), "no memory to compile this filter")))
 }
 
-fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
+/// The tree of a filter's text: one node a line, with the qualifiers that an id inherits.
+///
+/// # Errors
+/// If the text is no filter. Whether the link type has what it asks for is not looked at.
+pub fn tree(text: &str, options: &Options) -> Result<String, Error> {
+    let result = with_large_stack(|| Ok(tree::text(&parsed(text, options)?)));
+    result.unwrap_or_else(|| Err(Error::new(0..text.len(), "no memory to read this filter")))
+}
+
+fn parsed(text: &str, options: &Options) -> Result<language::Ast, Error> {
     let names: HashSet<String> = options.sets.keys().cloned().collect();
-    let ast = language::parse(text, &names)?;
+    language::parse(text, &names)
+}
+
+fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
+    let ast = parsed(text, options)?;
     let mut sets: HashMap<String, Vec<Id>> = HashMap::new();
     for (name, entries) in &options.sets {
         let parsed = |entry: &String| {
@@ -78,8 +93,8 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let graph = lower::lower(&ast, options, &sets)?;
     let plain = emit_plain::emit_plainly(&graph);
-    let forms = if options.optimize { optimized(graph) } else { None };
-    Ok(Filter::new(plain, forms, options.accepted_length))
+    let forms = if options.optimize { optimized(graph.clone()) } else { None };
+    Ok(Filter::new(graph, plain, forms, options.accepted_length))
 }
 
 /// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.

@@ -46,8 +46,8 @@ impl Binary {
     }
 }
 
-/// `packet[v1 + 14]`
-fn place(base: Option<Register>, offset: u64) -> String {
+/// What stands between the brackets of `packet[v1 + 14]`.
+pub(crate) fn place(base: Option<impl Display>, offset: u64) -> String {
     match base {
         Some(base) => format!("{base} + {offset}"),
         None => offset.to_string(),
@@ -85,6 +85,14 @@ impl Display for Comparison {
     }
 }
 
+impl Display for Chain {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Chain { is_ip6, start, protocol } = self;
+        let version = if *is_ip6 { 6 } else { 4 };
+        write!(f, "the IPv{version} headers from {start} on lead to {protocol}")
+    }
+}
+
 impl Display for End {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
@@ -96,11 +104,7 @@ impl Display for End {
                 let keys: Vec<String> = keys.iter().map(Register::to_string).collect();
                 write!(f, "if {} in table {table} goto {yes} else {no}", keys.join(", "))
             }
-            End::Chain { chain, yes, no } => {
-                let Chain { is_ip6, start, protocol } = chain;
-                let version = if *is_ip6 { 6 } else { 4 };
-                write!(f, "if the IPv{version} headers from {start} on lead to {protocol} goto {yes} else {no}")
-            }
+            End::Chain { chain, yes, no } => write!(f, "if {chain} goto {yes} else {no}"),
         }
     }
 }

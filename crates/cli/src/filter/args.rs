@@ -20,7 +20,7 @@ Examples:
   bpf-opt filter --read in.pcapng.gz icmp --count
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
-  bpf-opt filter tcp --emit ir                           what the interpreter runs
+  bpf-opt filter tcp --emit cfg | dot -Tsvg > tcp.svg     what is tested; also ast, ir, asm, stats
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
 field is rejected where that code would read the field. At a hook `len` is the packet's captured length.
@@ -179,6 +179,10 @@ pub enum FunctionArg {
 /// Forms of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Emit {
+    /// The tree of the text, with the qualifiers that ids inherit
+    Ast,
+    /// What is tested, as a graph for `dot -Tsvg`; with --no-optimize as the text has it
+    Cfg,
     /// What the interpreter runs
     Ir,
     /// eBPF assembly for --hook and --function (XDP without)

@@ -38,6 +38,11 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     }
     write(args, form.as_ref(), &filter, &text, &options)?;
     match (shown, &form) {
+        (Some(Shown::Form(Emit::Ast)), _) => {
+            let tree = bpf_filter::tree(&text, &options);
+            files::print(&tree.map_err(|e| Failure::bad_input(e.render(&text)))?);
+        }
+        (Some(Shown::Form(Emit::Cfg)), _) => files::print(&filter.dot()),
         (Some(Shown::Form(Emit::Ir)), _) => files::print(&filter.listing()),
         (Some(Shown::Form(Emit::Asm)), Some(form)) => files::print(&assembly(form, &filter)?),
         (Some(Shown::Form(Emit::Stats)), Some(form)) => files::print(&stats(args, form, &filter)),
@@ -63,7 +68,7 @@ fn shown(args: &FilterArgs) -> Option<Shown> {
 /// The form of the filter that is printed.
 fn form_of(args: &FilterArgs, shown: Shown) -> Form {
     match shown {
-        Shown::Form(Emit::Ir) => Form::Here,
+        Shown::Form(Emit::Ast | Emit::Cfg | Emit::Ir) => Form::Here,
         Shown::Form(Emit::Asm | Emit::Stats) => Form::Kernel,
         Shown::Dump => Form::Classic(goal(args)),
     }

@@ -139,3 +139,14 @@ fn forms_are_proven_and_that_is_shown() {
     let plain = stats(&["--no-optimize"]);
     assert!(!plain.contains("proven") && plain.contains("as the filter stands"), "{plain}");
 }
+
+#[test]
+fn each_phase_can_be_looked_at() {
+    let tree = bpf_opt(["filter", "tcp dst port 80 or 81", "--emit", "ast"]).expect(0).out;
+    assert_eq!(tree, "or\n  tcp dst port 80\n  tcp dst port 81\n");
+    let graph = bpf_opt(["filter", "tcp", "--emit", "cfg"]).expect(0).out;
+    let plain = bpf_opt(["filter", "tcp", "--emit", "cfg", "--no-optimize"]).expect(0).out;
+    assert!(graph.starts_with("digraph filter {") && plain.starts_with("digraph filter {") && graph != plain);
+    let said = bpf_opt(["filter", "tcp port", "--emit", "ast"]).expect(2).err;
+    assert!(said.contains("line 1"), "{said}");
+}

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::{Unproven, prove_equal};
+use crate::graph::Graph;
 use crate::link::LinkType;
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Packet, Program};
 use crate::tables::Table;
@@ -237,13 +238,15 @@ fn the_filter_as_it_stands_takes_the_place_of_what_is_not_proven() {
             *n = 81;
         }
     }
-    let damaged = Filter::new(changed.clone(), Some(filter.forms.expect("it is optimized")), 1);
-    let plain = Filter::new(changed, None, 1);
+    let graph = Graph::constant(true);
+    let damaged = Filter::new(graph.clone(), changed.clone(), Some(filter.forms.expect("it is optimized")), 1);
+    let plain = Filter::new(graph, changed, None, 1);
     for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size)] {
         assert!(matches!(damaged.unproven(form), Some(Unproven::Differ { .. })), "{form:?}");
         assert_eq!(plain.unproven(form), None);
     }
     assert_eq!(damaged.listing(), plain.listing());
+    assert_eq!(damaged.dot(), plain.dot());
     assert_eq!(damaged.classic(ClassicGoal::Size), plain.classic(ClassicGoal::Size));
     let xdp = Actions::passing(Hook::Xdp);
     assert_eq!(damaged.assembly(Hook::Xdp, xdp).ok(), plain.assembly(Hook::Xdp, xdp).ok());

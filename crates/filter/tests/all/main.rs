@@ -6,4 +6,5 @@ mod jit;
 mod kernel;
 mod linked;
 mod lists;
+mod shown;
 mod verdicts;
