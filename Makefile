@@ -3,6 +3,7 @@
 # make bench   judge the optimizer from outside on the benchmark objects
 # make soak    the long version of the robustness tests, the tables of helpers and contexts against the kernel
 #              (MODEL_SECONDS=300, MODEL_SEED=1), then the campaign (SOAK_MINUTES=60; goes on where it stopped)
+# make fuzz-filters FUZZ_SECONDS=600   random filters against libpcap (docs/tests.md)
 # make check-agreement  `check` beside this kernel's verifier: objects, hand-written programs, mutants (docs/check.md)
 # make without-kernel   results of `--no-kernel` beside those of the gate: what loads, what is saved (docs/check.md)
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
@@ -30,7 +31,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation prove-times table4 table6 table10 proposals same-outputs \
-  fuzz-build check lint package setup build
+  fuzz-filters fuzz-build check lint package setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -75,6 +76,12 @@ table10: setup
 	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2 --untouched --proposals 100000 --windows 8
 proposals: setup
 	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
+
+# Random filters against libpcap; FUZZ_SEED=7 tries others.
+FUZZ_SEED ?= 1
+SECONDS ?= 300
+fuzz-filters: setup
+	BPF_OPT_FUZZ_SECONDS=$(FUZZ_SECONDS) BPF_OPT_FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --profile checks -p bpf-filter --test all -- fuzz --nocapture
 
 soak: setup
 	BPF_OPT_MUTATIONS=$(MUTATIONS) $(CARGO) test --profile checks -p bpf-opt --test mutations -- --nocapture

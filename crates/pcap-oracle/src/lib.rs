@@ -11,9 +11,11 @@
 //! | [`program`] | [`Program`], [`Instruction`] |
 //! | [`interpreter`] | [`interpreter::run`], with a count of instructions |
 //! | [`listing`] | what `tcpdump -d` prints, as a program |
+//! | [`expressions`] | random filters, and packets that fit them |
 //! | [`data`] | expressions, verdicts and captures of `../shared/filter` |
 
 pub mod data;
+pub mod expressions;
 pub mod interpreter;
 pub mod library;
 pub mod listing;

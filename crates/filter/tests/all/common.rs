@@ -1,15 +1,21 @@
 //! What tests of filters share.
 
-use bpf_filter::{Beside, Hook, LinkType, Options, Packet};
+use std::io::Write;
+
+use bpf_capture::link;
+use bpf_filter::{Beside, Classic, Hook, LinkType, Options, Packet};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
+use bpf_pcap_oracle::library::Savefile;
+use bpf_pcap_oracle::program::Instruction;
+use bpf_pcap_oracle::{Libpcap, Program};
 
 /// How filters are compiled here: with the mask that the oracle is given, too.
 pub fn options(link_type: LinkType) -> Options {
     Options { link_type, netmask: Some(0xffff_ff00), ..Options::default() }
 }
 
-/// The mask for the oracle, as it stands in memory.
-pub const NETMASK: u32 = 0x00ff_ffff;
+/// The mask for the oracle. libpcap 1.10 takes the number as it is.
+pub const NETMASK: u32 = 0xffff_ff00;
 
 /// The packet, whole and cut at three places.
 pub fn cuts(packet: &OwnedPacket, i: usize) -> impl Iterator<Item = Packet<'_>> {
@@ -50,4 +56,25 @@ pub fn expressions(data: &Data, link_type: LinkType, step: usize) -> Vec<String>
     all.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases).step_by(step));
     all.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
     all
+}
+
+/// The program as the oracle has programs.
+pub fn oracle_form(instructions: &[Classic]) -> Program {
+    let of = |c: &Classic| Instruction { code: c.code, jt: c.jt, jf: c.jf, k: c.k };
+    Program { instructions: instructions.iter().map(of).collect() }
+}
+
+/// A file without packets, for libpcap to compile as it does for files.
+fn empty_file(dlt: u16) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().expect("a place for temporary files");
+    let words = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, u32::from(link::of_dlt(dlt))];
+    file.write_all(&words.map(u32::to_ne_bytes).concat()).expect("room for 24 bytes");
+    file
+}
+
+/// libpcap's code of an expression for files, before its optimizer.
+pub fn by_libpcap(pcap: &Libpcap, dlt: u16, expression: &str) -> Result<Program, String> {
+    let file = empty_file(dlt);
+    let mut handle: Savefile = pcap.open(file.path())?;
+    handle.compile(expression, false, NETMASK)
 }

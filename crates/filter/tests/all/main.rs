@@ -2,6 +2,7 @@
 
 mod common;
 mod errors;
+mod fuzz;
 mod jit;
 mod kernel;
 mod linked;

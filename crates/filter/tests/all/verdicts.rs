@@ -1,16 +1,13 @@
 //! Every form of a filter has the verdicts of libpcap's code before its optimizer, on whole packets and on cut ones.
 
 use std::collections::HashMap;
-use std::io::Write;
 
 use bpf_capture::link;
-use bpf_filter::{Beside, Classic, ClassicGoal, Filter, Form, LinkType, Options, Packet, compile};
+use bpf_filter::{Beside, ClassicGoal, Filter, Form, LinkType, Options, Packet, compile};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
-use bpf_pcap_oracle::library::Savefile;
-use bpf_pcap_oracle::program::Instruction;
 use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 
-use crate::common::{NETMASK, cuts, needs_names, options};
+use crate::common::{NETMASK, by_libpcap, cuts, needs_names, options, oracle_form};
 
 /// Of the packets of a link type every so-manieth is looked at; `BPF_OPT_PACKETS=1` looks at all.
 fn step() -> usize {
@@ -42,25 +39,6 @@ impl Forms {
         let classic = self.classic.iter().map(|p| interpreter::run(p, packet.captured, packet.length).verdict != 0);
         [self.optimized.run(packet) != 0, self.plain.run(packet) != 0].into_iter().chain(classic).collect()
     }
-}
-
-fn oracle_form(instructions: &[Classic]) -> Program {
-    let of = |c: &Classic| Instruction { code: c.code, jt: c.jt, jf: c.jf, k: c.k };
-    Program { instructions: instructions.iter().map(of).collect() }
-}
-
-/// A file without packets, for libpcap to compile as it does for files.
-fn empty_file(dlt: u16) -> tempfile::NamedTempFile {
-    let mut file = tempfile::NamedTempFile::new().expect("a place for temporary files");
-    let words = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, u32::from(link::of_dlt(dlt))];
-    file.write_all(&words.map(u32::to_ne_bytes).concat()).expect("room for 24 bytes");
-    file
-}
-
-pub fn by_libpcap(pcap: &Libpcap, dlt: u16, expression: &str) -> Option<Program> {
-    let file = empty_file(dlt);
-    let mut handle: Savefile = pcap.open(file.path()).ok()?;
-    handle.compile(expression, false, NETMASK).ok()
 }
 
 /// Arithmetic that a comparison with random expressions found wrong: guards of second operands, bounds that no packet
@@ -103,7 +81,7 @@ fn verdicts_are_those_of_libpcap() {
             Ok(forms) => forms,
             Err(e) => panic!("{}: {}", LinkType(*dlt), e.render(expression)),
         };
-        let older = by_libpcap(&pcap, *dlt, expression);
+        let older = by_libpcap(&pcap, *dlt, expression).ok();
         let of_link = packets.entry(*dlt).or_insert_with(|| data.packets(*dlt));
         for (i, packet) in of_link.iter().enumerate().step_by(step()) {
             for packet in cuts(packet, i) {
