@@ -79,7 +79,7 @@ proposals: setup
 
 # Random filters against libpcap; FUZZ_SEED=7 tries others.
 FUZZ_SEED ?= 1
-SECONDS ?= 300
+FUZZ_SECONDS ?= 300
 fuzz-filters: setup
 	BPF_OPT_FUZZ_SECONDS=$(FUZZ_SECONDS) BPF_OPT_FUZZ_SEED=$(FUZZ_SEED) $(CARGO) test --profile checks -p bpf-filter --test all -- fuzz --nocapture
 
