@@ -9,6 +9,7 @@ use crate::decision::{Decision, DecisionId, Decisions};
 use crate::graph::{Graph, Target, Test};
 use crate::listing::place;
 use crate::tree::symbol;
+use crate::tuples::Members;
 use crate::value::{Value, ValueId, Values, Variable};
 
 /// The predicate graph: what is tested, as the filter stands.
@@ -20,6 +21,7 @@ pub(crate) fn of_graph(graph: &Graph) -> String {
         let test = match &block.test {
             Test::Compare(relation, a, b) => format!("{} {} {}", text(*a), symbol(*relation), text(*b)),
             Test::Member(value, set) => format!("{} in {set}", text(*value)),
+            Test::Among(words, members) => among(&graph.values, words, members),
             Test::Chain(chain) => chain.to_string(),
         };
         let node = name(Target::Block(i));
@@ -65,6 +67,11 @@ pub(crate) fn of_decisions(values: &Values, decisions: &Decisions, root: Decisio
                     dot.edge(&node, &name(*default), "else");
                 }
             },
+            Decision::Among { words, members, yes, no } => {
+                dot.node(&node, &among(values, words, members));
+                dot.edge(&node, &name(*yes), "yes");
+                dot.edge(&node, &name(*no), "no");
+            }
             Decision::Chain { chain, yes, no } => {
                 dot.node(&node, &chain.to_string());
                 dot.edge(&node, &name(*yes), "yes");
@@ -81,6 +88,12 @@ fn name(target: Target) -> String {
         Target::Accept => "accept".to_owned(),
         Target::Reject => "reject".to_owned(),
     }
+}
+
+/// Whether words are those of one of some keys.
+fn among(values: &Values, words: &[ValueId], members: &Members) -> String {
+    let words: Vec<String> = words.iter().map(|word| text(values, *word)).collect();
+    format!("{} among {} keys", words.join(", "), members.0.len())
 }
 
 fn variable(Variable(i): Variable) -> String {
