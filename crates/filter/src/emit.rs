@@ -35,7 +35,9 @@ impl SetPolicy {
     pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false, ranges: false };
     /// The fewest comparisons, however many are executed.
     pub(crate) const SMALL: SetPolicy = SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false, ranges: true };
-    /// Between the two.
+    /// Tables of all sets of several numbers.
+    pub(crate) const TABLE: SetPolicy = SetPolicy { linear: 1, tree: 1, tables: true, ranges: false };
+    /// Between `CLASSIC` and `SMALL`.
     pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false, ranges: true };
 }
 

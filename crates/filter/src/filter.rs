@@ -10,7 +10,7 @@ use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
 use crate::emit::{SetPolicy, emit};
 use crate::graph::Graph;
 use crate::jit::{Jit, JitError};
-use crate::options::Options;
+use crate::options::{Lookup, Options};
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
 use crate::value::Values;
@@ -70,6 +70,8 @@ pub(crate) struct Forms {
     pub(crate) values: Values,
     /// The decisions, and where they begin: at least one way.
     pub(crate) ways: Vec<(Decisions, DecisionId)>,
+    /// For the interpreter and machine code.
+    pub(crate) lookup: Lookup,
 }
 
 impl Forms {
@@ -84,8 +86,13 @@ impl Forms {
 
     /// The way that this form is made of, and the form.
     fn fast_way(&self) -> Option<(&(Decisions, DecisionId), Program)> {
+        let policy = match self.lookup {
+            Lookup::Suited => SetPolicy::FAST,
+            Lookup::Linear => SetPolicy::SMALL,
+            Lookup::Table => SetPolicy::TABLE,
+        };
         let is_smaller = |next: &Program, best: &Program| next.size() * 2 < best.size();
-        let forms = self.ways.iter().zip(self.emitted(SetPolicy::FAST));
+        let forms = self.ways.iter().zip(self.emitted(policy));
         forms.reduce(|best, next| if is_smaller(&next.1, &best.1) { next } else { best })
     }
 

@@ -47,7 +47,7 @@ pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
-pub use options::{MOST_ACCEPTED, Options, Source};
+pub use options::{Lookup, MOST_ACCEPTED, Options, Source};
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
@@ -93,12 +93,12 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let graph = lower::lower(&ast, options, &sets)?;
     let plain = emit_plain::emit_plainly(&graph);
-    let forms = if options.optimize { optimized(graph.clone()) } else { None };
+    let forms = if options.optimize { optimized(graph.clone(), options.lookup) } else { None };
     Ok(Filter::new(graph, plain, forms, options.accepted_length))
 }
 
 /// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.
-fn optimized(mut graph: graph::Graph) -> Option<Forms> {
+fn optimized(mut graph: graph::Graph, lookup: Lookup) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
     // Of a graph with variables nothing is known in common, so that all walks are the same one.
@@ -109,5 +109,5 @@ fn optimized(mut graph: graph::Graph) -> Option<Forms> {
         let walks = WALKS[usize::from(copies <= 1)];
         ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }));
     }
-    (!ways.is_empty()).then_some(Forms { values: graph.values, ways })
+    (!ways.is_empty()).then_some(Forms { values: graph.values, ways, lookup })
 }

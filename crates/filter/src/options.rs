@@ -36,6 +36,18 @@ impl Source {
 /// What is accepted of a packet where nothing says less, in bytes: as much as of any (`MAXIMUM_SNAPLEN` of libpcap).
 pub const MOST_ACCEPTED: u32 = 262_144;
 
+/// How the interpreter and machine code look for a number in a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lookup {
+    /// As suits the set: some comparisons in a row, a tree, or a table.
+    #[default]
+    Suited,
+    /// By comparisons in a row, for measurements.
+    Linear,
+    /// By a perfect hash, or a bitmap of numbers that are close together, for measurements.
+    Table,
+}
+
 /// How a filter is compiled.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -55,6 +67,8 @@ pub struct Options {
     pub accepted_length: u32,
     /// Whether the optimizer runs.
     pub optimize: bool,
+    /// How the optimized filter looks for a number in a set, when it is interpreted or machine code.
+    pub lookup: Lookup,
 }
 
 impl Default for Options {
@@ -68,6 +82,7 @@ impl Default for Options {
             sets: HashMap::new(),
             accepted_length: MOST_ACCEPTED,
             optimize: true,
+            lookup: Lookup::default(),
         }
     }
 }

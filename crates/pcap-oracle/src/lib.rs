@@ -6,7 +6,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`library`] | [`Libpcap`]: compile, run, open captures |
+//! | [`library`] | [`Libpcap`]: compile, run, open captures; [`Prepared`] programs |
 //! | `sys` | the library's functions and structures: all unsafe code of this crate |
 //! | [`program`] | [`Program`], [`Instruction`] |
 //! | [`interpreter`] | [`interpreter::run`], with a count of instructions |
@@ -22,5 +22,5 @@ pub mod listing;
 pub mod program;
 mod sys;
 
-pub use library::{Libpcap, Received, Savefile};
+pub use library::{Libpcap, Prepared, Received, Savefile};
 pub use program::{Instruction, Program};

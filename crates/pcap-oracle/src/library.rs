@@ -28,6 +28,11 @@ pub struct Received {
     pub nanoseconds: i64,
 }
 
+/// A program that the library has found valid, so that it is not looked at again for each packet.
+pub struct Prepared<'a> {
+    valid: sys::Valid<'a>,
+}
+
 /// A capture that the library reads.
 pub struct Savefile<'a> {
     handle: sys::Handle<'a>,
@@ -101,12 +106,17 @@ impl Libpcap {
     }
 
     /// What a program returns for a packet of which `captured` is there and `length` bytes were on the wire, by
-    /// `pcap_offline_filter`: how many bytes are accepted, 0 for none.
+    /// `bpf_filter`: how many bytes are accepted, 0 for none.
     ///
     /// # Panics
     /// If the program is not [`Self::valid`].
     pub fn run(&self, program: &Program, captured: &[u8], length: u32) -> u32 {
-        self.api.filter(program, captured, length)
+        self.api.run(program, captured, length)
+    }
+
+    /// A program to run on many packets; nothing if it is not [`Self::valid`].
+    pub fn prepare(&self, program: Program) -> Option<Prepared<'_>> {
+        sys::Valid::of(&self.api, program).map(|valid| Prepared { valid })
     }
 
     /// Opens a capture.
@@ -116,6 +126,19 @@ impl Libpcap {
     pub fn open(&self, path: &Path) -> Result<Savefile<'_>, String> {
         let path = zero_ended(path.as_os_str().as_bytes())?;
         sys::Handle::offline(&self.api, &path).map(|handle| Savefile { handle })
+    }
+}
+
+impl Prepared<'_> {
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.valid.program()
+    }
+
+    /// What the program returns for a packet, as [`Libpcap::run`], in the time that the library's interpreter takes.
+    #[inline]
+    pub fn run(&self, captured: &[u8], length: u32) -> u32 {
+        self.valid.run(captured, length)
     }
 }
 

@@ -44,7 +44,7 @@ type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;
 type OpenOffline = unsafe extern "C" fn(*const c_char, c_uint, *mut c_char) -> *mut Pcap;
 type Compile = unsafe extern "C" fn(*mut Pcap, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
 type NextEx = unsafe extern "C" fn(*mut Pcap, *mut *const Header, *mut *const u8) -> c_int;
-type OfflineFilter = unsafe extern "C" fn(*const RawProgram, *const Header, *const u8) -> c_int;
+type Filter = unsafe extern "C" fn(*const Instruction, *const u8, c_uint, c_uint) -> c_uint;
 type Validate = unsafe extern "C" fn(*const Instruction, c_int) -> c_int;
 type GetError = unsafe extern "C" fn(*mut Pcap) -> *const c_char;
 type OfProgram = unsafe extern "C" fn(*mut RawProgram);
@@ -60,7 +60,7 @@ pub struct Api {
     open_offline: OpenOffline,
     compile: Compile,
     next_ex: NextEx,
-    offline_filter: OfflineFilter,
+    filter: Filter,
     validate: Validate,
     get_error: GetError,
     free_code: OfProgram,
@@ -99,7 +99,7 @@ impl Api {
                 open_offline: function(&library, "pcap_open_offline_with_tstamp_precision")?,
                 compile: function(&library, "pcap_compile")?,
                 next_ex: function(&library, "pcap_next_ex")?,
-                offline_filter: function(&library, "pcap_offline_filter")?,
+                filter: function(&library, "bpf_filter")?,
                 validate: function(&library, "bpf_validate")?,
                 get_error: function(&library, "pcap_geterr")?,
                 free_code: function(&library, "pcap_freecode")?,
@@ -143,26 +143,49 @@ impl Api {
         length > 0 && unsafe { (self.validate)(instructions.as_ptr(), length) != 0 }
     }
 
-    /// What the library's interpreter returns. The program must be one that `valid` takes.
+    /// What the library's interpreter returns.
     ///
     /// # Panics
-    /// If it is not.
-    pub fn filter(&self, program: &Program, captured: &[u8], length: u32) -> u32 {
+    /// If the program is not one that `valid` takes.
+    pub fn run(&self, program: &Program, captured: &[u8], length: u32) -> u32 {
         assert!(self.valid(program), "libpcap takes no such program:\n{program}");
-        self.filter_valid(program, captured, length)
+        // SAFETY: it is valid.
+        unsafe { self.filter(program, captured, length) }
     }
 
-    /// As `filter`, of a program that is known to be valid.
-    fn filter_valid(&self, program: &Program, captured: &[u8], length: u32) -> u32 {
-        let code = RawProgram {
-            length: program.instructions.len() as c_uint,
-            instructions: program.instructions.as_ptr().cast_mut(),
-        };
-        let size = u32::try_from(captured.len()).expect("a packet");
-        let header = Header { seconds: 0, fraction: 0, captured: size, length };
-        // SAFETY: a valid program ends, jumps within itself, and has its loads checked against the header's length,
-        // which is that of the packet. The function changes nothing.
-        unsafe { (self.offline_filter)(&raw const code, &raw const header, captured.as_ptr()) as u32 }
+    /// What the library's interpreter returns.
+    ///
+    /// # Safety
+    /// The program must be one that `valid` takes.
+    #[inline]
+    unsafe fn filter(&self, program: &Program, captured: &[u8], length: u32) -> u32 {
+        // SAFETY: a valid program ends, jumps within itself, and has its loads checked against the length of the bytes.
+        unsafe { (self.filter)(program.instructions.as_ptr(), captured.as_ptr(), length, captured.len() as c_uint) }
+    }
+}
+
+/// A program that the library takes.
+pub struct Valid<'a> {
+    api: &'a Api,
+    program: Program,
+}
+
+impl<'a> Valid<'a> {
+    /// The program, if the library takes it.
+    pub fn of(api: &'a Api, program: Program) -> Option<Self> {
+        api.valid(&program).then_some(Self { api, program })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What the library's interpreter returns.
+    #[inline]
+    pub fn run(&self, captured: &[u8], length: u32) -> u32 {
+        // SAFETY: the program was found valid, and has not changed since.
+        unsafe { self.api.filter(&self.program, captured, length) }
     }
 }
 

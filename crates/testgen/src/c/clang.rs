@@ -1,7 +1,7 @@
 //! clang, where there is one.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::random::Rng;
@@ -50,20 +50,39 @@ impl Clang {
     /// # Errors
     /// What clang says.
     pub fn compile(&self, source: &str, settings: Settings) -> Result<Vec<u8>, String> {
-        let mut child = Command::new(&self.0)
+        let mut command = Command::new(&self.0);
+        command
             .args(["-target", "bpf", "-g", "-w", settings.level, &format!("-mcpu={}", settings.cpu)])
-            .args(["-c", "-x", "c", "-o", "-", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| e.to_string())?;
-        let mut stdin = child.stdin.take().ok_or("clang takes no input")?;
-        let source = source.to_owned();
-        // On a thread of its own, since both ends have buffers that can be full.
-        let writer = std::thread::spawn(move || stdin.write_all(source.as_bytes()));
-        let out = child.wait_with_output().map_err(|e| e.to_string())?;
-        let _ = writer.join();
-        if out.status.success() { Ok(out.stdout) } else { Err(String::from_utf8_lossy(&out.stderr).into_owned()) }
+            .args(["-c", "-x", "c", "-o", "-", "-"]);
+        fed(command, source)
     }
+
+    /// Compiles this source for this machine, with `-O2`, to a shared object at `to`. It gets no library.
+    ///
+    /// # Errors
+    /// What clang or the linker says.
+    pub fn shared_object(&self, source: &str, to: &Path) -> Result<(), String> {
+        let mut command = Command::new(&self.0);
+        command.args(["-O2", "-w", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-o"]).arg(to).arg("-");
+        fed(command, source).map(drop)
+    }
+
+    /// The first line of what it says of its version.
+    pub fn version(&self) -> String {
+        let out = Command::new(&self.0).arg("--version").output().map(|o| o.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&out).lines().next().unwrap_or_default().to_owned()
+    }
+}
+
+/// What a command writes that is given a text.
+fn fed(mut command: Command, text: &str) -> Result<Vec<u8>, String> {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| e.to_string())?;
+    let mut stdin = child.stdin.take().ok_or("it takes no input")?;
+    let text = text.to_owned();
+    // On a thread of its own, since both ends have buffers that can be full.
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let out = child.wait_with_output().map_err(|e| e.to_string())?;
+    let _ = writer.join();
+    if out.status.success() { Ok(out.stdout) } else { Err(String::from_utf8_lossy(&out.stderr).into_owned()) }
 }
