@@ -9,6 +9,7 @@
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
+# make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make package  packs the crates that can be published alone
@@ -30,7 +31,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation prove-times table4 table6 table10 proposals same-outputs \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 proposals same-outputs \
   fuzz-filters fuzz-build check lint package setup build
 
 demo: build
@@ -58,6 +59,10 @@ without-kernel: setup
 ABLATION ?= $(BENCH_DIRS)
 ablation: setup
 	$(CARGO) run --release -q -p bpf-bench --bin ablation-of-passes -- --time-limit $(TIME_LIMIT) $(ABLATION)
+
+# Without the prover and its solver: `bpf-figures` stands alone. FIGURES_FLAGS="--rounds 5" is quicker.
+filter-figures: setup
+	$(CARGO) run --release -q -p bpf-figures -- docs $(FIGURES_FLAGS)
 
 KERNELS ?= 6.1,6.12
 other-kernels: build

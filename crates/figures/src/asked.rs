@@ -81,7 +81,8 @@ pub fn against_libpcap(
     (has_kernel, rounds): (bool, usize),
 ) -> Result<AgainstLibpcap, String> {
     let text = &filter.expression;
-    let ours = compile(text, &Options { netmask: Some(0xffff_ff00), ..Options::default() }).map_err(|e| e.render(text))?;
+    let ours =
+        compile(text, &Options { netmask: Some(0xffff_ff00), ..Options::default() }).map_err(|e| e.render(text))?;
     let jit = ours.jit().map_err(|e| e.to_string())?;
     // libpcap refuses programs that are too large for it.
     let theirs = libpcap.compile(text, 1, 262_144, true, 0x00ff_ffff).ok().and_then(|p| libpcap.prepare(p));

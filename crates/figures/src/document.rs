@@ -53,8 +53,18 @@ pub fn write(report: &Report, folder: &Path) -> Result<(), String> {
     let chains = [Family::And, Family::Or];
     let six = report.lines(&chains, &Matching::EACH, &[Runner::Jit]);
     draw(&figures.join("filter-6.svg"), "Figure 6: optimized, JIT", "predicates", &six)?;
-    draw(&figures.join("filter-7.svg"), "Figure 7: TCP and hosts, half match", "hosts", &half(&[Family::Hosts], &LOOKUPS))?;
-    draw(&figures.join("filter-8.svg"), "Figure 8: chains of and, half match", "predicates", &half(&[Family::And], &ALL))?;
+    draw(
+        &figures.join("filter-7.svg"),
+        "Figure 7: TCP and hosts, half match",
+        "hosts",
+        &half(&[Family::Hosts], &LOOKUPS),
+    )?;
+    draw(
+        &figures.join("filter-8.svg"),
+        "Figure 8: chains of and, half match",
+        "predicates",
+        &half(&[Family::And], &ALL),
+    )?;
     draw(&figures.join("filter-9.svg"), "Figure 9: TCP and hosts, half match", "hosts", &half(&[Family::Hosts], &ALL))?;
     fs::write(folder.join("filter-figures.md"), report.text()).map_err(fail)
 }
@@ -166,7 +176,8 @@ impl Report {
         for (figure, families, by, slow, fast, paper) in rows {
             let ratio = |p: &Point| Some(p.nanoseconds.get(&slow)? / p.nanoseconds.get(&fast)?);
             let ratios: Vec<f64> = self.points(families).filter_map(ratio).collect();
-            let (least, most) = ratios.iter().fold((f64::INFINITY, 0.0), |(l, m): (f64, f64), r| (l.min(*r), m.max(*r)));
+            let (least, most) =
+                ratios.iter().fold((f64::INFINITY, 0.0), |(l, m): (f64, f64), r| (l.min(*r), m.max(*r)));
             if !ratios.is_empty() {
                 let _ = writeln!(text, "| {figure} | {by} | {least:.1}–{most:.1} | {paper} |");
             }

@@ -43,13 +43,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
-    let extent = Extent {
-        packets: args.packets,
-        rounds: args.rounds,
-        kernel_packets: 8,
-        repetitions: 20_000,
-        seed: args.seed,
-    };
+    let extent =
+        Extent { packets: args.packets, rounds: args.rounds, kernel_packets: 8, repetitions: 20_000, seed: args.seed };
     let mut missing = Vec::new();
     let mut lacks = |what: String| {
         eprintln!("left out: {what}");

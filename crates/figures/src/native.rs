@@ -66,7 +66,8 @@ impl Native {
     /// # Errors
     /// What clang or the loader says.
     pub fn compile(clang: &Clang, bodies: &[&str], folder: &Path) -> Result<Native, String> {
-        let function = |(i, body): (usize, &&str)| format!("int filter_{i}(const u8 *p, u32 n)\n{{\n    return {body};\n}}\n");
+        let function =
+            |(i, body): (usize, &&str)| format!("int filter_{i}(const u8 *p, u32 n)\n{{\n    return {body};\n}}\n");
         let functions: String = bodies.iter().enumerate().map(function).collect();
         let path = folder.join("filters.so");
         clang.shared_object(&format!("{PREDICATES}{functions}"), &path)?;

@@ -170,7 +170,8 @@ impl Named {
             6 => {
                 packet[begin + 12] = 0x50;
                 // ACK mostly; SYN, FIN and RST are rare.
-                packet[begin + 13] = if rng.u32(0..10) > 0 { 0x10 } else { *rng.choice(&[0x02, 0x11, 0x04]).expect("some") };
+                packet[begin + 13] =
+                    if rng.u32(0..10) > 0 { 0x10 } else { *rng.choice(&[0x02, 0x11, 0x04]).expect("some") };
             }
             17 => packet[begin + 5] = 20,
             // An echo.

@@ -27,7 +27,8 @@ pub fn draw(path: &Path, title: &str, across: &str, lines: &[Line]) -> Result<()
     drop(mesh);
     for (i, (name, points)) in lines.iter().enumerate() {
         let color = Palette99::pick(i).to_rgba();
-        let series = LineSeries::new(points.iter().map(|(x, y)| (*x, y.max(LEAST))), color.stroke_width(2)).point_size(3);
+        let series =
+            LineSeries::new(points.iter().map(|(x, y)| (*x, y.max(LEAST))), color.stroke_width(2)).point_size(3);
         chart.draw_series(series).map_err(|e| fail(&e))?;
         let y = 50 + 18 * i as i32;
         let key = PathElement::new([(650, y + 6), (670, y + 6)], color.stroke_width(2));

@@ -1,0 +1,4 @@
+//! The tests of `bpf-figures`, in one binary.
+
+mod document;
+mod packets;
