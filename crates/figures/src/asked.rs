@@ -85,7 +85,7 @@ pub fn against_libpcap(
         compile(text, &Options { netmask: Some(0xffff_ff00), ..Options::default() }).map_err(|e| e.render(text))?;
     let jit = ours.jit().map_err(|e| e.to_string())?;
     // libpcap refuses programs that are too large for it.
-    let theirs = libpcap.compile(text, 1, 262_144, true, 0x00ff_ffff).ok().and_then(|p| libpcap.prepare(p));
+    let theirs = libpcap.compile(text, 1, 262_144, true, 0xffff_ff00).ok().and_then(|p| libpcap.prepare(p));
     let (jit, ours) = (&jit, &ours);
     let mut turns = vec![
         over(packets, 2, move |p| jit.run(&captured(p))),

@@ -28,8 +28,10 @@ pub enum ClassicGoal {
 /// What a filter is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The interpreter, and machine code.
+    /// The interpreter.
     Here,
+    /// Machine code.
+    Machine,
     /// eBPF.
     Kernel,
     /// Classic BPF.
@@ -50,6 +52,7 @@ pub struct Filter {
     /// Not proven yet.
     emitted: OnceLock<Option<Program>>,
     fast: OnceLock<Proven>,
+    machine: OnceLock<Proven>,
     /// What the interpreter runs: loads check that they are in the packet.
     checked: OnceLock<Program>,
     kernel: OnceLock<Proven>,
@@ -79,15 +82,25 @@ impl Forms {
         self.ways.iter().map(move |(decisions, root)| emit(&self.values, decisions, *root, policy))
     }
 
-    /// For the interpreter and machine code. Copies make the way of a packet short: only what is much smaller is better.
+    /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
     pub(crate) fn fast(&self) -> Option<Program> {
         Some(self.fast_way()?.1)
     }
 
-    /// The way that this form is made of, and the form.
+    /// For machine code.
+    fn machine(&self) -> Option<Program> {
+        Some(self.short_way(SetPolicy::MACHINE)?.1)
+    }
+
+    /// The way that the interpreter's form is made of, and the form.
     fn fast_way(&self) -> Option<(&(Decisions, DecisionId), Program)> {
+        self.short_way(SetPolicy::FAST)
+    }
+
+    /// The way that makes the ways of packets short, and what comes of it.
+    fn short_way(&self, suited: SetPolicy) -> Option<(&(Decisions, DecisionId), Program)> {
         let policy = match self.lookup {
-            Lookup::Suited => SetPolicy::FAST,
+            Lookup::Suited => suited,
             Lookup::Linear => SetPolicy::SMALL,
             Lookup::Table => SetPolicy::TABLE,
         };
@@ -131,6 +144,7 @@ impl Filter {
             forms,
             emitted: OnceLock::new(),
             fast: OnceLock::new(),
+            machine: OnceLock::new(),
             checked: OnceLock::new(),
             kernel: OnceLock::new(),
             classic: Default::default(),
@@ -166,6 +180,15 @@ impl Filter {
         self.fast.get_or_init(|| self.proven(self.emitted().cloned()))
     }
 
+    fn machine(&self) -> &Proven {
+        let emit = || with_large_stack(|| self.forms.as_ref()?.machine()).flatten();
+        self.machine.get_or_init(|| match emit() {
+            // Without larger sets it is the interpreter's.
+            form if form.as_ref() == self.emitted() => self.fast().clone(),
+            form => self.proven(form),
+        })
+    }
+
     fn kernel(&self) -> &Proven {
         let emit = || with_large_stack(|| self.forms.as_ref()?.kernel()).flatten();
         self.kernel.get_or_init(|| self.proven(emit()))
@@ -197,6 +220,7 @@ impl Filter {
     pub fn unproven(&self, form: Form) -> Option<&Unproven> {
         match form {
             Form::Here => self.fast().unproven.as_ref(),
+            Form::Machine => self.machine().unproven.as_ref(),
             Form::Kernel => self.kernel().unproven.as_ref(),
             Form::Classic(goal) => self.classic_form(goal).as_ref().ok()?.unproven.as_ref(),
         }
@@ -294,7 +318,7 @@ impl Filter {
     /// # Errors
     /// If the machine or the system does not take it, or the filter is too large.
     pub fn jit(&self) -> Result<Jit, JitError> {
-        Jit::new(&self.fast().form)
+        Jit::new(&self.machine().form)
     }
 
     /// The program as text.

@@ -168,7 +168,12 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
             let _ = writeln!(out, "eBPF                       {}", e.message);
         }
     }
-    let forms = [("interpreter", Form::Here), ("eBPF", Form::Kernel), ("classic BPF", Form::Classic(goal(args)))];
+    let forms = [
+        ("interpreter", Form::Here),
+        ("machine code", Form::Machine),
+        ("eBPF", Form::Kernel),
+        ("classic BPF", Form::Classic(goal(args))),
+    ];
     for (name, form) in forms {
         let state = match filter.unproven(form) {
             _ if !filter.is_optimized() => "as the filter stands".to_owned(),

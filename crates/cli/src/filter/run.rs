@@ -36,9 +36,10 @@ impl Runner {
             }
             Engine::Jit => {
                 let filter = compile(text, options)?;
-                warn_if_unproven(&filter, Form::Here);
+                let jit = filter.jit();
+                warn_if_unproven(&filter, if jit.is_ok() { Form::Machine } else { Form::Here });
                 // What the machine or the system does not take is interpreted.
-                Ok(filter.jit().map_or_else(|_| Runner::Interpreter(Box::new(filter)), Runner::Jit))
+                Ok(jit.map_or_else(|_| Runner::Interpreter(Box::new(filter)), Runner::Jit))
             }
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.

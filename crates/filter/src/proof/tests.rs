@@ -241,7 +241,7 @@ fn the_filter_as_it_stands_takes_the_place_of_what_is_not_proven() {
     let graph = Graph::constant(true);
     let damaged = Filter::new(graph.clone(), changed.clone(), Some(filter.forms.expect("it is optimized")), 1);
     let plain = Filter::new(graph, changed, None, 1);
-    for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size)] {
+    for form in [Form::Here, Form::Machine, Form::Kernel, Form::Classic(ClassicGoal::Size)] {
         assert!(matches!(damaged.unproven(form), Some(Unproven::Differ { .. })), "{form:?}");
         assert_eq!(plain.unproven(form), None);
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use bpf_capture::link;
-use bpf_filter::{Beside, Classic, Hook, LinkType, Options, Packet};
+use bpf_filter::{Beside, Classic, ClassicGoal, Form, Hook, LinkType, Options, Packet};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::library::Savefile;
 use bpf_pcap_oracle::program::Instruction;
@@ -56,6 +56,12 @@ pub fn expressions(data: &Data, link_type: LinkType, step: usize) -> Vec<String>
     all.extend(data.accept().into_iter().filter(|r| of_link(&r.dlt)).flat_map(|r| r.aliases).step_by(step));
     all.retain(|e| !needs_names(e) && !e.starts_with("_enumerate"));
     all
+}
+
+/// All forms that are proven.
+pub fn forms() -> [Form; 5] {
+    let goals = [ClassicGoal::Size, ClassicGoal::Time].map(Form::Classic);
+    [Form::Here, Form::Machine, Form::Kernel, goals[0], goals[1]]
 }
 
 /// The program as the oracle has programs.

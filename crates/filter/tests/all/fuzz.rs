@@ -5,13 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use bpf_filter::{Beside, ClassicGoal, Form, LinkType, Options, Packet, compile};
+use bpf_filter::{Beside, ClassicGoal, LinkType, Options, Packet, compile};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::expressions::{Expressions, changed};
 use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 use fastrand::Rng;
 
-use crate::common::{NETMASK, by_libpcap, options, oracle_form};
+use crate::common::{NETMASK, by_libpcap, forms, options, oracle_form};
 
 const ETHERNET: u16 = 1;
 /// Ethernet, IP without a link header, Linux's cooked captures.
@@ -79,8 +79,7 @@ fn compare(
     counts.filters += 1;
     let plain = compile(text, &Options { optimize: false, ..options }).map_err(|e| e.message)?;
     let goals = [ClassicGoal::Size, ClassicGoal::Time];
-    let forms = [Form::Here, Form::Kernel].into_iter().chain(goals.map(Form::Classic));
-    counts.unproven += forms.filter(|form| ours.unproven(*form).is_some()).count() as u64;
+    counts.unproven += forms().into_iter().filter(|form| ours.unproven(*form).is_some()).count() as u64;
     let jit = ours.jit().map_err(|e| e.to_string())?;
     let classic = goals.map(|goal| ours.classic(goal).map(oracle_form));
     for _ in 0..PACKETS {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use bpf_filter::{Actions, Beside, ClassicGoal, Filter, Form, Hook, LinkType, Options, Packet, compile};
+use bpf_filter::{Actions, Beside, Filter, Hook, LinkType, Options, Packet, compile};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::{Libpcap, interpreter};
 use fastrand::Rng;
 
-use crate::common::{by_libpcap, handed, link_type, options, seen};
+use crate::common::{by_libpcap, forms, handed, link_type, options, seen};
 
 /// A list, and what the filter asks of it.
 struct List {
@@ -114,7 +114,7 @@ fn lists_accept_what_their_members_accept() {
             let options = options(LinkType::EN10MB);
             let optimized = compiled(&list, &options);
             let plain = compiled(&list, &Options { optimize: false, ..options.clone() });
-            for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size), Form::Classic(ClassicGoal::Time)] {
+            for form in forms() {
                 assert_eq!(optimized.unproven(form), None, "{form:?} of {} {:?}", list.question, list.members);
             }
             let jit = optimized.jit().ok();

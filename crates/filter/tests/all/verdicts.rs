@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use bpf_capture::link;
-use bpf_filter::{Beside, ClassicGoal, Filter, Form, LinkType, Options, Packet, compile};
+use bpf_filter::{Beside, ClassicGoal, Filter, LinkType, Options, Packet, compile};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 
-use crate::common::{NETMASK, by_libpcap, cuts, needs_names, options, oracle_form};
+use crate::common::{NETMASK, by_libpcap, cuts, forms, needs_names, options, oracle_form};
 
 /// Of the packets of a link type every so-manieth is looked at; `BPF_OPT_PACKETS=1` looks at all.
 fn step() -> usize {
@@ -24,7 +24,7 @@ struct Forms {
 impl Forms {
     fn new(expression: &str, options: &Options) -> Result<Forms, bpf_filter::Error> {
         let optimized = compile(expression, options)?;
-        for form in [Form::Here, Form::Kernel, Form::Classic(ClassicGoal::Size), Form::Classic(ClassicGoal::Time)] {
+        for form in forms() {
             assert_eq!(optimized.unproven(form), None, "{form:?} of {expression:?}");
         }
         assert!(optimized.is_optimized(), "{expression:?}");
