@@ -135,7 +135,7 @@ fn forms_are_proven_and_that_is_shown() {
         assert_eq!((ran.code, &ran.err[..]), (Some(0), ""));
         ran.out
     };
-    assert_eq!(stats(&[]).matches(": proven").count(), 3);
+    assert_eq!(stats(&[]).matches(": proven").count(), 4);
     let plain = stats(&["--no-optimize"]);
     assert!(!plain.contains("proven") && plain.contains("as the filter stands"), "{plain}");
 }
