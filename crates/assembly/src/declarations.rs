@@ -14,6 +14,15 @@ pub enum Special {
     Timer,
 }
 
+/// What the type of a map's keys says of them, for tools that print and set elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keys {
+    /// Bytes.
+    Bytes,
+    /// `struct { u32 prefixlen; u8 address[]; }`, as the kernel's tries of prefixes want it (`struct bpf_lpm_trie_key_u8`).
+    Prefix,
+}
+
 /// A map.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Map {
@@ -35,6 +44,8 @@ pub struct Map {
     pub pointers: Vec<(String, u32)>,
     /// The map that its inner maps are like, by name.
     pub inner: Option<String>,
+    /// The type of its keys; values are then bytes, too.
+    pub keys: Option<Keys>,
     /// Members of its values, numbers of eight bytes each, for tools that print them.
     pub members: Vec<String>,
     /// The programs that loaders put into it, from its first element on, by name.
@@ -108,7 +119,7 @@ pub enum MapForm {
 
 impl Map {
     /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`,
-    /// `holds PROGRAM`, `member NAME`.
+    /// `holds PROGRAM`, `member NAME`, `keys bytes`, `keys prefix`.
     ///
     /// # Errors
     /// The word that is wrong.
@@ -134,10 +145,17 @@ impl Map {
                 }
                 "of" => map.inner = words.next().map(str::to_string),
                 "holds" => map.programs.extend(words.next().map(str::to_string)),
+                "keys" => {
+                    map.keys = Some(match words.next().unwrap_or_default() {
+                        "bytes" => Keys::Bytes,
+                        "prefix" => Keys::Prefix,
+                        other => return Err(syntax(other, "type of keys (`bytes`, `prefix`)")),
+                    });
+                }
                 "member" => map.members.extend(words.next().map(str::to_string)),
                 other => {
                     let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`, \
-                                 `member NAME`)";
+                                 `member NAME`, `keys bytes`, `keys prefix`)";
                     return Err(syntax(other, known));
                 }
             }
@@ -153,6 +171,21 @@ impl Map {
         }
         let inner = self.inner.as_ref().and_then(|name| maps.iter().find(|m| m.name == *name));
         let has_types = self.special.is_some() || !self.pointers.is_empty() || !self.members.is_empty();
+        if let Some(keys) = self.keys {
+            let byte = btf.int(1, false);
+            let key = match keys {
+                Keys::Bytes => btf.array(byte, self.key_size),
+                Keys::Prefix => {
+                    let (length, address) = (btf.int(4, false), btf.array(byte, self.key_size.saturating_sub(4)));
+                    btf.structure("prefix", self.key_size, &[("prefixlen", length, 0), ("address", address, 4)])
+                }
+            };
+            let value = if self.value_size == 1 { byte } else { btf.array(byte, self.value_size) };
+            members.retain(|m| m.0 != "key_size");
+            members.push(("key", btf.pointer(key)));
+            members.push(("value", btf.pointer(value)));
+            return self.finished(btf, members);
+        }
         match (has_types, inner) {
             (true, _) => {
                 let value = self.value_type(btf);
@@ -181,6 +214,11 @@ impl Map {
             (false, None) if self.value_size > 0 => members.push(("value_size", btf.number(self.value_size))),
             (false, None) => {}
         }
+        self.finished(btf, members)
+    }
+
+    /// The definition, with what all maps have.
+    fn finished(&self, btf: &mut Btf, mut members: Vec<(&'static str, TypeId)>) -> (TypeId, u32) {
         if self.max_entries > 0 {
             members.push(("max_entries", btf.number(self.max_entries)));
         }

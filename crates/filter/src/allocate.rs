@@ -99,11 +99,15 @@ pub(crate) fn allocate<R: Copy + PartialEq>(program: &Program, pool: Pool<R>) ->
     allocation
 }
 
-/// The positions of loads, in order.
+/// The positions of loads and of questions to maps, in order.
 fn loads(program: &Program) -> Vec<usize> {
-    let positions = program.blocks.iter().flat_map(|b| b.operations.iter().map(Some).chain([None])).enumerate();
-    let is_load = |o: Option<&Operation>| matches!(o, Some(Operation::Load { .. } | Operation::HeaderLength { .. }));
-    positions.filter(|(_, o)| is_load(*o)).map(|(at, _)| at).collect()
+    let is_load = |o: &Operation| matches!(o, Operation::Load { .. } | Operation::HeaderLength { .. });
+    let of = |b: &BasicBlock| {
+        let end = matches!(b.end, End::Member { .. });
+        b.operations.iter().map(is_load).chain([end]).collect::<Vec<bool>>()
+    };
+    let calls = program.blocks.iter().flat_map(of).enumerate();
+    calls.filter(|(_, is_call)| *is_call).map(|(at, _)| at).collect()
 }
 
 fn ranges<R: Copy>(program: &Program, allocation: &mut Allocation<R>, scratch: R) -> Vec<Range> {

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::graph::Chain;
+use crate::graph::{Chain, Lookup};
 use crate::intervals::Intervals;
 use crate::tuples::Members;
 use crate::value::ValueId;
@@ -49,6 +49,12 @@ pub(crate) enum Decision {
         yes: DecisionId,
         no: DecisionId,
     },
+    /// Goes on by whether a map that user space changes holds a key, which is there.
+    Lookup {
+        lookup: Lookup,
+        yes: DecisionId,
+        no: DecisionId,
+    },
     Chain {
         chain: Chain,
         yes: DecisionId,
@@ -63,7 +69,9 @@ impl Decision {
             Decision::Reject | Decision::Accept => Vec::new(),
             Decision::Bound { next, .. } | Decision::NotZero { next, .. } => vec![*next],
             Decision::Switch { cases, default, .. } => cases.iter().map(|(_, d)| *d).chain([*default]).collect(),
-            Decision::Among { yes, no, .. } | Decision::Chain { yes, no, .. } => vec![*yes, *no],
+            Decision::Among { yes, no, .. } | Decision::Chain { yes, no, .. } | Decision::Lookup { yes, no, .. } => {
+                vec![*yes, *no]
+            }
         }
     }
 }
@@ -131,6 +139,11 @@ impl Decisions {
             return DecisionId::REJECT;
         }
         self.intern(Decision::Chain { chain, yes, no })
+    }
+
+    /// A map is asked, unless that makes no difference.
+    pub(crate) fn lookup(&mut self, lookup: Lookup, yes: DecisionId, no: DecisionId) -> DecisionId {
+        if yes == no { yes } else { self.intern(Decision::Lookup { lookup, yes, no }) }
     }
 
     /// `yes` if the value is in `set`, otherwise `no`.
@@ -258,6 +271,7 @@ impl Decisions {
                 Decision::Among { words, members, yes, no } => {
                     self.among(words, members, of(&done, yes), of(&done, no))
                 }
+                Decision::Lookup { lookup, yes, no } => self.lookup(lookup, of(&done, yes), of(&done, no)),
                 Decision::Switch { value: v, cases, default } => {
                     let rest = of(&done, default);
                     let covered = || cases.iter().fold(Intervals::none(), |all, (s, _)| all.union(s));

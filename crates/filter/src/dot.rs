@@ -6,7 +6,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::decision::{Decision, DecisionId, Decisions};
-use crate::graph::{Graph, Target, Test};
+use crate::graph::{Graph, Lookup, Target, Test};
 use crate::listing::place;
 use crate::tree::symbol;
 use crate::tuples::Members;
@@ -22,6 +22,7 @@ pub(crate) fn of_graph(graph: &Graph) -> String {
             Test::Compare(relation, a, b) => format!("{} {} {}", text(*a), symbol(*relation), text(*b)),
             Test::Member(value, set) => format!("{} in {set}", text(*value)),
             Test::Among(words, members) => among(&graph.values, words, members),
+            Test::Lookup(lookup) => in_map(&graph.values, lookup),
             Test::Chain(chain) => chain.to_string(),
         };
         let node = name(Target::Block(i));
@@ -72,6 +73,11 @@ pub(crate) fn of_decisions(values: &Values, decisions: &Decisions, root: Decisio
                 dot.edge(&node, &name(*yes), "yes");
                 dot.edge(&node, &name(*no), "no");
             }
+            Decision::Lookup { lookup, yes, no } => {
+                dot.node(&node, &in_map(values, lookup));
+                dot.edge(&node, &name(*yes), "yes");
+                dot.edge(&node, &name(*no), "no");
+            }
             Decision::Chain { chain, yes, no } => {
                 dot.node(&node, &chain.to_string());
                 dot.edge(&node, &name(*yes), "yes");
@@ -94,6 +100,12 @@ fn name(target: Target) -> String {
 fn among(values: &Values, words: &[ValueId], members: &Members) -> String {
     let words: Vec<String> = words.iter().map(|word| text(values, *word)).collect();
     format!("{} among {} keys", words.join(", "), members.0.len())
+}
+
+/// Whether a map that user space changes holds words.
+fn in_map(values: &Values, Lookup { map, key }: &Lookup) -> String {
+    let words: Vec<String> = key.iter().map(|word| text(values, *word)).collect();
+    format!("{} in map {map}", words.join(", "))
 }
 
 fn variable(Variable(i): Variable) -> String {

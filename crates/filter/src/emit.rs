@@ -2,6 +2,8 @@
 
 mod words;
 
+use std::sync::Arc;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decision::{Decision, DecisionId, Decisions};
@@ -10,6 +12,7 @@ use crate::language::Binary;
 use crate::order::order;
 use crate::program::{BasicBlock, BlockId, Comparison, End, LIKELY, Operand, Operation, Program, Register};
 use crate::tables::Table;
+use crate::updatable::SetMap;
 use crate::value::{Value, ValueId, Values};
 
 /// How sets are decided.
@@ -49,6 +52,7 @@ struct Emitter<'a> {
     policy: SetPolicy,
     blocks: Vec<BasicBlock>,
     tables: Vec<Table>,
+    maps: Arc<[SetMap]>,
     known_tables: FxHashMap<Intervals, usize>,
     /// How many registers there are besides those of values.
     more: u32,
@@ -56,14 +60,20 @@ struct Emitter<'a> {
     reject: BlockId,
 }
 
-/// The program of decisions.
-pub(crate) fn emit(values: &Values, decisions: &Decisions, root: DecisionId, policy: SetPolicy) -> Program {
+/// The program of decisions, which may ask these maps.
+pub(crate) fn emit(
+    values: &Values,
+    maps: Arc<[SetMap]>,
+    (decisions, root): (&Decisions, DecisionId),
+    policy: SetPolicy,
+) -> Program {
     let end = |end| BasicBlock { operations: Vec::new(), end };
     let mut emitter = Emitter {
         values,
         policy,
         blocks: vec![end(End::Reject), end(End::Accept)],
         tables: Vec::new(),
+        maps,
         known_tables: FxHashMap::default(),
         more: 0,
         reject: BlockId(0),
@@ -135,6 +145,10 @@ impl Emitter<'_> {
                 by_tables.unwrap_or_else(|| self.branches(words, &members.0, ends, &known))
             }
             Decision::Chain { chain, yes, no } => End::Chain { chain: *chain, yes: entries[yes], no: entries[no] },
+            Decision::Lookup { lookup, yes, no } => {
+                let key = lookup.key.iter().map(|v| self.compute(*v, &mut known, &mut operations)).collect();
+                End::Member { map: lookup.map, key, yes: entries[yes], no: entries[no] }
+            }
             Decision::Switch { value, cases, default } => {
                 let cases: Vec<(Intervals, BlockId)> = cases.iter().map(|(s, d)| (s.clone(), entries[d])).collect();
                 self.switch(*value, &cases, entries[default], &mut known, &mut operations)
@@ -361,7 +375,7 @@ impl Emitter<'_> {
 
     /// Orders blocks and numbers registers.
     fn finish(self, entry: BlockId) -> Program {
-        order(Program { blocks: self.blocks, registers: 0, tables: self.tables }, entry)
+        order(Program { blocks: self.blocks, registers: 0, tables: self.tables, maps: self.maps }, entry)
     }
 }
 

@@ -1,6 +1,6 @@
 //! From the predicate graph to a program as it stands: without the optimizer.
 
-use crate::graph::{Graph, Target, Test};
+use crate::graph::{Graph, Lookup, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::order::order;
@@ -34,6 +34,10 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
         }
         let (yes, no) = (target(block.yes), target(block.no));
         let end = match &block.test {
+            Test::Lookup(Lookup { map, key }) => {
+                let key = key.iter().map(|value| plain.evaluate(*value)).collect();
+                End::Member { map: *map, key, yes, no }
+            }
             Test::Chain(chain) => End::Chain { chain: *chain, yes, no },
             Test::Member(value, set) => {
                 let a = plain.evaluate(*value);
@@ -68,7 +72,7 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     // Comparisons with the members of sets stand behind all others.
     blocks.append(&mut plain.more);
     let registers = plain.next + plain.variables;
-    order(Program { blocks, registers, tables: Vec::new() }, target(graph.entry))
+    order(Program { blocks, registers, tables: Vec::new(), maps: graph.maps.clone().into() }, target(graph.entry))
 }
 
 /// Evaluates values without remembering any.

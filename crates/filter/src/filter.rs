@@ -1,7 +1,7 @@
 //! A compiled filter and its forms.
 
 use std::cell::RefCell;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::classic::{self, Classic, ClassicError};
 use crate::decision::{DecisionId, Decisions};
@@ -13,6 +13,7 @@ use crate::jit::{Jit, JitError};
 use crate::options::{Lookup, Options};
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
+use crate::updatable::SetMap;
 use crate::value::Values;
 
 /// What a classic program is to have little of.
@@ -71,6 +72,7 @@ struct Proven<T = Program> {
 #[derive(Clone, Debug)]
 pub(crate) struct Forms {
     pub(crate) values: Values,
+    pub(crate) maps: Arc<[SetMap]>,
     /// The decisions, and where they begin: at least one way.
     pub(crate) ways: Vec<(Decisions, DecisionId)>,
     /// For the interpreter and machine code.
@@ -79,7 +81,11 @@ pub(crate) struct Forms {
 
 impl Forms {
     fn emitted(&self, policy: SetPolicy) -> impl Iterator<Item = Program> {
-        self.ways.iter().map(move |(decisions, root)| emit(&self.values, decisions, *root, policy))
+        self.ways.iter().map(move |way| self.program(way, policy))
+    }
+
+    fn program(&self, (decisions, root): &(Decisions, DecisionId), policy: SetPolicy) -> Program {
+        emit(&self.values, self.maps.clone(), (decisions, *root), policy)
     }
 
     /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
@@ -118,10 +124,7 @@ impl Forms {
     /// Without tables, for classic BPF.
     pub(crate) fn without_tables(&self) -> impl Iterator<Item = Program> {
         let policies = [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL];
-        let emitted = move |(decisions, root): &'_ (Decisions, DecisionId)| {
-            policies.map(|policy| emit(&self.values, decisions, *root, policy))
-        };
-        self.ways.iter().flat_map(emitted)
+        self.ways.iter().flat_map(move |way| policies.map(|policy| self.program(way, policy)))
     }
 }
 
@@ -319,6 +322,11 @@ impl Filter {
     /// If the machine or the system does not take it, or the filter is too large.
     pub fn jit(&self) -> Result<Jit, JitError> {
         Jit::new(&self.machine().form)
+    }
+
+    /// The sets that user space changes, in the order in which the filter first names them.
+    pub fn maps(&self) -> &[SetMap] {
+        &self.plain.maps
     }
 
     /// The program as text.

@@ -9,6 +9,7 @@ use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::post_order::reverse_post_order;
 use crate::tuples::Members;
+use crate::updatable::SetMap;
 use crate::value::{Value, ValueId, Values, Variable};
 
 /// Where to go on.
@@ -39,6 +40,8 @@ pub(crate) enum Test {
     Member(ValueId, Arc<Intervals>),
     /// Values are the words of a key that is one of a set. Each is read only if those before it are the beginning of a member.
     Among(Vec<ValueId>, Members),
+    /// A key, word by word, is in a map that user space changes.
+    Lookup(Lookup),
     /// The chain of headers that begins at `start` reaches a protocol.
     Chain(Chain),
 }
@@ -50,9 +53,19 @@ impl Test {
             Test::Compare(_, a, b) => vec![*a, *b],
             Test::Member(value, _) => vec![*value],
             Test::Among(words, _) => words.clone(),
+            Test::Lookup(lookup) => lookup.key.clone(),
             Test::Chain(_) => Vec::new(),
         }
     }
+}
+
+/// A question to a map: what it holds may be other by the next question.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Lookup {
+    /// An index of [`Graph::maps`].
+    pub(crate) map: usize,
+    /// The key's words, as many as [`crate::updatable::Field::words`] has.
+    pub(crate) key: Vec<ValueId>,
 }
 
 /// `protochain`: header by header until one is of the wanted protocol.
@@ -73,6 +86,8 @@ pub(crate) struct Graph {
     pub(crate) entry: Target,
     /// How many variables there are.
     pub(crate) variables: u32,
+    /// Sets that user space changes.
+    pub(crate) maps: Vec<SetMap>,
 }
 
 /// A condition that is being built: an index.
@@ -91,6 +106,8 @@ enum Part {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Builder {
     pub(crate) values: Values,
+    /// Sets that user space changes.
+    pub(crate) maps: Vec<SetMap>,
     parts: Vec<Part>,
     variables: u32,
 }
@@ -129,6 +146,11 @@ impl Builder {
     /// The words of a key are those of one of a set.
     pub(crate) fn among(&mut self, words: Vec<ValueId>, members: Members) -> Condition {
         self.part(Part::Block(Vec::new(), Test::Among(words, members)))
+    }
+
+    /// A key is in a map that user space changes.
+    pub(crate) fn lookup(&mut self, map: usize, key: Vec<ValueId>) -> Condition {
+        self.part(Part::Block(Vec::new(), Test::Lookup(Lookup { map, key })))
     }
 
     pub(crate) fn chain(&mut self, chain: Chain) -> Condition {
@@ -199,7 +221,7 @@ impl Builder {
     /// Conditions stand behind their operands, so that one way through them from the back gives each its two targets, and none is
     /// visited by recursion: there may be a million.
     pub(crate) fn finish(self, root: Condition) -> Graph {
-        let Builder { values, parts, variables } = self;
+        let Builder { values, maps, parts, variables } = self;
         // The first block of each part.
         let mut first: Vec<usize> = Vec::with_capacity(parts.len());
         for (i, part) in parts.iter().enumerate() {
@@ -229,7 +251,7 @@ impl Builder {
         // In the order of the conditions a block comes before those that it goes to only if operands were built from left to
         // right, which not all were: by depth.
         let entry = Target::Block(first[root.0]);
-        let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables };
+        let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables, maps };
         let mut place = vec![usize::MAX; parts.len()];
         let next = |part: usize| {
             let (yes, no) = targets[part].unwrap_or((Target::Reject, Target::Reject));
@@ -260,7 +282,7 @@ impl Graph {
     /// A graph that gives one answer for all packets.
     pub(crate) fn constant(accept: bool) -> Graph {
         let entry = if accept { Target::Accept } else { Target::Reject };
-        Graph { values: Values::default(), blocks: Vec::new(), entry, variables: 0 }
+        Graph { values: Values::default(), blocks: Vec::new(), entry, variables: 0, maps: Vec::new() }
     }
 
     /// Puts blocks before the entry. In their targets `Block(i)` is the i-th of them, and `Block(blocks.len())` the old entry.

@@ -36,6 +36,7 @@ mod steps;
 mod tables;
 mod tree;
 mod tuples;
+mod updatable;
 mod value;
 
 use std::collections::{HashMap, HashSet};
@@ -51,6 +52,7 @@ pub use options::{Lookup, MOST_ACCEPTED, Options, Source};
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
+pub use updatable::{Field, KeyKind, SetMap, Updatable};
 pub use value::Ancillary;
 
 use filter::{Forms, with_large_stack};
@@ -109,5 +111,5 @@ fn optimized(mut graph: graph::Graph, lookup: Lookup) -> Option<Forms> {
         let walks = WALKS[usize::from(copies <= 1)];
         ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }));
     }
-    (!ways.is_empty()).then_some(Forms { values: graph.values, ways, lookup })
+    (!ways.is_empty()).then_some(Forms { values: graph.values, maps: graph.maps.into(), ways, lookup })
 }

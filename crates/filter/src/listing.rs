@@ -104,6 +104,10 @@ impl Display for End {
                 let keys: Vec<String> = keys.iter().map(Register::to_string).collect();
                 write!(f, "if {} in table {table} goto {yes} else {no}", keys.join(", "))
             }
+            End::Member { map, key, yes, no } => {
+                let key: Vec<String> = key.iter().map(Register::to_string).collect();
+                write!(f, "if {} in map {map} goto {yes} else {no}", key.join("."))
+            }
             End::Chain { chain, yes, no } => write!(f, "if {chain} goto {yes} else {no}"),
         }
     }
@@ -117,6 +121,9 @@ impl Display for Program {
                 writeln!(f, "    {operation}")?;
             }
             writeln!(f, "    {}", block.end)?;
+        }
+        for (i, map) in self.maps.iter().enumerate() {
+            writeln!(f, "map {i}: {}", map.name())?;
         }
         for (i, table) in self.tables.iter().enumerate() {
             match table {

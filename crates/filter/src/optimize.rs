@@ -8,18 +8,22 @@
 //! filter compares with few numbers counts (which protocol, not which host), and after [`Limits::kinds`] ones only what is known on *all* ways to
 //! the block with as much known of the value that the filter asks for first, which one copy serves.
 
+mod known;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use known::Known;
+
 use crate::decision::{Decision, DecisionId, Decisions};
-use crate::graph::{Block, Graph, Target, Test};
+use crate::graph::{Block, Graph, Lookup, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::question::{Question, question};
-use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
+use crate::value::{Binary, Value, ValueId, Values, apply};
 
 /// How much the optimizer may copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,89 +38,6 @@ pub(crate) struct Limits {
 
 /// With so many numbers a value is compared that tells which kind of packet it is.
 const FEW: usize = 8;
-
-/// What is known on a way.
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
-struct Known {
-    /// The sets that values are in, by value.
-    facts: Vec<(ValueId, Rc<Intervals>)>,
-    /// How far behind a base the packet reaches at least.
-    bounds: Vec<(Option<ValueId>, u64)>,
-    /// Divisors that are not 0.
-    not_zero: Vec<ValueId>,
-    /// What variables hold; those without an entry hold 0.
-    variables: Vec<(Variable, ValueId)>,
-}
-
-impl Known {
-    fn fact(&self, value: ValueId) -> Option<&Rc<Intervals>> {
-        self.facts.binary_search_by_key(&value, |(v, _)| *v).ok().map(|i| &self.facts[i].1)
-    }
-
-    fn with_fact(&self, value: ValueId, set: Intervals) -> Known {
-        /// Sets of more intervals say little and cost much.
-        const MOST: usize = 256;
-        let mut known = self.clone();
-        if set.as_slice().len() > MOST {
-            return known;
-        }
-        let set = Rc::new(set);
-        match known.facts.binary_search_by_key(&value, |(v, _)| *v) {
-            Ok(i) => known.facts[i].1 = set,
-            Err(i) => known.facts.insert(i, (value, set)),
-        }
-        known
-    }
-
-    fn has(&self, need: Need) -> bool {
-        match need {
-            Need::Bound(base, end) => self.bounds.iter().any(|(b, e)| *b == base && *e >= end),
-            Need::NotZero(value) => self.not_zero.contains(&value),
-        }
-    }
-
-    fn note(&mut self, need: Need) {
-        match need {
-            Need::Bound(base, end) => match self.bounds.binary_search_by_key(&base, |(b, _)| *b) {
-                Ok(i) => self.bounds[i].1 = self.bounds[i].1.max(end),
-                Err(i) => self.bounds.insert(i, (base, end)),
-            },
-            Need::NotZero(value) => {
-                if let Err(i) = self.not_zero.binary_search(&value) {
-                    self.not_zero.insert(i, value);
-                }
-            }
-        }
-    }
-
-    fn set(&mut self, variable: Variable, value: ValueId) {
-        match self.variables.binary_search_by_key(&variable, |(v, _)| *v) {
-            Ok(i) => self.variables[i].1 = value,
-            Err(i) => self.variables.insert(i, (variable, value)),
-        }
-    }
-
-    /// What both know.
-    fn join(&mut self, other: &Known) {
-        self.facts.retain_mut(|(value, set)| match other.fact(*value) {
-            Some(theirs) => {
-                if set != theirs {
-                    *set = Rc::new(set.union(theirs));
-                }
-                true
-            }
-            None => false,
-        });
-        self.bounds.retain_mut(|(base, end)| match other.bounds.iter().find(|(b, _)| b == base) {
-            Some((_, theirs)) => {
-                *end = (*end).min(*theirs);
-                true
-            }
-            None => false,
-        });
-        self.not_zero.retain(|v| other.not_zero.contains(v));
-    }
-}
 
 /// What must be there before a value can be computed, innermost first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -159,6 +80,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
         visits: vec![0; graph.blocks.len()],
         walks: 0,
         asked: Vec::new(),
+        maps_asked: Vec::new(),
         compared: FxHashMap::default(),
         graph,
         limits,
@@ -167,6 +89,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
     if walk.graph.variables == 0 {
         walk.questions = walk.questions_of_blocks();
         walk.asked = walk.asked_later();
+        walk.maps_asked = walk.maps_asked_later();
         walk.first = walk.first_asked();
         walk.common = walk.common_knowledge();
         walk.compared = walk.questions_by_value();
@@ -191,6 +114,8 @@ struct Walk<'a> {
     first: Option<ValueId>,
     /// Per block the values that are asked for there or later, in order; only of graphs without variables.
     asked: Vec<Rc<Vec<ValueId>>>,
+    /// Per block the questions to maps there or later; only of graphs without variables that have such.
+    maps_asked: Vec<Rc<Vec<Lookup>>>,
     /// By value with how many sets it is compared.
     compared: FxHashMap<ValueId, usize>,
     decisions: Decisions,
@@ -280,6 +205,9 @@ impl Walk<'_> {
         if let Some(asked) = self.asked.get(i) {
             known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
         }
+        if let Some(asked) = self.maps_asked.get(i) {
+            known.lookups.retain(|(l, _)| asked.contains(l));
+        }
         known
     }
 
@@ -306,6 +234,11 @@ impl Walk<'_> {
                 words.iter().for_each(|word| self.want(*word, &mut found, &mut Vec::new()));
                 let (yes, no) = (self.target(block.yes, found), self.target(block.no, known));
                 self.decisions.among(words, members.clone(), yes, no)
+            }
+            Test::Lookup(Lookup { map, key }) => {
+                let key = key.iter().map(|value| self.resolved(*value, &known)).collect::<Vec<ValueId>>();
+                key.iter().for_each(|value| self.want(*value, &mut known, &mut wanted));
+                self.ask_map(Lookup { map: *map, key }, block.yes, block.no, known)
             }
             Test::Member(value, set) => {
                 let value = self.resolved(*value, &known);
@@ -376,6 +309,17 @@ impl Walk<'_> {
         self.decisions.switch(value, &set, yes, no)
     }
 
+    /// A map is asked once on each way.
+    fn ask_map(&mut self, lookup: Lookup, yes: Target, no: Target, known: Known) -> DecisionId {
+        if let Some((_, answer)) = known.lookups.iter().find(|(l, _)| *l == lookup) {
+            let to = if *answer { yes } else { no };
+            return self.target(to, known);
+        }
+        let yes = self.target(yes, known.with_answer(&lookup, true));
+        let no = self.target(no, known.with_answer(&lookup, false));
+        self.decisions.lookup(lookup, yes, no)
+    }
+
     /// The numbers that a value can be.
     fn possible(&self, value: ValueId, known: &Known) -> Intervals {
         possible(&self.values, value, known)
@@ -422,7 +366,7 @@ impl Walk<'_> {
         let question = |block: &Block| match &block.test {
             Test::Compare(relation, a, b) => Some(self.question(*relation, *a, *b)),
             Test::Member(value, set) => Some(Question { value: *value, set: (**set).clone() }),
-            Test::Among(..) | Test::Chain(_) => None,
+            Test::Among(..) | Test::Chain(_) | Test::Lookup(_) => None,
         };
         graph.blocks.iter().map(question).collect()
     }
@@ -484,8 +428,13 @@ impl Walk<'_> {
     fn join_from(&self, all: &mut [Common], i: usize, mut known: Known) {
         let block = &self.graph.blocks[i];
         let Some(Question { value, set }) = self.questions[i].clone() else {
-            self.join(all, block.yes, &known);
-            self.join(all, block.no, &known);
+            let behind = |known: &Known, answer| match &block.test {
+                Test::Lookup(lookup) if known.lookups.iter().any(|(l, a)| l == lookup && *a != answer) => None,
+                Test::Lookup(lookup) => Some(known.with_answer(lookup, answer)),
+                _ => Some(known.clone()),
+            };
+            behind(&known, true).iter().for_each(|known| self.join(all, block.yes, known));
+            behind(&known, false).iter().for_each(|known| self.join(all, block.no, known));
             return;
         };
         block.test.values().into_iter().for_each(|value| self.want(value, &mut known, &mut Vec::new()));
@@ -529,6 +478,30 @@ impl Walk<'_> {
                 merged.dedup();
                 Rc::new(merged)
             };
+        }
+        all
+    }
+
+    /// Per block the questions to maps there or later. Without maps: nothing.
+    fn maps_asked_later(&self) -> Vec<Rc<Vec<Lookup>>> {
+        let blocks = &self.graph.blocks;
+        if self.graph.maps.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<Rc<Vec<Lookup>>> = vec![Rc::default(); blocks.len()];
+        for (i, block) in blocks.iter().enumerate().rev() {
+            let mut here: Vec<Lookup> = Vec::new();
+            let later = [block.yes, block.no].into_iter().flat_map(|to| match to {
+                Target::Block(next) => all[next].to_vec(),
+                _ => Vec::new(),
+            });
+            let own = if let Test::Lookup(lookup) = &block.test { Some(lookup.clone()) } else { None };
+            for lookup in later.chain(own) {
+                if !here.contains(&lookup) {
+                    here.push(lookup);
+                }
+            }
+            all[i] = Rc::new(here);
         }
         all
     }

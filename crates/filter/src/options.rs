@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::link::LinkType;
 use crate::names::NameFiles;
+use crate::updatable::Updatable;
 
 /// Where packets come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +64,8 @@ pub struct Options {
     pub names: NameFiles,
     /// What a filter may name as `$NAME`, entry by entry, as text.
     pub sets: HashMap<String, Vec<String>>,
+    /// Which of these sets user space may change while the filter runs: they become maps.
+    pub updatable: HashMap<String, Updatable>,
     /// What is accepted of a packet: the verdict of classic programs.
     pub accepted_length: u32,
     /// Whether the optimizer runs.
@@ -80,6 +83,7 @@ impl Default for Options {
             netmask: None,
             names: NameFiles::default(),
             sets: HashMap::new(),
+            updatable: HashMap::new(),
             accepted_length: MOST_ACCEPTED,
             optimize: true,
             lookup: Lookup::default(),

@@ -1,11 +1,13 @@
 //! Programs: blocks of operations over registers, which the interpreter runs and the back ends translate.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::graph::Chain;
 use crate::language::Binary;
 use crate::tables::Table;
 use crate::tuples::MOST_WORDS;
+use crate::updatable::SetMap;
 use crate::value::Ancillary;
 
 /// A register.
@@ -203,6 +205,13 @@ pub(crate) enum End {
         yes: BlockId,
         no: BlockId,
     },
+    /// Whether a key, word by word, is in a map that user space changes.
+    Member {
+        map: usize,
+        key: Vec<Register>,
+        yes: BlockId,
+        no: BlockId,
+    },
     Chain {
         chain: Chain,
         yes: BlockId,
@@ -216,6 +225,7 @@ impl End {
         match self {
             End::Accept | End::Reject | End::Goto(_) | End::Chain { .. } => {}
             End::Lookup { keys, .. } => keys.iter().copied().for_each(f),
+            End::Member { key, .. } => key.iter().copied().for_each(f),
             End::Branch { a, comparison, .. } => {
                 f(*a);
                 if let Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) = comparison {
@@ -230,7 +240,10 @@ impl End {
         match self {
             End::Accept | End::Reject => Vec::new(),
             End::Goto(next) => vec![*next],
-            End::Branch { yes, no, .. } | End::Lookup { yes, no, .. } | End::Chain { yes, no, .. } => vec![*yes, *no],
+            End::Branch { yes, no, .. }
+            | End::Lookup { yes, no, .. }
+            | End::Member { yes, no, .. }
+            | End::Chain { yes, no, .. } => vec![*yes, *no],
         }
     }
 
@@ -239,7 +252,10 @@ impl End {
         match self {
             End::Accept | End::Reject => {}
             End::Goto(next) => *next = f(*next),
-            End::Branch { yes, no, .. } | End::Lookup { yes, no, .. } | End::Chain { yes, no, .. } => {
+            End::Branch { yes, no, .. }
+            | End::Lookup { yes, no, .. }
+            | End::Member { yes, no, .. }
+            | End::Chain { yes, no, .. } => {
                 (*yes, *no) = (f(*yes), f(*no));
             }
         }
@@ -259,6 +275,8 @@ pub(crate) struct Program {
     pub(crate) blocks: Vec<BasicBlock>,
     pub(crate) registers: u32,
     pub(crate) tables: Vec<Table>,
+    /// Sets that user space changes, with what they hold to begin with.
+    pub(crate) maps: Arc<[SetMap]>,
 }
 
 /// A packet.
@@ -352,6 +370,10 @@ impl Program {
                     let mut key = [0; MOST_WORDS];
                     key.iter_mut().zip(keys).for_each(|(word, r)| *word = registers[r.0 as usize]);
                     if table.contains(&key[..keys.len()]) { *yes } else { *no }
+                }
+                End::Member { map, key, yes, no } => {
+                    let key = key.iter().map(|r| registers[r.0 as usize]);
+                    if self.maps[*map].contains(key) { *yes } else { *no }
                 }
                 End::Chain { chain, yes, no } => match run_chain(chain, packet, &mut operations) {
                     None => return Run { accepted: false, operations },

@@ -50,6 +50,12 @@ pub enum Fault {
     /// The program has fewer tables.
     #[error("there is no table {0}")]
     NoTable(usize),
+    /// The program has fewer maps.
+    #[error("there is no map {0}")]
+    NoMap(usize),
+    /// The map's keys are of other words.
+    #[error("a key of {0} words")]
+    Key(usize),
     /// The lookup would leave it.
     #[error("the sizes of table {0} are not what a lookup needs")]
     TableSize(usize),
@@ -101,6 +107,11 @@ fn verify_end(program: &Program, block: usize, end: &End) -> Result<(), Fault> {
         End::Lookup { keys, table, .. } => match program.tables.get(*table) {
             None => Err(Fault::NoTable(*table)),
             Some(t) if keys.len() != t.width() || !has_sizes(t) => Err(Fault::TableSize(*table)),
+            Some(_) => Ok(()),
+        },
+        End::Member { map, key, .. } => match program.maps.get(*map) {
+            None => Err(Fault::NoMap(*map)),
+            Some(m) if m.field().words().len() != key.len() => Err(Fault::Key(key.len())),
             Some(_) => Ok(()),
         },
         _ => Ok(()),
@@ -299,6 +310,7 @@ mod tests {
             ],
             registers: 2,
             tables: vec![hash, bitmap],
+            maps: Default::default(),
         }
     }
 

@@ -114,6 +114,19 @@ pub struct FilterArgs {
     #[arg(long, value_name = "NAME=FILE")]
     pub set: Vec<String>,
 
+    /// This set (--set) becomes a map of the object, which user space changes while the program runs. KIND says what its keys
+    /// are, if its entries do not: ipv4, ipv4-net, ipv6, ipv6-net, mac, port (repeatable)
+    #[arg(long, value_name = "NAME[:KIND,…]", conflicts_with_all = ["read", "dump"])]
+    pub updatable: Vec<String>,
+
+    /// How many elements such a map takes [default: 1024, or twice the lines of the set]
+    #[arg(long, value_name = "N", requires = "updatable")]
+    pub max_entries: Option<u32>,
+
+    /// Write the lines of such sets for `bpftool batch file FILE`: an object cannot hold them
+    #[arg(long, value_name = "FILE", requires = "updatable")]
+    pub map_contents: Option<PathBuf>,
+
     /// The interface's network mask, for `ip broadcast`
     #[arg(long, value_name = "ADDRESS")]
     pub netmask: Option<std::net::Ipv4Addr>,

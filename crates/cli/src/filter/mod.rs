@@ -97,6 +97,10 @@ fn write(
     if let Some((destination, object)) = object {
         destination.write(&object, None)?;
     }
+    if let Some(path) = &args.map_contents {
+        let text: String = filter.maps().iter().map(bpf_filter::SetMap::batch).collect();
+        Destination::or_stdout(path)?.write(text.as_bytes(), None)?;
+    }
     if let (Some(destination), Some(header)) = (header, Filter::header(form, text, options)) {
         destination.write(header.as_bytes(), None)?;
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bpf_filter::{Filter, Form, Hook, LinkType, MOST_ACCEPTED, NameFiles, Options, Source};
+use bpf_filter::{Filter, Form, Hook, KeyKind, LinkType, MOST_ACCEPTED, NameFiles, Options, Source, Updatable};
 
 use super::args::{FilterArgs, FunctionArg, HookArg};
 use crate::failure::Failure;
@@ -55,6 +55,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
             return Err(Failure::bad_input(format!("--set {set}: there are two sets {name}")));
         }
     }
+    let updatable = updatable(args, &sets)?;
     let names = NameFiles::default();
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
     Ok(Options {
@@ -70,10 +71,43 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
             resolve: args.resolve,
         },
         sets,
+        updatable,
         accepted_length: accepted_length(args),
         optimize: !args.no_optimize,
         ..Options::default()
     })
+}
+
+/// The sets that user space changes.
+fn updatable(args: &FilterArgs, sets: &HashMap<String, Vec<String>>) -> Result<HashMap<String, Updatable>, Failure> {
+    let mut all = HashMap::new();
+    if !args.updatable.is_empty() && args.hook.is_none() && args.function.is_none() {
+        let text = "--updatable: classic BPF and captures have no maps";
+        return Err(
+            Failure::bad_input(text).with_hint("--hook HOOK makes a program that has some, --function a function")
+        );
+    }
+    for text in &args.updatable {
+        let wrong = |what: String| Err(Failure::bad_input(format!("--updatable {text}: {what}")));
+        let (name, kinds) = text.split_once(':').unwrap_or((text, ""));
+        if !sets.contains_key(name) {
+            return wrong(format!("there is no set {name} (--set {name}=FILE)"));
+        }
+        let mut of = Updatable { kinds: Vec::new(), max_entries: args.max_entries };
+        for kind in kinds.split(',').filter(|k| !k.is_empty()) {
+            let Some(kind) = KeyKind::of_name(kind) else {
+                return wrong(format!("{kind} is none of ipv4, ipv4-net, ipv6, ipv6-net, mac, port"));
+            };
+            if of.kinds.iter().any(|k| k.field == kind.field) {
+                return wrong("one field twice".to_owned());
+            }
+            of.kinds.push(kind);
+        }
+        if all.insert(name.to_owned(), of).is_some() {
+            return wrong("it is said twice".to_owned());
+        }
+    }
+    Ok(all)
 }
 
 /// A function of data and data_end knows of a packet what a driver does.

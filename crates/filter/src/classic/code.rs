@@ -32,6 +32,9 @@ pub enum ClassicError {
     /// A table, which has no place in classic BPF.
     #[error("classic BPF has no tables")]
     Table,
+    /// A set that user space changes.
+    #[error("classic BPF has no maps: a set in it cannot be changed (leave --updatable out)")]
+    Map,
 }
 
 pub(super) const LD: u16 = 0x00;

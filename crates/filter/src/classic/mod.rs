@@ -218,6 +218,7 @@ impl Generator {
             End::Reject => self.plain(RET, 0),
             End::Goto(_) => {}
             End::Lookup { .. } => return Err(ClassicError::Table),
+            End::Member { .. } => return Err(ClassicError::Map),
             End::Chain { chain, yes, no } => {
                 self.chain(chain, *yes, *no);
                 self.held = Held { stored: std::mem::take(&mut self.held.stored), ..Held::default() };

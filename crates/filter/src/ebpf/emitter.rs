@@ -4,6 +4,8 @@
 //! before each load, which the program's bounds are. `r5` is the address that was compared last, so that the next bound behind the
 //! same base needs no copy. Fields that are only compared with constants stay in the packet's byte order; the constants are turned.
 
+mod member;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
@@ -465,6 +467,7 @@ impl Emitter<'_> {
             End::Goto(to) => self.text.goto(Label::Block(*to)),
             End::Branch { a, comparison, yes, no } => self.branch(*a, *comparison, *yes, *no)?,
             End::Lookup { keys, table, yes, no } => self.lookup(keys, *table, *yes, *no)?,
+            End::Member { map, key, yes, no } => self.member(*map, key, (*yes, *no), ends)?,
             End::Chain { .. } => return Err(EbpfError::chain()),
         }
         Ok(())

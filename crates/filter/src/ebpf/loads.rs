@@ -27,8 +27,8 @@ use crate::tables::Table;
 
 /// Registers for values. `r0`, `r1`, `r2` and `r5` are working space.
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
-/// Where a load by call puts its bytes, below the frame pointer.
-const BUFFER: u32 = 8;
+/// Where a load by call puts its bytes, and a map's key stands, below the frame pointer.
+const BUFFER: u32 = 24;
 /// The stack, without that place, in slots of four bytes.
 const SLOTS: u32 = (512 - BUFFER) / 4;
 /// Where the context has the packet's length (`struct __sk_buff`).
@@ -338,6 +338,21 @@ impl LoadEmitter<'_> {
                         lookup(&mut self.text, (*table, one), registers, yes, no);
                     }
                 }
+            }
+            End::Member { map, key, yes, no } => {
+                let map = &self.program.maps[*map];
+                let mut left: u32 = map.field.words().iter().map(|bytes| u32::from(*bytes)).sum();
+                self.text.prefix_length(map);
+                for (register, bytes) in key.iter().zip(map.field.words()) {
+                    let (at, bits) = (self.read(*register, 1), u32::from(*bytes) * 8);
+                    // As it stands in the packet.
+                    self.text.line(format!("r0 = r{at}"));
+                    self.text.line(format!("r0 = be{bits} r0"));
+                    self.text.line(format!("*(u{bits} *)(r10 - {left}) = r0"));
+                    left -= u32::from(*bytes);
+                }
+                self.text.lookup_elem(&map.name, map.key_size());
+                self.text.branch("r0 == 0", Label::Block(*no), Label::Block(*yes));
             }
             End::Chain { .. } => return Err(EbpfError::chain()),
         }

@@ -37,7 +37,16 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
     let listing = assembly(program, form)?;
     let hook_section = form.hook().map_or("", Hook::section);
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
-    let maps = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
+    let mut maps: Vec<Map> = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
+    for map in program.maps.iter() {
+        if matches!(form, EbpfForm::Function { name, .. } if name.as_str() == map.name) {
+            let text = format!("--name {}: a map of the filter is called so", map.name);
+            return Err(EbpfError::Unsupported(text));
+        }
+        let (kind, keys, flags) = if map.by_prefix { ("lpm_trie", "prefix", "flags 1") } else { ("hash", "bytes", "") };
+        let (size, most) = (map.key_size(), map.max_entries);
+        maps.push(Map::parse(&format!("{} {kind} {size} 1 {most} keys {keys} {flags}", map.name))?);
+    }
     let linkable = matches!(form, EbpfForm::Function { .. });
     let around = Surroundings {
         section: hook_section.to_owned(),

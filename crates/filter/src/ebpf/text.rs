@@ -6,6 +6,7 @@ use super::tails::{as_test, shortened};
 use crate::language::Binary;
 use crate::program::{BlockId, Operand};
 use crate::steps::{Item, Label};
+use crate::updatable::SetMap;
 
 /// Where the packet's length is while it is counted.
 pub(super) const LENGTH: u8 = 6;
@@ -147,16 +148,28 @@ impl Text {
         listing.ok_or_else(|| EbpfError::Unsupported("the program jumps backward".to_owned()))
     }
 
+    /// Looks up the key of so many bytes that ends where the stack begins; `r0` is 0 if it is not there.
+    pub(super) fn lookup_elem(&mut self, map: &str, size: u32) {
+        self.line("r2 = r10");
+        self.line(format!("r2 += -{size}"));
+        self.line(format!("r1 = {map} ll"));
+        self.line("call bpf_map_lookup_elem");
+    }
+
+    /// The length of a prefix's key: all bits count. Keys end where the stack begins, so that each word is aligned.
+    pub(super) fn prefix_length(&mut self, map: &SetMap) {
+        if map.by_prefix {
+            self.line(format!("*(u32 *)(r10 - {}) = {}", map.key_size(), map.field.bits()));
+        }
+    }
+
     /// Adds to the counters of a verdict, and ends the program with it.
     fn count(&mut self, counting: Counting, ends: Ends, length: Vec<String>) {
         let (counted, other) = (self.label(), self.label());
         self.place(COUNT);
         length.into_iter().for_each(|line| self.line(line));
         self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
-        self.line("r2 = r10");
-        self.line("r2 += -4");
-        self.line("r1 = counters ll");
-        self.line("call bpf_map_lookup_elem");
+        self.lookup_elem("counters", 4);
         self.goto_if("r0 == 0", counted);
         match counting {
             Counting::Plain => {

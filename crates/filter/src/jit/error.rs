@@ -8,6 +8,9 @@ pub enum JitError {
     /// The program does not keep what machine code must.
     #[error("not safe: {0}")]
     Unsafe(#[from] Unsafe),
+    /// A set that user space changes is the kernel's to look into.
+    #[error("machine code has no maps")]
+    Maps,
     /// Code and tables are beyond 2 GiB, or the stack frame beyond 2 KiB.
     #[error("the filter is too large for machine code")]
     TooLarge,

@@ -37,6 +37,9 @@ impl Jit {
     /// # Errors
     /// If it is not safe or too large, or the system gives no executable memory.
     pub(crate) fn new(program: &Program) -> Result<Jit, JitError> {
+        if !program.maps.is_empty() {
+            return Err(JitError::Maps);
+        }
         let code = translate::translate(program)?;
         Ok(Jit { machine: memory::Machine::new(&code)? })
     }

@@ -43,6 +43,10 @@ impl Lowering<'_> {
 
     /// Any of the entries of a set, in their order.
     fn set_id(&mut self, q: Qualifiers, name: &str) -> Result<Condition, Error> {
+        let options = self.options;
+        if let Some(updatable) = options.updatable.get(name) {
+            return self.updatable_set(q, name, updatable);
+        }
         let Some(ids) = self.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
         // What belongs together is asked for together.
         let mut conditions = Vec::new();

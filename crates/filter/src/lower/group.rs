@@ -19,7 +19,7 @@ use crate::intervals::Intervals;
 use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers};
 use crate::names;
 use crate::tuples::{Members, Tuples};
-use crate::value::Binary;
+use crate::value::{Binary, ValueId};
 
 /// A list under construction.
 #[derive(Clone, Debug)]
@@ -145,7 +145,8 @@ impl Lowering<'_> {
         };
         let first = self.id(q, &ids[0])?;
         let set = Arc::new(Intervals::of(members));
-        let rest = if q.kind == IdKind::Port { self.port_set(q, &set)? } else { self.host_set(q, &set)? };
+        let member = |s: &mut Self, value: ValueId| Ok(s.builder.member(value, set.clone()));
+        let rest = if q.kind == IdKind::Port { self.port_set(q, &member)? } else { self.ipv4_set(q, &member)? };
         Ok(self.builder.or(first, rest))
     }
 
@@ -222,7 +223,12 @@ impl Lowering<'_> {
         })
     }
 
-    fn host_set(&mut self, q: Qualifiers, set: &Arc<Intervals>) -> Result<Condition, Error> {
+    /// What is asked of IPv4 addresses, of whatever protocol has such.
+    pub(super) fn ipv4_set(
+        &mut self,
+        q: Qualifiers,
+        of: &impl Fn(&mut Self, ValueId) -> Result<Condition, Error>,
+    ) -> Result<Condition, Error> {
         let protocols = match q.protocol {
             Some(protocol) => vec![protocol],
             None if self.labels > 0 => vec![Protocol::Ip],
@@ -238,7 +244,7 @@ impl Lowering<'_> {
             conditions.push(self.directed(q.direction, "addresses", |s, is_src| {
                 let is_kind = s.is_kind(kind)?;
                 let address = s.load(From::Network, if is_src { src } else { dst }, 4);
-                let is_member = s.builder.member(address, set.clone());
+                let is_member = of(s, address)?;
                 Ok(s.builder.and(is_kind, is_member))
             })?);
         }
@@ -248,7 +254,12 @@ impl Lowering<'_> {
         }
     }
 
-    fn port_set(&mut self, q: Qualifiers, set: &Arc<Intervals>) -> Result<Condition, Error> {
+    /// What is asked of ports, of whatever protocol has such.
+    pub(super) fn port_set(
+        &mut self,
+        q: Qualifiers,
+        of: &impl Fn(&mut Self, ValueId) -> Result<Condition, Error>,
+    ) -> Result<Condition, Error> {
         let protocols = self.transport_protocols(q)?;
         let mut either = Vec::new();
         for ip6 in [true, false] {
@@ -259,7 +270,7 @@ impl Lowering<'_> {
                 let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
                 let port = self.directed(q.direction, "ports", |s, is_src| {
                     let port = s.load(from, if is_src { 0 } else { 2 }, 2);
-                    Ok(s.builder.member(port, set.clone()))
+                    of(s, port)
                 })?;
                 conditions.push(self.builder.and(carried, port));
             }

@@ -11,6 +11,7 @@ mod kind;
 mod link_specific;
 mod state;
 mod transport;
+mod updatable;
 mod wlan;
 
 use std::collections::HashMap;

@@ -55,6 +55,8 @@ pub(super) struct Lowering<'a> {
     pub(super) options: &'a Options,
     /// What a filter may name as `$NAME`.
     pub(super) sets: &'a HashMap<String, Vec<Id>>,
+    /// By name the maps of sets that user space changes.
+    pub(super) map_numbers: HashMap<String, Vec<usize>>,
     pub(super) builder: Builder,
     pub(super) outermost: LinkType,
     pub(super) link: LinkType,
@@ -91,6 +93,7 @@ impl<'a> Lowering<'a> {
         Ok(Lowering {
             options,
             sets,
+            map_numbers: HashMap::new(),
             builder: Builder::default(),
             outermost: link,
             link,

@@ -143,6 +143,27 @@ impl Nodes {
     }
 }
 
+/// Whether no way from a node asks a map for the same key twice.
+///
+/// What is known of a term on a way holds for all that is asked there. A map may answer otherwise the next time, so that what is
+/// known of its first answer would leave ways out that the program can go.
+pub(super) fn asks_maps_once(terms: &Terms, nodes: &Nodes, root: NodeId) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut open = vec![root];
+    while let Some(at) = open.pop() {
+        let Node::Ask { term, parts } = nodes.get(at) else { continue };
+        if !seen.insert(at) {
+            continue;
+        }
+        let is_map = matches!(terms.get(*term), Term::Member { .. });
+        if is_map && parts.iter().any(|(_, to)| nodes.asked(*to).binary_search(term).is_ok()) {
+            return false;
+        }
+        open.extend(parts.iter().map(|(_, to)| *to));
+    }
+    true
+}
+
 /// What registers hold: those without an entry hold 0.
 type Registers = FxHashMap<Register, TermId>;
 
@@ -325,6 +346,14 @@ impl Unfolding<'_> {
                 let parts = [(NO, no), (YES, yes), (OFF, NodeId::REJECT)];
                 let parts = parts.into_iter().map(|(n, to)| (Intervals::one(n), to)).collect();
                 Ok(self.nodes.ask(self.terms, term, parts))
+            }
+            End::Member { map, key, yes, no } => {
+                let mut words = key.iter().map(|r| self.held(registers, *r));
+                let key = std::array::from_fn(|_| words.next());
+                let term = self.terms.intern(Term::Member { map: *map, key });
+                let (yes, no) = (self.block(*yes, registers)?, self.block(*no, registers)?);
+                // Not joined with what asks the same next: that may get another answer.
+                Ok(self.nodes.ask(self.terms, term, vec![(Intervals::one(NO), no), (Intervals::one(YES), yes)]))
             }
             End::Branch { .. } | End::Lookup { .. } => {
                 let (term, parts) = self.in_a_row(at, registers)?;

@@ -22,6 +22,10 @@ use crate::safety;
 
 /// Proves that two programs accept the same packets.
 ///
+/// What maps answer is for user space to change while the second runs. Its verdict is then one that the first may give: where the
+/// first asks for a key that the second asks for on the same way, it may get the same answer. For that the second asks for a key at
+/// most once on each way; the first may ask more often.
+///
 /// # Errors
 /// If no proof is found.
 pub(crate) fn prove_equal(first: &Program, second: &Program) -> Result<(), Unproven> {
@@ -31,5 +35,11 @@ pub(crate) fn prove_equal(first: &Program, second: &Program) -> Result<(), Unpro
     let (mut terms, mut nodes) = (term::Terms::default(), graph::Nodes::default());
     let a = graph::graph(&mut terms, &mut nodes, first)?;
     let b = graph::graph(&mut terms, &mut nodes, second)?;
+    if first.maps != second.maps {
+        return Err(Unproven::Unknown("other maps"));
+    }
+    if !graph::asks_maps_once(&terms, &nodes, b) {
+        return Err(Unproven::Unknown("a way on which it asks a map for the same key twice"));
+    }
     product::equal(&terms, &nodes, a, b)
 }

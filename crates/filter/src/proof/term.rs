@@ -33,6 +33,12 @@ pub(super) enum Term {
     IsGreater(TermId, TermId),
     /// 1 if the words are those of a key of a table, otherwise 0. Words behind the table's width are none.
     Among(usize, [Option<TermId>; MOST_WORDS]),
+    /// Whether a map that user space changes holds a key: [`YES`] or [`NO`]. A program may ask that once on each way only
+    /// (`graph::asks_maps_once`), for it may get another answer the next time.
+    Member {
+        map: usize,
+        key: [Option<TermId>; MOST_WORDS],
+    },
     /// What following a chain of headers comes to: [`NO`], [`YES`], or [`OFF`] the packet.
     Chain(Chain),
 }
@@ -154,6 +160,7 @@ impl Terms {
             Term::Load { size: 1, .. } => 0xff,
             Term::Load { size: 2, .. } | Term::Ancillary(Ancillary::VlanTag) => 0xffff,
             Term::Ancillary(Ancillary::VlanPresent) | Term::IsGreater(..) | Term::Among(..) => 1,
+            Term::Member { .. } => YES,
             Term::Chain(_) => OFF,
             Term::Length | Term::Ancillary(_) | Term::Room(_) | Term::Load { .. } => u32::MAX,
             Term::Binary(op, a, b) => {
@@ -184,6 +191,7 @@ impl Terms {
             Term::Room(base) | Term::Load { base, .. } => [base, None, None, None],
             Term::Binary(_, a, b) | Term::IsGreater(a, b) => [Some(a), Some(b), None, None],
             Term::Among(_, words) => words,
+            Term::Member { key, .. } => key,
         };
         of.into_iter().flatten()
     }
@@ -202,6 +210,10 @@ impl Terms {
             Term::Among(table, words) => {
                 let words: Vec<String> = words.iter().flatten().map(|word| self.text(*word)).collect();
                 format!("({}) among {} keys", words.join(", "), self.tables[table].len())
+            }
+            Term::Member { map, key } => {
+                let words: Vec<String> = key.into_iter().flatten().map(|word| self.text(word)).collect();
+                format!("({} in map {map})", words.join(" . "))
             }
             Term::Chain(chain) => format!("protochain {}", chain.protocol),
         }

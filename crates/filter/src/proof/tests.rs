@@ -262,7 +262,7 @@ mod found {
 
     fn program(blocks: Vec<(Vec<Operation>, End)>, tables: Vec<Table>) -> Program {
         let blocks = blocks.into_iter().map(|(operations, end)| BasicBlock { operations, end }).collect();
-        Program { blocks, registers: 2, tables }
+        Program { blocks, registers: 2, tables, maps: Default::default() }
     }
 
     fn load(size: u8) -> Operation {
@@ -343,5 +343,31 @@ mod found {
         let second = Operation::Load { to: Register(1), base: Some(V0), offset: 0, size: 2 };
         let whole = program(vec![(vec![load(1), bound, zero, second], End::Accept)], vec![]);
         assert_eq!(whole.with_checked_loads(), whole);
+    }
+
+    /// Whether the answer of a map is taken for what it is: a function of map and key that nobody knows, and that may change.
+    #[test]
+    fn maps_are_told_apart_and_asked_once() {
+        let sets = ["A", "B"].map(|name| (name.to_owned(), vec!["1.2.3.4".to_owned()]));
+        let updatable = sets.iter().map(|(name, _)| (name.clone(), crate::Updatable::default())).collect();
+        let options = Options { sets: sets.into(), updatable, optimize: false, ..Options::default() };
+        let of = |text: &str| compile(text, &options).unwrap_or_else(|e| panic!("{text}: {e}")).plain;
+        let whole = of("ip src host $A and not ip dst host $B");
+        assert_eq!(prove_equal(&whole, &whole), Ok(()));
+        let other_key = of("ip dst host $A and not ip src host $B");
+        let other_way = of("not ip src host $A and not ip dst host $B");
+        let mut other_map = whole.clone();
+        for block in &mut other_map.blocks {
+            if let End::Member { map, .. } = &mut block.end {
+                *map = 1 - *map;
+            }
+        }
+        for other in [other_key, other_way, other_map] {
+            assert!(matches!(prove_equal(&whole, &other), Err(Unproven::Differ { .. })), "{other}");
+        }
+        // Asked twice it may answer otherwise; asked once in the place of twice it may answer so.
+        let (once, twice) = (of("ip src host $A"), of("ip src host $A and ip src host $A"));
+        assert_eq!(prove_equal(&twice, &once), Ok(()));
+        assert!(matches!(prove_equal(&once, &twice), Err(Unproven::Unknown(_))));
     }
 }

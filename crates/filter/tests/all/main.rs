@@ -8,4 +8,5 @@ mod kernel;
 mod linked;
 mod lists;
 mod shown;
+mod updatable;
 mod verdicts;

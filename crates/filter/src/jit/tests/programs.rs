@@ -31,7 +31,7 @@ pub(super) fn program(rng: &mut Rng, registers: u32) -> Program {
     }
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
-    Program { blocks, registers, tables }
+    Program { blocks, registers, tables, maps: Default::default() }
 }
 
 fn tables(rng: &mut Rng) -> Vec<Table> {

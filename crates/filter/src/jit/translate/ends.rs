@@ -21,6 +21,8 @@ impl Translator<'_> {
                 let condition = self.lookup(keys, *table, *no);
                 self.branch(block, condition, *yes, *no);
             }
+            // Programs with maps are not translated (`Jit::new`).
+            End::Member { .. } => self.verdict(0),
             End::Chain { chain, yes, no } => {
                 self.chain(chain);
                 self.asm.jump_if(Condition::Above, self.reject);

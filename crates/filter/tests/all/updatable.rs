@@ -1,0 +1,166 @@
+//! Sets that user space changes: programs in the kernel answer by what their maps hold at the time.
+
+use std::collections::HashMap;
+
+use bpf_filter::{Actions, Beside, Form, Hook, LinkType, Options, Packet, Updatable, compile};
+use bpf_kernel::testing::permitted;
+use bpf_kernel::{LoadOptions, LoadedObject};
+
+use crate::common::{handed, link_type, seen};
+
+/// Contents before and after the change, for sets that filters name.
+const SETS: [(&str, [&[&str]; 2]); 5] = [
+    ("BAD", [&["10.0.0.1", "10.0.0.2"], &["10.0.0.2", "10.0.0.3", "10.0.1.1"]]),
+    ("NETS", [&["10.0.0.0/8", "10.0.1.0/24", "10.0.0.2"], &["10.0.0.0/31", "10.0.0.3"]]),
+    ("PORTS", [&["53", "80"], &["80", "443"]]),
+    ("MACS", [&["2:0:0:0:0:1"], &["2:0:0:0:0:2", "2:0:0:0:0:3"]]),
+    ("SIX", [&["fe80::1", "fe80::2"], &["fe80::2", "fe80::3"]]),
+];
+
+const FILTERS: [&str; 10] = [
+    "host $BAD",
+    "src host $BAD and not dst host $BAD",
+    "net $NETS and not src net $NETS",
+    "tcp port $PORTS or udp dst port $PORTS",
+    "ether host $MACS",
+    "ip6 host $SIX and len > 50",
+    "host $BAD and port $PORTS",
+    "(src host $BAD and tcp) or (src host $BAD and udp) or src net $NETS",
+    "not (ether src $MACS or src host $BAD) and ip[8] > 10",
+    "port $PORTS and not ip6 src host $SIX",
+];
+
+fn options(hook: Hook, step: usize, is_updatable: bool) -> Options {
+    let text = |entries: &[&str]| entries.iter().map(|e| (*e).to_owned()).collect::<Vec<String>>();
+    let sets: HashMap<String, Vec<String>> = SETS.iter().map(|(n, of)| ((*n).to_owned(), text(of[step]))).collect();
+    let updatable = sets.keys().filter(|_| is_updatable).map(|name| (name.clone(), Updatable::default())).collect();
+    Options { link_type: link_type(hook), source: hook.source(), sets, updatable, ..Options::default() }
+}
+
+/// Packets in which members of the sets stand, and others.
+fn packets() -> Vec<Vec<u8>> {
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut all = Vec::new();
+    for _ in 0..400 {
+        let mut packet = vec![0u8; 80];
+        packet[0] = 2;
+        packet[5] = random.u8(1..5);
+        packet[6] = 2;
+        packet[11] = random.u8(1..5);
+        let port = |random: &mut fastrand::Rng| [53u16, 80, 443, 9][random.usize(0..4)].to_be_bytes();
+        let behind = match random.u8(0..3) {
+            0 => {
+                packet[12..14].copy_from_slice(&[0x86, 0xdd]);
+                packet[14] = 0x60;
+                packet[20] = [6, 17][random.usize(0..2)];
+                for at in [22, 38] {
+                    packet[at..at + 2].copy_from_slice(&[0xfe, 0x80]);
+                    packet[at + 15] = random.u8(1..5);
+                }
+                54
+            }
+            kind => {
+                packet[12..14].copy_from_slice(&[8, if kind == 1 { 0 } else { random.u8(0..2) * 6 }]);
+                packet[14] = 0x45;
+                packet[22] = random.u8(0..30);
+                packet[23] = [6, 17][random.usize(0..2)];
+                for at in [26, 30, 28, 38] {
+                    packet[at..at + 4].copy_from_slice(&[10, 0, random.u8(0..2), random.u8(0..5)]);
+                }
+                34
+            }
+        };
+        packet[behind..behind + 2].copy_from_slice(&port(&mut random));
+        packet[behind + 2..behind + 4].copy_from_slice(&port(&mut random));
+        all.push(packet);
+    }
+    all
+}
+
+fn packet(captured: &[u8]) -> Packet<'_> {
+    Packet { captured, length: captured.len() as u32, beside: Beside::default() }
+}
+
+/// With the contents of the file a map is asked as the list is compared.
+#[test]
+fn maps_with_the_files_contents_say_what_lists_say() {
+    let mut matched = 0;
+    for text in FILTERS {
+        for step in 0..2 {
+            let list = compile(text, &options(Hook::Xdp, step, false)).expect("a filter");
+            let maps = compile(text, &options(Hook::Xdp, step, true)).expect("a filter");
+            assert!(list.maps().is_empty() && !maps.maps().is_empty() && maps.jit().is_err());
+            for form in [Form::Here, Form::Kernel] {
+                assert_eq!(maps.unproven(form), None, "{text}");
+            }
+            for bytes in packets() {
+                let verdict = list.run(&packet(&bytes));
+                assert_eq!(maps.run(&packet(&bytes)), verdict, "{text} on {bytes:02x?}");
+                matched += u32::from(verdict != 0);
+            }
+        }
+    }
+    assert!(matched > 1000, "{matched}");
+}
+
+#[test]
+fn programs_in_the_kernel_answer_by_what_their_maps_hold() {
+    if !permitted() {
+        return;
+    }
+    for hook in [Hook::Xdp, Hook::Tc, Hook::CgroupSkb, Hook::Socket] {
+        let (mut runs, mut changed) = (0, 0);
+        for text in FILTERS {
+            let [first, second] = [0, 1].map(|step| compile(text, &options(hook, step, true)));
+            // A control group sees no Ethernet addresses.
+            let (Ok(first), Ok(second)) = (first, second) else { continue };
+            let actions = Actions::passing(hook);
+            let object = first.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {text}: {e}"));
+            let object = LoadedObject::load(&object, &LoadOptions::default());
+            let object = object.unwrap_or_else(|e| panic!("{hook:?} {text}: {e}"));
+            let mut before: Vec<i32> = Vec::new();
+            for filter in [&first, &second] {
+                for of in filter.maps() {
+                    let map = object.map(of.name()).expect("the map is there");
+                    for key in map.keys().expect("keys") {
+                        map.delete(&key).expect("it goes");
+                    }
+                    of.keys().for_each(|key| map.update(&key, &[1]).expect("there is room"));
+                }
+                let mut verdicts = Vec::new();
+                for bytes in packets() {
+                    let accepts = filter.run(&packet(seen(hook, &bytes))) != 0;
+                    let wanted = if accepts { actions.matched } else { actions.other };
+                    let run = object.test_run("filter", &handed(hook, &bytes), None, 1).expect("a run");
+                    assert_eq!(run.retval as i32, wanted, "{hook:?} {text} on {bytes:02x?}");
+                    verdicts.push(wanted);
+                    runs += 1;
+                }
+                changed += before.iter().zip(&verdicts).filter(|(a, b)| a != b).count();
+                before = verdicts;
+            }
+        }
+        eprintln!("{hook:?}: {runs} runs, {changed} verdicts changed with the contents");
+        assert!(runs > 4000 && changed > 100, "{hook:?}: {runs} runs, {changed} changed");
+    }
+}
+
+#[test]
+fn sets_that_cannot_be_maps_are_errors() {
+    let error = |text: &str, name: &str, entries: &[&str]| {
+        let entries = entries.iter().map(|e| (*e).to_owned()).collect();
+        let options = Options {
+            link_type: LinkType::EN10MB,
+            sets: [(name.to_owned(), entries)].into(),
+            updatable: [(name.to_owned(), Updatable::default())].into(),
+            ..Options::default()
+        };
+        compile(text, &options).expect_err(text).message
+    };
+    assert!(error("host $A", "A", &[]).contains("empty"));
+    assert!(error("host $A", "A", &["80"]).contains("another kind"));
+    assert!(error("port $A", "A", &["http"]).contains("its entries are"));
+    assert!(error("host $counters", "counters", &["1.2.3.4"]).contains("is called so"));
+    assert!(error("host $much-too-long-a-name", "much-too-long-a-name", &["1.2.3.4"]).contains("longer"));
+    assert!(error("ip proto $A", "A", &["6"]).contains("may stand for"));
+}
