@@ -82,6 +82,7 @@ pub struct Updatable {
 /// A map: the part of a set that is about one field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetMap {
+    pub(crate) set: String,
     pub(crate) name: String,
     pub(crate) field: Field,
     pub(crate) by_prefix: bool,
@@ -91,6 +92,11 @@ pub struct SetMap {
 }
 
 impl SetMap {
+    /// The set that it is, or is a part of.
+    pub fn set(&self) -> &str {
+        &self.set
+    }
+
     /// What it is called in the kernel.
     pub fn name(&self) -> &str {
         &self.name

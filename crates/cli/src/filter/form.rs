@@ -30,7 +30,8 @@ pub(super) fn of(args: &FilterArgs) -> Result<Option<EbpfForm>, Failure> {
             EbpfForm::program(Hook::Xdp, actions(args, Hook::Xdp)?)
         }
     };
-    if args.output.is_none() && args.header.is_none() && !is_shown && (args.hook.is_some() || args.function.is_some()) {
+    let writes = args.output.is_some() || args.header.is_some() || args.map_contents.is_some();
+    if !writes && !is_shown && (args.hook.is_some() || args.function.is_some()) {
         let asked = if args.function.is_some() { "--function" } else { "--hook" };
         return wrong(
             &format!("{asked}: nothing is asked for"),

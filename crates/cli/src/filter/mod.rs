@@ -8,7 +8,7 @@ mod source;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bpf_filter::{Classic, ClassicGoal, EbpfForm, Filter, Form, MOST_INSTRUCTIONS, Options};
+use bpf_filter::{Classic, ClassicGoal, EbpfForm, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -28,6 +28,9 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
+    }
+    for name in options.updatable.keys().filter(|name| !filter.maps().iter().any(|map| map.set() == *name)) {
+        files::complain(format!("bpf-opt: warning: --updatable {name}: the filter does not ask for ${name}"));
     }
     let shown = shown(args);
     // Statistics say themselves what is proven.
@@ -61,7 +64,7 @@ enum Shown {
 
 /// What the arguments ask to be printed: classic BPF if they ask for nothing.
 fn shown(args: &FilterArgs) -> Option<Shown> {
-    let writes = args.output.is_some() || args.header.is_some();
+    let writes = args.output.is_some() || args.header.is_some() || args.map_contents.is_some();
     args.emit.map(Shown::Form).or((args.dump > 0 || !writes).then_some(Shown::Dump))
 }
 
@@ -84,22 +87,26 @@ fn write(
 ) -> Result<(), Failure> {
     let Some(form) = form else { return Ok(()) };
     let header = args.header.as_deref().map(Destination::or_stdout).transpose()?;
+    let contents = args.map_contents.as_deref().map(Destination::or_stdout).transpose()?;
     let object = match &args.output {
         Some(output) => {
             let destination = Destination::of(output)?;
-            let header: Vec<&Path> = args.header.iter().map(PathBuf::as_path).collect();
-            destination.overwrites_none("the object", &header, "name another file behind --header")?;
+            let others: Vec<&Path> = args.header.iter().chain(&args.map_contents).map(PathBuf::as_path).collect();
+            destination.overwrites_none("the object", &others, "name another file for one of them")?;
             let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
             Some((destination, object))
         }
         None => None,
     };
+    if let (Some(contents), Some(path)) = (&contents, &args.header) {
+        contents.overwrites_none("what the maps hold", &[path], "name another file for one of them")?;
+    }
     if let Some((destination, object)) = object {
         destination.write(&object, None)?;
     }
-    if let Some(path) = &args.map_contents {
-        let text: String = filter.maps().iter().map(bpf_filter::SetMap::batch).collect();
-        Destination::or_stdout(path)?.write(text.as_bytes(), None)?;
+    if let Some(destination) = contents {
+        let text: String = filter.maps().iter().map(SetMap::batch).collect();
+        destination.write(text.as_bytes(), None)?;
     }
     if let (Some(destination), Some(header)) = (header, Filter::header(form, text, options)) {
         destination.write(header.as_bytes(), None)?;
@@ -179,6 +186,9 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
         ("classic BPF", Form::Classic(goal(args))),
     ];
     for (name, form) in forms {
+        if matches!(form, Form::Classic(_)) && classic(args, filter).is_err() {
+            continue;
+        }
         let state = match filter.unproven(form) {
             _ if !filter.is_optimized() => "as the filter stands".to_owned(),
             Some(why) => format!("as the filter stands: not proven equal: {why}"),

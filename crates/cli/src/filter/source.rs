@@ -81,7 +81,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
 /// The sets that user space changes.
 fn updatable(args: &FilterArgs, sets: &HashMap<String, Vec<String>>) -> Result<HashMap<String, Updatable>, Failure> {
     let mut all = HashMap::new();
-    if !args.updatable.is_empty() && args.hook.is_none() && args.function.is_none() {
+    if !args.updatable.is_empty() && args.hook.is_none() && args.function.is_none() && args.emit.is_none() {
         let text = "--updatable: classic BPF and captures have no maps";
         return Err(
             Failure::bad_input(text).with_hint("--hook HOOK makes a program that has some, --function a function")

@@ -1,8 +1,11 @@
 //! `bpf-opt filter` from outside: arguments that do not go together are errors, and no file is lost.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::common::bpf_opt;
+use bpf_kernel::testing::{available, in_private_pins, permitted};
+
+use crate::common::{Ran, bpf_opt, command};
 
 /// A capture of three Ethernet packets of 60 bytes, the second with IPv4's type.
 fn capture(name: &str) -> PathBuf {
@@ -40,7 +43,7 @@ fn arguments_that_do_not_go_together_are_errors() {
     let read = path.to_str().expect("plain text");
     let out = path.with_file_name("never.o");
     let object = out.to_str().expect("plain text");
-    let wrong: [&[&str]; 25] = [
+    let wrong: [&[&str]; 33] = [
         &["--read", read, "--hook", "xdp", "-o", object],
         &["--read", read, "-d"],
         &["--read", read, "--emit", "ir"],
@@ -66,6 +69,14 @@ fn arguments_that_do_not_go_together_are_errors() {
         &["--header", object, "--hook", "xdp", "-o", object],
         &["--header", "/nowhere/f.h", "--function", "data", "-o", object],
         &["--set", "A=/dev/null", "--set", "A=/dev/null"],
+        &["--updatable", "A", "--hook", "xdp", "-o", object],
+        &["--set", "A=/dev/null", "--updatable", "A:ipv4"],
+        &["--set", "A=/dev/null", "--updatable", "A:ipv4", "-d"],
+        &["--set", "A=/dev/null", "--updatable", "A:ipv4", "--read", read],
+        &["--set", "A=/dev/null", "--updatable", "A:ipv5", "--hook", "xdp", "-o", object],
+        &["--set", "A=/dev/null", "--updatable", "A:ipv4,ipv4-net", "--hook", "xdp", "-o", object],
+        &["--max-entries", "5", "--hook", "xdp", "-o", object],
+        &["--set", "A=/dev/null", "--updatable", "A", "--map-contents", object, "--hook", "xdp", "-o", object],
     ];
     for args in wrong {
         let ran = bpf_opt(["filter"].iter().chain(args).chain(&["tcp"]));
@@ -149,4 +160,108 @@ fn each_phase_can_be_looked_at() {
     assert!(graph.starts_with("digraph filter {") && plain.starts_with("digraph filter {") && graph != plain);
     let said = bpf_opt(["filter", "tcp port", "--emit", "ast"]).expect(2).err;
     assert!(said.contains("the filter ends where"), "{said}");
+}
+
+/// Files of sets, and the arguments that make maps of them: a hash map, and a trie that is empty.
+fn updatable(folder: &Path, bad: &str) -> Vec<String> {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let path = |name: &str| folder.join(name).to_str().expect("plain text").to_owned();
+    std::fs::write(path("bad.txt"), "192.0.2.1\n192.0.2.2\n").expect("room for a file");
+    let text = format!("src host ${bad} or dst net $NETS");
+    let sets = [format!("{bad}={}", path("bad.txt")), "NETS=/dev/null".to_owned()];
+    let args =
+        ["filter", &text, "--set", &sets[0], "--set", &sets[1], "--updatable", bad, "--updatable", "NETS:ipv4-net"];
+    args.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn sets_become_maps_and_their_contents_a_file() {
+    let folder = capture("updatable.pcap").with_file_name("updatable");
+    let args = updatable(&folder, "BAD");
+    let run = |more: &[&str]| bpf_opt(args.iter().map(String::as_str).chain(more.iter().copied()));
+    let lines = "map update name BAD key 192 0 2 1 value 1\nmap update name BAD key 192 0 2 2 value 1\n";
+    assert_eq!(run(&["--hook", "xdp", "--map-contents", "-"]).expect(0).out, lines);
+    let asm = run(&["--emit", "asm"]).expect(0).out;
+    assert!(asm.contains("r1 = BAD ll\n") && asm.contains("r1 = NETS ll\n"), "{asm}");
+    assert!(run(&["--emit", "cfg"]).expect(0).out.contains(" in map 0"));
+    let stats = run(&["--emit", "stats"]).expect(0).out;
+    assert!(stats.contains("classic BPF has no maps") && stats.matches(": proven").count() == 2, "{stats}");
+    let said = run(&["--hook", "tc", "--max-entries", "1", "--emit", "asm"]).expect(2).err;
+    assert!(said.contains("2 entries, and its map room for 1"), "{said}");
+    let object = folder.join("f.o");
+    let object = object.to_str().expect("plain text");
+    let set = ["--set", "A=/dev/null", "--updatable", "A:port"];
+    let said = bpf_opt(["filter", "tcp", "--hook", "xdp", "-o", object].iter().chain(&set)).expect(0).err;
+    assert!(said.contains("the filter does not ask for $A"), "{said}");
+}
+
+/// What an administrator does: load the object, fill its maps, change one, and read the counters.
+#[test]
+fn bpftool_fills_and_changes_the_maps_of_a_program_that_counts() {
+    let version = Command::new("bpftool").arg("version").output().map_err(|e| format!("bpftool: {e}"));
+    if !permitted() || available(version).is_none() {
+        return;
+    }
+    let ran = in_private_pins(|| ["xdp", "tc", "cgroup-skb", "socket"].iter().for_each(|hook| fill_and_change(hook)));
+    available(ran);
+}
+
+fn fill_and_change(hook: &str) {
+    let folder = capture("updated.pcap").with_file_name("updated");
+    // bpftool finds maps by their names, which other maps of this machine may have.
+    let bad = format!("B{}_{}", std::process::id(), &hook[..1]);
+    let path = |name: &str| folder.join(name).to_str().expect("plain text").to_owned();
+    let (object, batch, packet) = (path("f.o"), path("f.batch"), path("packet"));
+    let more = ["--hook", hook, "--count", "--match", "drop", "-o", &object, "--map-contents", &batch];
+    let args = updatable(&folder, &bad);
+    Ran::of(command().args(&args).args(more).output().expect("the binary runs")).expect(0);
+    let tool = |args: &[&str]| {
+        let out = Command::new("bpftool").args(args).output().expect("bpftool runs");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{hook}: bpftool {args:?}: {said}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let pins = format!("/sys/fs/bpf/{hook}");
+    std::fs::create_dir(&pins).expect("a folder of pins");
+    let (program, maps) = (format!("{pins}/program"), format!("{pins}/maps"));
+    let nets = format!("{maps}/NETS");
+    tool(&["prog", "load", &object, &program, "pinmaps", &maps]);
+    tool(&["batch", "file", &batch]);
+    let mut bytes = vec![0u8; 64];
+    bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+    let mut is_dropped = |src: u8, dst: u8| {
+        bytes[26..30].copy_from_slice(&[192, 0, 2, src]);
+        bytes[30..34].copy_from_slice(&[10, 0, 0, dst]);
+        // The kernel takes a link header away before a socket's program sees the packet.
+        let taken: &[u8] = if hook == "socket" { &[0; 14] } else { &[] };
+        std::fs::write(&packet, [taken, &bytes].concat()).expect("room for a file");
+        let ran = tool(&["prog", "run", "pinned", &program, "data_in", &packet]);
+        let (drop, pass) = match hook {
+            "xdp" => ("1", "2"),
+            "tc" => ("2", "0"),
+            "cgroup-skb" => ("0", "1"),
+            _ => ("0", "262144"),
+        };
+        let verdict = ran.trim_start_matches("Return value: ").split(',').next().unwrap_or_default();
+        assert!(verdict == drop || verdict == pass, "{hook}: {ran}");
+        verdict == drop
+    };
+    assert_eq!([1, 2, 7].map(|src| is_dropped(src, 1)), [true, true, false], "{hook}");
+    tool(&["map", "update", "name", &bad, "key", "192", "0", "2", "7", "value", "1"]);
+    tool(&["map", "delete", "name", &bad, "key", "192", "0", "2", "1"]);
+    assert_eq!([1, 2, 7].map(|src| is_dropped(src, 1)), [false, true, true], "{hook}");
+    let key = "31 0 0 0 10 0 0 0".split(' ');
+    tool(&["map", "update", "pinned", &nets, "key"].into_iter().chain(key).chain(["value", "1"]).collect::<Vec<_>>());
+    assert_eq!([1, 2].map(|dst| is_dropped(9, dst)), [true, false], "{hook}");
+    let dumped = tool(&["-j", "map", "dump", "pinned", &nets]);
+    assert!(dumped.contains("prefixlen"), "{dumped}");
+    // By processor, of packets that match.
+    let counters = format!("{maps}/counters");
+    let counted = |key: &str| -> u64 {
+        let shown = tool(&["map", "lookup", "pinned", &counters, "key", key, "0", "0", "0"]);
+        let packets = shown.lines().filter_map(|line| line.trim().strip_prefix("\"packets\": "));
+        packets.map(|n| n.trim_end_matches(',').parse::<u64>().expect("a number")).sum()
+    };
+    assert_eq!((counted("0"), counted("1")), (3, 5), "{hook}");
+    std::fs::remove_dir_all(&pins).expect("what is pinned goes");
 }

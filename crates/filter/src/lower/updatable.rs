@@ -134,7 +134,7 @@ impl Lowering<'_> {
             }
             numbers.push(self.builder.maps.len());
             let (field, by_prefix) = (kind.field, kind.by_prefix);
-            self.builder.maps.push(SetMap { name: map, field, by_prefix, max_entries, entries });
+            self.builder.maps.push(SetMap { set: name.to_owned(), name: map, field, by_prefix, max_entries, entries });
         }
         self.map_numbers.insert(name.to_owned(), numbers.clone());
         Ok(numbers)
