@@ -20,6 +20,7 @@ Examples:
   bpf-opt filter --read in.pcapng.gz icmp --count
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
+  bpf-opt filter 'host $BAD' --set BAD=addresses.txt --updatable BAD --map-contents bad.batch -o f.o --hook xdp
   bpf-opt filter tcp --emit cfg | dot -Tsvg > tcp.svg     what is tested; also ast, ir, asm, stats
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
