@@ -23,6 +23,7 @@ mod link;
 mod listing;
 mod lower;
 mod names;
+mod need;
 mod optimize;
 mod options;
 mod order;

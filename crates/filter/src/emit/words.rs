@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use super::{Emitter, segments};
 use crate::intervals::Intervals;
-use crate::optimize::{Need, needs};
+use crate::need::{Need, needs};
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Register};
 use crate::tables::Table;
 use crate::tuples::Tuples;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::Need;
 use crate::graph::Lookup;
 use crate::intervals::Intervals;
+use crate::need::Need;
 use crate::value::{ValueId, Variable};
 
 /// What is known on a way.

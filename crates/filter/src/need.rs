@@ -1,0 +1,32 @@
+//! What must be there before a value can be computed.
+
+use crate::value::{Binary, Value, ValueId, Values};
+
+/// One thing of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Need {
+    Bound(Option<ValueId>, u64),
+    NotZero(ValueId),
+}
+
+/// What must be there before a value can be computed, innermost first.
+pub(crate) fn needs(values: &Values, value: ValueId, out: &mut Vec<Need>) {
+    for operand in values.operands(value) {
+        needs(values, operand, out);
+    }
+    let need = match values.get(value) {
+        Value::Load { base, offset, size } => Need::Bound(base, u64::from(offset) + u64::from(size)),
+        Value::Binary(Binary::Div | Binary::Mod, _, b) if values.as_constant(b) != Some(0) => {
+            if values.as_constant(b).is_some() {
+                return;
+            }
+            Need::NotZero(b)
+        }
+        // A division by the constant 0, which only simplification can bring about.
+        Value::Binary(Binary::Div | Binary::Mod, _, b) => Need::NotZero(b),
+        _ => return,
+    };
+    if !out.contains(&need) {
+        out.push(need);
+    }
+}
