@@ -1,5 +1,7 @@
 //! From the predicate graph to a program as it stands: without the optimizer.
 
+use rustc_hash::FxHashSet;
+
 use crate::graph::{Graph, Lookup, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
@@ -17,6 +19,7 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
         next: values.len() as u32,
         variables: graph.variables,
         operations: Vec::new(),
+        evaluated: FxHashSet::default(),
         more: Vec::new(),
         first_more: n + 2,
     };
@@ -31,6 +34,8 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
             let from = plain.evaluate(*value);
             let to = plain.variable(*variable);
             plain.operations.push(Operation::Copy { to, from });
+            // What was computed of the variable before is another number now.
+            plain.evaluated.clear();
         }
         let (yes, no) = (target(block.yes), target(block.no));
         let end = match &block.test {
@@ -60,6 +65,7 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
                 }
             }
         };
+        plain.evaluated.clear();
         blocks.push(BasicBlock { operations: std::mem::take(&mut plain.operations), end });
     }
     // Variables are 0 before they are set. Machine code takes no register that nothing has written.
@@ -75,12 +81,14 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     order(Program { blocks, registers, tables: Vec::new(), maps: graph.maps.clone().into() }, target(graph.entry))
 }
 
-/// Evaluates values without remembering any.
+/// Evaluates values and remembers none behind its block.
 struct Plain<'a> {
     values: &'a Values,
     next: u32,
     variables: u32,
     operations: Vec<Operation>,
+    /// What the block has computed of other values.
+    evaluated: FxHashSet<ValueId>,
     /// Blocks that stand behind those of the graph, from `first_more` on.
     more: Vec<BasicBlock>,
     first_more: usize,
@@ -157,6 +165,9 @@ impl Plain<'_> {
 
     fn evaluate(&mut self, value: ValueId) -> Register {
         let to = Register(value.0);
+        if self.values.operands(value).next().is_some() && !self.evaluated.insert(value) {
+            return to;
+        }
         let operation = match self.values.get(value) {
             Value::Constant(n) => Operation::Constant { to, n },
             Value::Length => Operation::Length { to },

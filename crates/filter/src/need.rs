@@ -11,8 +11,19 @@ pub(crate) enum Need {
 
 /// What must be there before a value can be computed, innermost first.
 pub(crate) fn needs(values: &Values, value: ValueId, out: &mut Vec<Need>) {
+    needs_of(values, value, &mut Vec::new(), out);
+}
+
+/// Operands of several values are gone through once: those of chains of headers would be gone through millions of times.
+fn needs_of(values: &Values, value: ValueId, seen: &mut Vec<ValueId>, out: &mut Vec<Need>) {
     for operand in values.operands(value) {
-        needs(values, operand, out);
+        let is_simple = values.operands(operand).next().is_none();
+        if is_simple || !seen.contains(&operand) {
+            needs_of(values, operand, seen, out);
+            if !is_simple {
+                seen.push(operand);
+            }
+        }
     }
     let need = match values.get(value) {
         Value::Load { base, offset, size } => Need::Bound(base, u64::from(offset) + u64::from(size)),

@@ -63,14 +63,15 @@ impl Ancillary {
 /// All values of a filter: equal ones are the same.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Values {
-    all: Vec<Value>,
+    /// Each with the greatest number that it can be, by its form.
+    all: Vec<(Value, u32)>,
     known: FxHashMap<Value, ValueId>,
 }
 
 impl Values {
     /// The value of an id.
     pub(crate) fn get(&self, id: ValueId) -> Value {
-        self.all[id.0 as usize]
+        self.all[id.0 as usize].0
     }
 
     /// How many there are.
@@ -85,7 +86,7 @@ impl Values {
             return *id;
         }
         let id = ValueId(self.all.len() as u32);
-        self.all.push(value);
+        self.all.push((value, self.greatest_of(value)));
         self.known.insert(value, id);
         id
     }
@@ -121,7 +122,11 @@ impl Values {
 
     /// The greatest number that a value can be, by its form.
     pub(crate) fn greatest(&self, id: ValueId) -> u32 {
-        match self.get(id) {
+        self.all[id.0 as usize].1
+    }
+
+    fn greatest_of(&self, value: Value) -> u32 {
+        match value {
             Value::Constant(n) => n,
             Value::Load { size: 1, .. } => 0xff,
             Value::Load { size: 2, .. } => 0xffff,
