@@ -100,6 +100,8 @@ enum Part {
     And(Condition, Condition),
     Or(Condition, Condition),
     Not(Condition),
+    /// The second if the first holds, otherwise the third.
+    Choice(Condition, Condition, Condition),
 }
 
 /// Builds a graph from conditions, each of which is used once.
@@ -183,7 +185,7 @@ impl Builder {
                     before.splice(0..0, sets);
                     return;
                 }
-                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) => at = *a,
+                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) | Part::Choice(a, ..) => at = *a,
             }
         }
     }
@@ -204,6 +206,11 @@ impl Builder {
 
     pub(crate) fn not(&mut self, a: Condition) -> Condition {
         self.part(Part::Not(a))
+    }
+
+    /// `then` if `a` holds, otherwise `other`.
+    pub(crate) fn choice(&mut self, a: Condition, then: Condition, other: Condition) -> Condition {
+        self.part(Part::Choice(a, then, other))
     }
 
     /// All of some conditions, in order.
@@ -227,7 +234,7 @@ impl Builder {
         for (i, part) in parts.iter().enumerate() {
             first.push(match part {
                 Part::Block(..) => i,
-                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) => first[a.0],
+                Part::And(a, _) | Part::Or(a, _) | Part::Not(a) | Part::Choice(a, ..) => first[a.0],
             });
         }
         let mut targets: Vec<Option<(Target, Target)>> = vec![None; parts.len()];
@@ -246,6 +253,11 @@ impl Builder {
                     targets[a.0] = Some((yes, Target::Block(first[b.0])));
                 }
                 Part::Not(a) => targets[a.0] = Some((no, yes)),
+                Part::Choice(a, b, c) => {
+                    targets[b.0] = Some((yes, no));
+                    targets[c.0] = Some((yes, no));
+                    targets[a.0] = Some((Target::Block(first[b.0]), Target::Block(first[c.0])));
+                }
             }
         }
         // In the order of the conditions a block comes before those that it goes to only if operands were built from left to

@@ -109,6 +109,28 @@ impl Values {
         }
     }
 
+    /// 1 if a number below 2^31 is `n`, which is below it, too; otherwise 0. Without a branch: what is computed of packets of
+    /// several kinds is one expression.
+    pub(crate) fn is_number(&mut self, a: ValueId, n: u32) -> ValueId {
+        let n = self.constant(n);
+        let difference = self.binary(Binary::Xor, a, n);
+        self.is_zero(difference)
+    }
+
+    /// 1 if a number below 2^31 is 0, otherwise 0.
+    pub(crate) fn is_zero(&mut self, a: ValueId) -> ValueId {
+        let [one, sign] = [1, 31].map(|n| self.constant(n));
+        let below = self.binary(Binary::Sub, a, one);
+        self.binary(Binary::ShiftRight, below, sign)
+    }
+
+    /// The second if the first, which is 1 or 0, is 1; otherwise the third. Without a branch.
+    pub(crate) fn chosen(&mut self, is: ValueId, then: ValueId, other: ValueId) -> ValueId {
+        let difference = self.binary(Binary::Sub, then, other);
+        let change = self.binary(Binary::Mul, difference, is);
+        self.binary(Binary::Add, other, change)
+    }
+
     /// The operands of a value.
     pub(crate) fn operands(&self, id: ValueId) -> impl Iterator<Item = ValueId> + use<> {
         let (a, b) = match self.get(id) {

@@ -9,7 +9,7 @@ mod member;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
-use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness};
+use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness, stored};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
 use super::text::{self, Text};
@@ -29,6 +29,8 @@ struct Emitter<'a> {
     tested: FxHashSet<Register>,
     /// Registers that are read in a block or behind it.
     live: Vec<FxHashSet<Register>>,
+    /// Numbers that go to the stack, and where.
+    stored: FxHashMap<Register, u32>,
     preferred: FxHashMap<Key, usize>,
     held: Held,
     /// The block at hand, and what of it is still to come.
@@ -64,6 +66,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     let mut emitter = Emitter {
         program,
         hook: form.hook(),
+        stored: stored(&definitions, &reads),
         definitions,
         reads,
         tested,
@@ -270,6 +273,12 @@ impl Emitter<'_> {
             self.pinned.push(i);
             return Ok(POOL[i]);
         }
+        let slot = self.stored.get(&r).copied();
+        if let Some(slot) = slot.filter(|_| self.held.stored.contains(&r)) {
+            let i = self.allocate(key)?;
+            self.line(format!("r{} = *(u64 *)(r10 - {slot})", POOL[i]));
+            return Ok(POOL[i]);
+        }
         let Some(definition) = self.definitions.get(&r).cloned() else {
             return self.unsupported("a value that is never computed");
         };
@@ -321,6 +330,10 @@ impl Emitter<'_> {
             }
         };
         self.pinned.push(i);
+        if let Some(slot) = slot {
+            self.line(format!("*(u64 *)(r10 - {slot}) = r{}", POOL[i]));
+            self.held.stored.insert(r);
+        }
         Ok(POOL[i])
     }
 

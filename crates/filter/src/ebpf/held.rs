@@ -40,6 +40,8 @@ pub(super) struct Held {
     pub(super) edge: Option<(Option<Register>, u64)>,
     /// How far behind a base the packet is known to reach.
     pub(super) reach: FxHashMap<Option<Register>, u64>,
+    /// Numbers that stand on the stack, too.
+    pub(super) stored: FxHashSet<Register>,
 }
 
 impl Held {
@@ -53,6 +55,7 @@ impl Held {
                 *mine = None;
             }
         }
+        self.stored.retain(|r| other.stored.contains(r));
         if self.edge != other.edge {
             self.edge = None;
         }
@@ -67,6 +70,43 @@ impl Held {
             self.registers.iter().flatten().filter(|k| matches!(k, Key::Pointer(_))).map(|k| k.register()).collect();
         self.reach.retain(|base, _| base.is_none_or(|b| held.contains(&b)));
     }
+}
+
+/// Numbers that several others are computed of and that a header's place goes into that was itself computed of a header: made anew
+/// each time, they would cost twice as much with each header. Each with its place below the frame pointer.
+pub(super) fn stored(
+    definitions: &FxHashMap<Register, Operation>,
+    reads: &FxHashMap<Register, usize>,
+) -> FxHashMap<Register, u32> {
+    /// A program's stack, in words of eight bytes.
+    const WORDS: usize = 64;
+    let mut depths: FxHashMap<Register, usize> = FxHashMap::default();
+    let mut numbers: Vec<Register> = definitions.keys().copied().collect();
+    numbers.sort_unstable();
+    numbers.iter().for_each(|r| {
+        depth(*r, definitions, &mut depths);
+    });
+    let is_shared = |r: &Register| reads.get(r).is_some_and(|n| *n > 1);
+    numbers.retain(|r| matches!(definitions[r], Operation::Binary { .. }) && is_shared(r) && depths[r] > 1);
+    numbers.truncate(WORDS);
+    numbers.into_iter().enumerate().map(|(i, r)| (r, 8 * (i as u32 + 1))).collect()
+}
+
+/// How many headers a number is behind, each at a place that is computed of the one before.
+fn depth(
+    r: Register,
+    definitions: &FxHashMap<Register, Operation>,
+    known: &mut FxHashMap<Register, usize>,
+) -> usize {
+    if let Some(depth) = known.get(&r) {
+        return *depth;
+    }
+    let Some(definition) = definitions.get(&r) else { return 0 };
+    let mut most = 0;
+    definition.reads(&mut |of| most = most.max(depth(of, definitions, known)));
+    let own = most + usize::from(matches!(definition, Operation::Load { .. } | Operation::HeaderLength { .. }));
+    known.insert(r, own);
+    own
 }
 
 /// Registers that are read in a block or behind it, their operands among them.

@@ -48,7 +48,7 @@ pub enum EbpfError {
 
 impl EbpfError {
     pub(super) fn chain() -> EbpfError {
-        let text = "'protochain' follows headers in a loop, which has no place in this hook yet";
+        let text = "'protochain' of a filter for captures is a loop; for the kernel it is compiled with the hook as its source";
         EbpfError::Unsupported(text.to_owned())
     }
 }

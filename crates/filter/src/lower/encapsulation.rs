@@ -150,7 +150,7 @@ impl Lowering<'_> {
     /// The rest of the text is about an Ethernet frame, whose offsets are these variables.
     fn inner_ethernet(&mut self, header: Variable, kind: Variable, payload: Variable) {
         let [header, kind, payload] =
-            [header, kind, payload].map(|v| Offset { constant: 0, is_variable: true, variable: Some(v) });
+            [header, kind, payload].map(|v| Offset { is_variable: true, variable: Some(v), ..Offset::constant(0) });
         self.push_link(LinkType::EN10MB, header);
         (self.kind, self.payload) = (kind, payload);
     }

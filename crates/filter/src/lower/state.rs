@@ -20,11 +20,13 @@ pub(super) struct Offset {
     pub(super) constant: u32,
     pub(super) is_variable: bool,
     pub(super) variable: Option<Variable>,
+    /// What is behind a header whose end is computed: no variable, but a number of the packet.
+    pub(super) computed: Option<ValueId>,
 }
 
 impl Offset {
     pub(super) fn constant(constant: u32) -> Offset {
-        Offset { constant, is_variable: false, variable: None }
+        Offset { constant, is_variable: false, variable: None, computed: None }
     }
 }
 
@@ -89,7 +91,7 @@ impl<'a> Lowering<'a> {
         };
         let Layout { header, kind, payload, network, network_without_snap } = layout;
         let wlan = link.is_wlan();
-        let header = Offset { constant: header, is_variable: wlan && link != LinkType::IEEE802_11, variable: None };
+        let header = Offset { is_variable: wlan && link != LinkType::IEEE802_11, ..Offset::constant(header) };
         Ok(Lowering {
             options,
             sets,
@@ -101,7 +103,7 @@ impl<'a> Lowering<'a> {
             header,
             previous_header: header,
             kind: Offset::constant(kind),
-            payload: Offset { constant: payload, is_variable: wlan || link == LinkType::PFLOG, variable: None },
+            payload: Offset { is_variable: wlan || link == LinkType::PFLOG, ..Offset::constant(payload) },
             network,
             network_without_snap,
             is_geneve: false,
@@ -152,7 +154,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn variable_of(&mut self, choose: impl Fn(&mut Self) -> &mut Offset) -> Option<ValueId> {
         let offset = *choose(self);
         if !offset.is_variable {
-            return None;
+            return offset.computed;
         }
         let variable = match offset.variable {
             Some(variable) => variable,

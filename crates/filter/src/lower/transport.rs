@@ -1,17 +1,24 @@
 //! Protocols by number, ports, chains of headers (`gencode.c`: `gen_proto`, `gen_port`, `gen_portrange`, `gen_protochain`).
 
+use std::sync::Arc;
+
 use super::kind;
 use super::state::{From, Lowering};
 use crate::error::Error;
 use crate::graph::{Chain, Condition};
+use crate::intervals::Intervals;
 use crate::language::{Protocol, Qualifiers, Relation};
 use crate::link::LinkType;
 use crate::names::{self, PortProtocol};
+use crate::value::{Binary, Value, Values};
 
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const SCTP: u32 = 132;
 const FRAGMENT: u32 = 44;
+const AUTHENTICATION: u32 = 51;
+/// The headers that libpcap's `protochain` goes past: hop-by-hop and destination options, routing, fragment, authentication.
+const LIBPCAP_EXTENSIONS: &[u32] = &[0, 60, 43, FRAGMENT, AUTHENTICATION];
 
 impl Lowering<'_> {
     /// The number of a protocol's name.
@@ -276,8 +283,66 @@ impl Lowering<'_> {
             return self.error("'protochain' not supported with variable length headers");
         }
         let is_kind = self.is_kind(if is_ip6 { kind::IP6 } else { kind::IP })?;
-        let start = self.payload.constant.wrapping_add(self.network);
-        let chain = self.builder.chain(Chain { is_ip6, start, protocol });
+        let chain = if self.is_live() {
+            self.bounded_chain(is_ip6, protocol)
+        } else {
+            let start = self.payload.constant.wrapping_add(self.network);
+            self.builder.chain(Chain { is_ip6, start, protocol })
+        };
         Ok(self.builder.and(is_kind, chain))
+    }
+
+    /// The chain of headers for the kernel: [`Chain`] without a loop. One of more headers rejects the packet, as one does that leads
+    /// off its end.
+    ///
+    /// Each header is read where the numbers of those before it say, which are one expression whatever headers these are.
+    fn bounded_chain(&mut self, is_ip6: bool, protocol: u32) -> Condition {
+        /// RFC 8200, section 4.1, knows of seven headers in one packet.
+        const MOST_HEADERS: usize = 8;
+        let start = self.payload.constant.wrapping_add(self.network);
+        let (mut next, mut at) = if is_ip6 {
+            (self.load(From::Network, 6, 1), self.builder.values.constant(40))
+        } else {
+            (self.load(From::Network, 9, 1), self.ip_header_end())
+        };
+        let mut steps = Vec::new();
+        for step in 0..=MOST_HEADERS {
+            let found = self.builder.compare_with(Relation::Equal, next, protocol);
+            let goes_on = if is_ip6 { LIBPCAP_EXTENSIONS } else { &[AUTHENTICATION] };
+            let set = Intervals::of(goes_on.iter().map(|n| (*n, *n)).collect());
+            let goes_on = self.builder.member(next, Arc::new(set));
+            steps.push((found, goes_on));
+            if step == MOST_HEADERS {
+                break;
+            }
+            let v = &mut self.builder.values;
+            let header = v.intern(Value::Load { base: Some(at), offset: start, size: 2 });
+            let [eight, low] = [8, 0xff].map(|n| v.constant(n));
+            let following = v.binary(Binary::ShiftRight, header, eight);
+            let length = v.binary(Binary::And, header, low);
+            // Behind an authentication header libpcap goes on at four times its length, from the IP header on.
+            let words = |v: &mut Values, add: u32, shift: u32| {
+                let [add, shift] = [add, shift].map(|n| v.constant(n));
+                let sum = v.binary(Binary::Add, length, add);
+                v.binary(Binary::ShiftLeft, sum, shift)
+            };
+            let authenticated = words(v, 2, 2);
+            at = if is_ip6 {
+                let option = words(v, 1, 3);
+                let behind = v.binary(Binary::Add, at, option);
+                let is_authentication = v.is_number(next, AUTHENTICATION);
+                v.chosen(is_authentication, authenticated, behind)
+            } else {
+                authenticated
+            };
+            next = following;
+        }
+        // Nothing is behind all packets.
+        let mut rest = self.compare(From::Packet, u32::MAX, 1, Relation::Equal, 0);
+        for (found, goes_on) in steps.into_iter().rev() {
+            let further = self.builder.and(goes_on, rest);
+            rest = self.builder.or(found, further);
+        }
+        rest
     }
 }
