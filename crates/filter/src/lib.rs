@@ -49,7 +49,7 @@ pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
-pub use options::{Lookup, MOST_ACCEPTED, Options, Source};
+pub use options::{Dialect, Lookup, MOST_ACCEPTED, Options, Source};
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
@@ -80,7 +80,7 @@ pub fn tree(text: &str, options: &Options) -> Result<String, Error> {
 
 fn parsed(text: &str, options: &Options) -> Result<language::Ast, Error> {
     let names: HashSet<String> = options.sets.keys().cloned().collect();
-    language::parse(text, &names)
+    language::parse(text, &names, options.dialect)
 }
 
 fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {

@@ -34,6 +34,17 @@ impl Source {
     }
 }
 
+/// What the words of a filter mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Dialect {
+    /// What they mean to libpcap.
+    #[default]
+    Libpcap,
+    /// Transport protocols over IPv6 behind its extension headers (RFC 8200, section 4) as over IPv4; what is behind VLAN tags as
+    /// what has none; tunnels as `vxlan (…)`, `geneve (…)`, `gre (…)`, which leave what follows about the outer packet.
+    Modern,
+}
+
 /// What is accepted of a packet where nothing says less, in bytes: as much as of any (`MAXIMUM_SNAPLEN` of libpcap).
 pub const MOST_ACCEPTED: u32 = 262_144;
 
@@ -54,6 +65,8 @@ pub enum Lookup {
 pub struct Options {
     /// What the packets of the link begin with.
     pub link_type: LinkType,
+    /// What the words of the filter mean.
+    pub dialect: Dialect,
     /// Where packets come from.
     pub source: Source,
     /// The capture was written by a host of the other byte order.
@@ -78,6 +91,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             link_type: LinkType::EN10MB,
+            dialect: Dialect::Libpcap,
             source: Source::File,
             is_swapped: false,
             netmask: None,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bpf_filter::Hook;
+use bpf_filter::{Dialect, Hook};
 use clap::{ArgAction, Args, ValueEnum};
 
 /// Shown behind `bpf-opt filter --help`.
@@ -21,6 +21,7 @@ Examples:
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt --updatable BAD --map-contents bad.batch -o f.o --hook xdp
+  bpf-opt filter --dialect modern 'vxlan 5 (tcp port 80) and host 10.0.0.1' -o f.o --hook tc
   bpf-opt filter tcp --emit cfg | dot -Tsvg > tcp.svg     what is tested; also ast, ir, asm, stats
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
@@ -44,6 +45,10 @@ pub struct FilterArgs {
     /// capture; EN10MB]
     #[arg(short = 'y', long, value_name = "TYPE")]
     pub link_type: Option<String>,
+
+    /// What the words of the filter mean
+    #[arg(long, value_enum, default_value_t = DialectArg::Libpcap)]
+    pub dialect: DialectArg,
 
     /// The hook of the kernel that the eBPF is for
     #[arg(long, value_enum)]
@@ -155,6 +160,24 @@ pub struct FilterArgs {
     /// Names of hosts [default: /etc/hosts]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
+}
+
+/// What the words of a filter mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DialectArg {
+    /// What they mean to tcpdump
+    Libpcap,
+    /// More: TCP, UDP, ports behind IPv6 extension headers; all of it behind VLAN tags; `vxlan 5 (…)`, `geneve (…)`, `gre (…)`
+    Modern,
+}
+
+impl From<DialectArg> for Dialect {
+    fn from(dialect: DialectArg) -> Dialect {
+        match dialect {
+            DialectArg::Libpcap => Dialect::Libpcap,
+            DialectArg::Modern => Dialect::Modern,
+        }
+    }
 }
 
 /// Hooks that objects are written for.

@@ -60,6 +60,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
     Ok(Options {
         link_type,
+        dialect: args.dialect.into(),
         source: source(args),
         netmask: args.netmask.map(u32::from),
         names: NameFiles {

@@ -27,6 +27,16 @@ pub(crate) enum Node {
     Or(NodeId, NodeId),
     Not(NodeId),
     Primitive(Primitive),
+    /// `vxlan 5 (…)` of the modern dialect: the packet in a tunnel is what the node says.
+    Inside(Tunnel, Option<u32>, NodeId),
+}
+
+/// What carries packets in packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tunnel {
+    Vxlan,
+    Geneve,
+    Gre,
 }
 
 /// What a filter is made of.
@@ -54,6 +64,8 @@ pub(crate) enum Primitive {
     PppoeSession(Option<u32>),
     Geneve(Option<u32>),
     Vxlan(Option<u32>),
+    /// Of the modern dialect.
+    Gre,
     Pf(Pf),
     /// Bits of the first byte of an 802.11 frame, and which of them count.
     WlanType {

@@ -17,15 +17,16 @@ use super::ast::*;
 use super::fields::{atm_type, mtp2_type, mtp3_field};
 use super::lexer::{Keyword, Kind, Operator, Token, tokens};
 use crate::error::Error;
+use crate::options::Dialect;
 
 /// How deep parentheses, `not` and arithmetic may stand in each other.
 const MAX_DEPTH: usize = 500;
 
 /// The tree of a text. `sets` are the names that may follow a `$`.
-pub(crate) fn parse(text: &str, sets: &HashSet<String>) -> Result<Ast, Error> {
+pub(crate) fn parse(text: &str, sets: &HashSet<String>, dialect: Dialect) -> Result<Ast, Error> {
     let tokens = tokens(text, sets)?;
     let mut parser =
-        Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, ast: Ast::default() };
+        Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, tunnels: 0, dialect, ast: Ast::default() };
     if parser.tokens.is_empty() {
         return Ok(parser.ast);
     }
@@ -43,7 +44,16 @@ pub(crate) fn parse(text: &str, sets: &HashSet<String>) -> Result<Ast, Error> {
 /// An entry of a set: an address, a network, a number or a name.
 pub(crate) fn parse_id(text: &str) -> Result<Id, Error> {
     let tokens = tokens(text, &HashSet::new())?;
-    let mut parser = Parser { end: text.len(), closing: Vec::new(), tokens, at: 0, depth: 0, ast: Ast::default() };
+    let mut parser = Parser {
+        end: text.len(),
+        closing: Vec::new(),
+        tokens,
+        at: 0,
+        depth: 0,
+        tunnels: 0,
+        dialect: Dialect::Libpcap,
+        ast: Ast::default(),
+    };
     let id = parser.plain_id()?;
     match parser.tokens.get(parser.at) {
         Some(token) => Err(Error::new(token.span.clone(), format!("{text:?} is more than one address"))),
@@ -84,6 +94,9 @@ pub(super) struct Parser<'a> {
     /// The length of the text.
     pub(super) end: usize,
     pub(super) depth: usize,
+    /// How many tunnels what stands here is in.
+    pub(super) tunnels: usize,
+    pub(super) dialect: Dialect,
     pub(super) ast: Ast,
 }
 
@@ -206,6 +219,7 @@ impl<'a> Parser<'a> {
             return if outermost { Next::Arithmetic } else { Next::Term };
         }
         match self.kind(at) {
+            Some(Kind::Name(_)) if self.is_gre(at) => Next::Term,
             Some(Kind::Name(_) | Kind::Ipv4(_) | Kind::Ipv6(_) | Kind::Mac(_) | Kind::Arcnet(_) | Kind::Set(_)) => {
                 Next::Id
             }
@@ -280,6 +294,10 @@ impl<'a> Parser<'a> {
                 Ok((self.node(Node::Primitive(relation), self.since(from)), None))
             }
             Kind::Keyword(k) => self.behind_no_protocol(from, k),
+            Kind::Name(_) if self.is_gre(from) => {
+                self.at += 1;
+                self.tunnel(from, Tunnel::Gre, None)
+            }
             _ => Err(self
                 .unexpected("a primitive")
                 .help("an address or name needs a qualifier before it, as in 'host 10.0.0.1'")),
@@ -322,8 +340,10 @@ impl<'a> Parser<'a> {
             Keyword::Mpls => Primitive::Mpls(self.optional_number()?),
             Keyword::Pppoed => Primitive::PppoeDiscovery,
             Keyword::Pppoes => Primitive::PppoeSession(self.optional_number()?),
-            Keyword::Geneve => Primitive::Geneve(self.optional_number()?),
-            Keyword::Vxlan => Primitive::Vxlan(self.optional_number()?),
+            Keyword::Geneve | Keyword::Vxlan => {
+                let number = self.optional_number()?;
+                return self.tunnel(from, if k == Keyword::Vxlan { Tunnel::Vxlan } else { Tunnel::Geneve }, number);
+            }
             Keyword::Llc => self.llc()?,
             Keyword::Vpi | Keyword::Vci => {
                 return self.atm_field(from, if k == Keyword::Vpi { AtmField::Vpi } else { AtmField::Vci });

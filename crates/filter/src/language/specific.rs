@@ -5,6 +5,7 @@ use super::lexer::{Keyword, Kind, Operator};
 use super::parser::{Inherited, Parser};
 use crate::error::Error;
 use crate::names::{self, TypeOfFrame};
+use crate::options::Dialect;
 
 impl Parser<'_> {
     /// What stands behind a protocol that may also be left out.
@@ -124,6 +125,40 @@ impl Parser<'_> {
         }
         self.at = at + 1 + opened;
         Ok(Some(n))
+    }
+
+    /// `gre` as a word of the modern dialect: without a backslash before it, and where no qualifier asks for a name.
+    pub(super) fn is_gre(&self, at: usize) -> bool {
+        self.dialect == Dialect::Modern && self.kind(at) == Some(Kind::Name("gre")) && self.span(at).len() == "gre".len()
+    }
+
+    /// A tunnel's word and number were read: in the modern dialect what is inside may follow in parentheses.
+    pub(super) fn tunnel(
+        &mut self,
+        from: usize,
+        tunnel: Tunnel,
+        number: Option<u32>,
+    ) -> Result<(NodeId, Inherited), Error> {
+        /// Each is one more place at which headers are looked for in several ways.
+        const MOST_TUNNELS: usize = 2;
+        if self.dialect == Dialect::Modern && self.take(Kind::Operator(Operator::Open)) {
+            if self.tunnels == MOST_TUNNELS {
+                return Err(Error::new(self.span(from), format!("more than {MOST_TUNNELS} tunnels in each other")));
+            }
+            self.tunnels += 1;
+            let (inner, _) = self.deeper(|p| p.filter(None))?;
+            self.tunnels -= 1;
+            self.close()?;
+            return Ok((self.node(Node::Inside(tunnel, number, inner), self.since(from)), None));
+        }
+        self.primitive(
+            from,
+            match tunnel {
+                Tunnel::Vxlan => Primitive::Vxlan(number),
+                Tunnel::Geneve => Primitive::Geneve(number),
+                Tunnel::Gre => Primitive::Gre,
+            },
+        )
     }
 
     pub(super) fn llc(&mut self) -> Result<Primitive, Error> {

@@ -23,6 +23,19 @@ impl Lowering<'_> {
         b: ArithmeticId,
         ast: &Ast,
     ) -> Result<Condition, Error> {
+        if self.is_modern() {
+            return self.modern_relation(&mut |s| s.plain_relation(relation, a, b, ast));
+        }
+        self.plain_relation(relation, a, b, ast)
+    }
+
+    fn plain_relation(
+        &mut self,
+        relation: Relation,
+        a: ArithmeticId,
+        b: ArithmeticId,
+        ast: &Ast,
+    ) -> Result<Condition, Error> {
         let (a, b) = (self.operand(a, ast)?, self.operand(b, ast)?);
         let guard = self.both(a.guard, b.guard);
         let test = self.builder.compare(relation, a.value, b.value);
@@ -64,7 +77,8 @@ impl Lowering<'_> {
                     }
                 }
                 // Only what the first operand needs is asked for: libpcap forgets the second's protocol (`gen_arth`).
-                Operand { value: self.builder.values.binary(*op, a.value, b.value), guard: a.guard }
+                let guard = if self.is_modern() { self.both(a.guard, b.guard) } else { a.guard };
+                Operand { value: self.builder.values.binary(*op, a.value, b.value), guard }
             }
             Arithmetic::Load { protocol, offset, size } => {
                 let offset = self.operand(*offset, ast)?;
@@ -89,6 +103,11 @@ impl Lowering<'_> {
             }
             Protocol::Link => {
                 let constant = self.header.constant;
+                if self.modern.is_bare {
+                    let never = self.builder.always(false);
+                    let guard = self.both(Some(never), index.guard);
+                    return Ok(Operand { value: index.value, guard });
+                }
                 (self.variable_of(|s| &mut s.header), constant, index.guard)
             }
             Protocol::Ip
@@ -115,6 +134,18 @@ impl Lowering<'_> {
             | Protocol::Pim
             | Protocol::Vrrp
             | Protocol::Carp => {
+                if let Some(number) = self.transport_of_relation(protocol) {
+                    let is_ip6 = self.is_kind(kind::IP6)?;
+                    let carries = match number {
+                        Some(number) => self.carries_ports(number, true),
+                        None => self.builder.always(false),
+                    };
+                    let guard = self.both(Some(is_ip6), index.guard);
+                    let guard = self.both(guard, Some(carries));
+                    let base = self.upper_of_ip6().place;
+                    let constant = self.payload.constant.wrapping_add(self.network);
+                    return Ok(self.loaded(Some(base), constant, index, size, guard));
+                }
                 let base = self.ip_header_end();
                 let constant = self.payload.constant.wrapping_add(self.network);
                 // IPv4 first, then what the operand needs, then the protocol and that it is no later fragment.
@@ -128,20 +159,35 @@ impl Lowering<'_> {
             Protocol::Icmp6 => {
                 let is_ip6 = self.is_kind(kind::IP6)?;
                 let outer = self.both(index.guard, Some(is_ip6));
-                let carries = self.equal(From::Network, 6, 1, 58);
-                let base = self.variable_of(|s| &mut s.payload);
-                let constant = self.payload.constant.wrapping_add(self.network).wrapping_add(40);
-                (base, constant, self.both(outer, Some(carries)))
+                let carries = self.carries_ports(58, true);
+                let guard = self.both(outer, Some(carries));
+                let constant = self.payload.constant.wrapping_add(self.network);
+                if self.is_modern() {
+                    (Some(self.upper_of_ip6().place), constant, guard)
+                } else {
+                    (self.variable_of(|s| &mut s.payload), constant.wrapping_add(40), guard)
+                }
             }
             _ => return self.error(format!("unsupported index operation: '{}[…]'", protocol.word())),
         };
+        Ok(self.loaded(base, constant, index, size, guard))
+    }
+
+    fn loaded(
+        &mut self,
+        base: Option<ValueId>,
+        constant: u32,
+        index: Operand,
+        size: u8,
+        guard: Option<Condition>,
+    ) -> Operand {
         let values = &mut self.builder.values;
         let at = match base {
             Some(base) => values.binary(Binary::Add, index.value, base),
             None => index.value,
         };
         let value = values.intern(Value::Load { base: Some(at), offset: constant, size });
-        Ok(Operand { value, guard })
+        Operand { value, guard }
     }
 
     /// `byte 8 = 5`

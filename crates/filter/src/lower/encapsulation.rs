@@ -9,8 +9,8 @@ use crate::language::Relation;
 use crate::link::LinkType;
 use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
 
-const GENEVE_PORT: u32 = 6081;
-const VXLAN_PORT: u32 = 4789;
+pub(super) const GENEVE_PORT: u32 = 6081;
+pub(super) const VXLAN_PORT: u32 = 4789;
 /// PPP's number of MPLS.
 const PPP_MPLS: u32 = 0x281;
 
@@ -141,7 +141,7 @@ impl Lowering<'_> {
         Ok(condition)
     }
 
-    fn push_link(&mut self, link: LinkType, header: Offset) {
+    pub(super) fn push_link(&mut self, link: LinkType, header: Offset) {
         (self.previous_link, self.previous_header) = (self.link, self.header);
         (self.link, self.header) = (link, header);
         self.is_geneve = false;
@@ -205,7 +205,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn network_number(&mut self, from: From, number: u32) -> Condition {
+    pub(super) fn network_number(&mut self, from: From, number: u32) -> Condition {
         self.masked(from, 12, 4, number << 8, 0xffff_ff00)
     }
 

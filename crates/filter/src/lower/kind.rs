@@ -42,7 +42,7 @@ impl Lowering<'_> {
         let condition = match self.link {
             ethernet if ethernet.is_ethernet() => {
                 // Geneve's payload is asked whether it is Ethernet where its addresses are asked for only.
-                let check = if self.is_geneve { None } else { self.previous_link_check() };
+                let check = if self.is_geneve || self.modern.is_bare { None } else { self.previous_link_check() };
                 let kind = self.is_ethernet_kind(kind);
                 match check {
                     Some(check) => self.builder.and(check, kind),
@@ -145,6 +145,9 @@ impl Lowering<'_> {
         if self.is_geneve {
             let (header, payload) = (self.variable_of(|s| &mut s.header)?, self.variable_of(|s| &mut s.payload)?);
             return Some(self.builder.compare(Relation::NotEqual, header, payload));
+        }
+        if self.modern.is_bare {
+            return Some(self.builder.always(false));
         }
         // LANE: no control frame.
         (self.previous_link == LinkType::SUNATM && self.link != LinkType::SUNATM)

@@ -9,6 +9,7 @@ mod encapsulation;
 mod group;
 mod kind;
 mod link_specific;
+mod modern;
 mod state;
 mod transport;
 mod updatable;
@@ -18,9 +19,9 @@ use std::collections::HashMap;
 
 use crate::error::Error;
 use crate::graph::{Block, Condition, Graph, Target, Test};
-use crate::language::{Ast, Id, Node, NodeId, Primitive, Relation};
+use crate::language::{Ast, Id, Node, NodeId, Primitive, Relation, Tunnel};
 use crate::link::LinkType;
-use crate::options::Options;
+use crate::options::{Dialect, Options};
 use crate::value::{Binary, Value, ValueId, Variable};
 use group::Group;
 use state::{From, Lowering};
@@ -32,46 +33,23 @@ use state::{From, Lowering};
 pub(crate) fn lower(ast: &Ast, options: &Options, sets: &HashMap<String, Vec<Id>>) -> Result<Graph, Error> {
     let Some(root) = ast.root else { return Ok(Graph::constant(true)) };
     let mut lowering = Lowering::new(options, sets)?;
-    let mut parts: HashMap<NodeId, Part> = HashMap::new();
-    for (i, (node, span)) in ast.nodes.iter().enumerate() {
-        lowering.span = span.clone();
-        let part = match node {
-            Node::Primitive(primitive) => {
-                let group = match primitive {
-                    Primitive::Id(q, id) if options.optimize => Group::of(*q, id, false),
-                    _ => None,
-                };
-                match group {
-                    Some(group) => Part::Group(group),
-                    None => {
-                        // What comes may shift offsets, which those before must not see.
-                        for part in parts.values_mut() {
-                            lowering.settle(part)?;
-                        }
-                        Part::Condition(lowering.primitive(primitive, ast)?)
-                    }
-                }
-            }
-            Node::Not(a) => {
-                let Some(a) = parts.remove(a) else { continue };
-                let a = lowering.condition(a)?;
-                Part::Condition(lowering.builder.not(a))
-            }
-            Node::And(a, b) | Node::Or(a, b) => {
-                let is_and = matches!(node, Node::And(..));
-                let (Some(a), Some(b)) = (parts.remove(a), parts.remove(b)) else { continue };
-                lowering.both_parts(a, b, is_and)?
-            }
-        };
-        parts.insert(NodeId(i), part);
+    let root = match options.dialect {
+        Dialect::Libpcap => lowering.tree(ast, 0, root)?,
+        Dialect::Modern => lowering.through_headers(&mut |s| s.tree(ast, 0, root))?,
+    };
+    Ok(lowering.finish(root))
+}
+
+/// For each node the first one of its tree.
+fn beginnings(ast: &Ast) -> Vec<usize> {
+    let mut begins: Vec<usize> = Vec::with_capacity(ast.nodes.len());
+    for (i, (node, _)) in ast.nodes.iter().enumerate() {
+        begins.push(match node {
+            Node::Primitive(_) => i,
+            Node::And(a, _) | Node::Or(a, _) | Node::Not(a) | Node::Inside(_, _, a) => begins[a.0],
+        });
     }
-    match parts.remove(&root) {
-        Some(root) => {
-            let root = lowering.condition(root)?;
-            Ok(lowering.finish(root))
-        }
-        None => Ok(Graph::constant(true)),
-    }
+    begins
 }
 
 /// A part of a filter: lists wait for more that belongs to them.
@@ -81,6 +59,66 @@ enum Part {
 }
 
 impl Lowering<'_> {
+    /// The nodes from `first` up to `root`, which are those of its tree: operands stand before what they are operands of.
+    fn tree(&mut self, ast: &Ast, first: usize, root: NodeId) -> Result<Condition, Error> {
+        let begins = beginnings(ast);
+        let mut parts: HashMap<NodeId, Part> = HashMap::new();
+        let mut i = first;
+        while i <= root.0 {
+            // What is in a tunnel is gone through at another place, and may be several times.
+            let tunnels = i..=root.0;
+            let is_tunnel = |j: &usize| matches!(ast.nodes[*j].0, Node::Inside(..)) && begins[*j] == i;
+            if self.options.dialect == Dialect::Modern {
+                i = tunnels.rev().find(is_tunnel).unwrap_or(i);
+            }
+            let (node, span) = &ast.nodes[i];
+            self.span = span.clone();
+            let part = match node {
+                Node::Primitive(primitive) => {
+                    let group = match primitive {
+                        Primitive::Id(q, id) if self.options.optimize => Group::of(*q, id, false),
+                        _ => None,
+                    };
+                    match group {
+                        Some(group) => Part::Group(group),
+                        None => {
+                            // What comes may shift offsets, which those before must not see.
+                            for part in parts.values_mut() {
+                                self.settle(part)?;
+                            }
+                            Part::Condition(self.primitive(primitive, ast)?)
+                        }
+                    }
+                }
+                Node::Inside(tunnel, number, inner) => {
+                    for part in parts.values_mut() {
+                        self.settle(part)?;
+                    }
+                    let first = begins[i];
+                    Part::Condition(self.inside(*tunnel, *number, &mut |s| s.tree(ast, first, *inner))?)
+                }
+                Node::Not(a) => {
+                    let Some(a) = parts.remove(a) else { return self.error("an operand is missing") };
+                    let a = self.condition(a)?;
+                    Part::Condition(self.builder.not(a))
+                }
+                Node::And(a, b) | Node::Or(a, b) => {
+                    let is_and = matches!(node, Node::And(..));
+                    let (Some(a), Some(b)) = (parts.remove(a), parts.remove(b)) else {
+                        return self.error("an operand is missing");
+                    };
+                    self.both_parts(a, b, is_and)?
+                }
+            };
+            parts.insert(NodeId(i), part);
+            i += 1;
+        }
+        match parts.remove(&root) {
+            Some(root) => self.condition(root),
+            None => self.error("nothing stands here"),
+        }
+    }
+
     fn condition(&mut self, part: Part) -> Result<Condition, Error> {
         match part {
             Part::Condition(condition) => Ok(condition),
@@ -125,10 +163,14 @@ impl Lowering<'_> {
             Primitive::Byte(operation, offset, value) => self.byte(*operation, *offset, *value),
             Primitive::Direction { outbound } => self.direction(*outbound),
             Primitive::InterfaceIndex(n) => self.interface_index(*n),
+            Primitive::Vlan(n) if self.is_modern() => self.has_vlan(*n),
             Primitive::Vlan(n) => self.vlan(*n),
             Primitive::Mpls(n) => self.mpls(*n),
             Primitive::PppoeDiscovery => self.is_kind(kind::PPPOE_DISCOVERY),
             Primitive::PppoeSession(n) => self.pppoe_session(*n),
+            Primitive::Geneve(n) if self.is_modern() => self.is_tunnel(Tunnel::Geneve, *n),
+            Primitive::Vxlan(n) if self.is_modern() => self.is_tunnel(Tunnel::Vxlan, *n),
+            Primitive::Gre => self.is_tunnel(Tunnel::Gre, None),
             Primitive::Geneve(n) => self.geneve(*n),
             Primitive::Vxlan(n) => self.vxlan(*n),
             Primitive::Pf(pf) => self.pf(pf),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::modern::Modern;
 use crate::error::Error;
 use crate::graph::{Builder, Condition};
 use crate::language::{Id, Protocol, Relation};
@@ -77,10 +78,47 @@ pub(super) struct Lowering<'a> {
     pub(super) vlans: u32,
     /// A VLAN tag may stand in the packet or in what the kernel keeps beside it.
     pub(super) has_vlan_variables: bool,
+    /// What the modern dialect knows of the headers.
+    pub(super) modern: Modern,
     /// How many primitives are tests of their own.
     pub(super) primitives: usize,
     /// What the primitive at hand is, for errors.
     pub(super) span: Range<usize>,
+}
+
+/// What encapsulations change, and what the modern dialect knows of it.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    links: (LinkType, LinkType),
+    offsets: [Offset; 4],
+    networks: (u32, u32),
+    counts: (u32, u32),
+    flags: (bool, bool, bool),
+    modern: Modern,
+}
+
+impl Lowering<'_> {
+    /// What text is about here.
+    pub(super) fn frame(&self) -> Frame {
+        Frame {
+            links: (self.link, self.previous_link),
+            offsets: [self.header, self.previous_header, self.kind, self.payload],
+            networks: (self.network, self.network_without_snap),
+            counts: (self.labels, self.vlans),
+            flags: (self.is_geneve, self.is_atm, self.has_vlan_variables),
+            modern: self.modern,
+        }
+    }
+
+    /// Back to what text was about; what was asked for stays known.
+    pub(super) fn set_frame(&mut self, frame: Frame) {
+        (self.link, self.previous_link) = frame.links;
+        [self.header, self.previous_header, self.kind, self.payload] = frame.offsets;
+        (self.network, self.network_without_snap) = frame.networks;
+        (self.labels, self.vlans) = frame.counts;
+        (self.is_geneve, self.is_atm, self.has_vlan_variables) = frame.flags;
+        self.modern = frame.modern.asked_as(&self.modern);
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -111,6 +149,7 @@ impl<'a> Lowering<'a> {
             labels: 0,
             vlans: 0,
             has_vlan_variables: false,
+            modern: Modern::default(),
             primitives: 0,
             span: 0..0,
         })
@@ -176,6 +215,7 @@ impl<'a> Lowering<'a> {
     /// The bytes at an offset.
     pub(super) fn load(&mut self, from: From, offset: u32, size: u8) -> ValueId {
         let (network, without_snap) = (self.network, self.network_without_snap);
+        self.modern.asked_payload |= !matches!(from, From::Packet | From::LinkHeader | From::PreviousLinkHeader);
         match from {
             From::Packet => self.builder.values.intern(Value::Load { base: None, offset, size }),
             From::LinkHeader => self.load_at(|s| &mut s.header, offset, size),
@@ -187,6 +227,11 @@ impl<'a> Lowering<'a> {
             From::Label => self.load_at(|s| &mut s.payload, network.wrapping_sub(4).wrapping_add(offset), size),
             From::TransportOfIp => {
                 let base = self.ip_header_end();
+                let offset = self.payload.constant.wrapping_add(network).wrapping_add(offset);
+                self.builder.values.intern(Value::Load { base: Some(base), offset, size })
+            }
+            From::TransportOfIp6 if self.is_modern() => {
+                let base = self.upper_of_ip6().place;
                 let offset = self.payload.constant.wrapping_add(network).wrapping_add(offset);
                 self.builder.values.intern(Value::Load { base: Some(base), offset, size })
             }

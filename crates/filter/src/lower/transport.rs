@@ -53,6 +53,7 @@ impl Lowering<'_> {
                 let ip6 = self.is_protocol_number(number, Some(Protocol::Ip6))?;
                 Ok(self.builder.or(ip, ip6))
             }
+            Some(Protocol::Link) if self.is_modern() && kind::VLAN.contains(&number) => self.has_tag_of(number),
             Some(Protocol::Link) => {
                 self.check_kind_number(number)?;
                 self.is_kind(number)
@@ -62,6 +63,12 @@ impl Lowering<'_> {
                 let is_ip = self.is_kind(kind::IP)?;
                 let carried = self.equal(From::Network, 9, 1, number);
                 Ok(self.builder.and(is_ip, carried))
+            }
+            Some(Protocol::Ip6) if self.is_modern() => {
+                most(self, "protocol number", 255)?;
+                let is_ip6 = self.is_kind(kind::IP6)?;
+                let carried = self.ip6_carries(number);
+                Ok(self.builder.and(is_ip6, carried))
             }
             Some(Protocol::Ip6) => {
                 most(self, "protocol number", 255)?;
@@ -220,6 +227,10 @@ impl Lowering<'_> {
 
     /// The packet carries this protocol's ports.
     pub(super) fn carries_ports(&mut self, protocol: u32, ip6: bool) -> Condition {
+        if ip6 && self.is_modern() {
+            let upper = self.upper_of_ip6();
+            return self.builder.compare_with(Relation::Equal, upper.readable, protocol);
+        }
         if ip6 {
             return self.equal(From::Network, 6, 1, protocol);
         }
@@ -279,6 +290,10 @@ impl Lowering<'_> {
             }
             Some(_) => return self.error("bad protocol applied for 'protochain'"),
         };
+        if self.is_modern() {
+            // A header that is in the chain is what 'ip6 proto' asks for; authentication headers of IPv4 are not gone past.
+            return self.is_protocol_number(protocol, of);
+        }
         if self.payload.is_variable {
             return self.error("'protochain' not supported with variable length headers");
         }
