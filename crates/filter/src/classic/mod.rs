@@ -247,26 +247,36 @@ impl Generator {
         Ok(())
     }
 
-    /// Instructions that a value costs if no register holds it.
+    /// Instructions that a value costs if no register holds it, as far as it matters: three is many.
     fn cost(&self, value: Register) -> u32 {
+        self.cost_below(value, 3)
+    }
+
+    /// The same up to `most`: what is computed of headers behind headers is not gone through to its end.
+    fn cost_below(&self, value: Register, most: u32) -> u32 {
+        if most <= 1 {
+            return 1;
+        }
         match self.definitions.get(&value) {
-            Some(Operation::Load { base: Some(base), .. }) if self.held.x != Some(*base) => 1 + self.cost_in_x(*base),
+            Some(Operation::Load { base: Some(base), .. }) if self.held.x != Some(*base) => {
+                1 + self.cost_in_x(*base, most - 1)
+            }
             Some(Operation::Binary { a, b, .. }) => {
                 let of = |o: &Operand| match o {
-                    Operand::Register(r) => self.cost(*r),
+                    Operand::Register(r) => self.cost_below(*r, most - 1),
                     Operand::Constant(_) => 0,
                 };
                 1 + of(a) + of(b)
             }
-            Some(Operation::Negate { a, .. }) => 1 + self.cost(*a),
+            Some(Operation::Negate { a, .. }) => 1 + self.cost_below(*a, most - 1),
             _ => 1,
         }
     }
 
-    fn cost_in_x(&self, value: Register) -> u32 {
+    fn cost_in_x(&self, value: Register, most: u32) -> u32 {
         match self.definitions.get(&value) {
             Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. }) => 1,
-            _ => 1 + self.cost(value),
+            _ => 1 + self.cost_below(value, most),
         }
     }
 
@@ -280,7 +290,7 @@ impl Generator {
         } else if self.held.x == Some(value) {
             self.plain(MISC | TXA, 0);
         } else {
-            let worth = self.cost(value) > 2 && self.uses.get(&value).is_some_and(|n| *n > 1);
+            let worth = self.uses.get(&value).is_some_and(|n| *n > 1) && self.cost(value) > 2;
             self.compute(value)?;
             if worth {
                 let slot = self.slot(value)?;
