@@ -93,11 +93,7 @@ pub(super) fn stored(
 }
 
 /// How many headers a number is behind, each at a place that is computed of the one before.
-fn depth(
-    r: Register,
-    definitions: &FxHashMap<Register, Operation>,
-    known: &mut FxHashMap<Register, usize>,
-) -> usize {
+fn depth(r: Register, definitions: &FxHashMap<Register, Operation>, known: &mut FxHashMap<Register, usize>) -> usize {
     if let Some(depth) = known.get(&r) {
         return *depth;
     }

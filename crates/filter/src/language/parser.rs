@@ -25,8 +25,16 @@ const MAX_DEPTH: usize = 500;
 /// The tree of a text. `sets` are the names that may follow a `$`.
 pub(crate) fn parse(text: &str, sets: &HashSet<String>, dialect: Dialect) -> Result<Ast, Error> {
     let tokens = tokens(text, sets)?;
-    let mut parser =
-        Parser { end: text.len(), closing: closing(&tokens), tokens, at: 0, depth: 0, tunnels: 0, dialect, ast: Ast::default() };
+    let mut parser = Parser {
+        end: text.len(),
+        closing: closing(&tokens),
+        tokens,
+        at: 0,
+        depth: 0,
+        tunnels: 0,
+        dialect,
+        ast: Ast::default(),
+    };
     if parser.tokens.is_empty() {
         return Ok(parser.ast);
     }

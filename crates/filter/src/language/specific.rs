@@ -129,7 +129,9 @@ impl Parser<'_> {
 
     /// `gre` as a word of the modern dialect: without a backslash before it, and where no qualifier asks for a name.
     pub(super) fn is_gre(&self, at: usize) -> bool {
-        self.dialect == Dialect::Modern && self.kind(at) == Some(Kind::Name("gre")) && self.span(at).len() == "gre".len()
+        self.dialect == Dialect::Modern
+            && self.kind(at) == Some(Kind::Name("gre"))
+            && self.span(at).len() == "gre".len()
     }
 
     /// A tunnel's word and number were read: in the modern dialect what is inside may follow in parentheses.

@@ -116,22 +116,30 @@ impl Graphs<'_> {
         at
     }
 
-    /// The numbers that a term can be.
+    /// The numbers that a term can be, or more.
     fn possible<'a>(&'a self, term: TermId, facts: &'a Facts) -> Cow<'a, Intervals> {
+        /// How deep it is looked at what a term is computed of: terms of headers behind headers share theirs, and going through all
+        /// would take twice as long with each.
+        const DEPTH: usize = 6;
+        self.possible_within(term, facts, DEPTH)
+    }
+
+    fn possible_within<'a>(&'a self, term: TermId, facts: &'a Facts, depth: usize) -> Cow<'a, Intervals> {
         let known = match facts.binary_search_by_key(&term, |(t, _)| *t) {
             Ok(i) => Cow::Borrowed(&*facts[i].1),
             Err(_) => Cow::Owned(self.terms.possible(term)),
         };
         let computed = match self.terms.get(term) {
+            _ if depth == 0 => None,
             Term::Binary(op, a, b) => {
-                let computed = self.computed(a, b, facts, |x, y| apply(op, x, y));
+                let computed = self.computed((a, b), facts, depth - 1, |x, y| apply(op, x, y));
                 match (op, self.terms.as_constant(b)) {
-                    (Binary::And, Some(mask)) => computed.or_else(|| self.masked(a, mask, facts)),
+                    (Binary::And, Some(mask)) => computed.or_else(|| self.masked(a, mask, facts, depth - 1)),
                     _ => computed,
                 }
             }
-            Term::Among(table, words) => self.among(table, &words, facts),
-            Term::IsGreater(a, b) => self.computed(a, b, facts, |x, y| Some(u32::from(x > y))),
+            Term::Among(table, words) => self.among(table, &words, facts, depth - 1),
+            Term::IsGreater(a, b) => self.computed((a, b), facts, depth - 1, |x, y| Some(u32::from(x > y))),
             _ => None,
         };
         match computed {
@@ -141,8 +149,9 @@ impl Graphs<'_> {
     }
 
     /// Whether words are those of a key: known if none of those that they can be is one, or each.
-    fn among(&self, table: usize, words: &[Option<TermId>], facts: &Facts) -> Option<Intervals> {
-        let possible: Vec<Cow<Intervals>> = words.iter().flatten().map(|word| self.possible(*word, facts)).collect();
+    fn among(&self, table: usize, words: &[Option<TermId>], facts: &Facts, depth: usize) -> Option<Intervals> {
+        let of = |word: &TermId| self.possible_within(*word, facts, depth);
+        let possible: Vec<Cow<Intervals>> = words.iter().flatten().map(of).collect();
         let found = found(self.terms.keys(table), &possible, &mut Vec::new())?;
         let all = possible.iter().fold(1u64, |all, set| all.saturating_mul(set.count()));
         match found {
@@ -153,16 +162,22 @@ impl Graphs<'_> {
     }
 
     /// The numbers under a mask of upper bits, and others between them.
-    fn masked(&self, a: TermId, mask: u32, facts: &Facts) -> Option<Intervals> {
+    fn masked(&self, a: TermId, mask: u32, facts: &Facts, depth: usize) -> Option<Intervals> {
         let is_upper = mask.leading_ones() + mask.trailing_zeros() == 32;
         let of = |set: &Intervals| set.as_slice().iter().map(|(low, high)| (low & mask, high & mask)).collect();
-        is_upper.then(|| Intervals::of(of(&self.possible(a, facts))))
+        is_upper.then(|| Intervals::of(of(&self.possible_within(a, facts, depth))))
     }
 
     /// What comes of two terms that can be few numbers.
-    fn computed(&self, a: TermId, b: TermId, facts: &Facts, f: impl Fn(u32, u32) -> Option<u32>) -> Option<Intervals> {
+    fn computed(
+        &self,
+        (a, b): (TermId, TermId),
+        facts: &Facts,
+        depth: usize,
+        f: impl Fn(u32, u32) -> Option<u32>,
+    ) -> Option<Intervals> {
         const FEW: u64 = 64;
-        let (a, b) = (self.possible(a, facts), self.possible(b, facts));
+        let (a, b) = (self.possible_within(a, facts, depth), self.possible_within(b, facts, depth));
         if a.count().saturating_mul(b.count()) > FEW {
             return None;
         }
