@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::kind;
-use super::state::{From, Lowering, Offset};
+use super::state::{From, Lowering, Modern, Offset};
 use crate::error::Error;
 use crate::graph::Condition;
 use crate::intervals::Intervals;
@@ -29,37 +29,6 @@ const AUTHENTICATION: u32 = 51;
 const GRE: u32 = 47;
 /// How many extension headers are gone past: those that RFC 8200, section 4.1, lists but ESP.
 const MOST_HEADERS: usize = 6;
-
-/// What is known of the headers at hand.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Modern {
-    /// Something was asked that VLAN tags are before.
-    pub(super) asked_payload: bool,
-    /// Something was asked that extension headers are before.
-    asked_upper: bool,
-    /// IPv6 headers at this place have no extension headers behind them.
-    without_extensions: Option<(Offset, u32)>,
-    /// Of an expression with `tcp[…]`: it is asked of an IPv6 packet.
-    is_ip6: bool,
-    /// Something was asked that is elsewhere over IPv6.
-    asked_transport: bool,
-    /// The packet in a tunnel that has no link header.
-    pub(super) is_bare: bool,
-    /// Where Ethernet's type stood before VLAN tags.
-    first_kind: Option<Offset>,
-}
-
-impl Modern {
-    /// The same, with what another has asked for.
-    pub(super) fn asked_as(self, other: &Modern) -> Modern {
-        Modern {
-            asked_payload: other.asked_payload,
-            asked_upper: other.asked_upper,
-            asked_transport: other.asked_transport,
-            ..self
-        }
-    }
-}
 
 /// What is behind an IPv6 header and its extension headers.
 #[derive(Clone, Copy)]

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::modern::Modern;
 use crate::error::Error;
 use crate::graph::{Builder, Condition};
 use crate::language::{Id, Protocol, Relation};
@@ -84,6 +83,37 @@ pub(super) struct Lowering<'a> {
     pub(super) primitives: usize,
     /// What the primitive at hand is, for errors.
     pub(super) span: Range<usize>,
+}
+
+/// What the modern dialect knows of the headers at hand.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Modern {
+    /// Something was asked that VLAN tags are before.
+    pub(super) asked_payload: bool,
+    /// Something was asked that extension headers are before.
+    pub(super) asked_upper: bool,
+    /// IPv6 headers at this place have no extension headers behind them.
+    pub(super) without_extensions: Option<(Offset, u32)>,
+    /// Of an expression with `tcp[…]`: it is asked of an IPv6 packet.
+    pub(super) is_ip6: bool,
+    /// Something was asked that is elsewhere over IPv6.
+    pub(super) asked_transport: bool,
+    /// The packet in a tunnel that has no link header.
+    pub(super) is_bare: bool,
+    /// Where Ethernet's type stood before VLAN tags.
+    pub(super) first_kind: Option<Offset>,
+}
+
+impl Modern {
+    /// The same, with what another has asked for.
+    fn asked_as(self, other: &Modern) -> Modern {
+        Modern {
+            asked_payload: other.asked_payload,
+            asked_upper: other.asked_upper,
+            asked_transport: other.asked_transport,
+            ..self
+        }
+    }
 }
 
 /// What encapsulations change, and what the modern dialect knows of it.
