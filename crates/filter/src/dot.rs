@@ -128,12 +128,28 @@ fn text(values: &Values, id: ValueId) -> String {
     }
 }
 
-/// A value as an operand.
+/// A value as an operand; one of very many others has a name only: headers behind headers share what they are computed of.
 fn within(values: &Values, id: ValueId) -> String {
     match values.get(id) {
+        _ if !is_short(values, id) => format!("v{}", id.0),
         Value::Binary(..) | Value::IsGreater(..) => format!("({})", text(values, id)),
         _ => text(values, id),
     }
+}
+
+/// Whether a value's text, with all that it is computed of, is of a length to be read.
+fn is_short(values: &Values, id: ValueId) -> bool {
+    const MOST: usize = 100;
+    let mut open = vec![id];
+    let mut seen = 0;
+    while let Some(id) = open.pop() {
+        open.extend(values.operands(id));
+        seen += 1;
+        if seen > MOST {
+            return false;
+        }
+    }
+    true
 }
 
 /// A graph in the making. Its ends stand at the bottom.

@@ -29,6 +29,7 @@ pub(crate) fn text(ast: &Ast) -> String {
             Node::And(..) => "and".to_owned(),
             Node::Or(..) => "or".to_owned(),
             Node::Not(_) => "not".to_owned(),
+            Node::Inside(tunnel, number, _) => with(tunnel.word(), number),
             Node::Primitive(p) => primitive(ast, p),
         };
         let _ = writeln!(out, "{:1$}{line}", "", depth * 2);
@@ -47,7 +48,7 @@ fn operands(ast: &Ast, id: NodeId) -> Vec<NodeId> {
                 all.push(*b);
                 at = *a;
             }
-            (_, Node::Not(a)) if at == id => return vec![*a],
+            (_, Node::Not(a) | Node::Inside(_, _, a)) if at == id => return vec![*a],
             _ if at == id => return all,
             _ => {
                 all.push(at);
@@ -57,8 +58,11 @@ fn operands(ast: &Ast, id: NodeId) -> Vec<NodeId> {
     }
 }
 
+fn with(word: &str, number: &Option<u32>) -> String {
+    number.map_or_else(|| word.to_owned(), |n| format!("{word} {n}"))
+}
+
 fn primitive(ast: &Ast, p: &Primitive) -> String {
-    let with = |word: &str, n: &Option<u32>| n.map_or_else(|| word.to_owned(), |n| format!("{word} {n}"));
     match p {
         Primitive::Id(qualifiers, id) => qualified(*qualifiers, id),
         Primitive::Protocol(p) => p.word().to_owned(),
@@ -87,6 +91,7 @@ fn primitive(ast: &Ast, p: &Primitive) -> String {
         Primitive::PppoeSession(n) => with("pppoes", n),
         Primitive::Geneve(n) => with("geneve", n),
         Primitive::Vxlan(n) => with("vxlan", n),
+        Primitive::Gre => "gre".to_owned(),
         Primitive::Pf(pf) => match pf {
             Pf::Interface(name) => format!("ifname {name}"),
             Pf::RuleSet(name) => format!("ruleset {name}"),

@@ -78,8 +78,8 @@ pub(super) fn stored(
     definitions: &FxHashMap<Register, Operation>,
     reads: &FxHashMap<Register, usize>,
 ) -> FxHashMap<Register, u32> {
-    /// A program's stack, in words of eight bytes.
-    const WORDS: usize = 64;
+    /// A program's stack, in words of eight bytes, but the first one: there stands the key of counters.
+    const WORDS: usize = 63;
     let mut depths: FxHashMap<Register, usize> = FxHashMap::default();
     let mut numbers: Vec<Register> = definitions.keys().copied().collect();
     numbers.sort_unstable();
@@ -89,7 +89,7 @@ pub(super) fn stored(
     let is_shared = |r: &Register| reads.get(r).is_some_and(|n| *n > 1);
     numbers.retain(|r| matches!(definitions[r], Operation::Binary { .. }) && is_shared(r) && depths[r] > 1);
     numbers.truncate(WORDS);
-    numbers.into_iter().enumerate().map(|(i, r)| (r, 8 * (i as u32 + 1))).collect()
+    numbers.into_iter().enumerate().map(|(i, r)| (r, 8 * (i as u32 + 2))).collect()
 }
 
 /// How many headers a number is behind, each at a place that is computed of the one before.

@@ -39,6 +39,16 @@ pub(crate) enum Tunnel {
     Gre,
 }
 
+impl Tunnel {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Tunnel::Vxlan => "vxlan",
+            Tunnel::Geneve => "geneve",
+            Tunnel::Gre => "gre",
+        }
+    }
+}
+
 /// What a filter is made of.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Primitive {

@@ -8,7 +8,7 @@ use bpf_pcap_oracle::data::Data;
 use crate::common::{expressions, handed, link_type, options, seen};
 
 /// What the hook's programs return here.
-fn hooks() -> [(Hook, Actions); 5] {
+pub fn hooks() -> [(Hook, Actions); 5] {
     [
         (Hook::Xdp, Actions { matched: 2, other: 1 }),
         (Hook::Tc, Actions { matched: 0, other: 2 }),
@@ -25,12 +25,12 @@ fn loaded(hook: Hook, expression: &str, object: &[u8]) -> LoadedObject {
 }
 
 /// What a program returns for a packet; `None` for one that a socket buffer cannot be made of.
-fn returned(object: &LoadedObject, hook: Hook, captured: &[u8]) -> Option<i32> {
+pub fn returned(object: &LoadedObject, hook: Hook, captured: &[u8]) -> Option<i32> {
     object.test_run("filter", &handed(hook, captured), None, 1).ok().map(|run| run.retval as i32)
 }
 
 /// What it is to return.
-fn wanted(filter: &Filter, captured: &[u8], actions: Actions) -> i32 {
+pub fn wanted(filter: &Filter, captured: &[u8], actions: Actions) -> i32 {
     let packet = Packet { captured, length: captured.len() as u32, beside: Beside::default() };
     if filter.run(&packet) != 0 { actions.matched } else { actions.other }
 }

@@ -1,5 +1,6 @@
 //! Filters held against libpcap, and run in the kernel.
 
+mod chains;
 mod common;
 mod errors;
 mod fuzz;
