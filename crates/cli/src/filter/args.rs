@@ -21,7 +21,8 @@ Examples:
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt --updatable BAD --map-contents bad.batch -o f.o --hook xdp
-  bpf-opt filter --dialect modern 'vxlan 5 (tcp port 80) and host 10.0.0.1' -o f.o --hook tc
+  bpf-opt filter --dialect modern 'vxlan 5 (tcp port 80) and host 10.0.0.1' --read in.pcap
+  bpf-opt filter --dialect modern 'vlan 5 and tcp port 80' -o f.o --hook tc
   bpf-opt filter tcp --emit cfg | dot -Tsvg > tcp.svg     what is tested; also ast, ir, asm, stats
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a

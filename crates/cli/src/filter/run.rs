@@ -23,7 +23,7 @@ const PIECE: usize = 1 << 16;
 enum Runner {
     Jit(Jit),
     Interpreter(Box<Filter>),
-    Kernel { object: LoadedObject, matched: u32 },
+    Kernel { object: LoadedObject, hook: Hook, matched: u32 },
 }
 
 impl Runner {
@@ -50,7 +50,7 @@ impl Runner {
                 let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
                 let loaded = LoadedObject::load(&object, &LoadOptions::default());
                 let object = loaded.map_err(|e| Failure::kernel(Path::new("the filter's object"), &e))?;
-                Ok(Runner::Kernel { object, matched: actions.matched as u32 })
+                Ok(Runner::Kernel { object, hook, matched: actions.matched as u32 })
             }
         }
     }
@@ -59,16 +59,34 @@ impl Runner {
         match self {
             Runner::Jit(jit) => Ok(jit.run(packet)),
             Runner::Interpreter(filter) => Ok(filter.run(packet) != 0),
-            Runner::Kernel { object, matched } => {
-                let run = object.test_run("filter", packet.captured, None, 1);
+            Runner::Kernel { object, hook, matched } => {
+                // A test run takes a link header away before a control group's program sees the packet.
+                let run = match hook {
+                    Hook::CgroupSkb => {
+                        object.test_run("filter", &[&link_header(packet.captured), packet.captured].concat(), None, 1)
+                    }
+                    _ => object.test_run("filter", packet.captured, None, 1),
+                };
                 let run = run.map_err(|e| {
                     Failure::kernel(Path::new("a test run of the filter"), &e)
-                        .with_hint("the kernel runs packets of 14 to about 3,500 bytes; --engine interpreter runs all")
+                        .with_hint("the kernel runs packets from their headers' size to about 3,500 bytes; --engine interpreter runs all")
                 })?;
                 Ok(run.retval == *matched)
             }
         }
     }
+}
+
+/// An Ethernet header for a packet that begins with IPv4 or IPv6.
+fn link_header(network: &[u8]) -> [u8; 14] {
+    let kind: u16 = match network.first().map(|first| first >> 4) {
+        Some(4) => 0x0800,
+        Some(6) => 0x86dd,
+        _ => 0,
+    };
+    let mut header = [0; 14];
+    header[12..].copy_from_slice(&kind.to_be_bytes());
+    header
 }
 
 /// Runs a filter on each packet of a capture.

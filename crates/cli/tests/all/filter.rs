@@ -38,6 +38,43 @@ fn a_capture_is_not_written_over_while_it_is_read() {
 }
 
 #[test]
+fn the_kernel_runs_packets_without_a_link_header() {
+    if !bpf_kernel::testing::permitted() {
+        return;
+    }
+    let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 101].map(u32::to_ne_bytes).concat();
+    for (first, protocol_at, protocol) in [(0x45, 9, 6), (0x60, 6, 6), (0x60, 6, 17), (0x45, 9, 17)] {
+        bytes.extend([1u32, 0, 60, 60].map(u32::to_ne_bytes).concat());
+        let mut packet = [0u8; 60];
+        (packet[0], packet[protocol_at]) = (first, protocol);
+        bytes.extend(packet);
+    }
+    let path = capture("raw.pcap");
+    std::fs::write(&path, bytes).expect("room for a file");
+    let name = path.to_str().expect("plain text");
+    for (expression, count) in
+        [("ip6", "2\n"), ("ip", "2\n"), ("ip6 and tcp", "1\n"), ("udp", "2\n"), ("greater 61", "0\n")]
+    {
+        for engine in ["interpreter", "jit", "kernel"] {
+            for dialect in ["libpcap", "modern"] {
+                let ran = bpf_opt([
+                    "filter",
+                    "--read",
+                    name,
+                    "--engine",
+                    engine,
+                    "--dialect",
+                    dialect,
+                    "--count",
+                    expression,
+                ]);
+                assert_eq!(ran.out, count, "{engine} {dialect} {expression}: {}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
 fn arguments_that_do_not_go_together_are_errors() {
     let path = capture("read.pcap");
     let read = path.to_str().expect("plain text");

@@ -232,7 +232,7 @@ impl Emitter<'_> {
             })
             .or_else(|| open.first().copied());
         let Some(chosen) = chosen else {
-            return self.unsupported("an expression that needs more registers than there are");
+            return self.unsupported("an expression that needs more registers than there are (programs of sockets keep numbers on the stack: --hook socket)");
         };
         self.put(chosen, Some(key));
         self.preferred.entry(key).or_insert(chosen);

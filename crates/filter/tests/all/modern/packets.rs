@@ -86,10 +86,10 @@ pub fn network(random: &mut Rng, tunnels: usize) -> (u16, Vec<u8>) {
 /// A transport protocol with its number.
 fn upper(random: &mut Rng, tunnels: usize) -> (u8, Vec<u8>) {
     let mut bytes: Vec<u8> = (0..random.usize(8..40)).map(|_| random.u8(..)).collect();
-    let ports: [u16; 6] = [22, 53, 80, 443, 1500, 4789];
+    let ports: [u16; 9] = [22, 53, 80, 80, 80, 80, 443, 1500, 4789];
     bytes[..2].copy_from_slice(&among(random, &ports).to_be_bytes());
     bytes[2..4].copy_from_slice(&among(random, &ports).to_be_bytes());
-    let protocol = among(random, &[1, 2, 6, 6, 6, 17, 17, 50, 58, 58, 59, 103, 132, 132, 47]);
+    let protocol = among(random, &[1, 2, 6, 6, 6, 6, 6, 17, 17, 50, 58, 58, 59, 103, 132, 132, 47]);
     if protocol == 58 {
         bytes[0] = random.u8(133..137);
     }
