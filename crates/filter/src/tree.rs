@@ -208,9 +208,10 @@ mod tests {
 
     use super::*;
     use crate::language::parse;
+    use crate::options::Dialect;
 
     fn of(filter: &str) -> String {
-        text(&parse(filter, &HashSet::from(["BAD".to_owned()])).expect("a filter"))
+        text(&parse(filter, &HashSet::from(["BAD".to_owned()]), Dialect::Libpcap).expect("a filter"))
     }
 
     #[test]

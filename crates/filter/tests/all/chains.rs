@@ -102,8 +102,11 @@ fn packet(random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Expressions; and of those that a chain alone decides about, what it is: whether it is negated, and the number.
-const EXPRESSIONS: [(&str, Option<(bool, &[bool], u8)>); 13] = [
+/// What a filter asks of one chain: whether it is negated, over IPv4 (`false`) or IPv6, and the number.
+type Chain = (bool, &'static [bool], u8);
+
+/// Expressions; and of those that a chain alone decides about, what it is.
+const EXPRESSIONS: [(&str, Option<Chain>); 13] = [
     ("ip6 protochain 6", Some((false, &[true], 6))),
     ("ip6 protochain 51", Some((false, &[true], 51))),
     ("ip6 protochain 59", Some((false, &[true], 59))),
@@ -120,7 +123,7 @@ const EXPRESSIONS: [(&str, Option<(bool, &[bool], u8)>); 13] = [
 ];
 
 /// The verdict that a chain alone gives.
-fn by_chain(packet: &[u8], (negated, kinds, protocol): (bool, &[bool], u8)) -> (bool, usize) {
+fn by_chain(packet: &[u8], (negated, kinds, protocol): Chain) -> (bool, usize) {
     let mut most = 0;
     for is_ip6 in kinds {
         let (met, headers) = followed(packet, *is_ip6, protocol);

@@ -59,11 +59,10 @@ pub struct View<'a> {
     pub missing: &'a Cell<bool>,
 }
 
-/// What is behind tags: its type and place; and the tags, each with its type and place.
+/// What is behind tags: its type and place.
 struct Network {
     kind: u32,
     place: usize,
-    tags: Vec<(u32, usize)>,
 }
 
 /// What is behind IPv4 or IPv6.
@@ -101,18 +100,18 @@ impl<'a> View<'a> {
                     6 => IP6,
                     _ => 0,
                 };
-                Some(Network { kind, place: 0, tags: Vec::new() })
+                Some(Network { kind, place: 0 })
             }
-            Begin::Bare(kind, place) => Some(Network { kind, place, tags: Vec::new() }),
+            Begin::Bare(kind, place) => Some(Network { kind, place }),
             Begin::Ethernet(link) => {
                 let mut at = link + 12;
-                let mut tags = Vec::new();
+                let mut tags = 0;
                 loop {
                     let kind = self.number(at, 2)?;
-                    if tags.len() == 2 || !TAGS.contains(&kind) {
-                        return Some(Network { kind, place: at + 2, tags });
+                    if tags == 2 || !TAGS.contains(&kind) {
+                        return Some(Network { kind, place: at + 2 });
                     }
-                    tags.push((kind, at));
+                    tags += 1;
                     at += 4;
                 }
             }
