@@ -186,7 +186,12 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
         ("classic BPF", Form::Classic(goal(args))),
     ];
     for (name, form) in forms {
-        if matches!(form, Form::Classic(_)) && classic(args, filter).is_err() {
+        let is_there = match form {
+            Form::Here | Form::Kernel => true,
+            Form::Machine => filter.maps().is_empty(),
+            Form::Classic(_) => classic(args, filter).is_ok(),
+        };
+        if !is_there {
             continue;
         }
         let state = match filter.unproven(form) {
