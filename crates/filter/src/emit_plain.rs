@@ -124,6 +124,7 @@ impl Plain<'_> {
             let to = match words.get(first.len() + 1) {
                 None => yes,
                 Some(next) => {
+                    self.evaluated.clear();
                     let before = std::mem::take(&mut self.operations);
                     self.evaluate(*next);
                     let operations = std::mem::replace(&mut self.operations, before);
