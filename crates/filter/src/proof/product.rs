@@ -197,6 +197,10 @@ impl Graphs<'_> {
 fn found(keys: &Tuples, possible: &[Cow<Intervals>], first: &mut Vec<u32>) -> Option<u64> {
     /// More numbers of one word are not tried one by one.
     const FEW: u64 = 256;
+    // Words that begin no key need not be gone on with.
+    if keys.beginning_with(first).next().is_none() {
+        return Some(0);
+    }
     let Some(next) = possible.get(first.len()) else { return Some(keys.beginning_with(first).count() as u64) };
     if next.count() <= FEW {
         let mut all = 0;
