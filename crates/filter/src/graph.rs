@@ -223,6 +223,11 @@ impl Builder {
         conditions.into_iter().reduce(|a, b| self.or(a, b))
     }
 
+    /// Any of some conditions, in order; of none, one that never holds.
+    pub(crate) fn any_or_never(&mut self, conditions: impl IntoIterator<Item = Condition>) -> Condition {
+        self.any(conditions).unwrap_or_else(|| self.always(false))
+    }
+
     /// The graph that accepts what `root` holds for.
     ///
     /// Conditions stand behind their operands, so that one way through them from the back gives each its two targets, and none is

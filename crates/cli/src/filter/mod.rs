@@ -188,7 +188,7 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
     for (name, form) in forms {
         let is_there = match form {
             Form::Here | Form::Kernel => true,
-            Form::Machine => filter.maps().is_empty(),
+            Form::Machine => filter.jit().is_ok(),
             Form::Classic(_) => classic(args, filter).is_ok(),
         };
         if !is_there {

@@ -91,10 +91,7 @@ impl Lowering<'_> {
         if let Some(list) = ip6 {
             conditions.push(self.group(list)?);
         }
-        match self.builder.any(conditions) {
-            Some(any) => Ok(any),
-            None => Ok(self.builder.always(false)),
-        }
+        Ok(self.builder.any_or_never(conditions))
     }
 
     fn named(&mut self, q: Qualifiers, name: &str) -> Result<Condition, Error> {

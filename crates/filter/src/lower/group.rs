@@ -62,7 +62,7 @@ impl Group {
         can_be.then(|| Group { qualifiers, ids: vec![id.clone()], members })
     }
 
-    /// The order of the members does not matter to anything but them.
+    /// A list of IPv6 addresses or networks.
     pub(super) fn is_ip6(&self) -> bool {
         matches!(self.members, Kind::Ip6(_))
     }
@@ -164,10 +164,7 @@ impl Lowering<'_> {
                 conditions.push(self.id(Qualifiers { direction: *direction, ..q }, id)?);
             }
         }
-        match self.builder.any(conditions) {
-            Some(any) => Ok(any),
-            None => Ok(self.builder.always(false)),
-        }
+        Ok(self.builder.any_or_never(conditions))
     }
 
     /// Ethernet addresses of a link whose headers have them in one place.
@@ -216,10 +213,8 @@ impl Lowering<'_> {
                 let rest = s.masked(From::Network, offset + 12, 4, 0, 0);
                 conditions.push(s.builder.and(found, rest));
             }
-            match s.builder.any(conditions) {
-                Some(any) => Ok(s.builder.and(is_kind, any)),
-                None => Ok(s.builder.always(false)),
-            }
+            let any = s.builder.any_or_never(conditions);
+            Ok(s.builder.and(is_kind, any))
         })
     }
 

@@ -134,10 +134,7 @@ impl Lowering<'_> {
 
     fn any_equal(&mut self, from: From, size: u8, values: &[u32]) -> Condition {
         let conditions: Vec<Condition> = values.iter().map(|v| self.equal(from, 0, size, *v)).collect();
-        match self.builder.any(conditions) {
-            Some(any) => any,
-            None => self.builder.always(false),
-        }
+        self.builder.any_or_never(conditions)
     }
 
     /// Of frames in frames: the outer one says that there is an inner one.
@@ -362,10 +359,7 @@ impl Lowering<'_> {
         for kind in types {
             conditions.push(self.is_protocol_number(*kind, Some(Protocol::Isis))?);
         }
-        match self.builder.any(conditions) {
-            Some(any) => Ok(any),
-            None => Ok(self.builder.always(false)),
-        }
+        Ok(self.builder.any_or_never(conditions))
     }
 }
 
