@@ -298,6 +298,11 @@ impl Assembler {
         self.emit(&Instruction::new(&[(op as u8) << 3 | 3], to.0, from));
     }
 
+    /// With the result in the place.
+    pub(super) fn arithmetic_to(&mut self, op: Arithmetic, to: Place, from: Gp) {
+        self.emit(&Instruction::new(&[(op as u8) << 3 | 1], from.0, to));
+    }
+
     pub(super) fn arithmetic_wide(&mut self, op: Arithmetic, to: Gp, from: Place) {
         self.emit(&Instruction::wide(&[(op as u8) << 3 | 3], to.0, from));
     }

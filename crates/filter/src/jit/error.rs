@@ -11,9 +11,6 @@ pub enum JitError {
     /// A set that user space changes is the kernel's to look into.
     #[error("machine code has no maps")]
     Maps,
-    /// Machine code of lists of such keys was seen to be wrong in large filters: until it is known why, these are interpreted.
-    #[error("machine code has no tables of keys of several words")]
-    Keys,
     /// Code and tables are beyond 2 GiB, or the stack frame beyond 2 KiB.
     #[error("the filter is too large for machine code")]
     TooLarge,

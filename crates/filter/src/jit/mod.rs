@@ -40,9 +40,6 @@ impl Jit {
         if !program.maps.is_empty() {
             return Err(JitError::Maps);
         }
-        if program.tables.iter().any(|table| table.width() > 1) {
-            return Err(JitError::Keys);
-        }
         let code = translate::translate(program)?;
         Ok(Jit { machine: memory::Machine::new(&code)? })
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use bpf_capture::link;
-use bpf_filter::{Beside, Classic, ClassicGoal, Form, Hook, LinkType, Options, Packet};
+use bpf_filter::{Beside, Classic, ClassicGoal, Filter, Form, Hook, Jit, JitError, LinkType, Options, Packet};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::library::Savefile;
 use bpf_pcap_oracle::program::Instruction;
@@ -62,6 +62,14 @@ pub fn expressions(data: &Data, link_type: LinkType, step: usize) -> Vec<String>
 pub fn forms() -> [Form; 5] {
     let goals = [ClassicGoal::Size, ClassicGoal::Time].map(Form::Classic);
     [Form::Here, Form::Machine, Form::Kernel, goals[0], goals[1]]
+}
+
+/// The filter as machine code, where there is a translator.
+pub fn machine_code(filter: &Filter) -> Option<Jit> {
+    match filter.jit() {
+        Err(JitError::Machine) => None,
+        jit => Some(jit.unwrap_or_else(|e| panic!("{e}"))),
+    }
 }
 
 /// The program as the oracle has programs.

@@ -8,7 +8,7 @@ use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::{Libpcap, interpreter};
 use fastrand::Rng;
 
-use crate::common::{by_libpcap, forms, handed, link_type, options, seen};
+use crate::common::{by_libpcap, forms, handed, link_type, machine_code, options, seen};
 
 /// A list, and what the filter asks of it.
 struct List {
@@ -117,7 +117,7 @@ fn lists_accept_what_their_members_accept() {
             for form in forms() {
                 assert_eq!(optimized.unproven(form), None, "{form:?} of {} {:?}", list.question, list.members);
             }
-            let jit = optimized.jit().ok();
+            let jit = machine_code(&optimized);
             let text = format!("{} {}", list.question, list.members.join(&format!(" or {} ", list.question)));
             let spelled_out = compile(&text, &options).expect("a filter");
             let oracle = pcap.as_ref().filter(|_| list.is_spelled_out).and_then(|pcap| by_libpcap(pcap, 1, &text).ok());

@@ -8,6 +8,7 @@ mod jit;
 mod kernel;
 mod linked;
 mod lists;
+mod mixed;
 mod modern;
 mod shown;
 mod updatable;

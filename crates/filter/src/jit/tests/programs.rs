@@ -10,8 +10,9 @@ use crate::tables::Table;
 use crate::tuples::Tuples;
 use crate::value::Ancillary;
 
-/// A random program of so many registers. What is written on all ways to a block is known, so that all reads are safe.
-pub(super) fn program(rng: &mut Rng, registers: u32) -> Program {
+/// A random program of so many registers. What is written on all ways to a block is known, so that all reads are safe. If it fills
+/// its registers first, many values are alive at once.
+pub(super) fn program(rng: &mut Rng, registers: u32, fills: bool) -> Program {
     let count = rng.usize(1..12);
     let mut entries: Vec<Option<Vec<bool>>> = vec![None; count + 2];
     entries[0] = Some(vec![false; registers as usize]);
@@ -19,7 +20,12 @@ pub(super) fn program(rng: &mut Rng, registers: u32) -> Program {
     let mut blocks = Vec::new();
     for i in 0..count {
         let mut written = entries[i].take().unwrap_or_else(|| vec![false; registers as usize]);
-        let operations = (0..rng.usize(0..8)).map(|_| operation(rng, &mut written)).collect();
+        let mut operations = Vec::new();
+        if i == 0 && fills {
+            operations.extend((0..registers).map(|r| field(rng, Register(r))));
+            written.fill(true);
+        }
+        operations.extend((0..rng.usize(0..8)).map(|_| operation(rng, &mut written)));
         let end = end(rng, &written, i, count, &tables);
         for BlockId(to) in end.successors() {
             match &mut entries[to] {
@@ -32,6 +38,10 @@ pub(super) fn program(rng: &mut Rng, registers: u32) -> Program {
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
     Program { blocks, registers, tables, maps: Default::default() }
+}
+
+fn field(rng: &mut Rng, to: Register) -> Operation {
+    Operation::Load { to, base: None, offset: rng.u32(0..40), size: *rng.choice(&[1, 2, 4]).expect("one") }
 }
 
 fn tables(rng: &mut Rng) -> Vec<Table> {

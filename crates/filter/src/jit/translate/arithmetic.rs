@@ -156,11 +156,14 @@ impl Translator<'_> {
                 let b = self.home(*b);
                 self.asm.arithmetic(Arithmetic::Compare, a, b);
             }
-            (a, Operand::Register(b)) => {
-                let b = self.home(*b);
-                self.asm.load(SCRATCH, a);
-                self.asm.arithmetic(Arithmetic::Compare, SCRATCH, b);
-            }
+            (a, Operand::Register(b)) => match self.home(*b) {
+                // What only this comparison reads may be in the scratch register.
+                Place::Register(b) => self.asm.arithmetic_to(Arithmetic::Compare, a, b),
+                b => {
+                    self.asm.load(SCRATCH, a);
+                    self.asm.arithmetic(Arithmetic::Compare, SCRATCH, b);
+                }
+            },
         }
     }
 }

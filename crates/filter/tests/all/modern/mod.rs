@@ -13,7 +13,7 @@ use bpf_pcap_oracle::data::Data;
 use bpf_pcap_oracle::interpreter;
 use fastrand::Rng;
 
-use crate::common::{link_type, options, oracle_form, seen};
+use crate::common::{link_type, machine_code, options, oracle_form, seen};
 use crate::kernel::{hooks, returned, wanted};
 use dissect::{Truth, View};
 
@@ -132,7 +132,7 @@ fn here(link: LinkType, packets: &[Vec<u8>], counts: &mut Counts) {
             assert_eq!(filter.unproven(form), None, "{form:?} of {link} {expression}");
         }
         let seconds = begin.elapsed().as_secs_f32();
-        let jit = filter.jit();
+        let jit = machine_code(&filter);
         let before = counts.matched;
         let classic = filter.classic(ClassicGoal::Size).map(oracle_form);
         let of_classic = match &classic {
@@ -149,7 +149,7 @@ fn here(link: LinkType, packets: &[Vec<u8>], counts: &mut Counts) {
                 None => counts.cut += u64::from(!verdict),
             }
             assert_eq!(plain.run(&packet) != 0, verdict, "not optimized: {}", what());
-            if let Ok(jit) = &jit {
+            if let Some(jit) = &jit {
                 assert_eq!(jit.run(&packet), verdict, "machine code: {}", what());
             }
             if let Ok(program) = &classic {
