@@ -11,6 +11,7 @@ use crate::emit::{SetPolicy, emit};
 use crate::graph::Graph;
 use crate::jit::{Jit, JitError};
 use crate::options::{Lookup, Options};
+use crate::passes::Passes;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
 use crate::updatable::SetMap;
@@ -59,6 +60,8 @@ pub struct Filter {
     kernel: OnceLock<Proven>,
     classic: [OnceLock<Result<Proven<Vec<Classic>>, ClassicError>>; 2],
     accepted_length: u32,
+    /// The predicates of the text, if the filter reports.
+    pub(crate) predicates: Vec<String>,
 }
 
 /// A form that is proven, or what takes its place.
@@ -73,10 +76,14 @@ struct Proven<T = Program> {
 pub(crate) struct Forms {
     pub(crate) values: Values,
     pub(crate) maps: Arc<[SetMap]>,
+    /// How many predicates there are to note.
+    pub(crate) predicates: u32,
     /// The decisions, and where they begin: at least one way.
     pub(crate) ways: Vec<(Decisions, DecisionId)>,
     /// For the interpreter and machine code.
     pub(crate) lookup: Lookup,
+    /// Which parts of the optimizer run.
+    pub(crate) passes: Passes,
 }
 
 impl Forms {
@@ -85,7 +92,7 @@ impl Forms {
     }
 
     fn program(&self, (decisions, root): &(Decisions, DecisionId), policy: SetPolicy) -> Program {
-        emit(&self.values, self.maps.clone(), (decisions, *root), policy)
+        emit(&self.values, (self.maps.clone(), self.predicates), (decisions, *root), policy.with(self.passes))
     }
 
     /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
@@ -152,6 +159,7 @@ impl Filter {
             kernel: OnceLock::new(),
             classic: Default::default(),
             accepted_length,
+            predicates: Vec::new(),
         }
     }
 
@@ -322,6 +330,11 @@ impl Filter {
     /// If the machine or the system does not take it, or the filter is too large.
     pub fn jit(&self) -> Result<Jit, JitError> {
         Jit::new(&self.machine().form)
+    }
+
+    /// The predicates of the text in its order, as [`crate::tree`] writes them, if the filter was compiled to report.
+    pub fn predicates(&self) -> &[String] {
+        &self.predicates
     }
 
     /// The sets that user space changes, in the order in which the filter first names them.

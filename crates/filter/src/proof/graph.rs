@@ -255,6 +255,8 @@ impl Unfolding<'_> {
                 let base = base.map(|r| self.held(registers, r));
                 return self.room(base, *end, wanted);
             }
+            // What a filter reports is no part of its verdict.
+            Operation::Note { .. } => return Ok(Some(())),
             Operation::NotZero { register } => {
                 let term = self.held(registers, *register);
                 wanted.push((term, Intervals::one(0).complement()));

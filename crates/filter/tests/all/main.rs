@@ -10,6 +10,8 @@ mod linked;
 mod lists;
 mod mixed;
 mod modern;
+mod passes;
+mod report;
 mod shown;
 mod updatable;
 mod verdicts;
