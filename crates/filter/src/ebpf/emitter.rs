@@ -9,6 +9,7 @@ mod member;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
+use super::frame::Numbers;
 use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness, stored};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
@@ -66,7 +67,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     let mut emitter = Emitter {
         program,
         hook: form.hook(),
-        stored: stored(&definitions, &reads),
+        stored: stored(&definitions, &reads, Numbers::behind_maps(program)),
         definitions,
         reads,
         tested,
@@ -494,12 +495,13 @@ impl Emitter<'_> {
         let working = [Register(u32::MAX), Register(u32::MAX - 1)].map(Key::Number);
         match (&program.tables[table], keys) {
             (Table::Tuples(tuples), keys) => {
-                // The edge's register and two more are working space.
-                self.held.edge = None;
+                // Where a word is read the packet's end may be looked for, which takes the edge's register: what is kept from word to
+                // word stands in another one.
                 let (i, j) = (self.allocate(working[0])?, self.allocate(working[1])?);
                 let mut words = PacketWords { pinned: self.pinned.clone(), emitter: self, keys, forks: Vec::new() };
-                lookup_words(&mut words, (table, tuples), [EDGE, POOL[i], POOL[j]], yes, no)?;
+                lookup_words(&mut words, (table, tuples), [POOL[i], POOL[j], EDGE], yes, no)?;
                 let forks = words.forks;
+                self.held.edge = None;
                 forks.iter().for_each(|held| self.held.join(held));
                 self.put(j, None);
                 self.put(i, None);
@@ -577,11 +579,13 @@ impl Words for PacketWords<'_, '_> {
     }
 
     fn word(&mut self, i: usize) -> Result<u8, EbpfError> {
+        // The lookup has worked in the edge's register.
+        self.emitter.held.edge = None;
         self.emitter.pinned.clone_from(&self.pinned);
         self.emitter.number(self.keys[i])
     }
 
     fn fork(&mut self) {
-        self.forks.push(self.emitter.held.clone());
+        self.forks.push(Held { edge: None, ..self.emitter.held.clone() });
     }
 }

@@ -2,6 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::frame::Numbers;
 use crate::program::{Operation, Program, Register};
 
 /// What a machine register holds.
@@ -77,10 +78,8 @@ impl Held {
 pub(super) fn stored(
     definitions: &FxHashMap<Register, Operation>,
     reads: &FxHashMap<Register, usize>,
+    places: Numbers,
 ) -> FxHashMap<Register, u32> {
-    /// A program's stack, in words of eight bytes, but the first one and the last: there stand the key of counters, and which
-    /// predicate the packet has come to.
-    const WORDS: usize = 62;
     let mut depths: FxHashMap<Register, usize> = FxHashMap::default();
     let mut numbers: Vec<Register> = definitions.keys().copied().collect();
     numbers.sort_unstable();
@@ -89,8 +88,7 @@ pub(super) fn stored(
     });
     let is_shared = |r: &Register| reads.get(r).is_some_and(|n| *n > 1);
     numbers.retain(|r| matches!(definitions[r], Operation::Binary { .. }) && is_shared(r) && depths[r] > 1);
-    numbers.truncate(WORDS);
-    numbers.into_iter().enumerate().map(|(i, r)| (r, 8 * (i as u32 + 2))).collect()
+    (0..places.count()).zip(numbers).map(|(i, r)| (r, places.place(i))).collect()
 }
 
 /// How many headers a number is behind, each at a place that is computed of the one before.

@@ -15,6 +15,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
+use super::frame::{BUFFER, Numbers};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
 use super::text::{self, Text};
@@ -27,10 +28,6 @@ use crate::tables::Table;
 
 /// Registers for values. `r0`, `r1`, `r2` and `r5` are working space.
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
-/// Where a load by call puts its bytes, and a map's key stands, below the frame pointer.
-const BUFFER: u32 = 24;
-/// The stack, without that place and the one of the predicate, in slots of four bytes.
-const SLOTS: u32 = (text::NOTED - 8 - BUFFER) / 4;
 /// Where the context has the packet's length (`struct __sk_buff`).
 const LENGTH: u32 = 0;
 /// No packet is longer; from here on offsets mean something else to the kernel (`SKF_NET_OFF`).
@@ -50,6 +47,8 @@ struct LoadEmitter<'a> {
     hook: Hook,
     load: Load,
     allocation: Allocation<u8>,
+    /// Places for those that no register has.
+    numbers: Numbers,
     /// Where values of the block are.
     local: FxHashMap<Register, Home<u8>>,
     /// No number in the register is greater.
@@ -63,7 +62,8 @@ struct LoadEmitter<'a> {
 pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result<String, EbpfError> {
     let program = &simplify(&program.with_checked_loads());
     let allocation = allocate(program, POOL);
-    if allocation.slots > SLOTS {
+    let numbers = Numbers::behind_loads(program);
+    if allocation.slots > numbers.count() {
         let text = "the filter keeps more numbers at a time than a program's stack holds";
         return Err(EbpfError::Unsupported(text.to_owned()));
     }
@@ -73,6 +73,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         hook,
         load: if ends.may_be_by_load(form) { Load::Instruction } else { Load::Helper },
         allocation,
+        numbers,
         local: FxHashMap::default(),
         greatest: greatest(program),
         not_zero: FxHashSet::default(),
@@ -126,8 +127,8 @@ impl LoadEmitter<'_> {
         *home.unwrap_or(&Home::Register(POOL.scratch))
     }
 
-    fn slot(n: u32) -> String {
-        format!("*(u32 *)(r10 - {})", BUFFER + 4 * (n + 1))
+    fn slot(&self, n: u32) -> String {
+        format!("*(u32 *)(r10 - {})", self.numbers.place(n))
     }
 
     /// The machine register that holds a number: `scratch` if it is on the stack.
@@ -135,7 +136,7 @@ impl LoadEmitter<'_> {
         match self.home(r) {
             Home::Register(at) => at,
             Home::Slot(n) => {
-                self.text.line(format!("r{scratch} = {}", Self::slot(n)));
+                self.text.line(format!("r{scratch} = {}", self.slot(n)));
                 scratch
             }
         }
@@ -154,7 +155,7 @@ impl LoadEmitter<'_> {
         match home {
             Home::Register(to) if to == from => {}
             Home::Register(to) => self.text.line(format!("w{to} = w{from}")),
-            Home::Slot(n) => self.text.line(format!("{} = r{from}", Self::slot(n))),
+            Home::Slot(n) => self.text.line(format!("{} = r{from}", self.slot(n))),
         }
     }
 

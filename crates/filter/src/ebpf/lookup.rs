@@ -73,14 +73,16 @@ fn entry(text: &mut Text, variable: &str, [n, t, p]: [u8; 3]) {
 pub(super) trait Words {
     fn text(&mut self) -> &mut Text;
 
-    /// The register that holds a word of the key. It is read before the next word is asked for.
+    /// The register that holds a word of the key. It is read before the next word is asked for; of the lookup's three registers the
+    /// third may be changed.
     fn word(&mut self, i: usize) -> Result<u8, EbpfError>;
 
     /// The rest of the lookup may not be executed.
     fn fork(&mut self);
 }
 
-/// Goes to `yes` if a key is a member of table `i`, and to `no` if it is not. Of the three registers the first must not hold a word.
+/// Goes to `yes` if a key is a member of table `i`, and to `no` if it is not. The first of the three registers is kept from word to
+/// word.
 pub(super) fn lookup_words(
     words: &mut impl Words,
     (i, tuples): (usize, &TupleHash),

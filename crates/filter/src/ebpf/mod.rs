@@ -2,6 +2,7 @@
 
 mod emitter;
 mod form;
+mod frame;
 mod header;
 mod held;
 mod hook;

@@ -1,6 +1,7 @@
 //! The instructions of a program in the making.
 
 use super::form::{Counting, Ends};
+use super::frame::NOTED;
 use super::hook::EbpfError;
 use super::tails::{as_test, shortened};
 use crate::language::Binary;
@@ -12,8 +13,6 @@ use crate::updatable::SetMap;
 pub(super) const LENGTH: u8 = 6;
 /// Where the verdict is meanwhile.
 const VERDICT: u8 = 7;
-/// Where the predicate stands that a packet has come to, below the frame pointer.
-pub(super) const NOTED: u32 = 512;
 /// Where packets are rejected on their way.
 const REJECT: Label = Label::Own(0);
 /// Where verdicts are counted.

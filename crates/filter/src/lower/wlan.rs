@@ -191,6 +191,13 @@ impl Lowering<'_> {
     /// The length of the 802.11 header: 24 bytes, two more with QoS, and with radiotap perhaps padding.
     fn wlan_header(&mut self, header: Option<Variable>, payload: Variable, blocks: &mut Vec<Block>) {
         let start = match header {
+            // Behind PPPoE both are one variable: libpcap's code has the header's place in a register meanwhile.
+            Some(header) if header == payload => {
+                let place = self.builder.variable();
+                let held = self.builder.read(header);
+                blocks.push(self.step(vec![(place, held)], blocks.len() + 1));
+                self.builder.read(place)
+            }
             Some(header) => self.builder.read(header),
             None => self.builder.values.constant(0),
         };

@@ -187,7 +187,8 @@ impl Graphs<'_> {
 
     /// What is known where both come to different ends.
     fn difference(&self, first: NodeId, facts: &Facts) -> Unproven {
-        let facts = facts.iter().map(|(term, set)| format!("{} in {set}", self.terms.text(*term)));
+        const MOST: usize = 16;
+        let facts = facts.iter().take(MOST).map(|(term, set)| format!("{} in {set}", self.terms.text(*term)));
         let what = if first == NodeId::ACCEPT { "accepts" } else { "rejects" };
         Unproven::Differ { what, facts: facts.collect::<Vec<String>>().join(", ") }
     }

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use bpf_filter::{Beside, LinkType, Options, Packet, compile};
+use bpf_filter::{Actions, Beside, Dialect, Hook, LinkType, Options, Packet, compile};
+use bpf_kernel::testing::permitted;
 use fastrand::Rng;
 
-use crate::common::{machine_code, options};
+use crate::common::{link_type, machine_code, options, seen};
+use crate::kernel::{loaded, returned, wanted};
 
 /// Addresses that share their beginnings.
 fn ip6(random: &mut Rng) -> std::net::Ipv6Addr {
@@ -78,4 +80,46 @@ fn lists_of_different_kinds_in_a_tunnel() {
         wrong += differ;
     }
     assert_eq!(wrong, 0);
+}
+
+/// Where a word of a key is read, the packet's end may be looked for anew: that must not take a register of the lookup.
+#[test]
+fn lists_in_tunnels_load_and_run() {
+    if !permitted() {
+        return;
+    }
+    let mut random = Rng::with_seed(7);
+    for hook in [Hook::Xdp, Hook::Tc, Hook::CgroupSkb] {
+        let (mut loads, mut runs, mut matched) = (0, 0, 0);
+        for (dialect, text) in [
+            (Dialect::Libpcap, "geneve and net $NETS"),
+            (Dialect::Libpcap, "geneve and not src or dst net $NETS"),
+            (Dialect::Libpcap, "geneve and ether host $MACS"),
+            (Dialect::Modern, "geneve (ether host $MACS)"),
+            (Dialect::Modern, "geneve (ip6 and src net $NETS)"),
+        ] {
+            for count in [12, 20, 60] {
+                let nets = (0..count).map(|_| net6(&mut random)).collect();
+                let macs = (0..count).map(|_| mac(&mut random)).collect();
+                let sets = HashMap::from([("NETS".to_owned(), nets), ("MACS".to_owned(), macs)]);
+                let options = Options { dialect, source: hook.source(), sets, ..options(link_type(hook)) };
+                let filter = compile(text, &options).unwrap_or_else(|e| panic!("{}", e.render(text)));
+                let actions = Actions::passing(hook);
+                // More registers than there are: an error that says so.
+                let Ok(object) = filter.object(hook, actions) else { continue };
+                let object = loaded(hook, text, &object);
+                loads += 1;
+                for _ in 0..100 {
+                    let captured = packet(&mut random);
+                    let Some(found) = returned(&object, hook, &captured) else { continue };
+                    let wanted = wanted(&filter, seen(hook, &captured), actions);
+                    assert_eq!(found, wanted, "{hook:?} {text} of {count} on {captured:02x?}");
+                    runs += 1;
+                    matched += u32::from(wanted == actions.matched);
+                }
+            }
+        }
+        eprintln!("{hook:?}: {loads} programs, {runs} runs, {matched} matched");
+        assert!(loads >= 6 && runs > 500 && matched > 50, "{hook:?}: {loads} programs, {runs} runs, {matched} matched");
+    }
 }

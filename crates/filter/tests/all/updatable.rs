@@ -164,3 +164,70 @@ fn sets_that_cannot_be_maps_are_errors() {
     assert!(error("host $much-too-long-a-name", "much-too-long-a-name", &["1.2.3.4"]).contains("longer"));
     assert!(error("ip proto $A", "A", &["6"]).contains("may stand for"));
 }
+
+/// Filters that keep numbers on the stack while a map is asked, whose key stands there, too.
+const DEEP: [&str; 6] = [
+    "ether[ether[ether[14]] * 2] = 1 and ip6 src host $SIX and ether[ether[ether[14]] * 2 + 1] = 2",
+    "ether[ether[ether[14]] * 2] < 200 and ip6 src host $SIX and ether[ether[ether[14]] * 2 + 1] < 200",
+    "ether[ether[ether[14]] * 2] < 200 and not ip6 src host $SIX and ether[ether[ether[14]] * 2 + 1] < 200",
+    "geneve and host $BAD",
+    "geneve and port $PORTS",
+    "geneve and (src host $BAD or src net $NETS)",
+];
+
+/// IPv6 packets with numbers that are places of others, and Geneve around packets of the sets.
+fn deep_packets() -> Vec<Vec<u8>> {
+    let mut random = fastrand::Rng::with_seed(6);
+    let mut all = Vec::new();
+    for inner in packets() {
+        let mut numbers = vec![0u8; 100];
+        numbers[12..14].copy_from_slice(&[0x86, 0xdd]);
+        numbers[22..24].copy_from_slice(&[0xfe, 0x80]);
+        numbers[37] = random.u8(1..4);
+        let place = random.u8(40..54);
+        numbers[14] = place;
+        numbers[54..].iter_mut().for_each(|n| *n = random.choice([1, 2, 250]).unwrap_or(0));
+        numbers[usize::from(place)] = random.u8(27..49);
+        all.push(numbers);
+        let mut tunnel = vec![0u8; 12];
+        tunnel.extend([8, 0, 0x45, 0, 0, 200, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9, 10, 0, 0, 9]);
+        tunnel.extend([0x30, 0x39, 0x17, 0xc1, 0, 180, 0, 0]);
+        let options = random.u8(0..3);
+        tunnel.extend([options, 0, 0x65, 0x58, 0, 0, 1, 0]);
+        tunnel.extend(std::iter::repeat_n(0, usize::from(options) * 4));
+        tunnel.extend(inner);
+        all.push(tunnel);
+    }
+    all
+}
+
+#[test]
+fn keys_and_numbers_have_places_of_their_own() {
+    if !permitted() {
+        return;
+    }
+    for hook in [Hook::Xdp, Hook::Tc, Hook::CgroupSkb, Hook::Socket] {
+        let (mut runs, mut matched) = (0, 0);
+        for text in DEEP {
+            let Ok(filter) = compile(text, &options(hook, 0, true)) else { continue };
+            let actions = Actions::passing(hook);
+            let object = filter.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {text}: {e}"));
+            let object = LoadedObject::load(&object, &LoadOptions::default());
+            let object = object.unwrap_or_else(|e| panic!("{hook:?} {text}: {e}"));
+            for of in filter.maps() {
+                let map = object.map(of.name()).expect("the map is there");
+                of.keys().for_each(|key| map.update(&key, &[1]).expect("there is room"));
+            }
+            for bytes in deep_packets() {
+                let accepts = filter.run(&packet(seen(hook, &bytes))) != 0;
+                let wanted = if accepts { actions.matched } else { actions.other };
+                let run = object.test_run("filter", &handed(hook, &bytes), None, 1).expect("a run");
+                assert_eq!(run.retval as i32, wanted, "{hook:?} {text} on {bytes:02x?}");
+                runs += 1;
+                matched += u32::from(accepts);
+            }
+        }
+        eprintln!("{hook:?}: {runs} runs, {matched} matched");
+        assert!(runs > 1500 && matched > 150, "{hook:?}: {runs} runs, {matched} matched");
+    }
+}

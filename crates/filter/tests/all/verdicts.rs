@@ -174,3 +174,48 @@ fn operations_are_at_most_those_of_libpcaps_optimizer() {
         assert!(mine as f64 <= libpcaps as f64 * 1.002, "{}: {mine} operations, {libpcaps} by libpcap", filter.name);
     }
 }
+
+/// 802.11 frames behind a receiver's header: radiotap, AVS, Prism.
+fn received_frame(dlt: u16, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = match dlt {
+        127 => vec![0, 0, random.choice([8, 12, 24]).unwrap_or(8), 0],
+        163 => vec![0x80, 0x21, 0x10, 1, 0, 0, 0, 16],
+        _ => vec![0, 0, 0, 0x44, 0, 0, 0, 144],
+    };
+    let length = if dlt == 127 { usize::from(bytes[2]) } else { usize::from(bytes[7]) };
+    bytes.resize_with(length, || if random.bool() { 0 } else { random.u8(0..9) });
+    bytes.push(random.choice([0x08, 0x88, 0x80, 0x40, 0xb4, 0xc4, 0x48, 0, 0xd4]).unwrap_or(8));
+    bytes.resize_with(length + random.usize(20..32), || random.u8(0..3));
+    bytes.extend([0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0x64, 0x11, 0, 0, 1, 0, 60, 0, 0x21, 0x45]);
+    bytes.resize_with(bytes.len() + 40, || random.u8(0..3));
+    bytes
+}
+
+/// `pppoes` makes the frame's header begin where its payload does, which are one variable then.
+#[test]
+fn encapsulations_behind_receivers_headers() {
+    let Some(pcap) = Libpcap::for_test() else { return };
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut compared, mut accepted) = (0, 0);
+    for dlt in [127u16, 163, 119] {
+        for text in ["! pppoes", "not pppoes 7", "! (pppoes and ip)", "pppoes and ip", "not vlan 3", "! (mpls and ip)"]
+        {
+            let Ok(theirs) = by_libpcap(&pcap, dlt, text) else { continue };
+            let ours = Forms::new(text, &options(LinkType(dlt))).unwrap_or_else(|e| panic!("{}", e.render(text)));
+            for _ in 0..300 {
+                let mut bytes = received_frame(dlt, &mut random);
+                if random.bool() {
+                    bytes.truncate(random.usize(0..=bytes.len()));
+                }
+                let length = bytes.len() as u32;
+                let expected = interpreter::run(&theirs, &bytes, length).verdict != 0;
+                let packet = Packet { captured: &bytes, length, beside: Beside::default() };
+                assert_eq!(ours.verdicts(&packet), vec![expected; 4], "{dlt} {text} on {bytes:02x?}");
+                compared += 1;
+                accepted += u32::from(expected);
+            }
+        }
+    }
+    eprintln!("{compared} verdicts, {accepted} accepted");
+    assert!(compared > 3000 && accepted > 500);
+}

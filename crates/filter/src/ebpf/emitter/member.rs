@@ -2,6 +2,7 @@
 
 use super::Emitter;
 use crate::ebpf::form::Ends;
+use crate::ebpf::frame::KEPT;
 use crate::ebpf::held::POOL;
 use crate::ebpf::hook::EbpfError;
 use crate::program::{BlockId, End, Register};
@@ -16,7 +17,6 @@ impl Emitter<'_> {
         (yes, no): (BlockId, BlockId),
         ends: Ends,
     ) -> Result<(), EbpfError> {
-        const KEPT: [(u8, u32); 3] = [(1, 48), (2, 40), (3, 32)];
         let program = self.program;
         let map = &program.maps[i];
         let mut left: u32 = map.field.words().iter().map(|bytes| u32::from(*bytes)).sum();
