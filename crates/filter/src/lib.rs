@@ -28,12 +28,16 @@ mod optimize;
 mod options;
 mod order;
 mod post_order;
+mod profile;
 mod program;
 mod proof;
 mod question;
+mod reorder;
 mod safety;
+mod sample;
 mod simplify;
 mod steps;
+mod suited;
 mod tables;
 mod tree;
 mod tuples;
@@ -41,15 +45,17 @@ mod updatable;
 mod value;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
 pub use error::Error;
-pub use filter::{ClassicGoal, Filter, Form};
+pub use filter::{ClassicGoal, Filter, Form, Gain};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
 pub use options::{Dialect, Lookup, MOST_ACCEPTED, Options, Source};
+pub use profile::Profile;
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
@@ -94,14 +100,18 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
         let ids = entries.iter().map(parsed).collect::<Result<Vec<Id>, Error>>()?;
         sets.insert(name.clone(), ids);
     }
+    if let Some(profile) = options.profile.as_ref().filter(|profile| profile.link_type() != options.link_type) {
+        let (theirs, ours) = (profile.link_type(), options.link_type);
+        return Err(Error::new(0..text.len(), format!("a profile of {theirs} packets for a filter of {ours} packets")));
+    }
     let graph = lower::lower(&ast, options, &sets)?;
     let plain = emit_plain::emit_plainly(&graph);
-    let forms = if options.optimize { optimized(graph.clone(), options.lookup) } else { None };
+    let forms = if options.optimize { optimized(graph.clone(), options) } else { None };
     Ok(Filter::new(graph, plain, forms, options.accepted_length))
 }
 
 /// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.
-fn optimized(mut graph: graph::Graph, lookup: Lookup) -> Option<Forms> {
+fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
     // Of a graph with variables nothing is known in common, so that all walks are the same one.
@@ -112,5 +122,7 @@ fn optimized(mut graph: graph::Graph, lookup: Lookup) -> Option<Forms> {
         let walks = WALKS[usize::from(copies <= 1)];
         ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }));
     }
-    (!ways.is_empty()).then_some(Forms { values: graph.values, maps: graph.maps.into(), ways, lookup })
+    let (lookup, profile) = (options.lookup, options.profile.clone());
+    let (values, maps) = (graph.values, graph.maps.into());
+    (!ways.is_empty()).then_some(Forms { values, maps, ways, lookup, profile, suited: OnceLock::new() })
 }

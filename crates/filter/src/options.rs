@@ -1,9 +1,11 @@
 //! How a filter is compiled.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::link::LinkType;
 use crate::names::NameFiles;
+use crate::profile::Profile;
 use crate::updatable::Updatable;
 
 /// Where packets come from.
@@ -85,6 +87,8 @@ pub struct Options {
     pub optimize: bool,
     /// How the optimized filter looks for a number in a set, when it is interpreted or machine code.
     pub lookup: Lookup,
+    /// Packets that the optimized filter is to decide with few operations.
+    pub profile: Option<Arc<Profile>>,
 }
 
 impl Default for Options {
@@ -101,6 +105,7 @@ impl Default for Options {
             accepted_length: MOST_ACCEPTED,
             optimize: true,
             lookup: Lookup::default(),
+            profile: None,
         }
     }
 }

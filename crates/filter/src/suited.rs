@@ -1,0 +1,134 @@
+//! Forms for the packets of a profile: of those that decisions may become, the one that executes the fewest operations.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::decision::{DecisionId, Decisions};
+use crate::emit::{Seen, SetPolicy, emit};
+use crate::profile::Profile;
+use crate::program::Program;
+use crate::reorder::reorder;
+use crate::sample::{Frequencies, Sample};
+use crate::updatable::SetMap;
+use crate::value::Values;
+
+/// Where decisions begin.
+type Way = (Decisions, DecisionId);
+
+/// Decisions in several orders, with what a sample of packets asks them.
+#[derive(Clone, Debug)]
+pub(crate) struct Suited {
+    pub(crate) sample: Sample,
+    ways: Vec<(Way, FxHashMap<DecisionId, Frequencies>)>,
+}
+
+/// A form, and the operations that it executes over the sample.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub(crate) program: Program,
+    pub(crate) operations: u64,
+    /// The decisions that it is made of: for [`Suited::way`].
+    pub(crate) way: usize,
+}
+
+/// What a form is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) policy: SetPolicy,
+    /// Loads find out themselves whether they are in the packet.
+    pub(crate) checks_loads: bool,
+    /// How large it may become, in hundredths.
+    pub(crate) most: usize,
+}
+
+impl Suited {
+    /// Decisions for a profile. `None`: it has no packets, or there are too many decisions.
+    pub(crate) fn of(profile: &Arc<Profile>, values: &Values, maps: &Arc<[SetMap]>, ways: &[Way]) -> Option<Suited> {
+        let sample = Sample::of(profile, values, maps, ways)?;
+        let mut suited = Suited { sample, ways: Vec::new() };
+        let mut forms: Vec<Program> = Vec::new();
+        for way in ways {
+            // Ways are often the same.
+            let form = emit(values, maps.clone(), (&way.0, way.1), SetPolicy::FAST, None);
+            if forms.contains(&form) {
+                continue;
+            }
+            forms.push(form);
+            let reordered = suited.reordered(way, values, maps);
+            suited.ways.extend([Some(way.clone()), reordered].into_iter().flatten().map(|(decisions, root)| {
+                let frequencies = suited.sample.frequencies(&decisions, root);
+                ((decisions, root), frequencies)
+            }));
+        }
+        Some(suited)
+    }
+
+    /// Decisions in another order, if that executes fewer operations.
+    fn reordered(&self, (decisions, root): &Way, values: &Values, maps: &Arc<[SetMap]>) -> Option<Way> {
+        /// What one question has moved may let another one move.
+        const PASSES: usize = 6;
+        let measured = |decisions: &Decisions, root| {
+            let switches = self.sample.frequencies(decisions, root);
+            let seen = Some(Seen { switches: &switches, keeps_rows: false });
+            let form = emit(values, maps.clone(), (decisions, root), SetPolicy::FAST, seen);
+            self.sample.operations(&form.with_checked_loads())
+        };
+        let mut decisions = decisions.clone();
+        let mut best = (measured(&decisions, *root), None);
+        let mut at = *root;
+        for _ in 0..PASSES {
+            let Some(next) = reorder(values, &mut decisions, at, &self.sample) else { break };
+            at = next;
+            let operations = measured(&decisions, at);
+            if operations < best.0 {
+                best = (operations, Some(at));
+            }
+        }
+        best.1.map(|root| (decisions, root))
+    }
+
+    /// Forms of at most a size that execute fewer operations than one, the fewest first.
+    pub(crate) fn better(&self, values: &Values, maps: &Arc<[SetMap]>, base: &Program, target: Target) -> Vec<Choice> {
+        let least = self.operations(base, target.checks_loads);
+        let most = base.size() * target.most / 100;
+        let mut all = self.forms(values, maps, target.policy, target.checks_loads);
+        all.retain(|choice| choice.operations < least && choice.program.size() <= most);
+        all.sort_by_key(|choice| (choice.operations, choice.program.size()));
+        all.dedup_by(|a, b| a.program == b.program);
+        all
+    }
+
+    /// All forms for a policy.
+    pub(crate) fn forms(
+        &self,
+        values: &Values,
+        maps: &Arc<[SetMap]>,
+        policy: SetPolicy,
+        checks_loads: bool,
+    ) -> Vec<Choice> {
+        let mut all = Vec::new();
+        for (way, ((decisions, root), switches)) in self.ways.iter().enumerate() {
+            for keeps_rows in [true, false] {
+                let seen = Some(Seen { switches, keeps_rows });
+                let program = emit(values, maps.clone(), (decisions, *root), policy, seen);
+                all.push(Choice { operations: self.operations(&program, checks_loads), program, way });
+            }
+        }
+        all
+    }
+
+    /// The operations that a form executes over the sample.
+    pub(crate) fn operations(&self, program: &Program, checks_loads: bool) -> u64 {
+        if checks_loads {
+            self.sample.operations(&program.with_checked_loads())
+        } else {
+            self.sample.operations(program)
+        }
+    }
+
+    /// The decisions of a form.
+    pub(crate) fn way(&self, i: usize) -> &Way {
+        &self.ways[i].0
+    }
+}
