@@ -365,7 +365,9 @@ impl Emitter<'_> {
         let (comparison, yes, no) = match shape {
             Shape::To(to) => return End::Goto(*to),
             Shape::Equal { n, yes, no } => (Comparison::Equal(Operand::Constant(*n)), *yes, no),
-            Shape::AtLeast { n, yes, no } => (Comparison::AtLeast(Operand::Constant(*n)), self.shaped_block(a, yes), no),
+            Shape::AtLeast { n, yes, no } => {
+                (Comparison::AtLeast(Operand::Constant(*n)), self.shaped_block(a, yes), no)
+            }
         };
         End::Branch { a, comparison, yes, no: self.shaped_block(a, no) }
     }

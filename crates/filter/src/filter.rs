@@ -14,7 +14,7 @@ use crate::options::{Lookup, Options};
 use crate::profile::Profile;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
-use crate::suited::{Choice, Suited, Target};
+use crate::suited::{Choice, Gain, Suited, Target};
 use crate::updatable::SetMap;
 use crate::value::Values;
 
@@ -71,17 +71,6 @@ struct Proven<T = Program> {
     gain: Option<Gain>,
     /// The decisions that it is made of, if they are for a profile.
     way: Option<usize>,
-}
-
-/// What a profile brings a form.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Gain {
-    /// Operations per packet of the profile that the form would execute without it.
-    pub before: f64,
-    /// Those that it executes.
-    pub after: f64,
-    /// How many forms would have executed fewer, but are not proven.
-    pub refused: usize,
 }
 
 /// What the optimizer made of a filter, in several ways: the first ones copy much. A form is emitted when it is asked for.
@@ -240,17 +229,16 @@ impl Filter {
         let Some(suited) = forms.suited() else { return self.proven(form) };
         let target = target(forms);
         let better = with_large_stack(|| suited.better(&forms.values, &forms.maps, base, target)).unwrap_or_default();
-        let per_packet = |operations: u64| operations as f64 / suited.sample.packets() as f64;
-        let before = per_packet(suited.operations(base, target.checks_loads));
+        let before = suited.operations(base, target.checks_loads);
         let mut refused = 0;
         for Choice { program, operations, way } in better {
             if self.prove(&program).is_ok() {
-                let gain = Some(Gain { before, after: per_packet(operations), refused });
+                let gain = Some(suited.gain(before, operations, refused));
                 return Proven { form: program, unproven: None, gain, way: Some(way) };
             }
             refused += 1;
         }
-        Proven { gain: Some(Gain { before, after: before, refused }), ..self.proven(form) }
+        Proven { gain: Some(suited.gain(before, before, refused)), ..self.proven(form) }
     }
 
     /// A form, if it is proven; otherwise the filter as it stands.
@@ -320,24 +308,22 @@ impl Filter {
         all.retain(|(_, instructions)| instructions.len() <= most);
         all.sort_by(|(a, _), (b, _)| a.expected().total_cmp(&b.expected()));
         let suited = self.forms.as_ref().filter(|_| goal == ClassicGoal::Time).and_then(Forms::suited);
-        let before = suited.zip(all.first()).map(|(suited, (first, _))| suited.operations(first, true));
+        let before = all.first().map(|(program, _)| program.clone());
         if let (Some(forms), Some(suited)) = (&self.forms, suited) {
-            let all_forms = || SetPolicy::WITHOUT_TABLES.map(|p| suited.forms(&forms.values, &forms.maps, p, true));
-            let more = with_large_stack(all_forms).into_iter().flatten().flatten().map(|choice| choice.program);
-            all.extend(more.filter_map(|program| Some((of(&program).ok()?, program))).map(|(form, p)| (p, form)));
+            let of_policy = |policy| suited.forms(&forms.values, &forms.maps, policy);
+            let more = || SetPolicy::WITHOUT_TABLES.into_iter().flat_map(of_policy).collect::<Vec<_>>();
+            let more = with_large_stack(more).into_iter().flatten();
+            all.extend(more.filter_map(|(_, program)| of(&program).ok().map(|form| (program, form))));
             all.retain(|(_, instructions)| instructions.len() <= most);
             all.sort_by_cached_key(|(program, _)| suited.operations(program, true));
         }
-        let mut unproven = None;
-        let mut refused = 0;
+        let (mut unproven, mut refused) = (None, 0);
         for (program, form) in all {
             match self.prove(&program) {
                 Ok(()) => {
-                    let gain = suited.zip(before).map(|(suited, before)| {
-                        let per_packet = |operations: u64| operations as f64 / suited.sample.packets() as f64;
-                        let after = suited.operations(&program, true);
-                        Gain { before: per_packet(before), after: per_packet(after), refused }
-                    });
+                    let operations = |program| suited.map(|suited| suited.operations(program, true));
+                    let both = before.as_ref().and_then(operations).zip(operations(&program));
+                    let gain = suited.zip(both).map(|(suited, (before, after))| suited.gain(before, after, refused));
                     return Ok(Proven { form, unproven: None, gain, way: None });
                 }
                 Err(e) => (unproven, refused) = (Some(e), refused + 1),
@@ -420,10 +406,8 @@ impl Filter {
     /// What the interpreter's form tests, as a graph in the language of Graphviz.
     pub fn dot(&self) -> String {
         let of = |forms: &Forms| {
-            let ((decisions, root), _) = match forms.suited().zip(self.fast().way) {
-                Some((suited, way)) => (suited.way(way), None),
-                None => forms.fast_way().map(|(way, program)| (way, Some(program)))?,
-            };
+            let suited = forms.suited().zip(self.fast().way).map(|(suited, way)| suited.way(way));
+            let (decisions, root) = suited.or_else(|| Some(forms.fast_way()?.0))?;
             Some(dot::of_decisions(&forms.values, decisions, *root))
         };
         let forms = self.forms.as_ref().filter(|_| self.fast().unproven.is_none());

@@ -50,7 +50,7 @@ use std::sync::OnceLock;
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
 pub use error::Error;
-pub use filter::{ClassicGoal, Filter, Form, Gain};
+pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
@@ -59,6 +59,7 @@ pub use profile::Profile;
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
+pub use suited::Gain;
 pub use updatable::{Field, KeyKind, SetMap, Updatable};
 pub use value::Ancillary;
 

@@ -57,12 +57,17 @@ impl Profile {
         }
     }
 
+    /// How many packets were added.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
     /// How many packets are kept.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// No packet was added.
+    /// No packet is kept: none was added.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }

@@ -27,7 +27,12 @@ const MOST_NODES: usize = 2_000;
 
 /// Decisions whose questions are in an order that suits the sample. They come to the same for all packets. `None`: they are so
 /// already, or are too many.
-pub(crate) fn reorder(values: &Values, decisions: &mut Decisions, root: DecisionId, sample: &Sample) -> Option<DecisionId> {
+pub(crate) fn reorder(
+    values: &Values,
+    decisions: &mut Decisions,
+    root: DecisionId,
+    sample: &Sample,
+) -> Option<DecisionId> {
     if decisions.reached(root).len() > MOST_NODES {
         return None;
     }
@@ -156,13 +161,7 @@ impl Pass<'_> {
     }
 
     /// The node with a question asked first, if its fields are there or may be looked for first.
-    fn asked_first(
-        &mut self,
-        id: DecisionId,
-        value: ValueId,
-        sets: &[Intervals],
-        state: &State,
-    ) -> Option<DecisionId> {
+    fn asked_first(&mut self, id: DecisionId, value: ValueId, sets: &[Intervals], state: &State) -> Option<DecisionId> {
         /// What is left of larger ones would be too many copies.
         const MOST: usize = 256;
         let mut missing = Vec::new();

@@ -19,11 +19,22 @@ type Way = (Decisions, DecisionId);
 /// Decisions in several orders, with what a sample of packets asks them.
 #[derive(Clone, Debug)]
 pub(crate) struct Suited {
-    pub(crate) sample: Sample,
+    sample: Sample,
     ways: Vec<(Way, FxHashMap<DecisionId, Frequencies>)>,
 }
 
-/// A form, and the operations that it executes over the sample.
+/// What a profile brings a form.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Gain {
+    /// Operations per packet of the profile that the form would execute without it.
+    pub before: f64,
+    /// Those that it executes.
+    pub after: f64,
+    /// How many forms would have executed fewer, but are not proven.
+    pub refused: usize,
+}
+
+/// A form that executes fewer operations over the sample than another.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub(crate) program: Program,
@@ -92,30 +103,36 @@ impl Suited {
     pub(crate) fn better(&self, values: &Values, maps: &Arc<[SetMap]>, base: &Program, target: Target) -> Vec<Choice> {
         let least = self.operations(base, target.checks_loads);
         let most = base.size() * target.most / 100;
-        let mut all = self.forms(values, maps, target.policy, target.checks_loads);
+        let measured = |(way, program): (usize, Program)| {
+            let operations = self.operations(&program, target.checks_loads);
+            Choice { program, operations, way }
+        };
+        let mut all: Vec<Choice> = self.forms(values, maps, target.policy).map(measured).collect();
         all.retain(|choice| choice.operations < least && choice.program.size() <= most);
         all.sort_by_key(|choice| (choice.operations, choice.program.size()));
         all.dedup_by(|a, b| a.program == b.program);
         all
     }
 
-    /// All forms for a policy.
+    /// All forms for a policy, with the decisions that each is made of.
     pub(crate) fn forms(
         &self,
         values: &Values,
         maps: &Arc<[SetMap]>,
         policy: SetPolicy,
-        checks_loads: bool,
-    ) -> Vec<Choice> {
-        let mut all = Vec::new();
-        for (way, ((decisions, root), switches)) in self.ways.iter().enumerate() {
-            for keeps_rows in [true, false] {
+    ) -> impl Iterator<Item = (usize, Program)> {
+        self.ways.iter().enumerate().flat_map(move |(i, ((decisions, root), switches))| {
+            [true, false].map(|keeps_rows| {
                 let seen = Some(Seen { switches, keeps_rows });
-                let program = emit(values, maps.clone(), (decisions, *root), policy, seen);
-                all.push(Choice { operations: self.operations(&program, checks_loads), program, way });
-            }
-        }
-        all
+                (i, emit(values, maps.clone(), (decisions, *root), policy, seen))
+            })
+        })
+    }
+
+    /// What a form's operations over the sample say of the profile.
+    pub(crate) fn gain(&self, before: u64, after: u64, refused: usize) -> Gain {
+        let per_packet = |operations: u64| operations as f64 / self.sample.packets() as f64;
+        Gain { before: per_packet(before), after: per_packet(after), refused }
     }
 
     /// The operations that a form executes over the sample.

@@ -2,6 +2,7 @@
 
 mod args;
 mod form;
+mod profile;
 mod run;
 mod source;
 
@@ -20,10 +21,11 @@ use crate::files::{self, Destination};
 /// Runs the command.
 pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     let text = text(args)?;
-    let options = options(args)?;
+    let mut options = options(args)?;
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
+    options.profile = profile::of(args, options.link_type)?;
     let form = form::of(args)?;
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
@@ -200,6 +202,9 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
             None => "accepts what the filter as it stands accepts: proven".to_owned(),
         };
         let _ = writeln!(out, "{name:<26} {state}");
+        if let Some(gain) = filter.gain(form) {
+            let _ = writeln!(out, "{:<26} {}", "", profile::text(gain));
+        }
     }
     out
 }

@@ -94,7 +94,7 @@ pub(super) fn by_frequency(segments: &[Segment], seen: &Frequencies) -> Shape {
 }
 
 /// Of so many segments all shapes are looked at.
-const EXACT: usize = 10;
+const EXACT: usize = 12;
 
 /// What a shape costs: how much is executed, and how many comparisons there are.
 type Cost = (u64, usize);
@@ -180,7 +180,13 @@ mod tests {
         };
         match shape {
             Shape::To(to) => (*to, 0),
-            Shape::Equal { n: m, yes, no } => if n == *m { (*yes, 1) } else { deeper(no) },
+            Shape::Equal { n: m, yes, no } => {
+                if n == *m {
+                    (*yes, 1)
+                } else {
+                    deeper(no)
+                }
+            }
             Shape::AtLeast { n: m, yes, no } => deeper(if n >= *m { yes } else { no }),
         }
     }

@@ -10,6 +10,7 @@ mod linked;
 mod lists;
 mod mixed;
 mod modern;
+mod profile;
 mod shown;
 mod updatable;
 mod verdicts;
