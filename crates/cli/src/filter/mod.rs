@@ -93,7 +93,8 @@ fn write(
     let object = match &args.output {
         Some(output) => {
             let destination = Destination::of(output)?;
-            let others: Vec<&Path> = args.header.iter().chain(&args.map_contents).map(PathBuf::as_path).collect();
+            let others = args.header.iter().chain(&args.map_contents).chain(&args.profile);
+            let others: Vec<&Path> = others.map(PathBuf::as_path).collect();
             destination.overwrites_none("the object", &others, "name another file for one of them")?;
             let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
             Some((destination, object))

@@ -94,7 +94,8 @@ fn link_header(network: &[u8]) -> [u8; 14] {
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
     if let Some(out) = &args.write {
-        Destination::or_stdout(out)?.overwrites_none("what matches", &[path], "name another file behind -w")?;
+        let inputs: Vec<&Path> = std::iter::once(path).chain(args.profile.as_deref()).collect();
+        Destination::or_stdout(out)?.overwrites_none("what matches", &inputs, "name another file behind -w")?;
     }
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
