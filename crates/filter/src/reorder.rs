@@ -178,15 +178,58 @@ impl Pass<'_> {
         let mut cases = Vec::with_capacity(sets.len());
         for set in sets {
             others = others.without(set);
-            cases.push((set.clone(), self.decisions.restricted(rest, value, set, MOST)?));
+            let to = self.decisions.restricted(rest, value, set, MOST)?;
+            cases.push((set.clone(), self.asked_once(to)));
         }
         let default = self.decisions.restricted(rest, value, &others, MOST)?;
+        let default = self.asked_once(default);
         self.work += MOST * (sets.len() + 2);
         let first = self.decisions.switch_of(value, cases, default);
         Some(missing.into_iter().rev().fold(first, |next, need| match need {
             Need::Bound(base, end) => self.decisions.bound(base, end, next),
             Need::NotZero(value) => self.decisions.not_zero(value, next),
         }))
+    }
+
+    /// The node, asking for its value at once all that is asked of it later, if fewer questions are left so.
+    fn asked_once(&mut self, id: DecisionId) -> DecisionId {
+        /// Of so many nodes at most.
+        const MOST: usize = 48;
+        /// Sets of numbers that are told apart.
+        const CELLS: usize = 6;
+        let Decision::Switch { value, .. } = self.decisions.get(id) else { return id };
+        let value = *value;
+        let Some(reached) = self.decisions.reached_few(id, MOST) else { return id };
+        let mut cells = vec![Intervals::none().complement()];
+        let mut asking = 0;
+        for decision in reached.iter().map(|id| self.decisions.get(*id)) {
+            let Decision::Switch { value: v, cases, .. } = decision else { continue };
+            if *v != value {
+                continue;
+            }
+            asking += 1;
+            for (set, _) in cases {
+                cells = cells.iter().flat_map(|cell| [cell.intersection(set), cell.without(set)]).collect();
+                cells.retain(|cell| !cell.is_empty());
+            }
+            if cells.len() > CELLS {
+                return id;
+            }
+        }
+        if asking < 2 {
+            return id;
+        }
+        self.work += reached.len() * cells.len();
+        let rest = cells.remove(0);
+        let mut parts = Vec::new();
+        for cell in cells {
+            let Some(to) = self.decisions.restricted(id, value, &cell, MOST) else { return id };
+            parts.push((cell, to));
+        }
+        let Some(default) = self.decisions.restricted(id, value, &rest, MOST) else { return id };
+        let merged = self.decisions.switch_of(value, parts, default);
+        let is_smaller = self.decisions.reached_few(merged, reached.len() - 1).is_some();
+        if is_smaller { merged } else { id }
     }
 
     /// What every way from a node to acceptance looks for; `None`: there is no such way.
