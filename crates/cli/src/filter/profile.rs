@@ -41,7 +41,7 @@ fn check(path: &Path, packet: Option<u64>, theirs: LinkType, ours: LinkType) -> 
     }
     let packet = packet.map_or(String::new(), |n| format!("packet {n}: "));
     let text = format!("--profile {}: {packet}link type {theirs}, and the filter is for {ours}", path.display());
-    Err(Failure::bad_input(text).with_hint(format!("-y {theirs} makes a filter for such packets")))
+    Err(Failure::bad_input(text).with_hint("its packets begin as those of the filter do: -y says how"))
 }
 
 /// What a profile brings a form, for statistics.
