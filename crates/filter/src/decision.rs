@@ -37,6 +37,11 @@ pub(crate) enum Decision {
         value: ValueId,
         next: DecisionId,
     },
+    /// The way has come to a predicate of the text, where the filter reports that.
+    Note {
+        predicate: u32,
+        next: DecisionId,
+    },
     /// Goes on by what a value is. The sets are disjoint, and no two lead to the same.
     Switch {
         value: ValueId,
@@ -69,7 +74,7 @@ impl Decision {
     pub(crate) fn successors(&self) -> Vec<DecisionId> {
         match self {
             Decision::Reject | Decision::Accept => Vec::new(),
-            Decision::Bound { next, .. } | Decision::NotZero { next, .. } => vec![*next],
+            Decision::Bound { next, .. } | Decision::NotZero { next, .. } | Decision::Note { next, .. } => vec![*next],
             Decision::Switch { cases, default, .. } => cases.iter().map(|(_, d)| *d).chain([*default]).collect(),
             Decision::Among { yes, no, .. } | Decision::Chain { yes, no, .. } | Decision::Lookup { yes, no, .. } => {
                 vec![*yes, *no]
@@ -83,15 +88,16 @@ impl Decision {
 pub(crate) struct Decisions {
     all: Vec<Decision>,
     known: FxHashMap<Decision, DecisionId>,
-}
-
-impl Default for Decisions {
-    fn default() -> Decisions {
-        Decisions { all: vec![Decision::Reject, Decision::Accept], known: FxHashMap::default() }
-    }
+    /// Questions about one value come together behind others.
+    reorders: bool,
 }
 
 impl Decisions {
+    /// None yet but the ends.
+    pub(crate) fn new(reorders: bool) -> Decisions {
+        Decisions { all: vec![Decision::Reject, Decision::Accept], known: FxHashMap::default(), reorders }
+    }
+
     pub(crate) fn get(&self, id: DecisionId) -> &Decision {
         &self.all[id.0 as usize]
     }
@@ -118,6 +124,14 @@ impl Decisions {
     /// A divisor must not be 0.
     pub(crate) fn not_zero(&mut self, value: ValueId, next: DecisionId) -> DecisionId {
         if next == DecisionId::REJECT { next } else { self.intern(Decision::NotZero { value, next }) }
+    }
+
+    /// Notes a predicate, unless another is noted before anything can end the way.
+    pub(crate) fn note(&mut self, predicate: u32, next: DecisionId) -> DecisionId {
+        match self.get(next) {
+            Decision::Note { .. } => next,
+            _ => self.intern(Decision::Note { predicate, next }),
+        }
     }
 
     /// Whether words are those of a member.
@@ -209,6 +223,9 @@ impl Decisions {
     /// Fields that must be there may stand between only if a packet without them is rejected in any case: `to` is that.
     fn absorb(&mut self, value: ValueId, set: &Intervals, to: DecisionId, no: DecisionId) -> Absorbed {
         const FAR: usize = 12;
+        if !self.reorders {
+            return Absorbed::Nothing(no);
+        }
         let mut between = Vec::new();
         let mut at = no;
         loop {

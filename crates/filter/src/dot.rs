@@ -51,6 +51,10 @@ pub(crate) fn of_decisions(values: &Values, decisions: &Decisions, root: Decisio
                 dot.edge(&node, &name(*next), "yes");
                 dot.edge(&node, &name(DecisionId::REJECT), "no");
             }
+            Decision::Note { predicate, next } => {
+                dot.node(&node, &format!("predicate {predicate}"));
+                dot.edge(&node, &name(*next), "");
+            }
             Decision::NotZero { value, next } => {
                 dot.node(&node, &format!("{} != 0", text(values, *value)));
                 dot.edge(&node, &name(*next), "yes");

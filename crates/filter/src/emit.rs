@@ -12,6 +12,7 @@ use crate::decision::{Decision, DecisionId, Decisions};
 use crate::intervals::Intervals;
 use crate::language::Binary;
 use crate::order::order;
+use crate::passes::{Pass, Passes};
 use crate::program::{BasicBlock, BlockId, Comparison, End, LIKELY, Operand, Operation, Program, Register};
 use crate::sample::Frequencies;
 use crate::tables::Table;
@@ -61,6 +62,14 @@ pub(crate) struct Seen<'a> {
     pub(crate) keeps_rows: bool,
 }
 
+impl SetPolicy {
+    /// With what these passes leave of it.
+    pub(crate) fn with(self, passes: Passes) -> SetPolicy {
+        let of_trees = if passes.has(Pass::Trees) { self } else { SetPolicy { tree: self.tree, ..SetPolicy::SMALL } };
+        SetPolicy { tables: self.tables && passes.has(Pass::Tables), ..of_trees }
+    }
+}
+
 /// Blocks under construction: successors are labels until the order is known.
 struct Emitter<'a> {
     values: &'a Values,
@@ -71,6 +80,7 @@ struct Emitter<'a> {
     blocks: Vec<BasicBlock>,
     tables: Vec<Table>,
     maps: Arc<[SetMap]>,
+    predicates: u32,
     known_tables: FxHashMap<Intervals, usize>,
     /// How many registers there are besides those of values.
     more: u32,
@@ -78,10 +88,11 @@ struct Emitter<'a> {
     reject: BlockId,
 }
 
-/// The program of decisions, which may ask these maps; for packets like those that were seen, if some were.
+/// The program of decisions, which may ask these maps and note so many predicates; for packets like those that were seen, if some
+/// were.
 pub(crate) fn emit(
     values: &Values,
-    maps: Arc<[SetMap]>,
+    (maps, predicates): (Arc<[SetMap]>, u32),
     (decisions, root): (&Decisions, DecisionId),
     policy: SetPolicy,
     seen: Option<Seen>,
@@ -95,6 +106,7 @@ pub(crate) fn emit(
         blocks: vec![end(End::Reject), end(End::Accept)],
         tables: Vec::new(),
         maps,
+        predicates,
         known_tables: FxHashMap::default(),
         more: 0,
         reject: BlockId(0),
@@ -110,10 +122,23 @@ pub(crate) fn emit(
     for id in &order {
         entries.insert(*id, emitter.block(Vec::new(), End::Reject));
     }
+    // The predicate that has been noted, if it is the same on all ways to a node.
+    let mut noted: FxHashMap<DecisionId, Option<u32>> = FxHashMap::default();
     for id in &order {
+        let mut here = noted.remove(id).flatten();
+        let is_noted = matches!(decisions.get(*id), Decision::Note { predicate, .. } if here == Some(*predicate));
+        if let Decision::Note { predicate, .. } = decisions.get(*id) {
+            here = Some(*predicate);
+        }
+        for next in decisions.get(*id).successors() {
+            noted.entry(next).and_modify(|all| *all = all.filter(|p| Some(*p) == here)).or_insert(here);
+        }
         let known = available.remove(id).unwrap_or_default();
         emitter.frequencies = seen.and_then(|seen| seen.switches.get(id));
         let after = emitter.node(decisions.get(*id), entries[id], &entries, known);
+        if is_noted {
+            emitter.blocks[entries[id].0].operations.clear();
+        }
         for next in decisions.get(*id).successors() {
             match available.get_mut(&next) {
                 Some(all) => all.retain(|v| after.contains(v)),
@@ -152,6 +177,10 @@ impl Emitter<'_> {
             Decision::Bound { base, end, next } => {
                 let base = base.map(|b| self.compute(b, &mut known, &mut operations));
                 operations.push(Operation::Bound { base, end: *end });
+                End::Goto(entries[next])
+            }
+            Decision::Note { predicate, next } => {
+                operations.push(Operation::Note { predicate: *predicate });
                 End::Goto(entries[next])
             }
             Decision::NotZero { value, next } => {
@@ -427,7 +456,8 @@ impl Emitter<'_> {
 
     /// Orders blocks and numbers registers.
     fn finish(self, entry: BlockId) -> Program {
-        order(Program { blocks: self.blocks, registers: 0, tables: self.tables, maps: self.maps }, entry)
+        let (maps, predicates) = (self.maps, self.predicates);
+        order(Program { blocks: self.blocks, registers: 0, tables: self.tables, maps, predicates }, entry)
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     };
     let mut blocks = Vec::with_capacity(n + 2);
     for block in &graph.blocks {
+        plain.operations.extend(block.predicate.map(|predicate| Operation::Note { predicate }));
         for (variable, value) in &block.sets {
             let from = plain.evaluate(*value);
             let to = plain.variable(*variable);
@@ -78,7 +79,8 @@ pub(crate) fn emit_plainly(graph: &Graph) -> Program {
     // Comparisons with the members of sets stand behind all others.
     blocks.append(&mut plain.more);
     let registers = plain.next + plain.variables;
-    order(Program { blocks, registers, tables: Vec::new(), maps: graph.maps.clone().into() }, target(graph.entry))
+    let (tables, maps) = (Vec::new(), graph.maps.clone().into());
+    order(Program { blocks, registers, tables, maps, predicates: graph.predicates }, target(graph.entry))
 }
 
 /// Evaluates values and remembers none behind its block.

@@ -11,10 +11,11 @@ use crate::emit::{SetPolicy, emit};
 use crate::graph::Graph;
 use crate::jit::{Jit, JitError};
 use crate::options::{Lookup, Options};
+use crate::passes::{Pass, Passes};
 use crate::profile::Profile;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
-use crate::suited::{Choice, Gain, Suited, Target};
+use crate::suited::{Choice, Gain, Given, Suited, Target};
 use crate::updatable::SetMap;
 use crate::value::Values;
 
@@ -61,6 +62,8 @@ pub struct Filter {
     kernel: OnceLock<Proven>,
     classic: [OnceLock<Result<Proven<Vec<Classic>>, ClassicError>>; 2],
     accepted_length: u32,
+    /// The predicates of the text, if the filter reports.
+    pub(crate) predicates: Vec<String>,
 }
 
 /// A form that is proven, or what takes its place.
@@ -78,10 +81,14 @@ struct Proven<T = Program> {
 pub(crate) struct Forms {
     pub(crate) values: Values,
     pub(crate) maps: Arc<[SetMap]>,
+    /// How many predicates there are to note.
+    pub(crate) predicates: u32,
     /// The decisions, and where they begin: at least one way.
     pub(crate) ways: Vec<(Decisions, DecisionId)>,
     /// For the interpreter and machine code.
     pub(crate) lookup: Lookup,
+    /// Which parts of the optimizer run.
+    pub(crate) passes: Passes,
     /// What packets are to be decided soon.
     pub(crate) profile: Option<Arc<Profile>>,
     /// What that makes of the decisions.
@@ -94,7 +101,7 @@ impl Forms {
     }
 
     fn program(&self, (decisions, root): &(Decisions, DecisionId), policy: SetPolicy) -> Program {
-        emit(&self.values, self.maps.clone(), (decisions, *root), policy, None)
+        emit(&self.values, (self.maps.clone(), self.predicates), (decisions, *root), policy.with(self.passes), None)
     }
 
     /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
@@ -122,15 +129,22 @@ impl Forms {
 
     fn policy(&self, suited: SetPolicy) -> SetPolicy {
         match self.lookup {
-            Lookup::Suited => suited,
-            Lookup::Linear => SetPolicy::SMALL,
-            Lookup::Table => SetPolicy::TABLE,
+            Lookup::Suited => suited.with(self.passes),
+            Lookup::Linear => SetPolicy::SMALL.with(self.passes),
+            Lookup::Table => SetPolicy::TABLE.with(self.passes),
         }
+    }
+
+    /// What the decisions are about.
+    fn given(&self) -> Given<'_> {
+        Given { values: &self.values, maps: &self.maps, predicates: self.predicates }
     }
 
     /// The decisions for the profile, if there is one.
     fn suited(&self) -> Option<&Suited> {
-        let suit = || Suited::of(self.profile.as_ref()?, &self.values, &self.maps, &self.ways);
+        let runs = self.passes.has(Pass::Order) && self.passes.has(Pass::Trees);
+        let profile = self.profile.as_ref().filter(|_| runs);
+        let suit = || Suited::of(profile?, self.given(), &self.ways);
         self.suited.get_or_init(|| with_large_stack(suit).flatten()).as_ref()
     }
 
@@ -170,6 +184,7 @@ impl Filter {
             kernel: OnceLock::new(),
             classic: Default::default(),
             accepted_length,
+            predicates: Vec::new(),
         }
     }
 
@@ -215,7 +230,8 @@ impl Filter {
 
     fn kernel(&self) -> &Proven {
         let emit = || with_large_stack(|| self.forms.as_ref()?.kernel()).flatten();
-        let target = |_: &Forms| Target { policy: SetPolicy::KERNEL, checks_loads: false, most: 130 };
+        let target =
+            |forms: &Forms| Target { policy: SetPolicy::KERNEL.with(forms.passes), checks_loads: false, most: 130 };
         self.kernel.get_or_init(|| self.proven_for_profile(emit(), target))
     }
 
@@ -228,7 +244,7 @@ impl Filter {
         let (Some(forms), Some(base)) = (&self.forms, &form) else { return self.proven(form) };
         let Some(suited) = forms.suited() else { return self.proven(form) };
         let target = target(forms);
-        let better = with_large_stack(|| suited.better(&forms.values, &forms.maps, base, target)).unwrap_or_default();
+        let better = with_large_stack(|| suited.better(forms.given(), base, target)).unwrap_or_default();
         let before = suited.operations(base, target.checks_loads);
         let mut refused = 0;
         for Choice { program, operations, way } in better {
@@ -310,7 +326,7 @@ impl Filter {
         let suited = self.forms.as_ref().filter(|_| goal == ClassicGoal::Time).and_then(Forms::suited);
         let before = all.first().map(|(program, _)| program.clone());
         if let (Some(forms), Some(suited)) = (&self.forms, suited) {
-            let of_policy = |policy| suited.forms(&forms.values, &forms.maps, policy);
+            let of_policy = |policy: SetPolicy| suited.forms(forms.given(), policy.with(forms.passes));
             let more = || SetPolicy::WITHOUT_TABLES.into_iter().flat_map(of_policy).collect::<Vec<_>>();
             let more = with_large_stack(more).into_iter().flatten();
             all.extend(more.filter_map(|(_, program)| of(&program).ok().map(|form| (program, form))));
@@ -391,6 +407,11 @@ impl Filter {
     /// If the machine or the system does not take it, or the filter is too large.
     pub fn jit(&self) -> Result<Jit, JitError> {
         Jit::new(&self.machine().form)
+    }
+
+    /// The predicates of the text in its order, as [`crate::tree`] writes them, if the filter was compiled to report.
+    pub fn predicates(&self) -> &[String] {
+        &self.predicates
     }
 
     /// The sets that user space changes, in the order in which the filter first names them.

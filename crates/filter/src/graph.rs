@@ -30,6 +30,8 @@ pub(crate) struct Block {
     pub(crate) yes: Target,
     /// Where to go if it does not.
     pub(crate) no: Target,
+    /// Which predicate of the text it is of, if the filter is to report that: see [`Graph::predicates`].
+    pub(crate) predicate: Option<u32>,
 }
 
 /// What a block tests.
@@ -88,6 +90,8 @@ pub(crate) struct Graph {
     pub(crate) variables: u32,
     /// Sets that user space changes.
     pub(crate) maps: Vec<SetMap>,
+    /// How many predicates the text has, if the filter is to report in which of them the way of a packet ends; otherwise 0.
+    pub(crate) predicates: u32,
 }
 
 /// A condition that is being built: an index.
@@ -96,7 +100,7 @@ pub(crate) struct Condition(usize);
 
 #[derive(Clone, Debug)]
 enum Part {
-    Block(Vec<(Variable, ValueId)>, Test),
+    Block(Vec<(Variable, ValueId)>, Test, Option<u32>),
     And(Condition, Condition),
     Or(Condition, Condition),
     Not(Condition),
@@ -110,11 +114,17 @@ pub(crate) struct Builder {
     pub(crate) values: Values,
     /// Sets that user space changes.
     pub(crate) maps: Vec<SetMap>,
+    /// Which predicate of the text the next tests are of, if the filter is to report that.
+    pub(crate) predicate: Option<u32>,
     parts: Vec<Part>,
     variables: u32,
 }
 
 impl Builder {
+    fn test(&mut self, sets: Vec<(Variable, ValueId)>, test: Test) -> Condition {
+        self.part(Part::Block(sets, test, self.predicate))
+    }
+
     fn part(&mut self, part: Part) -> Condition {
         self.parts.push(part);
         Condition(self.parts.len() - 1)
@@ -132,7 +142,7 @@ impl Builder {
     }
 
     pub(crate) fn compare(&mut self, relation: Relation, a: ValueId, b: ValueId) -> Condition {
-        self.part(Part::Block(Vec::new(), Test::Compare(relation, a, b)))
+        self.test(Vec::new(), Test::Compare(relation, a, b))
     }
 
     pub(crate) fn compare_with(&mut self, relation: Relation, a: ValueId, n: u32) -> Condition {
@@ -142,21 +152,21 @@ impl Builder {
 
     /// A value is one of a set.
     pub(crate) fn member(&mut self, value: ValueId, set: Arc<Intervals>) -> Condition {
-        self.part(Part::Block(Vec::new(), Test::Member(value, set)))
+        self.test(Vec::new(), Test::Member(value, set))
     }
 
     /// The words of a key are those of one of a set.
     pub(crate) fn among(&mut self, words: Vec<ValueId>, members: Members) -> Condition {
-        self.part(Part::Block(Vec::new(), Test::Among(words, members)))
+        self.test(Vec::new(), Test::Among(words, members))
     }
 
     /// A key is in a map that user space changes.
     pub(crate) fn lookup(&mut self, map: usize, key: Vec<ValueId>) -> Condition {
-        self.part(Part::Block(Vec::new(), Test::Lookup(Lookup { map, key })))
+        self.test(Vec::new(), Test::Lookup(Lookup { map, key }))
     }
 
     pub(crate) fn chain(&mut self, chain: Chain) -> Condition {
-        self.part(Part::Block(Vec::new(), Test::Chain(chain)))
+        self.test(Vec::new(), Test::Chain(chain))
     }
 
     /// Sets variables, then compares.
@@ -167,7 +177,7 @@ impl Builder {
         a: ValueId,
         b: ValueId,
     ) -> Condition {
-        self.part(Part::Block(sets, Test::Compare(relation, a, b)))
+        self.test(sets, Test::Compare(relation, a, b))
     }
 
     /// Sets variables and holds.
@@ -181,7 +191,7 @@ impl Builder {
         let mut at = condition;
         loop {
             match &mut self.parts[at.0] {
-                Part::Block(before, _) => {
+                Part::Block(before, ..) => {
                     before.splice(0..0, sets);
                     return;
                 }
@@ -233,7 +243,7 @@ impl Builder {
     /// Conditions stand behind their operands, so that one way through them from the back gives each its two targets, and none is
     /// visited by recursion: there may be a million.
     pub(crate) fn finish(self, root: Condition) -> Graph {
-        let Builder { values, maps, parts, variables } = self;
+        let Builder { values, maps, parts, variables, .. } = self;
         // The first block of each part.
         let mut first: Vec<usize> = Vec::with_capacity(parts.len());
         for (i, part) in parts.iter().enumerate() {
@@ -268,7 +278,7 @@ impl Builder {
         // In the order of the conditions a block comes before those that it goes to only if operands were built from left to
         // right, which not all were: by depth.
         let entry = Target::Block(first[root.0]);
-        let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables, maps };
+        let mut graph = Graph { values, blocks: Vec::with_capacity(used.len()), entry, variables, maps, predicates: 0 };
         let mut place = vec![usize::MAX; parts.len()];
         let next = |part: usize| {
             let (yes, no) = targets[part].unwrap_or((Target::Reject, Target::Reject));
@@ -279,9 +289,9 @@ impl Builder {
         };
         for part in reverse_post_order(parts.len(), first[root.0], next) {
             place[part] = graph.blocks.len();
-            let Part::Block(sets, test) = &parts[part] else { continue };
+            let Part::Block(sets, test, predicate) = &parts[part] else { continue };
             let Some((yes, no)) = targets[part] else { continue };
-            graph.blocks.push(Block { sets: sets.clone(), test: test.clone(), yes, no });
+            graph.blocks.push(Block { sets: sets.clone(), test: test.clone(), yes, no, predicate: *predicate });
         }
         let placed = |t: Target| match t {
             Target::Block(i) => Target::Block(place[i]),
@@ -299,7 +309,7 @@ impl Graph {
     /// A graph that gives one answer for all packets.
     pub(crate) fn constant(accept: bool) -> Graph {
         let entry = if accept { Target::Accept } else { Target::Reject };
-        Graph { values: Values::default(), blocks: Vec::new(), entry, variables: 0, maps: Vec::new() }
+        Graph { values: Values::default(), blocks: Vec::new(), entry, variables: 0, maps: Vec::new(), predicates: 0 }
     }
 
     /// Puts blocks before the entry. In their targets `Block(i)` is the i-th of them, and `Block(blocks.len())` the old entry.

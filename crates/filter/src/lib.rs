@@ -27,6 +27,7 @@ mod need;
 mod optimize;
 mod options;
 mod order;
+mod passes;
 mod post_order;
 mod profile;
 mod program;
@@ -55,6 +56,7 @@ pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
 pub use options::{Dialect, Lookup, MOST_ACCEPTED, Options, Source};
+pub use passes::{Pass, Passes};
 pub use profile::Profile;
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
@@ -107,8 +109,12 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     }
     let graph = lower::lower(&ast, options, &sets)?;
     let plain = emit_plain::emit_plainly(&graph);
-    let forms = if options.optimize { optimized(graph.clone(), options) } else { None };
-    Ok(Filter::new(graph, plain, forms, options.accepted_length))
+    let forms = if options.runs_optimizer() { optimized(graph.clone(), options) } else { None };
+    let mut filter = Filter::new(graph, plain, forms, options.accepted_length);
+    if options.report {
+        filter.predicates = tree::predicates(&ast);
+    }
+    Ok(filter)
 }
 
 /// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.
@@ -116,14 +122,24 @@ fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
     // Of a graph with variables nothing is known in common, so that all walks are the same one.
-    let all_copies: &[(usize, usize)] =
-        if graph.variables == 0 { &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)] } else { &[(0, 0)] };
+    let all_copies: &[(usize, usize)] = if graph.variables == 0 && options.passes.has(Pass::Copies) {
+        &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)]
+    } else {
+        &[(0, 0)]
+    };
     let mut ways = Vec::new();
     for &(copies, kinds) in all_copies {
         let walks = WALKS[usize::from(copies <= 1)];
-        ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }));
+        ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }, options.passes));
     }
-    let (lookup, profile) = (options.lookup, options.profile.clone());
-    let (values, maps) = (graph.values, graph.maps.into());
-    (!ways.is_empty()).then_some(Forms { values, maps, ways, lookup, profile, suited: OnceLock::new() })
+    (!ways.is_empty()).then_some(Forms {
+        values: graph.values,
+        maps: graph.maps.into(),
+        predicates: graph.predicates,
+        ways,
+        lookup: options.lookup,
+        passes: options.passes,
+        profile: options.profile.clone(),
+        suited: OnceLock::new(),
+    })
 }

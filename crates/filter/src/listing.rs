@@ -62,6 +62,7 @@ impl Display for Operation {
             Operation::Length { to } => write!(f, "{to} = length"),
             Operation::Ancillary { to, what } => write!(f, "{to} = {what:?}"),
             Operation::Bound { base, end } => write!(f, "reject unless captured >= {}", place(*base, *end)),
+            Operation::Note { predicate } => write!(f, "predicate {predicate}:"),
             Operation::NotZero { register } => write!(f, "reject if {register} == 0"),
             Operation::Load { to, base, offset, size } => {
                 write!(f, "{to} = packet[{}:{size}]", place(*base, u64::from(*offset)))

@@ -23,6 +23,7 @@ use crate::graph::{Block, Graph, Lookup, Target, Test};
 use crate::intervals::Intervals;
 use crate::language::Relation;
 use crate::need::{Need, needs};
+use crate::passes::{Pass, Passes};
 use crate::question::{Question, question};
 use crate::value::{Binary, Value, ValueId, Values, apply};
 
@@ -41,13 +42,13 @@ pub(crate) struct Limits {
 const FEW: usize = 8;
 
 /// The decisions of a graph, and where they begin. `None`: the limits do not allow it.
-pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, DecisionId)> {
+pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Option<(Decisions, DecisionId)> {
     let mut walk = Walk {
         values: std::mem::take(&mut graph.values),
         common: Vec::new(),
         first: None,
         questions: Vec::new(),
-        decisions: Decisions::default(),
+        decisions: Decisions::new(passes.has(Pass::Order)),
         done: FxHashMap::default(),
         visits: vec![0; graph.blocks.len()],
         walks: 0,
@@ -56,6 +57,7 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits) -> Option<(Decisions, 
         compared: FxHashMap::default(),
         graph,
         limits,
+        passes,
         is_over: false,
     };
     if walk.graph.variables == 0 {
@@ -95,6 +97,7 @@ struct Walk<'a> {
     visits: Vec<usize>,
     walks: usize,
     limits: Limits,
+    passes: Passes,
     is_over: bool,
 }
 
@@ -225,13 +228,14 @@ impl Walk<'_> {
                 self.ask(question, block.yes, block.no, known)
             }
         };
-        wanted.into_iter().rev().fold(rest, |rest, need| match need {
+        let all = wanted.into_iter().rev().fold(rest, |rest, need| match need {
             Need::Bound(base, end) => {
                 let rest = self.with_bound_first(base, end, rest);
                 self.decisions.bound(base, end, rest)
             }
             Need::NotZero(value) => self.decisions.not_zero(value, rest),
-        })
+        });
+        block.predicate.map_or(all, |predicate| self.decisions.note(predicate, all))
     }
 
     /// Of two questions that lead to the same the one comes first whose field must be there anyway: its load is the check.
@@ -246,6 +250,9 @@ impl Walk<'_> {
             Value::Load { base: b, offset, size } => b == base && u64::from(offset) + u64::from(size) == end,
             _ => false,
         };
+        if !self.passes.has(Pass::Order) {
+            return rest;
+        }
         let Some((v, set, to, next)) = question(self, rest) else { return rest };
         let Some((w, other, t, default)) = question(self, next) else { return rest };
         if t != to || is_there(self, v) || !is_there(self, w) {
@@ -260,7 +267,9 @@ impl Walk<'_> {
         needs(&self.values, value, &mut all);
         for need in all {
             if !known.has(need) {
-                known.note(need);
+                if self.passes.has(Pass::Checks) {
+                    known.note(need);
+                }
                 wanted.push(need);
             }
         }
@@ -276,14 +285,21 @@ impl Walk<'_> {
         if inside.is_empty() {
             return self.target(no, known);
         }
-        let yes = self.target(yes, known.with_fact(value, inside));
-        let no = self.target(no, known.with_fact(value, outside));
+        let yes = self.target(yes, self.behind(&known, value, inside));
+        let no = self.target(no, self.behind(&known, value, outside));
         self.decisions.switch(value, &set, yes, no)
+    }
+
+    /// What is known behind a question.
+    fn behind(&self, known: &Known, value: ValueId, set: Intervals) -> Known {
+        if self.passes.has(Pass::Predicates) { known.with_fact(value, set) } else { known.clone() }
     }
 
     /// A map is asked once on each way.
     fn ask_map(&mut self, lookup: Lookup, yes: Target, no: Target, known: Known) -> DecisionId {
-        if let Some((_, answer)) = known.lookups.iter().find(|(l, _)| *l == lookup) {
+        if self.passes.has(Pass::Predicates)
+            && let Some((_, answer)) = known.lookups.iter().find(|(l, _)| *l == lookup)
+        {
             let to = if *answer { yes } else { no };
             return self.target(to, known);
         }
@@ -346,6 +362,7 @@ impl Walk<'_> {
     /// Where a way leads whose next tests have answers that are known, and that look for nothing new.
     fn threaded(&self, mut target: Target, known: &Known) -> Target {
         while let Target::Block(i) = target
+            && self.graph.blocks[i].predicate.is_none()
             && let Some(Some(question)) = self.questions.get(i)
             && let Some(answer) = self.answer(i, question, known)
         {
@@ -417,7 +434,7 @@ impl Walk<'_> {
                 // Long lists of what a value is not are not worth what they cost; but kinds must be those of the walk.
                 let is_long = part.as_slice().len() > 8 && self.first != Some(value);
                 let part = if is_long { possible.clone() } else { part };
-                self.join(all, target, &known.with_fact(value, part));
+                self.join(all, target, &self.behind(&known, value, part));
             }
         }
     }

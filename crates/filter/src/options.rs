@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::link::LinkType;
 use crate::names::NameFiles;
+use crate::passes::{Pass, Passes};
 use crate::profile::Profile;
 use crate::updatable::Updatable;
 
@@ -85,10 +86,27 @@ pub struct Options {
     pub accepted_length: u32,
     /// Whether the optimizer runs.
     pub optimize: bool,
+    /// Which parts of the optimizer run, if it does. Without any the filter stays as it stands.
+    pub passes: Passes,
+    /// Whether the filter is to tell in which of its predicates the way of a packet ended ([`crate::Run::decided`]). Each predicate
+    /// is then asked as the text has it, also where others are asked for the same field.
+    pub report: bool,
     /// How the optimized filter looks for a number in a set, when it is interpreted or machine code.
     pub lookup: Lookup,
     /// Packets that the optimized filter is to decide with few operations.
     pub profile: Option<Arc<Profile>>,
+}
+
+impl Options {
+    /// Whether anything of the optimizer runs.
+    pub(crate) fn runs_optimizer(&self) -> bool {
+        self.optimize && !self.passes.are_none()
+    }
+
+    /// Whether lists of addresses and ports are questions about sets.
+    pub(crate) fn joins_lists(&self) -> bool {
+        self.optimize && self.passes.has(Pass::Lists) && !self.report
+    }
 }
 
 impl Default for Options {
@@ -104,6 +122,8 @@ impl Default for Options {
             updatable: HashMap::new(),
             accepted_length: MOST_ACCEPTED,
             optimize: true,
+            passes: Passes::default(),
+            report: false,
             lookup: Lookup::default(),
             profile: None,
         }

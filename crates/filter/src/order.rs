@@ -7,7 +7,7 @@ use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Program, Reg
 /// Blocks that only go on elsewhere are gone around, those with one predecessor that goes nowhere else are joined with it; those
 /// that are not reached go. What is left is ordered so that ways on follow, and registers are numbered by first use.
 pub(crate) fn order(program: Program, entry: BlockId) -> Program {
-    let Program { mut blocks, tables, maps, .. } = program;
+    let Program { mut blocks, tables, maps, predicates, .. } = program;
     let through = |blocks: &[BasicBlock], mut to: BlockId| {
         while let (true, End::Goto(next)) = (blocks[to.0].operations.is_empty(), &blocks[to.0].end) {
             to = *next;
@@ -67,7 +67,7 @@ pub(crate) fn order(program: Program, entry: BlockId) -> Program {
         block.end.map(|to| place[&to]);
     }
     let registers = renumber(&mut ordered);
-    Program { blocks: ordered, registers, tables, maps }
+    Program { blocks: ordered, registers, tables, maps, predicates }
 }
 
 /// Registers in the order of their first use; how many there are.

@@ -62,6 +62,10 @@ pub(crate) enum Operation {
     NotZero {
         register: Register,
     },
+    /// The way of the packet has come to a predicate of the text. Costs nothing, except at hooks.
+    Note {
+        predicate: u32,
+    },
     /// In network byte order; rejects the packet if it ends before.
     Load {
         to: Register,
@@ -98,7 +102,8 @@ impl Operation {
             Operation::Constant { .. }
             | Operation::Length { .. }
             | Operation::Ancillary { .. }
-            | Operation::HeaderLength { .. } => {}
+            | Operation::HeaderLength { .. }
+            | Operation::Note { .. } => {}
             Operation::Copy { from: r, .. } | Operation::NotZero { register: r } | Operation::Negate { a: r, .. } => {
                 f(*r)
             }
@@ -112,7 +117,7 @@ impl Operation {
     /// The register that it writes.
     pub(crate) fn writes(&self) -> Option<Register> {
         match self {
-            Operation::Bound { .. } | Operation::NotZero { .. } => None,
+            Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. } => None,
             Operation::Constant { to, .. }
             | Operation::Copy { to, .. }
             | Operation::Length { to }
@@ -157,6 +162,7 @@ impl Operation {
                 }
             }
             Operation::NotZero { register } => f(register),
+            Operation::Note { .. } => {}
             Operation::Load { to, base, .. } => {
                 if let Some(base) = base {
                     f(base);
@@ -277,6 +283,8 @@ pub(crate) struct Program {
     pub(crate) tables: Vec<Table>,
     /// Sets that user space changes, with what they hold to begin with.
     pub(crate) maps: Arc<[SetMap]>,
+    /// How many predicates there are to note ([`Operation::Note`]); 0: none is noted.
+    pub(crate) predicates: u32,
 }
 
 /// A packet.
@@ -328,6 +336,9 @@ pub struct Run {
     pub accepted: bool,
     /// Operations executed.
     pub operations: u64,
+    /// The predicate in which the packet's way ended: an index of [`crate::Filter::predicates`]. `None`: before the first one, or
+    /// the filter does not report it.
+    pub decided: Option<usize>,
 }
 
 impl Program {
@@ -336,18 +347,23 @@ impl Program {
         registers.clear();
         registers.resize(self.registers as usize, 0);
         let mut operations = 0;
+        let mut decided = None;
         let mut at = 0;
         loop {
             let block = &self.blocks[at];
             operations += block.operations.len() as u64 + 1;
             for operation in &block.operations {
+                if let Operation::Note { predicate } = operation {
+                    decided = Some(*predicate as usize);
+                    operations -= 1;
+                }
                 if execute(operation, packet, registers).is_none() {
-                    return Run { accepted: false, operations };
+                    return Run { accepted: false, operations, decided };
                 }
             }
             let BlockId(next) = match &block.end {
-                End::Accept => return Run { accepted: true, operations },
-                End::Reject => return Run { accepted: false, operations },
+                End::Accept => return Run { accepted: true, operations, decided },
+                End::Reject => return Run { accepted: false, operations, decided },
                 End::Goto(next) => {
                     // The next block follows, so that nothing is executed.
                     operations -= u64::from(next.0 == at + 1);
@@ -376,7 +392,7 @@ impl Program {
                     if self.maps[*map].contains(key) { *yes } else { *no }
                 }
                 End::Chain { chain, yes, no } => match run_chain(chain, packet, &mut operations) {
-                    None => return Run { accepted: false, operations },
+                    None => return Run { accepted: false, operations, decided },
                     Some(true) => *yes,
                     Some(false) => *no,
                 },
@@ -423,11 +439,14 @@ impl Program {
             let is_written = |base: Register, between: Range<usize>| {
                 all[between].iter().any(|operation| operation.writes() == Some(base))
             };
+            // Where a packet is rejected says which predicate did it.
+            let is_noted = |mut between: Range<usize>| between.any(|i| matches!(all[i], Operation::Note { .. }));
             let is_covered = |i: usize, base: Option<Register>, end: u64| {
                 all.iter().enumerate().any(|(j, load)| {
                     !matches!(load, Operation::Bound { .. })
                         && load.wants().is_some_and(|(b, e)| b == base && e >= end)
                         && base.is_none_or(|base| !is_written(base, i.min(j)..i.max(j)))
+                        && !is_noted(i.min(j)..i.max(j))
                 })
             };
             let mut next = 0..;
@@ -460,6 +479,7 @@ fn execute(operation: &Operation, packet: &Packet, registers: &mut [u32]) -> Opt
             return (reached <= packet.captured.len() as u64).then_some(());
         }
         Operation::NotZero { register } => return (registers[register.0 as usize] != 0).then_some(()),
+        Operation::Note { .. } => return Some(()),
         Operation::Load { to, base: b, offset, size } => (to, packet.load(base(b, registers), *offset, *size)?),
         Operation::HeaderLength { to, offset } => (to, (packet.load(0, *offset, 1)? & 0xf) << 2),
         Operation::Binary { op, to, a, b } => (to, crate::value::apply(*op, value(a, registers), value(b, registers))?),

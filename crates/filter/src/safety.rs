@@ -311,6 +311,7 @@ mod tests {
             registers: 2,
             tables: vec![hash, bitmap],
             maps: Default::default(),
+            predicates: 0,
         }
     }
 

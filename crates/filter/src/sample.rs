@@ -86,6 +86,7 @@ impl Sample {
         let packet = || self.profile.packet(row.packet);
         match decision {
             Decision::Reject | Decision::Accept => None,
+            Decision::Note { next, .. } => Some(*next),
             Decision::Bound { base, end, next } => reaches(&packet(), &row.numbers, *base, *end).then_some(*next),
             Decision::NotZero { value, next } => number(*value).is_some_and(|n| n != 0).then_some(*next),
             Decision::Switch { value, cases, default } => {
@@ -172,7 +173,7 @@ impl Questions {
         let mut chains = false;
         for node in nodes {
             match node {
-                Decision::Reject | Decision::Accept => {}
+                Decision::Reject | Decision::Accept | Decision::Note { .. } => {}
                 Decision::Bound { base, end, .. } => {
                     bounds.insert((*base, *end));
                 }

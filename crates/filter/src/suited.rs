@@ -13,6 +13,21 @@ use crate::sample::{Frequencies, Sample};
 use crate::updatable::SetMap;
 use crate::value::Values;
 
+/// What decisions are about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given<'a> {
+    pub(crate) values: &'a Values,
+    pub(crate) maps: &'a Arc<[SetMap]>,
+    /// How many predicates there are to note.
+    pub(crate) predicates: u32,
+}
+
+impl Given<'_> {
+    fn emit(self, (decisions, root): (&Decisions, DecisionId), policy: SetPolicy, seen: Option<Seen>) -> Program {
+        emit(self.values, (self.maps.clone(), self.predicates), (decisions, root), policy, seen)
+    }
+}
+
 /// Where decisions begin.
 type Way = (Decisions, DecisionId);
 
@@ -55,18 +70,18 @@ pub(crate) struct Target {
 
 impl Suited {
     /// Decisions for a profile. `None`: it has no packets, or there are too many decisions.
-    pub(crate) fn of(profile: &Arc<Profile>, values: &Values, maps: &Arc<[SetMap]>, ways: &[Way]) -> Option<Suited> {
-        let sample = Sample::of(profile, values, maps, ways)?;
+    pub(crate) fn of(profile: &Arc<Profile>, given: Given, ways: &[Way]) -> Option<Suited> {
+        let sample = Sample::of(profile, given.values, given.maps, ways)?;
         let mut suited = Suited { sample, ways: Vec::new() };
         let mut forms: Vec<Program> = Vec::new();
         for way in ways {
             // Ways are often the same.
-            let form = emit(values, maps.clone(), (&way.0, way.1), SetPolicy::FAST, None);
+            let form = given.emit((&way.0, way.1), SetPolicy::FAST, None);
             if forms.contains(&form) {
                 continue;
             }
             forms.push(form);
-            let reordered = suited.reordered(way, values, maps);
+            let reordered = suited.reordered(way, given);
             suited.ways.extend([Some(way.clone()), reordered].into_iter().flatten().map(|(decisions, root)| {
                 let frequencies = suited.sample.frequencies(&decisions, root);
                 ((decisions, root), frequencies)
@@ -76,20 +91,24 @@ impl Suited {
     }
 
     /// Decisions in another order, if that executes fewer operations.
-    fn reordered(&self, (decisions, root): &Way, values: &Values, maps: &Arc<[SetMap]>) -> Option<Way> {
+    fn reordered(&self, (decisions, root): &Way, given: Given) -> Option<Way> {
         /// What one question has moved may let another one move.
         const PASSES: usize = 6;
+        // Each predicate that is noted stays where the text has it.
+        if given.predicates > 0 {
+            return None;
+        }
         let measured = |decisions: &Decisions, root| {
             let switches = self.sample.frequencies(decisions, root);
             let seen = Some(Seen { switches: &switches, keeps_rows: false });
-            let form = emit(values, maps.clone(), (decisions, root), SetPolicy::FAST, seen);
+            let form = given.emit((decisions, root), SetPolicy::FAST, seen);
             self.sample.operations(&form.with_checked_loads())
         };
         let mut decisions = decisions.clone();
         let mut best = (measured(&decisions, *root), None);
         let mut at = *root;
         for _ in 0..PASSES {
-            let Some(next) = reorder(values, &mut decisions, at, &self.sample) else { break };
+            let Some(next) = reorder(given.values, &mut decisions, at, &self.sample) else { break };
             at = next;
             let operations = measured(&decisions, at);
             if operations < best.0 {
@@ -100,14 +119,14 @@ impl Suited {
     }
 
     /// Forms of at most a size that execute fewer operations than one, the fewest first.
-    pub(crate) fn better(&self, values: &Values, maps: &Arc<[SetMap]>, base: &Program, target: Target) -> Vec<Choice> {
+    pub(crate) fn better(&self, given: Given, base: &Program, target: Target) -> Vec<Choice> {
         let least = self.operations(base, target.checks_loads);
         let most = base.size() * target.most / 100;
         let measured = |(way, program): (usize, Program)| {
             let operations = self.operations(&program, target.checks_loads);
             Choice { program, operations, way }
         };
-        let mut all: Vec<Choice> = self.forms(values, maps, target.policy).map(measured).collect();
+        let mut all: Vec<Choice> = self.forms(given, target.policy).map(measured).collect();
         all.retain(|choice| choice.operations < least && choice.program.size() <= most);
         all.sort_by_key(|choice| (choice.operations, choice.program.size()));
         all.dedup_by(|a, b| a.program == b.program);
@@ -115,16 +134,11 @@ impl Suited {
     }
 
     /// All forms for a policy, with the decisions that each is made of.
-    pub(crate) fn forms(
-        &self,
-        values: &Values,
-        maps: &Arc<[SetMap]>,
-        policy: SetPolicy,
-    ) -> impl Iterator<Item = (usize, Program)> {
+    pub(crate) fn forms(&self, given: Given, policy: SetPolicy) -> impl Iterator<Item = (usize, Program)> {
         self.ways.iter().enumerate().flat_map(move |(i, ((decisions, root), switches))| {
             [true, false].map(|keeps_rows| {
                 let seen = Some(Seen { switches, keeps_rows });
-                (i, emit(values, maps.clone(), (decisions, *root), policy, seen))
+                (i, given.emit((decisions, *root), policy, seen))
             })
         })
     }

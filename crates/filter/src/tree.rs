@@ -38,6 +38,16 @@ pub(crate) fn text(ast: &Ast) -> String {
     out
 }
 
+/// The predicates of a filter in the order of the text: its primitives, and tunnels around others.
+pub(crate) fn predicates(ast: &Ast) -> Vec<String> {
+    let text = |node: &Node| match node {
+        Node::Primitive(p) => Some(primitive(ast, p)),
+        Node::Inside(tunnel, number, _) => Some(format!("{} (…)", with(tunnel.word(), number))),
+        Node::And(..) | Node::Or(..) | Node::Not(_) => None,
+    };
+    ast.nodes.iter().filter_map(|(node, _)| text(node)).collect()
+}
+
 /// The operands of a node, the last one first; those of a row of the same operator are all of one node.
 fn operands(ast: &Ast, id: NodeId) -> Vec<NodeId> {
     let mut all = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bpf_filter::{Dialect, Hook};
+use bpf_filter::{Dialect, Hook, Pass, Passes};
 use clap::{ArgAction, Args, ValueEnum};
 
 /// Shown behind `bpf-opt filter --help`.
@@ -18,6 +18,7 @@ Examples:
   bpf-opt filter udp port 53 -o f.o --function data --name is_dns --header is_dns.h
   bpf-opt filter --read in.pcap 'host 10.0.0.1' -w out.pcap
   bpf-opt filter --read in.pcapng.gz icmp --count
+  bpf-opt filter --read in.pcap 'tcp port 80 or host 10.0.0.1' --report      which part let a packet in
   bpf-opt filter -ddd 'udp port 53'                      numbers for xt_bpf, SO_ATTACH_FILTER, dumpcap
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt -o f.o --hook xdp
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt --updatable BAD --map-contents bad.batch -o f.o --hook xdp
@@ -93,6 +94,11 @@ pub struct FilterArgs {
     #[arg(long, value_name = "CAPTURE", conflicts_with = "no_optimize")]
     pub profile: Option<PathBuf>,
 
+    /// Which parts of the optimizer run: `all`, `none`, or of lists, predicates, checks, order, copies, trees, tables those
+    /// named, separated by commas
+    #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes, conflicts_with = "no_optimize")]
+    pub passes: Passes,
+
     /// What classic BPF is to have little of
     #[arg(long, value_enum, default_value_t = GoalArg::Size)]
     pub goal: GoalArg,
@@ -113,6 +119,11 @@ pub struct FilterArgs {
     /// map `counters` (0: not matched, 1: matched)
     #[arg(long)]
     pub count: bool,
+
+    /// Count in which predicate of the filter the ways of packets end. With --read: print it. With --hook: the program counts in
+    /// the map `report`, whose elements are printed
+    #[arg(long, conflicts_with_all = ["function", "dump", "verdicts"])]
+    pub report: bool,
 
     /// Print a line for each packet: what of it is accepted in bytes, 0 if it does not match
     #[arg(long, requires = "read", conflicts_with = "count")]
@@ -166,6 +177,19 @@ pub struct FilterArgs {
     /// Names of hosts [default: /etc/hosts]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
+}
+
+/// The passes of a list.
+fn passes(text: &str) -> Result<Passes, String> {
+    let named = |name: &str| {
+        let names = || Pass::ALL.map(Pass::name).join(", ");
+        Pass::of_name(name.trim()).ok_or_else(|| format!("no pass is called {name:?}; there are {}", names()))
+    };
+    match text.trim() {
+        "all" => Ok(Passes::default()),
+        "none" => Ok(Passes::of([])),
+        list => Ok(Passes::of(list.split(',').map(named).collect::<Result<Vec<Pass>, String>>()?)),
+    }
 }
 
 /// What the words of a filter mean.

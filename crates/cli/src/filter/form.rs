@@ -24,6 +24,10 @@ pub(super) fn of(args: &FilterArgs) -> Result<Option<EbpfForm>, Failure> {
                 let hint = "--read IN.pcap counts the packets of a capture, --hook HOOK those that the hook sees";
                 return wrong("--count: there is nothing that could count", hint);
             }
+            if args.report {
+                let hint = "--read IN.pcap reports of a capture, --hook HOOK of what the hook sees";
+                return wrong("--report: there is nothing that could report", hint);
+            }
             if !is_shown {
                 return Ok(None);
             }

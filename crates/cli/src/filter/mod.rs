@@ -3,6 +3,7 @@
 mod args;
 mod form;
 mod profile;
+mod report;
 mod run;
 mod source;
 
@@ -106,6 +107,11 @@ fn write(
     }
     if let Some((destination, object)) = object {
         destination.write(&object, None)?;
+    }
+    if args.report && args.output.is_some() && !filter.predicates().is_empty() {
+        let legend = report::Report::new(filter).legend();
+        let is_taken = contents.is_some() && args.map_contents.as_deref() == Some(Path::new("-"));
+        if is_taken { files::complain(legend.trim_end()) } else { files::print(&legend) }
     }
     if let Some(destination) = contents {
         let text: String = filter.maps().iter().map(SetMap::batch).collect();

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Engine, FilterArgs};
 use super::profile;
+use super::report::Report;
 use super::source::{compile, snaplen, warn_if_unproven};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -23,24 +24,27 @@ const PIECE: usize = 1 << 16;
 /// What runs a filter for one kind of packets.
 enum Runner {
     Jit(Jit),
-    Interpreter(Box<Filter>),
-    Kernel { object: LoadedObject, hook: Hook, matched: u32 },
+    Interpreter { filter: Box<Filter>, report: Option<Report> },
+    Kernel { object: LoadedObject, hook: Hook, matched: u32, report: Option<Report> },
 }
 
 impl Runner {
     fn new(engine: Engine, text: &str, options: &Options) -> Result<Runner, Failure> {
+        let reports = options.report;
         match engine {
-            Engine::Interpreter => {
+            // Machine code does not tell what decided.
+            engine if engine == Engine::Interpreter || reports && engine == Engine::Jit => {
                 let filter = compile(text, options)?;
                 warn_if_unproven(&filter, Form::Here);
-                Ok(Runner::Interpreter(Box::new(filter)))
+                let report = reports.then(|| Report::new(&filter));
+                Ok(Runner::Interpreter { filter: Box::new(filter), report })
             }
-            Engine::Jit => {
+            Engine::Interpreter | Engine::Jit => {
                 let filter = compile(text, options)?;
                 let jit = filter.jit();
                 warn_if_unproven(&filter, if jit.is_ok() { Form::Machine } else { Form::Here });
                 // What the machine or the system does not take is interpreted.
-                Ok(jit.map_or_else(|_| Runner::Interpreter(Box::new(filter)), Runner::Jit))
+                Ok(jit.map_or_else(|_| Runner::Interpreter { filter: Box::new(filter), report: None }, Runner::Jit))
             }
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.
@@ -51,16 +55,21 @@ impl Runner {
                 let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
                 let loaded = LoadedObject::load(&object, &LoadOptions::default());
                 let object = loaded.map_err(|e| Failure::kernel(Path::new("the filter's object"), &e))?;
-                Ok(Runner::Kernel { object, hook, matched: actions.matched as u32 })
+                let report = reports.then(|| Report::new(&filter));
+                Ok(Runner::Kernel { object, hook, matched: actions.matched as u32, report })
             }
         }
     }
 
-    fn accepts(&self, packet: &Packet) -> Result<bool, Failure> {
+    fn accepts(&mut self, packet: &Packet) -> Result<bool, Failure> {
         match self {
             Runner::Jit(jit) => Ok(jit.run(packet)),
-            Runner::Interpreter(filter) => Ok(filter.run(packet) != 0),
-            Runner::Kernel { object, hook, matched } => {
+            Runner::Interpreter { filter, report } => {
+                let run = filter.count(packet);
+                report.iter_mut().for_each(|report| report.add(&run));
+                Ok(run.accepted)
+            }
+            Runner::Kernel { object, hook, matched, .. } => {
                 // A test run takes a link header away before a control group's program sees the packet.
                 let run = match hook {
                     Hook::CgroupSkb => {
@@ -73,6 +82,20 @@ impl Runner {
                         .with_hint("the kernel runs packets from their headers' size to about 3,500 bytes; --engine interpreter runs all")
                 })?;
                 Ok(run.retval == *matched)
+            }
+        }
+    }
+}
+
+impl Runner {
+    /// What it has counted.
+    fn report(self) -> Result<Option<Report>, Failure> {
+        match self {
+            Runner::Jit(_) => Ok(None),
+            Runner::Interpreter { report, .. } => Ok(report),
+            Runner::Kernel { object, mut report, .. } => {
+                report.iter_mut().try_for_each(|report| report.read(&object))?;
+                Ok(report)
             }
         }
     }
@@ -177,6 +200,21 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         files::print(&format!("{matches}\n"));
     } else if !args.verdicts && args.write.as_deref() != Some(Path::new("-")) {
         files::print(&format!("{matches} of {seen} packets match\n"));
+    }
+    let mut report: Option<Report> = None;
+    for (_, runner) in runners {
+        match (&mut report, runner.report()?) {
+            (Some(all), Some(more)) => all.join(&more),
+            (all, more) => *all = all.take().or(more),
+        }
+    }
+    if let Some(table) = report.map(|report| report.table()) {
+        // Packets have standard output for themselves.
+        if args.write.as_deref() == Some(Path::new("-")) {
+            files::complain(table.trim_end());
+        } else {
+            files::print(&table);
+        }
     }
     let _ = std::io::stdout().flush();
     ended.map(|()| exit::YES)

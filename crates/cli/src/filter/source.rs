@@ -19,7 +19,7 @@ pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
 /// Compiles a filter; says so if it is not optimized and was to be.
 pub(super) fn compile(text: &str, options: &Options) -> Result<Filter, Failure> {
     let filter = bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))?;
-    if options.optimize && !filter.is_optimized() {
+    if options.optimize && !options.passes.are_none() && !filter.is_optimized() {
         files::complain("bpf-opt: warning: the filter stays as it stands: there are too many ways through it");
     }
     Ok(filter)
@@ -75,6 +75,8 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         updatable,
         accepted_length: accepted_length(args),
         optimize: !args.no_optimize,
+        passes: args.passes,
+        report: args.report,
         ..Options::default()
     })
 }

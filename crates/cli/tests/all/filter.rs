@@ -135,6 +135,42 @@ fn programs_count_if_they_are_asked_to() {
 }
 
 #[test]
+fn what_decided_is_reported() {
+    let path = capture("report.pcap");
+    let read = path.to_str().expect("plain text");
+    let engines: &[&str] = if permitted() { &["jit", "interpreter", "kernel"] } else { &["jit", "interpreter"] };
+    for engine in engines {
+        let ran = bpf_opt(["filter", "--read", read, "--engine", engine, "--report", "arp or not (ip or vlan)"]);
+        let out = ran.expect(0).out;
+        let rows: Vec<Vec<&str>> = out.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        let wanted = [vec!["1", "0", "arp"], vec!["0", "1", "ip"], vec!["1", "0", "vlan"]];
+        assert!(out.starts_with("2 of 3 packets match\n") && rows == wanted, "{engine}: {out}");
+    }
+    let object = path.with_extension("o");
+    let object = object.to_str().expect("plain text");
+    let legend = bpf_opt(["filter", "--hook", "tc", "--report", "-o", object, "arp or ip"]).expect(0).out;
+    assert!(legend.contains("3       2  ip\n"), "{legend}");
+    assert!(bpf_opt(["dis", object]).expect(0).out.contains("report"));
+    let said = bpf_opt(["filter", "--report", "ip"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("--read IN.pcap"), "{}", said.err);
+}
+
+#[test]
+fn passes_have_names() {
+    let listing = |passes: &str| bpf_opt(["filter", "--passes", passes, "--emit", "ir", "port 80 or 81 or 90"]);
+    let all = listing("all").expect(0).out;
+    assert_ne!(all, listing("checks,trees").expect(0).out);
+    assert_eq!(
+        bpf_opt(["filter", "--no-optimize", "--emit", "ir", "port 80 or 81 or 90"]).expect(0).out,
+        listing("none").expect(0).out
+    );
+    let said = listing("checks,speed");
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("no pass is called \"speed\"") && said.err.contains("predicates"), "{}", said.err);
+}
+
+#[test]
 fn functions_have_a_name_and_a_header() {
     let folder = capture("function.pcap").with_file_name("function");
     std::fs::create_dir_all(&folder).expect("a folder");

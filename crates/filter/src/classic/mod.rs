@@ -393,7 +393,7 @@ impl Generator {
                 self.items.push(Item::Here(done));
             }
             Some(Operation::Copy { .. }) => return Err(ClassicError::Variables),
-            Some(Operation::Bound { .. } | Operation::NotZero { .. }) => {}
+            Some(Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. }) => {}
         }
         Ok(())
     }

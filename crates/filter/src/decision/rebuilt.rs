@@ -21,6 +21,7 @@ impl Decisions {
             Decision::Reject | Decision::Accept => id,
             Decision::Bound { base, end, next } => self.bound(base, end, of(done, next)),
             Decision::NotZero { value, next } => self.not_zero(value, of(done, next)),
+            Decision::Note { predicate, next } => self.note(predicate, of(done, next)),
             Decision::Chain { chain, yes, no } => self.chain(chain, of(done, yes), of(done, no)),
             Decision::Among { words, members, yes, no } => self.among(words, members, of(done, yes), of(done, no)),
             Decision::Lookup { lookup, yes, no } => self.lookup(lookup, of(done, yes), of(done, no)),

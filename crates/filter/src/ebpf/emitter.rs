@@ -62,7 +62,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         block.end.reads(&mut |r| *reads.entry(r).or_default() += 1);
     }
     let live = liveness(program, &definitions);
-    let ends = form.ends();
+    let ends = form.ends(program.predicates);
     let mut emitter = Emitter {
         program,
         hook: form.hook(),
@@ -78,6 +78,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         text: Text::new(),
     };
     emitter.prologue();
+    emitter.text.note(program.predicates, ends);
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
     entry[0] = Some(Held::default());
     for (i, block) in program.blocks.iter().enumerate() {
@@ -179,6 +180,7 @@ impl Emitter<'_> {
                     let r = self.number(*register)?;
                     self.text.reject_if(format!("w{r} == 0"));
                 }
+                Operation::Note { predicate } => self.text.note(*predicate, ends),
                 _ => {}
             }
             self.pinned.clear();
@@ -325,7 +327,7 @@ impl Emitter<'_> {
             }
             Operation::Binary { op, a, b, .. } => self.binary(op, a, b, key)?,
             Operation::IsGreater { a, b, .. } => self.is_greater(a, b, key)?,
-            Operation::Copy { .. } | Operation::Bound { .. } | Operation::NotZero { .. } => {
+            Operation::Copy { .. } | Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. } => {
                 return self.unsupported("an operation without a number");
             }
         };

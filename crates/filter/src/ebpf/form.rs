@@ -48,18 +48,18 @@ impl EbpfForm {
         }
     }
 
-    pub(super) fn ends(&self) -> Ends {
+    /// How a program ends that notes so many predicates. A function reports nothing.
+    pub(super) fn ends(&self, predicates: u32) -> Ends {
         match self {
             EbpfForm::Program { hook, actions, counts } => {
-                Ends { actions: *actions, counts: counts.then(|| Counting::at(*hook)) }
+                let counting = Counting::at(*hook);
+                let reports = (predicates > 0).then_some(counting);
+                Ends { actions: *actions, counts: counts.then_some(counting), reports }
             }
-            EbpfForm::Function { .. } => Ends { actions: Actions { matched: 1, other: 0 }, counts: None },
+            EbpfForm::Function { .. } => {
+                Ends { actions: Actions { matched: 1, other: 0 }, counts: None, reports: None }
+            }
         }
-    }
-
-    /// The program may end in the middle with 0: a function's caller would end, too.
-    pub(super) fn may_end_by_load(&self) -> bool {
-        matches!(self, EbpfForm::Program { actions: Actions { other: 0, .. }, counts: false, .. })
     }
 }
 
@@ -67,8 +67,22 @@ impl EbpfForm {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
     pub(super) actions: Actions,
-    /// How it counts, if it does.
+    /// How it counts verdicts, if it does.
     pub(super) counts: Option<Counting>,
+    /// How it counts in which predicate the ways of packets end, if it does.
+    pub(super) reports: Option<Counting>,
+}
+
+impl Ends {
+    /// The end is more than a number that is returned.
+    pub(super) fn are_counted(self) -> bool {
+        self.counts.is_some() || self.reports.is_some()
+    }
+
+    /// The program may end in the middle with 0. Not in the middle of a function: its caller would end, too.
+    pub(super) fn may_be_by_load(self, form: &EbpfForm) -> bool {
+        matches!(form, EbpfForm::Program { .. }) && self.actions.other == 0 && !self.are_counted()
+    }
 }
 
 /// How counters of this processor are increased.
@@ -89,3 +103,9 @@ impl Counting {
 
 /// The map that counts, as [`bpf_assembly::Map::parse`] reads it: by 0 (not matched) and 1 (matched), for each processor.
 pub(super) const COUNTERS: &str = "counters percpu_array 4 16 2 member packets member bytes";
+
+/// The map of a report, for each processor: by twice the predicate's number, and one more for packets that match. Behind those of
+/// the predicates stand the packets whose ways end before the first one.
+pub(super) fn report_map(predicates: u32) -> String {
+    format!("report percpu_array 4 16 {} member packets member bytes", 2 * (u64::from(predicates) + 1))
+}

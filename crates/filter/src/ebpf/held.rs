@@ -78,8 +78,9 @@ pub(super) fn stored(
     definitions: &FxHashMap<Register, Operation>,
     reads: &FxHashMap<Register, usize>,
 ) -> FxHashMap<Register, u32> {
-    /// A program's stack, in words of eight bytes, but the first one: there stands the key of counters.
-    const WORDS: usize = 63;
+    /// A program's stack, in words of eight bytes, but the first one and the last: there stand the key of counters, and which
+    /// predicate the packet has come to.
+    const WORDS: usize = 62;
     let mut depths: FxHashMap<Register, usize> = FxHashMap::default();
     let mut numbers: Vec<Register> = definitions.keys().copied().collect();
     numbers.sort_unstable();

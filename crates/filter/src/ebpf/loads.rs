@@ -29,8 +29,8 @@ use crate::tables::Table;
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
 /// Where a load by call puts its bytes, and a map's key stands, below the frame pointer.
 const BUFFER: u32 = 24;
-/// The stack, without that place, in slots of four bytes.
-const SLOTS: u32 = (512 - BUFFER) / 4;
+/// The stack, without that place and the one of the predicate, in slots of four bytes.
+const SLOTS: u32 = (text::NOTED - 8 - BUFFER) / 4;
 /// Where the context has the packet's length (`struct __sk_buff`).
 const LENGTH: u32 = 0;
 /// No packet is longer; from here on offsets mean something else to the kernel (`SKF_NET_OFF`).
@@ -67,11 +67,11 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         let text = "the filter keeps more numbers at a time than a program's stack holds";
         return Err(EbpfError::Unsupported(text.to_owned()));
     }
-    let ends = form.ends();
+    let ends = form.ends(program.predicates);
     let mut emitter = LoadEmitter {
         program,
         hook,
-        load: if form.may_end_by_load() { Load::Instruction } else { Load::Helper },
+        load: if ends.may_be_by_load(form) { Load::Instruction } else { Load::Helper },
         allocation,
         local: FxHashMap::default(),
         greatest: greatest(program),
@@ -79,6 +79,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         text: Text::new(),
     };
     emitter.text.line("r6 = r1");
+    emitter.text.note(program.predicates, ends);
     // What only packets reach that are rejected on their way is not there: the verifier takes no such code.
     let mut is_reached = vec![false; program.blocks.len()];
     is_reached[0] = true;
@@ -90,7 +91,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm, hook: Hook) -> Result
         emitter.local.clear();
         emitter.not_zero.clear();
         for (at, operation) in block.operations.iter().enumerate() {
-            emitter.operation(operation, emitter.allocation.writes[i][at])?;
+            emitter.operation(operation, emitter.allocation.writes[i][at], ends)?;
         }
         emitter.end(&block.end, ends)?;
         if !emitter.text.is_over {
@@ -157,10 +158,11 @@ impl LoadEmitter<'_> {
         }
     }
 
-    fn operation(&mut self, operation: &Operation, home: Option<Home<u8>>) -> Result<(), EbpfError> {
+    fn operation(&mut self, operation: &Operation, home: Option<Home<u8>>, ends: Ends) -> Result<(), EbpfError> {
         match operation {
             Operation::Bound { base, end } => self.bound(*base, *end),
             Operation::NotZero { register } => self.not_zero(*register),
+            Operation::Note { predicate } => self.text.note(*predicate, ends),
             Operation::Load { base, offset, size, .. } => self.load(*base, *offset, *size),
             Operation::HeaderLength { offset, .. } => {
                 self.load(None, *offset, 1);
@@ -188,7 +190,7 @@ impl LoadEmitter<'_> {
     /// Computes a number, mostly in `work`; where it is then.
     fn computed(&mut self, operation: &Operation, work: u8) -> Result<u8, EbpfError> {
         match operation {
-            Operation::Bound { .. } | Operation::NotZero { .. } => {}
+            Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. } => {}
             Operation::Load { .. } | Operation::HeaderLength { .. } => return Ok(POOL.scratch),
             Operation::Constant { n, .. } => self.text.line(format!("w{work} = {}", *n as i32)),
             Operation::Copy { from, .. } => return Ok(self.read(*from, work)),

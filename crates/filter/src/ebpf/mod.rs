@@ -14,7 +14,7 @@ mod text;
 
 use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
-use form::COUNTERS;
+use form::{COUNTERS, report_map};
 pub use form::{EbpfForm, Takes};
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
@@ -37,7 +37,10 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
     let listing = assembly(program, form)?;
     let hook_section = form.hook().map_or("", Hook::section);
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
-    let mut maps: Vec<Map> = form.ends().counts.map(|_| Map::parse(COUNTERS)).into_iter().collect::<Result<_, _>>()?;
+    let ends = form.ends(program.predicates);
+    let counters = ends.counts.map(|_| COUNTERS.to_owned());
+    let report = ends.reports.map(|_| report_map(program.predicates));
+    let mut maps: Vec<Map> = counters.iter().chain(&report).map(|map| Map::parse(map)).collect::<Result<_, _>>()?;
     for map in program.maps.iter() {
         if matches!(form, EbpfForm::Function { name, .. } if name.as_str() == map.name) {
             let text = format!("--name {}: a map of the filter is called so", map.name);

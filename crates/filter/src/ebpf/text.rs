@@ -12,6 +12,8 @@ use crate::updatable::SetMap;
 pub(super) const LENGTH: u8 = 6;
 /// Where the verdict is meanwhile.
 const VERDICT: u8 = 7;
+/// Where the predicate stands that a packet has come to, below the frame pointer.
+pub(super) const NOTED: u32 = 512;
 /// Where packets are rejected on their way.
 const REJECT: Label = Label::Own(0);
 /// Where verdicts are counted.
@@ -121,7 +123,7 @@ impl Text {
 
     /// Ends the program; one that counts goes on to `count`.
     pub(super) fn verdict(&mut self, accepts: bool, ends: Ends) {
-        if ends.counts.is_some() {
+        if ends.are_counted() {
             self.line(format!("w{VERDICT} = {}", u8::from(accepts)));
             self.goto(COUNT);
         } else {
@@ -141,8 +143,8 @@ impl Text {
             self.place(REJECT);
             self.verdict(false, ends);
         }
-        if let Some(counting) = ends.counts {
-            self.count(counting, ends, length);
+        if ends.are_counted() {
+            self.count(ends, length);
         }
         let listing = shortened(self.items, Label::Block(BlockId(0)), ends.actions.other);
         listing.ok_or_else(|| EbpfError::Unsupported("the program jumps backward".to_owned()))
@@ -163,13 +165,39 @@ impl Text {
         }
     }
 
+    /// The packet has come to a predicate.
+    pub(super) fn note(&mut self, predicate: u32, ends: Ends) {
+        if ends.reports.is_some() {
+            self.line(format!("*(u32 *)(r10 - {NOTED}) = {predicate}"));
+        }
+    }
+
     /// Adds to the counters of a verdict, and ends the program with it.
-    fn count(&mut self, counting: Counting, ends: Ends, length: Vec<String>) {
-        let (counted, other) = (self.label(), self.label());
+    fn count(&mut self, ends: Ends, length: Vec<String>) {
         self.place(COUNT);
         length.into_iter().for_each(|line| self.line(line));
-        self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
-        self.lookup_elem("counters", 4);
+        if let Some(counting) = ends.counts {
+            self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
+            self.count_in("counters", counting);
+        }
+        if let Some(counting) = ends.reports {
+            self.line(format!("r1 = *(u32 *)(r10 - {NOTED})"));
+            self.line("r1 <<= 1");
+            self.line(format!("r1 += r{VERDICT}"));
+            self.line("*(u32 *)(r10 - 4) = r1");
+            self.count_in("report", counting);
+        }
+        let other = self.label();
+        self.goto_if(format!("w{VERDICT} == 0"), other);
+        self.ret(ends.actions.matched);
+        self.place(other);
+        self.ret(ends.actions.other);
+    }
+
+    /// Adds a packet and its bytes to the element whose key stands where the stack begins.
+    fn count_in(&mut self, map: &str, counting: Counting) {
+        let counted = self.label();
+        self.lookup_elem(map, 4);
         self.goto_if("r0 == 0", counted);
         match counting {
             Counting::Plain => {
@@ -186,9 +214,5 @@ impl Text {
             }
         }
         self.place(counted);
-        self.goto_if(format!("w{VERDICT} == 0"), other);
-        self.ret(ends.actions.matched);
-        self.place(other);
-        self.ret(ends.actions.other);
     }
 }

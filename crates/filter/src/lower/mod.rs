@@ -33,11 +33,24 @@ use state::{From, Lowering};
 pub(crate) fn lower(ast: &Ast, options: &Options, sets: &HashMap<String, Vec<Id>>) -> Result<Graph, Error> {
     let Some(root) = ast.root else { return Ok(Graph::constant(true)) };
     let mut lowering = Lowering::new(options, sets)?;
+    let (predicates, count) = if options.report { predicates(ast) } else { Default::default() };
+    lowering.predicates = predicates;
     let root = match options.dialect {
         Dialect::Libpcap => lowering.tree(ast, 0, root)?,
         Dialect::Modern => lowering.through_headers(&mut |s| s.tree(ast, 0, root))?,
     };
-    Ok(lowering.finish(root))
+    Ok(Graph { predicates: count, ..lowering.finish(root) })
+}
+
+/// For each node how many predicates stand before it, and how many there are: primitives, and tunnels.
+fn predicates(ast: &Ast) -> (Vec<u32>, u32) {
+    let mut before = 0;
+    let number = |(node, _): &(Node, _)| {
+        let number = before;
+        before += u32::from(matches!(node, Node::Primitive(_) | Node::Inside(..)));
+        number
+    };
+    (ast.nodes.iter().map(number).collect(), before)
 }
 
 /// For each node the first one of its tree.
@@ -73,10 +86,12 @@ impl Lowering<'_> {
             }
             let (node, span) = &ast.nodes[i];
             self.span = span.clone();
+            let around = self.builder.predicate;
+            self.builder.predicate = self.predicates.get(i).copied().or(around);
             let part = match node {
                 Node::Primitive(primitive) => {
                     let group = match primitive {
-                        Primitive::Id(q, id) if self.options.optimize => Group::of(*q, id, false),
+                        Primitive::Id(q, id) if self.options.joins_lists() => Group::of(*q, id, false),
                         _ => None,
                     };
                     match group {
@@ -110,6 +125,7 @@ impl Lowering<'_> {
                     self.both_parts(a, b, is_and)?
                 }
             };
+            self.builder.predicate = around;
             parts.insert(NodeId(i), part);
             i += 1;
         }
@@ -202,7 +218,13 @@ impl Lowering<'_> {
         graph.prepend(prelude);
         if let Some((kind, wlan)) = ppi {
             let test = Test::Compare(Relation::Equal, kind, wlan);
-            graph.prepend(vec![Block { sets: Vec::new(), test, yes: Target::Block(1), no: Target::Reject }]);
+            graph.prepend(vec![Block {
+                sets: Vec::new(),
+                test,
+                yes: Target::Block(1),
+                no: Target::Reject,
+                predicate: None,
+            }]);
         }
         graph
     }
@@ -230,6 +252,6 @@ impl Lowering<'_> {
     fn step(&mut self, sets: Vec<(Variable, ValueId)>, next: usize) -> Block {
         let zero = self.builder.values.constant(0);
         let next = Target::Block(next);
-        Block { sets, test: Test::Compare(Relation::Equal, zero, zero), yes: next, no: next }
+        Block { sets, test: Test::Compare(Relation::Equal, zero, zero), yes: next, no: next, predicate: None }
     }
 }

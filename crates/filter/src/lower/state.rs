@@ -79,6 +79,8 @@ pub(super) struct Lowering<'a> {
     pub(super) has_vlan_variables: bool,
     /// What the modern dialect knows of the headers.
     pub(super) modern: Modern,
+    /// By node of the tree which predicate it is, if the filter reports that.
+    pub(super) predicates: Vec<u32>,
     /// How many primitives are tests of their own.
     pub(super) primitives: usize,
     /// What the primitive at hand is, for errors.
@@ -180,6 +182,7 @@ impl<'a> Lowering<'a> {
             vlans: 0,
             has_vlan_variables: false,
             modern: Modern::default(),
+            predicates: Vec::new(),
             primitives: 0,
             span: 0..0,
         })

@@ -91,11 +91,16 @@ impl Nodes {
     fn ask(&mut self, terms: &Terms, term: TermId, parts: Vec<(Intervals, NodeId)>) -> NodeId {
         let possible = terms.possible(term);
         let mut grouped: Vec<(Vec<(u32, u32)>, NodeId)> = Vec::new();
+        // Each word of a long list's keys may lead somewhere else.
+        let mut places: FxHashMap<NodeId, usize> = FxHashMap::default();
         for (set, to) in parts {
             let set = set.intersection(&possible);
-            match grouped.iter_mut().find(|(_, t)| *t == to) {
+            if set.is_empty() {
+                continue;
+            }
+            let place = *places.entry(to).or_insert(grouped.len());
+            match grouped.get_mut(place) {
                 Some((all, _)) => all.extend(set.as_slice()),
-                None if set.is_empty() => {}
                 None => grouped.push((set.as_slice().to_vec(), to)),
             }
         }
@@ -255,6 +260,8 @@ impl Unfolding<'_> {
                 let base = base.map(|r| self.held(registers, r));
                 return self.room(base, *end, wanted);
             }
+            // What a filter reports is no part of its verdict.
+            Operation::Note { .. } => return Ok(Some(())),
             Operation::NotZero { register } => {
                 let term = self.held(registers, *register);
                 wanted.push((term, Intervals::one(0).complement()));

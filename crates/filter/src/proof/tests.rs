@@ -111,7 +111,7 @@ fn change(program: &mut Program, random: &mut Rng) -> Option<()> {
             Operation::Bound { end, .. } if random.bool() => {
                 *end = u64::from(nearby(*end as u32, random) & 0x7f).max(1)
             }
-            Operation::Bound { .. } | Operation::NotZero { .. } => {
+            Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. } => {
                 operations.remove(i);
             }
             Operation::Binary { b: Operand::Constant(n), .. } => *n = nearby(*n, random),
@@ -262,7 +262,7 @@ mod found {
 
     fn program(blocks: Vec<(Vec<Operation>, End)>, tables: Vec<Table>) -> Program {
         let blocks = blocks.into_iter().map(|(operations, end)| BasicBlock { operations, end }).collect();
-        Program { blocks, registers: 2, tables, maps: Default::default() }
+        Program { blocks, registers: 2, tables, maps: Default::default(), predicates: 0 }
     }
 
     fn load(size: u8) -> Operation {

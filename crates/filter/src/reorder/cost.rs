@@ -42,7 +42,7 @@ impl Costs<'_> {
                     }
                     // The least that they take.
                     Decision::Among { .. } | Decision::Lookup { .. } | Decision::Chain { .. } => own += 10 * OPERATION,
-                    Decision::Reject | Decision::Accept => own += OPERATION,
+                    Decision::Reject | Decision::Accept | Decision::Note { .. } => own += OPERATION,
                 }
                 own += OPERATION * open.len() as u64;
                 open.clear();

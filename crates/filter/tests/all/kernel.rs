@@ -19,7 +19,7 @@ pub fn hooks() -> [(Hook, Actions); 5] {
 }
 
 /// The object, in the kernel.
-fn loaded(hook: Hook, expression: &str, object: &[u8]) -> LoadedObject {
+pub fn loaded(hook: Hook, expression: &str, object: &[u8]) -> LoadedObject {
     let object = LoadedObject::load(object, &LoadOptions::default());
     object.unwrap_or_else(|e| panic!("{hook:?} {expression:.200}: {e}"))
 }
@@ -36,7 +36,7 @@ pub fn wanted(filter: &Filter, captured: &[u8], actions: Actions) -> i32 {
 }
 
 /// Every so-manieth packet is run.
-const STEP: usize = 97;
+pub const STEP: usize = 97;
 
 #[test]
 fn verdicts_in_the_kernel_are_those_of_the_interpreter() {

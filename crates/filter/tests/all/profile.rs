@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bpf_filter::{Actions, Beside, ClassicGoal, Filter, Form, Hook, LinkType, Options, Packet, Profile, compile};
+use bpf_filter::{
+    Actions, Beside, ClassicGoal, Filter, Form, Hook, LinkType, Options, Packet, Pass, Passes, Profile, compile,
+};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::interpreter;
@@ -183,6 +185,28 @@ fn all_kinds_of_questions_have_profiles() {
         let suited = compile(text, &with(&profile, &options)).expect("a filter");
         assert_gains(text, &suited, &profile);
         assert_same(text, [&suited, &other], &others);
+    }
+}
+
+/// A filter that reports tells the same of a packet, and passes that do not run leave the order as it is.
+#[test]
+fn reports_and_passes_are_what_they_are_without_a_profile() {
+    let Some(data) = Data::for_test() else { return };
+    let packets = data.packets(1);
+    let profile = profile(LinkType::EN10MB, packets.iter().step_by(2));
+    for text in ["tcp and src host 10.0.0.1", "udp port 53 or tcp port 80 or 443", "ip[8] = 1 and ip[9] = 6"] {
+        let options = Options { report: true, ..options(LinkType::EN10MB) };
+        let other = compile(text, &options).expect("a filter");
+        let suited = compile(text, &with(&profile, &options)).expect("a filter");
+        for (i, packet) in packets.iter().enumerate().step_by(7) {
+            for packet in cuts(packet, i) {
+                assert_eq!(suited.count(&packet).decided, other.count(&packet).decided, "{text:?} of {packet:?}");
+            }
+        }
+        let passes = Passes::of(Pass::ALL.into_iter().filter(|pass| *pass != Pass::Order));
+        let options = Options { passes, ..self::options(LinkType::EN10MB) };
+        let listing = |options: &Options| compile(text, options).expect("a filter").listing();
+        assert_eq!(listing(&options), listing(&with(&profile, &options)), "{text:?}");
     }
 }
 

@@ -30,7 +30,7 @@ impl Emitter<'_> {
         let is_end = |to: BlockId| {
             program.blocks[to.0].operations.is_empty() && matches!(program.blocks[to.0].end, End::Accept | End::Reject)
         };
-        let kept = if is_end(yes) && is_end(no) && ends.counts.is_none() { &[][..] } else { &KEPT };
+        let kept = if is_end(yes) && is_end(no) && !ends.are_counted() { &[][..] } else { &KEPT };
         let kept = kept.iter().filter(|(r, _)| *r != 1 || self.hook.is_some());
         let kept: Vec<(u8, u32)> = kept.copied().collect();
         kept.iter().for_each(|(r, at)| self.line(format!("*(u64 *)(r10 - {at}) = r{r}")));

@@ -89,7 +89,7 @@ fn values_beyond_the_registers_of_the_machine_stand_in_the_stack() {
             BasicBlock { operations: Vec::new(), end: End::Accept },
             BasicBlock { operations: Vec::new(), end: End::Reject },
         ];
-        let program = Program { blocks, registers: count, tables: Vec::new(), maps: Default::default() };
+        let program = Program { blocks, registers: count, tables: Vec::new(), maps: Default::default(), predicates: 0 };
         let (machine, _) = machine(&program, false);
         let spills = listing(machine.instructions()).contains("[rsp");
         assert_eq!(spills, count > 12, "{count}\n{}", listing(machine.instructions()));
@@ -113,7 +113,7 @@ fn equality_of_fields_needs_no_swap() {
         end(End::Accept),
         end(End::Reject),
     ];
-    let program = Program { blocks, registers: 1, tables: Vec::new(), maps: Default::default() };
+    let program = Program { blocks, registers: 1, tables: Vec::new(), maps: Default::default(), predicates: 0 };
     let (machine, reads) = machine(&program, true);
     let text = listing(machine.instructions());
     assert_eq!(reads, 1);
@@ -142,7 +142,7 @@ fn code_without_a_check_is_found() {
         BasicBlock { operations: Vec::new(), end: End::Accept },
         BasicBlock { operations: Vec::new(), end: End::Reject },
     ];
-    let program = Program { blocks, registers: 2, tables: Vec::new(), maps: Default::default() };
+    let program = Program { blocks, registers: 2, tables: Vec::new(), maps: Default::default(), predicates: 0 };
     let code = translate_for(&program, true).expect("code");
     machine::check(&code.bytes, code.instructions, 0);
     let mut found = 0;

@@ -37,7 +37,7 @@ pub(super) fn program(rng: &mut Rng, registers: u32, fills: bool) -> Program {
     }
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Accept });
     blocks.push(BasicBlock { operations: Vec::new(), end: End::Reject });
-    Program { blocks, registers, tables, maps: Default::default() }
+    Program { blocks, registers, tables, maps: Default::default(), predicates: 0 }
 }
 
 fn field(rng: &mut Rng, to: Register) -> Operation {

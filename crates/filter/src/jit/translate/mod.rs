@@ -257,7 +257,7 @@ impl Translator<'_> {
         let (Some(to), Some(home)) = (operation.writes(), home) else { return };
         let place = self.place(home);
         match operation {
-            Operation::Bound { .. } | Operation::NotZero { .. } => {}
+            Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. } => {}
             Operation::Constant { n, .. } => self.asm.store_constant(place, *n),
             Operation::Copy { from, .. } => self.copy(place, *from),
             Operation::Length { .. } => self.asm.store(place, self.needs.length_register()),
