@@ -3,6 +3,8 @@
 //! Where the predicate graph has tests in the order of the text, a decision looks at one value and goes on by which set it is in.
 //! Nodes are pure: whatever leads to one, from there on it gives the same verdict. Equal ones are the same.
 
+mod rebuilt;
+
 use rustc_hash::FxHashMap;
 
 use crate::graph::{Chain, Lookup};
@@ -260,63 +262,16 @@ impl Decisions {
 
     /// Whether a packet whose value is in `set` comes to the same if it goes to `to` before the questions between.
     fn are_passed(&mut self, between: &[DecisionId], value: ValueId, set: &Intervals, to: DecisionId) -> bool {
+        /// What is left of larger nodes is not looked at.
+        const FEW: usize = 64;
         between.iter().all(|id| match self.get(*id).clone() {
             Decision::Switch { value: v, cases, .. } => {
                 let (s, t) = &cases[0];
                 // Where both hold, both must come to the same.
-                *t == to || self.restricted(to, v, s) == self.restricted(*t, value, set)
+                *t == to || self.restricted(to, v, s, FEW) == self.restricted(*t, value, set, FEW)
             }
             _ => true,
         })
-    }
-
-    /// What is left of a node where a value is in a set: of small ones only.
-    fn restricted(&mut self, id: DecisionId, value: ValueId, set: &Intervals) -> Option<DecisionId> {
-        const MOST: usize = 64;
-        let reached = self.reached(id);
-        if reached.len() > MOST {
-            return None;
-        }
-        let mut done: FxHashMap<DecisionId, DecisionId> = FxHashMap::default();
-        let of = |done: &FxHashMap<DecisionId, DecisionId>, id: DecisionId| done.get(&id).copied().unwrap_or(id);
-        for id in reached.into_iter().rev() {
-            let new = match self.get(id).clone() {
-                Decision::Reject | Decision::Accept => id,
-                Decision::Bound { base, end, next } => self.bound(base, end, of(&done, next)),
-                Decision::NotZero { value, next } => self.not_zero(value, of(&done, next)),
-                Decision::Note { predicate, next } => self.note(predicate, of(&done, next)),
-                Decision::Chain { chain, yes, no } => self.chain(chain, of(&done, yes), of(&done, no)),
-                Decision::Among { words, members, yes, no } => {
-                    self.among(words, members, of(&done, yes), of(&done, no))
-                }
-                Decision::Lookup { lookup, yes, no } => self.lookup(lookup, of(&done, yes), of(&done, no)),
-                Decision::Switch { value: v, cases, default } => {
-                    let rest = of(&done, default);
-                    let covered = || cases.iter().fold(Intervals::none(), |all, (s, _)| all.union(s));
-                    let is_covered = v == value && set.without(&covered()).is_empty();
-                    let mut left: Vec<(Intervals, DecisionId)> = Vec::new();
-                    for (s, to) in &cases {
-                        let to = of(&done, *to);
-                        if v == value && s.intersection(set).is_empty() {
-                            continue;
-                        }
-                        match left.iter_mut().find(|(_, t)| *t == to) {
-                            Some((all, _)) => *all = all.union(s),
-                            None => left.push((s.clone(), to)),
-                        }
-                    }
-                    let rest = if is_covered { left.pop().map_or(rest, |(_, to)| to) } else { rest };
-                    left.retain(|(_, to)| *to != rest);
-                    if left.is_empty() {
-                        rest
-                    } else {
-                        self.intern(Decision::Switch { value: v, cases: left, default: rest })
-                    }
-                }
-            };
-            done.insert(id, new);
-        }
-        Some(of(&done, id))
     }
 
     /// The node with another way on from its default.

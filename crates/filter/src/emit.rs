@@ -1,7 +1,9 @@
 //! From decisions to programs: values are computed where they are first asked for, sets become trees or tables.
 
+mod shape;
 mod words;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,9 +14,12 @@ use crate::language::Binary;
 use crate::order::order;
 use crate::passes::{Pass, Passes};
 use crate::program::{BasicBlock, BlockId, Comparison, End, LIKELY, Operand, Operation, Program, Register};
+use crate::sample::Frequencies;
 use crate::tables::Table;
 use crate::updatable::SetMap;
 use crate::value::{Value, ValueId, Values};
+
+use shape::{Segment, Shape, by_frequency, segments, split};
 
 /// How sets are decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +50,16 @@ impl SetPolicy {
     pub(crate) const TABLE: SetPolicy = SetPolicy { linear: 1, tree: 1, tables: true, ranges: false };
     /// Between `CLASSIC` and `SMALL`.
     pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false, ranges: true };
+    /// All that classic BPF may have.
+    pub(crate) const WITHOUT_TABLES: [SetPolicy; 3] = [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL];
+}
+
+/// How often each switch is asked about which number, and what that is used for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) switches: &'a FxHashMap<DecisionId, Frequencies>,
+    /// Only the order of comparisons in a row: their number stays.
+    pub(crate) keeps_rows: bool,
 }
 
 impl SetPolicy {
@@ -59,6 +74,9 @@ impl SetPolicy {
 struct Emitter<'a> {
     values: &'a Values,
     policy: SetPolicy,
+    seen: Option<Seen<'a>>,
+    /// How often the switch that is emitted is asked about which number, if that is known.
+    frequencies: Option<&'a Frequencies>,
     blocks: Vec<BasicBlock>,
     tables: Vec<Table>,
     maps: Arc<[SetMap]>,
@@ -70,17 +88,21 @@ struct Emitter<'a> {
     reject: BlockId,
 }
 
-/// The program of decisions, which may ask these maps and note so many predicates.
+/// The program of decisions, which may ask these maps and note so many predicates; for packets like those that were seen, if some
+/// were.
 pub(crate) fn emit(
     values: &Values,
     (maps, predicates): (Arc<[SetMap]>, u32),
     (decisions, root): (&Decisions, DecisionId),
     policy: SetPolicy,
+    seen: Option<Seen>,
 ) -> Program {
     let end = |end| BasicBlock { operations: Vec::new(), end };
     let mut emitter = Emitter {
         values,
         policy,
+        seen,
+        frequencies: None,
         blocks: vec![end(End::Reject), end(End::Accept)],
         tables: Vec::new(),
         maps,
@@ -112,6 +134,7 @@ pub(crate) fn emit(
             noted.entry(next).and_modify(|all| *all = all.filter(|p| Some(*p) == here)).or_insert(here);
         }
         let known = available.remove(id).unwrap_or_default();
+        emitter.frequencies = seen.and_then(|seen| seen.switches.get(id));
         let after = emitter.node(decisions.get(*id), entries[id], &entries, known);
         if is_noted {
             emitter.blocks[entries[id].0].operations.clear();
@@ -347,13 +370,42 @@ impl Emitter<'_> {
         if let [only] = segments {
             return End::Goto(only.to);
         }
-        if let Some(end) = self.in_a_row(a, segments, cases) {
+        if self.keeps_rows()
+            && let Some(end) = self.in_a_row(a, segments, cases)
+        {
             return end;
+        }
+        if let Some(frequencies) = self.frequencies {
+            return self.shaped(a, &by_frequency(segments, frequencies));
         }
         let middle = split(segments);
         let n = segments[middle].low;
         let (low, high) = (self.subtree(a, &segments[..middle], cases), self.subtree(a, &segments[middle..], cases));
         End::Branch { a, comparison: Comparison::AtLeast(Operand::Constant(n)), yes: high, no: low }
+    }
+
+    /// Comparisons stand in a row wherever the policy allows it.
+    fn keeps_rows(&self) -> bool {
+        self.frequencies.is_none() || self.seen.is_none_or(|seen| seen.keeps_rows)
+    }
+
+    /// Comparisons of a shape.
+    fn shaped(&mut self, a: Register, shape: &Shape) -> End {
+        let (comparison, yes, no) = match shape {
+            Shape::To(to) => return End::Goto(*to),
+            Shape::Equal { n, yes, no } => (Comparison::Equal(Operand::Constant(*n)), *yes, no),
+            Shape::AtLeast { n, yes, no } => {
+                (Comparison::AtLeast(Operand::Constant(*n)), self.shaped_block(a, yes), no)
+            }
+        };
+        End::Branch { a, comparison, yes, no: self.shaped_block(a, no) }
+    }
+
+    fn shaped_block(&mut self, a: Register, shape: &Shape) -> BlockId {
+        match self.shaped(a, shape) {
+            End::Goto(to) => to,
+            end => self.block(Vec::new(), end),
+        }
     }
 
     fn subtree(&mut self, a: Register, segments: &[Segment], cases: &[(Intervals, BlockId)]) -> BlockId {
@@ -375,8 +427,9 @@ impl Emitter<'_> {
         if comparisons > most || !self.policy.ranges && parts.iter().any(|s| is_range(s)) {
             return None;
         }
-        // What the text asks for first is asked for first.
-        parts.sort_by_key(|s| (s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
+        // What is seen most is asked for first; otherwise what the text asks for first.
+        let count = |s: &Segment| self.frequencies.map_or(0, |seen| seen.count(s.low, s.high));
+        parts.sort_by_key(|s| (Reverse(count(s)), s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
         let mut end = End::Goto(rest);
         for part in parts.iter().rev() {
             let no = match end {
@@ -406,67 +459,6 @@ impl Emitter<'_> {
         let (maps, predicates) = (self.maps, self.predicates);
         order(Program { blocks: self.blocks, registers: 0, tables: self.tables, maps, predicates }, entry)
     }
-}
-
-/// A part of the numbers, and where it leads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Segment {
-    low: u32,
-    high: u32,
-    to: BlockId,
-}
-
-/// All numbers up to `most` in order, by where they lead.
-fn segments(cases: &[(Intervals, BlockId)], default: BlockId, most: u32) -> Vec<Segment> {
-    let mut all: Vec<Segment> = cases
-        .iter()
-        .flat_map(|(set, to)| set.as_slice().iter().map(|(low, high)| Segment { low: *low, high: *high, to: *to }))
-        .filter(|s| s.low <= most)
-        .collect();
-    all.sort_by_key(|s| s.low);
-    let mut out: Vec<Segment> = Vec::with_capacity(all.len() * 2 + 1);
-    let mut push = |segment: Segment| match out.last_mut() {
-        Some(last) if last.to == segment.to => last.high = segment.high,
-        _ => out.push(segment),
-    };
-    let mut next = Some(0u32);
-    for segment in all {
-        if let Some(n) = next
-            && n < segment.low
-        {
-            push(Segment { low: n, high: segment.low - 1, to: default });
-        }
-        push(Segment { high: segment.high.min(most), ..segment });
-        next = segment.high.min(most).checked_add(1);
-    }
-    if let Some(n) = next
-        && n <= most
-    {
-        push(Segment { low: n, high: most, to: default });
-    }
-    out
-}
-
-/// Where to split segments so that both sides are as likely, if possible beside no single number, which a comparison finds.
-///
-/// A wide segment is likelier than a narrow one, but not by as much as it is wider: of ports the low ones are used more.
-fn split(segments: &[Segment]) -> usize {
-    let weight = |s: &Segment| (f64::from(s.high - s.low) + 1.0).sqrt();
-    let total: f64 = segments.iter().map(weight).sum();
-    let mut before = 0.0;
-    let mut best = (f64::INFINITY, segments.len() / 2);
-    for i in 1..segments.len() {
-        before += weight(&segments[i - 1]);
-        let beside_single = segments[i - 1].low == segments[i - 1].high || segments[i].low == segments[i].high;
-        let is_gap = segments[i].low != segments[i].high;
-        // A single number goes with what is before it.
-        let penalty = if beside_single && !is_gap { total } else { 0.0 };
-        let uneven = (total - 2.0 * before).abs() + penalty;
-        if uneven < best.0 {
-            best = (uneven, i);
-        }
-    }
-    best.1
 }
 
 /// The numbers of a set, if they are not many.

@@ -11,9 +11,11 @@ use crate::emit::{SetPolicy, emit};
 use crate::graph::Graph;
 use crate::jit::{Jit, JitError};
 use crate::options::{Lookup, Options};
-use crate::passes::Passes;
+use crate::passes::{Pass, Passes};
+use crate::profile::Profile;
 use crate::program::{Packet, Program, Run};
 use crate::proof::{self, Unproven};
+use crate::suited::{Choice, Gain, Given, Suited, Target};
 use crate::updatable::SetMap;
 use crate::value::Values;
 
@@ -69,6 +71,9 @@ pub struct Filter {
 struct Proven<T = Program> {
     form: T,
     unproven: Option<Unproven>,
+    gain: Option<Gain>,
+    /// The decisions that it is made of, if they are for a profile.
+    way: Option<usize>,
 }
 
 /// What the optimizer made of a filter, in several ways: the first ones copy much. A form is emitted when it is asked for.
@@ -84,6 +89,10 @@ pub(crate) struct Forms {
     pub(crate) lookup: Lookup,
     /// Which parts of the optimizer run.
     pub(crate) passes: Passes,
+    /// What packets are to be decided soon.
+    pub(crate) profile: Option<Arc<Profile>>,
+    /// What that makes of the decisions.
+    pub(crate) suited: OnceLock<Option<Suited>>,
 }
 
 impl Forms {
@@ -92,7 +101,7 @@ impl Forms {
     }
 
     fn program(&self, (decisions, root): &(Decisions, DecisionId), policy: SetPolicy) -> Program {
-        emit(&self.values, (self.maps.clone(), self.predicates), (decisions, *root), policy.with(self.passes))
+        emit(&self.values, (self.maps.clone(), self.predicates), (decisions, *root), policy.with(self.passes), None)
     }
 
     /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
@@ -112,14 +121,31 @@ impl Forms {
 
     /// The way that makes the ways of packets short, and what comes of it.
     fn short_way(&self, suited: SetPolicy) -> Option<(&(Decisions, DecisionId), Program)> {
-        let policy = match self.lookup {
-            Lookup::Suited => suited,
-            Lookup::Linear => SetPolicy::SMALL,
-            Lookup::Table => SetPolicy::TABLE,
-        };
+        let policy = self.policy(suited);
         let is_smaller = |next: &Program, best: &Program| next.size() * 2 < best.size();
         let forms = self.ways.iter().zip(self.emitted(policy));
         forms.reduce(|best, next| if is_smaller(&next.1, &best.1) { next } else { best })
+    }
+
+    fn policy(&self, suited: SetPolicy) -> SetPolicy {
+        match self.lookup {
+            Lookup::Suited => suited.with(self.passes),
+            Lookup::Linear => SetPolicy::SMALL.with(self.passes),
+            Lookup::Table => SetPolicy::TABLE.with(self.passes),
+        }
+    }
+
+    /// What the decisions are about.
+    fn given(&self) -> Given<'_> {
+        Given { values: &self.values, maps: &self.maps, predicates: self.predicates }
+    }
+
+    /// The decisions for the profile, if there is one.
+    fn suited(&self) -> Option<&Suited> {
+        let runs = self.passes.has(Pass::Order) && self.passes.has(Pass::Trees);
+        let profile = self.profile.as_ref().filter(|_| runs);
+        let suit = || Suited::of(profile?, self.given(), &self.ways);
+        self.suited.get_or_init(|| with_large_stack(suit).flatten()).as_ref()
     }
 
     /// For eBPF: the smallest.
@@ -130,8 +156,7 @@ impl Forms {
 
     /// Without tables, for classic BPF.
     pub(crate) fn without_tables(&self) -> impl Iterator<Item = Program> {
-        let policies = [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL];
-        self.ways.iter().flat_map(move |way| policies.map(|policy| self.program(way, policy)))
+        self.ways.iter().flat_map(move |way| SetPolicy::WITHOUT_TABLES.map(|policy| self.program(way, policy)))
     }
 }
 
@@ -188,29 +213,56 @@ impl Filter {
     }
 
     fn fast(&self) -> &Proven {
-        self.fast.get_or_init(|| self.proven(self.emitted().cloned()))
+        let target = |forms: &Forms| Target { policy: forms.policy(SetPolicy::FAST), checks_loads: true, most: 200 };
+        self.fast.get_or_init(|| self.proven_for_profile(self.emitted().cloned(), target))
     }
 
     fn machine(&self) -> &Proven {
         let emit = || with_large_stack(|| self.forms.as_ref()?.machine()).flatten();
+        let target =
+            |forms: &Forms| Target { policy: forms.policy(SetPolicy::MACHINE), checks_loads: false, most: 200 };
         self.machine.get_or_init(|| match emit() {
             // Without larger sets it is the interpreter's.
-            form if form.as_ref() == self.emitted() => self.fast().clone(),
-            form => self.proven(form),
+            form if form.as_ref() == self.emitted() && !self.has_profile() => self.fast().clone(),
+            form => self.proven_for_profile(form, target),
         })
     }
 
     fn kernel(&self) -> &Proven {
         let emit = || with_large_stack(|| self.forms.as_ref()?.kernel()).flatten();
-        self.kernel.get_or_init(|| self.proven(emit()))
+        let target =
+            |forms: &Forms| Target { policy: SetPolicy::KERNEL.with(forms.passes), checks_loads: false, most: 130 };
+        self.kernel.get_or_init(|| self.proven_for_profile(emit(), target))
+    }
+
+    fn has_profile(&self) -> bool {
+        self.forms.as_ref().is_some_and(|forms| forms.profile.is_some())
+    }
+
+    /// Of the forms that a profile suggests the best one that is proven; otherwise the form without it.
+    fn proven_for_profile(&self, form: Option<Program>, target: impl FnOnce(&Forms) -> Target) -> Proven {
+        let (Some(forms), Some(base)) = (&self.forms, &form) else { return self.proven(form) };
+        let Some(suited) = forms.suited() else { return self.proven(form) };
+        let target = target(forms);
+        let better = with_large_stack(|| suited.better(forms.given(), base, target)).unwrap_or_default();
+        let before = suited.operations(base, target.checks_loads);
+        let mut refused = 0;
+        for Choice { program, operations, way } in better {
+            if self.prove(&program).is_ok() {
+                let gain = Some(suited.gain(before, operations, refused));
+                return Proven { form: program, unproven: None, gain, way: Some(way) };
+            }
+            refused += 1;
+        }
+        Proven { gain: Some(suited.gain(before, before, refused)), ..self.proven(form) }
     }
 
     /// A form, if it is proven; otherwise the filter as it stands.
     fn proven(&self, form: Option<Program>) -> Proven {
-        let plain = |unproven| Proven { form: self.plain.clone(), unproven };
+        let plain = |unproven| Proven { form: self.plain.clone(), unproven, gain: None, way: None };
         match form {
             Some(form) => match self.prove(&form) {
-                Ok(()) => Proven { form, unproven: None },
+                Ok(()) => Proven { form, unproven: None, gain: None, way: None },
                 Err(e) => plain(Some(e)),
             },
             // There is one, but no memory to emit it.
@@ -271,14 +323,39 @@ impl Filter {
         };
         all.retain(|(_, instructions)| instructions.len() <= most);
         all.sort_by(|(a, _), (b, _)| a.expected().total_cmp(&b.expected()));
-        let mut unproven = None;
+        let suited = self.forms.as_ref().filter(|_| goal == ClassicGoal::Time).and_then(Forms::suited);
+        let before = all.first().map(|(program, _)| program.clone());
+        if let (Some(forms), Some(suited)) = (&self.forms, suited) {
+            let of_policy = |policy: SetPolicy| suited.forms(forms.given(), policy.with(forms.passes));
+            let more = || SetPolicy::WITHOUT_TABLES.into_iter().flat_map(of_policy).collect::<Vec<_>>();
+            let more = with_large_stack(more).into_iter().flatten();
+            all.extend(more.filter_map(|(_, program)| of(&program).ok().map(|form| (program, form))));
+            all.retain(|(_, instructions)| instructions.len() <= most);
+            all.sort_by_cached_key(|(program, _)| suited.operations(program, true));
+        }
+        let (mut unproven, mut refused) = (None, 0);
         for (program, form) in all {
             match self.prove(&program) {
-                Ok(()) => return Ok(Proven { form, unproven: None }),
-                Err(e) => unproven = Some(e),
+                Ok(()) => {
+                    let operations = |program| suited.map(|suited| suited.operations(program, true));
+                    let both = before.as_ref().and_then(operations).zip(operations(&program));
+                    let gain = suited.zip(both).map(|(suited, (before, after))| suited.gain(before, after, refused));
+                    return Ok(Proven { form, unproven: None, gain, way: None });
+                }
+                Err(e) => (unproven, refused) = (Some(e), refused + 1),
             }
         }
-        Ok(Proven { form: of(&self.plain)?, unproven })
+        Ok(Proven { form: of(&self.plain)?, unproven, gain: None, way: None })
+    }
+
+    /// What the profile brings a form; `None` without a profile, and where there are too many decisions for one.
+    pub fn gain(&self, form: Form) -> Option<Gain> {
+        match form {
+            Form::Here => self.fast().gain,
+            Form::Machine => self.machine().gain,
+            Form::Kernel => self.kernel().gain,
+            Form::Classic(goal) => self.classic_form(goal).as_ref().ok()?.gain,
+        }
     }
 
     /// The filter as an object file for a hook of the kernel: one program, called `filter`.
@@ -350,7 +427,8 @@ impl Filter {
     /// What the interpreter's form tests, as a graph in the language of Graphviz.
     pub fn dot(&self) -> String {
         let of = |forms: &Forms| {
-            let ((decisions, root), _) = forms.fast_way()?;
+            let suited = forms.suited().zip(self.fast().way).map(|(suited, way)| suited.way(way));
+            let (decisions, root) = suited.or_else(|| Some(forms.fast_way()?.0))?;
             Some(dot::of_decisions(&forms.values, decisions, *root))
         };
         let forms = self.forms.as_ref().filter(|_| self.fast().unproven.is_none());

@@ -29,12 +29,16 @@ mod options;
 mod order;
 mod passes;
 mod post_order;
+mod profile;
 mod program;
 mod proof;
 mod question;
+mod reorder;
 mod safety;
+mod sample;
 mod simplify;
 mod steps;
+mod suited;
 mod tables;
 mod tree;
 mod tuples;
@@ -42,6 +46,7 @@ mod updatable;
 mod value;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
 pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
@@ -52,9 +57,11 @@ pub use link::LinkType;
 pub use names::{NameFiles, set_of_file};
 pub use options::{Dialect, Lookup, MOST_ACCEPTED, Options, Source};
 pub use passes::{Pass, Passes};
+pub use profile::Profile;
 pub use program::{Beside, Packet, Run};
 pub use proof::Unproven;
 pub use safety::{Fault, Unsafe};
+pub use suited::Gain;
 pub use updatable::{Field, KeyKind, SetMap, Updatable};
 pub use value::Ancillary;
 
@@ -96,6 +103,10 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
         let ids = entries.iter().map(parsed).collect::<Result<Vec<Id>, Error>>()?;
         sets.insert(name.clone(), ids);
     }
+    if let Some(profile) = options.profile.as_ref().filter(|profile| profile.link_type() != options.link_type) {
+        let (theirs, ours) = (profile.link_type(), options.link_type);
+        return Err(Error::new(0..text.len(), format!("a profile of {theirs} packets for a filter of {ours} packets")));
+    }
     let graph = lower::lower(&ast, options, &sets)?;
     let plain = emit_plain::emit_plainly(&graph);
     let forms = if options.runs_optimizer() { optimized(graph.clone(), options) } else { None };
@@ -128,5 +139,7 @@ fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
         ways,
         lookup: options.lookup,
         passes: options.passes,
+        profile: options.profile.clone(),
+        suited: OnceLock::new(),
     })
 }

@@ -8,7 +8,7 @@
 //! filter compares with few numbers counts (which protocol, not which host), and after [`Limits::kinds`] ones only what is known on *all* ways to
 //! the block with as much known of the value that the filter asks for first, which one copy serves.
 
-mod known;
+pub(crate) mod known;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,10 +1,12 @@
 //! How a filter is compiled.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::link::LinkType;
 use crate::names::NameFiles;
 use crate::passes::{Pass, Passes};
+use crate::profile::Profile;
 use crate::updatable::Updatable;
 
 /// Where packets come from.
@@ -91,6 +93,8 @@ pub struct Options {
     pub report: bool,
     /// How the optimized filter looks for a number in a set, when it is interpreted or machine code.
     pub lookup: Lookup,
+    /// Packets that the optimized filter is to decide with few operations.
+    pub profile: Option<Arc<Profile>>,
 }
 
 impl Options {
@@ -121,6 +125,7 @@ impl Default for Options {
             passes: Passes::default(),
             report: false,
             lookup: Lookup::default(),
+            profile: None,
         }
     }
 }

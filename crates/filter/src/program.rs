@@ -310,7 +310,7 @@ pub struct Beside {
 }
 
 impl Packet<'_> {
-    fn ancillary(&self, what: Ancillary) -> u32 {
+    pub(crate) fn ancillary(&self, what: Ancillary) -> u32 {
         match what {
             Ancillary::InterfaceIndex => self.beside.interface,
             Ancillary::PacketType => self.beside.packet_type,
@@ -319,7 +319,7 @@ impl Packet<'_> {
         }
     }
 
-    fn load(&self, base: u32, offset: u32, size: u8) -> Option<u32> {
+    pub(crate) fn load(&self, base: u32, offset: u32, size: u8) -> Option<u32> {
         let start = u64::from(base) + u64::from(offset);
         let bytes = self.captured.get(usize::try_from(start).ok()?..)?.get(..usize::from(size))?;
         Some(bytes.iter().fold(0, |n, b| n << 8 | u32::from(*b)))

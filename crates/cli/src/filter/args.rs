@@ -24,6 +24,7 @@ Examples:
   bpf-opt filter 'host $BAD' --set BAD=addresses.txt --updatable BAD --map-contents bad.batch -o f.o --hook xdp
   bpf-opt filter --dialect modern 'vxlan 5 (tcp port 80) and host 10.0.0.1' --read in.pcap
   bpf-opt filter --dialect modern 'vlan 5 and tcp port 80' -o f.o --hook tc
+  bpf-opt filter 'host 10.0.0.1 and port 80' --profile typical.pcap -o f.o --hook xdp
   bpf-opt filter tcp --emit cfg | dot -Tsvg > tcp.svg     what is tested; also ast, ir, asm, stats
 
 What is in the packet is read as libpcap's code reads it before its optimizer: a packet that ends before a
@@ -88,6 +89,10 @@ pub struct FilterArgs {
     /// Translate the filter as it stands
     #[arg(long)]
     pub no_optimize: bool,
+
+    /// Make the filter fast for packets like those of this capture. What it accepts stays the same
+    #[arg(long, value_name = "CAPTURE", conflicts_with = "no_optimize")]
+    pub profile: Option<PathBuf>,
 
     /// Which parts of the optimizer run: `all`, `none`, or of lists, predicates, checks, order, copies, trees, tables those
     /// named, separated by commas

@@ -2,6 +2,7 @@
 
 mod args;
 mod form;
+mod profile;
 mod report;
 mod run;
 mod source;
@@ -21,10 +22,11 @@ use crate::files::{self, Destination};
 /// Runs the command.
 pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     let text = text(args)?;
-    let options = options(args)?;
+    let mut options = options(args)?;
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
+    options.profile = profile::of(args, options.link_type)?;
     let form = form::of(args)?;
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
@@ -92,7 +94,8 @@ fn write(
     let object = match &args.output {
         Some(output) => {
             let destination = Destination::of(output)?;
-            let others: Vec<&Path> = args.header.iter().chain(&args.map_contents).map(PathBuf::as_path).collect();
+            let others = args.header.iter().chain(&args.map_contents).chain(&args.profile);
+            let others: Vec<&Path> = others.map(PathBuf::as_path).collect();
             destination.overwrites_none("the object", &others, "name another file for one of them")?;
             let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
             Some((destination, object))
@@ -206,6 +209,9 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
             None => "accepts what the filter as it stands accepts: proven".to_owned(),
         };
         let _ = writeln!(out, "{name:<26} {state}");
+        if let Some(gain) = filter.gain(form) {
+            let _ = writeln!(out, "{:<26} {}", "", profile::text(gain));
+        }
     }
     out
 }

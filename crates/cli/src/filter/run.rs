@@ -11,6 +11,7 @@ use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::{Engine, FilterArgs};
+use super::profile;
 use super::report::Report;
 use super::source::{compile, snaplen, warn_if_unproven};
 use crate::failure::{Failure, exit};
@@ -116,17 +117,22 @@ fn link_header(network: &[u8]) -> [u8; 14] {
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
     if let Some(out) = &args.write {
-        Destination::or_stdout(out)?.overwrites_none("what matches", &[path], "name another file behind -w")?;
+        let inputs: Vec<&Path> = std::iter::once(path).chain(args.profile.as_deref()).collect();
+        Destination::or_stdout(out)?.overwrites_none("what matches", &inputs, "name another file behind -w")?;
     }
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
     // The filter is compiled for the file's own link type even if the file has no packet: errors are told.
+    let filtered = |link_type: u16| match args.link_type {
+        Some(_) => options.link_type,
+        None => LinkType(link::dlt(link_type)),
+    };
+    let typical = profile::of(args, filtered(capture.link_type()))?;
     let of = |link_type: u16, swapped: bool| -> Result<Runner, Failure> {
-        let link_type = match args.link_type {
-            Some(_) => options.link_type,
-            None => LinkType(link::dlt(link_type)),
-        };
-        Runner::new(args.engine, text, &Options { link_type, is_swapped: swapped, ..options.clone() })
+        let link_type = filtered(link_type);
+        // Of the other link types of a pcapng file the profile says nothing.
+        let profile = typical.clone().filter(|profile| profile.link_type() == link_type);
+        Runner::new(args.engine, text, &Options { link_type, is_swapped: swapped, profile, ..options.clone() })
     };
     runners.insert((capture.link_type(), capture.swapped()), of(capture.link_type(), capture.swapped())?);
     let mut writer = match &args.write {

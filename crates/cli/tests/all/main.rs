@@ -9,6 +9,7 @@ mod cli;
 mod common;
 mod difftest;
 mod filter;
+mod filter_profile;
 mod kernels;
 mod queries;
 mod raw;

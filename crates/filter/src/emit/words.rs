@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Emitter, segments};
+use super::Emitter;
+use super::shape::segments;
 use crate::intervals::Intervals;
 use crate::need::{Need, needs};
 use crate::program::{BlockId, Comparison, End, Operand, Operation, Register};

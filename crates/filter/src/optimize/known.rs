@@ -9,25 +9,25 @@ use crate::value::{ValueId, Variable};
 
 /// What is known on a way.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// The sets that values are in, by value.
-    pub(super) facts: Vec<(ValueId, Rc<Intervals>)>,
+    pub(crate) facts: Vec<(ValueId, Rc<Intervals>)>,
     /// How far behind a base the packet reaches at least.
-    pub(super) bounds: Vec<(Option<ValueId>, u64)>,
+    pub(crate) bounds: Vec<(Option<ValueId>, u64)>,
     /// Divisors that are not 0.
-    pub(super) not_zero: Vec<ValueId>,
+    pub(crate) not_zero: Vec<ValueId>,
     /// What variables hold; those without an entry hold 0.
-    pub(super) variables: Vec<(Variable, ValueId)>,
+    pub(crate) variables: Vec<(Variable, ValueId)>,
     /// What maps have answered. To ask again may give another answer, so that not to ask is one of the ways it may go.
-    pub(super) lookups: Vec<(Lookup, bool)>,
+    pub(crate) lookups: Vec<(Lookup, bool)>,
 }
 
 impl Known {
-    pub(super) fn fact(&self, value: ValueId) -> Option<&Rc<Intervals>> {
+    pub(crate) fn fact(&self, value: ValueId) -> Option<&Rc<Intervals>> {
         self.facts.binary_search_by_key(&value, |(v, _)| *v).ok().map(|i| &self.facts[i].1)
     }
 
-    pub(super) fn with_fact(&self, value: ValueId, set: Intervals) -> Known {
+    pub(crate) fn with_fact(&self, value: ValueId, set: Intervals) -> Known {
         /// Sets of more intervals say little and cost much.
         const MOST: usize = 256;
         let mut known = self.clone();
@@ -42,7 +42,7 @@ impl Known {
         known
     }
 
-    pub(super) fn with_answer(&self, lookup: &Lookup, answer: bool) -> Known {
+    pub(crate) fn with_answer(&self, lookup: &Lookup, answer: bool) -> Known {
         let mut known = self.clone();
         if known.lookups.iter().all(|(l, _)| l != lookup) {
             known.lookups.push((lookup.clone(), answer));
@@ -50,14 +50,14 @@ impl Known {
         known
     }
 
-    pub(super) fn has(&self, need: Need) -> bool {
+    pub(crate) fn has(&self, need: Need) -> bool {
         match need {
             Need::Bound(base, end) => self.bounds.iter().any(|(b, e)| *b == base && *e >= end),
             Need::NotZero(value) => self.not_zero.contains(&value),
         }
     }
 
-    pub(super) fn note(&mut self, need: Need) {
+    pub(crate) fn note(&mut self, need: Need) {
         match need {
             Need::Bound(base, end) => match self.bounds.binary_search_by_key(&base, |(b, _)| *b) {
                 Ok(i) => self.bounds[i].1 = self.bounds[i].1.max(end),
@@ -71,7 +71,7 @@ impl Known {
         }
     }
 
-    pub(super) fn set(&mut self, variable: Variable, value: ValueId) {
+    pub(crate) fn set(&mut self, variable: Variable, value: ValueId) {
         match self.variables.binary_search_by_key(&variable, |(v, _)| *v) {
             Ok(i) => self.variables[i].1 = value,
             Err(i) => self.variables.insert(i, (variable, value)),
@@ -79,7 +79,7 @@ impl Known {
     }
 
     /// What both know.
-    pub(super) fn join(&mut self, other: &Known) {
+    pub(crate) fn join(&mut self, other: &Known) {
         self.facts.retain_mut(|(value, set)| match other.fact(*value) {
             Some(theirs) => {
                 if set != theirs {

@@ -11,6 +11,7 @@ mod lists;
 mod mixed;
 mod modern;
 mod passes;
+mod profile;
 mod report;
 mod shown;
 mod updatable;
