@@ -18,6 +18,7 @@ Examples:
   bpf-opt load prog.o                           the kernel's verdict and the verifier's statistics
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
+  bpf-opt bench prog.o prog.opt.o               time both in this kernel, beside each other
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
   bpf-opt filter tcp port 80 -o f.o --hook xdp  tcpdump's language to an object for XDP or tc
@@ -162,6 +163,23 @@ Examples:
 Exit codes: 0 ran to its end on every packet; 1 the program faulted; 2 bad input or usage; 3 it uses
 something that the interpreter has no model of.";
 
+const BENCH_HELP: &str = "\
+Runs the programs that all objects have in this kernel (BPF_PROG_TEST_RUN; nothing is attached), on the same inputs with the
+same map contents, in a network namespace of their own. Each object is loaded several times, the first one twice as often; in
+each round each has its turn, on one processor, and the time of an empty program is taken off. Inputs are made up, or come from
+a capture; of each return value there are up to three. Arrays longer than a few thousand elements are shortened.
+
+For each class: nanoseconds an input (interquartile mean and quartiles), how many times as long as the first object (99.9%
+interval), and what is to be believed of that: `faster` and `slower` need an interval that does not hold 1, and half a nanosecond.
+
+Examples:
+  sudo bpf-opt bench prog.o prog.opt.o
+  sudo bpf-opt bench prog.o prog.opt.o --pcap traffic.pcap --maps contents.json --json times.json
+  sudo bpf-opt bench old.o new.o --fail-if-slower 2%     for pipelines: exit code 1 if new is slower by more than 2%
+
+Exit codes: 0 timed; 1 an object is slower by more than --fail-if-slower; 2 bad input or usage; 3 nothing could be timed, or no
+right to use the kernel.";
+
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
 socket filters, cgroup/skb, lwt, flow dissectors, netfilter, raw tracepoints, syscall programs; provided that all the
@@ -279,6 +297,9 @@ pub enum Command {
     /// Run two objects in this kernel on the same packets and compare what they do
     #[command(after_help = DIFFTEST_HELP)]
     Difftest(DifftestArgs),
+    /// Time objects in this kernel, beside each other: which is faster, if it is not noise
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
     /// Make an object smaller while a command still succeeds on it
     #[command(after_help = REDUCE_HELP)]
     Reduce(ReduceArgs),
@@ -627,6 +648,50 @@ pub struct DifftestArgs {
     pub pcap: Option<PathBuf>,
 }
 
+/// Of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The objects; ratios are those to the first one
+    #[arg(value_name = "A.o", required = true)]
+    pub objects: Vec<PathBuf>,
+    /// Only the program with this name (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub program: Vec<String>,
+    /// Take the packets from this pcap or pcapng file
+    #[arg(long, value_name = "FILE", conflicts_with = "packet")]
+    pub pcap: Option<PathBuf>,
+    /// Take this packet, in hexadecimal digits
+    #[arg(long, value_name = "HEX")]
+    pub packet: Option<String>,
+    /// What maps hold, by name, as lists that `bpftool -j map dump` writes; the others are filled with made contents
+    #[arg(long, value_name = "FILE.json")]
+    pub maps: Option<PathBuf>,
+    /// Seed of inputs and map contents
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How often each object is loaded: the kernel puts the code somewhere else each time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
+    pub loads: u16,
+    /// Rounds for each load; of XDP a quarter, each four times as long
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+    /// Exit with 1 if an object is slower than the first by more than this, over all inputs of a program
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub fail_if_slower: Option<f64>,
+    /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+    /// Time programs, too, that call what is not known to be harmless in a test run
+    #[arg(long)]
+    pub allow_effects: bool,
+    /// Write the results as JSON to this file (`-`: standard output, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them as a table of comma-separated values (`-`: standard output)
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
 /// Of `reduce`.
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
@@ -921,7 +986,7 @@ fn cpus() -> usize {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().map_err(|e| e.to_string())?;
+    let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|e| e.to_string())?;
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("a percentage is not negative".to_owned()) }
 }
 

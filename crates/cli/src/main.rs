@@ -9,6 +9,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args;
+mod bench;
 mod cfg;
 mod check;
 mod diff;
@@ -78,6 +79,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Load(args) => load::run(args),
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
         Command::Filter(args) => filter::run(args),

@@ -18,10 +18,10 @@
 
 pub(crate) mod calls;
 mod harmless;
-mod inputs;
-mod maps;
+pub(crate) mod inputs;
+pub(crate) mod maps;
 mod poison;
-mod scenario;
+pub(crate) mod scenario;
 mod setup;
 mod traffic;
 

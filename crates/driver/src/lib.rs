@@ -35,6 +35,7 @@ mod runcheck;
 mod runs_first;
 mod sensitive;
 mod synthesis;
+pub mod timing;
 mod twins;
 mod variants;
 mod verify;

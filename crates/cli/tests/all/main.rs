@@ -5,6 +5,7 @@
 //! `kill.rs` and `shapes.rs` are binaries of their own, since they measure times; so is `mutations.rs`, which uses all
 //! processors and is run by name (`make soak`).
 
+mod bench;
 mod cli;
 mod common;
 mod difftest;

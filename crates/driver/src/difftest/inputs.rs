@@ -28,12 +28,12 @@ pub(crate) fn runs_on_demand(kind: ProgramType) -> bool {
 }
 
 /// Whether a test run of this type takes a context and no packet.
-pub(super) fn context_alone(kind: ProgramType) -> bool {
+pub(crate) fn context_alone(kind: ProgramType) -> bool {
     matches!(kind, ProgramType::RAW_TRACEPOINT | ProgramType::SYSCALL)
 }
 
 /// `count` inputs, with packets from `source` if there is one.
-pub(super) fn inputs(
+pub(crate) fn inputs(
     kind: ProgramType,
     r: &mut Random,
     count: usize,

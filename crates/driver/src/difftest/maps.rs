@@ -22,7 +22,7 @@ const ROOMY: u32 = 1024;
 
 /// The map of one name in all objects.
 #[derive(Debug)]
-pub(super) struct SharedMap {
+pub(crate) struct SharedMap {
     pub name: String,
     /// One for each object.
     sides: Vec<Map>,
@@ -32,7 +32,7 @@ pub(super) struct SharedMap {
 }
 
 /// Contents for one map before a round.
-pub(super) type Filling = Vec<Entry>;
+pub(crate) type Filling = Vec<Entry>;
 
 /// The maps of several objects.
 pub(super) struct Maps {

@@ -22,7 +22,7 @@ use super::poison::{Fill, poisoned};
 use super::setup::{PairError, Setup};
 
 /// Everything that can be seen of a run; `Err` is the kernel's error number.
-pub(super) type Seen = Result<RunResult, Option<i32>>;
+pub(crate) type Seen = Result<RunResult, Option<i32>>;
 
 /// How often the whole set of objects is loaded afresh before a difference is believed. Some of what differs is settled
 /// when an object is loaded, such as the order of a hash: with one of two outcomes each time, four objects a time are all
@@ -76,7 +76,7 @@ pub struct Scenario {
 /// One of the things that can be seen of a run. Each is compared by itself, so that a time stamp in one hides no
 /// difference in another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Aspect {
+pub(crate) enum Aspect {
     /// Whether the kernel runs the program.
     Runs,
     /// The return value.
@@ -157,7 +157,7 @@ impl View {
 }
 
 /// Objects in the kernel, side by side, with the maps they share.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     sides: Vec<LoadedObject>,
     pub maps: Vec<SharedMap>,
     /// Maps that are neither filled nor compared.
@@ -344,6 +344,11 @@ impl Loaded {
         self.maps.iter().zip(fillings).try_for_each(|(m, f)| m.fill(f))
     }
 
+    /// Runs the program of one object so many times on the packet, which is left as it is in between.
+    pub fn repeat(&self, side: usize, program: &str, input: &Input, times: u32) -> Result<RunResult, KernelError> {
+        self.sides[side].test_run(program, &input.packet, input.context.as_deref(), times)
+    }
+
     /// Runs the program of one object.
     pub fn run(&self, side: usize, program: &str, input: &Input) -> Seen {
         let run = |context| self.sides[side].test_run(program, &input.packet, context, 1);
@@ -395,7 +400,7 @@ pub(super) fn is_too_short(kind: ProgramType, first: &Seen) -> bool {
 }
 
 /// Keeps the thread on the CPU it is on, as far as the system lets it.
-pub(super) struct OneCpu(Option<CpuSet>);
+pub(crate) struct OneCpu(Option<CpuSet>);
 
 impl OneCpu {
     pub fn stay() -> OneCpu {

@@ -27,7 +27,7 @@ pub struct Setup {
 
 impl Setup {
     /// How the kernel is to load the objects.
-    pub(super) fn load_options(&self) -> LoadOptions {
+    pub(crate) fn load_options(&self) -> LoadOptions {
         LoadOptions { program_type: self.program_type.clone(), only: self.only.clone() }
     }
 }

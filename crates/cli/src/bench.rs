@@ -1,0 +1,272 @@
+//! `bpf-opt bench`: how long objects take in the running kernel, beside each other.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bpf_driver::timing::{self, Bounded, Call, Program, Settings, Timed, TimingError};
+use bpf_kernel::{Entry, KernelError, in_private_network, permitted};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::failure::{Failure, exit};
+use crate::files::{self, Destination};
+use crate::packets;
+
+/// The JSON report; docs/json.md describes it.
+#[derive(Serialize)]
+struct Document<'a> {
+    tool: &'static str,
+    version: &'static str,
+    command: &'static str,
+    exit_status: u8,
+    objects: &'a [PathBuf],
+    error: Option<&'a str>,
+    kernel: String,
+    seed: u64,
+    programs: &'a [Program],
+    seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
+    let started = Instant::now();
+    let mut inputs: Vec<&Path> = args.objects.iter().map(PathBuf::as_path).collect();
+    inputs.extend(args.pcap.iter().chain(&args.maps).map(PathBuf::as_path));
+    let json = Destination::of_report(args.json.as_deref(), &inputs)?;
+    let csv = Destination::of_report(args.csv.as_deref(), &inputs)?;
+    let programs = measured(args);
+    let code = match &programs {
+        Ok(programs) if programs.iter().all(|p| p.classes.is_empty()) => exit::UNKNOWN,
+        Ok(programs) if is_too_slow(programs, args.fail_if_slower) => exit::NO,
+        Ok(_) => exit::YES,
+        Err(failure) => failure.code,
+    };
+    if let Some(json) = &json {
+        let document = Document {
+            tool: "bpf-opt",
+            version: env!("CARGO_PKG_VERSION"),
+            command: "bench",
+            exit_status: code,
+            objects: &args.objects,
+            error: programs.as_ref().err().map(|e| e.message.as_str()),
+            kernel: bpf_kernel::release(),
+            seed: args.seed,
+            programs: programs.as_deref().unwrap_or_default(),
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        files::write_json(json, &document)?;
+    }
+    let programs = programs?;
+    if let Some(csv) = &csv {
+        csv.write(table(&programs, &args.objects).as_bytes(), None)?;
+    }
+    if ![&json, &csv].iter().any(|d| matches!(d, Some(Destination::Stdout))) {
+        files::print(&text(&programs, &args.objects));
+    }
+    Ok(code)
+}
+
+fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
+    let packets = match (&args.packet, &args.pcap) {
+        (Some(digits), _) => {
+            Some(vec![packets::hex(digits).map_err(|e| Failure::bad_input(format!("--packet: {e}")))?])
+        }
+        (None, Some(path)) => Some(packets::capture(path)?),
+        (None, None) => None,
+    };
+    let maps = args.maps.as_deref().map(contents).transpose()?.unwrap_or_default();
+    let bytes = args.objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
+    for (path, bytes) in args.objects.iter().zip(&bytes) {
+        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+    }
+    permitted().require().map_err(|e| Failure::kernel(&args.objects[0], &e))?;
+    let settings = Settings {
+        program_type: args.program_type.clone(),
+        only: args.program.clone(),
+        allow_effects: args.allow_effects,
+        packets,
+        maps,
+        seed: args.seed,
+        loads: args.loads.into(),
+        rounds: args.rounds.into(),
+        ..Settings::default()
+    };
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {pos}/{len} programs") {
+        bar.set_style(style);
+    }
+    let objects: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let mut progress = |done: usize, of: usize| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    };
+    // Loaded there, too: maps of devices belong to the network they are made in.
+    let timed = in_private_network(|| timing::time(&objects, &settings, &mut progress));
+    bar.finish_and_clear();
+    let timed = timed.map_err(|e| {
+        let reason = format!("no network namespace for the runs: {e}");
+        Failure::kernel(&args.objects[0], &KernelError::NotPermitted { reason })
+    })?;
+    let programs = timed.map_err(|e| match e {
+        TimingError::Load { object, source } => Failure::kernel(&args.objects[object], &source.source),
+        TimingError::Unreadable { object } => Failure::bad_input(format!("{}: {e}", args.objects[object].display())),
+        TimingError::Maps(text) => Failure::bad_input(text),
+    })?;
+    if let Some(name) = args.program.iter().find(|name| !programs.iter().any(|p| p.name == **name)) {
+        let known = programs.iter().map(|p| p.name.as_str());
+        return Err(Failure::no_such_program(&args.objects[0], name, known));
+    }
+    Ok(programs)
+}
+
+/// What maps are to hold: an object of JSON with a list of elements by map, as `bpftool -j map dump` writes it.
+fn contents(path: &Path) -> Result<BTreeMap<String, Vec<Entry>>, Failure> {
+    let wrong = |what: String| {
+        Failure::bad_input(format!("{}: {what}", path.display()))
+            .with_hint(r#"{"MAP": [{"key": ["0x01", …], "value": ["0x00", …]}, …], …}, lists as `bpftool -j map dump` writes them"#)
+    };
+    let text = files::read(path)?;
+    let all: BTreeMap<String, Vec<serde_json::Value>> =
+        serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
+    let bytes = |map: &str, what: &str, list: &serde_json::Value| -> Result<Vec<u8>, Failure> {
+        let byte = |value: &serde_json::Value| {
+            let number = match value {
+                serde_json::Value::String(text) => u8::from_str_radix(text.strip_prefix("0x")?, 16).ok(),
+                other => other.as_u64().and_then(|n| u8::try_from(n).ok()),
+            };
+            number
+        };
+        let list = list.as_array().and_then(|list| list.iter().map(byte).collect::<Option<Vec<u8>>>());
+        list.ok_or_else(|| wrong(format!("map {map}: an element without a {what} of bytes")))
+    };
+    let element = |map: &str, element: &serde_json::Value| -> Result<Entry, Failure> {
+        let key = bytes(map, "key", &element["key"])?;
+        // A map of each processor has a value for each.
+        let value = match element["values"].as_array() {
+            Some(values) => {
+                let all = values.iter().map(|value| bytes(map, "value", &value["value"]));
+                all.collect::<Result<Vec<_>, _>>()?.concat()
+            }
+            None => bytes(map, "value", &element["value"])?,
+        };
+        Ok((key, value))
+    };
+    let of = |(map, elements): (String, Vec<serde_json::Value>)| {
+        let elements = elements.iter().map(|e| element(&map, e)).collect::<Result<Vec<Entry>, Failure>>()?;
+        Ok((map, elements))
+    };
+    all.into_iter().map(of).collect()
+}
+
+/// Whether an object is slower than the first by more than this share, over all inputs of a program.
+fn is_too_slow(programs: &[Program], most: Option<f64>) -> bool {
+    let Some(most) = most else { return false };
+    let all = programs.iter().filter_map(|p| p.classes.first()).flat_map(|class| &class.objects);
+    all.into_iter().any(|timed| {
+        timed.call == Call::Slower && timed.comparison.ratio.is_none_or(|ratio| ratio.value > 1.0 + most / 100.0)
+    })
+}
+
+/// What a class is called.
+fn class_name(returns: Option<u32>) -> String {
+    returns.map_or_else(|| "all".to_owned(), |returns| format!("returns {}", returns.cast_signed()))
+}
+
+fn text(programs: &[Program], objects: &[PathBuf]) -> String {
+    let mut out = String::new();
+    let width = objects.iter().map(|path| path.display().to_string().len()).max().unwrap_or(0).max(18);
+    for program in programs {
+        if let Some(why) = &program.skipped {
+            let _ = writeln!(out, "{}: not timed: {why}", program.name);
+            continue;
+        }
+        let _ = writeln!(out, "{} ({})", program.name, program.kind);
+        let _ = writeln!(out, "  {:width$}  {:>6} {:>9} {:>7} {:>8}", "", "slots", "verified", "bytes", "load ms");
+        for (path, facts) in objects.iter().zip(&program.facts) {
+            let _ = writeln!(
+                out,
+                "  {:width$}  {:>6} {:>9} {:>7} {:>8.2}",
+                path.display().to_string(),
+                facts.slots,
+                facts.verified,
+                facts.jited_bytes,
+                facts.load_ms
+            );
+        }
+        for class in &program.classes {
+            let inputs = if class.inputs == 1 { "input" } else { "inputs" };
+            let _ = writeln!(
+                out,
+                "  {}, {} {inputs}; an empty program takes {:.1} ns",
+                class_name(class.returns),
+                class.inputs,
+                class.empty_ns
+            );
+            for (path, timed) in objects.iter().zip(&class.objects) {
+                let _ =
+                    writeln!(out, "    {:width$}  {}", path.display().to_string(), line(timed, path == &objects[0]));
+            }
+            let _ = writeln!(out, "    {:width$}  {}", "the first again", line(&class.again, false));
+        }
+        if program.differ > 0 {
+            let _ = writeln!(
+                out,
+                "  left out: {} inputs for which an object returns something else than the first",
+                program.differ
+            );
+        }
+    }
+    out
+}
+
+/// Times in words.
+fn line(timed: &Timed, is_first: bool) -> String {
+    let Timed { ns, comparison, call } = timed;
+    let times = format!("{:7.1} ns [{:.1}, {:.1}]", ns.middle, ns.lower_quartile, ns.upper_quartile);
+    if is_first {
+        return times;
+    }
+    let said = match call {
+        Call::Faster => "faster",
+        Call::Slower => "slower",
+        Call::Noise => "no difference beyond noise",
+    };
+    let compared = match (&comparison.ratio, &comparison.difference_ns) {
+        (Some(Bounded { value, low, high }), _) => format!("{value:.3} [{low:.3}, {high:.3}]"),
+        (None, Bounded { value, low, high }) => format!("{value:+.1} ns [{low:+.1}, {high:+.1}]"),
+    };
+    format!("{times}  {compared}  {said}")
+}
+
+/// The same as a table for other programs.
+fn table(programs: &[Program], objects: &[PathBuf]) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let mut out = "program,class,inputs,object,ns,lower_quartile,upper_quartile,ratio,low,high,difference_ns,difference_low,difference_high,call\n".to_owned();
+    for program in programs {
+        for class in &program.classes {
+            let again = quoted("the first again");
+            let named = objects.iter().map(|path| quoted(&path.display().to_string())).zip(&class.objects);
+            for (name, Timed { ns, comparison, call }) in named.chain([(again, &class.again)]) {
+                let call = match call {
+                    Call::Faster => "faster",
+                    Call::Slower => "slower",
+                    Call::Noise => "noise",
+                };
+                let ratio = comparison.ratio.map_or_else(
+                    || ",,".to_owned(),
+                    |Bounded { value, low, high }| format!("{value:.4},{low:.4},{high:.4}"),
+                );
+                let Bounded { value, low, high } = comparison.difference_ns;
+                let difference = format!("{value:.2},{low:.2},{high:.2}");
+                let (program, class_name, inputs) = (quoted(&program.name), class_name(class.returns), class.inputs);
+                let times = format!("{:.2},{:.2},{:.2}", ns.middle, ns.lower_quartile, ns.upper_quartile);
+                let _ = writeln!(out, "{program},{class_name},{inputs},{name},{times},{ratio},{difference},{call}");
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,467 @@
+//! How long programs take in the running kernel, beside each other.
+//!
+//! All objects are loaded several times, the first one twice as often, and run by `BPF_PROG_TEST_RUN` on the same inputs with the same
+//! map contents, nothing attached. In each round each has its turn, with an empty program of the same type among them, whose time is
+//! taken off: the rest is the program's own. What times say is decided in [`Comparison`] and [`Call`]; the first object against its second
+//! loads is the check that the method calls nothing a difference that is none.
+//!
+//! ```text
+//! round 1:  A₁ B₁ A₁' ∅     round 2:  B₂ A₂' ∅ A₂     …      A₁, A₂: loads of the first object
+//! ```
+//!
+//! Times are those that the kernel takes of its repetitions, whole nanoseconds: around the system call stand, for XDP, milliseconds in
+//! which it puts the program into its dispatcher (`bpf_prog_change_xdp`, which waits for a grace period of RCU).
+//!
+//! A test run repeats a program on the packet as it has left it. An input that is another one then (a header went, a lifetime ended) is
+//! run once a system call.
+
+mod statistics;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RawOptions, RawProgram, RunResult};
+use fastrand::Rng;
+
+use crate::difftest::calls::Calls;
+use crate::difftest::inputs::{context_alone, inputs};
+use crate::difftest::maps::SharedMap;
+use crate::difftest::scenario::{Loaded, OneCpu};
+use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
+
+use statistics::Times;
+pub use statistics::{Bounded, Call, Comparison, Summary};
+
+/// How objects are timed.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Load every program as this type instead of what its section name says.
+    pub program_type: Option<String>,
+    /// Time these programs only; empty: all.
+    pub only: Vec<String>,
+    /// Time programs, too, that may call what is not known to be harmless in a test run.
+    pub allow_effects: bool,
+    /// Packets to take instead of made ones.
+    pub packets: Option<Vec<Vec<u8>>>,
+    /// What maps hold, by name, instead of made contents.
+    pub maps: BTreeMap<String, Vec<Entry>>,
+    /// Seed of inputs, map contents and draws.
+    pub seed: u64,
+    /// How often each object is loaded.
+    pub loads: usize,
+    /// Rounds for each load; of XDP a quarter, each four times as long: its test runs cost milliseconds besides.
+    pub rounds: usize,
+    /// What the repetitions of one input take.
+    pub turn: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            program_type: None,
+            only: Vec::new(),
+            allow_effects: false,
+            packets: None,
+            maps: BTreeMap::new(),
+            seed: 1,
+            loads: 8,
+            rounds: 16,
+            turn: Duration::from_micros(100),
+        }
+    }
+}
+
+/// What is known of one object's program beside its times.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Facts {
+    /// Its instruction slots in the object.
+    pub slots: usize,
+    /// Instructions that the verifier processed.
+    pub verified: u32,
+    /// Bytes of machine code.
+    pub jited_bytes: u32,
+    /// Milliseconds that loading the whole object took: the median.
+    pub load_ms: f64,
+}
+
+/// How long one object takes for some inputs.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Timed {
+    /// Nanoseconds an input, without the empty program's.
+    pub ns: Summary,
+    /// Against the first object.
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// What is to be believed of that.
+    pub call: Call,
+}
+
+/// Inputs for which the first object returns the same.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Class {
+    /// What it returns; `None`: all inputs together.
+    pub returns: Option<u32>,
+    /// How many inputs.
+    pub inputs: usize,
+    /// Nanoseconds of an empty program.
+    pub empty_ns: f64,
+    /// By object. The first is compared with itself.
+    pub objects: Vec<Timed>,
+    /// The second loads of the first object: the check.
+    pub again: Timed,
+}
+
+/// What came of one program.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// Why it was not timed, if so.
+    pub skipped: Option<String>,
+    /// By object.
+    pub facts: Vec<Facts>,
+    /// All inputs together first, then by what is returned; empty if it was not timed.
+    pub classes: Vec<Class>,
+    /// Inputs for which an object returns something else than the first.
+    pub differ: usize,
+}
+
+/// Why objects cannot be timed.
+#[derive(Debug, thiserror::Error)]
+pub enum TimingError {
+    /// One does not load.
+    #[error("{}", .source.source)]
+    Load {
+        /// Which.
+        object: usize,
+        /// What the kernel said.
+        source: PairError,
+    },
+    /// One cannot be read.
+    #[error("its functions cannot be read")]
+    Unreadable {
+        /// Which.
+        object: usize,
+    },
+    /// A map of the caller's does not exist, or does not take what it is to hold.
+    #[error("{0}")]
+    Maps(String),
+}
+
+/// More inputs tell no more.
+const MOST_INPUTS: usize = 8;
+/// So many of one class.
+const MOST_OF_CLASS: usize = 3;
+/// Inputs that are looked at to find classes.
+const CANDIDATES: usize = 256;
+
+/// Times the programs of some objects: all that the first one has and the others, too.
+///
+/// `progress` is told the programs that are done and how many there are.
+///
+/// # Errors
+/// If an object does not load, or maps do not take what they are to hold.
+pub fn time(
+    objects: &[&[u8]],
+    settings: &Settings,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Program>, TimingError> {
+    let setup = Setup {
+        program_type: settings.program_type.clone(),
+        only: if let [only] = &settings.only[..] { Some(only.clone()) } else { None },
+        ..Setup::default()
+    };
+    let mut load_times = Vec::with_capacity(objects.len());
+    let mut calls = Vec::with_capacity(objects.len());
+    for (object, bytes) in objects.iter().enumerate() {
+        calls.push(Calls::of(bytes).ok_or(TimingError::Unreadable { object })?);
+        load_times.push(load_time(bytes, &setup).map_err(|source| TimingError::Load { object, source })?);
+    }
+    // Each load of all objects, and of the first one again.
+    let sides: Vec<&[u8]> = (0..settings.loads).flat_map(|_| objects.iter().copied().chain([objects[0]])).collect();
+    let failed = |source| TimingError::Load { object: 0, source };
+    let loaded = Loaded::new(&sides, &setup, None).map_err(failed)?;
+    let programs: Vec<(String, ProgramType)> = loaded.programs(0).iter().map(|p| (p.name.clone(), p.kind)).collect();
+    let is_wanted = |name: &String| settings.only.is_empty() || settings.only.contains(name);
+    let programs: Vec<(String, ProgramType)> = programs.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+    let contest = Contest { loaded, objects: objects.len(), settings, load_times, calls };
+    let _here = OneCpu::stay();
+    let mut all = Vec::with_capacity(programs.len());
+    for (i, (name, kind)) in programs.iter().enumerate() {
+        progress(i, programs.len());
+        all.push(contest.program(name, *kind)?);
+    }
+    progress(programs.len(), programs.len());
+    Ok(all)
+}
+
+/// The median of a few loads, in milliseconds.
+fn load_time(bytes: &[u8], setup: &Setup) -> Result<f64, PairError> {
+    const TIMES: usize = 3;
+    let mut all = Vec::with_capacity(TIMES);
+    for _ in 0..TIMES {
+        let begin = Instant::now();
+        LoadedObject::load_for_runs(bytes, &setup.load_options(), None)
+            .map_err(|source| PairError { second: false, source })?;
+        all.push(begin.elapsed().as_secs_f64() * 1e3);
+    }
+    all.sort_unstable_by(f64::total_cmp);
+    Ok(all[TIMES / 2])
+}
+
+/// How an input is run.
+#[derive(Clone, Copy)]
+enum Turns {
+    /// So many repetitions in one system call.
+    Repeated(u32),
+    /// So many system calls of one run.
+    Single(u32),
+}
+
+impl Turns {
+    /// Nanoseconds a run; `run` takes how often. `None`: the kernel does not run it.
+    fn mean(self, run: impl Fn(u32) -> Result<RunResult, KernelError>) -> Option<f64> {
+        match self {
+            Turns::Repeated(n) => Some(f64::from(run(n).ok()?.duration_ns)),
+            Turns::Single(n) => {
+                let all = (0..n).map(|_| Some(f64::from(run(1).ok()?.duration_ns)));
+                Some(all.sum::<Option<f64>>()? / f64::from(n))
+            }
+        }
+    }
+}
+
+/// An input that is timed.
+struct Chosen {
+    input: Input,
+    returns: u32,
+    turns: Turns,
+}
+
+/// One contestant's nanoseconds: by load, round and input.
+type ByLoad = Vec<Vec<Vec<f64>>>;
+
+/// All that is loaded.
+struct Contest<'a> {
+    loaded: Loaded,
+    objects: usize,
+    settings: &'a Settings,
+    load_times: Vec<f64>,
+    calls: Vec<Calls>,
+}
+
+impl Contest<'_> {
+    /// Where a load of an object is; `object` may be one more than there are: the first one again.
+    fn side(&self, load: usize, object: usize) -> usize {
+        load * (self.objects + 1) + object
+    }
+
+    fn program(&self, name: &str, kind: ProgramType) -> Result<Program, TimingError> {
+        let none = |why: Option<String>| Program {
+            name: name.to_owned(),
+            kind: kind.to_string(),
+            skipped: why,
+            facts: Vec::new(),
+            classes: Vec::new(),
+            differ: 0,
+        };
+        if let Some(why) = self.why_not(name, kind) {
+            return Ok(none(Some(why)));
+        }
+        let mut random = Random::new(self.settings.seed);
+        let words: Vec<Vec<u8>> = self.calls.iter().flat_map(Calls::words).collect();
+        let source = self.settings.packets.as_deref();
+        let candidates =
+            inputs(kind, &mut random, CANDIDATES.min(source.map_or(CANDIDATES, <[_]>::len)), source, &words);
+        self.fill(&mut random, &candidates)?;
+        let (chosen, differ) = self.chosen(name, kind, candidates);
+        if chosen.is_empty() {
+            return Ok(none(Some("the kernel runs it on none of the inputs".to_owned())));
+        }
+        let Some(times) = self.times(name, kind, &chosen) else {
+            return Ok(none(Some("a run failed that had succeeded before".to_owned())));
+        };
+        let mut rng = Rng::with_seed(self.settings.seed);
+        let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
+        returns.sort_unstable();
+        returns.dedup();
+        let mut classes = vec![self.class(None, &chosen, &times, &mut rng)];
+        if returns.len() > 1 {
+            classes.extend(returns.into_iter().map(|r| self.class(Some(r), &chosen, &times, &mut rng)));
+        }
+        Ok(Program { facts: self.facts(name), classes, differ, ..none(None) })
+    }
+
+    fn why_not(&self, name: &str, kind: ProgramType) -> Option<String> {
+        for object in 0..self.objects {
+            match self.loaded.programs(object).iter().find(|p| p.name == name) {
+                None => return Some("not all objects have such a program".to_owned()),
+                Some(p) if p.kind != kind => return Some(format!("it is {kind} here and {} there", p.kind)),
+                Some(p) => {
+                    let why = why_not_run(p, &self.calls[object], self.settings.allow_effects);
+                    if why.is_some() {
+                        return why;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn rounds(&self, kind: ProgramType) -> usize {
+        if kind == ProgramType::XDP { self.settings.rounds.div_ceil(4) } else { self.settings.rounds }
+    }
+
+    fn facts(&self, name: &str) -> Vec<Facts> {
+        let of = |object: usize| {
+            let program = self.loaded.programs(object).iter().find(|p| p.name == name);
+            let info = program.and_then(|p| p.info.as_ref());
+            Facts {
+                slots: program.map_or(0, |p| p.slots),
+                verified: info.map_or(0, |i| i.verified_insns),
+                jited_bytes: info.map_or(0, |i| i.jited_bytes),
+                load_ms: self.load_times[object],
+            }
+        };
+        (0..self.objects).map(of).collect()
+    }
+
+    /// Gives all objects the same contents of maps.
+    fn fill(&self, random: &mut Random, inputs: &[Input]) -> Result<(), TimingError> {
+        let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
+        let given = &self.settings.maps;
+        let known: Vec<&String> = self.loaded.maps.iter().map(|m| &m.name).collect();
+        if let Some(name) = given.keys().find(|name| !known.contains(name)) {
+            return Err(TimingError::Maps(format!("map {name}: all objects must have one that can be filled")));
+        }
+        let of = |m: &SharedMap| {
+            // Without contents of their own maps are made such as programs meet them.
+            given.get(&m.name).cloned().unwrap_or_else(|| m.filling(random, &sample))
+        };
+        let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(of).collect();
+        self.loaded.fill(&fillings).map_err(TimingError::Maps)
+    }
+
+    /// Inputs of as many classes as there are, and for how many an object returns something else than the first.
+    fn chosen(&self, name: &str, kind: ProgramType, candidates: Vec<Input>) -> (Vec<Chosen>, usize) {
+        let mut of_class: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut chosen: Vec<Chosen> = Vec::new();
+        let mut differ = 0;
+        for mut input in candidates {
+            if chosen.len() >= MOST_INPUTS {
+                break;
+            }
+            let run = |input: &Input| self.loaded.run(0, name, input);
+            let mut seen = run(&input);
+            if seen.is_err() && input.context.is_some() && !context_alone(kind) {
+                // Not every context is taken: without one from here on.
+                input.context = None;
+                seen = run(&input);
+            }
+            let Ok(first) = seen else { continue };
+            if (1..self.objects).any(|o| self.loaded.run(o, name, &input).is_ok_and(|r| r.retval != first.retval)) {
+                differ += 1;
+                continue;
+            }
+            let count = of_class.entry(first.retval).or_default();
+            if *count >= MOST_OF_CLASS {
+                continue;
+            }
+            *count += 1;
+            let turns = self.turns(name, kind, &input, first.retval);
+            chosen.push(Chosen { input, returns: first.retval, turns });
+        }
+        (chosen, differ)
+    }
+
+    /// How an input is run so that a turn is long enough.
+    fn turns(&self, name: &str, kind: ProgramType, input: &Input, returns: u32) -> Turns {
+        const FEW: u32 = 64;
+        const MOST: f64 = 100_000.0;
+        const SYSTEM_CALL: Duration = Duration::from_micros(2);
+        let turn = self.settings.turn.as_secs_f64() * if kind == ProgramType::XDP { 4.0 } else { 1.0 };
+        if !context_alone(kind)
+            && let Ok(run) = self.loaded.repeat(0, name, input, FEW)
+            && (run.retval, run.data_out.len()) == (returns, input.packet.len())
+        {
+            let one = f64::from(run.duration_ns.max(1)) * 1e-9;
+            return Turns::Repeated((turn / one).clamp(f64::from(FEW), MOST) as u32);
+        }
+        Turns::Single((turn / SYSTEM_CALL.as_secs_f64()) as u32)
+    }
+
+    /// By object (the first one again behind the last, then the empty program), load, round and input: nanoseconds. `None`: a run
+    /// failed.
+    fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
+        let contestants = self.objects + 2;
+        let empty = empty(kind);
+        let mut all = vec![vec![Vec::new(); self.settings.loads]; contestants];
+        // One round more than counts: the first warms caches and predictors.
+        let rounds = 0..=self.rounds(kind);
+        for (round, load) in rounds.flat_map(|round| (0..self.settings.loads).map(move |load| (round, load))) {
+            for turn in 0..contestants {
+                // Nobody is always the first, or always behind the same one.
+                let who = (turn + round + load) % contestants;
+                let of_round =
+                    chosen.iter().map(|Chosen { input, turns, .. }| match (&empty, who == contestants - 1) {
+                        (Some(empty), true) => {
+                            turns.mean(|n| empty.test_run(&input.packet, input.context.as_deref(), n))
+                        }
+                        (None, true) => Some(0.0),
+                        _ => turns.mean(|n| self.loaded.repeat(self.side(load, who), name, input, n)),
+                    });
+                let of_round = of_round.collect::<Option<Vec<f64>>>()?;
+                if round > 0 {
+                    all[who][load].push(of_round);
+                }
+            }
+        }
+        Some(all)
+    }
+
+    /// The times of inputs for which the first object returns this.
+    fn class(&self, returns: Option<u32>, chosen: &[Chosen], times: &[ByLoad], rng: &mut Rng) -> Class {
+        let members: Vec<usize> =
+            (0..chosen.len()).filter(|i| returns.is_none_or(|r| chosen[*i].returns == r)).collect();
+        let mean = |of_round: &Vec<f64>| members.iter().map(|i| of_round[*i]).sum::<f64>() / members.len() as f64;
+        let empty = &times[self.objects + 1];
+        let net = |who: usize| -> Times {
+            let of_load = |(a, e): (&Vec<Vec<f64>>, &Vec<Vec<f64>>)| {
+                // The empty program's time of one round is as disturbed as any: the middle counts.
+                let off = Summary::of(&vec![e.iter().map(mean).collect()]).middle;
+                a.iter().map(|round| mean(round) - off).collect()
+            };
+            times[who].iter().zip(empty).map(of_load).collect()
+        };
+        let first = net(0);
+        let timed = |who: usize, rng: &mut Rng| {
+            let own = net(who);
+            let same = |value| Bounded { value, low: value, high: value };
+            let comparison = if who == 0 {
+                Comparison { ratio: Some(same(1.0)), difference_ns: same(0.0) }
+            } else {
+                statistics::compare(&own, &first, rng)
+            };
+            Timed { ns: Summary::of(&own), comparison, call: statistics::call(&comparison) }
+        };
+        let all_empty: Times = empty.iter().map(|load| load.iter().map(mean).collect()).collect();
+        Class {
+            returns,
+            inputs: members.len(),
+            empty_ns: Summary::of(&all_empty).middle,
+            objects: (0..self.objects).map(|who| timed(who, rng)).collect(),
+            again: timed(self.objects, rng),
+        }
+    }
+}
+
+/// A program of a type that does nothing; `None` if the kernel takes no such.
+fn empty(kind: ProgramType) -> Option<RawProgram> {
+    /// `XDP_PASS`: 0 would be an error of the program.
+    const PASS: u8 = 2;
+    let returned = if kind == ProgramType::XDP { PASS } else { 0 };
+    let instructions = [0xb7, 0, 0, 0, returned, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0];
+    RawProgram::load(kind, &instructions, &RawOptions::default()).ok()
+}
