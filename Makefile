@@ -9,6 +9,7 @@
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
+# make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
@@ -31,7 +32,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 proposals same-outputs \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables proposals same-outputs \
   fuzz-filters fuzz-build check lint package setup build
 
 demo: build
@@ -79,6 +80,9 @@ table6: setup
 	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2 --proposals 5000 --steps 100000 --windows 30
 table10: setup
 	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2 --untouched --proposals 100000 --windows 8
+k2-tables: build
+	$(CARGO) build --release -q -p bpf-bench
+	scripts/k2-tables --bin $(TARGET)/release --bench $(BENCH) $(K2_FLAGS)
 proposals: setup
 	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
 

@@ -462,7 +462,7 @@ pub struct OptArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
-    /// By how much the work of the kernel's verifier on a program may grow; two instructions always may
+    /// By how much the work of the kernel's verifier on a program may grow; two instructions always may, none with `--goal verifier`
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub max_verifier_growth: f64,
     /// Never merge accesses to neighbouring places of shared memory, nor make an atomic add of load, add and store

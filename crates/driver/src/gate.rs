@@ -18,6 +18,7 @@
 
 mod checked;
 mod settle;
+mod whole;
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -27,6 +28,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
+use bpf_isa::Goal;
 use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramType, ProgramVerdict, Question};
 use bpf_object::{FuncId, Object, ObjectError, WriteOptions};
 use bpf_passes::Settings;
@@ -36,6 +38,7 @@ use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
+pub(crate) use whole::settle_whole;
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
@@ -59,8 +62,25 @@ const RUNS_OTHERWISE: &str =
 /// How many proofs, one after the other, find time before the gate's deadline.
 const PROOFS: f64 = 10.0;
 
-/// By how many instructions the verifier's work on a program may grow in any case.
-const ALWAYS: u64 = 2;
+/// By how much the verifier's work on a program may grow: by the larger of the two.
+#[derive(Clone, Copy)]
+struct Growth {
+    /// So many percent.
+    percent: f64,
+    /// So many instructions.
+    always: u64,
+}
+
+impl Growth {
+    /// Not at all: where that work is the goal.
+    const NONE: Growth = Growth { percent: 0.0, always: 0 };
+}
+
+impl Default for Growth {
+    fn default() -> Growth {
+        Growth { percent: Options::default().max_verifier_growth, always: 2 }
+    }
+}
 
 /// What to compare with.
 pub(crate) struct Gate {
@@ -73,10 +93,12 @@ pub(crate) struct Gate {
     /// How long it would take to make the original's maps as large as runs need them.
     run_maps: Duration,
     judge: Judge,
+    /// Loads objects as wholes.
+    whole: Whole,
     /// When the kernel is asked no more.
     deadline: Option<Instant>,
-    /// By how many percent the verifier's work on a program may grow.
-    growth: f64,
+    /// By how much the verifier's work on a program may grow.
+    may_grow: Growth,
     /// A load was broken off then.
     late: Cell<bool>,
     memory: RefCell<Memory>,
@@ -85,6 +107,11 @@ pub(crate) struct Gate {
 /// Gives the verdicts on the programs of an object, each by its name and section as it is asked about, until a deadline: the
 /// kernel, or in tests something stricter.
 type Judge = Box<dyn Fn(&[u8], &dyn Fn(&str, &str) -> Question, Option<Instant>) -> Result<ObjectVerdict, Unasked>>;
+
+/// Whether libbpf loads an object as a whole, or its words; `None` if that was not found out.
+type LoadsWhole = Option<Result<(), String>>;
+/// Loads an object as a whole until a deadline.
+type Whole = Box<dyn Fn(&[u8], Option<Instant>) -> LoadsWhole>;
 
 /// Why a kernel was not asked about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,11 +193,17 @@ impl Gate {
             Ok(loader) => loader.judge(bytes, wanted, deadline).map_err(Unasked::from),
             Err(why) => Err(why.clone()),
         });
+        let mine = loader.clone();
+        let whole: Whole = Box::new(move |bytes, deadline| mine.borrow().as_ref().ok()?.loads_whole(bytes, deadline));
         let first = started.checked_add(options.time_limit.mul_f64(ORIGINALS));
         let last = started.checked_add(options.time_limit + GRACE.min(options.time_limit / 20));
         let gate = Gate::with(input, judge, &|name, section| lengths::question(module, name, section), first, last);
         let run_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::maps_for_runs_take);
-        let mut gate = Gate { run_maps, growth: options.max_verifier_growth, ..gate };
+        let may_grow = match options.goal {
+            Goal::Verifier => Growth::NONE,
+            _ => Growth { percent: options.max_verifier_growth, ..Growth::default() },
+        };
+        let mut gate = Gate { run_maps, may_grow, whole, ..gate };
         let others = gate.not_looked_at(&module.object);
         gate.checked = checked::originals(&module.object, &others, options.program_type.as_deref(), first);
         gate.took += gate.checked.iter().map(|c| c.takes).sum::<Duration>();
@@ -194,8 +227,9 @@ impl Gate {
         let before = judge(input, question, first);
         let took = time_for_a_result(&before, started.elapsed());
         let (run_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
-        let growth = Options::default().max_verifier_growth;
-        Gate { before, checked: Vec::new(), took, run_maps, judge, deadline: last, growth, late, memory }
+        let may_grow = Growth::default();
+        let whole = Box::new(|_: &[u8], _| None);
+        Gate { before, checked: Vec::new(), took, run_maps, judge, whole, deadline: last, may_grow, late, memory }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -326,7 +360,7 @@ impl Gate {
         let before = self.original(program).and_then(|p| p.stats.as_ref()).map(|stats| stats.processed);
         let (Some(before), Some(after)) = (before, form.words.processed) else { return false };
         let more = after.saturating_sub(before);
-        more > ALWAYS && more as f64 > before as f64 * self.growth / 100.0
+        more > self.may_grow.always && more as f64 > before as f64 * self.may_grow.percent / 100.0
     }
 
     /// Asks about programs of an object and remembers the answers.

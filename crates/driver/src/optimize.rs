@@ -168,7 +168,12 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             let written = object.write(&write)?;
             let wrong = wrong(&object, &written.bytes, &candidates);
             if wrong.functions.is_empty() && wrong.beside.is_empty() {
-                break written;
+                let job = gate.job(&module, &settings, &write);
+                let taken_back =
+                    gate::settle_whole(job, input, &written.bytes, &mut object, &mut candidates, &mut report)?;
+                if !taken_back {
+                    break written;
+                }
             }
             for (id, why) in wrong.functions {
                 let why = format!("what would be written is not what was proven, please report it: {why}");

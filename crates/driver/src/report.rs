@@ -135,6 +135,9 @@ pub struct Report {
     pub notes: Vec<String>,
     /// How the gate went: `accepted`, `skipped: …`, or what was dropped to get there.
     pub gate: String,
+    /// Whether libbpf loads all programs of the result at once; `None` where some do not load by themselves, or nobody was
+    /// asked.
+    pub loads_whole: Option<KernelVerdict>,
     /// Rewrites the gate took back because the kernel refused them.
     pub dropped: usize,
     /// Changes taken back because they made more work for the kernel's verifier.

@@ -44,7 +44,7 @@ use crate::{
     VerifierStats,
     failure::{Failure, quoted, speaks_of_means, why_not_created},
     marks::{self, Wired},
-    object::{Attempt, STATISTICS, accepted, accepted_alone, described, with_info},
+    object::{Attempt, STATISTICS, accepted, accepted_alone, described, open, with_info},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -183,6 +183,25 @@ impl Loader {
     /// ([`LoadedObject::load_for_runs`](crate::LoadedObject::load_for_runs)), which this loader does not have it do.
     pub fn maps_for_runs_take(&self) -> Duration {
         self.maps_for_runs
+    }
+
+    /// Whether libbpf loads all programs of an object at once, as users load it, or its words. `None` if that was not found
+    /// out: time or means were lacking, or the maps take long to make at their full length.
+    pub fn loads_whole(&self, bytes: &[u8], deadline: Option<Instant>) -> Option<Result<(), String>> {
+        let object = match open(bytes, &self.options, false) {
+            Ok(object) => object,
+            Err(KernelError::Open { reason }) if !speaks_of_means(&reason) => return Some(Err(reason)),
+            Err(_) => return None,
+        };
+        if is_over(deadline) || maps::time_to_make_all(&object, AS_DEFINED) > PLAIN_LOAD {
+            return None;
+        }
+        let (attempt, broken_off) = sys::until(deadline, || Attempt::chosen(object, &self.options));
+        match attempt.ok()?.outcome {
+            Ok(()) => Some(Ok(())),
+            Err(failure) if broken_off || failure.is_for_want_of_means() => None,
+            Err(failure) => Some(Err(failure.reason())),
+        }
     }
 
     /// Asks the kernel about the programs of an object until `deadline`; what about each, `wanted` says by name and section.

@@ -3,6 +3,10 @@
 //! A candidate is run on the tests from its first changed operation; it is given up as soon as it is
 //! too far away to be accepted. One that passes all tests and costs less than the best so far goes to
 //! the judge, unless it was refused before. What the judge refutes becomes a test.
+//!
+//! Safety (paper §3.2, §6) is judged in the same step: an access that a test shows to be out of bounds is a fault, and what
+//! passes all tests and breaks a rule of the verifier ([`well_typed`]) is unsafe whatever the input. Either costs
+//! [`ERR_MAX`](cost::ERR_MAX), and neither goes to the judge.
 
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
@@ -70,6 +74,8 @@ pub struct Progress {
     pub judged: u64,
     /// Those the judge called equal.
     pub equal: u64,
+    /// Those that pass all tests, cost less and break a rule of the verifier.
+    pub violations: u64,
     /// Those that had been refused before.
     pub remembered: u64,
     /// Those the judge refuted with an input, and how many of these inputs show it in a test.
@@ -89,6 +95,7 @@ impl Progress {
         self.passed += o.passed;
         self.judged += o.judged;
         self.equal += o.equal;
+        self.violations += o.violations;
         self.remembered += o.remembered;
         self.refuted += o.refuted;
         self.reproduced += o.reproduced;
@@ -113,6 +120,8 @@ pub struct Chain<'a> {
     /// What the judge came up with, and by which exit the original leaves then.
     counterexamples: Vec<(usize, Input)>,
     refused: FxHashSet<u64>,
+    /// What breaks a rule of the verifier.
+    violating: FxHashSet<u64>,
     old_cost: Cost,
     best: Option<Found>,
     /// What it did so far.
@@ -145,6 +154,7 @@ impl<'a> Chain<'a> {
             batches,
             counterexamples: Vec::new(),
             refused: FxHashSet::default(),
+            violating: FxHashSet::default(),
             old_cost,
             best: None,
             progress: Progress::default(),
@@ -252,6 +262,7 @@ impl<'a> Chain<'a> {
             match self.passes(judge) {
                 Passed::Fine => unequal = false,
                 Passed::Refused => {}
+                Passed::Unsafe => score.faults += 1,
                 Passed::Tested => {
                     // There are new tests: this one starts from the state before.
                     return;
@@ -278,6 +289,9 @@ impl<'a> Chain<'a> {
     fn passes(&mut self, judge: &mut dyn Judge) -> Passed {
         let with = stripped(&self.window, &self.ops);
         let key = fingerprint(&with);
+        if self.violating.contains(&key) {
+            return Passed::Unsafe;
+        }
         if self.refused.contains(&key) {
             self.progress.remembered += 1;
             return Passed::Refused;
@@ -287,8 +301,9 @@ impl<'a> Chain<'a> {
             return Passed::Fine;
         }
         if !well_typed(&self.window, &with) {
-            self.refused.insert(key);
-            return Passed::Refused;
+            self.violating.insert(key);
+            self.progress.violations += 1;
+            return Passed::Unsafe;
         }
         self.progress.judged += 1;
         match judge.judge(&with) {
@@ -391,6 +406,8 @@ enum Passed {
     Fine,
     /// It is known not to be.
     Refused,
+    /// It breaks a rule of the verifier.
+    Unsafe,
     /// It was refuted, and the tests have changed.
     Tested,
 }

@@ -473,7 +473,7 @@ mod tests {
     use bpf_kernel::Question;
     use bpf_object::FuncId;
 
-    use super::super::{Judge, checked};
+    use super::super::{Growth, Judge, checked};
     use super::*;
     use crate::module::{Module, is_program};
     use bpf_object::WriteOptions;
@@ -632,6 +632,25 @@ mod tests {
         let mut run = Run::new();
         run.settle(&with_heavy_atomics(2, usize::MAX).0);
         assert_eq!(run.report.heavier, 0, "{}", run.report.gate);
+    }
+
+    #[test]
+    fn where_the_verifiers_work_is_the_goal_it_does_not_grow_at_all() {
+        let mut grew = 0;
+        for work in 1..30 {
+            let growth = |may_grow: Growth| {
+                let mut run = Run::new();
+                run.settle(&Gate { may_grow, ..with_heavy_atomics(work, usize::MAX).0 });
+                let works: Vec<(u64, u64)> = run.candidates.iter().filter_map(super::tests::work).collect();
+                assert!(!works.is_empty());
+                works.into_iter().map(|(before, after)| after.saturating_sub(before)).max().unwrap_or(0)
+            };
+            assert_eq!(growth(Growth::NONE), 0, "an atomic is {work} instructions");
+            let allowed = growth(Growth::default());
+            assert!(allowed <= 2, "an atomic is {work} instructions: {allowed} more");
+            grew += usize::from(allowed > 0);
+        }
+        assert!(grew > 0, "the example no longer tempts the optimizer");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bpf_driver::{FunctionReport, KernelVerdict, Options, Report, Silent, optimize, verify};
 use bpf_kernel::testing::permitted;
-use bpf_kernel::{LoadOptions, Loader, ObjectVerdict};
+use bpf_kernel::{LoadOptions, Loader, ObjectVerdict, load_object};
 use bpf_object::Object;
 use bpf_testgen::case::Case;
 use bpf_testgen::shapes::{Shape, generate};
@@ -50,7 +50,10 @@ fn programs_are_judged_by_whatever_name_libbpf_knows_them() {
         return;
     }
     let report = optimized(ENTRIES, &["another_name", "of_this_file", "one_name", "switched_off"]);
-    assert!(report.dropped > 0 && report.gate.starts_with("accepted"), "the kernel no longer minds: {report:#?}");
+    assert!(
+        report.dropped > 0 && report.gate.starts_with("each program accepted"),
+        "the kernel no longer minds: {report:#?}"
+    );
     assert!(!report.gate.contains("not judged"), "{}", report.gate);
     for name in ["switched_off", "of_this_file", "one_name"] {
         let f = function(&report, name);
@@ -253,4 +256,26 @@ fn a_test_for_an_element_goes_where_all_kernels_that_are_to_take_the_result_know
         f.listing_after.iter().filter(|line| line.contains("if r0 == 0x0")).count()
     };
     assert_eq!(["5.15", "6.13", "6.14", "7.0"].map(tests), [1, 1, 0, 0]);
+}
+
+#[test]
+fn an_object_that_libbpf_refuses_as_a_whole_is_not_called_accepted() {
+    if !permitted() {
+        return;
+    }
+    let whole = |object: &[u8]| {
+        let (result, report) = optimize(object, &options(), &Silent).expect("an object");
+        let load = |bytes: &[u8]| load_object(bytes, &LoadOptions::default()).expect("the kernel can be asked");
+        assert_eq!(load(object).not_loadable.is_some(), load(&result).not_loadable.is_some());
+        assert_ne!(result, object, "nothing was changed");
+        let told = report.loads_whole.clone().expect("it was asked");
+        assert_eq!(told.accepted, load(&result).is_accepted());
+        (report.gate, told.reason)
+    };
+    // Programs of two types share a program array: each of them loads, and never both.
+    let (gate, reason) = whole(include_bytes!("../../../../examples/hooks.o"));
+    assert!(gate.starts_with("each program accepted; libbpf refuses the object as a whole"), "{gate}");
+    assert!(reason.is_some_and(|why| why.contains("on_skb")), "{gate}");
+    let (gate, reason) = whole(include_bytes!("../../../../examples/globals.o"));
+    assert_eq!((gate.as_str(), reason), ("accepted", None));
 }

@@ -4,7 +4,7 @@ use bpf_facts::{Env, Live, MapInfo, State, Value};
 use bpf_isa::{Goal, Insn, Reg, parse_listing};
 use bpf_program::{Link, Op, ProgKind, Symbol};
 use bpf_prove::{Options, Verdict, window};
-use bpf_search::{Answer, Budget, Payoff, Portfolio, SETTINGS, Window};
+use bpf_search::{Answer, Budget, Chain, Payoff, Portfolio, SETTINGS, Window};
 
 fn r(n: usize) -> Reg {
     Reg::new(n as u8).expect("a register")
@@ -35,12 +35,10 @@ impl Case {
         Case { kind, maps, before: State::entry(kind), old: ops(listing), live, goal: Goal::Size }
     }
 
-    /// The best within so many proposals of the whole portfolio.
-    fn best(&self, proposals: u64) -> Option<Vec<Op>> {
-        let env = Env { maps: &self.maps, ..Env::empty() };
-        let w = Window {
+    fn window<'a>(&'a self, env: &'a Env<'a>) -> Window<'a> {
+        Window {
             kind: self.kind,
-            env: &env,
+            env,
             before: &self.before,
             old: &self.old,
             live: &self.live,
@@ -48,16 +46,24 @@ impl Case {
             cpu: 3,
             goal: self.goal,
             deadline: None,
-        };
-        let mut judge = |new: &[Op]| {
-            let options = Options::default();
-            match window(self.kind, &env, &self.before, &self.old, new, &self.live, None, &options).0 {
-                Verdict::Equal => Answer::Equal,
-                Verdict::Different(d) => Answer::Different(Some(d)),
-                Verdict::Unknown(_) => Answer::Unknown,
-            }
-        };
-        let mut portfolio = Portfolio::new(w, &SETTINGS, 1).expect("a window that can be tested");
+        }
+    }
+
+    /// The prover's answer.
+    fn judge(&self, env: &Env, new: &[Op]) -> Answer {
+        let options = Options::default();
+        match window(self.kind, env, &self.before, &self.old, new, &self.live, None, &options).0 {
+            Verdict::Equal => Answer::Equal,
+            Verdict::Different(d) => Answer::Different(Some(d)),
+            Verdict::Unknown(_) => Answer::Unknown,
+        }
+    }
+
+    /// The best within so many proposals of the whole portfolio.
+    fn best(&self, proposals: u64) -> Option<Vec<Op>> {
+        let env = Env { maps: &self.maps, ..Env::empty() };
+        let mut judge = |new: &[Op]| self.judge(&env, new);
+        let mut portfolio = Portfolio::new(self.window(&env), &SETTINGS, 1).expect("a window that can be tested");
         portfolio.run(Budget::proposals(proposals), &mut Payoff::default(), &mut judge).map(|f| f.with.clone())
     }
 }
@@ -115,6 +121,18 @@ fn what_is_read_of_a_record_or_the_stack_stays_where_the_verifier_takes_it() {
     assert!(!found.iter().any(|insn| insn.contains("*(u64 *)(r10 - 0xc)")), "{found:?}");
 }
 
+#[test]
+fn stores_to_the_scratch_area_of_a_packet_are_merged_only_where_the_kernel_takes_one() {
+    // `bpf_skb_is_valid_access` in net/core/filter.c: `cb` takes any width at a multiple of it. The prover does not mind where.
+    let widest = |at: i32| {
+        let stores = format!("r2 = 0\n*(u32 *)(r1 + {at}) = r2\n*(u32 *)(r1 + {}) = r2", at + 4);
+        let case = Case::new(ProgKind::Skb, &stores, live(&[]));
+        let found = listing(&case.best(400_000));
+        found.iter().filter(|insn| insn.contains("*(u64 *)(r1 ")).count()
+    };
+    assert_eq!((widest(56), widest(52)), (1, 0));
+}
+
 /// Eight bytes of the frame.
 fn live_frame(from: i64) -> Live {
     let mut l = Live::default();
@@ -155,4 +173,26 @@ fn for_speed_time_counts_and_not_slots() {
     let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 /= 16\nr2 += 0", live(&[2]));
     case.goal = Goal::Latency;
     assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 >>= 0x4"]);
+}
+
+#[test]
+fn what_breaks_a_rule_of_the_verifier_is_a_fault_and_no_question() {
+    // One load would do, and the prover would call it equal: but it is at no multiple of its width.
+    let halves = "r2 = *(u32 *)(r1 + 20)\nr3 = *(u32 *)(r1 + 24)\nr3 <<= 32\nr2 |= r3\nr4 = r2";
+    let case = Case::new(ProgKind::Tracing, halves, live(&[4]));
+    let env = Env::empty();
+    assert!(matches!(case.judge(&env, &ops("r4 = *(u64 *)(r1 + 20)")), Answer::Equal));
+    let mut refused = 0;
+    for setting in SETTINGS {
+        let mut chain = Chain::new(case.window(&env), setting, 2).expect("a window that can be tested");
+        let mut judge = |new: &[Op]| {
+            let wide =
+                |o: &Op| o.insn.memory_operand().is_some_and(|m| i64::from(m.off) % i64::from(m.size.bytes()) != 0);
+            assert!(!new.iter().any(wide), "asked about {new:?}");
+            case.judge(&env, new)
+        };
+        chain.run(Budget::proposals(100_000), &mut judge);
+        refused += chain.progress.violations;
+    }
+    assert!(refused > 0, "the window no longer tempts the search");
 }
