@@ -133,11 +133,9 @@ fn contents(path: &Path) -> Result<BTreeMap<String, Vec<Entry>>, Failure> {
     let all: BTreeMap<String, Vec<serde_json::Value>> =
         serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
     let bytes = |map: &str, what: &str, list: &serde_json::Value| -> Result<Vec<u8>, Failure> {
-        let byte = |value: &serde_json::Value| {
-            match value {
-                serde_json::Value::String(text) => u8::from_str_radix(text.strip_prefix("0x")?, 16).ok(),
-                other => other.as_u64().and_then(|n| u8::try_from(n).ok()),
-            }
+        let byte = |value: &serde_json::Value| match value {
+            serde_json::Value::String(text) => u8::from_str_radix(text.strip_prefix("0x")?, 16).ok(),
+            other => other.as_u64().and_then(|n| u8::try_from(n).ok()),
         };
         let list = list.as_array().and_then(|list| list.iter().map(byte).collect::<Option<Vec<u8>>>());
         list.ok_or_else(|| wrong(format!("map {map}: an element without a {what} of bytes")))

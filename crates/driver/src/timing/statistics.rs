@@ -186,7 +186,7 @@ mod tests {
                 let round = |random: &mut Rng| {
                     load * (1.0 + spread * noise(random)) * if random.u8(0..20) == 0 { 3.0 } else { 1.0 }
                 };
-                (0..8).map(|_| round(random)).collect()
+                (0..16).map(|_| round(random)).collect()
             })
             .collect()
     }
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(call(&alone), Call::Noise);
         // Against nothing there is a difference, though no ratio.
         let some = times(5.0, 0.02, &mut random);
-        let against_none = compare(&some, &vec![vec![0.0; 8]; 8], &mut random);
+        let against_none = compare(&some, &vec![vec![0.0; 16]; 8], &mut random);
         assert_eq!((against_none.ratio, call(&against_none)), (None, Call::Slower));
         assert!(Summary::of(&Vec::new()).middle.is_nan());
     }
