@@ -54,8 +54,8 @@ fn any_selection_means_the_same() {
 fn cost(data: &Data, passes: &[Pass]) -> [f64; 3] {
     let packets = data.packets(1);
     let macs: Vec<String> =
-        (0..300).map(|i| format!("ether host 02:00:5e:{:02x}:{:02x}:01", i % 256, i * 37 % 100)).collect();
-    let filters = data.filters().into_iter().map(|f| f.expression).filter(|e| e.len() < 8000);
+        (0..150).map(|i| format!("ether host 02:00:5e:{:02x}:{:02x}:01", i % 256, i * 37 % 100)).collect();
+    let filters = data.filters().into_iter().map(|f| f.expression).filter(|e| e.len() < 8000).step_by(2);
     let filters = filters.chain([macs.join(" or ")]);
     let (mut logarithms, mut n) = ([0.0; 3], 0.0);
     for expression in filters {

@@ -80,7 +80,7 @@ fn what_is_accepted_does_not_depend_on_the_profile() {
         }
         let profile = profile(link_type, packets.iter().step_by(2));
         let others: Vec<&OwnedPacket> = packets.iter().skip(1).step_by((packets.len() / 200).max(1) * 2).collect();
-        for expression in expressions(&data, link_type, 6).into_iter().filter(|e| e.len() < 2_000) {
+        for expression in expressions(&data, link_type, 15).into_iter().filter(|e| e.len() < 2_000) {
             let options = options(link_type);
             let Ok(other) = compile(&expression, &options) else { continue };
             let suited = compile(&expression, &with(&profile, &options)).expect("a filter");
@@ -88,7 +88,7 @@ fn what_is_accepted_does_not_depend_on_the_profile() {
             compared += assert_same(&expression, [&suited, &other], &others);
         }
     }
-    assert!(compared > 100_000, "{compared} verdicts");
+    assert!(compared > 40_000, "{compared} verdicts");
     eprintln!("{compared} verdicts");
 }
 

@@ -91,7 +91,7 @@ fn the_last_predicate_that_is_asked_has_decided() {
     let mut random = Rng::with_seed(9);
     let mut compared = 0;
     let mut deciders: HashMap<usize, u64> = HashMap::new();
-    for _ in 0..150 {
+    for _ in 0..80 {
         let tree = Tree::random(&mut random, 4);
         let options = Options { report: true, optimize: random.u8(0..4) > 0, ..options(bpf_filter::LinkType::EN10MB) };
         let filter = compile(&tree.text(), &options).expect("a filter");
