@@ -90,6 +90,10 @@ struct Question {
 
 fn question(f: &Ssa, d: &Definitions, b: Block) -> Option<Question> {
     let Term::Branch { cond, width, a, b: right, .. } = f.block(b).term else { return None };
+    // Which numbers have a bit is no matter of where they lie.
+    if cond == Cond::Set {
+        return None;
+    }
     let (v, with) = (a.value()?, d.constant(right)?);
     let (value, plus) = match d.get(v) {
         Some((Op::Alu(AluOp::Add, w), args)) if *w == Width::W64 || width == Width::W32 => {

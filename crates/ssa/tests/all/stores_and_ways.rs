@@ -210,6 +210,25 @@ fn a_row_tests_both_ends_of_a_range() {
     assert_eq!(got.matches('<').count() + got.matches('>').count(), 2, "{got}");
 }
 
+/// Which numbers have a bit is no matter of intervals: such a question ends a tree.
+#[test]
+fn tests_of_bits_are_no_questions_of_a_tree() {
+    let before = "
+        r2 = *(u32 *)(r1 + 12)
+        r2 &= 0xff
+        r0 = 0
+        if r2 & 6 goto +3
+        if r2 & 2 goto +3
+        r0 = 7
+        exit
+        r0 = 1
+        exit
+        r0 = 3
+        exit";
+    let got = with(&["ssa-decisions"], before);
+    assert_eq!((got.matches("& 0x6").count(), got.matches('<').count()), (1, 0), "{got}");
+}
+
 #[test]
 fn a_constant_of_a_join_is_set_before_the_question() {
     let before = "
