@@ -91,20 +91,22 @@ fn write(
     let Some(form) = form else { return Ok(()) };
     let header = args.header.as_deref().map(Destination::or_stdout).transpose()?;
     let contents = args.map_contents.as_deref().map(Destination::or_stdout).transpose()?;
+    let inputs = source::inputs(args);
+    let apart_from = |destination: &Destination, what: &str, outputs: &[&Option<PathBuf>]| {
+        let others: Vec<&Path> = outputs.iter().copied().flatten().chain(&inputs).map(PathBuf::as_path).collect();
+        destination.overwrites_none(what, &others, "name another file for one of them")
+    };
     let object = match &args.output {
         Some(output) => {
             let destination = Destination::of(output)?;
-            let others = args.header.iter().chain(&args.map_contents).chain(&args.profile);
-            let others: Vec<&Path> = others.map(PathBuf::as_path).collect();
-            destination.overwrites_none("the object", &others, "name another file for one of them")?;
+            apart_from(&destination, "the object", &[&args.header, &args.map_contents])?;
             let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
             Some((destination, object))
         }
         None => None,
     };
-    if let (Some(contents), Some(path)) = (&contents, &args.header) {
-        contents.overwrites_none("what the maps hold", &[path], "name another file for one of them")?;
-    }
+    contents.iter().try_for_each(|to| apart_from(to, "what the maps hold", &[&args.header]))?;
+    header.iter().try_for_each(|to| apart_from(to, "the header", &[]))?;
     if let Some((destination, object)) = object {
         destination.write(&object, None)?;
     }

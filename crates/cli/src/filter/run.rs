@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bpf_capture::{Capture, Writer, link};
 use bpf_filter::{Actions, Beside, Filter, Form, Hook, Jit, LinkType, Options, Packet};
@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::args::{Engine, FilterArgs};
 use super::profile;
 use super::report::Report;
-use super::source::{compile, snaplen, warn_if_unproven};
+use super::source::{compile, inputs, snaplen, warn_if_unproven};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::progress::Interrupt;
@@ -117,7 +117,8 @@ fn link_header(network: &[u8]) -> [u8; 14] {
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
     if let Some(out) = &args.write {
-        let inputs: Vec<&Path> = std::iter::once(path).chain(args.profile.as_deref()).collect();
+        let inputs = inputs(args);
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         Destination::or_stdout(out)?.overwrites_none("what matches", &inputs, "name another file behind -w")?;
     }
     let mut capture = Capture::open(path).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! The filter and how it is compiled, as the arguments say.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bpf_filter::{Filter, Form, Hook, KeyKind, LinkType, MOST_ACCEPTED, NameFiles, Options, Source, Updatable};
 
@@ -14,6 +14,14 @@ pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
         Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e)),
         None => Ok(args.expression.join(" ")),
     }
+}
+
+/// The files that the arguments name to be read.
+pub(super) fn inputs(args: &FilterArgs) -> Vec<PathBuf> {
+    let sets = args.set.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| PathBuf::from(file));
+    let files = [&args.file, &args.read, &args.profile].into_iter().flatten().cloned();
+    let names = [&args.services, &args.protocols, &args.ethers, &args.networks, &args.hosts];
+    files.chain(sets).chain(names.into_iter().flatten().cloned()).collect()
 }
 
 /// Compiles a filter; says so if it is not optimized and was to be.

@@ -157,6 +157,33 @@ fn what_decided_is_reported() {
 }
 
 #[test]
+fn no_file_that_is_read_is_written_over() {
+    let profile = capture("kept.pcap");
+    let set = profile.with_file_name("kept.txt");
+    std::fs::write(&set, "10.0.0.1\n").expect("room for a file");
+    let object = profile.with_file_name("kept.o");
+    let [profile, set, object] = [&profile, &set, &object].map(|path| path.to_str().expect("plain text"));
+    let named = format!("S={set}");
+    let to_hook = ["filter", "host $S", "--set", &named, "--updatable", "S", "--hook", "xdp"];
+    let function = ["filter", "tcp", "--function", "data", "--name", "f"];
+    let read = ["filter", "host $S", "--set", &named, "--read", profile];
+    for (args, more) in [
+        (&to_hook[..], vec!["-o", object, "--map-contents", set]),
+        (&to_hook, vec!["-o", object, "--map-contents", profile, "--profile", profile]),
+        (&to_hook, vec!["-o", set]),
+        (&function, vec!["--header", profile, "--profile", profile]),
+        (&function, vec!["-o", object, "--header", profile, "--profile", profile]),
+        (&read, vec!["-w", set]),
+    ] {
+        let before = [profile, set].map(|path| std::fs::read(path).expect("it is there"));
+        let ran = bpf_opt([args, &more[..]].concat());
+        assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.err);
+        assert!(ran.err.contains("would overwrite"), "{more:?}: {}", ran.err);
+        assert_eq!([profile, set].map(|path| std::fs::read(path).expect("it is there")), before, "{more:?}");
+    }
+}
+
+#[test]
 fn passes_have_names() {
     let listing = |passes: &str| bpf_opt(["filter", "--passes", passes, "--emit", "ir", "port 80 or 81 or 90"]);
     let all = listing("all").expect(0).out;

@@ -41,8 +41,9 @@ fn is_call(text: &str) -> bool {
 fn effects(text: &str) -> (Set, Set) {
     let all = |text: &str| named(text).fold(0, |set, (_, r)| set | 1 << r);
     if is_call(text) {
-        // A load by way of `skb` reads r6.
-        return (CALLER_SAVED & !1 | 1 << 6, CALLER_SAVED);
+        // A load by way of `skb` reads r6, and its base.
+        let base = text.split_once(" = ").map_or(0, |(_, right)| all(right));
+        return (CALLER_SAVED & !1 | 1 << 6 | base, CALLER_SAVED);
     }
     let Some((left, right)) = text.split_once(" = ") else {
         // Arithmetic in place. (`+=` has no ` = `.) A store would have one.

@@ -125,6 +125,39 @@ fn counters_hold_what_the_interpreter_counts() {
     }
 }
 
+/// A base is bounded in one block and read from in another: the number is wanted behind the copy that bounds it.
+#[test]
+fn sockets_read_from_bases_that_other_blocks_have_bounded() {
+    if !permitted() {
+        return;
+    }
+    let Some(data) = Data::for_test() else { return };
+    let packets = data.packets(1);
+    let (mut runs, mut matched) = (0, 0);
+    for expression in [
+        "udp[24:2] & 2 == 46 or ip src host 224.0.0.1 and udp port 80",
+        "udp[100:2] & 2 == 46 or src host 1.2.3.4 and udp src port 80",
+        "(udp[24:2] & 2 == 46 or ip[14] = 3) and (geneve 100)",
+        "(ip[14] = 3 or tcp[30:2] = 3 or ip[8] = 1 or port 53) and (port 53)",
+        "udp[8:2] & 2 == 46 or udp port 53 or tcp[12] & 0xf0 = 0x50",
+    ] {
+        for (hook, actions) in hooks().into_iter().filter(|(hook, _)| *hook == Hook::Socket) {
+            let options = Options { source: hook.source(), ..options(link_type(hook)) };
+            let filter = compile(expression, &options).expect("a filter");
+            let object = loaded(hook, expression, &filter.object(hook, actions).expect("an object"));
+            for captured in packets.iter().step_by(31).map(|p| &p.captured[..]) {
+                let Some(found) = returned(&object, hook, captured) else { continue };
+                let wanted = wanted(&filter, captured, actions);
+                assert_eq!(found, wanted, "{expression} on {captured:02x?}");
+                runs += 1;
+                matched += u32::from(wanted == actions.matched);
+            }
+        }
+    }
+    eprintln!("{runs} runs, {matched} matched");
+    assert!(runs > 2000 && matched > 20, "{runs} runs, {matched} matched");
+}
+
 /// Programs that are not optimized compute deep expressions anew in each block, which is hard on registers.
 #[test]
 fn programs_that_are_not_optimized_agree_too() {
