@@ -101,11 +101,18 @@ impl Counting {
     }
 }
 
+/// What the map is called that counts verdicts.
+pub(super) const COUNTERS: &str = "counters";
+/// What the map of a report is called.
+pub(super) const REPORT: &str = "report";
+
 /// The map that counts, as [`bpf_assembly::Map::parse`] reads it: by 0 (not matched) and 1 (matched), for each processor.
-pub(super) const COUNTERS: &str = "counters percpu_array 4 16 2 member packets member bytes";
+pub(super) fn counters_map() -> String {
+    format!("{COUNTERS} percpu_array 4 16 2 member packets member bytes")
+}
 
 /// The map of a report, for each processor: by twice the predicate's number, and one more for packets that match. Behind those of
 /// the predicates stand the packets whose ways end before the first one.
 pub(super) fn report_map(predicates: u32) -> String {
-    format!("report percpu_array 4 16 {} member packets member bytes", 2 * (u64::from(predicates) + 1))
+    format!("{REPORT} percpu_array 4 16 {} member packets member bytes", 2 * (u64::from(predicates) + 1))
 }

@@ -5,6 +5,13 @@ use super::text::Text;
 use crate::steps::Label;
 use crate::tables::{PerfectHash, Table, TupleHash};
 
+/// The parts of tables.
+pub(super) const BITMAP: &str = "bitmap";
+pub(super) const SLOTS: &str = "slots";
+pub(super) const DISPLACEMENTS: &str = "displacements";
+/// The beginning of a column's.
+const WORD: &str = "word";
+
 /// The machine's registers of a lookup.
 #[derive(Clone, Copy)]
 pub(super) struct LookupRegisters {
@@ -27,7 +34,7 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
             text.line(format!("w{t} = w{n}"));
             text.line(format!("w{t} >>= 5"));
             text.line(format!("w{t} <<= 2"));
-            text.line(format!("r{p} = {} ll", table_name(i, "bitmap")));
+            text.line(format!("r{p} = {} ll", table_name(i, BITMAP)));
             text.line(format!("r{p} += r{t}"));
             text.line(format!("r{t} = *(u32 *)(r{p} + 0)"));
             text.line(format!("w{n} &= 31"));
@@ -37,7 +44,7 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
         Table::Hash(hash) => {
             text.line(format!("w{n} = w{x}"));
             slot(text, i, hash, registers.free);
-            entry(text, &table_name(i, "slots"), registers.free);
+            entry(text, &table_name(i, SLOTS), registers.free);
             text.branch(&format!("w{t} == w{x}"), yes, no);
         }
         // These have several numbers.
@@ -54,7 +61,7 @@ fn slot(text: &mut Text, i: usize, hash: &PerfectHash, [n, t, p]: [u8; 3]) {
     text.line(format!("w{t} = w{n}"));
     text.line(format!("w{t} >>= {}", hash.shift()));
     text.line(format!("w{t} <<= 1"));
-    text.line(format!("r{p} = {} ll", table_name(i, "displacements")));
+    text.line(format!("r{p} = {} ll", table_name(i, DISPLACEMENTS)));
     text.line(format!("r{p} += r{t}"));
     text.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
     text.line(format!("w{n} ^= w{t}"));
@@ -118,10 +125,17 @@ pub(super) fn lookup_words(
 
 /// The part of a table that holds a word of each key.
 pub(super) fn column_name(word: usize) -> String {
-    format!("word{word}")
+    format!("{WORD}{word}")
 }
 
 /// The variable that holds a part of a table.
 pub(super) fn table_name(i: usize, part: &str) -> String {
     format!("{part}_{i}")
+}
+
+/// Whether a variable that holds a part of a table may be called so.
+pub(super) fn is_table_name(name: &str) -> bool {
+    let Some((part, _)) = name.split_once('_') else { return false };
+    let is_column = part.strip_prefix(WORD).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    is_column || [BITMAP, SLOTS, DISPLACEMENTS].contains(&part)
 }

@@ -15,15 +15,23 @@ mod text;
 
 use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
-use form::{COUNTERS, report_map};
+use form::{COUNTERS, REPORT, counters_map, report_map};
 pub use form::{EbpfForm, Takes};
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
-use lookup::{column_name, table_name};
+use lookup::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_table_name, table_name};
 pub use name::FunctionName;
 
 use crate::program::Program;
 use crate::tables::{PerfectHash, Table, TupleHash};
+
+/// What a program is called.
+const PROGRAM: &str = "filter";
+
+/// Whether an object may have something of this name that is no set of the user's: names are symbols.
+pub(crate) fn is_own_name(name: &str) -> bool {
+    [COUNTERS, REPORT, PROGRAM, "license", "_license"].contains(&name) || is_table_name(name)
+}
 
 /// The listing of a program or a function.
 pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, EbpfError> {
@@ -39,7 +47,7 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
     let hook_section = form.hook().map_or("", Hook::section);
     let variables = program.tables.iter().enumerate().flat_map(|(i, table)| variables(i, table)).collect();
     let ends = form.ends(program.predicates);
-    let counters = ends.counts.map(|_| COUNTERS.to_owned());
+    let counters = ends.counts.map(|_| counters_map());
     let report = ends.reports.map(|_| report_map(program.predicates));
     let mut maps: Vec<Map> = counters.iter().chain(&report).map(|map| Map::parse(map)).collect::<Result<_, _>>()?;
     for map in program.maps.iter() {
@@ -62,7 +70,7 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
         ..Surroundings::default()
     };
     let (name, params, role, section) = match form {
-        EbpfForm::Program { .. } => ("filter", vec![Type::Context], Role::Program, hook_section),
+        EbpfForm::Program { .. } => (PROGRAM, vec![Type::Context], Role::Program, hook_section),
         EbpfForm::Function { name, takes: Takes::Data } => {
             (name.as_str(), vec![Type::Pointer, Type::Pointer], Role::Hidden, ".text")
         }
@@ -84,12 +92,11 @@ fn variables(i: usize, table: &Table) -> Vec<Variable> {
         pointer: None,
     };
     let words = |part: &str, words: &[u32]| variable(part, words.iter().flat_map(|w| w.to_le_bytes()).collect());
-    let displacements = |hash: &PerfectHash| {
-        variable("displacements", hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect())
-    };
+    let displacements =
+        |hash: &PerfectHash| variable(DISPLACEMENTS, hash.displacements.iter().flat_map(|d| d.to_le_bytes()).collect());
     match table {
-        Table::Bitmap { words: all, .. } => vec![words("bitmap", all)],
-        Table::Hash(hash) => vec![words("slots", &hash.slots), displacements(hash)],
+        Table::Bitmap { words: all, .. } => vec![words(BITMAP, all)],
+        Table::Hash(hash) => vec![words(SLOTS, &hash.slots), displacements(hash)],
         Table::Tuples(TupleHash { hash, columns, .. }) => {
             let columns = columns.iter().enumerate().map(|(word, column)| words(&column_name(word), column));
             columns.chain([displacements(hash)]).collect()

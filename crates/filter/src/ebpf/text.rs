@@ -1,6 +1,6 @@
 //! The instructions of a program in the making.
 
-use super::form::{Counting, Ends};
+use super::form::{COUNTERS, Counting, Ends, REPORT};
 use super::frame::NOTED;
 use super::hook::EbpfError;
 use super::tails::{as_test, shortened};
@@ -177,14 +177,14 @@ impl Text {
         length.into_iter().for_each(|line| self.line(line));
         if let Some(counting) = ends.counts {
             self.line(format!("*(u32 *)(r10 - 4) = r{VERDICT}"));
-            self.count_in("counters", counting);
+            self.count_in(COUNTERS, counting);
         }
         if let Some(counting) = ends.reports {
             self.line(format!("r1 = *(u32 *)(r10 - {NOTED})"));
             self.line("r1 <<= 1");
             self.line(format!("r1 += r{VERDICT}"));
             self.line("*(u32 *)(r10 - 4) = r1");
-            self.count_in("report", counting);
+            self.count_in(REPORT, counting);
         }
         let other = self.label();
         self.goto_if(format!("w{VERDICT} == 0"), other);

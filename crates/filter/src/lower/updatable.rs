@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use super::kind;
 use super::state::{From, Lowering};
+use crate::ebpf;
 use crate::error::Error;
 use crate::graph::Condition;
 use crate::language::{Id, IdKind, Protocol, Qualifiers};
@@ -145,9 +146,7 @@ impl Lowering<'_> {
         let is_word = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let is_register =
             name.len() <= 3 && name.starts_with(['r', 'w']) && name[1..].bytes().all(|b| b.is_ascii_digit());
-        let is_taken = ["counters", "filter", "license", "_license"].contains(&name)
-            || ["bitmap_", "slots_", "displacements_"].iter().any(|part| name.starts_with(part))
-            || self.builder.maps.iter().any(|map| map.name == name);
+        let is_taken = ebpf::is_own_name(name) || self.builder.maps.iter().any(|map| map.name == name);
         let wrong = if name.len() > LONGEST_NAME {
             "longer than the kernel takes names of maps (15)"
         } else if !is_word || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || is_register {

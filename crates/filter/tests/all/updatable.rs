@@ -160,7 +160,12 @@ fn sets_that_cannot_be_maps_are_errors() {
     assert!(error("host $A", "A", &[]).contains("empty"));
     assert!(error("host $A", "A", &["80"]).contains("another kind"));
     assert!(error("port $A", "A", &["http"]).contains("its entries are"));
-    assert!(error("host $counters", "counters", &["1.2.3.4"]).contains("is called so"));
+    for taken in
+        ["counters", "report", "filter", "license", "slots_0", "bitmap_2", "displacements_1", "word0_0", "word13_2"]
+    {
+        let said = error(&format!("host ${taken}"), taken, &["1.2.3.4"]);
+        assert!(said.contains("is called so"), "{taken}: {said}");
+    }
     assert!(error("host $much-too-long-a-name", "much-too-long-a-name", &["1.2.3.4"]).contains("longer"));
     assert!(error("ip proto $A", "A", &["6"]).contains("may stand for"));
 }
