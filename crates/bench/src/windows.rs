@@ -11,7 +11,7 @@ use bpf_passes::View;
 use bpf_program::{BlockId, Function, Op};
 use bpf_prove::{Cache, Known, Limits, Options, Points, Rewrite, Verdict};
 use bpf_search::window::plain;
-use bpf_search::{Answer, Window};
+use bpf_search::{Answer, Budget, Chain, Setting, Window};
 
 /// A stretch of a block, with everything the prover needs to know about the block.
 pub struct Place {
@@ -37,6 +37,17 @@ pub struct Optimized {
     pub module: Module,
     /// Its functions as they are now.
     pub functions: Vec<Function>,
+}
+
+/// What a search of one window came to.
+#[derive(Clone, Copy)]
+pub struct Searched {
+    /// Slots of the window.
+    pub old: u32,
+    /// Those that were saved.
+    pub saved: u32,
+    /// The time until the last of them was.
+    pub after: Duration,
 }
 
 impl Optimized {
@@ -106,6 +117,33 @@ impl Optimized {
             deadline: None,
             superblock: None,
         }
+    }
+
+    /// Searches the window at a place by chains, one for each of some settings and one after the other, with so many proposals each.
+    pub fn search(&self, env: &Env, p: &Place, settings: &[Setting], proposals: u64, seed: u64) -> Searched {
+        /// After so many it is looked whether something was found.
+        const SLICE: u64 = 2_048;
+        let window = self.window(env, p);
+        let old: u32 = window.old.iter().map(|o| o.insn.slots() as u32).sum();
+        let none = Searched { old, saved: 0, after: Duration::ZERO };
+        let mut found = none;
+        let mut cache = Cache::new();
+        let started = Instant::now();
+        for setting in settings {
+            let Some(mut chain) = Chain::new(window, *setting, seed) else { return none };
+            let mut judge = |new: &[Op]| self.judge(env, p, &mut cache, new);
+            let mut left = proposals;
+            while left > 0 {
+                let slice = left.min(SLICE);
+                left -= slice;
+                if let Some(f) = chain.run(Budget::proposals(slice), &mut judge)
+                    && f.cost.first < old - found.saved
+                {
+                    found = Searched { old, saved: old - f.cost.first, after: started.elapsed() };
+                }
+            }
+        }
+        found
     }
 
     /// Asks the prover about a replacement.

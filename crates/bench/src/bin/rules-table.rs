@@ -2,13 +2,11 @@
 //! time to the best, with memory exchange 1 and 2 and contiguous replacement switched on and off.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bpf_bench::windows::{Optimized, Place};
+use bpf_bench::windows::Optimized;
 use bpf_bench::{finish, objects};
-use bpf_facts::Env;
-use bpf_prove::Cache;
-use bpf_search::{Budget, Chain, SETTINGS, Setting};
+use bpf_search::{SETTINGS, Setting};
 use clap::Parser;
 
 /// Prints a table like Table 10 of the K2 paper, in Markdown.
@@ -63,31 +61,6 @@ fn with_rules(mut s: Setting, on: [bool; 3]) -> Setting {
     s
 }
 
-/// Slots saved in one window by one rule set, and the time until the last of them was.
-fn search(o: &Optimized, env: &Env, p: &Place, settings: &[Setting], args: &Args) -> (u32, Duration) {
-    let window = o.window(env, p);
-    let old: u32 = window.old.iter().map(|o| o.insn.slots() as u32).sum();
-    let (mut best, mut at) = (old, Duration::ZERO);
-    let mut cache = Cache::new();
-    let started = Instant::now();
-    for s in settings {
-        let Some(mut chain) = Chain::new(window, *s, args.seed) else { return (0, at) };
-        let mut judge = |new: &[bpf_program::Op]| o.judge(env, p, &mut cache, new);
-        let mut left = args.proposals;
-        while left > 0 {
-            let slice = left.min(2_048);
-            left -= slice;
-            if let Some(f) = chain.run(Budget::proposals(slice), &mut judge)
-                && f.cost.first < best
-            {
-                best = f.cost.first;
-                at = started.elapsed();
-            }
-        }
-    }
-    (old - best, at)
-}
-
 fn run(args: &Args) -> Result<(), String> {
     let chosen: Vec<Setting> = SETTINGS.iter().filter(|s| args.settings.contains(&s.id)).copied().collect();
     if chosen.is_empty() {
@@ -107,9 +80,9 @@ fn run(args: &Args) -> Result<(), String> {
                 count += 1;
                 for (i, (_, on)) in SETS.iter().enumerate() {
                     let settings: Vec<Setting> = chosen.iter().map(|s| with_rules(*s, *on)).collect();
-                    let (n, t) = search(&o, env, p, &settings, args);
-                    saved[i] += n;
-                    time[i] += t;
+                    let found = o.search(env, p, &settings, args.proposals, args.seed);
+                    saved[i] += found.saved;
+                    time[i] += found.after;
                 }
             }
         });

@@ -1,14 +1,12 @@
 //! What each setting of the chain finds alone, as in the paper's Table 9: slots saved in windows of real objects.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bpf_bench::windows::{Optimized, Place};
+use bpf_bench::windows::Optimized;
 use bpf_bench::{finish, objects};
-use bpf_facts::Env;
-use bpf_prove::Cache;
 use bpf_search::settings::BEST;
-use bpf_search::{Budget, Chain, SETTINGS, Setting};
+use bpf_search::{SETTINGS, Setting};
 use clap::Parser;
 
 /// Prints a table like Table 9 of the K2 paper, in Markdown.
@@ -45,28 +43,6 @@ struct Args {
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
     finish(|| run(&args))
-}
-
-/// Slots of a window, slots saved in it by one setting with its own rules, and the time until the last of them was.
-fn search(o: &Optimized, env: &Env, p: &Place, setting: Setting, args: &Args) -> (u32, u32, Duration) {
-    let window = o.window(env, p);
-    let old: u32 = window.old.iter().map(|o| o.insn.slots() as u32).sum();
-    let (mut best, mut at) = (old, Duration::ZERO);
-    let mut cache = Cache::new();
-    let started = Instant::now();
-    let Some(mut chain) = Chain::new(window, setting, args.seed) else { return (old, 0, at) };
-    let mut judge = |new: &[bpf_program::Op]| o.judge(env, p, &mut cache, new);
-    let mut left = args.proposals;
-    while left > 0 {
-        let slice = left.min(2_048);
-        left -= slice;
-        if let Some(f) = chain.run(Budget::proposals(slice), &mut judge)
-            && f.cost.first < best
-        {
-            (best, at) = (f.cost.first, started.elapsed());
-        }
-    }
-    (old, old - best, at)
 }
 
 /// The parameters of settings, a column for each.
@@ -116,10 +92,10 @@ fn run(args: &Args) -> Result<(), String> {
             for p in places.iter().step_by(step) {
                 count += 1;
                 for (i, s) in settings.iter().enumerate() {
-                    let (old, n, t) = search(&o, env, p, *s, args);
-                    slots += if i == 0 { old } else { 0 };
-                    saved[i] += n;
-                    time[i] += t;
+                    let found = o.search(env, p, &[*s], args.proposals, args.seed);
+                    slots += if i == 0 { found.old } else { 0 };
+                    saved[i] += found.saved;
+                    time[i] += found.after;
                 }
             }
         });
