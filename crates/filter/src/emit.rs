@@ -215,7 +215,10 @@ impl Emitter<'_> {
         if !known.insert(value) {
             return to;
         }
-        if let Some(offset) = header_length(self.values, value, known) {
+        // If its parts are computed already, the rest is less.
+        if let Some((offset, words)) = self.values.header_length(value)
+            && !known.contains(&words)
+        {
             operations.push(Operation::HeaderLength { to, offset });
             return to;
         }
@@ -465,13 +468,4 @@ impl Emitter<'_> {
 fn few_members(set: &Intervals) -> Option<Vec<u32>> {
     const MOST: u64 = 1 << 12;
     (set.count() <= MOST).then(|| set.members().collect())
-}
-
-/// The offset of an IPv4 header whose length a value is, if its parts are not computed already.
-fn header_length(values: &Values, value: ValueId, known: &FxHashSet<ValueId>) -> Option<u32> {
-    let Value::Binary(Binary::ShiftLeft, words, two) = values.get(value) else { return None };
-    let Value::Binary(Binary::And, first, low) = values.get(words) else { return None };
-    let Value::Load { base: None, offset, size: 1 } = values.get(first) else { return None };
-    let is = values.as_constant(two) == Some(2) && values.as_constant(low) == Some(0xf) && !known.contains(&words);
-    is.then_some(offset)
 }

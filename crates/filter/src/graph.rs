@@ -34,6 +34,13 @@ pub(crate) struct Block {
     pub(crate) predicate: Option<u32>,
 }
 
+impl Block {
+    /// One of no predicate of the text.
+    pub(crate) fn new(sets: Vec<(Variable, ValueId)>, test: Test, yes: Target, no: Target) -> Block {
+        Block { sets, test, yes, no, predicate: None }
+    }
+}
+
 /// What a block tests.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Test {

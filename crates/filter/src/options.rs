@@ -99,7 +99,7 @@ pub struct Options {
 
 impl Options {
     /// Whether anything of the optimizer runs.
-    pub(crate) fn runs_optimizer(&self) -> bool {
+    pub fn runs_optimizer(&self) -> bool {
         self.optimize && !self.passes.are_none()
     }
 

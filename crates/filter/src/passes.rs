@@ -65,7 +65,7 @@ impl Passes {
     }
 
     /// Whether none runs.
-    pub fn are_none(self) -> bool {
+    pub(crate) fn are_none(self) -> bool {
         self.0 == 0
     }
 }

@@ -33,12 +33,11 @@ pub(crate) fn reorder(
     root: DecisionId,
     sample: &Sample,
 ) -> Option<DecisionId> {
-    if decisions.reached(root).len() > MOST_NODES {
+    let order = decisions.reached(root);
+    if order.len() > MOST_NODES {
         return None;
     }
-    let root_was = root;
     let visits = sample.visits(decisions, root);
-    let order = decisions.reached(root);
     let states = states(values, decisions, &order);
     let mut pass = Pass { values, decisions, sample, wanted: FxHashMap::default(), work: 0 };
     let mut done: FxHashMap<DecisionId, DecisionId> = FxHashMap::default();
@@ -49,8 +48,7 @@ pub(crate) fn reorder(
         }
         done.insert(id, new);
     }
-    let root = done.get(&root).copied().unwrap_or(root);
-    (root != root_was).then_some(root)
+    done.get(&root).copied().filter(|new| *new != root)
 }
 
 /// What holds wherever a node is come to.

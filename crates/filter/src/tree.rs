@@ -25,27 +25,31 @@ pub(crate) fn text(ast: &Ast) -> String {
     // Without recursion: operands of one operator may be a million.
     let mut open = vec![(root, 0)];
     while let Some((id, depth)) = open.pop() {
-        let line = match &ast.nodes[id.0].0 {
-            Node::And(..) => "and".to_owned(),
-            Node::Or(..) => "or".to_owned(),
-            Node::Not(_) => "not".to_owned(),
-            Node::Inside(tunnel, number, _) => with(tunnel.word(), number),
-            Node::Primitive(p) => primitive(ast, p),
-        };
+        let line = line(ast, &ast.nodes[id.0].0);
         let _ = writeln!(out, "{:1$}{line}", "", depth * 2);
         open.extend(operands(ast, id).into_iter().map(|operand| (operand, depth + 1)));
     }
     out
 }
 
-/// The predicates of a filter in the order of the text: its primitives, and tunnels around others.
+/// The predicates of a filter in the order of the text.
 pub(crate) fn predicates(ast: &Ast) -> Vec<String> {
-    let text = |node: &Node| match node {
-        Node::Primitive(p) => Some(primitive(ast, p)),
-        Node::Inside(tunnel, number, _) => Some(format!("{} (…)", with(tunnel.word(), number))),
-        Node::And(..) | Node::Or(..) | Node::Not(_) => None,
+    let text = |(node, _): &(Node, _)| match node {
+        Node::Inside(..) => format!("{} (…)", line(ast, node)),
+        _ => line(ast, node),
     };
-    ast.nodes.iter().filter_map(|(node, _)| text(node)).collect()
+    ast.nodes.iter().filter(|(node, _)| node.is_predicate()).map(text).collect()
+}
+
+/// A node without its operands.
+fn line(ast: &Ast, node: &Node) -> String {
+    match node {
+        Node::And(..) => "and".to_owned(),
+        Node::Or(..) => "or".to_owned(),
+        Node::Not(_) => "not".to_owned(),
+        Node::Inside(tunnel, number, _) => with(tunnel.word(), number),
+        Node::Primitive(p) => primitive(ast, p),
+    }
 }
 
 /// The operands of a node, the last one first; those of a row of the same operator are all of one node.

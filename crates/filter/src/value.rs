@@ -69,6 +69,14 @@ pub(crate) struct Values {
 }
 
 impl Values {
+    /// The offset of an IPv4 header whose length a value is, and the value that has it in words of four bytes.
+    pub(crate) fn header_length(&self, value: ValueId) -> Option<(u32, ValueId)> {
+        let Value::Binary(Binary::ShiftLeft, words, two) = self.get(value) else { return None };
+        let Value::Binary(Binary::And, first, low) = self.get(words) else { return None };
+        let Value::Load { base: None, offset, size: 1 } = self.get(first) else { return None };
+        (self.as_constant(two) == Some(2) && self.as_constant(low) == Some(0xf)).then_some((offset, words))
+    }
+
     /// The value of an id.
     pub(crate) fn get(&self, id: ValueId) -> Value {
         self.all[id.0 as usize].0

@@ -28,11 +28,12 @@ impl Report {
         self.counts[run.decided.unwrap_or(self.predicates.len())][usize::from(run.accepted)] += 1;
     }
 
-    /// Adds the packets of another report of the same text.
-    pub(super) fn join(&mut self, other: &Report) {
-        for (all, more) in self.counts.iter_mut().zip(&other.counts) {
+    /// The packets of two reports of the same text.
+    pub(super) fn joined(mut self, other: Report) -> Report {
+        for (all, more) in self.counts.iter_mut().zip(other.counts) {
             all.iter_mut().zip(more).for_each(|(all, more)| *all += more);
         }
+        self
     }
 
     /// Reads what a program in the kernel has counted, on all processors.
@@ -58,10 +59,7 @@ impl Report {
     /// A line for each predicate, in the order of the text.
     pub(super) fn table(&self) -> String {
         let mut out = format!("{:>10} {:>10}  decided by\n", "match", "do not");
-        let before = "(ended before the first predicate)".to_owned();
-        for (i, ([rejected, matched], predicate)) in
-            self.counts.iter().zip(self.predicates.iter().chain([&before])).enumerate()
-        {
+        for (i, ([rejected, matched], predicate)) in self.counts.iter().zip(self.rows()).enumerate() {
             if i < self.predicates.len() || rejected + matched > 0 {
                 let _ = writeln!(out, "{matched:>10} {rejected:>10}  {predicate}");
             }
@@ -72,11 +70,14 @@ impl Report {
     /// What the elements of an object's map `report` are.
     pub(super) fn legend(&self) -> String {
         let mut out = "map report: packets and bytes by processor\n   match  do not  decided by\n".to_owned();
-        for (i, predicate) in self.predicates.iter().enumerate() {
+        for (i, predicate) in self.rows().enumerate() {
             let _ = writeln!(out, "{:>8} {:>7}  {predicate}", 2 * i + 1, 2 * i);
         }
-        let n = self.predicates.len();
-        let _ = writeln!(out, "{:>8} {:>7}  (ended before the first predicate)", 2 * n + 1, 2 * n);
         out
+    }
+
+    /// What each of the counts is of.
+    fn rows(&self) -> impl Iterator<Item = &str> {
+        self.predicates.iter().map(String::as_str).chain(["(ended before the first predicate)"])
     }
 }

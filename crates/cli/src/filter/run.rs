@@ -33,13 +33,14 @@ impl Runner {
         let reports = options.report;
         match engine {
             // Machine code does not tell what decided.
-            engine if engine == Engine::Interpreter || reports && engine == Engine::Jit => {
+            Engine::Jit if reports => Runner::new(Engine::Interpreter, text, options),
+            Engine::Interpreter => {
                 let filter = compile(text, options)?;
                 warn_if_unproven(&filter, Form::Here);
                 let report = reports.then(|| Report::new(&filter));
                 Ok(Runner::Interpreter { filter: Box::new(filter), report })
             }
-            Engine::Interpreter | Engine::Jit => {
+            Engine::Jit => {
                 let filter = compile(text, options)?;
                 let jit = filter.jit();
                 warn_if_unproven(&filter, if jit.is_ok() { Form::Machine } else { Form::Here });
@@ -85,9 +86,7 @@ impl Runner {
             }
         }
     }
-}
 
-impl Runner {
     /// What it has counted.
     fn report(self) -> Result<Option<Report>, Failure> {
         match self {
@@ -202,14 +201,9 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
     } else if !args.verdicts && args.write.as_deref() != Some(Path::new("-")) {
         files::print(&format!("{matches} of {seen} packets match\n"));
     }
-    let mut report: Option<Report> = None;
-    for (_, runner) in runners {
-        match (&mut report, runner.report()?) {
-            (Some(all), Some(more)) => all.join(&more),
-            (all, more) => *all = all.take().or(more),
-        }
-    }
-    if let Some(table) = report.map(|report| report.table()) {
+    let reports = runners.into_values().map(Runner::report).collect::<Result<Vec<_>, Failure>>()?;
+    if let Some(report) = reports.into_iter().flatten().reduce(Report::joined) {
+        let table = report.table();
         // Packets have standard output for themselves.
         if args.write.as_deref() == Some(Path::new("-")) {
             files::complain(table.trim_end());

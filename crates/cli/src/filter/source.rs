@@ -27,7 +27,7 @@ pub(super) fn inputs(args: &FilterArgs) -> Vec<PathBuf> {
 /// Compiles a filter; says so if it is not optimized and was to be.
 pub(super) fn compile(text: &str, options: &Options) -> Result<Filter, Failure> {
     let filter = bpf_filter::compile(text, options).map_err(|e| Failure::bad_input(e.render(text)))?;
-    if options.optimize && !options.passes.are_none() && !filter.is_optimized() {
+    if options.runs_optimizer() && !filter.is_optimized() {
         files::complain("bpf-opt: warning: the filter stays as it stands: there are too many ways through it");
     }
     Ok(filter)

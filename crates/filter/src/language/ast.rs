@@ -31,6 +31,13 @@ pub(crate) enum Node {
     Inside(Tunnel, Option<u32>, NodeId),
 }
 
+impl Node {
+    /// What a report counts: a primitive, or a tunnel around others.
+    pub(crate) fn is_predicate(&self) -> bool {
+        matches!(self, Node::Primitive(_) | Node::Inside(..))
+    }
+}
+
 /// What carries packets in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tunnel {

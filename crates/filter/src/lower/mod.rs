@@ -42,12 +42,12 @@ pub(crate) fn lower(ast: &Ast, options: &Options, sets: &HashMap<String, Vec<Id>
     Ok(Graph { predicates: count, ..lowering.finish(root) })
 }
 
-/// For each node how many predicates stand before it, and how many there are: primitives, and tunnels.
+/// For each node how many predicates stand before it, and how many there are.
 fn predicates(ast: &Ast) -> (Vec<u32>, u32) {
     let mut before = 0;
     let number = |(node, _): &(Node, _)| {
         let number = before;
-        before += u32::from(matches!(node, Node::Primitive(_) | Node::Inside(..)));
+        before += u32::from(node.is_predicate());
         number
     };
     (ast.nodes.iter().map(number).collect(), before)
@@ -218,13 +218,7 @@ impl Lowering<'_> {
         graph.prepend(prelude);
         if let Some((kind, wlan)) = ppi {
             let test = Test::Compare(Relation::Equal, kind, wlan);
-            graph.prepend(vec![Block {
-                sets: Vec::new(),
-                test,
-                yes: Target::Block(1),
-                no: Target::Reject,
-                predicate: None,
-            }]);
+            graph.prepend(vec![Block::new(Vec::new(), test, Target::Block(1), Target::Reject)]);
         }
         graph
     }
@@ -252,6 +246,6 @@ impl Lowering<'_> {
     fn step(&mut self, sets: Vec<(Variable, ValueId)>, next: usize) -> Block {
         let zero = self.builder.values.constant(0);
         let next = Target::Block(next);
-        Block { sets, test: Test::Compare(Relation::Equal, zero, zero), yes: next, no: next, predicate: None }
+        Block::new(sets, Test::Compare(Relation::Equal, zero, zero), next, next)
     }
 }

@@ -160,13 +160,7 @@ impl Lowering<'_> {
                 let (mask, avs) = (values.constant(0xffff_f000), values.constant(0x8021_1000));
                 let cookie = values.binary(Binary::And, cookie, mask);
                 let test = Test::Compare(Relation::Equal, cookie, avs);
-                blocks.push(Block {
-                    sets: Vec::new(),
-                    test,
-                    yes: Target::Block(1),
-                    no: Target::Block(2),
-                    predicate: None,
-                });
+                blocks.push(Block::new(Vec::new(), test, Target::Block(1), Target::Block(2)));
                 let length = self.packet(4, 4);
                 blocks.push(self.step(vec![(header, length)], 3));
                 let length = self.builder.values.constant(144);
@@ -222,48 +216,36 @@ impl Lowering<'_> {
         let to = |i: usize| Target::Block(first + i);
         let none = Vec::new;
         let test = bit(self, control, DATA);
-        blocks.push(Block { sets: vec![(payload, length)], test, yes: to(1), no: Target::Block(end), predicate: None });
+        blocks.push(Block::new(vec![(payload, length)], test, to(1), Target::Block(end)));
         let test = bit(self, control, CONTROL);
-        blocks.push(Block { sets: none(), test, yes: Target::Block(end), no: to(2), predicate: None });
+        blocks.push(Block::new(none(), test, Target::Block(end), to(2)));
         let after_qos = if has_radiotap { to(4) } else { Target::Block(end) };
         let test = bit(self, control, 0x80);
-        blocks.push(Block { sets: none(), test, yes: to(3), no: after_qos, predicate: None });
+        blocks.push(Block::new(none(), test, to(3), after_qos));
         let always = Test::Compare(Relation::Equal, zero, zero);
-        blocks.push(Block {
-            sets: vec![(payload, with_qos)],
-            test: always.clone(),
-            yes: after_qos,
-            no: after_qos,
-            predicate: None,
-        });
+        blocks.push(Block::new(vec![(payload, with_qos)], always.clone(), after_qos, after_qos));
         if !has_radiotap {
             return;
         }
         // Radiotap's flags say whether the header is padded to four bytes: they stand behind the time stamp, if there is one.
         let present = self.packet(4, 4);
         let test = bit(self, present, 0x2u32.swap_bytes());
-        blocks.push(Block { sets: none(), test, yes: to(5), no: Target::Block(end), predicate: None });
+        blocks.push(Block::new(none(), test, to(5), Target::Block(end)));
         let test = bit(self, present, 0x8000_0000u32.swap_bytes());
-        blocks.push(Block { sets: none(), test, yes: Target::Block(end), no: to(6), predicate: None });
+        blocks.push(Block::new(none(), test, Target::Block(end), to(6)));
         let test = bit(self, present, 0x1u32.swap_bytes());
-        blocks.push(Block { sets: none(), test, yes: to(7), no: to(8), predicate: None });
+        blocks.push(Block::new(none(), test, to(7), to(8)));
         for (i, offset) in [(7, 16), (8, 8)] {
             debug_assert_eq!(blocks.len(), first + i);
             let flags = self.packet(offset, 1);
             let test = bit(self, flags, 0x20);
-            blocks.push(Block { sets: none(), test, yes: to(9), no: Target::Block(end), predicate: None });
+            blocks.push(Block::new(none(), test, to(9), Target::Block(end)));
         }
         let values = &mut self.builder.values;
         let (three, mask) = (values.constant(3), values.constant(!3));
         let before = self.builder.read(payload);
         let sum = self.builder.values.binary(Binary::Add, before, three);
         let padded = self.builder.values.binary(Binary::And, sum, mask);
-        blocks.push(Block {
-            sets: vec![(payload, padded)],
-            test: always,
-            yes: Target::Block(end),
-            no: Target::Block(end),
-            predicate: None,
-        });
+        blocks.push(Block::new(vec![(payload, padded)], always, Target::Block(end), Target::Block(end)));
     }
 }

@@ -93,7 +93,7 @@ impl Costs<'_> {
             let end = u64::from(offset) + u64::from(size);
             open.retain(|(b, e)| *b != base || *e > end);
         }
-        if let Some(offset) = header_length(self.values, value) {
+        if let Some((offset, _)) = self.values.header_length(value) {
             open.retain(|(b, e)| b.is_some() || *e > u64::from(offset) + 1);
             return OPERATION;
         }
@@ -102,16 +102,8 @@ impl Costs<'_> {
 
     /// Adds a value and what it is computed of to those that are computed.
     pub(super) fn note(values: &Values, value: ValueId, computed: &mut FxHashSet<ValueId>) {
-        if computed.insert(value) && header_length(values, value).is_none() {
+        if computed.insert(value) && values.header_length(value).is_none() {
             values.operands(value).for_each(|v| Costs::note(values, v, computed));
         }
     }
-}
-
-/// The offset of an IPv4 header whose length a value is: one operation.
-fn header_length(values: &Values, value: ValueId) -> Option<u32> {
-    let Value::Binary(Binary::ShiftLeft, words, two) = values.get(value) else { return None };
-    let Value::Binary(Binary::And, first, low) = values.get(words) else { return None };
-    let Value::Load { base: None, offset, size: 1 } = values.get(first) else { return None };
-    (values.as_constant(two) == Some(2) && values.as_constant(low) == Some(0xf)).then_some(offset)
 }

@@ -79,10 +79,10 @@ fn verdicts_in_the_kernel_are_those_of_the_interpreter() {
     }
 }
 
-/// Packets and bytes that the program has counted for a verdict, on all processors.
-fn counted(object: &LoadedObject, verdict: u32) -> (u64, u64) {
-    let map = object.map("counters").expect("the map is there");
-    let values = map.lookup(&verdict.to_ne_bytes()).expect("it can be read").expect("an array has all its elements");
+/// Packets and bytes that the program has counted in an element of a map, on all processors.
+pub fn counted(object: &LoadedObject, map: &str, key: u32) -> (u64, u64) {
+    let map = object.map(map).expect("the map is there");
+    let values = map.lookup(&key.to_ne_bytes()).expect("it can be read").expect("an array has all its elements");
     let words: Vec<u64> = values.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().expect("8 bytes"))).collect();
     (words.iter().step_by(2).sum(), words.iter().skip(1).step_by(2).sum())
 }
@@ -117,7 +117,11 @@ fn counters_hold_what_the_interpreter_counts() {
                 counts[usize::from(is_match)].1 += seen.len() as u64;
                 runs += 1;
             }
-            assert_eq!([counted(&object, 0), counted(&object, 1)], counts, "{hook:?} {expression:.200}");
+            assert_eq!(
+                [0, 1].map(|verdict| counted(&object, "counters", verdict)),
+                counts,
+                "{hook:?} {expression:.200}"
+            );
             matched += counts[1].0;
         }
         eprintln!("{hook:?}: {programs} filters that count, {runs} runs, {matched} packets matched");

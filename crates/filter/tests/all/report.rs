@@ -10,7 +10,7 @@ use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 use fastrand::Rng;
 
 use crate::common::{by_libpcap, cuts, expressions, link_type, options, seen};
-use crate::kernel::{STEP, hooks, loaded, returned};
+use crate::kernel::{STEP, counted, hooks, loaded, returned};
 
 /// An expression. Its predicates change nothing for those behind them.
 enum Tree {
@@ -142,12 +142,7 @@ fn the_optimizer_leaves_what_decides() {
 
 /// Packets by predicate and verdict, on all processors; the last ones end before the first predicate.
 fn reported(object: &LoadedObject, predicates: usize) -> Vec<u64> {
-    let map = object.map("report").expect("the map is there");
-    let of = |key: u32| {
-        let values = map.lookup(&key.to_ne_bytes()).expect("it can be read").expect("an array has all its elements");
-        values.chunks_exact(16).map(|w| u64::from_ne_bytes(w[..8].try_into().expect("8 bytes"))).sum()
-    };
-    (0..2 * (predicates as u32 + 1)).map(of).collect()
+    (0..2 * (predicates as u32 + 1)).map(|key| counted(object, "report", key).0).collect()
 }
 
 #[test]
