@@ -53,6 +53,7 @@ Examples:
   bpf-opt opt prog.o -o out.o --cpu v2 --no-kernel    for an older kernel than this one
   bpf-opt opt prog.o -o out.o --program xdp_main --json report.json
   bpf-opt opt prog.o -o out.o --explain               what each pass does, with source lines
+  bpf-opt opt prog.o -o out.o --report out.html       the same to look at: code, changes, proofs, graphs
   bpf-opt opt prog.o -o out.o -O1                     rules only: most of the gain, in milliseconds
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
@@ -474,9 +475,18 @@ pub struct OptArgs {
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
     pub dump_queries: Option<PathBuf>,
-    /// Print the code before and after side by side
+    /// Write a report to open in a browser: totals, code before and after, every change with its proof, graphs
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
+    /// Print the changed blocks before and after side by side, as wide as the terminal
     #[arg(long)]
     pub diff: bool,
+    /// With --diff: all blocks of changed functions
+    #[arg(long, requires = "diff")]
+    pub full: bool,
+    /// With --diff: source lines, too
+    #[arg(long, requires = "diff")]
+    pub lines: bool,
     /// Print what became of each function change by change: pass, place, instructions before and after, slots saved
     #[arg(long)]
     pub explain: bool,
@@ -922,7 +932,7 @@ impl OptArgs {
             max_verifier_growth: self.max_verifier_growth,
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
-            explain: self.explain,
+            explain: self.explain || self.report.is_some(),
             queries: None,
             search: !self.no_search && self.level() != Some(1) && self.passes == PassSelection::All,
             cache: self.cache_file(),

@@ -57,7 +57,7 @@ fn cluster(dot: &mut String, f: FuncId, function: &Function, lines: &[Line]) {
 }
 
 /// The slots of a block's instructions; a `goto` is just its edge.
-fn slots(block: &Block) -> impl Iterator<Item = usize> {
+pub fn slots(block: &Block) -> impl Iterator<Item = usize> {
     block.ops.iter().filter_map(|op| op.origin).chain(block.term.origin())
 }
 

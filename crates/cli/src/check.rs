@@ -209,7 +209,7 @@ impl Explainer<'_> {
             function: function.unwrap_or_default(),
             slot: problem.slot,
             instruction: slot.and_then(|s| s.insn).map_or(String::new(), |i| i.to_string()),
-            source: line.map(|(file, line, column)| format!("{file}:{line}:{column}")),
+            source: line.map(|line| line.to_string()),
             what: problem.what.clone(),
             path: decisions.collect(),
             packet: None,

@@ -1,16 +1,32 @@
-//! Two listings side by side.
+//! `opt --diff`: what changed, side by side, for a terminal.
 //!
-//! Lines are aligned by what they do, not by where they are: slot numbers and jump distances change whenever anything
-//! is deleted, so they do not count as differences. A line that differs in nothing else has `~` between the columns.
+//! Only blocks with a change are shown, unless all are asked for. Of a line that differs in nothing but the distance of its
+//! jump there is a `~` between the columns.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
 
 use bpf_driver::{FunctionReport, Report};
-use similar::{Algorithm, DiffOp, capture_diff_slices};
+use bpf_object::{FuncId, Object};
+use rustix::termios::tcgetwinsize;
 
-/// Width of a column; two of them and the mark make less than 160.
-const COLUMN: usize = 76;
+use crate::beside::{Beside, Mark, Row, Side};
+use crate::listing;
+
+/// Columns where the output is no terminal.
+const WIDTH: usize = 160;
+/// The least: two columns in which an instruction is still readable.
+const NARROWEST: usize = 60;
+/// Columns that a mark takes.
+const MARK: usize = 3;
+
+/// What to show, and how.
+pub struct Options {
+    /// All blocks, not the changed ones only.
+    pub full: bool,
+    /// Source lines, too.
+    pub lines: bool,
+}
 
 /// Colours, or none.
 #[derive(Clone, Copy)]
@@ -18,28 +34,35 @@ struct Palette {
     removed: &'static str,
     added: &'static str,
     title: &'static str,
+    dim: &'static str,
     reset: &'static str,
 }
 
-const PLAIN: Palette = Palette { removed: "", added: "", title: "", reset: "" };
-const COLOUR: Palette = Palette { removed: "\x1b[31m", added: "\x1b[32m", title: "\x1b[1m", reset: "\x1b[0m" };
+const PLAIN: Palette = Palette { removed: "", added: "", title: "", dim: "", reset: "" };
+const COLOUR: Palette =
+    Palette { removed: "\x1b[31m", added: "\x1b[32m", title: "\x1b[1m", dim: "\x1b[2m", reset: "\x1b[0m" };
 
 /// All changed functions, for standard output.
-pub fn report(report: &Report) -> String {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+pub fn report(report: &Report, before: &Object, after: &Object, options: &Options) -> String {
+    let out = std::io::stdout();
+    let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let palette = if colour { COLOUR } else { PLAIN };
-    let mut text = String::new();
-    for f in report.functions.iter().filter(|f| is_changed(f)) {
+    let width = tcgetwinsize(&out).map_or(WIDTH, |size| size.ws_col.into());
+    // A terminal that does not know its width says 0.
+    let width = if width == 0 { WIDTH } else { width.max(NARROWEST) };
+    let mut table = Table { text: String::new(), column: (width - MARK) / 2, palette };
+    for (i, f) in report.functions.iter().enumerate().filter(|(_, f)| is_changed(f)) {
         let Palette { title, reset, .. } = palette;
-        let _ =
-            writeln!(text, "{title}{} ({}): {} -> {} slots{reset}", f.name, f.section, f.slots_before, f.slots_after);
-        side_by_side(&mut text, &f.listing_before, &f.listing_after, palette);
-        text.push('\n');
+        let (name, section) = (&f.name, &f.section);
+        let head = format!("{title}{name} ({section}): {} -> {} slots{reset}", f.slots_before, f.slots_after);
+        table.text += &(head + "\n");
+        table.function(&Beside::of(before, after, FuncId(i)), options);
+        table.text.push('\n');
     }
-    if text.is_empty() {
-        text.push_str("no function changed\n");
+    if table.text.is_empty() {
+        table.text.push_str("no function changed\n");
     }
-    text
+    table.text
 }
 
 /// Whether the function's code is another than before.
@@ -47,107 +70,124 @@ pub fn is_changed(f: &FunctionReport) -> bool {
     f.slots_before != f.slots_after || f.listing_before != f.listing_after
 }
 
-fn side_by_side(text: &mut String, before: &[String], after: &[String], palette: Palette) {
-    let keys = |lines: &[String]| lines.iter().map(|l| key(l).to_owned()).collect::<Vec<_>>();
-    let (old, new) = (keys(before), keys(after));
-    let line = |lines: &[String], i: usize| lines.get(i).cloned().unwrap_or_default();
-    for op in capture_diff_slices(Algorithm::Patience, &old, &new) {
-        match op {
-            DiffOp::Equal { old_index, new_index, len } => {
-                for i in 0..len {
-                    let (l, r) = (line(before, old_index + i), line(after, new_index + i));
-                    let mark = if without_slot(&l) == without_slot(&r) { ' ' } else { '~' };
-                    row(text, &l, mark, &r, PLAIN);
+/// A text that grows by rows of two columns.
+struct Table {
+    text: String,
+    column: usize,
+    palette: Palette,
+}
+
+impl Table {
+    fn function(&mut self, both: &Beside, options: &Options) {
+        let mut left_out = 0;
+        let mut source = None;
+        for block in both.blocks() {
+            if !options.full && !both.is_changed(block.clone()) {
+                left_out += block.len();
+                continue;
+            }
+            self.left_out(std::mem::take(&mut left_out));
+            for row in &both.rows[block] {
+                if options.lines {
+                    self.source(both, row, &mut source);
                 }
-            }
-            DiffOp::Delete { old_index, old_len, .. } => {
-                (0..old_len).for_each(|i| row(text, &line(before, old_index + i), '<', "", palette));
-            }
-            DiffOp::Insert { new_index, new_len, .. } => {
-                (0..new_len).for_each(|i| row(text, "", '>', &line(after, new_index + i), palette));
-            }
-            DiffOp::Replace { old_index, old_len, new_index, new_len } => {
-                for i in 0..old_len.max(new_len) {
-                    let l = if i < old_len { line(before, old_index + i) } else { String::new() };
-                    let r = if i < new_len { line(after, new_index + i) } else { String::new() };
-                    let mark = match (i < old_len, i < new_len) {
-                        (true, true) => '|',
-                        (true, false) => '<',
-                        _ => '>',
-                    };
-                    row(text, &l, mark, &r, palette);
-                }
+                self.row(both, row);
             }
         }
+        self.left_out(left_out);
+    }
+
+    fn left_out(&mut self, count: usize) {
+        let Palette { dim, reset, .. } = self.palette;
+        let lines = match count {
+            0 => return,
+            1 => "1 instruction".to_owned(),
+            n => format!("{n} instructions"),
+        };
+        let _ = writeln!(self.text, "{dim}… {lines} unchanged{reset}");
+    }
+
+    /// The source line of a row, unless it is the last one that was told.
+    fn source(&mut self, both: &Beside, row: &Row, last: &mut Option<String>) {
+        let of = |side: &Side, line: Option<usize>| side.source(side.lines[line?].slot).map(listing::source);
+        let told = of(&both.before, row.before).or_else(|| of(&both.after, row.after));
+        if told.is_some() && told != *last {
+            let Palette { dim, reset, .. } = self.palette;
+            let line = fit(told.as_deref().unwrap_or_default(), 2 * self.column);
+            let _ = writeln!(self.text, "{dim}; {line}{reset}");
+            *last = told;
+        }
+    }
+
+    fn row(&mut self, both: &Beside, row: &Row) {
+        let Palette { removed, added, reset, .. } =
+            if matches!(row.mark, Mark::Same | Mark::Moved) { PLAIN } else { self.palette };
+        let column = self.column;
+        let line = |side: &Side, line: Option<usize>| {
+            let line = line.map(|i| &side.lines[i]);
+            fit(&line.map_or(String::new(), |l| format!("{:4}: {}", l.slot, l.whole())), column)
+        };
+        let (left, right) = (line(&both.before, row.before), line(&both.after, row.after));
+        let padding = " ".repeat(column - left.chars().count());
+        let line = format!("{removed}{left}{reset}{padding} {} {added}{right}{reset}", row.mark.character());
+        let _ = writeln!(self.text, "{}", line.trim_end());
     }
 }
 
-fn row(text: &mut String, left: &str, mark: char, right: &str, palette: Palette) {
-    let (left, right) = (fit(left), fit(right));
-    let Palette { removed, added, reset, .. } = palette;
-    let padding = " ".repeat(COLUMN - left.chars().count());
-    let line = format!("{removed}{left}{reset}{padding} {mark} {added}{right}{reset}");
-    text.push_str(line.trim_end());
-    text.push('\n');
-}
-
-/// The line in at most a column.
-fn fit(line: &str) -> String {
+/// The line in at most so many columns.
+fn fit(line: &str, columns: usize) -> String {
     let line = line.replace('\t', " ");
-    match line.char_indices().nth(COLUMN - 1) {
-        Some((cut, _)) if line.chars().count() > COLUMN => format!("{}…", &line[..cut]),
+    match line.char_indices().nth(columns - 1) {
+        Some((cut, _)) if line.chars().count() > columns => format!("{}…", &line[..cut]),
         _ => line,
-    }
-}
-
-/// What follows `slot:`.
-fn without_slot(line: &str) -> &str {
-    match line.split_once(':') {
-        Some((slot, rest)) if slot.trim().parse::<usize>().is_ok() => rest.trim(),
-        _ => line.trim(),
-    }
-}
-
-/// What is compared: the line without its slot and without the distance of a jump.
-fn key(line: &str) -> &str {
-    let text = without_slot(line);
-    match text.find("goto") {
-        Some(at) => text.get(..at + "goto".len()).unwrap_or(text),
-        None => text,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::beside::tests::beside;
 
-    fn shown(before: &[&str], after: &[&str]) -> String {
-        let owned = |lines: &[&str]| lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>();
-        let mut text = String::new();
-        side_by_side(&mut text, &owned(before), &owned(after), PLAIN);
+    fn shown(before: &[&str], after: &[&str], full: bool) -> String {
+        let mut table = Table { text: String::new(), column: 76, palette: PLAIN };
+        table.function(&beside(before, after), &Options { full, lines: false });
         // Narrower, to be readable here.
-        text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
+        table.text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect()
+    }
+
+    const BEFORE: [&str; 6] =
+        ["0: r1 = 0x0", "1: if r2 == 0x0 goto +0x2", "2: r3 = r4", "3: r0 = 0x1", "4: >r0 = 0x2", "5: exit"];
+    const AFTER: [&str; 5] = ["0: r1 = 0x0", "1: if r2 == 0x0 goto +0x1", "2: r0 = 0x1", "3: >r0 = 0x2", "4: exit"];
+
+    #[test]
+    fn changed_blocks_alone_are_shown() {
+        assert_eq!(
+            shown(&BEFORE, &AFTER, false),
+            "… 2 instructions unchanged\n\
+             2: r3 = r4 <\n\
+             3: r0 = 0x1 2: r0 = 0x1\n\
+             … 2 instructions unchanged\n"
+        );
     }
 
     #[test]
-    fn a_deleted_instruction_moves_nothing_else() {
-        let before = ["0: r1 = 0x0", "1: if r2 == 0x0 goto +0x2", "2: r3 = r4", "3: r0 = 0x1", "4: exit"];
-        let after = ["0: r1 = 0x0", "1: if r2 == 0x0 goto +0x1", "2: r0 = 0x1", "3: exit"];
+    fn all_are_shown_if_asked_for() {
         assert_eq!(
-            shown(&before, &after),
+            shown(&BEFORE, &AFTER, true),
             "0: r1 = 0x0 0: r1 = 0x0\n\
              1: if r2 == 0x0 goto +0x2 ~ 1: if r2 == 0x0 goto +0x1\n\
              2: r3 = r4 <\n\
              3: r0 = 0x1 2: r0 = 0x1\n\
-             4: exit 3: exit\n"
+             4: r0 = 0x2 3: r0 = 0x2\n\
+             5: exit 4: exit\n"
         );
     }
 
     #[test]
     fn rows_fit_in_160_columns() {
         let long = "0: ".to_owned() + &"ä".repeat(300);
-        let mut text = String::new();
-        side_by_side(&mut text, std::slice::from_ref(&long), &[format!("{long}x")], PLAIN);
-        assert!(text.lines().all(|l| l.chars().count() < 160), "{text}");
+        let mut table = Table { text: String::new(), column: (WIDTH - MARK) / 2, palette: PLAIN };
+        table.function(&beside(&[&long], &[&format!("{long}x")]), &Options { full: false, lines: false });
+        assert!(table.text.lines().all(|l| l.chars().count() <= WIDTH), "{}", table.text);
     }
 }

@@ -78,8 +78,8 @@ fn text(object: &Object, wanted: &[FuncId], show_lines: bool) -> String {
             }
             let here = object.line_of(f, line.slot).filter(|_| show_lines);
             if here.is_some() && here != place {
-                if let Some((file, line, column)) = &here {
-                    let _ = writeln!(text, "; {file}:{line}:{column}");
+                if let Some(line) = &here {
+                    let _ = writeln!(text, "; {}", listing::source(line));
                 }
                 place = here;
             }

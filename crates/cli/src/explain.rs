@@ -22,7 +22,7 @@ pub fn report(report: &Report) -> String {
 }
 
 fn tell(text: &mut String, change: &Change) {
-    let Change { by, slot, line, before, after, saved } = change;
+    let Change { by, slot, line, before, after, saved, proof: _ } = change;
     let slot = slot.map_or(String::new(), |slot| format!(", slot {slot}"));
     let line = line.as_ref().map_or(String::new(), |line| format!(" ({line})"));
     let _ = match saved {

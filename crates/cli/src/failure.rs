@@ -50,6 +50,11 @@ impl Failure {
         Failure { hint: Some(hint.into()), ..self }
     }
 
+    /// An error of this program.
+    pub fn internal(message: impl Into<String>) -> Failure {
+        Failure { code: exit::INTERNAL, message: message.into(), hint: None }
+    }
+
     /// A file operation that the system refused.
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Failure {
         Failure::bad_input(format!("{}: cannot {doing}: {error}", path.display()))

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_isa::{Call, Insn};
-use bpf_object::{FuncId, FuncKind, Object, RefKind};
+use bpf_object::{FuncId, FuncKind, Object, RefKind, SourceLine};
 use bpf_platform::helpers::Helper;
 
 /// One instruction.
@@ -20,6 +20,35 @@ pub struct Line {
     pub comment: String,
     /// Whether a jump of the function comes here.
     pub is_target: bool,
+    /// Whether a basic block ends with it.
+    pub ends_block: bool,
+}
+
+impl Line {
+    /// What it does, wherever it is: the text without the distance of a jump.
+    pub fn key(&self) -> (&str, &str) {
+        let text = match self.text.find("goto") {
+            Some(at) => self.text.get(..at + "goto".len()).unwrap_or(&self.text),
+            None => &self.text,
+        };
+        (text, &self.comment)
+    }
+
+    /// Text and comment in one.
+    pub fn whole(&self) -> String {
+        match self.comment.as_str() {
+            "" => self.text.clone(),
+            comment => format!("{} ; {comment}", self.text),
+        }
+    }
+}
+
+/// `file:line:column | text`
+pub fn source(line: &SourceLine) -> String {
+    match line.text.trim() {
+        "" => line.to_string(),
+        text => format!("{line} | {text}"),
+    }
 }
 
 /// The label of a slot.
@@ -50,7 +79,8 @@ pub fn lines(object: &Object, f: FuncId) -> Vec<Line> {
                 }
                 None => insn.to_string(),
             };
-            Line { slot, text, comment: comment.join(", "), is_target: targets.contains(&slot) }
+            let ends_block = insn.jump_offset().is_some() || matches!(insn, Insn::Exit);
+            Line { slot, text, comment: comment.join(", "), is_target: targets.contains(&slot), ends_block }
         })
         .collect()
 }

@@ -10,6 +10,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args;
 mod bench;
+mod beside;
 mod cfg;
 mod check;
 mod diff;
@@ -26,12 +27,14 @@ mod listing;
 mod load;
 mod opt;
 mod packets;
+mod page;
 mod progress;
 mod raw;
 mod reduce;
 mod rules;
 mod run;
 mod trace;
+mod verdict;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -16,7 +16,9 @@ use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::{Input, form_of_name};
+use crate::page::{self, Head};
 use crate::progress::{Interrupt, Progress};
+use crate::verdict;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
@@ -106,11 +108,16 @@ pub fn run(args: &OptArgs) -> Result<u8, Failure> {
             }
         }
     }
+    let page = args.report.as_deref().map(Destination::of).transpose()?;
+    if let Some(page) = &page {
+        let besides: Vec<&Path> = besides.iter().copied().chain(args.json.as_deref()).collect();
+        page.overwrites_none("the report", &besides, "name another file behind --report")?;
+    }
     let interrupt = Interrupt::listen();
     if args.keep > 1 && args.goal != GoalArg::Latency {
         return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
     }
-    let outcome = optimize(args, &interrupt);
+    let outcome = optimize(args, &interrupt, page.as_ref());
     let interrupted = interrupt.requested();
     let code = match &outcome {
         Ok(_) if interrupted => exit::INTERRUPTED,
@@ -162,13 +169,13 @@ struct Done {
 }
 
 /// Everything up to the written output, which comes last.
-fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
+fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -> Result<Done, Failure> {
     const HINT: &str = "name another output behind -o";
     let started = Instant::now();
     let output = Destination::of(&args.output)?;
     let cache = args.cache_file();
     output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
-    let taken = [Some(args.input.as_path()), args.json.as_deref(), cache.as_deref()];
+    let taken = [Some(args.input.as_path()), args.json.as_deref(), args.report.as_deref(), cache.as_deref()];
     let also = args.also.iter().map(PathBuf::as_path);
     let taken: Vec<&Path> = taken.into_iter().flatten().chain(also).collect();
     for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
@@ -232,10 +239,19 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt) -> Result<Done, Failure> {
         .then(|| format!("note: only {} of the {} forms asked for came about", kept.len(), args.keep));
     let report = best.report;
     let mut diff = if args.explain { explain::report(&report) } else { String::new() };
-    if args.diff {
-        diff += &diff::report(&report);
+    // It is ours, and was read again already.
+    let result = (args.diff || page.is_some()).then(|| Object::parse(best.bytes.clone()).ok()).flatten();
+    let both = object.as_ref().zip(result.as_ref());
+    if let Some((before, after)) = both.filter(|_| args.diff) {
+        diff += &diff::report(&report, before, after, &diff::Options { full: args.full, lines: args.lines });
     }
-    let mut summary = summary(&report, args, interrupt.requested());
+    let remarks = remarks(&report, args, interrupt.requested());
+    let mut summary = summary(&report, args, &remarks, interrupt.requested());
+    if let Some((page, (before, after))) = page.zip(both) {
+        let html = page::html(&head(args, &report, remarks), &report, before, after);
+        let html = html.map_err(|e| Failure::internal(format!("the report is no JSON: {e}")))?;
+        page.write(html.as_bytes(), None)?;
+    }
     if !args.quiet {
         summary.extend(fewer);
         summary.extend(kept.iter().map(|k| {
@@ -269,24 +285,38 @@ fn beside(output: &Path, number: usize) -> PathBuf {
     output.with_file_name(format!("{name}.{number}{extension}"))
 }
 
-/// What people read, line by line.
-fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
-    // What has a line of its own needs no second one.
-    let told = |w: &&String| {
-        let line = |f: &FunctionReport| {
-            f.untouched.as_ref().is_some_and(|why| **w == format!("{}: left as it was: {why}", f.name))
-        };
-        args.quiet || !report.functions.iter().any(line)
-    };
-    let warnings = report.warnings.iter().filter(told).map(|w| format!("warning: {w}"));
+/// What people read, line by line; `remarks` are about the object as a whole.
+fn summary(report: &Report, args: &OptArgs, remarks: &[String], interrupted: bool) -> Vec<String> {
     if args.quiet {
-        return warnings.collect();
+        return report.warnings.iter().map(|w| format!("warning: {w}")).collect();
     }
     let mut lines: Vec<String> = report.functions.iter().map(function_line).collect();
     if args.stats {
         lines.extend(report.functions.iter().map(stats_line));
     }
-    lines.extend(warnings);
+    lines.extend_from_slice(remarks);
+    let totals = Totals::of(report);
+    lines.push(format!(
+        "total: {}, {}, {:.2} s; {}{}",
+        slots(totals.slots_before, totals.slots_after),
+        proofs(totals.proofs),
+        report.seconds,
+        if interrupted { "interrupted, best result so far written to " } else { "written to " },
+        args.output.display()
+    ));
+    lines
+}
+
+/// What is to be said of the object as a whole, line by line.
+fn remarks(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
+    // What has a line of its own needs no second one.
+    let told = |w: &&String| {
+        let line = |f: &FunctionReport| {
+            f.untouched.as_ref().is_some_and(|why| **w == format!("{}: left as it was: {why}", f.name))
+        };
+        !report.functions.iter().any(line)
+    };
+    let mut lines: Vec<String> = report.warnings.iter().filter(told).map(|w| format!("warning: {w}")).collect();
     lines.extend(report.notes.iter().map(|n| format!("note: {n}")));
     if !report.gate.is_empty() {
         lines.push(format!("kernel: {}", report.gate));
@@ -300,16 +330,25 @@ fn summary(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
     if report.timed_out && !interrupted {
         lines.push(format!("note: the time limit of {} s cut the search short", args.time_limit().as_secs_f64()));
     }
-    let totals = Totals::of(report);
-    lines.push(format!(
-        "total: {}, {}, {:.2} s; {}{}",
-        slots(totals.slots_before, totals.slots_after),
-        proofs(totals.proofs),
-        report.seconds,
-        if interrupted { "interrupted, best result so far written to " } else { "written to " },
-        args.output.display()
-    ));
     lines
+}
+
+/// What stands above the report for a browser.
+fn head<'a>(args: &OptArgs, report: &'a Report, remarks: Vec<String>) -> Head<'a> {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Head {
+        version: env!("CARGO_PKG_VERSION"),
+        input: name(&args.input),
+        output: name(&args.output),
+        goal: args.goal.name(),
+        seed: args.seed,
+        kernel: (!args.no_kernel).then(bpf_kernel::release),
+        // A table has them.
+        remarks: remarks.into_iter().filter(|r| !r.starts_with("taken back: ")).collect(),
+        taken_back: &report.taken_back,
+        search: report.search.as_ref(),
+        seconds: report.seconds,
+    }
 }
 
 /// What the paper's Tables 1 and 7 have of a function.
@@ -357,43 +396,11 @@ fn function_line(f: &FunctionReport) -> String {
         return format!("{}: {} slots, left as it was: {reason}", f.name, f.slots_before);
     }
     let mut line = format!("{}: {}, {}", f.name, slots(f.slots_before, f.slots_after), proofs(f.proofs));
-    if let Some(verdict) = kernel(f.kernel_before.as_ref(), f.kernel_after.as_ref()) {
+    if let Some(verdict) = verdict::phrase(f.kernel_before.as_ref(), f.kernel_after.as_ref()) {
         let _ = write!(line, ", kernel: {verdict}");
     }
     let _ = write!(line, ", {:.2} s", f.seconds);
     line
-}
-
-/// The verdict on the result, beside that on the original where they differ.
-fn kernel(before: Option<&KernelVerdict>, after: Option<&KernelVerdict>) -> Option<String> {
-    let after = after.or(before)?;
-    // What was not judged was not refused.
-    if let Some(reason) = after.reason.as_ref().filter(|_| !after.judged) {
-        return Some(reason.clone());
-    }
-    let mut text = if after.accepted { "accepted".to_owned() } else { "rejected".to_owned() };
-    match (before.and_then(|b| b.processed), after.processed) {
-        (Some(b), Some(a)) => {
-            let _ = write!(text, " (verified insns {b} -> {a})");
-        }
-        (None, Some(a)) => {
-            let _ = write!(text, " (verified insns {a})");
-        }
-        _ => {}
-    }
-    if after.accepted {
-        if let Some(reason) = before.and_then(|b| b.reason.as_ref()) {
-            let _ = write!(text, ", while the original was refused: {reason}");
-        }
-    } else {
-        if before.is_some_and(|b| !b.accepted) {
-            text.push_str(", as was the original");
-        }
-        if let Some(reason) = &after.reason {
-            let _ = write!(text, ": {reason}");
-        }
-    }
-    Some(text)
 }
 
 /// `36 -> 30 slots (-16.7%)`
@@ -421,10 +428,6 @@ mod tests {
     use crate::args::{Cli, Command};
     use clap::Parser;
 
-    fn verdict(accepted: bool, processed: u64, reason: Option<&str>) -> KernelVerdict {
-        KernelVerdict { judged: true, accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
-    }
-
     #[test]
     fn slots_show_the_change_in_percent() {
         assert_eq!(slots(36, 30), "36 -> 30 slots (-16.7%)");
@@ -438,32 +441,12 @@ mod tests {
         let cli = Cli::try_parse_from(["bpf-opt", "opt", "in.o", "-o", "out.o"]).expect("it parses");
         let Command::Opt(args) = cli.command else { panic!("it is `opt`") };
         let report = Report { timed_out: true, ..Report::default() };
-        let blamed = |interrupted| summary(&report, &args, interrupted).iter().any(|line| line.contains("time limit"));
+        let blamed = |interrupted| remarks(&report, &args, interrupted).iter().any(|line| line.contains("time limit"));
         assert!(blamed(false) && !blamed(true));
     }
 
     #[test]
     fn one_proof_is_one() {
         assert_eq!([0, 1, 2].map(proofs), ["0 proofs", "1 proof", "2 proofs"]);
-    }
-
-    #[test]
-    fn the_kernels_verdict_is_one_phrase() {
-        let (good, bad) = (verdict(true, 40, None), verdict(false, 7, Some("R0 !read_ok")));
-        assert_eq!(kernel(None, None), None);
-        assert_eq!(
-            kernel(Some(&verdict(true, 45, None)), Some(&good)).as_deref(),
-            Some("accepted (verified insns 45 -> 40)")
-        );
-        assert_eq!(
-            kernel(Some(&bad), Some(&bad)).as_deref(),
-            Some("rejected (verified insns 7 -> 7), as was the original: R0 !read_ok")
-        );
-        assert_eq!(
-            kernel(Some(&bad), Some(&good)).as_deref(),
-            Some("accepted (verified insns 7 -> 40), while the original was refused: R0 !read_ok")
-        );
-        let late = KernelVerdict { judged: false, processed: None, ..verdict(false, 0, Some("not judged: time")) };
-        assert_eq!(kernel(Some(&late), Some(&late)).as_deref(), Some("not judged: time"));
     }
 }

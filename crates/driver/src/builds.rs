@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use bpf_isa::Insn;
 use bpf_object::compare::Comparison;
-use bpf_object::{FuncId, Object};
+use bpf_object::{FuncId, Object, SourceLine};
 use bpf_program::{Function, Link, Op, Symbol, Terminator};
 
 use crate::error::DriverError;
@@ -103,7 +103,7 @@ impl<'a> Lines<'a> {
         // Only where an instruction begins a line can be inherited from.
         let starts = bpf_isa::decode_all(object.code(i)).unwrap_or_default();
         for (slot, _) in starts {
-            if let Some((file, line, _)) = object.line_of(i, slot) {
+            if let Some(SourceLine { file, line, .. }) = object.line_of(i, slot) {
                 mine.entry((file, line)).or_insert(slot);
             }
         }
@@ -112,7 +112,7 @@ impl<'a> Lines<'a> {
 
     /// A slot of the first build that comes from the line of this one of the other.
     fn partner(&self, slot: usize) -> Option<usize> {
-        let (file, line, _) = self.theirs.line_of(self.function, slot)?;
+        let SourceLine { file, line, .. } = self.theirs.line_of(self.function, slot)?;
         self.mine.get(&(file, line)).copied()
     }
 }

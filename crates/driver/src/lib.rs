@@ -44,7 +44,7 @@ mod written;
 
 pub use bpf_isa::Goal;
 pub use error::DriverError;
-pub use explain::Change;
+pub use explain::{Change, ChangeProof, ProvenBy};
 pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};
 pub use queries::QueryFolder;

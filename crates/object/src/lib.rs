@@ -27,4 +27,4 @@ pub use data::{DataSection, Variable};
 pub use error::ObjectError;
 pub use functions::{CoreReloc, FuncId, FuncKind, Function, Ref, RefKind};
 pub use maps::MapDef;
-pub use object::{NewInsn, Object, WriteOptions, Written};
+pub use object::{NewInsn, Object, SourceLine, WriteOptions, Written};

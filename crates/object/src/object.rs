@@ -5,6 +5,7 @@
 //! accepted can be written.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use bpf_platform::ManagedFields;
 
@@ -28,6 +29,26 @@ pub struct NewInsn {
     pub origin: Option<usize>,
     /// Slot of the original instruction whose relocations, CO-RE records and call target it carries.
     pub refs_from: Option<usize>,
+}
+
+/// A line of source code, as BTF.ext tells it. Shown as `file:line:column`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SourceLine {
+    /// The file's name as the compiler was given it.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// The text of the line; empty where the compiler did not have it.
+    pub text: String,
+}
+
+impl fmt::Display for SourceLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SourceLine { file, line, column, .. } = self;
+        write!(f, "{file}:{line}:{column}")
+    }
 }
 
 /// How to write.
@@ -283,17 +304,36 @@ impl Object {
         btf.is_global(record.word(1)).then(|| btf.func_proto(record.word(1)))?
     }
 
-    /// Source file, line and column of an instruction of the input, if BTF.ext has them.
+    /// The source line of an instruction of the input, if BTF.ext has it.
     #[must_use]
-    pub fn line_of(&self, f: FuncId, slot: usize) -> Option<(String, u32, u32)> {
+    pub fn line_of(&self, f: FuncId, slot: usize) -> Option<SourceLine> {
         let function = self.functions().get(f.0).filter(|f| slot < f.slots)?;
         let at = function.start + slot;
         let record = self
             .records(LINE_INFO, function)
             .filter(|r| r.slot() >= function.start && r.slot() <= at)
             .max_by_key(|r| r.insn_off)?;
-        let file = self.btf.as_ref()?.string(record.word(1))?;
-        Some((file, record.word(3) >> 10, record.word(3) & 0x3ff))
+        self.source_line(record)
+    }
+
+    /// All source lines of a function of the input, each with the first slot that it stands for; by slot. What stands
+    /// between two of them belongs to the first.
+    #[must_use]
+    pub fn source_lines(&self, f: FuncId) -> Vec<(usize, SourceLine)> {
+        let Some(function) = self.functions().get(f.0) else { return Vec::new() };
+        let slots = function.start..function.start + function.slots;
+        let records = self.records(LINE_INFO, function).filter(|r| slots.contains(&r.slot()));
+        let lines = records.filter_map(|r| Some((r.slot() - function.start, self.source_line(r)?)));
+        let by_slot: BTreeMap<usize, SourceLine> = lines.collect();
+        by_slot.into_iter().collect()
+    }
+
+    /// What a record of line information says (`struct bpf_line_info` of `include/uapi/linux/bpf.h`).
+    fn source_line(&self, record: &Record) -> Option<SourceLine> {
+        let btf = self.btf.as_ref()?;
+        let file = btf.string(record.word(1))?;
+        let text = btf.string(record.word(2)).unwrap_or_default();
+        Some(SourceLine { file, line: record.word(3) >> 10, column: record.word(3) & 0x3ff, text })
     }
 
     fn records(&self, table: usize, f: &Function) -> impl Iterator<Item = &Record> + '_ {

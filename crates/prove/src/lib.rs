@@ -46,7 +46,7 @@ pub use points::Points;
 pub use presence::{Sensitive, VISITS, is_taken, presence_differs, spills_around_a_fast_call, unreachable_operations};
 pub use replay::{Witness, replay};
 pub use rewrite::{Known, Rewrite, ask};
-pub use session::{Derivation, Proven, Session, Stale, Step};
+pub use session::{Derivation, Proof, Proven, Session, Stale, Step};
 pub use shape::ShapeDifference;
 pub use solver::blast;
 pub use solver::smt;

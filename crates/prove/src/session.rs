@@ -19,6 +19,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bpf_facts::{Analysis, Env};
 use bpf_isa::{Reg, RegSet};
@@ -51,6 +52,7 @@ use crate::shape::{ShapeDifference, same_behaviour};
 #[derive(Debug)]
 pub struct Proven {
     rewrite: Rewrite,
+    proof: Proof,
     stamp: Stamp,
     /// It was proven with what is known of dead values.
     revives: bool,
@@ -61,6 +63,15 @@ impl Proven {
     pub fn rewrite(&self) -> &Rewrite {
         &self.rewrite
     }
+}
+
+/// What a proof took. It is told to people; nothing depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Proof {
+    /// What was asked.
+    pub stats: Stats,
+    /// Wall-clock time.
+    pub time: Duration,
 }
 
 /// A proof was to be used on something else than what it is about.
@@ -77,7 +88,7 @@ pub struct Step {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Rewrite(Rewrite),
+    Rewrite(Rewrite, Proof),
     /// The graph cut and ordered anew.
     Shape(Arc<Function>),
 }
@@ -86,7 +97,15 @@ impl Step {
     /// The rewrite; `None` for a change of shape.
     pub fn rewrite(&self) -> Option<&Rewrite> {
         match &self.change {
-            Change::Rewrite(r) => Some(r),
+            Change::Rewrite(r, _) => Some(r),
+            Change::Shape(_) => None,
+        }
+    }
+
+    /// What its proof took; `None` for a change of shape, which is compared block by block.
+    pub fn proof(&self) -> Option<Proof> {
+        match &self.change {
+            Change::Rewrite(_, proof) => Some(*proof),
             Change::Shape(_) => None,
         }
     }
@@ -98,7 +117,7 @@ impl Step {
 
     fn carry_out(&self, f: &mut Function) {
         match &self.change {
-            Change::Rewrite(r) => carry_out(r, f),
+            Change::Rewrite(r, _) => carry_out(r, f),
             Change::Shape(new) => new.as_ref().clone_into(f),
         }
     }
@@ -315,9 +334,11 @@ impl<'e> Session<'e> {
         if !revives && !self.reads_what_is_live(points, &rewrite) {
             return no("it reads what was dead");
         }
+        let started = Instant::now();
         let mut cache = self.cache.borrow_mut();
         let stats = cache.ask(self.function(), self.env, &points.known(), &rewrite, options)?;
-        Ok((Proven { rewrite, stamp, revives }, stats))
+        let proof = Proof { stats, time: started.elapsed() };
+        Ok((Proven { rewrite, proof, stamp, revives }, stats))
     }
 
     /// Carries out a proven rewrite. `mark` is kept with the step.
@@ -325,7 +346,7 @@ impl<'e> Session<'e> {
     /// # Errors
     /// The proof is not about this function as it stands.
     pub fn apply(&mut self, proven: Proven, mark: u64) -> Result<(), Stale> {
-        let Proven { rewrite, stamp, revives } = proven;
+        let Proven { rewrite, proof, stamp, revives } = proven;
         if stamp != self.stamp() {
             return Err(Stale);
         }
@@ -336,7 +357,7 @@ impl<'e> Session<'e> {
         } else if !rewrite.path.is_empty() {
             self.rewritten.push((rewrite.block, rewrite.path.clone()));
         }
-        self.derivation.steps.push(Step { change: Change::Rewrite(rewrite), mark });
+        self.derivation.steps.push(Step { change: Change::Rewrite(rewrite, proof), mark });
         Ok(())
     }
 

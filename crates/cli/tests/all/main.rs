@@ -12,6 +12,7 @@ mod difftest;
 mod filter;
 mod filter_profile;
 mod kernels;
+mod page;
 mod queries;
 mod raw;
 mod reduce;

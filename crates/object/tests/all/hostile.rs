@@ -204,6 +204,7 @@ fn mutated_files_never_panic() {
             let _ = (
                 object.func_proto(id),
                 object.line_of(id, 1),
+                object.source_lines(id),
                 object.refs(id),
                 object.core_relocs(id),
                 object.locked(id),

@@ -75,9 +75,15 @@ fn signatures_lines_data_and_core_records_are_read() {
             .iter()
             .any(|r| matches!(&r.kind, RefKind::Data { section, offset: 4, addend: 4, .. } if section == ".data"))
     );
-    let (file, line, _) = object.line_of(id, 0).unwrap();
-    assert!(file.ends_with("globals.c") && line > 20);
+    let first = object.line_of(id, 0).unwrap();
+    assert!(first.file.ends_with("globals.c") && first.line > 20 && !first.text.trim().is_empty(), "{first:?}");
     assert_eq!(object.line_of(id, 100_000), None);
+    let lines = object.source_lines(id);
+    assert!(lines.len() > 2 && lines.is_sorted_by_key(|(slot, _)| *slot), "{lines:?}");
+    for slot in 0..object.functions()[id.0].slots {
+        let told = lines.iter().rfind(|(at, _)| *at <= slot).map(|(_, line)| line.clone());
+        assert_eq!(object.line_of(id, slot), told, "slot {slot}");
+    }
     let object = Object::parse(example("xdp_count.o")).unwrap();
     let proto = object.func_proto(FuncId(0)).unwrap();
     assert_eq!(proto.returns, ValueType::Int { bits: 32, signed: true });
@@ -92,7 +98,7 @@ fn questions_about_functions_that_do_not_exist_have_empty_answers() {
     let object = Object::parse(example("globals.o")).unwrap();
     let none = FuncId(99);
     assert!(object.code(none).is_empty() && object.refs(none).is_empty() && object.core_relocs(none).is_empty());
-    assert!(object.func_proto(none).is_none() && object.line_of(none, 0).is_none() && object.locked(none).is_none());
+    assert!(object.func_proto(none).is_none() && object.source_lines(none).is_empty() && object.locked(none).is_none());
     assert!(object.identity_body(none).is_err());
 }
 
