@@ -13,7 +13,9 @@
 //! - every write of the old side is consumed, unless its very next shared access overwrites it.
 //!
 //! So the new side never reads or writes a location more often, never moves an access over another one or over a call,
-//! never splits one, and merges only what nothing stands between. Memory nobody else sees (packet, fresh memory) is
+//! never splits one, and merges only what nothing stands between. A read of a map's value may take in bytes that the old
+//! side does not read there, if it consumes others, is aligned, and stays inside of the value: each of those bytes is a
+//! variable that nobody else has, so that what counts must be the same whatever they hold ([`Access::beside`]). Memory nobody else sees (packet, fresh memory) is
 //! compared by its contents; here only the bytes count: the new side touches none the old one does not touch. (Of the packet
 //! it may read again what the old side has accessed on its way to this stretch.)
 //! Accesses through pointers of unknown origin may be to the context or to a kernel object, whose fields
@@ -39,21 +41,29 @@ impl OldAccesses {
         &self.log[i]
     }
 
-    /// Consumes the old side's accesses that these bytes (all of one access of the new side) are. Gives their
-    /// entries, or `None` where there is none for some byte.
-    pub fn consume(&mut self, cx: &mut Context, bytes: &[Access]) -> Option<Vec<usize>> {
+    /// Consumes the old side's accesses that these bytes (all of one access of the new side) are. Gives the entry of each
+    /// byte, or `None` where a byte has none that must have one: all, or, `with_others`, at least one.
+    pub fn consume(&mut self, cx: &mut Context, bytes: &[Access], with_others: bool) -> Option<Vec<Option<usize>>> {
         let mut found = Vec::with_capacity(bytes.len());
+        let mut entries = Vec::with_capacity(bytes.len());
         for b in bytes {
             let places = self.by_place.get(&(b.region, b.base, b.off)).cloned().unwrap_or_default();
-            let i = places.into_iter().find(|i| self.fits(cx, *i, b, &found))?;
-            found.push(i);
+            let entry = places.into_iter().find(|i| self.fits(cx, *i, b, &found));
+            if entry.is_none() && !with_others {
+                return None;
+            }
+            found.extend(entry);
+            entries.push(entry);
         }
         let (mut first, mut last) = (u32::MAX, 0);
-        for (i, b) in found.iter().zip(bytes) {
+        for i in &found {
             let n = self.log[*i].access;
             (first, last) = (first.min(n), last.max(n));
             self.taken.insert(*i);
-            self.owner.insert(n, b.access);
+            self.owner.insert(n, bytes[0].access);
+        }
+        if found.is_empty() {
+            return None;
         }
         // Not over what has been done before, save where only one of the two happens.
         let guard = bytes[0].guard;
@@ -61,7 +71,7 @@ impl OldAccesses {
             return None;
         }
         self.done.push((guard, last));
-        Some(found)
+        Some(entries)
     }
 
     fn fits(&self, cx: &mut Context, i: usize, b: &Access, chosen: &[usize]) -> bool {
@@ -151,18 +161,22 @@ pub fn check(cx: &mut Context, old: &[Access], new: &[Access], strict: bool) -> 
                 return Err("a load and a store of shared memory become an atomic".into());
             }
             // Found while the new side ran.
-            let found: Option<Vec<usize>> = bytes.iter().map(|b| b.consumes).collect();
+            let with_others = bytes.iter().any(|b| b.beside);
+            let found: Option<Vec<usize>> = bytes.iter().filter(|b| !b.beside).map(|b| b.consumes).collect();
             // One that comes later, perhaps only behind a jump, is none that has happened here.
-            let found = found.filter(|f| f.iter().all(|i| *i < old.len()));
+            let found = found.filter(|f| !f.is_empty() && f.iter().all(|i| *i < old.len()));
             let Some(found) = found else { return Err(missing(bytes, &region)) };
             let mut accesses: Vec<u32> = found.iter().map(|i| old[*i].access).collect();
             accesses.dedup();
-            if strict && accesses.len() > 1 {
-                return Err("accesses to shared memory are merged".into());
+            if with_others && bytes.iter().any(|b| b.atomic) {
+                return Err("an atomic takes in bytes that the original does not read".into());
+            }
+            if strict && (accesses.len() > 1 || with_others) {
+                return Err("accesses to shared memory are merged, or wider".into());
             }
             // One that is not aligned is not done at one moment: its parts may be seen in any order.
             let (base, off, size) = (bytes[0].base, bytes[0].off, bytes.len() as u32);
-            if accesses.len() > 1 && !is_aligned(cx, base, off, size) {
+            if (accesses.len() > 1 || with_others) && !is_aligned(cx, base, off, size) {
                 return Err("accesses to shared memory become one that is not aligned".into());
             }
             let consumer = |i: &usize| (*i, Consumer { guard: bytes[0].guard, access: bytes[0].access });

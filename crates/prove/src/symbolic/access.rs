@@ -34,6 +34,9 @@ pub struct Access {
     pub forwarded: bool,
     /// On the new side: the entry of the old side's log that it consumes, if that is known already.
     pub consumes: Option<usize>,
+    /// On the new side: a byte of a read that the old side does not read, inside of the same value. What it finds is a
+    /// variable of its own, so nothing that counts depends on it.
+    pub beside: bool,
 }
 
 /// What an access is that must stay as it is, and what it may see.

@@ -70,6 +70,8 @@ pub struct Context {
     pub touched_shared: bool,
     /// Numbers given to reads and writes of the old side.
     pub reads: u32,
+    /// Numbers given to bytes that reads of the new side take in, and the old side does not read.
+    pub beside: u32,
     /// Whether provenance is given up: all memory is one region.
     pub one_memory: bool,
     /// Whether the values of all maps are one region.
@@ -136,6 +138,7 @@ impl Context {
             entry: None,
             touched_shared: false,
             reads: 0,
+            beside: 0,
             one_memory: false,
             one_map: false,
             frame_apart: false,

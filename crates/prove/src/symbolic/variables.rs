@@ -100,6 +100,8 @@ pub enum VarKey {
     Read(u32, u32),
     /// The upper half of a 32-bit load that may have been translated into a load of a pointer.
     ReadUpper(u32),
+    /// A byte of shared memory that a read of the new side finds, and of the old side none does.
+    Beside(u32),
     /// Anything: used where a value is dead.
     Dead,
 }

@@ -7,6 +7,7 @@ use crate::Ssa;
 mod chains;
 mod dead;
 mod decisions;
+mod default_stores;
 mod defaults;
 mod elements;
 mod equals;
@@ -26,6 +27,7 @@ mod sinking;
 mod untested;
 mod values;
 mod ways;
+mod wide_copies;
 
 pub use pass::Pass;
 
@@ -38,6 +40,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(numbering::Numbering),
         Box::new(loads::Loads),
         Box::new(overwritten::Overwritten),
+        Box::new(wide_copies::WideCopies),
         Box::new(predicates::Predicates),
         Box::new(moving::Moving),
         Box::new(exits::Exits),
@@ -46,6 +49,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(rebase::Rebase),
         Box::new(chains::Chains),
         Box::new(ways::Ways),
+        Box::new(default_stores::DefaultStores),
         Box::new(decisions::Decisions),
         Box::new(equals::Equals),
         Box::new(defaults::Defaults),

@@ -293,3 +293,103 @@ fn a_pointer_goes_on_with_the_sum_of_each_way() {
     let got = with(&["ssa-rebase"], before);
     assert!(got.contains("- 0xb)") && got.contains("- 0x22)"), "{got}");
 }
+
+/// A join that stores a constant or a number of its own, behind a question that a store of a constant stands before.
+fn default_store(first: &str, between: &str, default: &str) -> String {
+    format!(
+        "r3 = {default}
+        *(u32 *)(r10 - 16) = {first}
+        r2 = *(u32 *)(r1 + 12)
+        r0 = 7
+        {between}
+        if r2 > 9 goto +3
+        r4 = *(u32 *)(r1 + 16)
+        *(u32 *)(r10 - 16) = r4
+        r3 = *(u32 *)(r1 + 20)
+        *(u32 *)(r10 - 12) = r3
+        r1 = 0 ll
+        r2 = r10
+        r2 += -12
+        call 1
+        r0 = *(u32 *)(r10 - 16)
+        exit"
+    )
+}
+
+#[test]
+fn what_a_join_stores_by_default_is_stored_with_the_constant_beside_it() {
+    let got = with(&["ssa-default-stores"], &default_store("5", "", "0"));
+    assert!(got.starts_with("*(u64 *)(r10 - 0x10) = 0x5\n"), "{got}");
+    assert_eq!(got.matches("*(u32 *)(r10 - 0xc) = r").count(), 1, "{got}");
+    assert_eq!(got.lines().count(), 13, "{got}");
+    // The default is the lower half, and then the number has to be one that a store of eight bytes takes.
+    let lower = default_store("-1", "", "-7").replace("- 12", "- 99").replace("- 16", "- 12").replace("- 99", "- 16");
+    let got = with(&["ssa-default-stores"], &lower.replace("r2 += -12", "r2 += -16"));
+    assert!(got.starts_with("*(u64 *)(r10 - 0x10) = -0x7\n"), "{got}");
+}
+
+#[test]
+fn a_default_stays_where_it_is_seen_or_does_not_fit() {
+    let stays = |before: &str| {
+        let got = with(&["ssa-default-stores"], before);
+        assert!(!got.contains("*(u64 *)"), "{got}");
+    };
+    // Two numbers that are no immediate of eight bytes; somebody reads what was there before; or it is not a neighbour.
+    stays(&default_store("5", "", "1"));
+    stays(&default_store("-5", "", "0"));
+    stays(&default_store("5", "*(u32 *)(r10 - 12) = 3\nr0 = *(u32 *)(r10 - 12)", "0"));
+    stays(&default_store("5", "", "0").replace("- 16", "- 8"));
+    stays(&default_store("5", "", "0").replace("- 16", "- 20"));
+    let read = default_store("5", "*(u32 *)(r10 - 12) = 3", "0");
+    stays(&read.replace("r4 = *(u32 *)(r1 + 16)", "r4 = *(u32 *)(r10 - 12)"));
+}
+
+/// Copies out of a value into the packet, behind which this is done.
+fn copies(behind: &str) -> String {
+    let found = "r6 = *(u32 *)(r1 + 0)
+        r2 = *(u32 *)(r1 + 4)
+        r3 = r6
+        r3 += 16
+        if r3 > r2 goto out
+        *(u32 *)(r10 - 4) = 3
+        r2 = r10
+        r2 += -4
+        r1 = 0 ll
+        call 1
+        if r0 == 0 goto out";
+    let rest = behind.lines().count();
+    let text = format!("{found}\n{behind}\nr0 = 2\nexit").replacen("goto out", &format!("goto +{}", rest + 7), 1);
+    text.replace("goto out", &format!("goto +{rest}"))
+}
+
+/// Six bytes, the last ones first.
+const SIX: &str = "r1 = *(u16 *)(r0 + 4)\n*(u16 *)(r6 + 4) = r1\nr1 = *(u32 *)(r0 + 0)\n*(u32 *)(r6 + 0) = r1\n";
+
+#[test]
+fn what_is_copied_in_parts_is_copied_with_what_is_beside() {
+    let got = with(&["ssa-wide-copies"], &copies(&format!("{SIX}*(u32 *)(r6 + 6) = 7")));
+    assert!(got.contains("*(u64 *)(r0 + 0x0)\n*(u64 *)(r6 + 0x0) = "), "{got}");
+    assert!(!got.contains("u16"), "{got}");
+    // The two bytes behind, each by a store of its own; and three of four.
+    let got = with(&["ssa-wide-copies"], &copies(&format!("{SIX}*(u8 *)(r6 + 7) = 7\n*(u8 *)(r6 + 6) = 7")));
+    assert!(got.contains("*(u64 *)(r6 + 0x0) = "), "{got}");
+    let three = "r1 = *(u16 *)(r0 + 4)\n*(u16 *)(r6 + 8) = r1\nr1 = *(u8 *)(r0 + 6)\n*(u8 *)(r6 + 10) = r1\n";
+    let got = with(&["ssa-wide-copies"], &copies(&format!("{three}*(u8 *)(r6 + 11) = 7")));
+    assert!(got.contains("*(u32 *)(r0 + 0x4)\n*(u32 *)(r6 + 0x8) = "), "{got}");
+}
+
+#[test]
+fn what_is_beside_a_copy_and_stays_is_not_copied() {
+    let stays = |behind: &str| {
+        let got = with(&["ssa-wide-copies"], &copies(behind));
+        assert!(!got.contains("u64"), "{got}");
+    };
+    stays(SIX.trim());
+    stays(&format!("{SIX}*(u8 *)(r6 + 6) = 7"));
+    stays(&format!("{SIX}r2 = *(u8 *)(r6 + 7)\n*(u16 *)(r6 + 6) = r2"));
+    stays(&format!("*(u16 *)(r6 + 6) = 7\n{}", SIX.trim()));
+    // Not aligned, and beyond the end of the value; of another distance; read again.
+    stays(&format!("{}*(u16 *)(r6 + 6) = 7", SIX.replace("(r0 + 4)", "(r0 + 6)").replace("(r0 + 0)", "(r0 + 2)")));
+    stays(&format!("{}*(u16 *)(r6 + 6) = 7", SIX.replace("(r0 + 4)", "(r0 + 6)")));
+    stays(&format!("{}*(u16 *)(r6 + 6) = r1", SIX));
+}

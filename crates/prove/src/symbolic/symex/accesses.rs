@@ -5,7 +5,7 @@ use bpf_platform::ManagedFields;
 use bpf_program::{ProgKind, may_read_wider};
 
 use super::{Place, Side, Stop, Sym, WRITES};
-use crate::compare::refinement::missing;
+use crate::compare::refinement::{is_aligned, missing};
 use crate::symbolic::access::{Access, Exact, Reason};
 use crate::symbolic::history::WORLD_BITS;
 use crate::symbolic::state::{Recent, memory_of};
@@ -175,14 +175,23 @@ impl<'c, 'e> Sym<'c, 'e> {
                 forwarded,
                 packet: self.state.packet_version,
                 consumes: None,
+                beside: false,
             });
         }
         if self.side == Side::New {
             let mut olds = self.cx.old_accesses.take().unwrap_or_default();
-            let found = olds.consume(self.cx, &entries);
+            let with_others = self.may_take_in_others(region, &entries);
+            let found = olds.consume(self.cx, &entries, with_others);
             let found = found.ok_or_else(|| Stop::Unmodelled(missing(&entries, region)))?;
             for (e, i) in entries.iter_mut().zip(found) {
-                (e.value, e.consumes) = (olds.entry(i).value, Some(i));
+                match i {
+                    Some(i) => (e.value, e.consumes) = (olds.entry(i).value, Some(i)),
+                    None => {
+                        self.cx.beside += 1;
+                        e.value = self.cx.var(VarKey::Beside(self.cx.beside), 8, Meaning::Scalar);
+                        e.beside = true;
+                    }
+                }
             }
             self.cx.old_accesses = Some(olds);
         }
@@ -193,6 +202,23 @@ impl<'c, 'e> Sym<'c, 'e> {
         }
         self.log.extend(entries);
         Ok(values)
+    }
+
+    /// Whether an access of the new side may take in bytes that the old side does not access there: a plain read inside of
+    /// one value of a map in which the kernel manages nothing (design, equivalence contract, 4). The old side accesses some
+    /// of its bytes, so the value is there.
+    fn may_take_in_others(&mut self, region: &MemoryRegion, bytes: &[Access]) -> bool {
+        let (first, size) = (&bytes[0], bytes.len() as i64);
+        let MemoryRegion::MapValue(name) = region else { return false };
+        let Some(length) = self.map_info(name).filter(|m| m.managed.is_empty()).and_then(|m| m.value_size) else {
+            return false;
+        };
+        let Some(start) = self.cx.place_inside(first.base) else { return false };
+        let begin = start.checked_add(first.off);
+        let is_inside =
+            begin.is_some_and(|b| b >= 0 && b.checked_add(size).is_some_and(|end| end <= i64::from(length)));
+        let is_plain = bytes.iter().all(|b| !b.write && !b.atomic && b.exact.is_none());
+        is_inside && is_plain && is_aligned(self.cx, first.base, first.off, bytes.len() as u32)
     }
 
     /// A write through a pointer of unknown origin, the old side's access of this number, may have been anywhere
@@ -270,6 +296,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                 forwarded: false,
                 packet: self.state.packet_version,
                 consumes: None,
+                beside: false,
             });
         }
     }
