@@ -29,7 +29,7 @@ impl Pass for DefaultStores {
         "ssa-default-stores"
     }
 
-    fn is_last(&self) -> bool {
+    fn stands_alone(&self) -> bool {
         true
     }
 

@@ -9,8 +9,8 @@
 //!         ...
 //!         store u32 [v2 + 6] = v6
 //! ```
-//! Into the packet or the own frame, which nobody else sees in between; out of a value that is long enough on every way, at
-//! an aligned place. Not with `--strict-shared-memory`: the prover refuses it.
+//! Into the packet, which nobody else sees in between (of the frame the verifier would know less afterwards, and walk further);
+//! out of a value that is long enough on every way, at an aligned place. Not with `--strict-shared-memory`: the prover refuses it.
 
 use std::collections::BTreeSet;
 
@@ -28,6 +28,10 @@ pub struct WideCopies;
 impl Pass for WideCopies {
     fn name(&self) -> &'static str {
         "ssa-wide-copies"
+    }
+
+    fn stands_alone(&self) -> bool {
+        true
     }
 
     fn run(&self, f: &mut Ssa, env: &Env<'_>) -> bool {
@@ -88,8 +92,8 @@ fn is_map_value(r: Option<&Region>) -> bool {
     matches!(r, Some(Region::MapValue { .. } | Region::AnyMapValue))
 }
 
-fn is_private(inst: &Inst) -> bool {
-    matches!(inst.args[0], Operand::Frame(_)) || matches!(inst.region, Some(Region::Packet | Region::Stack))
+fn is_packet(inst: &Inst) -> bool {
+    matches!(inst.region, Some(Region::Packet))
 }
 
 fn place(d: &Definitions, address: Operand, off: i16) -> Place {
@@ -105,7 +109,7 @@ fn copies(f: &Ssa, b: Block, d: &Definitions, counts: &[usize]) -> Vec<Copied> {
         is_map_value(inst.region.as_ref()).then_some(())?;
         let store = insts.iter().position(|i| i.args.get(1) == Some(&Operand::Value(v)))?;
         let Op::Store { size: stored, off: to } = insts[store].op else { return None };
-        let fits = stored == size && insts[store].link.is_none() && is_private(&insts[store]);
+        let fits = stored == size && insts[store].link.is_none() && is_packet(&insts[store]);
         let to = place(d, insts[store].args[0], to);
         fits.then_some(Copied { load, store, size, from: place(d, inst.args[0], off), to })
     };
@@ -142,10 +146,8 @@ fn wide(
             let begin = low - below;
             let is_all = bytes.iter().all(|at| *at < begin + length);
             let over = (begin..begin + length).all(|at| bytes.contains(&at) || written.contains(&at));
-            let aligned = matches!(first.to.0, Operand::Frame(n) if (i64::from(n) + begin) % length == 0)
-                || !matches!(first.to.0, Operand::Frame(_));
             let room = || room(f, env, graph, first.from.0, &mut vec![]);
-            if parts.len() > 2 && is_all && over && aligned && room().is_some_and(|r| source - below + length <= r) {
+            if parts.len() > 2 && is_all && over && room().is_some_and(|r| source - below + length <= r) {
                 best = Some(Wide {
                     parts: parts.iter().copied().collect(),
                     load: (first.load, first.from.1 - (source - below)),
