@@ -46,6 +46,8 @@ pub struct Map {
     pub inner: Option<String>,
     /// The type of its keys; values are then bytes, too.
     pub keys: Option<Keys>,
+    /// It may be another object's, found by its name (`LIBBPF_PIN_BY_NAME`).
+    pub pinned: bool,
     /// Members of its values, numbers of eight bytes each, for tools that print them.
     pub members: Vec<String>,
     /// The programs that loaders put into it, from its first element on, by name.
@@ -118,7 +120,7 @@ pub enum MapForm {
 }
 
 impl Map {
-    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`,
+    /// Reads `NAME TYPE KEY VALUE ENTRIES`, then in any order `flags N`, `lock`, `timer`, `pinned`, `pointer TAG OFFSET`, `of MAP`,
     /// `holds PROGRAM`, `member NAME`, `keys bytes`, `keys prefix`.
     ///
     /// # Errors
@@ -139,6 +141,7 @@ impl Map {
                 "flags" => map.flags = number(words.next().unwrap_or_default())?,
                 "lock" => map.special = Some(Special::Lock),
                 "timer" => map.special = Some(Special::Timer),
+                "pinned" => map.pinned = true,
                 "pointer" => {
                     let tag = words.next().unwrap_or_default().to_owned();
                     map.pointers.push((tag, number(words.next().unwrap_or_default())?));
@@ -154,7 +157,7 @@ impl Map {
                 }
                 "member" => map.members.extend(words.next().map(str::to_string)),
                 other => {
-                    let known = "property of a map (`flags N`, `lock`, `timer`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`, \
+                    let known = "property of a map (`flags N`, `lock`, `timer`, `pinned`, `pointer TAG OFFSET`, `of MAP`, `holds PROGRAM`, \
                                  `member NAME`, `keys bytes`, `keys prefix`)";
                     return Err(syntax(other, known));
                 }
@@ -224,6 +227,9 @@ impl Map {
         }
         if self.flags > 0 {
             members.push(("map_flags", btf.number(self.flags)));
+        }
+        if self.pinned {
+            members.push(("pinning", btf.number(1)));
         }
         if !self.programs.is_empty() {
             let (context, result) = (btf.pointer(VOID), btf.int(4, true));

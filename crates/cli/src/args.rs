@@ -466,7 +466,8 @@ pub struct OptArgs {
     /// By how much the work of the kernel's verifier on a program may grow; two instructions always may, none with `--goal verifier`
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
     pub max_verifier_growth: f64,
-    /// Never merge accesses to neighbouring places of shared memory, nor make an atomic add of load, add and store
+    /// Never merge accesses to neighbouring places of shared memory, nor read more of it than before, nor make an atomic add of
+    /// load, add and store
     #[arg(long)]
     pub strict_shared_memory: bool,
     /// Keep DWARF sections of changed objects, although they describe the old code

@@ -146,6 +146,7 @@ fn map_info(identity: &str, m: &MapDef) -> MapInfo {
         value_size: value_rule(m).or_only(m.value_size),
         max_entries: m.max_entries,
         managed: m.managed.clone(),
+        values_known: m.values_known,
         inner_may_be_shorter: holds_maps && inner_maps_may_be_shorter(template),
         first_inner_key_of_longer: match &m.inner {
             _ if !holds_maps => None,

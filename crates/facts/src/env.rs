@@ -18,6 +18,8 @@ pub struct MapInfo {
     pub max_entries: Option<u32>,
     /// What the kernel manages in its values.
     pub managed: ManagedFields,
+    /// Whether `managed` is all: nobody else defines the map.
+    pub values_known: bool,
     /// It holds maps, which may have fewer elements than the verifier believes
     /// ([`bpf_platform::inner_maps_may_be_shorter`]).
     pub inner_may_be_shorter: bool,

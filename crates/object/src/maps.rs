@@ -39,6 +39,10 @@ pub struct MapDef {
     pub inner: Option<Box<MapDef>>,
     /// What the kernel manages in its values. Only BTF tells it of that.
     pub managed: ManagedFields,
+    /// Whether `managed` is all: the map will be made by this definition. Of a legacy definition the types of values may be
+    /// told elsewhere (`BPF_ANNOTATE_KV_PAIR` of libbpf 0.x), and a map that is pinned may be another object's, with types
+    /// that this one does not know: libbpf compares but sizes (`map_is_reuse_compat`).
+    pub values_known: bool,
 }
 
 /// All maps, and where they are.
@@ -138,7 +142,7 @@ fn map_defs(btf: &Btf) -> Vec<(Option<u32>, MapDef)> {
 
 /// libbpf's encoding: numbers are the lengths of arrays pointed to, types are pointed to.
 fn map_def(btf: &Btf, name: String, ty: u32, depth: usize) -> MapDef {
-    let mut map = MapDef { name, ..MapDef::default() };
+    let mut map = MapDef { name, values_known: true, ..MapDef::default() };
     let Some((_, t)) = btf.plain(ty).filter(|(_, t)| t.kind == STRUCT) else { return map };
     for (member, ty) in btf.members(t) {
         match member.as_str() {
@@ -147,6 +151,7 @@ fn map_def(btf: &Btf, name: String, ty: u32, depth: usize) -> MapDef {
             "value_size" => map.value_size = number(btf, ty).filter(is_said),
             "max_entries" => map.max_entries = number(btf, ty).filter(is_said),
             "map_flags" => map.map_flags = number(btf, ty),
+            "pinning" => map.values_known = false,
             "key" => map.key_size = btf.pointee(ty).and_then(|t| btf.size_of(t)).filter(is_said),
             "value" => {
                 let value = btf.pointee(ty);
@@ -193,7 +198,8 @@ fn legacy_def(name: &str, data: &[u8], start: u64, end: u64) -> MapDef {
         map_flags: field(4),
         legacy: true,
         inner: None,
-        // Their values have no types.
+        // The definition has no types.
         managed: ManagedFields::default(),
+        values_known: false,
     }
 }

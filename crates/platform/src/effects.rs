@@ -323,6 +323,13 @@ impl Argument {
         self.access.is_memory() && matches!(self.class, Arg::Probe { .. } | Arg::Vararg)
     }
 
+    /// Whether it is the key of an element of a map, or a value for one: maps copy what they are given, or compare it with
+    /// what they hold (the `map_lookup_elem`, `map_update_elem`, `map_delete_elem`, `map_push_elem` of `struct bpf_map_ops`
+    /// in kernel/bpf/*map*.c), and keep no address.
+    pub fn is_key_or_value(&self) -> bool {
+        matches!(self.extent, Extent::Key | Extent::Value)
+    }
+
     /// Whether it may be without a value: the verifier does not look at it.
     pub fn is_optional(&self) -> bool {
         self.class == Arg::Vararg

@@ -86,9 +86,15 @@ impl RawMap {
         line + &format!(" name {name}")
     }
 
-    /// Its definition, and the definition's bytes.
+    /// Its definition, and the definition's bytes. It says of pinning that there is none, by which readers see that the map
+    /// may be another's: an array names maps that somebody else has made, with types of values that are not told here.
     pub(crate) fn definition(&self, btf: &mut Btf, others: &[RawMap]) -> (TypeId, u32) {
-        let mut members = vec![("type", btf.number(self.map_type))];
+        let pinning = ("pinning", btf.number(0));
+        self.defined(btf, others, vec![pinning])
+    }
+
+    fn defined(&self, btf: &mut Btf, others: &[RawMap], mut members: Vec<(&'static str, TypeId)>) -> (TypeId, u32) {
+        members.push(("type", btf.number(self.map_type)));
         let inner = self.inner.and_then(|number| others.iter().find(|m| m.number == number));
         // Of inner maps libbpf takes the size of the values from itself.
         let value_size = if inner.is_some() { 0 } else { self.value_size };
@@ -102,7 +108,7 @@ impl RawMap {
             members.push((name, btf.number(number)));
         }
         if let Some(inner) = inner {
-            let (inner, _) = inner.definition(btf, &[]);
+            let (inner, _) = inner.defined(btf, &[], vec![]);
             let inner = btf.pointer(inner);
             members.push(("values", btf.array(inner, 0)));
         }

@@ -134,3 +134,21 @@ fn the_input_may_be_a_pipe() {
     let written = std::fs::read_to_string(&out).expect("it was written");
     assert_eq!(written, "b7 00 00 00 01 00 00 00\n95 00 00 00 00 00 00 00\n");
 }
+
+/// An array names maps that somebody else has made: what the kernel manages in their values nobody says.
+#[test]
+fn no_more_is_read_of_a_map_that_somebody_else_has_made() {
+    let folder = folder("others");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let (old, new, maps) = (at("old.hex"), at("new.hex"), at("p.maps"));
+    std::fs::write(&maps, "1 array 4 16 1 name shared\n").expect("a file");
+    let lookup = "b701000000000000 631afcff00000000 bfa2000000000000 07020000fcffffff 1811000001000000 0000000000000000 \
+                  8500000001000000";
+    let end = "bf10000000000000 9500000000000000 b700000000000000 9500000000000000";
+    // The second word by itself, and as the upper half of both.
+    std::fs::write(&old, format!("{lookup} 1500030000000000 6101040000000000 {end}")).expect("a file");
+    std::fs::write(&new, format!("{lookup} 1500040000000000 7901000000000000 7701000020000000 {end}")).expect("a file");
+    let ran = bpf_opt(["verify", &old, &new, "--raw", "--maps", &maps, "--type", "xdp", "--no-kernel"]).expect(3);
+    assert!(ran.out.contains("unknown"), "{}", ran.out);
+    bpf_opt(["verify", &old, &old, "--raw", "--maps", &maps, "--type", "xdp", "--no-kernel"]).expect(0);
+}

@@ -202,6 +202,11 @@ impl Context {
         self.keys.get(&v)
     }
 
+    /// Whether a term stands for what nobody may look at ([`VarKey::Dead`]).
+    pub fn is_never_read(&self, t: TermId) -> bool {
+        matches!(self.terms.node(t), Node::Var(v) if self.key_of(*v) == Some(&VarKey::Dead))
+    }
+
     /// The variable of a key, if it was made.
     pub fn lookup(&self, key: &VarKey) -> Option<TermId> {
         self.vars.get(key).copied()

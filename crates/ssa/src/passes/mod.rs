@@ -14,6 +14,7 @@ mod equals;
 mod exits;
 mod fill;
 pub(crate) mod fold;
+mod key_slots;
 mod loads;
 mod moving;
 mod numbering;
@@ -41,6 +42,7 @@ pub fn all_passes() -> Vec<Box<dyn Pass>> {
         Box::new(loads::Loads),
         Box::new(overwritten::Overwritten),
         Box::new(wide_copies::WideCopies),
+        Box::new(key_slots::KeySlots),
         Box::new(predicates::Predicates),
         Box::new(moving::Moving),
         Box::new(exits::Exits),

@@ -205,12 +205,14 @@ impl<'c, 'e> Sym<'c, 'e> {
     }
 
     /// Whether an access of the new side may take in bytes that the old side does not access there: a plain read inside of
-    /// one value of a map in which the kernel manages nothing (design, equivalence contract, 4). The old side accesses some
-    /// of its bytes, so the value is there.
+    /// one value of a map of which is known that the kernel manages nothing in it (design, equivalence contract, 4). The old
+    /// side accesses some of its bytes, so the value is there.
     fn may_take_in_others(&mut self, region: &MemoryRegion, bytes: &[Access]) -> bool {
         let (first, size) = (&bytes[0], bytes.len() as i64);
         let MemoryRegion::MapValue(name) = region else { return false };
-        let Some(length) = self.map_info(name).filter(|m| m.managed.is_empty()).and_then(|m| m.value_size) else {
+        let Some(length) =
+            self.map_info(name).filter(|m| m.values_known && m.managed.is_empty()).and_then(|m| m.value_size)
+        else {
             return false;
         };
         let Some(start) = self.cx.place_inside(first.base) else { return false };

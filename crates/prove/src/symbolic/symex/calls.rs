@@ -156,6 +156,11 @@ impl<'c, 'e> Sym<'c, 'e> {
             match self.touched(a, e, value) {
                 None => {}
                 Some(Touch::Bytes { region, base, off, len, read, write }) => {
+                    if region == MemoryRegion::Stack && read && !write && a.is_key_or_value() && !a.access.keeps {
+                        // It is copied: where it stood nobody learns.
+                        args.pop();
+                        args.push(self.cx.var(VarKey::Dead, 64, Meaning::Scalar));
+                    }
                     if region == MemoryRegion::Stack && (read || (write && !a.access.overwrites())) {
                         args.extend(self.read_bytes(&region, base, off, len));
                     }
