@@ -125,9 +125,9 @@ impl World<'_> {
             }
             // Bytes that the callee reads stand between the arguments; of some arguments nothing but these counts.
             let registers = e.args.iter().filter(|t| self.cx.terms.width(**t) > 8);
-            let same = registers.zip(args).all(|(t, v)| {
-                self.cx.is_never_read(*t) || self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v
-            });
+            let same = registers
+                .zip(args)
+                .all(|(t, v)| self.cx.is_unseen(*t) || self.model.eval_memo(&self.cx.terms, *t, &mut self.memo) == *v);
             if same {
                 return Some(i as u32 + 1);
             }

@@ -17,7 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::options::{Limits, Options, Stats};
 use crate::solver::sample::Sample;
 use crate::solver::smt::Recorder;
-use crate::symbolic::history::{Event, EventKind};
+use crate::symbolic::history::{COPIED, Event, EventKind};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId, Terms, VarId};
 
@@ -202,9 +202,11 @@ impl Context {
         self.keys.get(&v)
     }
 
-    /// Whether a term stands for what nobody may look at ([`VarKey::Dead`]).
-    pub fn is_never_read(&self, t: TermId) -> bool {
-        matches!(self.terms.node(t), Node::Var(v) if self.key_of(*v) == Some(&VarKey::Dead))
+    /// Whether an argument of an event stands for one that the callee does not see: dead ([`VarKey::Dead`]), or the address of
+    /// what it copies ([`COPIED`]).
+    pub fn is_unseen(&self, t: TermId) -> bool {
+        let is_dead = matches!(self.terms.node(t), Node::Var(v) if self.key_of(*v) == Some(&VarKey::Dead));
+        is_dead || self.terms.as_const(t) == Some(COPIED)
     }
 
     /// The variable of a key, if it was made.

@@ -11,6 +11,10 @@ use crate::term::{MemId, TermId};
 /// Width of the numbers that name worlds, and versions of memory.
 pub const WORLD_BITS: u32 = 32;
 
+/// Stands among an event's arguments for the address of what the callee copies: nobody learns it. Its bytes follow. No
+/// pointer has this value, nor is it the one that stands for none.
+pub const COPIED: u64 = 1;
+
 /// Something the outside world can notice.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Event {

@@ -11,7 +11,7 @@ use bpf_program::Op;
 
 use super::{LONGEST, Side, Stop, Sym};
 use crate::symbolic::context::SatResult;
-use crate::symbolic::history::{Event, EventKind};
+use crate::symbolic::history::{COPIED, Event, EventKind};
 use crate::symbolic::state::{Lookup, memory_of};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey, read_only};
 use crate::term::{MemId, TermId};
@@ -159,7 +159,7 @@ impl<'c, 'e> Sym<'c, 'e> {
                     if region == MemoryRegion::Stack && read && !write && a.is_key_or_value() && !a.access.keeps {
                         // It is copied: where it stood nobody learns.
                         args.pop();
-                        args.push(self.cx.var(VarKey::Dead, 64, Meaning::Scalar));
+                        args.push(self.cx.terms.constant(64, COPIED));
                     }
                     if region == MemoryRegion::Stack && (read || (write && !a.access.overwrites())) {
                         args.extend(self.read_bytes(&region, base, off, len));
