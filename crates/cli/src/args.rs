@@ -443,10 +443,11 @@ pub struct OptArgs {
     /// Neither use nor keep what searches have learned
     #[arg(long, conflicts_with = "cache")]
     pub no_cache: bool,
-    /// With `--goal latency`: make up to N proven forms, measure them in this kernel, write the fastest to OUT
-    /// and the others, in their order, beside it (`out.2.o`, `out.3.o` …)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
-    pub keep: u8,
+    /// With `--goal latency`: keep up to N proven forms of the search, measure them in this kernel, write the fastest to OUT and
+    /// the others, in their order, beside it (`out.2.o`, `out.3.o` …) [default: 5, of which only the fastest is written; 1
+    /// without search or kernel, with --rounds, and with other goals]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
+    pub keep: Option<u8>,
     /// Only the function with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -935,8 +936,23 @@ impl OptArgs {
             keep_debug: self.keep_debug,
             explain: self.explain || self.report.is_some(),
             queries: None,
-            search: !self.no_search && self.level() != Some(1) && self.passes == PassSelection::All,
+            forms: self.keep.map_or_else(|| self.default_forms(), usize::from),
+            search: self.searches(),
             cache: self.cache_file(),
+        }
+    }
+
+    fn searches(&self) -> bool {
+        !self.no_search && self.level() != Some(1) && self.passes == PassSelection::All
+    }
+
+    /// Several, where the fastest of them can be told by running them.
+    fn default_forms(&self) -> usize {
+        const MEASURED: usize = 5;
+        let runs_repeat = self.rounds.is_some();
+        match self.goal {
+            GoalArg::Latency if self.searches() && !self.no_kernel && !runs_repeat => MEASURED,
+            _ => 1,
         }
     }
 

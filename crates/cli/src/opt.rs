@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use bpf_driver::timing::Call;
 use bpf_driver::{
     FunctionReport, KernelVerdict, Options, PassSelection, Reached, Report, RunCheck, TakenBack, Variant,
 };
@@ -44,16 +45,20 @@ struct Document<'a> {
 /// One of the forms that `--keep` asks for.
 #[derive(Serialize)]
 struct Kept {
-    output: PathBuf,
+    /// Where it is; `None`: it was made to be measured, and is not the best.
+    output: Option<PathBuf>,
     slots: usize,
     time_ratio: Option<f64>,
+    time_call: Option<Call>,
     /// Time that it took to make it.
     seconds: f64,
 }
 
 impl Kept {
-    fn of(form: &Variant, output: PathBuf) -> Kept {
-        Kept { output, slots: form.report.slots().1, time_ratio: form.ratio, seconds: form.report.seconds }
+    fn of(form: &Variant, output: Option<PathBuf>) -> Kept {
+        let (slots, seconds) = (form.report.slots().1, form.report.seconds);
+        let (time_ratio, time_call) = (form.measured.map(|m| m.ratio), form.measured.map(|m| m.call));
+        Kept { output, slots, time_ratio, time_call, seconds }
     }
 }
 
@@ -114,7 +119,7 @@ pub fn run(args: &OptArgs) -> Result<u8, Failure> {
         page.overwrites_none("the report", &besides, "name another file behind --report")?;
     }
     let interrupt = Interrupt::listen();
-    if args.keep > 1 && args.goal != GoalArg::Latency {
+    if args.keep.is_some_and(|n| n > 1) && args.goal != GoalArg::Latency {
         return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
     }
     let outcome = optimize(args, &interrupt, page.as_ref());
@@ -178,7 +183,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let taken = [Some(args.input.as_path()), args.json.as_deref(), args.report.as_deref(), cache.as_deref()];
     let also = args.also.iter().map(PathBuf::as_path);
     let taken: Vec<&Path> = taken.into_iter().flatten().chain(also).collect();
-    for path in (2..=args.keep.into()).map(|n| beside(&args.output, n)) {
+    for path in (2..=args.keep.unwrap_or(1).into()).map(|n| beside(&args.output, n)) {
         Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
     let progress = Progress::new(interrupt.clone(), args.quiet);
@@ -203,30 +208,33 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     });
     let also = also.collect::<Result<_, Failure>>()?;
     let mut options = Options { queries: recorder, program_type, also, ..args.options() };
+    let several = options.forms > 1;
     // What is wrong with it is told by whoever optimizes it.
     let object = Object::parse(input.clone()).ok();
     let stripped = object.as_ref().is_some_and(Object::is_stripped);
     if stripped {
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
     }
-    let outcome = match args.keep {
-        1 => bpf_driver::optimize(&input, &options, &progress)
-            .map(|(bytes, report)| vec![Variant { bytes, report, ratio: None }]),
-        n => bpf_driver::variants(&input, &options, n.into(), &progress),
+    let outcome = match several {
+        false => bpf_driver::optimize(&input, &options, &progress)
+            .map(|(bytes, report)| vec![Variant { bytes, report, measured: None }]),
+        true => bpf_driver::variants(&input, &options, &progress),
     };
     progress.finish();
     files::queries_written(queries)?;
     let mut forms = outcome.map_err(|e| Failure::driver(&args.input, &e))?;
     let mut kept = Vec::new();
-    // The best comes last, so that the others are there when it is.
+    // The best comes last, so that the others are there when it is. Nobody finds files beside it that were not asked for.
     for (i, form) in forms.iter().enumerate().skip(1).rev() {
-        let path = beside(&args.output, i + 1);
-        Destination::of(&path)?.write(&as_written(&form.bytes)?, mode)?;
+        let path = args.keep.map(|_| beside(&args.output, i + 1));
+        if let Some(path) = &path {
+            Destination::of(path)?.write(&as_written(&form.bytes)?, mode)?;
+        }
         kept.push(Kept::of(form, path));
     }
     let mut best = forms.swap_remove(0);
-    if args.keep > 1 {
-        kept.push(Kept::of(&best, args.output.clone()));
+    if several {
+        kept.push(Kept::of(&best, Some(args.output.clone())));
         kept.reverse();
         // All forms were made, and measured.
         best.report.seconds = started.elapsed().as_secs_f64();
@@ -235,8 +243,8 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
         best.report.warnings.push(format!("{}: {STRIPPED}", args.input.display()));
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
-    let fewer = (kept.len() < args.keep.into() && args.keep > 1)
-        .then(|| format!("note: only {} of the {} forms asked for came about", kept.len(), args.keep));
+    let fewer = args.keep.filter(|n| *n > 1 && kept.len() < (*n).into());
+    let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
     let report = best.report;
     let mut diff = if args.explain { explain::report(&report) } else { String::new() };
     // It is ours, and was read again already.
@@ -254,14 +262,22 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     }
     if !args.quiet {
         summary.extend(fewer);
-        summary.extend(kept.iter().map(|k| {
-            let time =
-                k.time_ratio.map_or("not measured".into(), |t| format!("{:.1} % of the original's time", 100.0 * t));
-            format!("{}: {} slots, {time}", k.output.display(), k.slots)
-        }));
+        summary.extend(kept.iter().filter_map(form_line));
     }
     output.write(&as_written(&best.bytes)?, mode)?;
     Ok(Done { report, kept, diff, summary })
+}
+
+/// A form that was written.
+fn form_line(kept: &Kept) -> Option<String> {
+    let time = match (kept.time_ratio, kept.time_call) {
+        (Some(ratio), Some(call)) => {
+            let beyond = if call == Call::Noise { ", no difference beyond noise" } else { "" };
+            format!("{:.1} % of the original's time{beyond}", 100.0 * ratio)
+        }
+        _ => "not measured".to_owned(),
+    };
+    Some(format!("{}: {} slots, {time}", kept.output.as_ref()?.display(), kept.slots))
 }
 
 /// Of an object without symbols.

@@ -444,7 +444,7 @@ impl Candidate {
 }
 
 /// What is less for a goal: slots, then estimated time, or the other way round.
-fn weight(f: &Function, goal: Goal) -> (u64, u64) {
+pub(crate) fn weight(f: &Function, goal: Goal) -> (u64, u64) {
     let (slots, time) = (slot_count(f) as u64, (estimated_time(f) * 10.0).round() as u64);
     if goal.puts_slots_first() { (slots, time) } else { (time, slots) }
 }

@@ -56,7 +56,7 @@ pub use report::{
 pub use module::Module;
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
-pub use variants::{Variant, variants};
+pub use variants::{Measured, Variant, variants};
 
 /// Optimizes `input`; the result's bytes and what was done.
 ///
@@ -64,7 +64,8 @@ pub use variants::{Variant, variants};
 /// [`DriverError`]. A function that cannot be handled is not an error: it stays as it was, with a
 /// warning in the report.
 pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
-    optimize::run(input, options, observer)
+    let options = Options { forms: 1, ..options.clone() };
+    Ok(optimize::forms(input, &options, observer)?.swap_remove(0))
 }
 
 /// Compares two objects: their functions by proof, all else by what it means to loaders.

@@ -1,4 +1,4 @@
-//! Optimizing one object.
+//! Optimizing one object: once, or in several forms that the same search has passed through.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,14 +18,19 @@ use crate::options::{Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
 use crate::runcheck::{self, RunJudge};
-use crate::synthesis::{self, Search};
+use crate::synthesis::{self, Search, States};
 use crate::twins::Twins;
 use crate::written::wrong;
 
 /// How often the passes go on where time has cut them short, before the kernel turned out to need less than it was given.
 const TURNS: usize = 4;
 
-pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
+/// A result: the object, and how it came about.
+pub(crate) type Form = (Vec<u8>, Report);
+
+/// Forms of an object, the one that should be the best first, and the others ([`States`]) as far as there are others and time:
+/// `options.forms` at most.
+pub(crate) fn forms(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Vec<Form>, DriverError> {
     let started = Instant::now();
     let object = Object::parse(input.to_vec())?;
     check_names(&object, options)?;
@@ -38,7 +43,7 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
     let for_runs = options.time_limit.mul_f64(plan::RUNS);
     let runs =
         options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
-    let plan = Plan::new(started, options.time_limit, gate.took(), reading, runs);
+    let plan = Plan::new(started, options.time_limit, forms_take(&gate, options), reading, runs);
     let mut settings = settings(&module, options, &plan);
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
@@ -126,9 +131,10 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
         settings.deadline = Some(more);
     }
     settings.deadline = plan.search();
+    let mut states = None;
     if options.search {
         observer.phase("searching");
-        let found = watched(observer, &stop, || {
+        let (found, others) = watched(observer, &stop, || {
             let search = Search::new(&module, &settings, options, observer, started);
             synthesis::run(&mut candidates, &wanted, search, &mut report.notes)
         });
@@ -149,74 +155,140 @@ pub(crate) fn run(input: &[u8], options: &Options, observer: &dyn Observer) -> R
             gate::settle(gate.job(&module, &mending, &write), &mut object, &mut candidates, &mut report)?;
         }
         report.search = Some(found);
+        states = Some(others);
     }
-    if options.run_check && options.kernel && !observer.stop() {
-        observer.phase("running both");
-        let judge = RunJudge::new(input, options, plan.runs());
-        report.run_check = Some(runcheck::settle(
-            &judge,
-            gate.job(&module, &settings, &write),
-            &mut object,
-            &mut candidates,
-            &mut report,
-        )?);
-    }
-    observer.phase("proving whole functions");
-    let budget = Budget::until(plan.proofs(), options.whole);
-    let written = loop {
-        if !judge(&mut candidates, &module, &settings, options, &budget) {
-            let written = object.write(&write)?;
-            let wrong = wrong(&object, &written.bytes, &candidates);
-            if wrong.functions.is_empty() && wrong.beside.is_empty() {
-                let job = gate.job(&module, &settings, &write);
-                let taken_back =
-                    gate::settle_whole(job, input, &written.bytes, &mut object, &mut candidates, &mut report)?;
-                if !taken_back {
-                    break written;
-                }
-            }
-            for (id, why) in wrong.functions {
-                let why = format!("what would be written is not what was proven, please report it: {why}");
-                candidates[id].revert(&module, &settings, &why);
-            }
-            if !wrong.beside.is_empty() {
-                // Nothing of the result can be trusted: the input comes back.
-                let whose = match wrong.of_the_original {
-                    true => "the object has parts that cannot be compared",
-                    false => "what would be written differs from the original beside its functions, please report it",
-                };
-                let why = format!("{whose}: {}", wrong.beside.join("; "));
-                candidates.iter_mut().filter(|c| c.body.is_some()).for_each(|c| c.revert(&module, &settings, &why));
-            }
+    let finish =
+        Finish { input, module: &module, gate: &gate, settings: &settings, options, plan: &plan, observer, started };
+    let mut last = candidates;
+    let mut forms = vec![finish.form(&mut last, &mut object, report.clone())?];
+    let mending = mending(&settings, &plan);
+    let others = states.map_or_else(Vec::new, |states: States| states.beside(&last, &module, &mending));
+    for other in others {
+        if forms.len() >= options.forms || observer.stop() || plan.proofs().is_some_and(|end| Instant::now() >= end) {
+            break;
         }
-        // The kernel has not seen these originals beside the other results; it may drop more of those.
+        let begun = Instant::now();
+        let mut candidates = last.clone();
+        other.into_iter().for_each(|c| {
+            let id = c.id;
+            candidates[id] = c;
+        });
+        each_candidate(
+            &mut candidates,
+            &module,
+            &mending,
+            options.jobs,
+            |_| true,
+            |c| c.keep_present(&module, &mending),
+        );
         for c in &candidates {
             c.place(&mut object)?;
         }
-        gate::settle(gate.job(&module, &settings, &write), &mut object, &mut candidates, &mut report)?;
-    };
-    let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
-    for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
-        c.report.untouched = Some(late.to_owned());
-    }
-    report.notes.extend(written.notes);
-    report.timed_out = candidates.iter().any(|c| c.timed_out);
-    for c in &mut candidates {
-        c.report.cut_short = c.timed_out;
-        c.note_time(&module);
-        c.note_size(started, report.search.map_or(0, |s| s.proposals));
-        if options.explain {
-            c.explain(&module);
-        }
-        if let Some(refutation) = &c.report.refuted {
-            report.warnings.push(refutation.text(&c.report.name));
-        } else if let Some(why) = &c.report.untouched {
-            report.warnings.push(format!("{}: left as it was: {why}", c.report.name));
+        observer.phase("asking the kernel");
+        let mut report = report.clone();
+        gate::settle(gate.job(&module, &mending, &write), &mut object, &mut candidates, &mut report)?;
+        let mut form = finish.form(&mut candidates, &mut object, report)?;
+        form.1.seconds = begun.elapsed().as_secs_f64();
+        // The kernel may have taken back what made it another one.
+        if form.0 != input && forms.iter().all(|f| f.0 != form.0) {
+            forms.push(form);
         }
     }
-    report.functions = candidates.into_iter().map(|c| c.report).collect();
-    report.seconds = started.elapsed().as_secs_f64();
-    Ok((written.bytes, report))
+    Ok(forms)
+}
+
+/// How long the kernel takes for all forms that are wanted, if each takes what the original took.
+fn forms_take(gate: &Gate, options: &Options) -> Duration {
+    gate.took().saturating_mul(u32::try_from(options.forms).unwrap_or(u32::MAX))
+}
+
+/// The end of a run, from functions that are settled to the bytes.
+struct Finish<'a> {
+    input: &'a [u8],
+    module: &'a Module,
+    gate: &'a Gate,
+    settings: &'a Settings,
+    options: &'a Options,
+    plan: &'a Plan,
+    observer: &'a dyn Observer,
+    started: Instant,
+}
+
+impl Finish<'_> {
+    /// Runs the result beside the original, proves its functions as wholes, writes it and reads it again; changes
+    /// `candidates` until nothing is found fault with.
+    fn form(
+        &self,
+        candidates: &mut Vec<Candidate>,
+        object: &mut Object,
+        mut report: Report,
+    ) -> Result<Form, DriverError> {
+        let Finish { input, module, gate, settings, options, plan, observer, started } = *self;
+        let write = WriteOptions { keep_debug: options.keep_debug };
+        if options.run_check && options.kernel && !observer.stop() {
+            observer.phase("running both");
+            let judge = RunJudge::new(input, options, plan.runs());
+            report.run_check =
+                Some(runcheck::settle(&judge, gate.job(module, settings, &write), object, candidates, &mut report)?);
+        }
+        observer.phase("proving whole functions");
+        let budget = Budget::until(plan.proofs(), options.whole);
+        let written = loop {
+            if !judge(candidates, module, settings, options, &budget) {
+                let written = object.write(&write)?;
+                let wrong = wrong(object, &written.bytes, candidates);
+                if wrong.functions.is_empty() && wrong.beside.is_empty() {
+                    let job = gate.job(module, settings, &write);
+                    let taken_back = gate::settle_whole(job, input, &written.bytes, object, candidates, &mut report)?;
+                    if !taken_back {
+                        break written;
+                    }
+                }
+                for (id, why) in wrong.functions {
+                    let why = format!("what would be written is not what was proven, please report it: {why}");
+                    candidates[id].revert(module, settings, &why);
+                }
+                if !wrong.beside.is_empty() {
+                    // Nothing of the result can be trusted: the input comes back.
+                    let whose = match wrong.of_the_original {
+                        true => "the object has parts that cannot be compared",
+                        false => {
+                            "what would be written differs from the original beside its functions, please report it"
+                        }
+                    };
+                    let why = format!("{whose}: {}", wrong.beside.join("; "));
+                    candidates.iter_mut().filter(|c| c.body.is_some()).for_each(|c| c.revert(module, settings, &why));
+                }
+            }
+            // The kernel has not seen these originals beside the other results; it may drop more of those.
+            for c in candidates.iter() {
+                c.place(object)?;
+            }
+            gate::settle(gate.job(module, settings, &write), object, candidates, &mut report)?;
+        };
+        let late = if observer.stop() { "not reached: interrupted" } else { "not reached: time" };
+        for c in candidates.iter_mut().filter(|c| c.is_not_reached()) {
+            c.report.untouched = Some(late.to_owned());
+        }
+        report.notes.extend(written.notes);
+        report.timed_out = candidates.iter().any(|c| c.timed_out);
+        for c in candidates.iter_mut() {
+            c.report.cut_short = c.timed_out;
+            c.note_time(module);
+            c.note_size(started, report.search.map_or(0, |s| s.proposals));
+            if options.explain {
+                c.explain(module);
+            }
+            if let Some(refutation) = &c.report.refuted {
+                report.warnings.push(refutation.text(&c.report.name));
+            } else if let Some(why) = &c.report.untouched {
+                report.warnings.push(format!("{}: left as it was: {why}", c.report.name));
+            }
+        }
+        report.functions = candidates.iter().map(|c| c.report.clone()).collect();
+        report.seconds = started.elapsed().as_secs_f64();
+        Ok((written.bytes, report))
+    }
 }
 
 /// Whether passes may go on with a function that time has cut short. They take another way from there than they would

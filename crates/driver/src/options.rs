@@ -63,6 +63,8 @@ pub struct Options {
     pub explain: bool,
     /// Sees every query of the prover.
     pub queries: Option<bpf_prove::Recorder>,
+    /// How many forms the search keeps for [`variants`](crate::variants).
+    pub forms: usize,
     /// Search after the passes, for as long as the time allows and something may come of it.
     pub search: bool,
     /// Where what the search learns is kept from run to run; `None`: nowhere.
@@ -93,6 +95,7 @@ impl Default for Options {
             keep_debug: false,
             explain: false,
             queries: None,
+            forms: 1,
             search: false,
             cache: None,
         }

@@ -9,6 +9,8 @@
 //! Which windows a round takes depends on what was found before, never on the clock. So `--rounds` makes runs repeatable,
 //! and with one thread a run with less time does the first part of what one with more time does. When time ends within a
 //! round, what it has found by then is applied.
+//!
+//! Beside its last state, the search knows other proven ones ([`states`]), for whoever wants several forms.
 
 mod agenda;
 mod apply;
@@ -16,6 +18,7 @@ mod context;
 mod item;
 mod look;
 mod memory;
+mod states;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +34,7 @@ use agenda::Agenda;
 pub(crate) use context::Search;
 use item::Item;
 use memory::Memory;
+pub(crate) use states::States;
 
 /// How often what was learnt is written to its file, at most.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -41,9 +45,10 @@ pub(crate) fn run(
     wanted: &[bool],
     search: Search,
     notes: &mut Vec<String>,
-) -> SearchReport {
+) -> (SearchReport, States) {
     let Search { module, settings, options, observer, begun, .. } = search;
     let mut report = SearchReport::default();
+    let mut states = States::new(candidates, options.forms);
     let mut memory = Memory::new(options.cache.as_deref().map_or_else(Store::in_memory, Store::open));
     let twins = Twins::of(candidates, wanted);
     let mut agenda = Agenda::new(candidates.len());
@@ -56,7 +61,9 @@ pub(crate) fn run(
             break why;
         }
         agenda.open(&changed, candidates, module, settings, options.jobs);
-        let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut report) else { break Ended::Done };
+        let Some(applied) = round(&search, candidates, &agenda, &mut memory, &mut states, &mut report) else {
+            break Ended::Done;
+        };
         report.rounds += 1;
         report.improved += applied.improved;
         in_vain = if applied.improved > 0 { 0 } else { in_vain + 1 };
@@ -64,6 +71,7 @@ pub(crate) fn run(
             observer.saved(candidates.iter().map(|c| c.report.slots_before.saturating_sub(c.report.slots_after)).sum());
         }
         candidates.iter_mut().for_each(|c| c.note_size(begun, report.proposals));
+        states.note(candidates);
         changed = applied.changed;
         if flushed.elapsed() >= FLUSH {
             memory.store.flush();
@@ -72,11 +80,12 @@ pub(crate) fn run(
     };
     for (twin, of) in twins.pairs() {
         Candidate::share(candidates, module, settings, of, twin);
+        states.share(of, twin);
     }
     memory.store.flush();
     notes.append(&mut memory.store.notes);
     report.seconds = search.started.elapsed().as_secs_f64();
-    report
+    (report, states)
 }
 
 /// Looks at the next batch and applies what it gives; `None` if nothing is open.
@@ -85,6 +94,7 @@ fn round<'a>(
     candidates: &mut Vec<Candidate>,
     agenda: &'a Agenda,
     memory: &mut Memory,
+    states: &mut States,
     report: &mut SearchReport,
 ) -> Option<apply::Applied> {
     let batch = agenda.next(memory)?;
@@ -96,6 +106,7 @@ fn round<'a>(
         for (i, outcome) in outcomes.into_iter().enumerate() {
             let Some(outcome) = outcome else { continue };
             memory.note(&items[i], &outcome, &base, report);
+            states.learn(&items[i], agenda, &outcome);
             found.extend(outcome.found.map(|f| (items[i].clone(), f)));
         }
     };

@@ -53,6 +53,18 @@ pub struct Settings {
     pub rounds: usize,
     /// What the repetitions of one input take.
     pub turn: Duration,
+    /// Inputs that are looked at to find classes.
+    pub candidates: usize,
+    /// Inputs that are taken.
+    pub inputs: usize,
+    /// When no further round begins; a program of which no round was complete then is not timed.
+    pub until: Option<Instant>,
+}
+
+impl Settings {
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 impl Default for Settings {
@@ -67,6 +79,9 @@ impl Default for Settings {
             loads: 8,
             rounds: 16,
             turn: Duration::from_micros(100),
+            candidates: 256,
+            inputs: 8,
+            until: None,
         }
     }
 }
@@ -150,12 +165,10 @@ pub enum TimingError {
     Maps(String),
 }
 
-/// More inputs tell no more.
-const MOST_INPUTS: usize = 8;
-/// So many of one class.
+/// So many inputs of one class.
 const MOST_OF_CLASS: usize = 3;
-/// Inputs that are looked at to find classes.
-const CANDIDATES: usize = 256;
+/// A program that takes so much longer than a turn is not repeated to see how long it takes.
+const SLOW: u32 = 100;
 
 /// Times the programs of some objects: all that the first one has and the others, too.
 ///
@@ -177,12 +190,12 @@ pub fn time(
     let mut calls = Vec::with_capacity(objects.len());
     for (object, bytes) in objects.iter().enumerate() {
         calls.push(Calls::of(bytes).ok_or(TimingError::Unreadable { object })?);
-        load_times.push(load_time(bytes, &setup).map_err(|source| TimingError::Load { object, source })?);
+        load_times.push(load_time(bytes, &setup, settings).map_err(|source| TimingError::Load { object, source })?);
     }
     // Each load of all objects, and of the first one again.
     let sides: Vec<&[u8]> = (0..settings.loads).flat_map(|_| objects.iter().copied().chain([objects[0]])).collect();
     let failed = |source| TimingError::Load { object: 0, source };
-    let loaded = Loaded::new(&sides, &setup, None).map_err(failed)?;
+    let loaded = Loaded::new(&sides, &setup, settings.until).map_err(failed)?;
     let programs: Vec<(String, ProgramType)> = loaded.programs(0).iter().map(|p| (p.name.clone(), p.kind)).collect();
     let is_wanted = |name: &String| settings.only.is_empty() || settings.only.contains(name);
     let programs: Vec<(String, ProgramType)> = programs.into_iter().filter(|(name, _)| is_wanted(name)).collect();
@@ -198,12 +211,12 @@ pub fn time(
 }
 
 /// The median of a few loads, in milliseconds.
-fn load_time(bytes: &[u8], setup: &Setup) -> Result<f64, PairError> {
+fn load_time(bytes: &[u8], setup: &Setup, settings: &Settings) -> Result<f64, PairError> {
     const TIMES: usize = 3;
     let mut all = Vec::with_capacity(TIMES);
     for _ in 0..TIMES {
         let begin = Instant::now();
-        let loaded = LoadedObject::load_for_runs(bytes, &setup.load_options(), None);
+        let loaded = LoadedObject::load_for_runs(bytes, &setup.load_options(), settings.until);
         // Unloading is no part of it.
         let taken = begin.elapsed();
         loaded.map_err(|source| PairError { second: false, source })?;
@@ -275,15 +288,17 @@ impl Contest<'_> {
         let mut random = Random::new(self.settings.seed);
         let words: Vec<Vec<u8>> = self.calls.iter().flat_map(Calls::words).collect();
         let source = self.settings.packets.as_deref();
-        let candidates =
-            inputs(kind, &mut random, CANDIDATES.min(source.map_or(CANDIDATES, <[_]>::len)), source, &words);
+        let most = self.settings.candidates;
+        let candidates = inputs(kind, &mut random, most.min(source.map_or(most, <[_]>::len)), source, &words);
         self.fill(&mut random, &candidates)?;
         let (chosen, differ) = self.chosen(name, kind, candidates);
         if chosen.is_empty() {
             return Ok(none(Some("the kernel runs it on none of the inputs".to_owned())));
         }
         let Some(times) = self.times(name, kind, &chosen) else {
-            return Ok(none(Some("a run failed that had succeeded before".to_owned())));
+            let why =
+                if self.settings.is_late() { "there was no time" } else { "a run failed that had succeeded before" };
+            return Ok(none(Some(why.to_owned())));
         };
         let mut rng = Rng::with_seed(self.settings.seed);
         let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
@@ -352,7 +367,7 @@ impl Contest<'_> {
         let mut chosen: Vec<Chosen> = Vec::new();
         let mut differ = 0;
         for mut input in candidates {
-            if chosen.len() >= MOST_INPUTS {
+            if chosen.len() >= self.settings.inputs || self.settings.is_late() {
                 break;
             }
             let run = |input: &Input| self.loaded.run(0, name, input);
@@ -372,21 +387,24 @@ impl Contest<'_> {
                 continue;
             }
             *count += 1;
-            let turns = self.turns(name, kind, &input, first.retval);
+            let turns = self.turns(name, kind, &input, &first);
             chosen.push(Chosen { input, returns: first.retval, turns });
         }
         (chosen, differ)
     }
 
     /// How an input is run so that a turn is long enough.
-    fn turns(&self, name: &str, kind: ProgramType, input: &Input, returns: u32) -> Turns {
+    fn turns(&self, name: &str, kind: ProgramType, input: &Input, first: &RunResult) -> Turns {
         const FEW: u32 = 64;
         const MOST: f64 = 100_000.0;
         const SYSTEM_CALL: Duration = Duration::from_micros(2);
+        if Duration::from_nanos(first.duration_ns.into()) > self.settings.turn * SLOW {
+            return Turns::Single(1);
+        }
         let turn = self.settings.turn.as_secs_f64() * if kind == ProgramType::XDP { 4.0 } else { 1.0 };
         if !context_alone(kind)
             && let Ok(run) = self.loaded.repeat(0, name, input, FEW)
-            && (run.retval, run.data_out.len()) == (returns, input.packet.len())
+            && (run.retval, run.data_out.len()) == (first.retval, input.packet.len())
         {
             let one = f64::from(run.duration_ns.max(1)) * 1e-9;
             return Turns::Repeated((turn / one).clamp(f64::from(FEW), MOST) as u32);
@@ -395,14 +413,23 @@ impl Contest<'_> {
     }
 
     /// By object (the first one again behind the last, then the empty program), load, round and input: nanoseconds. `None`: a run
-    /// failed.
+    /// failed, or the time was over before a round was complete.
     fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
         let contestants = self.objects + 2;
         let empty = empty(kind);
         let mut all = vec![vec![Vec::new(); self.settings.loads]; contestants];
+        let mut step = Duration::ZERO;
         // One round more than counts: the first warms caches and predictors.
         let rounds = 0..=self.rounds(kind);
         for (round, load) in rounds.flat_map(|round| (0..self.settings.loads).map(move |load| (round, load))) {
+            // The loads need not have been timed equally often.
+            if self.settings.until.is_some_and(|until| Instant::now() + step > until) {
+                if round < 2 {
+                    return None;
+                }
+                break;
+            }
+            let begin = Instant::now();
             for turn in 0..contestants {
                 // Nobody is always the first, or always behind the same one.
                 let who = (turn + round + load) % contestants;
@@ -419,6 +446,7 @@ impl Contest<'_> {
                     all[who][load].push(of_round);
                 }
             }
+            step = begin.elapsed();
         }
         Some(all)
     }

@@ -1,20 +1,20 @@
-//! Several proven forms of one object, ranked by measurement.
+//! Several proven forms of one object, ranked by measurement (the top k of the paper on K2, §8).
 //!
-//! A table of latencies says which form should be faster; only runs say which one is (paper §4,
-//! "top k"). All forms are proven, so measuring decides nothing but their order. Only programs are run of which a test run is
-//! known to be harmless, as for comparing ([`crate::difftest`]), and only while there is time.
+//! A table of latencies says which form should be faster; only runs say which one is. The forms are states of one search
+//! ([`States`](crate::synthesis::States)): proven, and through the gate, so measuring decides nothing but their order. What is not told
+//! from chance leaves the order of the estimates as it is, and only if every form is slower than the original, the original stays.
+//! Only programs are run of which a test run is known to be harmless, as for comparing ([`crate::difftest`]), and only while there is
+//! time.
 
 use std::time::{Duration, Instant};
 
-use bpf_isa::Goal;
-use bpf_kernel::{LoadOptions, LoadedObject, ProgramVerdict, permitted};
+use bpf_kernel::permitted;
 
-use crate::difftest::calls::Calls;
-use crate::difftest::{Random, packet, why_not_run};
 use crate::error::DriverError;
-use crate::options::Options;
+use crate::options::{Options, PassSelection};
 use crate::report::{Observer, Report};
 use crate::runcheck::isolated;
+use crate::timing::{self, Call, Settings};
 
 /// A form of the object.
 pub struct Variant {
@@ -22,155 +22,137 @@ pub struct Variant {
     pub bytes: Vec<u8>,
     /// How it came about.
     pub report: Report,
-    /// Measured time relative to the original, geometric mean over programs and packets; `None` where
-    /// nothing could be measured.
-    pub ratio: Option<f64>,
+    /// What timing said of it; `None` where nothing could be timed.
+    pub measured: Option<Measured>,
+}
+
+/// How long a form takes, beside the original.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Its time relative to the original's, what a run of an empty program takes included: geometric mean over programs.
+    pub ratio: f64,
+    /// What is to be believed of that: `Faster` and `Slower` if a program is and none is the opposite.
+    pub call: Call,
 }
 
 /// The part of the time that is put aside for measuring.
 const MEASURING: f64 = 0.2;
-/// Time relative to the original from which on it is told that no form is faster: what is less may be chance.
-const NOT_FASTER: f64 = 1.02;
-/// Packets each program is timed on.
-const PACKETS: u64 = 8;
-/// Repetitions of one timing, at most: as many as there is time for.
-const REPEAT: u32 = 2_000;
-/// Timings of one program, packet and form; the median counts.
-const ROUNDS: usize = 9;
 
-/// Makes up to `count` different forms of `input` in the time given, the fastest first.
+/// Makes up to `options.forms` different forms of `input` in the time given, the best first.
 ///
 /// # Errors
 /// As [`crate::optimize`].
-pub fn variants(
-    input: &[u8],
-    options: &Options,
-    count: usize,
-    observer: &dyn Observer,
-) -> Result<Vec<Variant>, DriverError> {
-    let count = count.max(1);
+pub fn variants(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Vec<Variant>, DriverError> {
     let end = Instant::now().checked_add(options.time_limit);
-    let share = options.time_limit.mul_f64(1.0 - MEASURING).div_f64(count as f64).max(Duration::from_millis(1));
-    let mut forms: Vec<Variant> = Vec::new();
+    let with = Options { time_limit: options.time_limit.mul_f64(1.0 - MEASURING), ..options.clone() };
+    let forms = crate::optimize::forms(input, &with, observer)?;
+    let may_measure = options.kernel && !observer.stop() && forms[0].0 != input;
+    let measured = may_measure.then(|| measure(input, &forms, options, end, observer)).flatten();
+    let of = |i: usize| measured.as_ref().map(|m| m[i]);
+    let mut variants: Vec<Variant> =
+        forms.into_iter().enumerate().map(|(i, (bytes, report))| Variant { bytes, report, measured: of(i) }).collect();
+    // What went wrong on the way to any of them, the user is to know.
     let mut warnings: Vec<String> = Vec::new();
-    for i in 0..count {
-        if i > 0 && observer.stop() {
-            break;
-        }
-        // Other goals and other seeds find other code; what is faster will be measured.
-        let goal = if i % 2 == 0 { options.goal } else { Goal::Size };
-        let seed = options.seed.wrapping_add(i as u64 / 2);
-        let with = Options { goal, seed, time_limit: share, ..options.clone() };
-        let (bytes, report) = crate::optimize(input, &with, observer)?;
-        // What went wrong on the way to any of them, the user is to know.
-        warnings.extend(report.warnings.iter().filter(|w| !warnings.contains(w)).cloned().collect::<Vec<_>>());
-        if !forms.iter().any(|v| v.bytes == bytes) {
-            forms.push(Variant { bytes, report, ratio: None });
+    for warning in variants.iter().flat_map(|v| &v.report.warnings) {
+        if !warnings.contains(warning) {
+            warnings.push(warning.clone());
         }
     }
-    observer.phase("measuring");
-    let all: Vec<&[u8]> = std::iter::once(input).chain(forms.iter().map(|v| v.bytes.as_slice())).collect();
-    let ratios = options.kernel.then(|| measure(&all, options, end, observer)).flatten();
-    for (v, ratio) in forms.iter_mut().zip(ratios.into_iter().flatten()) {
-        v.ratio = Some(ratio);
+    // Stable: by what is expected of them where measuring does not tell.
+    variants.sort_by(|a, b| rank(a.measured).partial_cmp(&rank(b.measured)).unwrap_or(std::cmp::Ordering::Equal));
+    if variants.iter().all(|v| v.measured.is_some_and(|m| m.call == Call::Slower)) {
+        variants.truncate(options.forms.max(2) - 1);
+        variants.insert(0, original(input, options, observer)?);
     }
-    forms.sort_by(|a, b| {
-        let rank = |v: &Variant| (v.ratio.unwrap_or(f64::INFINITY), v.report.slots().1);
-        let ((x, m), (y, n)) = (rank(a), rank(b));
-        x.total_cmp(&y).then(m.cmp(&n))
-    });
-    if let Some(best) = forms.first_mut() {
-        best.report.warnings = warnings;
-        if best.ratio.is_some_and(|ratio| ratio > NOT_FASTER) {
-            best.report.notes.push("no form was faster than the original when they were timed here".to_owned());
-        }
-    }
-    Ok(forms)
+    variants[0].report.warnings = warnings;
+    Ok(variants)
 }
 
-/// The time of each object but the first relative to the first, as far as there is time to measure it: of the programs that
-/// may be run just to try them ([`why_not_run`]), in a network namespace of their own.
-fn measure(objects: &[&[u8]], options: &Options, end: Option<Instant>, observer: &dyn Observer) -> Option<Vec<f64>> {
-    permitted().require().ok()?;
-    let calls: Vec<Calls> = objects.iter().map(|b| Calls::of(b)).collect::<Option<_>>()?;
-    // Without a namespace nothing is run.
-    isolated(|| timed(objects, &calls, options, end, observer)).ok().flatten()
+/// What is less comes first.
+fn rank(measured: Option<Measured>) -> (u8, f64) {
+    match measured {
+        Some(Measured { ratio, call: Call::Faster }) => (0, ratio),
+        Some(Measured { ratio, call: Call::Slower }) => (2, ratio),
+        _ => (1, 0.0),
+    }
 }
 
-fn timed(
-    objects: &[&[u8]],
-    calls: &[Calls],
+/// The object as it is.
+fn original(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Variant, DriverError> {
+    let only_read =
+        Options { passes: PassSelection::None, ssa: false, search: false, run_check: false, ..options.clone() };
+    let (bytes, mut report) = crate::optimize(input, &only_read, observer)?;
+    report.notes.push("the original stays: all forms of it that were made are slower here".to_owned());
+    Ok(Variant { bytes, report, measured: Some(Measured { ratio: 1.0, call: Call::Noise }) })
+}
+
+/// What timing says of each form, as far as there is time: of the programs that may be run just to try them, in a network namespace of
+/// their own.
+fn measure(
+    input: &[u8],
+    forms: &[(Vec<u8>, Report)],
     options: &Options,
     end: Option<Instant>,
     observer: &dyn Observer,
-) -> Option<Vec<f64>> {
-    let is_over = || observer.stop() || end.is_some_and(|end| Instant::now() >= end);
-    let load = LoadOptions { program_type: options.program_type.clone(), only: None };
-    let mut loaded: Vec<LoadedObject> = Vec::new();
-    for bytes in objects {
-        if is_over() {
-            return None;
-        }
-        loaded.push(LoadedObject::load_for_runs(bytes, &load, end).ok()?);
-    }
-    let may_run = |p: &&ProgramVerdict| calls.iter().all(|c| why_not_run(p, c, false).is_none());
-    let programs: Vec<&str> = loaded[0].programs().iter().filter(may_run).map(|p| p.name.as_str()).collect();
-    let mut random = Random::new(options.seed);
-    let mut logs = vec![0.0; objects.len()];
-    let mut measured = 0;
-    let mut batches = PACKETS as usize * programs.len() * ROUNDS * objects.len();
-    // All programs have the first packet before any has the second.
-    for _ in 0..PACKETS {
-        for program in &programs {
-            let data = packet(&mut random, &[]);
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()) / batches.max(1) as u32);
-            batches -= ROUNDS * objects.len();
-            let Some(times) = times(&loaded, program, &data, left, &is_over) else { continue };
-            let median = |t: &Vec<u32>| {
-                let mut t = t.clone();
-                t.sort_unstable();
-                f64::from(t[t.len() / 2].max(1))
-            };
-            let base = median(&times[0]);
-            for (log, t) in logs.iter_mut().zip(&times) {
-                *log += (median(t) / base).ln();
-            }
-            measured += 1;
-        }
-    }
-    (measured > 0).then(|| logs[1..].iter().map(|l| (l / f64::from(measured)).exp()).collect())
-}
-
-/// What a program of each object takes on a packet, several times; `None` if one does not run on it, the kernel tells no
-/// time of such a program, or the time is up. `left`: what one batch of runs may take.
-fn times(
-    loaded: &[LoadedObject],
-    program: &str,
-    data: &[u8],
-    left: Option<Duration>,
-    is_over: &dyn Fn() -> bool,
-) -> Option<Vec<Vec<u32>>> {
-    let mut longest = 0;
-    for object in loaded {
-        if is_over() {
-            return None;
-        }
-        longest = longest.max(object.time(program, data, None, 1, 1).ok()?.median_ns);
-    }
-    if longest == 0 {
+) -> Option<Vec<Measured>> {
+    permitted().require().ok()?;
+    observer.phase("measuring");
+    let all: Vec<&[u8]> = std::iter::once(input).chain(forms.iter().map(|f| f.0.as_slice())).collect();
+    let settings = Settings {
+        program_type: options.program_type.clone(),
+        seed: options.seed,
+        loads: 3,
+        rounds: 8,
+        turn: Duration::from_micros(50),
+        candidates: 12,
+        inputs: 4,
+        until: end,
+        ..Settings::default()
+    };
+    // Without a namespace nothing is run.
+    let programs = isolated(|| timing::time(&all, &settings, &mut |_, _| ())).ok()?.ok()?;
+    let timed: Vec<&timing::Class> = programs.iter().filter_map(|p| p.classes.first()).collect();
+    if timed.is_empty() {
         return None;
     }
-    let fit = left.map_or(u128::MAX, |left| left.as_nanos() / u128::from(longest));
-    let repeat = fit.clamp(1, u128::from(REPEAT)) as u32;
-    let mut times = vec![Vec::with_capacity(ROUNDS); loaded.len()];
-    // In turns, so that a disturbance hits all alike.
-    for _ in 0..ROUNDS {
-        for (object, times) in loaded.iter().zip(&mut times) {
-            if is_over() {
-                return None;
-            }
-            times.push(object.time(program, data, None, repeat, 1).ok()?.median_ns);
-        }
+    let of = |i: usize| {
+        let mean = timed.iter().map(|class| ratio(class, i).ln()).sum::<f64>() / timed.len() as f64;
+        let any = |call| timed.iter().any(|class| class.objects[i].call == call);
+        let call = match (any(Call::Faster), any(Call::Slower)) {
+            (true, false) => Call::Faster,
+            (false, true) => Call::Slower,
+            _ => Call::Noise,
+        };
+        Measured { ratio: mean.exp(), call }
+    };
+    Some((1..all.len()).map(of).collect())
+}
+
+/// The time of an object relative to the first one's.
+fn ratio(class: &timing::Class, object: usize) -> f64 {
+    // The kernel's clock may find less than nothing.
+    let whole = |i: usize| (class.objects[i].ns.middle + class.empty_ns).max(0.1);
+    whole(object) / whole(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measuring_changes_the_order_of_estimates_only_beyond_chance() {
+        let of = |ratio, call| Some(Measured { ratio, call });
+        let mut forms = [
+            ("noise, first by its estimate", of(1.02, Call::Noise)),
+            ("slower", of(1.2, Call::Slower)),
+            ("not measured", None),
+            ("noise", of(0.97, Call::Noise)),
+            ("faster", of(0.9, Call::Faster)),
+            ("fastest", of(0.8, Call::Faster)),
+        ];
+        forms.sort_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).expect("numbers"));
+        let names = forms.map(|f| f.0);
+        let wanted = ["fastest", "faster", "noise, first by its estimate", "not measured", "noise", "slower"];
+        assert_eq!(names, wanted);
     }
-    Some(times)
 }

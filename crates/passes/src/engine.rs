@@ -301,13 +301,27 @@ impl<'a> Engine<'a> {
 
     /// Applies a rewrite that somebody else proposes, if it is cheaper and proven from the last analysis.
     pub fn adopt(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
+        self.take(session, rewrite, Engine::consider)
+    }
+
+    /// The same of a rewrite that need not be cheaper than what is there.
+    pub fn replace(&mut self, session: &mut Session, rewrite: Rewrite) -> bool {
+        self.take(session, rewrite, Engine::judge)
+    }
+
+    fn take(
+        &mut self,
+        session: &mut Session,
+        rewrite: Rewrite,
+        judge: impl Fn(&mut Self, &Session, &View, Rewrite) -> Option<(Proven, u64)>,
+    ) -> bool {
         let points = match rewrite.path.is_empty() {
             true => session.block(rewrite.block),
             false => session.path(rewrite.block, &rewrite.path),
         };
         let Some(points) = points else { return false };
         let view = View::new(session.function(), &points, session.env(), self.settings);
-        let winner = self.consider(session, &view, rewrite);
+        let winner = judge(self, session, &view, rewrite);
         self.carry_out(session, winner)
     }
 
@@ -316,6 +330,11 @@ impl<'a> Engine<'a> {
         if self.tally.timed_out || !self.cheaper(view, &rewrite) {
             return None;
         }
+        self.judge(session, view, rewrite)
+    }
+
+    /// Has a rewrite proven, unless the answer is known.
+    fn judge(&mut self, session: &Session, view: &View, rewrite: Rewrite) -> Option<(Proven, u64)> {
         // The session would refuse it; this is no answer of the prover that is worth remembering.
         if !view.fresh && !session.reads_what_is_live(view.points, &rewrite) {
             return None;

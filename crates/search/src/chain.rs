@@ -124,6 +124,10 @@ pub struct Chain<'a> {
     violating: FxHashSet<u64>,
     old_cost: Cost,
     best: Option<Found>,
+    /// How many proven states are kept.
+    keep: usize,
+    /// Those that cost least, in this order, unless only one is kept; states that take each other's place are told apart by their code.
+    kept: Vec<Found>,
     /// What it did so far.
     pub progress: Progress,
 }
@@ -157,6 +161,8 @@ impl<'a> Chain<'a> {
             violating: FxHashSet::default(),
             old_cost,
             best: None,
+            keep: 1,
+            kept: Vec::new(),
             progress: Progress::default(),
         })
     }
@@ -167,6 +173,19 @@ impl<'a> Chain<'a> {
         self.latency = latency;
         self.old_cost = cost::of(self.window.old, self.window.goal, latency);
         self
+    }
+
+    /// The same, which keeps so many states (paper §8: top k): the cheapest that are proven, cost no more than the original, and are
+    /// not it.
+    #[must_use]
+    pub fn keeping(mut self, count: usize) -> Chain<'a> {
+        self.keep = count;
+        self
+    }
+
+    /// The states that were to be kept ([`Chain::keeping`]), the cheapest first.
+    pub fn kept(&self) -> &[Found] {
+        &self.kept
     }
 
     /// The best so far that was called equal.
@@ -297,7 +316,7 @@ impl<'a> Chain<'a> {
             return Passed::Refused;
         }
         let cost = cost::of(&with, self.window.goal, self.latency);
-        if cost >= self.best_cost() {
+        if cost >= self.best_cost() && !self.is_one_to_keep(&with, cost) {
             return Passed::Fine;
         }
         if !well_typed(&self.window, &with) {
@@ -309,8 +328,14 @@ impl<'a> Chain<'a> {
         match judge.judge(&with) {
             Answer::Equal => {
                 self.progress.equal += 1;
-                self.progress.best_at = self.progress.proposals;
-                self.best = Some(Found { with, cost, by: "chain" });
+                let found = Found { with, cost, by: "chain" };
+                if self.keep > 1 {
+                    keep(&mut self.kept, &found, self.keep);
+                }
+                if cost < self.best_cost() {
+                    self.progress.best_at = self.progress.proposals;
+                    self.best = Some(found);
+                }
                 Passed::Fine
             }
             Answer::Different(Some(d)) => {
@@ -329,6 +354,15 @@ impl<'a> Chain<'a> {
                 Passed::Refused
             }
         }
+    }
+
+    /// Whether a state that is not the best is among those to keep, if it can be proven.
+    fn is_one_to_keep(&self, with: &[Op], cost: Cost) -> bool {
+        self.keep > 1
+            && cost <= self.old_cost
+            && self.kept.get(self.keep - 1).is_none_or(|last| cost < last.cost)
+            && !is_same(with, self.window.old)
+            && !self.kept.iter().any(|k| is_same(&k.with, with))
     }
 
     /// Adds tests, and looks whether they show what they are said to show.
@@ -410,6 +444,20 @@ enum Passed {
     Unsafe,
     /// It was refuted, and the tests have changed.
     Tested,
+}
+
+/// Puts a state among the `count` cheapest ones, unless it is there.
+pub(crate) fn keep(kept: &mut Vec<Found>, found: &Found, count: usize) {
+    if !kept.iter().any(|k| is_same(&k.with, &found.with)) {
+        let at = kept.partition_point(|k| k.cost <= found.cost);
+        kept.insert(at, found.clone());
+        kept.truncate(count);
+    }
+}
+
+/// Whether two sequences are the same code, whatever it was made from.
+fn is_same(a: &[Op], b: &[Op]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.insn == b.insn && a.link == b.link)
 }
 
 /// Tests made from the facts alone; of a superblock, some for each exit that inputs were found for.

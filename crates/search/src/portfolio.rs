@@ -4,7 +4,7 @@
 //! setting is an arm of a bandit: its reward is what it saved, its price the proposals it took. The
 //! experience outlives the window ([`Payoff`]).
 
-use crate::chain::{Budget, Chain, Progress};
+use crate::chain::{Budget, Chain, Progress, keep};
 use crate::settings::{SETTINGS, Setting};
 use crate::window::{Found, Judge, Window};
 
@@ -75,6 +75,8 @@ pub struct Portfolio<'a> {
     seed: u64,
     arms: Vec<Arm<'a>>,
     best: Option<Found>,
+    /// How many states are kept.
+    keep: usize,
 }
 
 /// A setting with its number among all.
@@ -91,17 +93,38 @@ impl<'a> Portfolio<'a> {
             let number = SETTINGS.iter().position(|t| t.id == s.id)?;
             Some(Arm { number, setting: *s, chain: None })
         };
-        let mut portfolio = Portfolio { window, seed, arms: settings.iter().filter_map(arm).collect(), best: None };
+        let arms = settings.iter().filter_map(arm).collect();
+        let mut portfolio = Portfolio { window, seed, arms, best: None, keep: 1 };
         // If one can be made, others can.
         portfolio.chain(0)?;
         Some(portfolio)
+    }
+
+    /// The same, whose chains keep so many states each ([`Chain::keeping`]).
+    #[must_use]
+    pub fn keeping(mut self, count: usize) -> Portfolio<'a> {
+        self.keep = count;
+        for arm in &mut self.arms {
+            arm.chain = arm.chain.take().map(|chain| chain.keeping(count));
+        }
+        self
+    }
+
+    /// The cheapest states of all chains, as many as each was to keep.
+    pub fn kept(&self) -> Vec<Found> {
+        let mut kept = Vec::new();
+        for found in self.arms.iter().filter_map(|a| a.chain.as_ref()).flat_map(Chain::kept) {
+            keep(&mut kept, found, self.keep);
+        }
+        kept
     }
 
     /// The chain of an arm.
     fn chain(&mut self, at: usize) -> Option<&mut Chain<'a>> {
         let arm = self.arms.get_mut(at)?;
         if arm.chain.is_none() {
-            let mut chain = Chain::new(self.window, arm.setting, self.seed.wrapping_add(arm.number as u64))?;
+            let mut chain =
+                Chain::new(self.window, arm.setting, self.seed.wrapping_add(arm.number as u64))?.keeping(self.keep);
             self.best.iter().for_each(|best| chain.adopt(best));
             arm.chain = Some(chain);
         }

@@ -57,6 +57,52 @@ fn so_many_rounds_give_the_same_bytes_whatever_the_number_of_jobs_and_what_was_l
 }
 
 #[test]
+fn forms_of_one_search_are_proven_distinct_and_the_same_each_time() {
+    let input = example("hooks.o").display().to_string();
+    let run = |jobs: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let (out, json) = (at("out.o"), at("report.json"));
+        let args = ["opt", &input, "-o", &out, "--json", &json, "--goal", "latency", "--keep", "4", "--rounds", "2"];
+        bpf_opt(args.iter().chain(&["--jobs", jobs, "--no-kernel", "--time-limit", "300", "-q"])).expect(0);
+        let report = fs::read_to_string(&json).expect("the report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let forms = report["variants"].as_array().expect("forms").clone();
+        assert!(forms.iter().all(|form| form["time_ratio"].is_null()), "nothing was run: {forms:?}");
+        let files: Vec<&str> = forms.iter().map(|form| form["output"].as_str().expect("a path")).collect();
+        assert_eq!(files, ["out.o", "out.2.o", "out.3.o", "out.4.o"].map(at));
+        files.iter().for_each(|file| drop(bpf_opt(["verify", "--no-run-check", &input, file]).expect(0)));
+        files.iter().map(|file| fs::read(file).expect("a form")).collect::<Vec<_>>()
+    };
+    let forms = run("1");
+    for (i, form) in forms.iter().enumerate() {
+        assert!(!forms[..i].contains(form), "form {} is there twice", i + 1);
+    }
+    assert!(forms == run("2"), "with two jobs");
+}
+
+#[test]
+fn forms_that_nobody_asked_for_are_measured_and_not_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (input, out, json) = (example("xdp_count.o").display().to_string(), at("out.o"), at("report.json"));
+    let forms = |extra: &[&str]| {
+        let args = ["opt", &input, "-o", &out, "--json", &json, "--goal", "latency", "--no-cache", "-q"];
+        bpf_opt(args.iter().chain(extra)).expect(0);
+        let report = fs::read_to_string(&json).expect("the report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        report["variants"].as_array().expect("forms").clone()
+    };
+    let all = forms(&["--time-limit", "8"]);
+    assert!(!all.is_empty() && all[0]["output"] == out.as_str(), "{all:?}");
+    assert!(all[1..].iter().all(|form| form["output"].is_null()), "{all:?}");
+    for one in [&["--no-kernel"][..], &["-O1"], &["--rounds", "1"], &["--keep", "1"]] {
+        assert!(forms(one).is_empty(), "{one:?}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+}
+
+#[test]
 fn what_was_learned_gives_the_same_bytes_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = folder.path().join("rules.redb").display().to_string();

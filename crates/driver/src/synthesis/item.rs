@@ -75,6 +75,8 @@ impl Item<'_> {
 /// What came of a window.
 pub(super) struct Outcome {
     pub(super) found: Option<Found>,
+    /// Other replacements that are proven, the cheapest first, if several forms are wanted.
+    pub(super) others: Vec<Found>,
     /// Slots that it saves, and a little for what saves none.
     pub(super) saved: f64,
     /// The answer was remembered.

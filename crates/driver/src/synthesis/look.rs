@@ -83,6 +83,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let slots = |ops: &[Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
     let mut out = Outcome {
         found: None,
+        others: Vec::new(),
         saved: 0.0,
         remembered: false,
         settled: false,
@@ -146,7 +147,8 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         Some((.., text)) => text.hash(&mut h),
         None => window.old.iter().for_each(|o| o.insn.hash(&mut h)),
     }
-    let Some(mut portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
+    let Some(portfolio) = Portfolio::new(window, &SETTINGS, h.finish()) else { return Some(out) };
+    let mut portfolio = portfolio.keeping(options.forms);
     let proposals = item.effort.candidates;
     let questions = (proposals / price(window.old)).max(1);
     let budget = Budget { proposals, questions, deadline: settings.deadline };
@@ -160,6 +162,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         out.saved = saved(&f);
         out.found = Some(f);
     }
+    out.others = portfolio.kept();
     Some(out)
 }
 

@@ -246,6 +246,30 @@ fn the_same_seed_gives_the_same_result() {
 }
 
 #[test]
+fn the_cheapest_states_that_are_proven_are_kept() {
+    let case =
+        Case::new("r2 = r1\nr2 <<= 32\nr2 >>= 32\nr3 = r2\nr3 &= 255\nr2 += 4\nr2 += r3\nr2 -= 2", live(&[2], &[]));
+    let mut judge = |new: &[Op]| case.judge(new);
+    let portfolio = Portfolio::new(case.window(), &SETTINGS[..5], 3).expect("a window");
+    let mut portfolio = portfolio.keeping(4);
+    let best = portfolio.run(Budget::proposals(200_000), &mut Payoff::default(), &mut judge).cloned();
+    let kept = portfolio.kept();
+    assert_eq!(kept.len(), 4);
+    assert_eq!(kept[0].cost, best.expect("it gets shorter").cost);
+    assert!(kept.is_sorted_by_key(|f| f.cost));
+    for (i, found) in kept.iter().enumerate() {
+        assert!(matches!(case.judge(&found.with), Answer::Equal));
+        let same = |f: &bpf_search::Found| f.with.iter().map(|o| o.insn).eq(found.with.iter().map(|o| o.insn));
+        assert!(!same(&bpf_search::Found { with: case.old.clone(), ..found.clone() }), "it is the original");
+        assert!(!kept[..i].iter().any(same), "it is there twice");
+    }
+    // Who keeps one keeps the best, and asks no more than for that.
+    let mut one = Portfolio::new(case.window(), &SETTINGS[..5], 3).expect("a window");
+    one.run(Budget::proposals(200_000), &mut Payoff::default(), &mut judge);
+    assert!(one.kept().is_empty() && one.progress().judged < portfolio.progress().judged);
+}
+
+#[test]
 fn what_the_judge_refuses_is_never_returned() {
     let case = Case::new("r2 = r1\nr2 <<= 32\nr2 >>= 32", live(&[2], &[]));
     for setting in SETTINGS {
