@@ -1,4 +1,5 @@
-//! The stochastic chain: Metropolis–Hastings over programs of the window's length (paper §3).
+//! The stochastic chain: Metropolis–Hastings over programs of the window's length (paper §3). A state is accepted by its cost and by
+//! how likely the proposal and the way back are (`propose/density.rs`).
 //!
 //! A candidate is run on the tests from its first changed operation; it is given up as soon as it is
 //! too far away to be accepted. One that passes all tests and costs less than the best so far goes to
@@ -256,7 +257,7 @@ impl<'a> Chain<'a> {
             return;
         };
         // The dice are thrown first: what is worse than this will not be accepted.
-        let limit = self.total + self.patience();
+        let mut limit = Limit::new(self.total + self.patience(), &self.setting);
         let mut beyond = self.beyond;
         for (at, old) in self.pool.changes() {
             let (slots, time) = cost::more(&self.ops[*at], old, self.latency);
@@ -270,9 +271,12 @@ impl<'a> Chain<'a> {
             b.run(&self.ops, from);
             ran += 1;
             score.add(b.score(self.setting.distance));
-            if !score.perfect() && cost::total(&self.setting, score, tests, false, extra) > limit {
-                self.reject(ran);
-                return;
+            if !score.perfect() {
+                let least = cost::total(&self.setting, score, tests, false, extra);
+                if limit.is_below(least, &self.pool, &self.ops, &self.setting) {
+                    self.reject(ran);
+                    return;
+                }
             }
         }
         let mut unequal = true;
@@ -289,7 +293,7 @@ impl<'a> Chain<'a> {
             }
         }
         let total = cost::total(&self.setting, score, tests, unequal, extra);
-        if total <= limit {
+        if total <= limit.exact(&self.pool, &self.ops, &self.setting) {
             self.batches.iter_mut().for_each(Batch::accept);
             self.total = total;
             self.beyond = beyond;
@@ -432,6 +436,38 @@ impl<'a> Chain<'a> {
         self.beyond = self.beyond();
         let extra = self.extra(self.beyond);
         self.total = cost::total(&self.setting, score, self.tests(), !score.perfect(), extra);
+    }
+}
+
+/// What a candidate may cost at most to be accepted. How likely the proposal is beside the way back moves that, and is found out only
+/// where it may matter: most candidates cost too much either way.
+struct Limit {
+    value: f64,
+    is_exact: bool,
+}
+
+/// The logarithm of a Hastings ratio counts no further than this: the way back is e^12 times as likely.
+const MOST_RATIO: f64 = 12.0;
+
+impl Limit {
+    fn new(value: f64, setting: &Setting) -> Limit {
+        Limit { value, is_exact: !setting.hastings }
+    }
+
+    /// Whether a cost is beyond it, for a proposal that `pool` has made of `ops`.
+    fn is_below(&mut self, cost: f64, pool: &Pool, ops: &[Op], setting: &Setting) -> bool {
+        if !self.is_exact && cost > self.value && cost <= self.value + MOST_RATIO / setting.cold {
+            self.exact(pool, ops, setting);
+        }
+        cost > self.value
+    }
+
+    fn exact(&mut self, pool: &Pool, ops: &[Op], setting: &Setting) -> f64 {
+        if !self.is_exact {
+            self.value += pool.log_ratio(ops, &setting.rules).min(MOST_RATIO) / setting.cold;
+            self.is_exact = true;
+        }
+        self.value
     }
 }
 

@@ -1,6 +1,9 @@
 //! Proposals: the six rewrite rules of the paper (§3.1), over operands that make sense in the window.
 //!
-//! What the loader patches may be moved or dropped as a whole, never altered or duplicated.
+//! What the loader patches may be moved or dropped as a whole, never altered or duplicated. How likely a proposal is, and the way back:
+//! `density.rs`.
+
+mod density;
 
 use bpf_facts::State;
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};

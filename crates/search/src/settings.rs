@@ -73,6 +73,8 @@ pub struct Setting {
     pub cold: f64,
     /// Proposal rules.
     pub rules: Rules,
+    /// Whether the acceptance knows that proposals are not symmetric (the Hastings ratio).
+    pub hastings: bool,
 }
 
 const RULES_1: Rules =
@@ -91,7 +93,18 @@ const WARM: f64 = 0.4;
 
 const fn setting(id: u8, distance: Distance, average: bool, performance: f64, rules: Rules) -> Setting {
     let cold = if average { COLD_AVERAGE } else { COLD };
-    Setting { id, distance, average, counted: Counted::Failed, error: 0.5, performance, safety: 1.0, cold, rules }
+    Setting {
+        id,
+        distance,
+        average,
+        counted: Counted::Failed,
+        error: 0.5,
+        performance,
+        safety: 1.0,
+        cold,
+        rules,
+        hastings: true,
+    }
 }
 
 const fn passed(s: Setting) -> Setting {

@@ -32,6 +32,9 @@ struct Args {
     /// Seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Accept as if proposals were symmetric (without the Hastings ratio)
+    #[arg(long)]
+    symmetric: bool,
     /// Take the compiler's code as it is, without the passes
     #[arg(long)]
     untouched: bool,
@@ -50,6 +53,7 @@ fn main() -> std::process::ExitCode {
 
 fn run(args: &Args) -> Result<(), String> {
     let setting = Setting::by_id(args.setting).ok_or("settings are numbered 1 to 16")?;
+    let setting = Setting { hastings: !args.symmetric, ..setting };
     println!(
         "{:28} {:>7} {:>8} {:>10} {:>10} {:>7} {:>7} {:>8} {:>6} {:>6}",
         "object", "windows", "untested", "median/s", "slowest/s", "judged", "equal", "refuted", "shown", "slots"

@@ -35,6 +35,9 @@ struct Args {
     /// Take the compiler's code as it is, without the passes
     #[arg(long)]
     untouched: bool,
+    /// Accept as if proposals were symmetric (without the Hastings ratio)
+    #[arg(long)]
+    symmetric: bool,
     /// Seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -74,8 +77,9 @@ fn describe(settings: &[Setting]) {
 
 fn run(args: &Args) -> Result<(), String> {
     let settings = if args.all { &SETTINGS[..] } else { &SETTINGS[..BEST] };
+    let settings: Vec<Setting> = settings.iter().map(|s| Setting { hastings: !args.symmetric, ..*s }).collect();
     if args.describe {
-        describe(settings);
+        describe(&settings);
         return Ok(());
     }
     print!("| benchmark | windows | slots |");

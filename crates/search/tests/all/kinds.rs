@@ -77,7 +77,7 @@ fn a_context_field_is_read_once() {
     // Twice the same field of a packet's descriptor, the second time only to be compared.
     let case =
         Case::new(ProgKind::Skb, "r2 = *(u32 *)(r1 + 16)\nr3 = *(u32 *)(r1 + 16)\nr2 += r3\nr4 = r2", live(&[4]));
-    let found = case.best(1_000_000);
+    let found = case.best(3_000_000);
     let reads = found.iter().flatten().filter(|o| matches!(o.insn, Insn::Load { .. })).count();
     assert_eq!((found.as_ref().map(Vec::len), reads), (Some(2), 1), "{:?}", listing(&found));
     // The mark may be read narrowly, but not at a place that is no field.
