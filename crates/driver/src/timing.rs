@@ -57,7 +57,7 @@ pub struct Settings {
     pub candidates: usize,
     /// Inputs that are taken.
     pub inputs: usize,
-    /// When no further round begins; a program of which no round was complete then is not timed.
+    /// When nothing further begins; a program of which less than two loads have had a round then is not timed.
     pub until: Option<Instant>,
 }
 
@@ -413,7 +413,7 @@ impl Contest<'_> {
     }
 
     /// By object (the first one again behind the last, then the empty program), load, round and input: nanoseconds. `None`: a run
-    /// failed, or the time was over before a round was complete.
+    /// failed, or the time was over before two loads had had a round.
     fn times(&self, name: &str, kind: ProgramType, chosen: &[Chosen]) -> Option<Vec<ByLoad>> {
         let contestants = self.objects + 2;
         let empty = empty(kind);
@@ -424,8 +424,11 @@ impl Contest<'_> {
         for (round, load) in rounds.flat_map(|round| (0..self.settings.loads).map(move |load| (round, load))) {
             // The loads need not have been timed equally often.
             if self.settings.until.is_some_and(|until| Instant::now() + step > until) {
-                if round < 2 {
-                    return None;
+                match (round, load) {
+                    (0, _) | (1, 0 | 1) => return None,
+                    // Fewer loads than were to be timed, and at least two.
+                    (1, _) => all.iter_mut().for_each(|loads| loads.truncate(load)),
+                    _ => {}
                 }
                 break;
             }
