@@ -181,6 +181,23 @@ Examples:
 Exit codes: 0 timed; 1 an object is slower by more than --fail-if-slower; 2 bad input or usage; 3 nothing could be timed, or no
 right to use the kernel.";
 
+const INPUTS_HELP: &str = "\
+Looks for packets, contexts and map contents that together reach every basic block: made packets first, then, for each side of
+a branch that no run took, an input that a solver finds from the conditions of the path there. A block counts as reached only if
+the interpreter went through it. Where this kernel can run the program (BPF_PROG_TEST_RUN; nothing is attached), each input is
+run there, too: blocks are `in kernel` if the run ends as in the interpreter (result, packet, maps) and its path does not hang
+on clock or random numbers; `interpreter only` if not, or if results of helpers had to be made up that no test run can set.
+Blocks that facts show never to be reached are counted as `dead`; for the rest it says why they were not reached.
+
+Examples:
+  sudo bpf-opt inputs prog.o
+  bpf-opt inputs prog.o --no-kernel --function xdp_main --time-limit 10
+  sudo bpf-opt inputs prog.o --json inputs.json      the inputs: packets, contexts, maps, which block is reached by which
+
+`bpf-opt bench --inputs inputs.json A.o B.o` times objects on them.
+
+Exit codes: 0 all blocks reached; 2 bad input or usage; 3 some were not.";
+
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
 socket filters, cgroup/skb, lwt, flow dissectors, netfilter, raw tracepoints, syscall programs; provided that all the
@@ -301,6 +318,9 @@ pub enum Command {
     /// Time objects in this kernel, beside each other: which is faster, if it is not noise
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Find inputs that together reach every block: packets, contexts, map contents
+    #[command(after_help = INPUTS_HELP)]
+    Inputs(InputsArgs),
     /// Make an object smaller while a command still succeeds on it
     #[command(after_help = REDUCE_HELP)]
     Reduce(ReduceArgs),
@@ -658,6 +678,35 @@ pub struct DifftestArgs {
     /// Take the packets from this pcap or pcapng file, over and over
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+}
+
+/// Arguments of `bpf-opt inputs`.
+#[derive(Debug, Args)]
+pub struct InputsArgs {
+    /// The object
+    #[arg(value_name = "FILE.o")]
+    pub file: PathBuf,
+    /// Only the program with this name, with the functions that it calls (may be repeated) [default: all]
+    #[arg(long, value_name = "NAME", visible_alias = "program")]
+    pub function: Vec<String>,
+    /// Seconds for the whole object; longer programs get more of them
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub time_limit: Duration,
+    /// Seed of made packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Run programs in the interpreter alone
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Program type, where the section name does not tell (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+    /// List all blocks that were not reached, not only the first of each function
+    #[arg(long)]
+    pub all: bool,
+    /// Write the report as JSON to this file (`-`: standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Of `bench`.

@@ -22,6 +22,7 @@ mod files;
 mod filter;
 mod guest;
 mod input;
+mod inputs;
 mod kernels;
 mod listing;
 mod load;
@@ -83,6 +84,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Inputs(args) => inputs::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
         Command::Filter(args) => filter::run(args),

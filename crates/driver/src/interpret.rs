@@ -2,6 +2,8 @@
 //!
 //! Each run gets a world of its own, into which the state of an earlier one can be carried over. No kernel is involved.
 
+use std::sync::Arc;
+
 use bpf_object::{FuncId, MapDef, Object};
 use bpf_program::{Function, ProgKind};
 use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome};
@@ -40,7 +42,7 @@ pub enum InterpretError {
 /// All that the interpreter needs of an object.
 pub struct Program {
     main: Function,
-    others: Vec<Function>,
+    others: Vec<Arc<Function>>,
     maps: Vec<MapSpec>,
     sections: Vec<Section>,
     /// Execute instructions with a CO-RE record as compiled, instead of calling them a fault.
@@ -49,10 +51,11 @@ pub struct Program {
     pub address_shift: usize,
 }
 
-struct Section {
-    name: String,
-    bytes: Vec<u8>,
-    writable: bool,
+/// A section of global data.
+pub(crate) struct Section {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    pub writable: bool,
 }
 
 /// What stays from run to run.
@@ -84,7 +87,7 @@ impl Program {
             InterpretError::Code { function, reason: e.to_string() }
         })?;
         let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
-        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).collect();
+        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).map(Arc::new).collect();
         let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
         Ok(Program { main, others, maps, sections: sections(object)?, core_as_compiled: false, address_shift: 0 })
     }
@@ -152,7 +155,7 @@ impl Program {
     }
 }
 
-fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {
+pub(crate) fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {
     let spec = MapSpec {
         name: m.name.clone(),
         map_type: m.map_type.unwrap_or(0),
@@ -167,7 +170,7 @@ fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {
 }
 
 /// The sections that libbpf makes maps of global data from.
-fn sections(object: &Object) -> Result<Vec<Section>, InterpretError> {
+pub(crate) fn sections(object: &Object) -> Result<Vec<Section>, InterpretError> {
     let mut found = Vec::new();
     for section in object.data_sections() {
         let name = section.name.to_owned();

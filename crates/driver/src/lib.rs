@@ -15,6 +15,7 @@ mod error;
 mod explain;
 mod gate;
 mod global;
+pub mod inputs;
 pub mod interpret;
 mod lengths;
 mod measures;

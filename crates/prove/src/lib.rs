@@ -20,6 +20,7 @@ mod compare;
 mod function;
 mod lengths;
 mod options;
+pub mod path;
 pub mod points;
 mod presence;
 pub mod reference;

@@ -18,6 +18,7 @@ mod maps;
 mod oracle;
 mod packet;
 mod record;
+mod trail;
 
 pub use bv::{Bv, Concrete};
 pub use cpu::{Cpu, STACK_BYTES};
@@ -28,3 +29,4 @@ pub use kernel::{KernelHost, Output, TaskInfo};
 pub use machine::{Interp, MAY_GOTO_BUDGET, Outcome, Stop};
 pub use maps::MapSpec;
 pub use oracle::{FlatMemory, Oracle};
+pub use trail::Step;

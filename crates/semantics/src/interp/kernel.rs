@@ -144,6 +144,21 @@ impl KernelHost {
         self.random = seed;
     }
 
+    /// Of the packet only so many bytes are before `data_end`, as where the kernel keeps the rest in pages of its own.
+    pub fn set_linear(&mut self, bytes: usize) {
+        self.packet.set_linear(bytes);
+    }
+
+    /// Sets the clock, in nanoseconds.
+    pub fn set_clock(&mut self, now: u64) {
+        self.clock = now;
+    }
+
+    /// Adds memory that a call hands out; its address.
+    pub fn add_object(&mut self, bytes: &[u8]) -> u64 {
+        self.allocate(bytes.to_vec(), true)
+    }
+
     /// The packet, from `data` to `data_end`.
     pub fn packet(&self) -> &[u8] {
         self.packet.bytes()

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::bv::concrete_domain;
 use super::cpu::{Cpu, FRAMES, STACK_BYTES};
+use super::trail::{Step, Trail};
 use super::{Bv, Event, Fault, Host, Next};
 use crate::{Machine, atomic_new, branch, exec};
 
@@ -54,6 +55,7 @@ pub struct Interp<H> {
     by_name: FxHashMap<String, usize>,
     fuel: u64,
     steps: u64,
+    trail: Trail,
 }
 
 impl<H: Host> Interp<H> {
@@ -72,14 +74,26 @@ impl<H: Host> Interp<H> {
             by_name: FxHashMap::default(),
             fuel: 0,
             steps: 0,
+            trail: Trail::default(),
         }
     }
 
     /// Makes a function callable by its name and gives it an address. Calls to functions that are not here go
     /// to the host.
-    pub fn add_function(&mut self, f: Function) {
+    pub fn add_function(&mut self, f: impl Into<Arc<Function>>) {
+        let f = f.into();
         self.by_name.insert(f.name.clone(), self.functions.len());
-        self.functions.push(Arc::new(f));
+        self.functions.push(f);
+    }
+
+    /// Notes from here on where runs go.
+    pub fn leave_trail(&mut self) {
+        self.trail.begin();
+    }
+
+    /// Where they went since then.
+    pub fn take_trail(&mut self) -> Vec<Step> {
+        self.trail.take()
     }
 
     /// Executes a function from its entry until it exits, in at most `fuel` steps.
@@ -89,7 +103,9 @@ impl<H: Host> Interp<H> {
     pub fn run(&mut self, f: &Function, fuel: u64) -> Result<Outcome, Fault> {
         self.fuel = fuel;
         self.steps = 0;
+        self.trail.note(Step::Enter(None));
         let r0 = self.walk(f)?;
+        self.trail.note(Step::Leave);
         let r0 = match r0 {
             Some(r0) => r0,
             None if f.is_called() => 0,
@@ -119,6 +135,7 @@ impl<H: Host> Interp<H> {
         let mut budget = self.may_goto_budget;
         loop {
             let block = f.block(at);
+            self.trail.note(Step::Block(at));
             for op in &block.ops {
                 self.burn()?;
                 self.steps += 1;
@@ -153,7 +170,8 @@ impl<H: Host> Interp<H> {
     }
 
     /// Runs a function in a frame of its own; r1 … r5 are its arguments.
-    fn enter(&mut self, f: &Function) -> Result<(), Fault> {
+    fn enter(&mut self, number: usize) -> Result<(), Fault> {
+        let f = self.functions[number].clone();
         if self.cpu.depth + 1 == FRAMES {
             return Err(Fault::CallDepth);
         }
@@ -166,10 +184,12 @@ impl<H: Host> Interp<H> {
         self.cpu.set(Reg::R10, self.cpu.top.wrapping_sub(below as u64));
         let low = self.cpu.stack.len() - below - STACK_BYTES;
         self.cpu.stack[low..low + STACK_BYTES].fill(0);
-        let r0 = self.walk(f);
+        self.trail.note(Step::Enter(Some(number)));
+        let r0 = self.walk(&f);
         self.cpu.depth -= 1;
         self.cpu.regs = saved;
         self.cpu.regs[Reg::R0.index()] = r0?;
+        self.trail.note(Step::Leave);
         self.forget_arguments();
         Ok(())
     }
@@ -181,21 +201,19 @@ impl<H: Host> Interp<H> {
     }
 
     /// The function a call's relocation names, if it is here.
-    fn callee(&self, op: &Op) -> Option<Arc<Function>> {
+    fn callee(&self, op: &Op) -> Option<usize> {
         match (&op.insn, op.link.as_ref()?) {
-            (Insn::Call(_), Link { symbol: Symbol::Func { name }, .. }) => {
-                self.by_name.get(&**name).map(|i| self.functions[*i].clone())
-            }
+            (Insn::Call(_), Link { symbol: Symbol::Func { name }, .. }) => self.by_name.get(&**name).copied(),
             _ => None,
         }
     }
 
-    fn function_at(&self, address: u64) -> Result<Arc<Function>, Fault> {
+    fn function_at(&self, address: u64) -> Result<usize, Fault> {
         let offset = address.wrapping_sub(FUNCTIONS);
         usize::try_from(offset / FUNCTION_STEP)
             .ok()
             .filter(|_| offset.is_multiple_of(FUNCTION_STEP))
-            .and_then(|i| self.functions.get(i).cloned())
+            .filter(|i| *i < self.functions.len())
             .ok_or_else(|| Fault::Unmodelled(format!("a call of address {address:#x}")))
     }
 
@@ -207,7 +225,7 @@ impl<H: Host> Interp<H> {
             for (r, v) in bpf_isa::RegSet::ARGS.iter().zip(args) {
                 self.cpu.set(r, v);
             }
-            self.enter(&f)?;
+            self.enter(f)?;
             ran += 1;
             if self.cpu.get(Reg::R0)? != 0 {
                 break;
@@ -245,6 +263,7 @@ impl<H: Host> Machine for Interp<H> {
             }
             None => self.host.load(address, size)?,
         };
+        self.trail.note(Step::Load(v));
         Ok(Bv::new(size.bits(), v))
     }
 
@@ -280,7 +299,7 @@ impl<H: Host> Machine for Interp<H> {
 
     fn call(&mut self, op: &Op) -> Result<(), Stop> {
         if let Some(f) = self.callee(op) {
-            return Ok(self.enter(&f)?);
+            return Ok(self.enter(f)?);
         }
         if self.cpu.recording {
             let event = Event::of(&self.cpu, &mut self.host, op);
@@ -291,6 +310,7 @@ impl<H: Host> Machine for Interp<H> {
             Next::Done => {}
             Next::CallBack { function, rounds } => self.call_back(function, rounds)?,
         }
+        self.trail.note(Step::Call(self.cpu.register(Reg::R0)));
         self.forget_arguments();
         Ok(())
     }
@@ -300,6 +320,7 @@ impl<H: Host> Machine for Interp<H> {
         // The kernel adds in 64 bits and hands an `int` to `bpf_skb_load_helper_*`.
         let offset = index.map_or(0, |i| i.v as i32).wrapping_add(imm);
         let loaded = self.host.legacy_load(context, offset, size)?;
+        self.trail.note(Step::Packet(loaded));
         self.forget_arguments();
         match loaded {
             Some(v) => {

@@ -22,6 +22,8 @@ pub(super) struct Packet {
     meta: usize,
     data: usize,
     end: usize,
+    /// Bytes before `data_end`, if those are not all.
+    linear: Option<usize>,
 }
 
 impl Packet {
@@ -30,7 +32,7 @@ impl Packet {
         let mut frame = vec![0; size];
         let end = HEADROOM + bytes.len();
         frame[HEADROOM..end].copy_from_slice(bytes);
-        Packet { frame, meta: HEADROOM, data: HEADROOM, end }
+        Packet { frame, meta: HEADROOM, data: HEADROOM, end, linear: None }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -54,7 +56,18 @@ impl Packet {
     }
 
     pub fn data_end(&self) -> u64 {
-        BASE + self.end as u64
+        let linear = self.linear.map_or(self.end, |n| self.end.min(self.data + n));
+        BASE + linear as u64
+    }
+
+    /// Only so many bytes are before `data_end`, until more are pulled there.
+    pub fn set_linear(&mut self, bytes: usize) {
+        self.linear = Some(bytes);
+    }
+
+    /// `skb_pull_data`: so many bytes are before `data_end` now, which there must be.
+    pub fn pull(&mut self, bytes: usize) {
+        self.linear = self.linear.map(|n| n.max(bytes));
     }
 
     pub fn data_meta(&self) -> u64 {

@@ -176,7 +176,9 @@ impl KernelHost {
                 self.packet_from(cpu, i32::MAX as u64, errno::EFAULT)?
             }
             "skb_pull_data" if skb => {
-                if u64::from(cpu.get(Reg::R2)? as u32) <= self.packet.len() {
+                let bytes = cpu.get(Reg::R2)? as u32;
+                if u64::from(bytes) <= self.packet.len() {
+                    self.packet.pull(bytes as usize);
                     0
                 } else {
                     errno::ENOMEM

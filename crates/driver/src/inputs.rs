@@ -1,0 +1,211 @@
+//! Inputs that together reach every block of an object's programs: packets, contexts, map contents.
+//!
+//! They are found by running (the interpreter) and by asking (the prover's symbolic machine and its solver, along the paths of
+//! runs); a block counts as reached only if a run went through it. Where the running kernel can run a program, each input is run
+//! there, too: an input counts as run there if it ends as in the interpreter, and the path does not hang on what another run would
+//! get otherwise (the clock, random numbers).
+
+mod input;
+mod kernel;
+mod report;
+mod search;
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bpf_facts::Facts;
+use bpf_kernel::ProgramType;
+use bpf_object::{FuncId, FuncKind, Object};
+use bpf_program::{BlockId, Function, ProgKind, predecessors};
+
+use crate::difftest::calls::Calls;
+use crate::difftest::{Random, packet};
+use crate::module::Module;
+
+pub use input::{Hook, Input};
+pub use kernel::Comparison;
+pub use report::{BlockReport, FoundInput, FunctionInputs, InputsReport, ProgramInputs, Reach};
+pub use search::Asked;
+
+use search::{Block, Search};
+use world::World;
+
+/// How inputs are looked for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// These functions only, by name; empty: all programs.
+    pub only: Vec<String>,
+    /// Take every program for this type instead of what its section name says.
+    pub program_type: Option<String>,
+    /// For the whole object.
+    pub time_limit: Duration,
+    /// Of random packets.
+    pub seed: u64,
+    /// Run them in the kernel, too.
+    pub kernel: bool,
+}
+
+/// Random packets before anything is asked.
+const RANDOM: u64 = 96;
+
+/// Looks for inputs.
+///
+/// # Errors
+/// If the object cannot be read.
+pub fn inputs(
+    bytes: &[u8],
+    settings: &Settings,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<InputsReport, crate::DriverError> {
+    let started = Instant::now();
+    let deadline = started + settings.time_limit;
+    let object = Object::parse(bytes.to_vec())?;
+    let module = Module::new(object);
+    let object = &module.object;
+    let words = Calls::of(bytes).map(|c| c.words()).unwrap_or_default();
+    let graphs: Vec<Option<Arc<Function>>> =
+        module.graphs.iter().map(|g| g.as_ref().ok().cloned().map(Arc::new)).collect();
+    let is_wanted = |name: &str| settings.only.is_empty() || settings.only.iter().any(|o| o == name);
+    let programs: Vec<usize> = (0..object.functions().len())
+        .filter(|i| object.functions()[*i].kind == FuncKind::Program && is_wanted(&object.functions()[*i].name))
+        .collect();
+    let dead = dead_blocks(&module, &graphs);
+    let mut report = InputsReport::default();
+    let mut functions: BTreeMap<usize, FunctionInputs> = BTreeMap::new();
+    // Long programs get more of the time.
+    let weight = |i: usize| -> u64 {
+        reach(object, i).iter().filter_map(|f| graphs[*f].as_ref()).map(|g| 4 + g.blocks.len() as u64).sum()
+    };
+    let mut open: u64 = programs.iter().map(|i| weight(*i)).sum();
+    for (done, &number) in programs.iter().enumerate() {
+        progress(done, programs.len());
+        let function = &object.functions()[number];
+        let hook = hook(&function.section, graphs[number].as_deref(), settings.program_type.as_deref());
+        let mut program = ProgramInputs::new(&function.name, hook);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left.mul_f64(weight(number) as f64 / open.max(1) as f64);
+        open -= weight(number);
+        let goals: BTreeSet<Block> = goals(object, number, &graphs, &dead);
+        let world = match World::of(object, FuncId(number), &graphs, hook) {
+            Ok(world) => world,
+            Err(e) => {
+                program.not_run = Some(e.to_string());
+                report.programs.push(program);
+                continue;
+            }
+        };
+        module.with_env(|env| {
+            let mut search = Search::new(&world, env, &goals, Instant::now() + share);
+            let mut random = Random::of(settings.seed, number as u64);
+            for input in simple(hook, &mut random, &words) {
+                search.try_input(input, None);
+            }
+            search.run();
+            let needed: BTreeSet<usize> = search.reached.values().copied().collect();
+            program.runs = search.runs;
+            program.questions = search.questions;
+            let names: BTreeMap<usize, usize> = needed.iter().enumerate().map(|(n, k)| (*k, n)).collect();
+            program.inputs =
+                needed.iter().map(|k| FoundInput::new(&search.kept[*k].input, search.kept[*k].assumed)).collect();
+            for block in &goals {
+                let entry =
+                    functions.entry(block.0).or_insert_with(|| FunctionInputs::new(&object.functions()[block.0].name));
+                let reached =
+                    search.reached.get(block).map(|k| (function.name.clone(), names[k], search.kept[*k].assumed));
+                entry.note(block.1, reached);
+            }
+            report::explain(&mut functions, &search, &goals, |n| graphs[n].as_deref(), Instant::now() >= deadline);
+            program.covers = needed.iter().map(|k| search.kept[*k].blocks.clone()).collect();
+        });
+        report.programs.push(program);
+    }
+    progress(programs.len(), programs.len());
+    for (number, function) in &mut functions {
+        function.dead = dead.get(number).map_or(0, BTreeSet::len);
+    }
+    if settings.kernel {
+        kernel::confirm(bytes, settings, &module, &graphs, &mut report, &mut functions);
+    }
+    report.functions = functions.into_values().collect();
+    report.finish(&|name| object.functions().iter().position(|f| f.name == name).and_then(|i| graphs[i].clone()));
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// What a program runs as.
+fn hook(section: &str, graph: Option<&Function>, program_type: Option<&str>) -> Hook {
+    let named = program_type.and_then(|name| ProgramType::named(name).ok()).map(|(kind, _)| kind.0);
+    let of_section = || match &ProgramType::usual(section)[..] {
+        [(kind, _)] => *kind,
+        _ => 0,
+    };
+    let number = named.unwrap_or_else(of_section);
+    let kind = match number {
+        6 => ProgKind::Xdp,
+        1 | 3 | 4 | 8 | 10..=12 | 19 | 22 => ProgKind::Skb,
+        18 => ProgKind::SockAddr,
+        2 | 5 | 7 | 17 | 24 => ProgKind::Tracing,
+        _ => graph.map_or(ProgKind::Other, |g| g.kind),
+    };
+    // A name that libbpf does not know may be one that other loaders do.
+    const XDP: u32 = 6;
+    let number = if number == 0 && kind == ProgKind::Xdp { XDP } else { number };
+    Hook { kind, program_type: number }
+}
+
+/// The functions that run when a program does, by calls and callbacks.
+fn reach(object: &Object, program: usize) -> BTreeSet<usize> {
+    let (mut seen, mut todo) = (BTreeSet::new(), vec![program]);
+    while let Some(i) = todo.pop() {
+        if seen.insert(i) {
+            todo.extend(object.callees(FuncId(i)).into_iter().map(|f| f.0));
+        }
+    }
+    seen
+}
+
+/// Blocks that facts show never to be reached, by function.
+fn dead_blocks(module: &Module, graphs: &[Option<Arc<Function>>]) -> BTreeMap<usize, BTreeSet<BlockId>> {
+    let of = |f: &Function| -> BTreeSet<BlockId> {
+        module.with_env(|env| {
+            let facts = Facts::of(f, env);
+            f.layout.iter().copied().filter(|b| facts.entry(*b).is_none()).collect()
+        })
+    };
+    graphs.iter().enumerate().filter_map(|(i, g)| Some((i, of(g.as_deref()?)))).collect()
+}
+
+fn goals(
+    object: &Object,
+    program: usize,
+    graphs: &[Option<Arc<Function>>],
+    dead: &BTreeMap<usize, BTreeSet<BlockId>>,
+) -> BTreeSet<Block> {
+    let mut goals = BTreeSet::new();
+    for f in reach(object, program) {
+        let Some(graph) = &graphs[f] else { continue };
+        let alive = |b: &BlockId| !dead.get(&f).is_some_and(|d| d.contains(b));
+        goals.extend(graph.layout.iter().copied().filter(alive).map(|b| (f, b)));
+    }
+    goals
+}
+
+/// Inputs to begin with: packets of all lengths, traffic, nothing.
+fn simple(hook: Hook, random: &mut Random, words: &[Vec<u8>]) -> Vec<Input> {
+    let of = |packet: Vec<u8>| Input { packet, ..Input::default() };
+    if !hook.has_packet() {
+        return vec![of(vec![0; 64])];
+    }
+    let cut = |packet: Vec<u8>| if hook.has_ethernet() { packet } else { packet[14..].to_vec() };
+    let mut all = vec![of(vec![0; 64]), of(vec![0; 14]), of(vec![0; 512])];
+    all.extend((0..RANDOM).map(|_| cut(packet(random, words))).filter(|p| !p.is_empty()).map(of));
+    all
+}
+
+/// The blocks before each block.
+pub(crate) fn before(f: &Function) -> BTreeMap<BlockId, Vec<BlockId>> {
+    let all = predecessors(f);
+    f.layout.iter().map(|b| (*b, all[b.index()].clone())).collect()
+}

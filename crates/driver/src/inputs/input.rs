@@ -1,0 +1,164 @@
+//! An input: all that a program is given, in changes of what every run begins with.
+
+use std::collections::BTreeMap;
+
+use bpf_platform::packet_pointer_offset;
+use bpf_program::{FieldKind, ProgKind};
+use bpf_prove::path::{Answered, Assignment, Given};
+use bpf_semantics::interp::KernelHost;
+
+/// Number of `BPF_PROG_TYPE_*` where the packet begins with its Ethernet header (`bpf_prog_test_run_skb`: `is_l2`).
+const WITH_ETHERNET: [u32; 3] = [3, 4, 6];
+const RAW_TRACEPOINT: u32 = 17;
+const RAW_TRACEPOINT_WRITABLE: u32 = 24;
+const SYSCALL: u32 = 31;
+/// Bytes of the arguments of a raw tracepoint (`MAX_BPF_FUNC_ARGS`).
+const ARGUMENTS: u64 = 96;
+/// Offset of `protocol` in `struct __sk_buff`.
+const PROTOCOL: usize = 16;
+const PKT_TYPE: usize = 4;
+/// Fields of `struct __sk_buff` that a test run takes (`convert___skb_to_skb` in net/bpf/test_run.c): mark, priority,
+/// ingress_ifindex, cb, gso_segs, gso_size.
+const SKB_FIELDS: [std::ops::Range<u64>; 6] = [8..12, 32..36, 36..40, 48..68, 164..168, 176..180];
+
+/// What a program runs as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// Which context.
+    pub kind: ProgKind,
+    /// `BPF_PROG_TYPE_*`; 0 if it is not known.
+    pub program_type: u32,
+}
+
+impl Hook {
+    /// Whether the packet begins with its Ethernet header.
+    pub fn has_ethernet(self) -> bool {
+        self.kind == ProgKind::Xdp || WITH_ETHERNET.contains(&self.program_type)
+    }
+
+    /// Whether it has a packet.
+    pub fn has_packet(self) -> bool {
+        packet_pointer_offset(self.kind, FieldKind::PacketData).is_some()
+    }
+
+    /// Whether a test run can set this byte of the context.
+    pub fn sets_context(self, offset: u64) -> bool {
+        match (self.kind, self.program_type) {
+            (_, RAW_TRACEPOINT | RAW_TRACEPOINT_WRITABLE) => offset < ARGUMENTS,
+            (_, SYSCALL) => true,
+            // Of the header that the kernel takes away.
+            (ProgKind::Skb, _) if !self.has_ethernet() && (16..20).contains(&offset) => true,
+            (ProgKind::Skb, _) => SKB_FIELDS.iter().any(|f| f.contains(&offset)),
+            _ => false,
+        }
+    }
+
+    /// The context that a run begins with.
+    pub fn context(self, packet: &[u8]) -> Vec<u8> {
+        let mut context = KernelHost::new(self.kind, packet).context().to_vec();
+        if self.kind == ProgKind::Skb && !self.has_ethernet() {
+            context[PKT_TYPE] = 0;
+            context[PROTOCOL..PROTOCOL + 4].copy_from_slice(&[8, 0, 0, 0]);
+        }
+        context
+    }
+}
+
+/// An input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// The packet as the program sees it.
+    pub packet: Vec<u8>,
+    /// Bytes of it before `data_end`, if those are not all. No test run of this kernel can do that.
+    pub linear: Option<usize>,
+    /// Bytes of the context that are otherwise than every run begins with.
+    pub context: BTreeMap<usize, u8>,
+    /// Elements of maps, by name and key.
+    pub maps: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Bytes of global data, by section.
+    pub data: BTreeMap<String, BTreeMap<u64, u8>>,
+    /// What calls return instead of what they would, by their number. No test run can do that.
+    pub answers: BTreeMap<usize, Answered>,
+}
+
+impl Input {
+    /// It with changes; `value_size` says how long values of a map are.
+    pub fn changed(&self, by: &Assignment, value_size: impl Fn(&str) -> Option<usize>) -> Input {
+        let mut to = self.clone();
+        if let Some((length, linear)) = by.packet_len {
+            to.packet.resize(length, 0);
+            to.linear = (linear < length).then_some(linear);
+        }
+        for (at, byte) in &by.packet {
+            if let Some(place) = to.packet.get_mut(*at) {
+                *place = *byte;
+            }
+        }
+        to.context.extend(&by.context);
+        for ((section, at), byte) in &by.data {
+            to.data.entry(section.to_string()).or_default().insert(*at, *byte);
+        }
+        // First what is not to be found, then what is: two keys may change places.
+        let settable = || by.lookups.iter().filter(|l| l.settable);
+        let old = self.maps.clone();
+        for lookup in settable().filter(|l| !l.found || l.key != l.old_key) {
+            if let Some(map) = to.maps.get_mut(&*lookup.map) {
+                map.remove(&lookup.key);
+            }
+        }
+        for lookup in settable().filter(|l| l.found) {
+            let Some(size) = value_size(&lookup.map) else { continue };
+            let before = old.get(&*lookup.map).and_then(|m| m.get(&lookup.old_key));
+            let map = to.maps.entry(lookup.map.to_string()).or_default();
+            let value = map.entry(lookup.key.clone()).or_insert_with(|| before.cloned().unwrap_or_default());
+            value.resize(size, 0);
+            for (at, byte) in &lookup.value {
+                if let Some(place) = usize::try_from(*at).ok().and_then(|at| value.get_mut(at)) {
+                    *place = *byte;
+                }
+            }
+        }
+        to.answers.extend(by.answers.iter().map(|(n, a)| (*n, *a)));
+        to
+    }
+}
+
+/// An input with what it changes, for the prover.
+pub(super) struct Whole<'a> {
+    pub input: &'a Input,
+    pub hook: Hook,
+    pub context: Vec<u8>,
+    pub data: &'a dyn Fn(&str, u64) -> u8,
+}
+
+impl Given for Whole<'_> {
+    fn packet(&self) -> &[u8] {
+        &self.input.packet
+    }
+
+    fn linear(&self) -> usize {
+        self.input.linear.unwrap_or(self.input.packet.len())
+    }
+
+    fn context(&self) -> &[u8] {
+        &self.context
+    }
+
+    fn sets_context(&self, offset: u64) -> bool {
+        self.hook.sets_context(offset)
+    }
+
+    fn data(&self, section: &str, offset: u64) -> u8 {
+        let changed = self.input.data.get(section).and_then(|s| s.get(&offset));
+        changed.copied().unwrap_or_else(|| (self.data)(section, offset))
+    }
+
+    fn value(&self, map: &str, key: &[u8], offset: u64) -> u8 {
+        let value = self.input.maps.get(map).and_then(|m| m.get(key));
+        value.and_then(|v| v.get(usize::try_from(offset).ok()?)).copied().unwrap_or(0)
+    }
+
+    fn has_ethernet(&self) -> bool {
+        self.hook.has_ethernet()
+    }
+}

@@ -1,0 +1,342 @@
+//! The search: runs that lead to new blocks and edges are kept; at a branch of which one side was never gone, the solver is asked
+//! for an input that goes there.
+//!
+//! First each kept run is asked about its own branches with a side that nobody has seen (the *frontier*). Where no such question
+//! helps, the path before may be to blame: then branches of a run that reaches the frontier are turned, those first that have to do
+//! with the question, for other paths to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
+
+use bpf_facts::Env;
+use bpf_program::{BlockId, Terminator};
+use bpf_prove::Limits;
+use bpf_prove::path::{Branch, Freedom, OtherWay, Path};
+use bpf_semantics::interp::Step;
+
+use super::input::{Input, Whole};
+use super::world::World;
+
+/// A block of a function, by the function's number in the object.
+pub type Block = (usize, BlockId);
+/// From where to where control goes.
+pub type Edge = (usize, BlockId, BlockId);
+
+/// SAT conflicts of one question.
+const CONFLICTS: u32 = 20_000;
+/// Questions about one side of a branch, at most: first, and in each further round.
+const ATTEMPTS: usize = 24;
+/// Of one run, questions about one side of a branch.
+const TURNS: usize = 2;
+/// Steps of a run that are followed.
+const LONGEST: usize = 60_000;
+/// Branches turned in a row to find another path to one place.
+const DETOURS: usize = 48;
+
+/// A run that is kept.
+pub(super) struct Kept {
+    pub input: Input,
+    trail: Vec<Step>,
+    pub blocks: Vec<Block>,
+    edges: Vec<Edge>,
+    /// Calls were answered by a script, or have no model.
+    pub assumed: bool,
+    /// Edges that were asked about from here.
+    asked: HashSet<Edge>,
+}
+
+/// What came of the questions about one edge.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// No input goes there on such a path.
+    pub never: usize,
+    /// Not found out within the limits.
+    pub unknown: usize,
+    /// An input was found, and led elsewhere.
+    pub missed: usize,
+    /// The condition does not hang on the input, as far as it was followed.
+    pub not_followed: usize,
+}
+
+/// The search for one program.
+pub(super) struct Search<'a> {
+    world: &'a World,
+    env: &'a Env<'a>,
+    /// Blocks of all functions that can be reached, by their shape.
+    goals: &'a BTreeSet<Block>,
+    pub kept: Vec<Kept>,
+    pub reached: HashMap<Block, usize>,
+    edges: HashSet<Edge>,
+    paths: HashSet<u64>,
+    pub asked: BTreeMap<Edge, Asked>,
+    /// How runs ended short of their end, by their last block.
+    pub faults: HashMap<Block, String>,
+    attempts: HashMap<Edge, usize>,
+    detours: HashMap<Edge, usize>,
+    deadline: Instant,
+    pub runs: u64,
+    pub questions: u64,
+}
+
+impl<'a> Search<'a> {
+    pub fn new(world: &'a World, env: &'a Env<'a>, goals: &'a BTreeSet<Block>, deadline: Instant) -> Search<'a> {
+        Search {
+            world,
+            env,
+            goals,
+            kept: vec![],
+            reached: HashMap::new(),
+            edges: HashSet::new(),
+            paths: HashSet::new(),
+            asked: BTreeMap::new(),
+            faults: HashMap::new(),
+            attempts: HashMap::new(),
+            detours: HashMap::new(),
+            deadline,
+            runs: 0,
+            questions: 0,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Runs an input, and keeps it if it shows something new; whether it goes along `wanted`.
+    pub fn try_input(&mut self, input: Input, wanted: Option<Edge>) -> bool {
+        let run = self.world.run(&input, 1);
+        self.runs += 1;
+        let (blocks, edges) = self.world.blocks(&run.trail);
+        let hook = self.world.hook;
+        let beyond = input.linear.is_some();
+        let assumed = beyond || !run.assumed.is_empty() || input.context.keys().any(|at| !hook.sets_context(*at as u64));
+        if let (Err(fault), Some(last)) = (&run.outcome, blocks.last()) {
+            self.faults.entry(*last).or_insert_with(|| fault.to_string());
+        }
+        let new_block = blocks.iter().any(|b| !self.reached.contains_key(b));
+        let new_edge = edges.iter().any(|e| !self.edges.contains(e));
+        // One that a test run can make is better than one that only the interpreter can.
+        let better = !assumed && blocks.iter().any(|b| self.reached.get(b).is_some_and(|k| self.kept[*k].assumed));
+        let goes = wanted.is_some_and(|w| edges.contains(&w));
+        let mut hasher = DefaultHasher::new();
+        blocks.hash(&mut hasher);
+        let new_path = self.paths.insert(hasher.finish());
+        let detour = wanted.is_some_and(|_| goes && new_path);
+        if new_block || new_edge || better || detour {
+            let number = self.kept.len();
+            for b in &blocks {
+                match self.reached.get(b) {
+                    Some(k) if *k == number || assumed || !self.kept[*k].assumed => {}
+                    _ => drop(self.reached.insert(*b, number)),
+                }
+            }
+            self.edges.extend(edges.iter().copied());
+            let edges = {
+                let mut seen = HashSet::new();
+                edges.into_iter().filter(|e| seen.insert(*e)).collect()
+            };
+            let blocks = {
+                let mut seen = HashSet::new();
+                blocks.into_iter().filter(|b| seen.insert(*b)).collect()
+            };
+            let mut trail = run.trail;
+            trail.truncate(LONGEST);
+            self.kept.push(Kept { input, trail, blocks, edges, assumed, asked: HashSet::new() });
+        }
+        goes
+    }
+
+    fn is_done(&self) -> bool {
+        self.goals.iter().all(|b| self.reached.contains_key(b))
+    }
+
+    /// The other side of a branch that was gone along `edge`.
+    fn other_side(&self, edge: Edge) -> Option<Edge> {
+        let (function, from, to) = edge;
+        match self.function(function)?.block(from).term {
+            Terminator::Branch { taken, fall, .. } if taken != fall => {
+                Some((function, from, if to == taken { fall } else { taken }))
+            }
+            _ => None,
+        }
+    }
+
+    fn function(&self, number: usize) -> Option<&bpf_program::Function> {
+        if number == self.world.own_number {
+            return Some(&self.world.main);
+        }
+        let at = self.world.numbers.iter().position(|n| *n == number)?;
+        Some(&self.world.others[at])
+    }
+
+    fn edge_of(&self, branch: Branch) -> Option<Edge> {
+        let number = branch.function.map_or(self.world.own_number, |i| self.world.numbers[i]);
+        match self.function(number)?.block(branch.block).term {
+            Terminator::Branch { taken, fall, .. } => {
+                Some((number, branch.block, if branch.taken { taken } else { fall }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether going along an edge would show something.
+    fn is_frontier(&self, edge: Edge) -> bool {
+        !self.edges.contains(&edge) && self.goals.contains(&(edge.0, edge.2))
+    }
+
+    /// Looks for inputs until there is nothing more to do, or no time.
+    pub fn run(&mut self) {
+        while !self.is_over() && !self.is_done() {
+            if let Some(k) = self.most_open() {
+                self.ask_frontier(k);
+            } else if !self.detour() {
+                break;
+            }
+        }
+    }
+
+    /// The kept run with the most questions that were not asked; blocks count more than edges.
+    fn most_open(&self) -> Option<usize> {
+        let score = |kept: &Kept| -> usize {
+            let open = kept.edges.iter().filter_map(|e| self.other_side(*e)).filter(|e| {
+                self.is_frontier(*e) && !kept.asked.contains(e) && self.attempts.get(e).copied().unwrap_or(0) < ATTEMPTS
+            });
+            open.map(|e| if self.reached.contains_key(&(e.0, e.2)) { 1 } else { 8 }).sum()
+        };
+        let scores = self.kept.iter().enumerate().map(|(i, kept)| (score(kept), std::cmp::Reverse(i)));
+        scores.filter(|(s, _)| *s > 0).max().map(|(_, i)| i.0)
+    }
+
+    /// Asks about the sides of a run's branches that nobody has seen.
+    fn ask_frontier(&mut self, k: usize) {
+        let mut found: Vec<(Input, Edge)> = Vec::new();
+        let Search { world, env, deadline, .. } = *self;
+        let input = self.kept[k].input.clone();
+        let trail = std::mem::take(&mut self.kept[k].trail);
+        let data = |section: &str, at: u64| world.data(section, at);
+        let whole = Whole { input: &input, hook: world.hook, context: world.context(&input), data: &data };
+        let limits = Limits { deadline: Some(deadline), ..Limits::default() };
+        let mut path = Path::along(&world.main, &world.others, &trail, &whole, env, limits);
+        let branches: Vec<(usize, Branch)> = path.branches().collect();
+        let mut followed: HashSet<Edge> = HashSet::new();
+        let mut turns: HashMap<Edge, usize> = HashMap::new();
+        for (at, branch) in branches {
+            let Some(edge) = self.edge_of(branch).and_then(|e| self.other_side(e)) else { continue };
+            followed.insert(edge);
+            let attempts = self.attempts.get(&edge).copied().unwrap_or(0);
+            if !self.is_frontier(edge) || self.kept[k].asked.contains(&edge) || attempts >= ATTEMPTS {
+                continue;
+            }
+            let turn = turns.entry(edge).or_default();
+            *turn += 1;
+            if *turn > TURNS || self.is_over() {
+                continue;
+            }
+            *self.attempts.entry(edge).or_default() += 1;
+            self.questions += 1;
+            let mut answer = path.other_way(at, Freedom::TestRun, CONFLICTS, Some(deadline));
+            let new_block = !self.reached.contains_key(&(edge.0, edge.2));
+            if new_block && !matches!(answer, OtherWay::Input(_)) {
+                self.questions += 1;
+                let freer = path.other_way(at, Freedom::Anything, CONFLICTS, Some(deadline));
+                if matches!(freer, OtherWay::Input(_)) {
+                    answer = freer;
+                }
+            }
+            let asked = self.asked.entry(edge).or_default();
+            match answer {
+                OtherWay::Input(by) => found.push((input.changed(&by, |map| world.value_size(map)), edge)),
+                OtherWay::Never(_) => asked.never += 1,
+                OtherWay::Unknown => asked.unknown += 1,
+            }
+        }
+        let open = self.kept[k].edges.iter().filter_map(|e| self.other_side(*e));
+        let open: Vec<Edge> = open.filter(|e| self.is_frontier(*e)).collect();
+        for edge in open {
+            if self.kept[k].asked.insert(edge) && !followed.contains(&edge) {
+                *self.attempts.entry(edge).or_default() += 1;
+                self.asked.entry(edge).or_default().not_followed += 1;
+            }
+        }
+        drop(path);
+        self.kept[k].trail = trail;
+        for (input, edge) in found {
+            if std::env::var_os("DBG15").is_some() { eprintln!("try {edge:?} {:?} {:?}", crate::difftest::hex(&input.packet), input.maps.iter().map(|(n,m)| (n.clone(), m.iter().map(|(k,v)| (crate::difftest::hex(k), crate::difftest::hex(v))).collect::<Vec<_>>())).collect::<Vec<_>>()); }
+            if !self.try_input(input, Some(edge)) {
+                self.asked.entry(edge).or_default().missed += 1;
+            }
+        }
+    }
+
+    /// Looks for another path to a place at the frontier; whether there was one to look for.
+    fn detour(&mut self) -> bool {
+        // The side that was tried least, with a run that comes by.
+        let mut open: Vec<(usize, Edge, usize)> = Vec::new();
+        for (k, kept) in self.kept.iter().enumerate() {
+            for edge in kept.edges.iter().filter_map(|e| self.other_side(*e)) {
+                let tried = self.detours.get(&edge).copied().unwrap_or(0);
+                let wanted = self.is_frontier(edge) && !self.reached.contains_key(&(edge.0, edge.2));
+                if wanted && tried < DETOURS {
+                    open.push((tried, edge, k));
+                }
+            }
+        }
+        let Some(&(tried, target, _)) = open.iter().min() else { return false };
+        let comers: Vec<usize> = open.iter().filter(|o| o.1 == target).map(|o| o.2).collect();
+        let k = comers[tried % comers.len()];
+        *self.detours.entry(target).or_default() += 1;
+        self.turn_before(k, target);
+        true
+    }
+
+    /// Turns branches of run `k` before it comes to where `target` begins.
+    fn turn_before(&mut self, k: usize, target: Edge) {
+        const TURNED: usize = 6;
+        let Search { world, env, deadline, .. } = *self;
+        let input = self.kept[k].input.clone();
+        let trail = std::mem::take(&mut self.kept[k].trail);
+        let data = |section: &str, at: u64| world.data(section, at);
+        let whole = Whole { input: &input, hook: world.hook, context: world.context(&input), data: &data };
+        let limits = Limits { deadline: Some(deadline), ..Limits::default() };
+        let mut path = Path::along(&world.main, &world.others, &trail, &whole, env, limits);
+        let branches: Vec<(usize, Branch)> = path.branches().collect();
+        let edge_of = |b: Branch| self.edge_of(b).and_then(|e| self.other_side(e));
+        let there = branches.iter().find(|(_, b)| edge_of(*b) == Some(target)).map(|(at, _)| *at);
+        let tried = self.detours.get(&target).copied().unwrap_or(0);
+        // Those that have to do with it, latest first; else all before.
+        let mut turned: Vec<usize> = match there {
+            Some(at) => match path.other_way(at, Freedom::Anything, CONFLICTS, Some(deadline)) {
+                OtherWay::Never(related) if !related.is_empty() && tried % 2 == 1 => related,
+                _ => branches.iter().map(|(i, _)| *i).filter(|i| *i < at).collect(),
+            },
+            None => branches.iter().map(|(i, _)| *i).collect(),
+        };
+        turned.sort_unstable_by_key(|i| std::cmp::Reverse(*i));
+        let mut random = super::super::difftest::Random::of(tried as u64, turned.len() as u64);
+        if turned.len() > TURNED {
+            let from = random.below((turned.len() - TURNED) as u64) as usize;
+            let from = if tried % 3 == 0 { 0 } else { from };
+            turned = turned[from..from + TURNED].to_vec();
+        }
+        let mut found = Vec::new();
+        for at in turned {
+            if self.is_over() {
+                break;
+            }
+            self.questions += 1;
+            if let OtherWay::Input(by) = path.other_way(at, Freedom::TestRun, CONFLICTS, Some(deadline)) {
+                found.push(input.changed(&by, |map| world.value_size(map)));
+            }
+        }
+        drop(path);
+        self.kept[k].trail = trail;
+        // Wanted is a new path that comes by; its own branches are asked about next.
+        for input in found {
+            let passing = self.other_side(target);
+            if self.try_input(input, passing) {
+                self.attempts.insert(target, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One run in the interpreter, in a world in which a script may answer calls.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
+use bpf_object::{FuncId, Object};
+use bpf_platform::Effects;
+use bpf_platform::helpers::Ret;
+use bpf_program::{BlockId, Function, Link, Op};
+use bpf_semantics::interp::{Cpu, Fault, Host, Interp, KernelHost, MapSpec, Next, Outcome, Step};
+
+use bpf_prove::path::Answered;
+
+use super::input::{Hook, Input};
+use crate::interpret::{InterpretError, Section, map_spec, sections};
+
+/// Steps of one run.
+const FUEL: u64 = 1 << 18;
+/// Bytes of an object that only a script hands out.
+const OBJECT_BYTES: usize = 256;
+
+/// All that a program's runs have in common.
+pub(super) struct World {
+    pub hook: Hook,
+    pub main: Arc<Function>,
+    /// The functions beside it, and which of the object each is; the program's own number stands for itself.
+    pub others: Vec<Arc<Function>>,
+    pub numbers: Vec<usize>,
+    pub own_number: usize,
+    pub maps: Vec<MapSpec>,
+    pub sections: Vec<Section>,
+}
+
+/// What a run did.
+pub(super) struct Run {
+    pub trail: Vec<Step>,
+    pub outcome: Result<Outcome, Fault>,
+    /// Calls whose result was said by the script, or made up for want of a model.
+    pub assumed: Vec<usize>,
+    pub packet: Vec<u8>,
+    /// Elements of the maps after it, by the map's name.
+    pub maps: BTreeMap<String, Vec<(Vec<u8>, Vec<u8>)>>,
+}
+
+impl World {
+    pub fn of(
+        object: &Object,
+        chosen: FuncId,
+        graphs: &[Option<Arc<Function>>],
+        hook: Hook,
+    ) -> Result<World, InterpretError> {
+        let missing = || InterpretError::Code { function: String::new(), reason: "is not understood".to_owned() };
+        let main = graphs[chosen.0].clone().ok_or_else(missing)?;
+        let main = Arc::new(Function { kind: hook.kind, ..main.as_ref().clone() });
+        let numbers: Vec<usize> = (0..graphs.len()).filter(|i| *i != chosen.0 && graphs[*i].is_some()).collect();
+        let others = numbers.iter().filter_map(|i| graphs[*i].clone()).collect();
+        let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
+        Ok(World { hook, main, others, numbers, own_number: chosen.0, maps, sections: sections(object)? })
+    }
+
+    /// A byte of a section as the object has it.
+    pub fn data(&self, section: &str, offset: u64) -> u8 {
+        let section = self.sections.iter().find(|s| s.name == section);
+        section.and_then(|s| s.bytes.get(usize::try_from(offset).ok()?)).copied().unwrap_or(0)
+    }
+
+    /// How long the values of a map are.
+    pub fn value_size(&self, map: &str) -> Option<usize> {
+        self.maps.iter().find(|m| m.name == map).map(|m| m.value_size as usize)
+    }
+
+    /// The context that a run on this input begins with.
+    pub fn context(&self, input: &Input) -> Vec<u8> {
+        let mut context = self.hook.context(&input.packet);
+        for (at, byte) in &input.context {
+            if context.len() <= *at && *at < 4096 {
+                context.resize(at + 1, 0);
+            }
+            if let Some(place) = context.get_mut(*at) {
+                *place = *byte;
+            }
+        }
+        context
+    }
+
+    /// Runs it; `seed` makes clock and random numbers.
+    pub fn run(&self, input: &Input, seed: u64) -> Run {
+        let mut host = KernelHost::new(self.hook.kind, &input.packet);
+        host.core_as_compiled = true;
+        host.seed(seed);
+        host.set_clock(1_000_000_000 + seed.wrapping_mul(7_777_777_777));
+        if let Some(linear) = input.linear {
+            host.set_linear(linear);
+        }
+        for spec in &self.maps {
+            let map = host.add_map(spec.clone());
+            for (key, value) in input.maps.get(&spec.name).into_iter().flatten() {
+                // One that does not fit is not there.
+                let _ = host.map_update(map, key, value);
+            }
+        }
+        for section in &self.sections {
+            let mut bytes = section.bytes.clone();
+            for (at, byte) in input.data.get(&section.name).into_iter().flatten() {
+                if let Some(place) = usize::try_from(*at).ok().and_then(|at| bytes.get_mut(at)) {
+                    *place = *byte;
+                }
+            }
+            host.add_section(&section.name, &bytes, section.writable);
+        }
+        host.set_context(&self.context(input));
+        let kernel = host.start();
+        let cpu = kernel.cpu;
+        let scripted = Scripted { inner: kernel.host, answers: &input.answers, calls: 0, assumed: vec![] };
+        let mut interp = Interp::with_cpu(cpu, scripted);
+        interp.cpu.recording = false;
+        interp.may_goto_budget = 64;
+        for f in &self.others {
+            interp.add_function(f.clone());
+        }
+        interp.leave_trail();
+        let outcome = interp.run(&self.main, FUEL);
+        let trail = interp.take_trail();
+        let Scripted { inner, assumed, .. } = interp.host;
+        let maps = self.maps.iter().enumerate().map(|(i, m)| (m.name.clone(), inner.map_entries(i))).collect();
+        Run { trail, outcome, assumed, packet: inner.packet().to_vec(), maps }
+    }
+
+    /// The blocks of a trail, in order, and from where to where control went, each with the function's number.
+    pub fn blocks(&self, trail: &[Step]) -> (Vec<(usize, BlockId)>, Vec<(usize, BlockId, BlockId)>) {
+        let (mut blocks, mut edges) = (Vec::new(), Vec::new());
+        let mut frames: Vec<(usize, Option<BlockId>)> = Vec::new();
+        for step in trail {
+            match step {
+                Step::Enter(number) => {
+                    let number = number.map_or(self.own_number, |i| self.numbers[i]);
+                    frames.push((number, None));
+                }
+                Step::Leave => drop(frames.pop()),
+                Step::Block(b) => {
+                    let Some((number, at)) = frames.last_mut() else { continue };
+                    blocks.push((*number, *b));
+                    edges.extend(at.map(|a| (*number, a, *b)));
+                    *at = Some(*b);
+                }
+                _ => {}
+            }
+        }
+        (blocks, edges)
+    }
+}
+
+/// A kernel's world in which a script answers some calls, and calls without a model do nothing.
+struct Scripted<'a> {
+    inner: KernelHost,
+    answers: &'a BTreeMap<usize, Answered>,
+    calls: usize,
+    assumed: Vec<usize>,
+}
+
+impl Scripted<'_> {
+    /// A call without a model: it does nothing, and returns 0 or a pointer to zeros.
+    fn without_model(&mut self, cpu: &mut Cpu, effects: &Effects) {
+        match effects.result {
+            Ret::Ptr => {
+                let object = self.inner.add_object(&[0; OBJECT_BYTES]);
+                cpu.set(Reg::R0, object);
+            }
+            Ret::Void => cpu.clear(Reg::R0),
+            _ => cpu.set(Reg::R0, 0),
+        }
+    }
+}
+
+impl Host for Scripted<'_> {
+    fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
+        self.inner.read(address, out)
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.inner.write(address, bytes)
+    }
+
+    fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {
+        let number = self.calls;
+        self.calls += 1;
+        let effects = Effects::of(&op.insn, op.link.is_some());
+        let answer = self.answers.get(&number);
+        if let Some(answer) = answer {
+            self.assumed.push(number);
+            let result = match answer {
+                Answered::Object => self.inner.add_object(&[0; OBJECT_BYTES]),
+                // What fails does nothing.
+                Answered::Number(0) if effects.result != Ret::Scalar => 0,
+                Answered::Number(error) if (*error as i32) < 0 => *error,
+                Answered::Number(result) => {
+                    let before = cpu.clone();
+                    if self.inner.call(cpu, op).is_err() {
+                        *cpu = before;
+                    }
+                    *result
+                }
+            };
+            cpu.set(Reg::R0, result);
+            return Ok(Next::Done);
+        }
+        let before = cpu.clone();
+        match self.inner.call(cpu, op) {
+            Err(Fault::Unmodelled(_)) if matches!(op.insn, Insn::Call(Call::Helper(_))) => {
+                *cpu = before;
+                self.assumed.push(number);
+                self.without_model(cpu, effects);
+                Ok(Next::Done)
+            }
+            other => other,
+        }
+    }
+
+    fn address_of(&mut self, kind: Imm64Kind, imm: u64, link: Option<&Link>) -> Result<u64, Fault> {
+        self.inner.address_of(kind, imm, link)
+    }
+
+    fn load(&mut self, address: u64, size: Size) -> Result<u64, Fault> {
+        self.inner.load(address, size)
+    }
+
+    fn store(&mut self, address: u64, size: Size, v: u64, imm: bool) -> Result<(), Fault> {
+        self.inner.store(address, size, v, imm)
+    }
+
+    fn legacy_load(&mut self, context: u64, offset: i32, size: Size) -> Result<Option<u64>, Fault> {
+        self.inner.legacy_load(context, offset, size)
+    }
+
+    fn addr_space_cast(&mut self, v: u64, imm: u32) -> Result<u64, Fault> {
+        self.inner.addr_space_cast(v, imm)
+    }
+
+    fn relocate(&mut self, op: &Op) -> Result<Insn, Fault> {
+        self.inner.relocate(op)
+    }
+
+    fn map_sizes(&self, map: u64) -> Option<(u32, u32)> {
+        self.inner.map_sizes(map)
+    }
+}
