@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::place::Role;
 use super::walk::Path;
 use crate::solver::blast::children;
-use crate::term::{Node, TermId};
+use crate::term::{MemId, Node, TermId};
 
 /// Terms as they are for one question.
 pub(super) struct Folded {
@@ -71,12 +71,17 @@ impl Path<'_> {
                     Some(constant(self, value))
                 }
             },
-            Node::Select(..) if !folded.free.contains(&t) => {
+            Node::Select(m, a) if !folded.free.contains(&self.byte_at(*m, *a, t)) => {
                 let value = self.observed.value(&self.cx, self.given, &self.lookups, t);
                 Some(constant(self, value))
             }
             _ => None,
         }
+    }
+
+    fn byte_at(&mut self, m: MemId, address: TermId, t: TermId) -> TermId {
+        self.observed.value(&self.cx, self.given, &self.lookups, address);
+        self.observed.byte_at(m, address, t)
     }
 
     /// A term of which the parts are made.

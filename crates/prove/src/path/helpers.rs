@@ -353,9 +353,8 @@ impl Walk<'_, '_, '_> {
         };
         if let Some(derived) = derived {
             self.observed.set_role(self.sym.cx, found, Role::Derived(derived));
-            if self.observe(found) != result {
-                self.sym.state.regs[0] = self.sym.cx.terms.constant(64, result);
-            }
+            let fits = self.observe(found) == result;
+            self.sym.state.regs[0] = if fits { derived } else { self.sym.cx.terms.constant(64, result) };
             return;
         }
         let scalar = matches!(effects.result, Ret::Scalar);

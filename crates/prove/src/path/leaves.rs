@@ -40,7 +40,7 @@ impl Leaves {
                 Node::Select(m, address) => {
                     let (m, address) = (*m, *address);
                     leaves.memory(cx, observed, m, &mut todo);
-                    leaves.terms.insert(t);
+                    leaves.terms.insert(observed.byte_at(m, address, t));
                     leaves.memories.insert(m);
                     if !is_fixed(cx, observed, address) {
                         leaves.wild.insert(m);

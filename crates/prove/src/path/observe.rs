@@ -1,5 +1,7 @@
 //! Terms as the run had them: each variable and byte of memory is what it was given.
 
+use std::cell::RefCell;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::given::Given;
@@ -7,7 +9,7 @@ use super::place::{CTX, FRAME, Lookup, OBJECT_BYTES, OBJECTS, PACKET, Role, SYMB
 use crate::solver::blast::Model;
 use crate::symbolic::context::Context;
 use crate::symbolic::variables::{MemoryRegion, VarKey};
-use crate::term::{MemNode, Node, TermId, VarId};
+use crate::term::{MemId, MemNode, Node, TermId, VarId};
 
 /// The values of a run.
 pub(super) struct Observed {
@@ -18,6 +20,8 @@ pub(super) struct Observed {
     /// Values of variables and bytes so far.
     pub model: Model,
     memo: FxHashMap<TermId, u64>,
+    /// The first term for the byte at a place: others may find it by other ways.
+    bytes: RefCell<FxHashMap<(MemId, u64), TermId>>,
 }
 
 impl Observed {
@@ -27,6 +31,7 @@ impl Observed {
             elements: FxHashSet::default(),
             model: Model::default(),
             memo: FxHashMap::default(),
+            bytes: RefCell::default(),
         }
     }
 
@@ -53,6 +58,15 @@ impl Observed {
         };
         self.roles.insert(v, role);
         role
+    }
+
+    /// The term that stands for a byte of memory, whatever way its address was found; the value of the address must have been
+    /// asked.
+    pub fn byte_at(&self, m: MemId, address: TermId, t: TermId) -> TermId {
+        match self.memo.get(&address) {
+            Some(address) => *self.bytes.borrow_mut().entry((m, *address)).or_insert(t),
+            None => t,
+        }
     }
 
     /// Says what a variable is, if that is not known yet.

@@ -19,7 +19,7 @@ use crate::symbolic::entry::register_regions;
 use crate::symbolic::state::{SymbolicState, dead_value};
 use crate::symbolic::symex::{Side, Stop, Sym};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
-use crate::term::TermId;
+use crate::term::{Node, TermId};
 
 /// A branch of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -336,10 +336,23 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    /// What follows from others, as it does.
+    fn followed_from(&self, t: TermId) -> TermId {
+        match self.sym.cx.terms.node(t) {
+            Node::Var(v) if !self.observed.is_element(t) => match self.observed.role(*v) {
+                Role::Derived(from) => from,
+                _ => t,
+            },
+            _ => t,
+        }
+    }
+
     /// A load has found this. Where its term says something else, or nothing, it counts as that number.
     fn loaded(&mut self, done: Result<(), Stop>, dst: Reg, found: u64) {
         let t = self.sym.state.regs[dst.index()];
         if done.is_ok() {
+            let t = self.followed_from(t);
+            self.sym.state.regs[dst.index()] = t;
             let address = self.sym.cx.holds_pointer(t) || self.sym.cx.region_of(t).is_some();
             if address || self.sym.cx.terms.as_const(t) == Some(found) {
                 return;
