@@ -194,8 +194,6 @@ Examples:
   bpf-opt inputs prog.o --no-kernel --function xdp_main --time-limit 10
   sudo bpf-opt inputs prog.o --json inputs.json      the inputs: packets, contexts, maps, which block is reached by which
 
-`bpf-opt bench --inputs inputs.json A.o B.o` times objects on them.
-
 Exit codes: 0 all blocks reached; 2 bad input or usage; 3 some were not.";
 
 const DIFFTEST_HELP: &str = "\

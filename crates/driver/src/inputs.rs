@@ -9,43 +9,29 @@ mod input;
 mod kernel;
 mod report;
 mod search;
+mod settings;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bpf_facts::Facts;
 use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, FuncKind, Object};
-use bpf_program::{BlockId, Function, ProgKind, predecessors};
+use bpf_program::{BlockId, Function, ProgKind};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, packet};
 use crate::module::Module;
 
 pub use input::{Hook, Input};
-pub use kernel::Comparison;
-pub use report::{BlockReport, FoundInput, FunctionInputs, InputsReport, ProgramInputs, Reach};
+pub use report::{BlockReport, Comparison, FoundInput, FunctionInputs, InputsReport, ProgramInputs, Reach};
 pub use search::Asked;
+pub use settings::Settings;
 
-use search::{Block, Search};
-use world::World;
-
-/// How inputs are looked for.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// These functions only, by name; empty: all programs.
-    pub only: Vec<String>,
-    /// Take every program for this type instead of what its section name says.
-    pub program_type: Option<String>,
-    /// For the whole object.
-    pub time_limit: Duration,
-    /// Of random packets.
-    pub seed: u64,
-    /// Run them in the kernel, too.
-    pub kernel: bool,
-}
+use search::Search;
+use world::{Block, World};
 
 /// Random packets before anything is asked.
 const RANDOM: u64 = 96;
@@ -202,10 +188,4 @@ fn simple(hook: Hook, random: &mut Random, words: &[Vec<u8>]) -> Vec<Input> {
     let mut all = vec![of(vec![0; 64]), of(vec![0; 14]), of(vec![0; 512])];
     all.extend((0..RANDOM).map(|_| cut(packet(random, words))).filter(|p| !p.is_empty()).map(of));
     all
-}
-
-/// The blocks before each block.
-pub(crate) fn before(f: &Function) -> BTreeMap<BlockId, Vec<BlockId>> {
-    let all = predecessors(f);
-    f.layout.iter().map(|b| (*b, all[b.index()].clone())).collect()
 }

@@ -11,6 +11,7 @@ mod common;
 mod difftest;
 mod filter;
 mod filter_profile;
+mod inputs;
 mod kernels;
 mod page;
 mod queries;

@@ -10,30 +10,15 @@ use bpf_kernel::{LoadOptions, LoadedObject, Map};
 use bpf_object::FuncId;
 use bpf_platform::maps;
 use bpf_program::{Function, ProgKind};
-use serde::Serialize;
 
-use super::Settings;
 use super::input::{Hook, Input};
-use super::report::InputsReport;
+use super::report::{Comparison, FunctionInputs, InputsReport};
+use super::settings::Settings;
 use super::world::{Run, World};
 use crate::difftest::calls::Calls;
 use crate::difftest::scenario::OneCpu;
 use crate::difftest::why_not_run;
 use crate::module::Module;
-
-/// How the kernel's run of an input went.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Comparison {
-    /// As in the interpreter.
-    Same,
-    /// It ended otherwise: in words.
-    Otherwise(String),
-    /// The path hangs on what another run would get otherwise.
-    Unsteady,
-    /// The kernel does not run it: in words.
-    NotRun(String),
-}
 
 /// Elements of an array that are put back after each run, at most.
 const LARGEST_ARRAY: u32 = 4096;
@@ -45,7 +30,7 @@ pub(super) fn confirm(
     module: &Module,
     graphs: &[Option<Arc<Function>>],
     report: &mut InputsReport,
-    functions: &mut BTreeMap<usize, super::report::FunctionInputs>,
+    functions: &mut BTreeMap<usize, FunctionInputs>,
 ) {
     let options = LoadOptions { program_type: settings.program_type.clone(), only: None };
     let loaded = match bpf_kernel::permitted().require() {
@@ -62,7 +47,7 @@ pub(super) fn confirm(
     let (Some(calls), Ok(maps)) = (Calls::of(bytes), loaded.maps()) else {
         return all(report, "its functions cannot be read");
     };
-    let kernel = Kernel { loaded: &loaded, begin: maps.iter().map(|m| contents(m)).collect(), maps };
+    let kernel = Kernel { loaded: &loaded, begin: maps.iter().map(contents).collect(), maps };
     let _here = OneCpu::stay();
     for program in &mut report.programs {
         let verdict = loaded.programs().iter().find(|p| p.name == program.name);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_program::{BlockId, Function};
+use bpf_program::{BlockId, Function, predecessors};
 use bpf_prove::path::Answered;
 use serde::Serialize;
 
 use super::input::{Hook, Input};
-use super::kernel::Comparison;
-use super::search::{Block, Search};
+use super::search::Search;
+use super::world::Block;
 use crate::difftest::hex;
 
 /// How far a block was reached.
@@ -21,6 +21,20 @@ pub enum Reach {
     Interpreter,
     /// In the kernel, too.
     Kernel,
+}
+
+/// How the kernel's run of an input went.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// As in the interpreter.
+    Same,
+    /// It ended otherwise: in words.
+    Otherwise(String),
+    /// The path hangs on what another run would get otherwise.
+    Unsteady,
+    /// The kernel does not run it: in words.
+    NotRun(String),
 }
 
 /// A block.
@@ -244,7 +258,7 @@ pub(super) fn explain<'g>(
 ) {
     for (number, block) in goals.iter().filter(|b| !search.reached.contains_key(b)) {
         let Some(f) = graph(*number) else { continue };
-        let preds = super::before(f).remove(block).unwrap_or_default();
+        let preds = predecessors(f)[block.index()].clone();
         let from: Vec<&BlockId> = preds.iter().filter(|p| search.reached.contains_key(&(*number, **p))).collect();
         let reason = if from.is_empty() {
             match preds.iter().find(|p| goals.contains(&(*number, **p))) {

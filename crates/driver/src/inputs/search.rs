@@ -10,18 +10,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use bpf_facts::Env;
-use bpf_program::{BlockId, Terminator};
+use bpf_program::Terminator;
 use bpf_prove::Limits;
 use bpf_prove::path::{Branch, Freedom, OtherWay, Path};
 use bpf_semantics::interp::Step;
 
 use super::input::{Input, Whole};
-use super::world::World;
-
-/// A block of a function, by the function's number in the object.
-pub type Block = (usize, BlockId);
-/// From where to where control goes.
-pub type Edge = (usize, BlockId, BlockId);
+use super::world::{Block, Edge, World};
 
 /// SAT conflicts of one question.
 const CONFLICTS: u32 = 20_000;
@@ -110,7 +105,8 @@ impl<'a> Search<'a> {
         let (blocks, edges) = self.world.blocks(&run.trail);
         let hook = self.world.hook;
         let beyond = input.linear.is_some();
-        let assumed = beyond || !run.assumed.is_empty() || input.context.keys().any(|at| !hook.sets_context(*at as u64));
+        let assumed =
+            beyond || !run.assumed.is_empty() || input.context.keys().any(|at| !hook.sets_context(*at as u64));
         if let (Err(fault), Some(last)) = (&run.outcome, blocks.last()) {
             self.faults.entry(*last).or_insert_with(|| fault.to_string());
         }
@@ -262,7 +258,6 @@ impl<'a> Search<'a> {
         drop(path);
         self.kept[k].trail = trail;
         for (input, edge) in found {
-            if std::env::var_os("DBG15").is_some() { eprintln!("try {edge:?} {:?} {:?}", crate::difftest::hex(&input.packet), input.maps.iter().map(|(n,m)| (n.clone(), m.iter().map(|(k,v)| (crate::difftest::hex(k), crate::difftest::hex(v))).collect::<Vec<_>>())).collect::<Vec<_>>()); }
             if !self.try_input(input, Some(edge)) {
                 self.asked.entry(edge).or_default().missed += 1;
             }
@@ -313,7 +308,7 @@ impl<'a> Search<'a> {
             None => branches.iter().map(|(i, _)| *i).collect(),
         };
         turned.sort_unstable_by_key(|i| std::cmp::Reverse(*i));
-        let mut random = super::super::difftest::Random::of(tried as u64, turned.len() as u64);
+        let mut random = crate::difftest::Random::of(tried as u64, turned.len() as u64);
         if turned.len() > TURNED {
             let from = random.below((turned.len() - TURNED) as u64) as usize;
             let from = if tried % 3 == 0 { 0 } else { from };

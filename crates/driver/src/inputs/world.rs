@@ -15,6 +15,13 @@ use bpf_prove::path::Answered;
 use super::input::{Hook, Input};
 use crate::interpret::{InterpretError, Section, map_spec, sections};
 
+/// A block of a function, by the function's number in the object.
+pub type Block = (usize, BlockId);
+/// From where to where control goes.
+pub type Edge = (usize, BlockId, BlockId);
+/// Key and value.
+pub(super) type Entry = (Vec<u8>, Vec<u8>);
+
 /// Steps of one run.
 const FUEL: u64 = 1 << 18;
 /// Bytes of an object that only a script hands out.
@@ -40,7 +47,7 @@ pub(super) struct Run {
     pub assumed: Vec<usize>,
     pub packet: Vec<u8>,
     /// Elements of the maps after it, by the map's name.
-    pub maps: BTreeMap<String, Vec<(Vec<u8>, Vec<u8>)>>,
+    pub maps: BTreeMap<String, Vec<Entry>>,
 }
 
 impl World {
@@ -128,7 +135,7 @@ impl World {
     }
 
     /// The blocks of a trail, in order, and from where to where control went, each with the function's number.
-    pub fn blocks(&self, trail: &[Step]) -> (Vec<(usize, BlockId)>, Vec<(usize, BlockId, BlockId)>) {
+    pub fn blocks(&self, trail: &[Step]) -> (Vec<Block>, Vec<Edge>) {
         let (mut blocks, mut edges) = (Vec::new(), Vec::new());
         let mut frames: Vec<(usize, Option<BlockId>)> = Vec::new();
         for step in trail {

@@ -10,6 +10,7 @@ mod common;
 #[path = "../../../object/tests/all/common/edit.rs"]
 mod edit;
 mod gate;
+mod inputs;
 mod judged_runs;
 mod kernel_difference;
 mod loader_choices;
