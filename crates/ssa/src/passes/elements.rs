@@ -18,7 +18,7 @@ use bpf_facts::{BaseId, Env, Facts, Kind, Liveness, map_and_key};
 use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::{Effects, maps};
-use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 
 use super::pass::Pass;
 use crate::Ssa;
@@ -80,36 +80,8 @@ impl Pass for Elements {
             g.layout.retain(|b| reached.contains(b));
             g
         };
-        let ends = ends.iter().map(|(_, end)| to(*end));
-        ends.chain(bare_end(f, &impossible, &facts)).filter(|g| g.layout.len() < f.layout.len()).collect()
+        ends.iter().map(|(_, end)| to(*end)).filter(|g| g.layout.len() < f.layout.len()).collect()
     }
-}
-
-/// The function in which all these edges lead to an end that sets no result: what the lookup gave is in r0 there, which is 0
-/// for a verifier that walks that way.
-fn bare_end(f: &Function, impossible: &[(BlockId, BlockId)], facts: &Facts) -> Option<Function> {
-    let gave_it = |b: BlockId| {
-        let Terminator::Branch { dst, .. } = f.block(b).term else { return false };
-        let Some(state) = facts.states(f, b).pop() else { return false };
-        state.reg(Reg::R0).kind == state.reg(dst).kind
-    };
-    let mut g = f.clone();
-    let exit = f.layout.iter().find_map(|b| match f.block(*b).term {
-        Terminator::Exit { .. } => Some(f.block(*b).term.clone()),
-        _ => None,
-    })?;
-    let end = BlockId(g.blocks.len() as u32);
-    g.blocks.push(Block { ops: vec![], term: exit });
-    g.layout.push(end);
-    for (b, none) in impossible.iter().filter(|(b, _)| gave_it(*b)) {
-        if let Terminator::Branch { taken, fall, .. } = &mut g.block_mut(*b).term {
-            let edge = if taken == none { taken } else { fall };
-            *edge = end;
-        }
-    }
-    let reached = reverse_postorder(&g).0;
-    g.layout.retain(|b| reached.contains(b));
-    Some(g)
 }
 
 /// Whether it is the plain lookup.

@@ -22,6 +22,7 @@ pub fn with_env<T>(f: impl FnOnce(&Env<'_>) -> T) -> T {
         key_size: Some(4),
         value_size: Some(8),
         max_entries: Some(16),
+        values_known: true,
         ..MapInfo::default()
     }];
     f(&Env { maps: &maps, callee_args: &|_| None, ..Env::empty() })
