@@ -11,6 +11,7 @@
 
 use bpf_facts::{Env, Region};
 use bpf_isa::Call;
+use bpf_platform::maps;
 
 use super::fold::Definitions;
 use super::pass::Pass;
@@ -36,7 +37,7 @@ impl Pass for KeySlots {
         let d = Definitions::of(f);
         let Some(uses) = uses(f, env, &d) else { return false };
         let counts = f.use_counts();
-        let keys = uses.iter().filter(|u| u.kind == Kind::Key);
+        let keys = uses.iter().filter(|u| matches!(u.kind, Kind::Key | Kind::Index));
         let Some(moved) = keys.filter_map(|key| Moved::of(f, &uses, &counts, key)).next() else { return false };
         moved.take(f);
         super::dead::remove(f);
@@ -50,6 +51,9 @@ enum Kind {
     Load,
     Store,
     Key,
+    /// The number of an element. A verifier that knows it needs no test whether the element is there, and it knows it only in
+    /// a slot of its own (`get_constant_map_key`, kernel/bpf/verifier.c).
+    Index,
     Value,
 }
 
@@ -95,7 +99,10 @@ fn uses(f: &Ssa, env: &Env<'_>, d: &Definitions) -> Option<Vec<Use>> {
                     };
                     for (i, low) in frames {
                         match (i, helper) {
-                            (1, _) => add(Kind::Key, low, i64::from(map.key_size?)),
+                            (1, _) => {
+                                let is_array = map.map_type.is_none_or(maps::is_array);
+                                add(if is_array { Kind::Index } else { Kind::Key }, low, i64::from(map.key_size?));
+                            }
                             (2, 2) => add(Kind::Value, low, i64::from(map.value_bytes_read()?)),
                             _ => return None,
                         }
@@ -150,7 +157,8 @@ impl Moved {
         let stays = !others().any(|u| between(u) && u.touches(from.low, from.end));
         let begins: Vec<&&Use> = of_key.iter().filter(|u| u.at != copy.at).collect();
         let aligned = begins.iter().all(|u| u.end <= copy.low && (u.low + by) % (u.end - u.low) == 0);
-        if !free || !stays || !aligned {
+        let crosses = begin.rem_euclid(WORD) + key.end - key.low > WORD;
+        if !free || !stays || !aligned || (key.kind == Kind::Index && crosses) {
             return None;
         }
         let lowest = uses.iter().map(|u| u.low).min()?;
