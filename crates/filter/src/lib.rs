@@ -49,7 +49,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
-pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
+pub use ebpf::{Actions, EbpfError, EbpfForm, FURTHEST, FunctionName, Hook, Takes};
 pub use error::Error;
 pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};

@@ -10,7 +10,7 @@ mod source;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bpf_filter::{Classic, ClassicGoal, EbpfForm, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
+use bpf_filter::{Classic, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -41,6 +41,12 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         let written = args.output.is_some().then_some(Form::Kernel);
         let printed = shown.map(|shown| form_of(args, shown)).filter(|form| Some(*form) != written);
         written.into_iter().chain(printed).for_each(|form| warn_if_unproven(&filter, form));
+    }
+    if let Some(end) = form.as_ref().and_then(|form| filter.beyond_reach(form)) {
+        files::complain(format!(
+            "bpf-opt: warning: a packet that is asked for byte {} is rejected: the verifier follows no program beyond {FURTHEST} bytes",
+            end - 1,
+        ));
     }
     write(args, form.as_ref(), &filter, &text, &options)?;
     match (shown, &form) {

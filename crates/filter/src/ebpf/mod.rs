@@ -10,6 +10,7 @@ mod loads;
 mod lookup;
 mod name;
 mod peephole;
+mod reach;
 mod tails;
 mod text;
 
@@ -21,8 +22,9 @@ pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 use lookup::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_table_name, table_name};
 pub use name::FunctionName;
+pub use reach::FURTHEST;
 
-use crate::program::Program;
+use crate::program::{Operation, Program};
 use crate::tables::{PerfectHash, Table, TupleHash};
 
 /// What a program is called.
@@ -39,6 +41,14 @@ pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         Some(hook) => loads::assembly(program, form, hook),
         None => emitter::assembly(program, form),
     }
+}
+
+/// How far into packets the program reads, if that is further than this eBPF can follow: packets are then rejected where it reads.
+pub(crate) fn beyond_reach(program: &Program, form: &EbpfForm) -> Option<u64> {
+    // A socket's program reads by calls.
+    let reads_directly = form.hook().is_none_or(|hook| hook.data().is_some());
+    let ends = program.blocks.iter().flat_map(|b| &b.operations).filter_map(Operation::wants).map(|(_, end)| end);
+    ends.max().filter(|end| reads_directly && *end > FURTHEST)
 }
 
 /// The object file of a program or a function.
