@@ -447,12 +447,78 @@ fn fields_that_the_verifier_does_not_follow_are_warned_of() {
     let object = out.to_str().expect("plain text");
     let warned = |args: &[&str], text| {
         let ran = bpf_opt(["filter", "-o", object].iter().chain(args).chain(&["--", text])).expect(0);
-        ran.err.contains("verifier follows no program beyond 65535 bytes")
+        ran.err.contains("follows a program for 65535 bytes")
     };
     for args in [&["--hook", "xdp"][..], &["--hook", "tc", "--no-optimize"], &["--function", "data"]] {
         assert!(warned(args, "ether[65535] = 1 or ip"), "{args:?}");
-        assert!(warned(args, "ip or tcp[65530] = 1"), "{args:?}");
+        assert!(warned(args, "ip6 or tcp[65530] = 1"), "{args:?}");
         assert!(!warned(args, "ether[65534] = 1 or tcp[65000] = 1 or ip"), "{args:?}");
     }
     assert!(!warned(&["--hook", "socket"], "ether[65535] = 1 or ip"));
+}
+
+/// XDP programs see of a larger packet what is in its first piece.
+#[test]
+fn the_kernel_is_not_asked_about_packets_in_pieces() {
+    if !permitted() {
+        return;
+    }
+    let path = capture("pieces.pcap");
+    let (read, out) = (path.to_str().expect("plain text"), path.with_extension("out"));
+    let write = |length: usize| {
+        let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1].map(u32::to_ne_bytes).concat();
+        bytes.extend([1u32, 0, length as u32, length as u32].map(u32::to_ne_bytes).concat());
+        let mut packet = vec![0; length];
+        packet[length - 1] = 7;
+        bytes.extend(packet);
+        std::fs::write(&path, bytes).expect("room for a file");
+    };
+    for length in [3000, 3519, 3520, 3521, 9000] {
+        write(length);
+        let text = format!("ether[{}] = 7 and len = {length}", length - 1);
+        for more in [&["--count"][..], &["--verdicts"], &["--report"], &["-w", out.to_str().expect("plain text")]] {
+            let args = ["filter", "--read", read, "--engine", "kernel"];
+            let ran = bpf_opt(args.iter().chain(more).chain(&["--", &text]));
+            if length <= 3520 {
+                let said = ["1\n", "262144\n", "1 of 1 packets match"];
+                assert!(ran.code == Some(0) && said.iter().any(|s| ran.out.starts_with(s)), "{more:?}: {ran:?}");
+            } else {
+                assert_eq!((ran.code, &ran.out[..]), (Some(2), ""), "{more:?}: {}", ran.err);
+                assert!(ran.err.contains("in one piece"), "{}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_is_there_only_if_all_that_goes_with_it_is() {
+    let folder = capture("outputs.pcap").with_file_name("outputs");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let bad = folder.join("bad.txt");
+    std::fs::write(&bad, "10.0.0.1\n").expect("room");
+    let path = |name: &str| folder.join(name).to_str().expect("plain text").to_owned();
+    let (object, header, contents) = (path("y.o"), path("y.h"), path("y.batch"));
+    let set = format!("BAD={}", bad.display());
+    for [o, h, c] in
+        [[&object[..], &header, "/dev/full"], [&object, "/dev/full", &contents], ["/dev/full", &header, &contents]]
+    {
+        let args = ["filter", "--function", "data", "--set", &set, "--updatable", "BAD", "host $BAD"];
+        let ran = bpf_opt(args.iter().chain(&["-o", o, "--header", h, "--map-contents", c]));
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        for file in [&object, &header, &contents] {
+            assert!(!Path::new(file).exists(), "{file} with {o}, {h}, {c}");
+        }
+    }
+}
+
+#[test]
+fn functions_are_not_called_as_something_else_is() {
+    let out = capture("names.pcap").with_file_name("names.o");
+    let object = out.to_str().expect("plain text");
+    for name in ["bitmap_0", "displacements_0", "word0_0", "slots_1", "license", "_x", "_Bool", "thread_local", "main"]
+    {
+        let ran = bpf_opt(["filter", "--function", "data", "--name", name, "-o", object, "ip"]);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.err);
+        assert!(ran.err.contains(name) && !out.exists(), "{name}: {}", ran.err);
+    }
 }

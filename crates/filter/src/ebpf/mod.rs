@@ -14,7 +14,7 @@ mod reach;
 mod tails;
 mod text;
 
-use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{AssemblyError, Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
 use form::{COUNTERS, REPORT, counters_map, report_map};
 pub use form::{EbpfForm, Takes};
@@ -32,7 +32,12 @@ const PROGRAM: &str = "filter";
 
 /// Whether an object may have something of this name that is no set of the user's: names are symbols.
 pub(crate) fn is_own_name(name: &str) -> bool {
-    [COUNTERS, REPORT, PROGRAM, "license", "_license"].contains(&name) || is_table_name(name)
+    [COUNTERS, REPORT, PROGRAM].contains(&name) || is_symbol(name)
+}
+
+/// Whether programs and functions may have something of this name, and those that they are linked to.
+fn is_symbol(name: &str) -> bool {
+    ["license", "_license"].contains(&name) || is_table_name(name)
 }
 
 /// The listing of a program or a function.
@@ -89,8 +94,18 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
         }
     };
     let signature = Signature { name: name.to_owned(), params, returns: Type::Int { bytes: 4, signed: true } };
-    Ok(object(&around, &[Function { signature, role, section: section.to_owned(), listing }])?)
+    let instructions = listing.lines().filter(|line| line.starts_with(' ')).count();
+    let written = object(&around, &[Function { signature, role, section: section.to_owned(), listing }]);
+    written.map_err(|e| match e {
+        AssemblyError::Listing { .. } if instructions > FURTHEST_JUMP => EbpfError::Unsupported(format!(
+            "the filter is too large for eBPF: {instructions} instructions, of which a jump crosses {FURTHEST_JUMP} at most"
+        )),
+        e => e.into(),
+    })
 }
+
+/// Over no more slots does a jump lead (16 bits).
+const FURTHEST_JUMP: usize = i16::MAX as usize;
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.
 fn variables(i: usize, table: &Table) -> Vec<Variable> {
