@@ -8,6 +8,7 @@
 //! filter compares with few numbers counts (which protocol, not which host), and after [`Limits::kinds`] ones only what is known on *all* ways to
 //! the block with as much known of the value that the filter asks for first, which one copy serves.
 
+mod asked;
 pub(crate) mod known;
 
 use std::cell::Cell;
@@ -26,7 +27,7 @@ use crate::language::Relation;
 use crate::need::{Need, needs};
 use crate::passes::{Pass, Passes};
 use crate::question::{Question, question};
-use crate::value::{Binary, Value, ValueId, Values, Variable, apply};
+use crate::value::{Value, ValueId, Values, Variable, apply};
 
 /// How much the optimizer may copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,27 +199,6 @@ impl Walk<'_> {
         self.done.insert((i, walked), id);
         self.done.insert((i, known), id);
         id
-    }
-
-    /// What of the known can matter from a block on.
-    fn relevant(&self, i: usize, mut known: Known) -> Known {
-        if let Some(asked) = self.asked.get(i) {
-            known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
-        }
-        if let Some(asked) = self.maps_asked.get(i) {
-            known.lookups.retain(|(l, _)| asked.contains(l));
-        }
-        known
-    }
-
-    /// The same where it depends on what variables hold which values are asked for.
-    fn relevant_with(&mut self, i: usize, mut known: Known) -> Known {
-        let asked = self.asked_from(i, &known.variables);
-        known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
-        if let Some(asked) = self.maps_asked.get(i) {
-            known.lookups.retain(|(l, _)| asked.iter().any(|a| a.map == l.map));
-        }
-        known
     }
 
     fn walked(&mut self, i: usize, mut known: Known) -> DecisionId {
@@ -486,104 +466,6 @@ impl Walk<'_> {
             }
         }
     }
-
-    /// Per block the values that are asked for there or later, and the values that tell of these.
-    fn asked_later(&self) -> Vec<Rc<Vec<ValueId>>> {
-        let graph = self.graph;
-        let mut all: Vec<Rc<Vec<ValueId>>> = vec![Rc::default(); graph.blocks.len()];
-        for (i, block) in graph.blocks.iter().enumerate().rev() {
-            let of = |t: Target| match t {
-                Target::Block(i) => all[i].clone(),
-                _ => Rc::default(),
-            };
-            let (yes, no) = (of(block.yes), of(block.no));
-            let own = self.questions[i].as_ref().map_or_else(Vec::new, |q| self.telling(q.value));
-            all[i] = union(&yes, &no, own);
-        }
-        all
-    }
-
-    /// The values that are asked for in a block or later if variables hold this at first, whatever the answers are, and the values that
-    /// tell of these.
-    fn asked_from(&mut self, i: usize, variables: &Variables) -> Rc<Vec<ValueId>> {
-        let key = (i, variables.clone());
-        if let Some(asked) = self.asked_with.get(&key) {
-            return asked.clone();
-        }
-        if self.is_over || self.asked_with.len() > self.limits.walks {
-            self.is_over = true;
-            return Rc::default();
-        }
-        let block = &self.graph.blocks[i];
-        let mut known = Known { variables: key.1, ..Known::default() };
-        for (variable, value) in &block.sets {
-            let value = self.resolved(*value, &known);
-            known.set(*variable, value);
-        }
-        let asked = match &block.test {
-            Test::Compare(relation, a, b) => {
-                let (a, b) = (self.resolved(*a, &known), self.resolved(*b, &known));
-                Some(self.question(*relation, a, b).value)
-            }
-            Test::Member(value, _) => Some(self.resolved(*value, &known)),
-            Test::Among(..) | Test::Chain(_) | Test::Lookup(_) => None,
-        };
-        let own = asked.map_or_else(Vec::new, |value| self.telling(value));
-        let [yes, no] = [block.yes, block.no].map(|to| match to {
-            Target::Block(next) => self.asked_from(next, &known.variables),
-            _ => Rc::default(),
-        });
-        let all = union(&yes, &no, own);
-        self.asked_with.insert((i, variables.clone()), all.clone());
-        all
-    }
-
-    /// A value that is asked for, and the one that may tell of it.
-    fn telling(&self, asked: ValueId) -> Vec<ValueId> {
-        match self.values.get(asked) {
-            Value::Binary(Binary::And, inner, _) => vec![asked, inner],
-            _ => vec![asked],
-        }
-    }
-
-    /// Per block the questions to maps there or later. Without maps: nothing.
-    fn maps_asked_later(&self) -> Vec<Rc<Vec<Lookup>>> {
-        let blocks = &self.graph.blocks;
-        if self.graph.maps.is_empty() {
-            return Vec::new();
-        }
-        let mut all: Vec<Rc<Vec<Lookup>>> = vec![Rc::default(); blocks.len()];
-        for (i, block) in blocks.iter().enumerate().rev() {
-            let mut here: Vec<Lookup> = Vec::new();
-            let later = [block.yes, block.no].into_iter().flat_map(|to| match to {
-                Target::Block(next) => all[next].to_vec(),
-                _ => Vec::new(),
-            });
-            let own = if let Test::Lookup(lookup) = &block.test { Some(lookup.clone()) } else { None };
-            for lookup in later.chain(own) {
-                if !here.contains(&lookup) {
-                    here.push(lookup);
-                }
-            }
-            all[i] = Rc::new(here);
-        }
-        all
-    }
-}
-
-/// All values of three lists, of which the first two are in order; it is, too.
-fn union(yes: &Rc<Vec<ValueId>>, no: &Rc<Vec<ValueId>>, own: Vec<ValueId>) -> Rc<Vec<ValueId>> {
-    let covers = |all: &[ValueId], some: &[ValueId]| some.iter().all(|v| all.binary_search(v).is_ok());
-    if covers(yes, no) && covers(yes, &own) {
-        return yes.clone();
-    }
-    if covers(no, yes) && covers(no, &own) {
-        return no.clone();
-    }
-    let mut merged: Vec<ValueId> = yes.iter().chain(no.iter()).copied().chain(own).collect();
-    merged.sort_unstable();
-    merged.dedup();
-    Rc::new(merged)
 }
 
 fn possible(values: &Values, value: ValueId, known: &Known) -> Intervals {

@@ -11,6 +11,7 @@ mod lookup;
 mod name;
 mod peephole;
 mod reach;
+mod symbols;
 mod tails;
 mod text;
 
@@ -20,9 +21,9 @@ use form::{COUNTERS, REPORT, counters_map, report_map};
 pub use form::{EbpfForm, Takes};
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
-use lookup::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_table_name, table_name};
 pub use name::FunctionName;
 pub use reach::FURTHEST;
+use symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_symbol, table_name};
 
 use crate::program::{Operation, Program};
 use crate::tables::{PerfectHash, Table, TupleHash};
@@ -33,11 +34,6 @@ const PROGRAM: &str = "filter";
 /// Whether an object may have something of this name that is no set of the user's: names are symbols.
 pub(crate) fn is_own_name(name: &str) -> bool {
     [COUNTERS, REPORT, PROGRAM].contains(&name) || is_symbol(name)
-}
-
-/// Whether programs and functions may have something of this name, and those that they are linked to.
-fn is_symbol(name: &str) -> bool {
-    ["license", "_license"].contains(&name) || is_table_name(name)
 }
 
 /// The listing of a program or a function.

@@ -1,7 +1,7 @@
 //! Names of functions.
 
 use super::hook::EbpfError;
-use super::is_symbol;
+use super::symbols::is_symbol;
 
 /// What a function may be called in C.
 #[derive(Clone, PartialEq, Eq, Debug)]
