@@ -374,6 +374,11 @@ impl Filter {
         ebpf::write_object(&self.kernel().form, form)
     }
 
+    /// The end of the filter's furthest field, where this form cannot read so far: it rejects the packets that are asked for it.
+    pub fn beyond_reach(&self, form: &EbpfForm) -> Option<u64> {
+        ebpf::beyond_reach(&self.kernel().form, form)
+    }
+
     /// The filter as eBPF assembly for a hook of the kernel.
     ///
     /// # Errors

@@ -131,6 +131,14 @@ impl Intervals {
         Intervals(out)
     }
 
+    /// All numbers are in the other, too.
+    pub(crate) fn is_subset(&self, other: &Intervals) -> bool {
+        self.0.iter().all(|(low, high)| {
+            let i = other.0.partition_point(|(_, end)| end < low);
+            other.0.get(i).is_some_and(|(start, end)| start <= low && high <= end)
+        })
+    }
+
     /// No number is in both.
     pub(crate) fn is_disjoint(&self, other: &Intervals) -> bool {
         let (few, many) = if self.0.len() < other.0.len() { (self, other) } else { (other, self) };

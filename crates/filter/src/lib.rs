@@ -49,7 +49,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
-pub use ebpf::{Actions, EbpfError, EbpfForm, FunctionName, Hook, Takes};
+pub use ebpf::{Actions, EbpfError, EbpfForm, FURTHEST, FunctionName, Hook, Takes};
 pub use error::Error;
 pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
@@ -121,7 +121,8 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
 fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
-    // Of a graph with variables nothing is known in common, so that all walks are the same one.
+    /// Of a graph with variables nothing is known in common, so that all walks are the same one. Each keeps much in memory.
+    const WALKS_WITH_VARIABLES: usize = 400_000;
     let all_copies: &[(usize, usize)] = if graph.variables == 0 && options.passes.has(Pass::Copies) {
         &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)]
     } else {
@@ -129,7 +130,7 @@ fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
     };
     let mut ways = Vec::new();
     for &(copies, kinds) in all_copies {
-        let walks = WALKS[usize::from(copies <= 1)];
+        let walks = if graph.variables > 0 { WALKS_WITH_VARIABLES } else { WALKS[usize::from(copies <= 1)] };
         ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }, options.passes));
     }
     (!ways.is_empty()).then_some(Forms {

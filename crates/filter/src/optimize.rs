@@ -8,8 +8,10 @@
 //! filter compares with few numbers counts (which protocol, not which host), and after [`Limits::kinds`] ones only what is known on *all* ways to
 //! the block with as much known of the value that the filter asks for first, which one copy serves.
 
+mod asked;
 pub(crate) mod known;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::rc::Rc;
@@ -25,7 +27,7 @@ use crate::language::Relation;
 use crate::need::{Need, needs};
 use crate::passes::{Pass, Passes};
 use crate::question::{Question, question};
-use crate::value::{Binary, Value, ValueId, Values, apply};
+use crate::value::{Value, ValueId, Values, Variable, apply};
 
 /// How much the optimizer may copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +43,9 @@ pub(crate) struct Limits {
 /// With so many numbers a value is compared that tells which kind of packet it is.
 const FEW: usize = 8;
 
+/// To pass so many questions by takes as long as to walk a block.
+const PASSED: usize = 64;
+
 /// The decisions of a graph, and where they begin. `None`: the limits do not allow it.
 pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Option<(Decisions, DecisionId)> {
     let mut walk = Walk {
@@ -48,11 +53,15 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
         common: Vec::new(),
         first: None,
         questions: Vec::new(),
+        needs: Vec::new(),
+        only_answers: Vec::new(),
         decisions: Decisions::new(passes.has(Pass::Order)),
         done: FxHashMap::default(),
         visits: vec![0; graph.blocks.len()],
         walks: 0,
+        passed: Cell::new(0),
         asked: Vec::new(),
+        asked_with: FxHashMap::default(),
         maps_asked: Vec::new(),
         compared: FxHashMap::default(),
         graph,
@@ -60,13 +69,16 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
         passes,
         is_over: false,
     };
+    walk.maps_asked = walk.maps_asked_later();
     if walk.graph.variables == 0 {
         walk.questions = walk.questions_of_blocks();
+        walk.needs = walk.graph.blocks.iter().map(|block| walk.needs_of_test(&block.test)).collect();
+        walk.only_answers = walk.questions.iter().map(|q| walk.only_answer(q.as_ref()?)).collect();
         walk.asked = walk.asked_later();
-        walk.maps_asked = walk.maps_asked_later();
         walk.first = walk.first_asked();
         walk.common = walk.common_knowledge();
         walk.compared = walk.questions_by_value();
+        walk.passed.set(0);
     }
     let root = walk.target(walk.graph.entry, Known::default());
     let Walk { values, decisions, is_over, .. } = walk;
@@ -77,18 +89,26 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
 /// What is known on all ways to a block, by what is known there of the value that the filter asks for first.
 type Common = BTreeMap<Option<Rc<Intervals>>, Known>;
 
+/// What variables hold, as in [`Known::variables`].
+type Variables = Vec<(Variable, ValueId)>;
+
 struct Walk<'a> {
     graph: &'a Graph,
     values: Values,
     /// Per block what it asks; only of graphs without variables.
     questions: Vec<Option<Question>>,
+    /// Per block what must be there for its question, and the answer if there is but one; only of graphs without variables.
+    needs: Vec<Vec<Need>>,
+    only_answers: Vec<Option<bool>>,
     /// Only of graphs without variables.
     common: Vec<Common>,
     /// The value that the filter asks for first: mostly which protocol follows the link's header.
     first: Option<ValueId>,
     /// Per block the values that are asked for there or later, in order; only of graphs without variables.
     asked: Vec<Rc<Vec<ValueId>>>,
-    /// Per block the questions to maps there or later; only of graphs without variables that have such.
+    /// The same of graphs with variables, by what they hold there.
+    asked_with: FxHashMap<(usize, Variables), Rc<Vec<ValueId>>>,
+    /// Per block the questions to maps there or later; of graphs that have such.
     maps_asked: Vec<Rc<Vec<Lookup>>>,
     /// By value with how many sets it is compared.
     compared: FxHashMap<ValueId, usize>,
@@ -96,6 +116,8 @@ struct Walk<'a> {
     done: FxHashMap<(usize, Known), DecisionId>,
     visits: Vec<usize>,
     walks: usize,
+    /// Questions that were passed by, since their answers were known.
+    passed: Cell<usize>,
     limits: Limits,
     passes: Passes,
     is_over: bool,
@@ -104,28 +126,32 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// A value with variables replaced by what they hold.
     fn resolved(&mut self, value: ValueId, known: &Known) -> ValueId {
+        self.resolved_with(value, &known.variables)
+    }
+
+    fn resolved_with(&mut self, value: ValueId, variables: &Variables) -> ValueId {
         if self.graph.variables == 0 {
             return value;
         }
         match self.values.get(value) {
             Value::Variable(v) => {
-                let held = known.variables.binary_search_by_key(&v, |(v, _)| *v).ok().map(|i| known.variables[i].1);
+                let held = variables.binary_search_by_key(&v, |(v, _)| *v).ok().map(|i| variables[i].1);
                 held.unwrap_or_else(|| self.values.constant(0))
             }
             Value::Load { base: Some(base), offset, size } => {
-                let base = Some(self.resolved(base, known));
+                let base = Some(self.resolved_with(base, variables));
                 self.values.intern(Value::Load { base, offset, size })
             }
             Value::Binary(op, a, b) => {
-                let (a, b) = (self.resolved(a, known), self.resolved(b, known));
+                let (a, b) = (self.resolved_with(a, variables), self.resolved_with(b, variables));
                 self.values.binary(op, a, b)
             }
             Value::Negate(a) => {
-                let a = self.resolved(a, known);
+                let a = self.resolved_with(a, variables);
                 self.values.intern(Value::Negate(a))
             }
             Value::IsGreater(a, b) => {
-                let (a, b) = (self.resolved(a, known), self.resolved(b, known));
+                let (a, b) = (self.resolved_with(a, variables), self.resolved_with(b, variables));
                 self.values.intern(Value::IsGreater(a, b))
             }
             _ => value,
@@ -141,11 +167,11 @@ impl Walk<'_> {
     }
 
     fn block(&mut self, i: usize, known: Known) -> DecisionId {
-        if self.is_over || self.walks > self.limits.walks {
+        if self.is_over || self.walks + self.passed.get() / PASSED > self.limits.walks {
             self.is_over = true;
             return DecisionId::REJECT;
         }
-        let known = self.relevant(i, known);
+        let known = if self.graph.variables == 0 { self.relevant(i, known) } else { self.relevant_with(i, known) };
         let key = (i, known);
         if let Some(id) = self.done.get(&key) {
             return *id;
@@ -173,17 +199,6 @@ impl Walk<'_> {
         self.done.insert((i, walked), id);
         self.done.insert((i, known), id);
         id
-    }
-
-    /// What of the known can matter from a block on.
-    fn relevant(&self, i: usize, mut known: Known) -> Known {
-        if let Some(asked) = self.asked.get(i) {
-            known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
-        }
-        if let Some(asked) = self.maps_asked.get(i) {
-            known.lookups.retain(|(l, _)| asked.contains(l));
-        }
-        known
     }
 
     fn walked(&mut self, i: usize, mut known: Known) -> DecisionId {
@@ -367,6 +382,7 @@ impl Walk<'_> {
             && let Some(answer) = self.answer(i, question, known)
         {
             let block = &self.graph.blocks[i];
+            self.passed.set(self.passed.get() + 1);
             target = if answer { block.yes } else { block.no };
         }
         target
@@ -374,15 +390,27 @@ impl Walk<'_> {
 
     /// The answer to a block's question, if it is known and nothing is to be looked for.
     fn answer(&self, i: usize, question: &Question, known: &Known) -> Option<bool> {
-        let possible = self.possible(question.value, known);
-        let answer = match (possible.is_disjoint(&question.set), possible.without(&question.set).is_empty()) {
-            (true, _) => false,
-            (_, true) => true,
-            _ => return None,
+        let answer = match (known.fact(question.value), self.values.get(question.value)) {
+            // Facts hold no number that the value cannot be.
+            (Some(fact), _) => question.answer(fact)?,
+            (None, Value::Binary(_, a, _)) if known.fact(a).is_some() => {
+                question.answer(&self.possible(question.value, known))?
+            }
+            (None, _) => self.only_answers[i]?,
         };
+        self.needs[i].iter().all(|need| known.has(*need)).then_some(answer)
+    }
+
+    /// What must be there for a test.
+    fn needs_of_test(&self, test: &Test) -> Vec<Need> {
         let mut all = Vec::new();
-        self.graph.blocks[i].test.values().into_iter().for_each(|value| needs(&self.values, value, &mut all));
-        all.into_iter().all(|need| known.has(need)).then_some(answer)
+        test.values().into_iter().for_each(|value| needs(&self.values, value, &mut all));
+        all
+    }
+
+    /// The answer to a question that has the same one whatever is known.
+    fn only_answer(&self, question: &Question) -> Option<bool> {
+        question.answer(&self.possible(question.value, &Known::default()))
     }
 
     /// Per block what is known on all ways to it.
@@ -437,62 +465,6 @@ impl Walk<'_> {
                 self.join(all, target, &self.behind(&known, value, part));
             }
         }
-    }
-
-    /// Per block the values that are asked for there or later, and the values that tell of these.
-    fn asked_later(&self) -> Vec<Rc<Vec<ValueId>>> {
-        let graph = self.graph;
-        let mut all: Vec<Rc<Vec<ValueId>>> = vec![Rc::default(); graph.blocks.len()];
-        for (i, block) in graph.blocks.iter().enumerate().rev() {
-            let of = |t: Target| match t {
-                Target::Block(i) => all[i].clone(),
-                _ => Rc::default(),
-            };
-            let (yes, no) = (of(block.yes), of(block.no));
-            let mut own = Vec::new();
-            if let Some(asked) = self.questions[i].as_ref().map(|q| q.value) {
-                own.push(asked);
-                if let Value::Binary(Binary::And, inner, _) = self.values.get(asked) {
-                    own.push(inner);
-                }
-            }
-            let covers = |all: &[ValueId], some: &[ValueId]| some.iter().all(|v| all.binary_search(v).is_ok());
-            all[i] = if covers(&yes, &no) && covers(&yes, &own) {
-                yes
-            } else if covers(&no, &yes) && covers(&no, &own) {
-                no
-            } else {
-                let mut merged: Vec<ValueId> = yes.iter().chain(no.iter()).copied().chain(own).collect();
-                merged.sort_unstable();
-                merged.dedup();
-                Rc::new(merged)
-            };
-        }
-        all
-    }
-
-    /// Per block the questions to maps there or later. Without maps: nothing.
-    fn maps_asked_later(&self) -> Vec<Rc<Vec<Lookup>>> {
-        let blocks = &self.graph.blocks;
-        if self.graph.maps.is_empty() {
-            return Vec::new();
-        }
-        let mut all: Vec<Rc<Vec<Lookup>>> = vec![Rc::default(); blocks.len()];
-        for (i, block) in blocks.iter().enumerate().rev() {
-            let mut here: Vec<Lookup> = Vec::new();
-            let later = [block.yes, block.no].into_iter().flat_map(|to| match to {
-                Target::Block(next) => all[next].to_vec(),
-                _ => Vec::new(),
-            });
-            let own = if let Test::Lookup(lookup) = &block.test { Some(lookup.clone()) } else { None };
-            for lookup in later.chain(own) {
-                if !here.contains(&lookup) {
-                    here.push(lookup);
-                }
-            }
-            all[i] = Rc::new(here);
-        }
-        all
     }
 }
 

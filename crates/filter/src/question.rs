@@ -11,6 +11,19 @@ pub(crate) struct Question {
     pub(crate) set: Intervals,
 }
 
+impl Question {
+    /// The answer, if it is the same for all numbers that the value may be.
+    pub(crate) fn answer(&self, possible: &Intervals) -> Option<bool> {
+        if possible.is_disjoint(&self.set) {
+            Some(false)
+        } else if possible.is_subset(&self.set) {
+            Some(true)
+        } else {
+            None
+        }
+    }
+}
+
 /// The numbers that stand in a relation to another.
 fn related(relation: Relation, n: u32) -> Intervals {
     let below = || n.checked_sub(1).map_or(Intervals::none(), |m| Intervals::range(0, m));

@@ -86,6 +86,8 @@ pub struct SetMap {
     pub(crate) name: String,
     pub(crate) field: Field,
     pub(crate) by_prefix: bool,
+    /// Whether the filter asks for one element that is source and destination.
+    pub(crate) is_paired: bool,
     pub(crate) max_entries: u32,
     /// Length in bits, and the bits.
     pub(crate) entries: BTreeSet<(u32, u128)>,

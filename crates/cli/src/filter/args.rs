@@ -274,6 +274,6 @@ pub enum Engine {
     Jit,
     /// The interpreter
     Interpreter,
-    /// The running kernel: the eBPF form, by test runs of packets of 14 bytes and more
+    /// The running kernel: the eBPF form, by test runs of packets of 14 to about 3,500 bytes
     Kernel,
 }

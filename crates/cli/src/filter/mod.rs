@@ -10,7 +10,7 @@ mod source;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bpf_filter::{Classic, ClassicGoal, EbpfForm, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
+use bpf_filter::{Classic, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -41,6 +41,12 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         let written = args.output.is_some().then_some(Form::Kernel);
         let printed = shown.map(|shown| form_of(args, shown)).filter(|form| Some(*form) != written);
         written.into_iter().chain(printed).for_each(|form| warn_if_unproven(&filter, form));
+    }
+    if let Some(end) = form.as_ref().and_then(|form| filter.beyond_reach(form)) {
+        files::complain(format!(
+            "bpf-opt: warning: byte {} is out of reach: the verifier follows a program for {FURTHEST} bytes of a packet, and one that is asked for more is rejected",
+            end - 1,
+        ));
     }
     write(args, form.as_ref(), &filter, &text, &options)?;
     match (shown, &form) {
@@ -107,20 +113,22 @@ fn write(
     };
     contents.iter().try_for_each(|to| apart_from(to, "what the maps hold", &[&args.header]))?;
     header.iter().try_for_each(|to| apart_from(to, "the header", &[]))?;
-    if let Some((destination, object)) = object {
-        destination.write(&object, None)?;
-    }
-    if args.report && args.output.is_some() && !filter.predicates().is_empty() {
-        let legend = report::Report::new(filter).legend();
-        let is_taken = contents.is_some() && args.map_contents.as_deref() == Some(Path::new("-"));
-        if is_taken { files::complain(legend.trim_end()) } else { files::print(&legend) }
-    }
+    let mut outputs: Vec<(Destination, Vec<u8>)> = Vec::new();
     if let Some(destination) = contents {
         let text: String = filter.maps().iter().map(SetMap::batch).collect();
-        destination.write(text.as_bytes(), None)?;
+        outputs.push((destination, text.into_bytes()));
     }
     if let (Some(destination), Some(header)) = (header, Filter::header(form, text, options)) {
-        destination.write(header.as_bytes(), None)?;
+        outputs.push((destination, header.into_bytes()));
+    }
+    outputs.extend(object);
+    // What may fail in the middle goes first, and the object last: if it is there, so is all the rest.
+    outputs.sort_by_key(|(destination, _)| !matches!(destination, Destination::Stream(_)));
+    outputs.iter().try_for_each(|(destination, bytes)| destination.write(bytes, None))?;
+    if args.report && args.output.is_some() && !filter.predicates().is_empty() {
+        let legend = report::Report::new(filter).legend();
+        let is_taken = args.map_contents.as_deref() == Some(Path::new("-"));
+        if is_taken { files::complain(legend.trim_end()) } else { files::print(&legend) }
     }
     Ok(())
 }

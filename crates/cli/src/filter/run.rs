@@ -21,6 +21,10 @@ use crate::progress::Interrupt;
 /// Verdicts are printed in pieces of so many bytes.
 const PIECE: usize = 1 << 16;
 
+/// The kernel hands larger packets to XDP programs in pieces, of which a program reads the first: a page, but what stands before and
+/// behind the packet (`XDP_PACKET_HEADROOM`, `struct skb_shared_info`).
+const ONE_PIECE: usize = 4096 - 256 - 320;
+
 /// What runs a filter for one kind of packets.
 enum Runner {
     Jit(Jit),
@@ -71,6 +75,14 @@ impl Runner {
                 Ok(run.accepted)
             }
             Runner::Kernel { object, hook, matched, .. } => {
+                const HINT: &str = "the kernel runs packets from their headers' size to about 3,500 bytes; --engine interpreter runs all";
+                if *hook == Hook::Xdp && packet.captured.len() > ONE_PIECE {
+                    let text = format!(
+                        "a packet of {} bytes: a test run of the filter has no more than {ONE_PIECE} in one piece, and the rest is not read",
+                        packet.captured.len()
+                    );
+                    return Err(Failure::bad_input(text).with_hint(HINT));
+                }
                 // A test run takes a link header away before a control group's program sees the packet.
                 let run = match hook {
                     Hook::CgroupSkb => {
@@ -78,10 +90,8 @@ impl Runner {
                     }
                     _ => object.test_run("filter", packet.captured, None, 1),
                 };
-                let run = run.map_err(|e| {
-                    Failure::kernel(Path::new("a test run of the filter"), &e)
-                        .with_hint("the kernel runs packets from their headers' size to about 3,500 bytes; --engine interpreter runs all")
-                })?;
+                let run =
+                    run.map_err(|e| Failure::kernel(Path::new("a test run of the filter"), &e).with_hint(HINT))?;
                 Ok(run.retval == *matched)
             }
         }

@@ -365,3 +365,160 @@ fn fill_and_change(hook: &str) {
     assert_eq!((counted("0"), counted("1")), (3, 5), "{hook}");
     std::fs::remove_dir_all(&pins).expect("what is pinned goes");
 }
+
+/// Fields at both sides of what an instruction reaches from its address (32 KiB) and near what the verifier follows (64 KiB), at places
+/// that stand in the packet themselves: programs for hooks answer as the interpreter does, and the kernel takes them.
+#[test]
+fn fields_far_into_packets_are_found() {
+    const FAR: [&str; 14] = [
+        "ether[40001] = 1",
+        "ether[40000] > 2",
+        "ether[ip[0]] = 2",
+        "ether[ether[40000]] = 3",
+        "ether[ether[40001]] = 1",
+        "ether[32767] = 1",
+        "ether[32768:2] > 0x100",
+        "ether[65534] = 1",
+        "tcp[4097] = 1",
+        "tcp[5000] = tcp[4097]",
+        "tcp[40000] + ether[40001] > 3",
+        "ether[ip[2:2]] = 1",
+        "ether[4 * (ether[40001] & 15) : 2] < 0x200",
+        "tcp[tcp[5000:2] & 0xf] = 1",
+    ];
+    let path = capture("far.pcap");
+    let mut random = fastrand::Rng::with_seed(9);
+    let packets: Vec<Vec<u8>> = (0..6)
+        .map(|i| {
+            let mut packet: Vec<u8> = (0..65_535).map(|_| random.u8(0..5)).collect();
+            packet[12..14].copy_from_slice(&[8, 0]);
+            // A header of 20 bytes, and where `ether[ip[2:2]]` is.
+            (packet[14], packet[20], packet[21], packet[23]) = (0x45, 0, 0, 6);
+            let far = [60u16, 61_440, 65_500, 65_534, 65_535, 40_000][i];
+            packet[16..18].copy_from_slice(&far.to_be_bytes());
+            packet.truncate([65_535, 65_535, 65_535, 65_535, 65_535, 40_001][i]);
+            packet
+        })
+        .collect();
+    let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1].map(u32::to_ne_bytes).concat();
+    for (i, packet) in packets.iter().enumerate() {
+        let length = packet.len() as u32;
+        bytes.extend([1u32, 0, length, length].map(u32::to_ne_bytes).concat());
+        bytes.extend(packet);
+        std::fs::write(path.with_file_name(format!("far{i}.bin")), packet).expect("room");
+    }
+    std::fs::write(&path, bytes).expect("room for a file");
+    let (read, out) = (path.to_str().expect("plain text"), path.with_file_name("far.o"));
+    let object = out.to_str().expect("plain text");
+    let (mut matched, mut all) = (0, 0);
+    for round in 0..12 {
+        let text: Vec<&str> = (0..3).map(|_| FAR[random.usize(0..FAR.len())]).collect();
+        let text = match round {
+            // What each byte is stands where the last one is read.
+            0 => "ether[40001] = 1 and ether[ip[0]] = 2 and ether[40000] > 2 and ether[ether[40000]] = 3".to_owned(),
+            _ => text.join(if round % 3 == 0 { " and " } else { " or " }),
+        };
+        let wanted = bpf_opt(["filter", "--read", read, "--verdicts", "--engine", "interpreter", &text]).out;
+        for (hook, optimized) in [("xdp", true), ("xdp", false), ("tc", true), ("tc", false)] {
+            let plainly: &[&str] = if optimized { &[] } else { &["--no-optimize"] };
+            bpf_opt(["filter", "--hook", hook, "-o", object].iter().chain(plainly).chain(&["--", &text])).expect(0);
+            if permitted() {
+                let loaded = bpf_kernel::LoadedObject::load_file(&out, &bpf_kernel::LoadOptions::default());
+                loaded.unwrap_or_else(|e| panic!("{hook} {plainly:?} {text}: {e}"));
+            }
+            // XDP_PASS, TC_ACT_OK
+            let passes = if hook == "xdp" { "r0 = 0x2" } else { "r0 = 0x0" };
+            for (i, wanted) in wanted.lines().enumerate() {
+                let packet = path.with_file_name(format!("far{i}.bin"));
+                let ran = bpf_opt(["run", object, "--packet-file", packet.to_str().expect("plain text")]).expect(0).out;
+                let ran = ran.lines().next().unwrap_or_default();
+                assert_eq!(ran.starts_with(passes), wanted != "0", "{hook} {plainly:?} {text}: packet {i}: {ran}");
+                matched += u32::from(wanted != "0");
+                all += 1;
+            }
+        }
+    }
+    assert!(all > 200 && matched > 50 && all - matched > 50, "{matched} of {all} match");
+}
+
+#[test]
+fn fields_that_the_verifier_does_not_follow_are_warned_of() {
+    let out = capture("beyond.pcap").with_file_name("beyond.o");
+    let object = out.to_str().expect("plain text");
+    let warned = |args: &[&str], text| {
+        let ran = bpf_opt(["filter", "-o", object].iter().chain(args).chain(&["--", text])).expect(0);
+        ran.err.contains("follows a program for 65535 bytes")
+    };
+    for args in [&["--hook", "xdp"][..], &["--hook", "tc", "--no-optimize"], &["--function", "data"]] {
+        assert!(warned(args, "ether[65535] = 1 or ip"), "{args:?}");
+        assert!(warned(args, "ip6 or tcp[65530] = 1"), "{args:?}");
+        assert!(!warned(args, "ether[65534] = 1 or tcp[65000] = 1 or ip"), "{args:?}");
+    }
+    assert!(!warned(&["--hook", "socket"], "ether[65535] = 1 or ip"));
+}
+
+/// XDP programs see of a larger packet what is in its first piece.
+#[test]
+fn the_kernel_is_not_asked_about_packets_in_pieces() {
+    if !permitted() {
+        return;
+    }
+    let path = capture("pieces.pcap");
+    let (read, out) = (path.to_str().expect("plain text"), path.with_extension("out"));
+    let write = |length: usize| {
+        let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1].map(u32::to_ne_bytes).concat();
+        bytes.extend([1u32, 0, length as u32, length as u32].map(u32::to_ne_bytes).concat());
+        let mut packet = vec![0; length];
+        packet[length - 1] = 7;
+        bytes.extend(packet);
+        std::fs::write(&path, bytes).expect("room for a file");
+    };
+    for length in [3000, 3519, 3520, 3521, 9000] {
+        write(length);
+        let text = format!("ether[{}] = 7 and len = {length}", length - 1);
+        for more in [&["--count"][..], &["--verdicts"], &["--report"], &["-w", out.to_str().expect("plain text")]] {
+            let args = ["filter", "--read", read, "--engine", "kernel"];
+            let ran = bpf_opt(args.iter().chain(more).chain(&["--", &text]));
+            if length <= 3520 {
+                let said = ["1\n", "262144\n", "1 of 1 packets match"];
+                assert!(ran.code == Some(0) && said.iter().any(|s| ran.out.starts_with(s)), "{more:?}: {ran:?}");
+            } else {
+                assert_eq!((ran.code, &ran.out[..]), (Some(2), ""), "{more:?}: {}", ran.err);
+                assert!(ran.err.contains("in one piece"), "{}", ran.err);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_is_there_only_if_all_that_goes_with_it_is() {
+    let folder = capture("outputs.pcap").with_file_name("outputs");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let bad = folder.join("bad.txt");
+    std::fs::write(&bad, "10.0.0.1\n").expect("room");
+    let path = |name: &str| folder.join(name).to_str().expect("plain text").to_owned();
+    let (object, header, contents) = (path("y.o"), path("y.h"), path("y.batch"));
+    let set = format!("BAD={}", bad.display());
+    for [o, h, c] in
+        [[&object[..], &header, "/dev/full"], [&object, "/dev/full", &contents], ["/dev/full", &header, &contents]]
+    {
+        let args = ["filter", "--function", "data", "--set", &set, "--updatable", "BAD", "host $BAD"];
+        let ran = bpf_opt(args.iter().chain(&["-o", o, "--header", h, "--map-contents", c]));
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        for file in [&object, &header, &contents] {
+            assert!(!Path::new(file).exists(), "{file} with {o}, {h}, {c}");
+        }
+    }
+}
+
+#[test]
+fn functions_are_not_called_as_something_else_is() {
+    let out = capture("names.pcap").with_file_name("names.o");
+    let object = out.to_str().expect("plain text");
+    for name in ["bitmap_0", "displacements_0", "word0_0", "slots_1", "license", "_x", "_Bool", "thread_local", "main"]
+    {
+        let ran = bpf_opt(["filter", "--function", "data", "--name", name, "-o", object, "ip"]);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.err);
+        assert!(ran.err.contains(name) && !out.exists(), "{name}: {}", ran.err);
+    }
+}

@@ -10,9 +10,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
 use super::frame::Numbers;
-use super::held::{EDGE, Held, Key, LARGEST_BASE, LARGEST_END, POOL, liveness, stored};
+use super::held::{EDGE, Held, Key, POOL, liveness, stored};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
+use super::reach::{FURTHEST, Reach};
 use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
@@ -28,6 +29,8 @@ struct Emitter<'a> {
     reads: FxHashMap<Register, usize>,
     /// Divisors that the program tests for 0 itself: an optimized one does so for all that may be.
     tested: FxHashSet<Register>,
+    /// How large numbers are, and how far behind them the program reads.
+    reach: Reach,
     /// Registers that are read in a block or behind it.
     live: Vec<FxHashSet<Register>>,
     /// Numbers that go to the stack, and where.
@@ -67,6 +70,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     let mut emitter = Emitter {
         program,
         hook: form.hook(),
+        reach: Reach::of(program),
         stored: stored(&definitions, &reads, Numbers::behind_maps(program)),
         definitions,
         reads,
@@ -128,8 +132,7 @@ impl Emitter<'_> {
             return;
         }
         // What of the packet the filter may read is brought together, if it is not.
-        let furthest = self.furthest();
-        let Some(furthest) = furthest else { return };
+        let Some(furthest) = self.reach.furthest(self.program) else { return };
         self.line("r4 = *(u32 *)(r1 + 0)");
         let (short, linear) = (self.text.label(), self.text.label());
         self.text.goto_if(format!("w4 <= {furthest}"), short);
@@ -154,25 +157,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// How far into a packet the filter reads at most; `None` if it reads nothing.
-    fn furthest(&self) -> Option<u64> {
-        let bounds = self.program.blocks.iter().flat_map(|b| &b.operations).filter_map(|o| match o {
-            Operation::Bound { base, end } => Some(base.map_or(0, |b| u64::from(self.greatest(b))) + end),
-            _ => None,
-        });
-        bounds.max().map(|end| end.min(0xffff))
-    }
-
-    /// The greatest number that the verifier, too, knows a register to hold.
-    fn greatest(&self, r: Register) -> u32 {
-        match self.definitions.get(&r) {
-            Some(Operation::HeaderLength { .. }) => 60,
-            Some(Operation::Load { size: 1, .. }) => 0xff,
-            Some(Operation::Constant { n, .. }) => *n,
-            _ => u32::MAX,
-        }
-    }
-
     fn block(&mut self, block: &BasicBlock, ends: Ends) -> Result<(), EbpfError> {
         for operation in &block.operations {
             match operation {
@@ -193,7 +177,7 @@ impl Emitter<'_> {
 
     /// Rejects a packet that does not reach so far.
     fn bound(&mut self, base: Option<Register>, end: u64) -> Result<(), EbpfError> {
-        if end > LARGEST_END && base.is_some() || end > 0xffff {
+        if end > FURTHEST {
             self.text.reject_all();
             return Ok(());
         }
@@ -223,7 +207,7 @@ impl Emitter<'_> {
 
     /// A machine register for a key, which is free.
     fn allocate(&mut self, key: Key) -> Result<usize, EbpfError> {
-        let is_dead = |s: &Self, k: &Key| !s.live[s.here].contains(&k.register());
+        let is_dead = |s: &Self, k: &Key| k.register().is_none_or(|r| !s.live[s.here].contains(&r));
         let open: Vec<usize> = (0..POOL.len()).filter(|i| !self.pinned.contains(i)).collect();
         let free = |s: &Self, i: &usize| s.held.registers[*i].as_ref().is_none_or(|k| is_dead(s, k));
         let preferred = self.preferred.get(&key).copied().filter(|i| open.contains(i) && free(self, i));
@@ -316,7 +300,7 @@ impl Emitter<'_> {
             Operation::HeaderLength { offset, .. } => {
                 let i = self.allocate(key)?;
                 let at = POOL[i];
-                self.line(format!("r{at} = *(u8 *)(r2 + {offset})"));
+                self.load(at, 1, 2, i64::from(offset));
                 self.line(format!("w{at} &= 15"));
                 self.line(format!("w{at} <<= 2"));
                 i
@@ -416,33 +400,34 @@ impl Emitter<'_> {
         let end = u64::from(offset) + u64::from(size);
         // Mostly known already; an address that was computed anew must be compared anew.
         self.bound(base, end)?;
-        if end > 0xffff || base.is_some() && end > LARGEST_END {
+        if end > FURTHEST {
             // Not reached.
             let i = self.allocate(key)?;
             self.line(format!("w{} = 0", POOL[i]));
             return Ok(POOL[i]);
         }
-        let (from, offset) = match base {
+        let (from, offset) = match (self.held.edge, base) {
             // From the address that was compared last, so that fields at different places are read alike.
-            _ if let Some((of, distance)) = self.held.edge
-                && of == base
-                && (i64::from(offset) - distance as i64).unsigned_abs() < 0x7fff =>
-            {
+            (Some((of, distance)), base) if of == base && is_near(i64::from(offset) - distance as i64) => {
                 (EDGE, i64::from(offset) - distance as i64)
             }
-            None if offset > 0x7fff => {
-                let i = self.allocate(Key::Pointer(r))?;
-                self.line(format!("r{} = r2", POOL[i]));
-                self.line(format!("r{} += {offset}", POOL[i]));
-                (POOL[i], 0)
-            }
-            None => (2, i64::from(offset)),
-            Some(base) => (self.pointer(base)?, i64::from(offset)),
+            (_, None) => (2, i64::from(offset)),
+            (_, Some(base)) => (self.pointer(base)?, i64::from(offset)),
         };
         let i = self.allocate(key)?;
-        let (sign, distance) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
-        self.line(format!("r{} = *(u{} *)(r{from} {sign} {distance})", POOL[i], u32::from(size) * 8));
+        self.load(POOL[i], size, from, offset);
         Ok(POOL[i])
+    }
+
+    /// Reads from so far behind an address, which an instruction may not reach: then the address is computed where the field goes.
+    fn load(&mut self, to: u8, size: u8, mut from: u8, mut offset: i64) {
+        if !is_near(offset) {
+            self.line(format!("r{to} = r{from}"));
+            self.line(format!("r{to} += {offset}"));
+            (from, offset) = (to, 0);
+        }
+        let (sign, distance) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
+        self.line(format!("r{to} = *(u{} *)(r{from} {sign} {distance})", u32::from(size) * 8));
     }
 
     /// The machine register that holds the packet's address behind a base.
@@ -459,8 +444,9 @@ impl Emitter<'_> {
         // Who has asked for the number itself must find it as it is.
         let is_wanted = self.held.place(Key::Number(base)).is_some_and(|i| self.pinned.contains(&i));
         let at = self.number(base)?;
-        if self.greatest(base) > LARGEST_BASE {
-            self.text.reject_if(format!("r{at} > {LARGEST_BASE}"));
+        let most = self.reach.most(base);
+        if self.reach.greatest(base) > most {
+            self.text.reject_if(format!("r{at} > {most}"));
         }
         let i = if is_wanted { self.allocate(key)? } else { POOL.iter().position(|p| *p == at).unwrap_or(0) };
         if is_wanted {
@@ -492,7 +478,7 @@ impl Emitter<'_> {
     fn lookup(&mut self, keys: &[Register], table: usize, yes: BlockId, no: BlockId) -> Result<(), EbpfError> {
         let (yes, no) = (Label::Block(yes), Label::Block(no));
         let program = self.program;
-        let working = [Register(u32::MAX), Register(u32::MAX - 1)].map(Key::Number);
+        let working = [0, 1].map(Key::Working);
         match (&program.tables[table], keys) {
             (Table::Tuples(tuples), keys) => {
                 // Where a word is read the packet's end may be looked for, which takes the edge's register: what is kept from word to
@@ -561,6 +547,11 @@ impl Emitter<'_> {
             Operand::Register(r) => format!("w{}", self.number(r)?),
         })
     }
+}
+
+/// Whether an instruction reaches so far from its address.
+fn is_near(offset: i64) -> bool {
+    i16::try_from(offset).is_ok()
 }
 
 /// The words of a key, each read from the packet where it is wanted, if no register holds it.

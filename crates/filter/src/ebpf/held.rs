@@ -12,14 +12,18 @@ pub(super) enum Key {
     Raw(Register),
     /// A number.
     Number(Register),
-    /// The packet's address behind a base.
+    /// The packet's address at an offset: the number that the register of the program holds, not what is loaded into it.
     Pointer(Register),
+    /// What a lookup works with, and nobody wants behind it.
+    Working(usize),
 }
 
 impl Key {
-    pub(super) fn register(self) -> Register {
+    /// The register of the program that it is about.
+    pub(super) fn register(self) -> Option<Register> {
         match self {
-            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => r,
+            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => Some(r),
+            Key::Working(_) => None,
         }
     }
 }
@@ -28,11 +32,6 @@ impl Key {
 pub(super) const POOL: [u8; 6] = [0, 4, 6, 7, 8, 9];
 /// The register of the address that was compared last.
 pub(super) const EDGE: u8 = 5;
-/// No base is larger, so that the verifier knows of sums that they stay below 64 KiB (`MAX_PACKET_OFF`).
-pub(super) const LARGEST_BASE: u32 = 0xefff;
-/// No field is further behind its base.
-pub(super) const LARGEST_END: u64 = 0x1000;
-
 /// What the machine holds at a place.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Held {
@@ -67,9 +66,8 @@ impl Held {
             }
             None => false,
         });
-        let held: Vec<Register> =
-            self.registers.iter().flatten().filter(|k| matches!(k, Key::Pointer(_))).map(|k| k.register()).collect();
-        self.reach.retain(|base, _| base.is_none_or(|b| held.contains(&b)));
+        let registers = self.registers;
+        self.reach.retain(|base, _| base.is_none_or(|b| registers.contains(&Some(Key::Pointer(b)))));
     }
 }
 

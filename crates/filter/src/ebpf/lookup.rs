@@ -1,16 +1,10 @@
 //! Lookups in tables, which stand in read-only data.
 
 use super::hook::EbpfError;
+use super::symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, table_name};
 use super::text::Text;
 use crate::steps::Label;
 use crate::tables::{PerfectHash, Table, TupleHash};
-
-/// The parts of tables.
-pub(super) const BITMAP: &str = "bitmap";
-pub(super) const SLOTS: &str = "slots";
-pub(super) const DISPLACEMENTS: &str = "displacements";
-/// The beginning of a column's.
-const WORD: &str = "word";
 
 /// The machine's registers of a lookup.
 #[derive(Clone, Copy)]
@@ -121,21 +115,4 @@ pub(super) fn lookup_words(
         }
     }
     Ok(())
-}
-
-/// The part of a table that holds a word of each key.
-pub(super) fn column_name(word: usize) -> String {
-    format!("{WORD}{word}")
-}
-
-/// The variable that holds a part of a table.
-pub(super) fn table_name(i: usize, part: &str) -> String {
-    format!("{part}_{i}")
-}
-
-/// Whether a variable that holds a part of a table may be called so.
-pub(super) fn is_table_name(name: &str) -> bool {
-    let Some((part, _)) = name.split_once('_') else { return false };
-    let is_column = part.strip_prefix(WORD).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-    is_column || [BITMAP, SLOTS, DISPLACEMENTS].contains(&part)
 }

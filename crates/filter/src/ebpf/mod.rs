@@ -10,19 +10,22 @@ mod loads;
 mod lookup;
 mod name;
 mod peephole;
+mod reach;
+mod symbols;
 mod tails;
 mod text;
 
-use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{AssemblyError, Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
 use form::{COUNTERS, REPORT, counters_map, report_map};
 pub use form::{EbpfForm, Takes};
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
-use lookup::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_table_name, table_name};
 pub use name::FunctionName;
+pub use reach::FURTHEST;
+use symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_symbol, table_name};
 
-use crate::program::Program;
+use crate::program::{Operation, Program};
 use crate::tables::{PerfectHash, Table, TupleHash};
 
 /// What a program is called.
@@ -30,7 +33,7 @@ const PROGRAM: &str = "filter";
 
 /// Whether an object may have something of this name that is no set of the user's: names are symbols.
 pub(crate) fn is_own_name(name: &str) -> bool {
-    [COUNTERS, REPORT, PROGRAM, "license", "_license"].contains(&name) || is_table_name(name)
+    [COUNTERS, REPORT, PROGRAM].contains(&name) || is_symbol(name)
 }
 
 /// The listing of a program or a function.
@@ -39,6 +42,14 @@ pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         Some(hook) => loads::assembly(program, form, hook),
         None => emitter::assembly(program, form),
     }
+}
+
+/// How far into packets the program reads, if that is further than this eBPF can follow: packets are then rejected where it reads.
+pub(crate) fn beyond_reach(program: &Program, form: &EbpfForm) -> Option<u64> {
+    // A socket's program reads by calls.
+    let reads_directly = form.hook().is_none_or(|hook| hook.data().is_some());
+    let ends = program.blocks.iter().flat_map(|b| &b.operations).filter_map(Operation::wants).map(|(_, end)| end);
+    ends.max().filter(|end| reads_directly && *end > FURTHEST)
 }
 
 /// The object file of a program or a function.
@@ -79,8 +90,18 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
         }
     };
     let signature = Signature { name: name.to_owned(), params, returns: Type::Int { bytes: 4, signed: true } };
-    Ok(object(&around, &[Function { signature, role, section: section.to_owned(), listing }])?)
+    let instructions = listing.lines().filter(|line| line.starts_with(' ')).count();
+    let written = object(&around, &[Function { signature, role, section: section.to_owned(), listing }]);
+    written.map_err(|e| match e {
+        AssemblyError::Listing { .. } if instructions > FURTHEST_JUMP => EbpfError::Unsupported(format!(
+            "the filter is too large for eBPF: {instructions} instructions, of which a jump crosses {FURTHEST_JUMP} at most"
+        )),
+        e => e.into(),
+    })
 }
+
+/// Over no more slots does a jump lead (16 bits).
+const FURTHEST_JUMP: usize = i16::MAX as usize;
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.
 fn variables(i: usize, table: &Table) -> Vec<Variable> {

@@ -10,6 +10,7 @@ use crate::graph::Condition;
 use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers, Relation};
 use crate::link::{LinkType, NOT_SET};
 use crate::names;
+use crate::value::ValueId;
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -285,6 +286,35 @@ impl Lowering<'_> {
         }
     }
 
+    /// A question about a key of source and destination, or one of them, as the direction says: of both, whether one key that is
+    /// asked for is both of them. The key is given word by word, with what holds where it stands.
+    pub(super) fn directed_key(
+        &mut self,
+        direction: Direction,
+        what: &str,
+        key: impl Fn(&mut Self, bool) -> Result<(Option<Condition>, Vec<ValueId>), Error>,
+        of: impl Fn(&mut Self, Vec<ValueId>) -> Result<Condition, Error>,
+    ) -> Result<Condition, Error> {
+        let guarded = |s: &mut Self, guard, condition| match guard {
+            Some(guard) => s.builder.and(guard, condition),
+            None => condition,
+        };
+        if direction != Direction::And {
+            return self.directed(direction, what, |s, is_src| {
+                let (guard, key) = key(s, is_src)?;
+                let condition = of(s, key)?;
+                Ok(guarded(s, guard, condition))
+            });
+        }
+        let ((guard, src), (_, dst)) = (key(self, true)?, key(self, false)?);
+        let mut condition = of(self, src.clone())?;
+        for (src, dst) in src.into_iter().zip(dst) {
+            let equal = self.builder.compare(Relation::Equal, src, dst);
+            condition = self.builder.and(condition, equal);
+        }
+        Ok(guarded(self, guard, condition))
+    }
+
     /// An IPv4 host or network.
     fn host(&mut self, address: u32, mask: u32, q: Qualifiers) -> Result<Condition, Error> {
         let what = if q.kind == IdKind::Net { "net" } else { "host" };
@@ -433,7 +463,13 @@ impl Lowering<'_> {
         direction: Direction,
         of: impl Fn(&mut Self, u32) -> Condition,
     ) -> Result<Condition, Error> {
-        let (src, dst) = match self.link {
+        let (src, dst) = self.link_offsets()?;
+        self.directed(direction, "links other than 802.11", |s, is_src| Ok(of(s, if is_src { src } else { dst })))
+    }
+
+    /// Where the link's header has source and destination.
+    pub(super) fn link_offsets(&self) -> Result<(u32, u32), Error> {
+        Ok(match self.link {
             ethernet if ethernet.is_ethernet() => (6, 0),
             LinkType::FDDI => (7, 1),
             LinkType::IEEE802 => (8, 2),
@@ -443,8 +479,7 @@ impl Lowering<'_> {
                     "ethernet addresses supported only on ethernet/FDDI/token ring/802.11/ATM LANE/Fibre Channel",
                 );
             }
-        };
-        self.directed(direction, "links other than 802.11", |s, is_src| Ok(of(s, if is_src { src } else { dst })))
+        })
     }
 
     fn arcnet_host(&mut self, address: u8, direction: Direction) -> Result<Condition, Error> {

@@ -236,12 +236,11 @@ impl Lowering<'_> {
                 Protocol::Arp => (kind::ARP, 14, 24),
                 _ => (kind::RARP, 14, 24),
             };
-            conditions.push(self.directed(q.direction, "addresses", |s, is_src| {
+            let address = |s: &mut Self, is_src| {
                 let is_kind = s.is_kind(kind)?;
-                let address = s.load(From::Network, if is_src { src } else { dst }, 4);
-                let is_member = of(s, address)?;
-                Ok(s.builder.and(is_kind, is_member))
-            })?);
+                Ok((Some(is_kind), vec![s.load(From::Network, if is_src { src } else { dst }, 4)]))
+            };
+            conditions.push(self.directed_key(q.direction, "addresses", address, |s, key| of(s, key[0]))?);
         }
         match self.builder.any(conditions) {
             Some(any) => Ok(any),
@@ -263,10 +262,8 @@ impl Lowering<'_> {
             for protocol in &protocols {
                 let carried = self.carries_ports(*protocol, ip6);
                 let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
-                let port = self.directed(q.direction, "ports", |s, is_src| {
-                    let port = s.load(from, if is_src { 0 } else { 2 }, 2);
-                    of(s, port)
-                })?;
+                let port = |s: &mut Self, is_src| Ok((None, vec![s.load(from, if is_src { 0 } else { 2 }, 2)]));
+                let port = self.directed_key(q.direction, "ports", port, |s, key| of(s, key[0]))?;
                 conditions.push(self.builder.and(carried, port));
             }
             let Some(any) = self.builder.any(conditions) else { return self.error("no protocol has ports") };

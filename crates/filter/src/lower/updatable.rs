@@ -9,7 +9,7 @@ use super::state::{From, Lowering};
 use crate::ebpf;
 use crate::error::Error;
 use crate::graph::Condition;
-use crate::language::{Id, IdKind, Protocol, Qualifiers};
+use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers};
 use crate::names;
 use crate::updatable::{Field, KeyKind, SetMap, Updatable};
 use crate::value::ValueId;
@@ -45,26 +45,34 @@ impl Lowering<'_> {
         let maps = self.maps_of(name, of)?;
         let mut conditions = Vec::new();
         for map in maps {
-            let SetMap { field, by_prefix, .. } = &mut self.builder.maps[map];
+            let SetMap { field, by_prefix, is_paired, .. } = &mut self.builder.maps[map];
             if !wanted.contains(field) {
                 let text = format!("the set {name:?} has entries of another kind than is asked for here ({field:?})");
                 return self.error(text);
             }
             let field = *field;
             *by_prefix |= q.kind == IdKind::Net;
+            *is_paired |= q.direction == Direction::And;
+            if *by_prefix && *is_paired {
+                let text = format!(
+                    "'src and dst' asks of one network whether both are in it; the set {name:?} is asked as a whole"
+                );
+                let help = format!("'src net ${name} and dst net ${name}' asks whether each is in some network of it");
+                return Err(Error::new(self.span.clone(), text).help(help));
+            }
             let word = |s: &mut Self, value: ValueId| Ok(s.builder.lookup(map, vec![value]));
             conditions.push(match field {
                 Field::Ipv4 => self.ipv4_set(q, &word)?,
                 Field::Port => self.port_set(q, &word)?,
                 Field::Mac => self.mac_set(q, map)?,
                 Field::Ipv6 => {
-                    self.directed(q.direction, "addresses other than 802.11 MAC addresses", |s, is_src| {
+                    let key = |s: &mut Self, is_src| {
                         let is_kind = s.is_kind(kind::IP6)?;
                         let at = if is_src { 8 } else { 24 };
-                        let key = (0..4).map(|i| s.load(From::Network, at + 4 * i, 4)).collect();
-                        let is_member = s.builder.lookup(map, key);
-                        Ok(s.builder.and(is_kind, is_member))
-                    })?
+                        Ok((Some(is_kind), (0..4).map(|i| s.load(From::Network, at + 4 * i, 4)).collect()))
+                    };
+                    let what = "addresses other than 802.11 MAC addresses";
+                    self.directed_key(q.direction, what, key, |s, key| Ok(s.builder.lookup(map, key)))?
                 }
             });
         }
@@ -79,10 +87,13 @@ impl Lowering<'_> {
             return self.error("802.11 has its addresses at varying places: no set that user space changes");
         }
         let check = if self.link.is_ethernet() { self.previous_link_check() } else { None };
-        let host = self.link_addresses(q.direction, |s, at| {
-            let key = vec![s.load(From::LinkHeader, at, 2), s.load(From::LinkHeader, at + 2, 4)];
-            s.builder.lookup(map, key)
-        })?;
+        let (src, dst) = self.link_offsets()?;
+        let key = |s: &mut Self, is_src| {
+            let at = if is_src { src } else { dst };
+            Ok((None, vec![s.load(From::LinkHeader, at, 2), s.load(From::LinkHeader, at + 2, 4)]))
+        };
+        let host =
+            self.directed_key(q.direction, "links other than 802.11", key, |s, key| Ok(s.builder.lookup(map, key)))?;
         Ok(match check {
             Some(check) => self.builder.and(check, host),
             None => host,
@@ -135,7 +146,9 @@ impl Lowering<'_> {
             }
             numbers.push(self.builder.maps.len());
             let (field, by_prefix) = (kind.field, kind.by_prefix);
-            self.builder.maps.push(SetMap { set: name.to_owned(), name: map, field, by_prefix, max_entries, entries });
+            let set = name.to_owned();
+            let map = SetMap { set, name: map, field, by_prefix, is_paired: false, max_entries, entries };
+            self.builder.maps.push(map);
         }
         self.map_numbers.insert(name.to_owned(), numbers.clone());
         Ok(numbers)

@@ -1,6 +1,6 @@
 //! The eBPF forms load, and their verdicts in this kernel are the interpreter's.
 
-use bpf_filter::{Actions, Beside, EbpfForm, Filter, Hook, LinkType, Options, Packet, compile};
+use bpf_filter::{Actions, Beside, EbpfForm, Filter, FunctionName, Hook, LinkType, Options, Packet, Takes, compile};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
@@ -206,6 +206,42 @@ fn programs_that_are_not_optimized_agree_too() {
         eprintln!("{hook:?}: {loaded} programs loaded, {runs} runs, {matched} packets matched");
         assert!(loaded >= 50 && matched > 100);
     }
+}
+
+/// A packet at tc may be in pieces: a program brings together as much as it reads, whichever form of the filter it is made of.
+#[test]
+fn whatever_reads_at_tc_pulls() {
+    let Some(data) = Data::for_test() else { return };
+    let pulled = |listing: &str| {
+        let (before, _) = listing.split_once("call bpf_skb_pull_data")?;
+        let limit = before.lines().find_map(|line| line.trim().strip_prefix("w4 = "));
+        Some(limit.expect("no more than is read").parse::<u64>().expect("a number"))
+    };
+    let mut compared = 0;
+    for expression in expressions(&data, LinkType::EN10MB, 3) {
+        let listing = |optimize, form: &EbpfForm| {
+            let options = Options { source: Hook::Tc.source(), optimize, ..options(LinkType::EN10MB) };
+            compile(&expression, &options).ok()?.assembly_of(form).ok()
+        };
+        let name = FunctionName::new("f").expect("a name");
+        let forms = [
+            EbpfForm::program(Hook::Tc, Actions::passing(Hook::Tc)),
+            EbpfForm::Function { name, takes: Takes::Context(Hook::Tc) },
+        ];
+        for form in forms {
+            let Some((optimized, plain)) = listing(true, &form).zip(listing(false, &form)) else { continue };
+            let reads = |listing: &str| listing.lines().any(|line| line.contains("> r3 goto"));
+            assert_eq!(reads(&plain), pulled(&plain).is_some(), "{expression:.200}:\n{plain}");
+            assert_eq!(reads(&optimized), pulled(&optimized).is_some(), "{expression:.200}:\n{optimized}");
+            assert!(pulled(&plain) >= pulled(&optimized), "{expression:.200}:\n{plain}\n{optimized}");
+            // Not more of the packet than there is to read: an IPv4 header has at most 60 bytes.
+            if expression == "tcp port 80" {
+                assert_eq!(pulled(&plain), Some(14 + 60 + 4), "{plain}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 100, "{compared}");
 }
 
 /// What comes behind a field that no packet has is not there, and what rejects may be among it.

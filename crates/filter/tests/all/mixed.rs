@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bpf_filter::{Actions, Beside, Dialect, Hook, LinkType, Options, Packet, compile};
+use bpf_filter::{Actions, Beside, Dialect, Form, Hook, LinkType, Options, Packet, compile};
 use bpf_kernel::testing::permitted;
 use fastrand::Rng;
 
@@ -121,5 +121,58 @@ fn lists_in_tunnels_load_and_run() {
         }
         eprintln!("{hook:?}: {loads} programs, {runs} runs, {matched} matched");
         assert!(loads >= 6 && runs > 500 && matched > 50, "{hook:?}: {loads} programs, {runs} runs, {matched} matched");
+    }
+}
+
+/// Where the tag may stand beside the packet, what is behind it begins at one of two places. What was known of the tags before was
+/// once kept, of each which of three kinds it is: three times as many ways with each tag.
+#[test]
+fn tags_one_behind_the_other_are_few_ways() {
+    const TAGS: usize = 60;
+    let text = vec!["vlan"; TAGS].join(" and ");
+    for hook in [Hook::Tc, Hook::Socket] {
+        let filter = compile(&text, &Options { source: hook.source(), ..options(LinkType::EN10MB) }).expect("a filter");
+        assert!(
+            filter.is_optimized() && filter.unproven(Form::Here).is_none() && filter.unproven(Form::Kernel).is_none()
+        );
+        assert!(filter.size() < 10 * TAGS, "{}", filter.size());
+        let actions = Actions::passing(hook);
+        let object = filter.object(hook, actions).expect("an object");
+        let object = permitted().then(|| loaded(hook, &text, &object));
+        for tags in [0, 1, TAGS - 1, TAGS, TAGS + 1] {
+            let mut bytes = vec![0; 12];
+            for i in 0..tags {
+                bytes.extend([[0x81, 0, 0, 1], [0x88, 0xa8, 0, 2], [0x91, 0, 0, 3]][i % 3]);
+            }
+            bytes.extend([8, 0, 0x45]);
+            bytes.extend([0; 60]);
+            for vlan in [None, Some(5)] {
+                let beside = Beside { vlan, ..Beside::default() };
+                let packet = Packet { captured: &bytes, length: bytes.len() as u32, beside };
+                assert_eq!(
+                    filter.run(&packet) != 0,
+                    tags + usize::from(vlan.is_some()) >= TAGS,
+                    "{tags} tags, and {vlan:?}"
+                );
+            }
+            if let Some(found) = object.as_ref().and_then(|object| returned(object, hook, &bytes)) {
+                assert_eq!(found, wanted(&filter, &bytes, actions), "{tags} tags");
+            }
+        }
+    }
+}
+
+/// Headers in each other, each at a place that only the packet says: what is known before stays wanted only where it is asked for.
+#[test]
+fn lists_behind_headers_at_varying_places_are_few_ways() {
+    let host = |i: usize| if i.is_multiple_of(2) { format!("host 10.0.{i}.1") } else { format!("host fe80::{i}") };
+    let text = (0..60).map(host).collect::<Vec<_>>().join(" or ");
+    for (link_type, text) in [
+        (LinkType::of_name("IEEE802_11_RADIO").expect("a link type"), text.clone()),
+        (LinkType::EN10MB, format!("geneve and ({text})")),
+    ] {
+        let filter = compile(&text, &options(link_type)).expect("a filter");
+        assert!(filter.is_optimized() && filter.unproven(Form::Here).is_none(), "{link_type}");
+        assert!(filter.size() < 1000, "{link_type}: {}", filter.size());
     }
 }

@@ -17,7 +17,7 @@ const SETS: [(&str, [&[&str]; 2]); 5] = [
     ("SIX", [&["fe80::1", "fe80::2"], &["fe80::2", "fe80::3"]]),
 ];
 
-const FILTERS: [&str; 10] = [
+const FILTERS: [&str; 14] = [
     "host $BAD",
     "src host $BAD and not dst host $BAD",
     "net $NETS and not src net $NETS",
@@ -28,6 +28,11 @@ const FILTERS: [&str; 10] = [
     "(src host $BAD and tcp) or (src host $BAD and udp) or src net $NETS",
     "not (ether src $MACS or src host $BAD) and ip[8] > 10",
     "port $PORTS and not ip6 src host $SIX",
+    // One address that is both.
+    "src and dst host $BAD or src and dst port $PORTS",
+    "ether src and dst $MACS or arp src and dst host $BAD",
+    "src and dst host $SIX",
+    "not (src and dst host $BAD or src and dst port $PORTS or src and dst host $SIX)",
 ];
 
 fn options(hook: Hook, step: usize, is_updatable: bool) -> Options {
@@ -168,6 +173,10 @@ fn sets_that_cannot_be_maps_are_errors() {
     }
     assert!(error("host $much-too-long-a-name", "much-too-long-a-name", &["1.2.3.4"]).contains("longer"));
     assert!(error("ip proto $A", "A", &["6"]).contains("may stand for"));
+    // In the text this is one network that both are in, which a map does not tell.
+    for text in ["src and dst net $A", "net $A or src and dst host $A", "src and dst host $A or src net $A"] {
+        assert!(error(text, "A", &["10.0.0.1"]).contains("of one network"), "{text}");
+    }
 }
 
 /// Filters that keep numbers on the stack while a map is asked, whose key stands there, too.
