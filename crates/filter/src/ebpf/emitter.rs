@@ -13,7 +13,7 @@ use super::frame::Numbers;
 use super::held::{EDGE, Held, Key, POOL, liveness, stored};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
-use super::reach::{FURTHEST, Reach};
+use super::reach::Reach;
 use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
@@ -177,7 +177,7 @@ impl Emitter<'_> {
 
     /// Rejects a packet that does not reach so far.
     fn bound(&mut self, base: Option<Register>, end: u64) -> Result<(), EbpfError> {
-        if end > FURTHEST {
+        if self.reach.is_too_far(base, end) {
             self.text.reject_all();
             return Ok(());
         }
@@ -400,7 +400,7 @@ impl Emitter<'_> {
         let end = u64::from(offset) + u64::from(size);
         // Mostly known already; an address that was computed anew must be compared anew.
         self.bound(base, end)?;
-        if end > FURTHEST {
+        if self.reach.is_too_far(base, end) {
             // Not reached.
             let i = self.allocate(key)?;
             self.line(format!("w{} = 0", POOL[i]));

@@ -23,6 +23,7 @@ pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 pub use name::FunctionName;
 pub use reach::FURTHEST;
+use reach::Reach;
 use symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_symbol, table_name};
 
 use crate::program::{Operation, Program};
@@ -48,8 +49,9 @@ pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
 pub(crate) fn beyond_reach(program: &Program, form: &EbpfForm) -> Option<u64> {
     // A socket's program reads by calls.
     let reads_directly = form.hook().is_none_or(|hook| hook.data().is_some());
-    let ends = program.blocks.iter().flat_map(|b| &b.operations).filter_map(Operation::wants).map(|(_, end)| end);
-    ends.max().filter(|end| reads_directly && *end > FURTHEST)
+    let reach = Reach::of(program);
+    let wants = program.blocks.iter().flat_map(|b| &b.operations).filter_map(Operation::wants);
+    wants.filter(|(base, end)| reads_directly && reach.is_too_far(*base, *end)).map(|(_, end)| end).max()
 }
 
 /// The object file of a program or a function.

@@ -12,6 +12,9 @@ use crate::program::{Operand, Operation, Program, Register};
 /// No field that a program of the kernel reads directly ends further behind the packet's begin (`MAX_PACKET_OFF`).
 pub const FURTHEST: u64 = 0xffff;
 
+/// A number that is no greater leads from a header to the next one, as the length of an IP header does.
+const SMALL: u32 = 0x400;
+
 /// What is known of a program's numbers without running it.
 pub(super) struct Reach {
     /// No number in the register is greater, and the verifier knows that, too. Those that may be any number are not there.
@@ -23,13 +26,16 @@ pub(super) struct Reach {
 impl Reach {
     pub(super) fn of(program: &Program) -> Reach {
         let mut reach = Reach { greatest: FxHashMap::default(), ends: FxHashMap::default() };
-        for operation in program.blocks.iter().flat_map(|b| &b.operations) {
+        let operations = || program.blocks.iter().flat_map(|b| &b.operations);
+        for operation in operations() {
             if let Some((to, most)) = operation.writes().zip(reach.result(operation)) {
                 // One that is computed in several blocks is the same everywhere.
                 reach.greatest.insert(to, most);
             }
+        }
+        for (base, end) in operations().filter_map(Operation::wants) {
             // What ends too far is rejected without an address.
-            if let Some((Some(base), end)) = operation.wants().filter(|(_, end)| *end <= FURTHEST) {
+            if let Some(base) = base.filter(|_| !reach.is_too_far(base, end)) {
                 let furthest = reach.ends.entry(base).or_default();
                 *furthest = end.max(*furthest);
             }
@@ -55,6 +61,13 @@ impl Reach {
             },
             _ => None,
         }
+    }
+
+    /// Whether a field ends further than the verifier follows. Behind a base that is a small number all of that number counts: to
+    /// compare it first, as greater ones are, would reject packets that are asked for other fields behind the same base.
+    pub(super) fn is_too_far(&self, base: Option<Register>, end: u64) -> bool {
+        let most = base.map_or(0, |b| self.greatest(b));
+        end + u64::from(if most <= SMALL { most } else { 0 }) > FURTHEST
     }
 
     /// The greatest number that a register may hold.

@@ -270,6 +270,41 @@ fn fields_behind_every_packet_leave_programs_that_load() {
     }
 }
 
+/// A field so far behind a short header that the verifier may not follow costs those packets alone that are asked for it.
+#[test]
+fn a_field_out_of_reach_rejects_no_packet_that_is_not_asked_for_it() {
+    if !permitted() {
+        return;
+    }
+    let mut matched = 0;
+    for expression in [
+        "tcp port 80 or udp[65517] = 7",
+        "port 80 or udp[65461:2] = 7",
+        "(port 80 and tcp[65499:4] != 0) or tcp[13] & 2 != 0",
+    ] {
+        for (hook, optimize) in [(Hook::Xdp, true), (Hook::Xdp, false), (Hook::Tc, true), (Hook::Tc, false)] {
+            let options = Options { source: hook.source(), optimize, ..options(LinkType::EN10MB) };
+            let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
+            let actions = Actions::passing(hook);
+            let object = filter.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
+            let object = loaded(hook, expression, &object);
+            for (protocol, words) in [(6, 5), (6, 10), (6, 15), (17, 5), (17, 15)] {
+                let mut packet = vec![0u8; 120];
+                packet[12..14].copy_from_slice(&0x0800u16.to_be_bytes());
+                (packet[14], packet[23]) = (0x40 | words, protocol);
+                let transport = 14 + 4 * usize::from(words);
+                packet[transport + 2..transport + 4].copy_from_slice(&80u16.to_be_bytes());
+                packet[transport + 13] = 2;
+                let returned = returned(&object, hook, &packet).expect("a run");
+                let wanted = wanted(&filter, &packet, actions);
+                assert_eq!(returned, wanted, "{hook:?} {optimize} {expression}: protocol {protocol}, {words} words");
+                matched += usize::from(wanted == actions.matched);
+            }
+        }
+    }
+    assert!(matched > 30, "{matched} matched");
+}
+
 #[test]
 fn programs_for_thousands_of_hosts_are_small() {
     if !permitted() {
