@@ -202,7 +202,7 @@ impl Context {
         self.keys.get(&v)
     }
 
-    /// Whether an argument of an event stands for one that the callee does not see: dead ([`VarKey::Dead`]), or the address of
+    /// Whether an argument of an event stands for one that the callee does not see: dead (`VarKey::Dead`), or the address of
     /// what it copies ([`COPIED`]).
     pub fn is_unseen(&self, t: TermId) -> bool {
         let is_dead = matches!(self.terms.node(t), Node::Var(v) if self.key_of(*v) == Some(&VarKey::Dead));
