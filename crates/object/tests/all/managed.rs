@@ -101,19 +101,3 @@ fn objects_at_hand_are_read() {
         }
     }
 }
-
-#[test]
-fn what_a_map_holds_is_known_by_its_own_definition() {
-    use bpf_assembly::{Map, MapForm, Surroundings, functions, object};
-    let known = |map: &str, map_form: MapForm| {
-        let maps = vec![Map::parse(map).expect("a map")];
-        let around = Surroundings { section: "xdp".into(), maps, map_form, ..Surroundings::default() };
-        let bytes = object(&around, &functions("r1 = m ll\nw0 = 2\nexit\n", "xdp").expect("code")).expect("an object");
-        read(&bytes).maps()[0].values_known
-    };
-    assert!(known("m array 4 16 1", MapForm::Typed));
-    assert!(known("m array 4 16 1 lock", MapForm::Typed));
-    // It may be another object's, or its types be told elsewhere.
-    assert!(!known("m array 4 16 1 pinned", MapForm::Typed));
-    assert!(!known("m array 4 16 1", MapForm::Legacy { bytes: 20, apart: false }));
-}

@@ -203,7 +203,7 @@ impl Context {
     }
 
     /// Whether an argument of an event stands for one that the callee does not see: dead (`VarKey::Dead`), or the address of
-    /// what it copies ([`COPIED`]).
+    /// what it copies (`COPIED`).
     pub fn is_unseen(&self, t: TermId) -> bool {
         let is_dead = matches!(self.terms.node(t), Node::Var(v) if self.key_of(*v) == Some(&VarKey::Dead));
         is_dead || self.terms.as_const(t) == Some(COPIED)
