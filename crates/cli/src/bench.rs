@@ -2,29 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bpf_driver::timing::{self, Bounded, Call, Program, Settings, Timed, TimingError};
 use bpf_kernel::{Entry, KernelError, in_private_network, permitted};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::BenchArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::packets;
+use crate::progress::Programs;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     objects: &'a [PathBuf],
-    error: Option<&'a str>,
     kernel: String,
     seed: u64,
     programs: &'a [Program],
@@ -47,12 +44,8 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     };
     if let Some(json) = &json {
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "bench",
-            exit_status: code,
+            head: Head::new("bench", code, programs.as_ref().err()),
             objects: &args.objects,
-            error: programs.as_ref().err().map(|e| e.message.as_str()),
             kernel: bpf_kernel::release(),
             seed: args.seed,
             programs: programs.as_deref().unwrap_or_default(),
@@ -95,18 +88,12 @@ fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
         rounds: args.rounds.into(),
         ..Settings::default()
     };
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {pos}/{len} programs") {
-        bar.set_style(style);
-    }
+    let bar = Programs::bar();
     let objects: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
-    let mut progress = |done: usize, of: usize| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-    };
+    let mut progress = |done: usize, of: usize| bar.tell(done, of);
     // Loaded there, too: maps of devices belong to the network they are made in.
     let timed = in_private_network(|| timing::time(&objects, &settings, &mut progress));
-    bar.finish_and_clear();
+    bar.finish();
     let timed = timed.map_err(|e| {
         let reason = format!("no network namespace for the runs: {e}");
         Failure::kernel(&args.objects[0], &KernelError::NotPermitted { reason })

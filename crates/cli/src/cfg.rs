@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use bpf_object::{FuncId, Object};
-use bpf_program::{Block, Function, Terminator};
+use bpf_program::{Block, BlockId, Function, Terminator};
 
 use crate::listing::{self, Line};
 
@@ -42,17 +42,36 @@ fn cluster(dot: &mut String, f: FuncId, function: &Function, lines: &[Line]) {
             .collect();
         let text = if text.is_empty() { "goto".to_owned() } else { text };
         let _ = writeln!(dot, "    f{}{id} [label=\"{text}\"];", f.0);
-        let mut edge = |to, label| {
+        for (to, way) in ways(&block.term) {
+            let label = match way {
+                Way::Only => "",
+                Way::Taken => " [label=\"yes\"]",
+                Way::NotTaken => " [label=\"no\", style=dashed]",
+            };
             let _ = writeln!(dot, "    f{0}{id} -> f{0}{to}{label};", f.0);
-        };
-        match block.term {
-            Terminator::Goto(to) => edge(to, ""),
-            Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
-                edge(taken, " [label=\"yes\"]");
-                edge(fall, " [label=\"no\", style=dashed]");
-            }
-            Terminator::Exit { .. } => {}
         }
+    }
+}
+
+/// By what an edge leaves a block.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// There is no other.
+    Only,
+    /// The condition holds.
+    Taken,
+    /// It does not.
+    NotTaken,
+}
+
+/// The edges from a block.
+pub fn ways(end: &Terminator) -> Vec<(BlockId, Way)> {
+    match *end {
+        Terminator::Goto(to) => vec![(to, Way::Only)],
+        Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+            vec![(taken, Way::Taken), (fall, Way::NotTaken)]
+        }
+        Terminator::Exit { .. } => vec![],
     }
 }
 

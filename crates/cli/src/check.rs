@@ -10,6 +10,7 @@ use bpf_object::{FuncId, Object};
 use serde::Serialize;
 
 use crate::args::CheckArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
@@ -21,12 +22,9 @@ const SHOWN: usize = 12;
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     input: &'a Path,
-    error: Option<&'a str>,
     programs: &'a [Checked],
 }
 
@@ -72,12 +70,8 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     };
     if let Some(json) = &json {
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "check",
-            exit_status: code,
+            head: Head::new("check", code, outcome.as_ref().err()),
             input: &args.file,
-            error: outcome.as_ref().err().map(|e| e.message.as_str()),
             programs: outcome.as_deref().unwrap_or_default(),
         };
         files::write_json(json, &document)?;

@@ -10,6 +10,7 @@ use bpf_object::FuncKind;
 use serde::Serialize;
 
 use crate::args::DifftestArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::packets;
@@ -20,13 +21,10 @@ const ROUND: u64 = 100;
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     a: &'a Path,
     b: &'a Path,
-    error: Option<&'a str>,
     kernel: String,
     seed: u64,
     programs: &'a [Tested],
@@ -76,13 +74,9 @@ pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
         let nothing = Outcome::default();
         let o = outcome.as_ref().unwrap_or(&nothing);
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "difftest",
-            exit_status: code,
+            head: Head::new("difftest", code, outcome.as_ref().err()),
             a: &args.a,
             b: &args.b,
-            error: outcome.as_ref().err().map(|e| e.message.as_str()),
             kernel: bpf_kernel::release(),
             seed: args.seed,
             programs: &o.programs,

@@ -1,18 +1,18 @@
 //! `bpf-opt inputs`: inputs that together reach every block of an object's programs.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::path::Path;
 
 use bpf_driver::inputs::{self, InputsReport, Reach, Settings};
 use bpf_kernel::in_private_network;
 use bpf_object::{FuncKind, Object};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::InputsArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::progress::Programs;
 
 /// Blocks that are listed of one function with why they were not reached, unless all are asked for.
 const LISTED: usize = 12;
@@ -20,12 +20,9 @@ const LISTED: usize = 12;
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     input: &'a Path,
-    error: Option<&'a str>,
     kernel: String,
     seed: u64,
     time_limit: f64,
@@ -44,12 +41,8 @@ pub fn run(args: &InputsArgs) -> Result<u8, Failure> {
     };
     if let Some(json) = &json {
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "inputs",
-            exit_status: code,
+            head: Head::new("inputs", code, found.as_ref().err()),
             input: &args.file,
-            error: found.as_ref().err().map(|e| e.message.as_str()),
             kernel: bpf_kernel::release(),
             seed: args.seed,
             time_limit: args.time_limit.as_secs_f64(),
@@ -78,14 +71,8 @@ fn look(args: &InputsArgs) -> Result<InputsReport, Failure> {
         seed: args.seed,
         kernel: !args.no_kernel,
     };
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {pos}/{len} programs") {
-        bar.set_style(style);
-    }
-    let mut progress = |done: usize, of: usize| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-    };
+    let bar = Programs::bar();
+    let mut progress = |done: usize, of: usize| bar.tell(done, of);
     let found = match args.no_kernel {
         true => inputs::inputs(&bytes, &settings, &mut progress),
         false => match in_private_network(|| inputs::inputs(&bytes, &settings, &mut progress)) {
@@ -96,7 +83,7 @@ fn look(args: &InputsArgs) -> Result<InputsReport, Failure> {
             }
         },
     };
-    bar.finish_and_clear();
+    bar.finish();
     found.map_err(|e| Failure::bad_input(format!("{}: {e}", args.file.display())))
 }
 

@@ -10,6 +10,7 @@ use bpf_vm::{Accelerator, Guest, Image, Program};
 use serde::Serialize;
 
 use crate::args::{KernelsArgs, KernelsCommand, KernelsLoadArgs, default_images};
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::guest::{Answer, Judged, MARK, OBJECTS};
@@ -20,10 +21,8 @@ const MEMORY: u32 = 2048;
 /// The JSON report of `kernels load`; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     kernels: Vec<Kernel<'a>>,
 }
 
@@ -163,13 +162,7 @@ fn load(folder: Option<&Path>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
                 })
                 .collect(),
         });
-        let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "kernels load",
-            exit_status: code,
-            kernels: kernels.collect(),
-        };
+        let document = Document { head: Head::new("kernels load", code, None), kernels: kernels.collect() };
         files::write_json(json, &document)?;
     }
     if !matches!(json, Some(Destination::Stdout)) {

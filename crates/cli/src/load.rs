@@ -6,6 +6,7 @@ use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, ObjectVerdict, ProgramVe
 use serde::Serialize;
 
 use crate::args::LoadArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
@@ -13,13 +14,10 @@ use crate::input::Input;
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     input: &'a Path,
     kernel: String,
-    error: Option<&'a str>,
     not_loadable: Option<&'a str>,
     programs: Vec<Program<'a>>,
 }
@@ -94,13 +92,9 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     if let Some(json) = &json {
         let object = outcome.as_ref().ok();
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "load",
-            exit_status: code,
+            head: Head::new("load", code, outcome.as_ref().err()),
             input: &args.file,
             kernel: bpf_kernel::release(),
-            error: outcome.as_ref().err().map(|e| e.message.as_str()),
             not_loadable: object.and_then(|o| o.not_loadable.as_deref()),
             programs: object.map_or(&[][..], |o| &o.programs).iter().map(Program::of).collect(),
         };

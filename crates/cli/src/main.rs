@@ -16,6 +16,7 @@ mod check;
 mod diff;
 mod difftest;
 mod dis;
+mod document;
 mod explain;
 mod failure;
 mod files;

@@ -13,21 +13,20 @@ use serde::Serialize;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
 use crate::diff::{self, is_changed};
+use crate::document::Head;
 use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::{Input, form_of_name};
-use crate::page::{self, Head};
+use crate::page::{self, Top};
 use crate::progress::{Interrupt, Progress};
 use crate::verdict;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     input: &'a Path,
     output: &'a Path,
     goal: &'static str,
@@ -35,7 +34,6 @@ struct Document<'a> {
     time_limit: f64,
     rounds: Option<u64>,
     interrupted: bool,
-    error: Option<&'a str>,
     totals: Option<Totals>,
     variants: &'a [Kept],
     #[serde(flatten)]
@@ -147,10 +145,7 @@ fn document<'a>(
     outcome: Result<&'a Done, &'a Failure>,
 ) -> Document<'a> {
     Document {
-        tool: "bpf-opt",
-        version: env!("CARGO_PKG_VERSION"),
-        command: "opt",
-        exit_status,
+        head: Head::new("opt", exit_status, outcome.err()),
         input: &args.input,
         output: &args.output,
         goal: args.goal.name(),
@@ -158,7 +153,6 @@ fn document<'a>(
         time_limit: args.time_limit().as_secs_f64(),
         rounds: args.rounds,
         interrupted,
-        error: outcome.err().map(|e| e.message.as_str()),
         totals: outcome.ok().map(|done| Totals::of(&done.report)),
         variants: outcome.ok().map_or(&[], |done| &done.kept),
         report: outcome.ok().map(|done| &done.report),
@@ -256,7 +250,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let remarks = remarks(&report, args, interrupt.requested());
     let mut summary = summary(&report, args, &remarks, interrupt.requested());
     if let Some((page, (before, after))) = page.zip(both) {
-        let html = page::html(&head(args, &report, remarks), &report, before, after);
+        let html = page::html(&top(args, &report, remarks), &report, before, after);
         let html = html.map_err(|e| Failure::internal(format!("the report is no JSON: {e}")))?;
         page.write(html.as_bytes(), None)?;
     }
@@ -350,9 +344,9 @@ fn remarks(report: &Report, args: &OptArgs, interrupted: bool) -> Vec<String> {
 }
 
 /// What stands above the report for a browser.
-fn head<'a>(args: &OptArgs, report: &'a Report, remarks: Vec<String>) -> Head<'a> {
+fn top<'a>(args: &OptArgs, report: &'a Report, remarks: Vec<String>) -> Top<'a> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Head {
+    Top {
         version: env!("CARGO_PKG_VERSION"),
         input: name(&args.input),
         output: name(&args.output),

@@ -22,7 +22,7 @@ const SCRIPT: &str = include_str!("page/page.js");
 
 /// What stands above all functions.
 #[derive(Serialize)]
-pub struct Head<'a> {
+pub struct Top<'a> {
     /// The tool's version.
     pub version: &'static str,
     /// Names of the files.
@@ -48,7 +48,7 @@ pub struct Head<'a> {
 #[derive(Serialize)]
 struct Page<'a> {
     #[serde(flatten)]
-    head: &'a Head<'a>,
+    top: &'a Top<'a>,
     functions: Vec<Part<'a>>,
 }
 
@@ -103,11 +103,11 @@ struct Shown(usize, String, Option<(usize, u32, String)>);
 ///
 /// # Errors
 /// If the data cannot be written as JSON.
-pub fn html(head: &Head, report: &Report, before: &Object, after: &Object) -> serde_json::Result<String> {
+pub fn html(top: &Top, report: &Report, before: &Object, after: &Object) -> serde_json::Result<String> {
     let functions = report.functions.iter().enumerate();
     let functions = functions.map(|(i, f)| Part::of(f, FuncId(i), before, after)).collect();
     // `<` cannot end the element that holds it then.
-    let data = serde_json::to_string(&Page { head, functions })?.replace('<', "\\u003c");
+    let data = serde_json::to_string(&Page { top, functions })?.replace('<', "\\u003c");
     let parts = [("{{style}}", STYLE), ("{{data}}", &data), ("{{script}}", SCRIPT)];
     let mut page = String::with_capacity(FRAME.len() + STYLE.len() + SCRIPT.len() + data.len());
     let mut rest = FRAME;
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn data_cannot_leave_its_element() {
-        let head = Head {
+        let top = Top {
             version: "0",
             input: "</script><script>alert(1)</script>".into(),
             output: "{{script}}".into(),
@@ -216,7 +216,7 @@ mod tests {
             seconds: 0.0,
         };
         let object = bpf_testgen_object();
-        let page = html(&head, &Report::default(), &object, &object).expect("JSON");
+        let page = html(&top, &Report::default(), &object, &object).expect("JSON");
         assert_eq!(page.matches("</script>").count(), FRAME.matches("</script>").count());
         assert_eq!(page.matches("alert(1)").count(), 1);
         assert!(page.contains("{{script}}"), "what the data says is not a place for a part");

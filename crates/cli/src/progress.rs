@@ -35,6 +35,31 @@ impl Interrupt {
     }
 }
 
+/// How many programs of an object are done, on a terminal.
+pub struct Programs(ProgressBar);
+
+impl Programs {
+    /// A bar, unless standard error is no terminal.
+    pub fn bar() -> Programs {
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {pos}/{len} programs") {
+            bar.set_style(style);
+        }
+        Programs(bar)
+    }
+
+    /// So many of so many.
+    pub fn tell(&self, done: usize, of: usize) {
+        self.0.set_length(of as u64);
+        self.0.set_position(done as u64);
+    }
+
+    /// Takes it away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// How often is looked whether the user wants to stop, beside the work.
 const LOOK: Duration = Duration::from_millis(20);
 

@@ -7,6 +7,7 @@ use bpf_driver::{DriverError, FunctionVerdict, Options, Refused, RunsFirst, Veri
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
+use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
@@ -14,13 +15,10 @@ use crate::input::Input;
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
-    tool: &'static str,
-    version: &'static str,
-    command: &'static str,
-    exit_status: u8,
+    #[serde(flatten)]
+    head: Head<'a>,
     a: &'a Path,
     b: &'a Path,
-    error: Option<&'a str>,
     functions: Vec<Function<'a>>,
     differences: &'a [String],
     unknowns: &'a [String],
@@ -49,13 +47,9 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
         let empty = VerifyReport::default();
         let report = outcome.as_ref().unwrap_or(&empty);
         let document = Document {
-            tool: "bpf-opt",
-            version: env!("CARGO_PKG_VERSION"),
-            command: "verify",
-            exit_status: code,
+            head: Head::new("verify", code, outcome.as_ref().err()),
             a: &args.a,
             b: &args.b,
-            error: outcome.as_ref().err().map(|e| e.message.as_str()),
             functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
             differences: &report.differences,
             unknowns: &report.unknowns,

@@ -62,7 +62,12 @@ pub fn inputs(
     let mut functions: BTreeMap<usize, FunctionInputs> = BTreeMap::new();
     // Long programs get more of the time.
     let weight = |i: usize| -> u64 {
-        reach(object, i).iter().filter_map(|f| graphs[*f].as_ref()).map(|g| 4 + g.blocks.len() as u64).sum()
+        object
+            .loaded_with([FuncId(i)])
+            .iter()
+            .filter_map(|f| graphs[f.0].as_ref())
+            .map(|g| 4 + g.blocks.len() as u64)
+            .sum()
     };
     let mut open: u64 = programs.iter().map(|i| weight(*i)).sum();
     for (done, &number) in programs.iter().enumerate() {
@@ -141,17 +146,6 @@ fn hook(section: &str, graph: Option<&Function>, program_type: Option<&str>) -> 
     Hook { kind, program_type: number }
 }
 
-/// The functions that run when a program does, by calls and callbacks.
-fn reach(object: &Object, program: usize) -> BTreeSet<usize> {
-    let (mut seen, mut todo) = (BTreeSet::new(), vec![program]);
-    while let Some(i) = todo.pop() {
-        if seen.insert(i) {
-            todo.extend(object.callees(FuncId(i)).into_iter().map(|f| f.0));
-        }
-    }
-    seen
-}
-
 /// Blocks that facts show never to be reached, by function.
 fn dead_blocks(module: &Module, graphs: &[Option<Arc<Function>>]) -> BTreeMap<usize, BTreeSet<BlockId>> {
     let of = |f: &Function| -> BTreeSet<BlockId> {
@@ -170,7 +164,7 @@ fn goals(
     dead: &BTreeMap<usize, BTreeSet<BlockId>>,
 ) -> BTreeSet<Block> {
     let mut goals = BTreeSet::new();
-    for f in reach(object, program) {
+    for FuncId(f) in object.loaded_with([FuncId(program)]) {
         let Some(graph) = &graphs[f] else { continue };
         let alive = |b: &BlockId| !dead.get(&f).is_some_and(|d| d.contains(b));
         goals.extend(graph.layout.iter().copied().filter(alive).map(|b| (f, b)));

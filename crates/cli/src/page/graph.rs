@@ -6,12 +6,12 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bpf_object::{FuncId, Object};
-use bpf_program::{BlockId, Function, Terminator, reverse_postorder};
+use bpf_program::{BlockId, Function, reverse_postorder};
 use rust_sugiyama::configure::Config;
 use rust_sugiyama::from_vertices_and_edges;
 use serde::Serialize;
 
-use crate::cfg::slots;
+use crate::cfg::{Way, slots, ways};
 use crate::listing::Line;
 
 /// Blocks of a graph that is drawn in layers, at most.
@@ -75,14 +75,13 @@ impl Graph {
             let block = function.block(id);
             let all: Vec<usize> = slots(block).filter_map(|slot| by_slot.get(&slot).copied()).collect();
             nodes.push(Node::of(&all, lines, changed));
-            let mut edge = |to: BlockId, how| edges.extend(number.get(&to).map(|to| (i, *to, how)));
-            match block.term {
-                Terminator::Goto(to) => edge(to, 'g'),
-                Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
-                    edge(taken, 'y');
-                    edge(fall, 'n');
-                }
-                Terminator::Exit { .. } => {}
+            for (to, way) in ways(&block.term) {
+                let how = match way {
+                    Way::Only => 'g',
+                    Way::Taken => 'y',
+                    Way::NotTaken => 'n',
+                };
+                edges.extend(number.get(&to).map(|to| (i, *to, how)));
             }
         }
         let mut graph = Graph { nodes, edges, ..Graph::default() };

@@ -152,18 +152,7 @@ fn entry(cx: &mut Context) -> SymbolicState {
     let mut regs = [dead; 11];
     regs[1] = cx.var(VarKey::CtxPointer, 64, Meaning::Pointer(MemoryRegion::Ctx));
     regs[10] = cx.var(VarKey::Frame, 64, Meaning::Pointer(MemoryRegion::Stack));
-    cx.entry = Some(regs);
-    let zero = cx.entry_world();
-    SymbolicState {
-        regs,
-        mems: Vec::new(),
-        world: zero,
-        ctx_version: zero,
-        packet_version: zero,
-        packet_stored: cx.terms.fls(),
-        lookups: Vec::new(),
-        recent: None,
-    }
+    SymbolicState::at_entry(cx, regs)
 }
 
 impl Walk<'_, '_, '_> {

@@ -69,18 +69,7 @@ impl<'a> Entry<'a> {
             let key = VarKey::EntryReg(r.index() as u8);
             regs[r.index()] = self.value(cx, facts.reg(r), key);
         }
-        cx.entry = Some(regs);
-        let zero = cx.entry_world();
-        let mut state = SymbolicState {
-            regs,
-            mems: Vec::new(),
-            world: zero,
-            ctx_version: zero,
-            packet_version: zero,
-            packet_stored: cx.terms.fls(),
-            lookups: Vec::new(),
-            recent: None,
-        };
+        let mut state = SymbolicState::at_entry(cx, regs);
         self.stack(cx, facts, &mut state);
         state
     }

@@ -28,6 +28,24 @@ pub struct SymbolicState {
     pub recent: Option<Recent>,
 }
 
+impl SymbolicState {
+    /// With these registers, before anything has happened.
+    pub fn at_entry(cx: &mut Context, regs: [TermId; 11]) -> SymbolicState {
+        cx.entry = Some(regs);
+        let zero = cx.entry_world();
+        SymbolicState {
+            regs,
+            mems: Vec::new(),
+            world: zero,
+            ctx_version: zero,
+            packet_version: zero,
+            packet_stored: cx.terms.fls(),
+            lookups: Vec::new(),
+            recent: None,
+        }
+    }
+}
+
 /// What an access to shared memory has left known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recent {
