@@ -19,6 +19,7 @@ Examples:
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt bench prog.o prog.opt.o               time both in this kernel, beside each other
+  bpf-opt specialize prog.o --rodata debug=0 --frozen-map allowed=allowed.json -o out.o   for what will not change
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
   bpf-opt filter tcp port 80 -o f.o --hook xdp  tcpdump's language to an object for XDP or tc
@@ -96,6 +97,29 @@ Examples:
 Exit codes: 0 all equal; 1 some function differs (with an input that shows it), the objects differ
 outside of the code, or this kernel refuses a program of the second only; 2 bad input or usage;
 3 no difference found, but not everything proven.";
+
+const SPECIALIZE_HELP: &str = "\
+Values that will not change become constants, and what they decide goes away. Lookups in frozen maps become lookups
+in tables in a read-only section of the object (`.rodata.bpf_opt`): comparisons for up to 8 keys of four bytes, a
+perfect hash for others, an index for arrays. The result is optimized as `opt` does, with the same options; each change
+is proven, and the code of each table is run on all its keys.
+
+Nothing checks at run time that what is declared holds: freeze the map (`bpf_map_freeze`, `bpftool map freeze`) and
+leave the variables alone. The object says in a note what it was specialized for (`.note.bpf_opt`);
+`bpf-opt verify prog.o out.o --assume` proves it equal under that, and tells it. Without --assume it is another
+program. A map that the object itself may change is refused.
+
+With --guard the old code stays beside the new: set the number in the section `.data.bpf_opt` to other than 0 before
+you change one of the maps.
+
+Examples:
+  bpf-opt specialize prog.o --rodata debug=0 --rodata limit=1500 -o out.o
+  bpf-opt specialize prog.o --rodata config=hex:0a00000100000000 -o out.o
+  bpftool -j map dump name allowed > allowed.json
+  bpf-opt specialize prog.o --frozen-map allowed=allowed.json -o out.o
+  bpf-opt verify prog.o out.o --assume
+
+Exit codes: as of `opt`.";
 
 const CHECK_HELP: &str = "\
 Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a
@@ -316,6 +340,9 @@ pub enum Command {
     /// Time objects in this kernel, beside each other: which is faster, if it is not noise
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Make an object for declared constants and frozen maps
+    #[command(after_help = SPECIALIZE_HELP)]
+    Specialize(Box<SpecializeArgs>),
     /// Find inputs that together reach every block: packets, contexts, map contents
     #[command(after_help = INPUTS_HELP)]
     Inputs(InputsArgs),
@@ -340,7 +367,7 @@ pub enum Command {
 }
 
 /// Of commands that take bare arrays of instructions, too.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct RawArgs {
     /// The input is an array of struct bpf_insn (bytes, C, hexadecimal digits), not an object; `bpf-opt help raw`
     #[arg(long)]
@@ -402,7 +429,7 @@ pub struct RawCommandArgs {
 }
 
 /// Of `opt`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct OptArgs {
     /// The object to optimize
     #[arg(value_name = "IN.o")]
@@ -516,6 +543,39 @@ pub struct OptArgs {
     /// Print nothing but warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
+    /// What the object is specialized for first.
+    #[arg(skip)]
+    pub declared: Option<Box<bpf_specialize::Declared>>,
+}
+
+/// What is declared for `specialize`.
+#[derive(Debug, Args)]
+pub struct DeclaredArgs {
+    /// A variable in `.rodata` holds this value: a number, true, false, or all its bytes (`hex:0a000001`); without `=VALUE` what
+    /// the object says (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub rodata: Vec<String>,
+    /// The loader gives a kconfig variable this value: y, m, n or a number (may be repeated)
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub kconfig: Vec<String>,
+    /// A map holds the elements of this file and no others, as `bpftool -j map dump` writes them (may be repeated)
+    #[arg(long, value_name = "NAME=FILE")]
+    pub frozen_map: Vec<String>,
+    /// The maps may change: the general code stays, and is used once user space sets the number in `.data.bpf_opt` to
+    /// other than 0
+    #[arg(long, requires = "frozen_map")]
+    pub guard: bool,
+}
+
+/// Of `specialize`.
+#[derive(Debug, Args)]
+pub struct SpecializeArgs {
+    /// What will not change.
+    #[command(flatten)]
+    pub declared: DeclaredArgs,
+    /// How the result is optimized.
+    #[command(flatten)]
+    pub opt: OptArgs,
 }
 
 /// Of `verify`.
@@ -533,6 +593,9 @@ pub struct VerifyArgs {
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Under what B.o says that it was specialized for (it is printed); with a file, only if that says the same
+    #[arg(long, value_name = "NOTE.json", num_args = 0..=1, require_equals = true, conflicts_with = "raw")]
+    pub assume: Option<Option<PathBuf>>,
     /// Time for the whole comparison; what is not decided in time is unknown
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub time_limit: Duration,

@@ -1,16 +1,16 @@
 //! `bpf-opt bench`: how long objects take in the running kernel, beside each other.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use bpf_driver::timing::{self, Bounded, Call, Program, Settings, Timed, TimingError};
-use bpf_kernel::{Entry, KernelError, in_private_network, permitted};
+use bpf_kernel::{KernelError, in_private_network, permitted};
 use serde::Serialize;
 
 use crate::args::BenchArgs;
 use crate::document::Head;
+use crate::elements;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::packets;
@@ -71,7 +71,7 @@ fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
         (None, Some(path)) => Some(packets::capture(path)?),
         (None, None) => None,
     };
-    let maps = args.maps.as_deref().map(contents).transpose()?.unwrap_or_default();
+    let maps = args.maps.as_deref().map(elements::by_map).transpose()?.unwrap_or_default();
     let bytes = args.objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
     for (path, bytes) in args.objects.iter().zip(&bytes) {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
@@ -108,42 +108,6 @@ fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
         return Err(Failure::no_such_program(&args.objects[0], name, known));
     }
     Ok(programs)
-}
-
-/// What maps are to hold: an object of JSON with a list of elements by map, as `bpftool -j map dump` writes it.
-fn contents(path: &Path) -> Result<BTreeMap<String, Vec<Entry>>, Failure> {
-    let wrong = |what: String| {
-        Failure::bad_input(format!("{}: {what}", path.display()))
-            .with_hint(r#"{"MAP": [{"key": ["0x01", …], "value": ["0x00", …]}, …], …}, lists as `bpftool -j map dump` writes them"#)
-    };
-    let text = files::read(path)?;
-    let all: BTreeMap<String, Vec<serde_json::Value>> =
-        serde_json::from_slice(&text).map_err(|e| wrong(e.to_string()))?;
-    let bytes = |map: &str, what: &str, list: &serde_json::Value| -> Result<Vec<u8>, Failure> {
-        let byte = |value: &serde_json::Value| match value {
-            serde_json::Value::String(text) => u8::from_str_radix(text.strip_prefix("0x")?, 16).ok(),
-            other => other.as_u64().and_then(|n| u8::try_from(n).ok()),
-        };
-        let list = list.as_array().and_then(|list| list.iter().map(byte).collect::<Option<Vec<u8>>>());
-        list.ok_or_else(|| wrong(format!("map {map}: an element without a {what} of bytes")))
-    };
-    let element = |map: &str, element: &serde_json::Value| -> Result<Entry, Failure> {
-        let key = bytes(map, "key", &element["key"])?;
-        // A map of each processor has a value for each.
-        let value = match element["values"].as_array() {
-            Some(values) => {
-                let all = values.iter().map(|value| bytes(map, "value", &value["value"]));
-                all.collect::<Result<Vec<_>, _>>()?.concat()
-            }
-            None => bytes(map, "value", &element["value"])?,
-        };
-        Ok((key, value))
-    };
-    let of = |(map, elements): (String, Vec<serde_json::Value>)| {
-        let elements = elements.iter().map(|e| element(&map, e)).collect::<Result<Vec<Entry>, Failure>>()?;
-        Ok((map, elements))
-    };
-    all.into_iter().map(of).collect()
 }
 
 /// Whether an object is slower than the first by more than this share, over all inputs of a program.

@@ -17,6 +17,7 @@ mod diff;
 mod difftest;
 mod dis;
 mod document;
+mod elements;
 mod explain;
 mod failure;
 mod files;
@@ -35,6 +36,7 @@ mod raw;
 mod reduce;
 mod rules;
 mod run;
+mod specialize;
 mod trace;
 mod verdict;
 mod verify;
@@ -85,6 +87,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Specialize(args) => specialize::run(args),
         Command::Inputs(args) => inputs::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),

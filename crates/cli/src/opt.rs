@@ -20,6 +20,7 @@ use crate::files::{self, Destination};
 use crate::input::{Input, form_of_name};
 use crate::page::{self, Top};
 use crate::progress::{Interrupt, Progress};
+use crate::specialize::{self, Specialized};
 use crate::verdict;
 
 /// The JSON report; docs/json.md describes it.
@@ -36,6 +37,8 @@ struct Document<'a> {
     interrupted: bool,
     totals: Option<Totals>,
     variants: &'a [Kept],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    specialized: Option<&'a Specialized>,
     #[serde(flatten)]
     report: Option<&'a Report>,
 }
@@ -145,7 +148,7 @@ fn document<'a>(
     outcome: Result<&'a Done, &'a Failure>,
 ) -> Document<'a> {
     Document {
-        head: Head::new("opt", exit_status, outcome.err()),
+        head: Head::new(if args.declared.is_some() { "specialize" } else { "opt" }, exit_status, outcome.err()),
         input: &args.input,
         output: &args.output,
         goal: args.goal.name(),
@@ -155,6 +158,7 @@ fn document<'a>(
         interrupted,
         totals: outcome.ok().map(|done| Totals::of(&done.report)),
         variants: outcome.ok().map_or(&[], |done| &done.kept),
+        specialized: outcome.ok().and_then(|done| done.specialized.as_ref()),
         report: outcome.ok().map(|done| &done.report),
     }
 }
@@ -163,6 +167,7 @@ fn document<'a>(
 struct Done {
     report: Report,
     kept: Vec<Kept>,
+    specialized: Option<Specialized>,
     diff: String,
     summary: Vec<String>,
 }
@@ -183,6 +188,10 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let progress = Progress::new(interrupt.clone(), args.quiet);
     let taken = Input::read(&args.input, &args.raw, args.program_type.as_deref())?;
     let (program_type, array, input) = (taken.forced_type(args.program_type.as_deref()), taken.array, taken.object);
+    let original = input;
+    let done = args.declared.as_ref().map(|d| specialize::specialized(&args.input, &original, d)).transpose()?;
+    let specialized = done.as_ref().map(Specialized::of);
+    let input = done.map_or_else(|| original.clone(), |done| done.bytes);
     // What is optimized is an object; what is written is what was read, unless another form is asked for.
     let as_written = |object: &[u8]| match &array {
         None => Ok(object.to_vec()),
@@ -204,7 +213,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let mut options = Options { queries: recorder, program_type, also, ..args.options() };
     let several = options.forms > 1;
     // What is wrong with it is told by whoever optimizes it.
-    let object = Object::parse(input.clone()).ok();
+    let object = Object::parse(original).ok();
     let stripped = object.as_ref().is_some_and(Object::is_stripped);
     if stripped {
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
@@ -239,7 +248,10 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
     let fewer = args.keep.filter(|n| *n > 1 && kept.len() < (*n).into());
     let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
-    let report = best.report;
+    let mut report = best.report;
+    if let Some(original) = object.as_ref().filter(|_| specialized.is_some()) {
+        specialize::correct(&mut report, original);
+    }
     let mut diff = if args.explain { explain::report(&report) } else { String::new() };
     // It is ours, and was read again already.
     let result = (args.diff || page.is_some()).then(|| Object::parse(best.bytes.clone()).ok()).flatten();
@@ -255,11 +267,12 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
         page.write(html.as_bytes(), None)?;
     }
     if !args.quiet {
+        summary.splice(0..0, specialized.iter().flat_map(Specialized::lines));
         summary.extend(fewer);
         summary.extend(kept.iter().filter_map(form_line));
     }
     output.write(&as_written(&best.bytes)?, mode)?;
-    Ok(Done { report, kept, diff, summary })
+    Ok(Done { report, kept, specialized, diff, summary })
 }
 
 /// A form that was written.

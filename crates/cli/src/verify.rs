@@ -11,6 +11,7 @@ use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
+use crate::specialize::{self, AssumedBy};
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
@@ -19,6 +20,8 @@ struct Document<'a> {
     head: Head<'a>,
     a: &'a Path,
     b: &'a Path,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assumed: Vec<String>,
     functions: Vec<Function<'a>>,
     differences: &'a [String],
     unknowns: &'a [String],
@@ -40,16 +43,17 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
     let json = Destination::of_report(args.json.as_deref(), &[&args.a, &args.b])?;
     let outcome = compare(args);
     let code = match &outcome {
-        Ok(report) => exit_code(report),
+        Ok((report, _)) => exit_code(report),
         Err(failure) => failure.code,
     };
     if let Some(json) = &json {
         let empty = VerifyReport::default();
-        let report = outcome.as_ref().unwrap_or(&empty);
+        let report = outcome.as_ref().map_or(&empty, |(report, _)| report);
         let document = Document {
             head: Head::new("verify", code, outcome.as_ref().err()),
             a: &args.a,
             b: &args.b,
+            assumed: outcome.as_ref().map_or_else(|_| Vec::new(), |(_, assumed)| assumed.clone()),
             functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
             differences: &report.differences,
             unknowns: &report.unknowns,
@@ -60,14 +64,16 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
         };
         files::write_json(json, &document)?;
     }
-    let report = outcome?;
+    let (report, assumed) = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
+        files::print(&assumed.iter().map(|line| format!("assumed: {line}\n")).collect::<String>());
         files::print(&text(&report));
     }
     Ok(code)
 }
 
-fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
+/// The verdicts, and what they take for granted.
+fn compare(args: &VerifyArgs) -> Result<(VerifyReport, Vec<String>), Failure> {
     let read = |path| Input::read(path, &args.raw, args.program_type.as_deref());
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let program_type = a.forced_type(args.program_type.as_deref());
@@ -76,11 +82,14 @@ fn compare(args: &VerifyArgs) -> Result<VerifyReport, Failure> {
     for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
+    let said = args.assume.as_ref().map(|file| file.clone().map_or(AssumedBy::Note, AssumedBy::File));
+    let assumed = said.map(|said| specialize::assumed((&args.a, &args.b), &a, &b, &said)).transpose()?;
+    let (a, assumed) = assumed.map_or((a, Vec::new()), |assumed| (assumed.object, assumed.lines));
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
     let outcome = bpf_driver::verify(&a, &b, &Options { queries: recorder, program_type, ..args.options() });
     files::queries_written(queries)?;
-    outcome.map_err(|e| match e {
+    outcome.map(|report| (report, assumed)).map_err(|e| match e {
         DriverError::NoSuchProgram { .. } => Failure::bad_input(e.to_string()),
         other => Failure::driver(&args.a, &other),
     })

@@ -8,7 +8,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::program::{BasicBlock, BlockId, End, Operation, Program, Register};
-use crate::tables::{PerfectHash, Table};
+use bpf_perfect_hash::PerfectHash;
+use crate::tables::Table;
 use crate::tuples::MOST_WORDS;
 
 /// Ends of bounds are at most this, so that base and end never wrap in 64 bits and code for them stays short.

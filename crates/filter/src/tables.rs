@@ -1,5 +1,7 @@
 //! Lookup tables: sets that a few operations decide, however many members there are (BPF+, section 6.3).
 
+use bpf_perfect_hash::PerfectHash;
+
 use crate::intervals::Intervals;
 use crate::tuples::Tuples;
 
@@ -12,17 +14,6 @@ pub(crate) enum Table {
     Hash(PerfectHash),
     /// A perfect hash of keys of several words.
     Tuples(TupleHash),
-}
-
-/// A perfect hash by displacement: `h = x * multiplier; h ^= h >> 15`, the upper bits of `h` choose a displacement, and
-/// `(h ^ displacement)` modulo the number of slots is the slot.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PerfectHash {
-    pub(crate) multiplier: u32,
-    /// By the upper bits of the hash; a power of two of them.
-    pub(crate) displacements: Vec<u16>,
-    /// A power of two of them. Slots without a member hold a number that is sent elsewhere.
-    pub(crate) slots: Vec<u32>,
 }
 
 /// A perfect hash of keys of several words, which are folded to one: `f = first; f = f * multiplier ^ next; …`.
@@ -92,9 +83,7 @@ impl Table {
 
     /// A perfect hash of numbers, and `None` if none is found.
     pub(crate) fn hash(members: &[u32]) -> Option<Table> {
-        (0..64u32)
-            .find_map(|i| PerfectHash::new(members, 0x9e37_79b1u32.wrapping_add(i.wrapping_mul(0x2545_f492))))
-            .map(Table::Hash)
+        PerfectHash::of(members).map(Table::Hash)
     }
 
     /// A perfect hash of keys of several words, and `None` if none is found.
@@ -163,8 +152,7 @@ impl TupleHash {
 
     fn new(members: &Tuples, multiplier: u32) -> Option<TupleHash> {
         let multiplier = multiplier | 1;
-        let empty = PerfectHash { multiplier: 1, displacements: vec![0], slots: vec![0] };
-        let mut tuples = TupleHash { multiplier, hash: empty, columns: vec![Vec::new(); members.width()] };
+        let mut tuples = TupleHash { multiplier, hash: PerfectHash::empty(), columns: vec![Vec::new(); members.width()] };
         let mut folded: Vec<u32> = members.iter().map(|key| tuples.folded(key)).collect();
         folded.sort_unstable();
         // Keys that are folded to one number stand in no two slots.
@@ -185,76 +173,6 @@ impl TupleHash {
         }
         Some(tuples)
     }
-}
-
-impl PerfectHash {
-    /// How far the hash is shifted for the number of its displacement.
-    pub(crate) fn shift(&self) -> u32 {
-        32 - self.displacements.len().trailing_zeros()
-    }
-
-    /// The slot that a number is sent to.
-    pub(crate) fn slot(&self, x: u32) -> usize {
-        let h = hashed(x, self.multiplier);
-        let d = self.displacements[h.checked_shr(self.shift()).unwrap_or(0) as usize];
-        ((h ^ u32::from(d)) as usize) & (self.slots.len() - 1)
-    }
-
-    fn new(members: &[u32], multiplier: u32) -> Option<PerfectHash> {
-        let multiplier = multiplier | 1;
-        let slots = (members.len() * 5 / 4).next_power_of_two().max(8);
-        if slots > 1 << 26 {
-            return None;
-        }
-        let buckets = (members.len() / 3).next_power_of_two().max(2);
-        let bits = 32 - buckets.trailing_zeros();
-        let mut by_bucket: Vec<Vec<u32>> = vec![Vec::new(); buckets];
-        for x in members {
-            let h = hashed(*x, multiplier);
-            by_bucket[(h >> bits) as usize].push(h);
-        }
-        let mut order: Vec<usize> = (0..buckets).collect();
-        order.sort_by_key(|b| std::cmp::Reverse(by_bucket[*b].len()));
-        let mask = slots - 1;
-        let mut taken = vec![false; slots];
-        let mut displacements = vec![0u16; buckets];
-        let mut chosen = Vec::new();
-        for bucket in order {
-            let hashes = &by_bucket[bucket];
-            let found = (0..=u16::MAX).find(|d| {
-                chosen.clear();
-                hashes.iter().all(|h| {
-                    let slot = (*h as usize ^ *d as usize) & mask;
-                    let free = !taken[slot] && !chosen.contains(&slot);
-                    chosen.push(slot);
-                    free
-                })
-            })?;
-            for slot in &chosen {
-                taken[*slot] = true;
-            }
-            displacements[bucket] = found;
-        }
-        let mut hash = PerfectHash { multiplier, displacements, slots: Vec::new() };
-        hash.slots = vec![0; slots];
-        for x in members {
-            let slot = hash.slot(*x);
-            hash.slots[slot] = *x;
-        }
-        // A free slot must not hold a number that is sent to it.
-        for (slot, is_taken) in taken.iter().enumerate() {
-            if !is_taken {
-                let other = (0..).find(|x| hash.slot(*x) != slot)?;
-                hash.slots[slot] = other;
-            }
-        }
-        Some(hash)
-    }
-}
-
-fn hashed(x: u32, multiplier: u32) -> u32 {
-    let h = x.wrapping_mul(multiplier);
-    h ^ h >> 15
 }
 
 #[cfg(test)]

@@ -14,11 +14,14 @@ pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;
 pub(crate) const SHT_STRTAB: u32 = 3;
 pub(crate) const SHT_RELA: u32 = 4;
+pub(crate) const SHT_NOTE: u32 = 7;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_REL: u32 = 9;
 pub(crate) const SHT_GROUP: u32 = 17;
 pub(crate) const SHT_SYMTAB_SHNDX: u32 = 18;
 pub(crate) const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
+pub(crate) const SHF_WRITE: u64 = 1;
+pub(crate) const SHF_ALLOC: u64 = 2;
 pub(crate) const SHF_EXECINSTR: u64 = 4;
 pub(crate) const SHF_INFO_LINK: u64 = 0x40;
 pub(crate) const SHN_UNDEF: u16 = 0;
@@ -146,6 +149,16 @@ pub(crate) struct Patch {
     pub keep: bool,
 }
 
+/// A section that [`Elf::layout_with`] adds behind the others.
+pub(crate) struct Added {
+    /// Its name's place in the table of section names.
+    pub name_off: u32,
+    pub kind: u32,
+    pub flags: u64,
+    pub align: u64,
+    pub data: Vec<u8>,
+}
+
 impl Elf {
     pub fn parse(bytes: Vec<u8>) -> Result<Self, ObjectError> {
         if bytes.get(..4) != Some(&b"\x7fELF"[..]) {
@@ -256,8 +269,18 @@ impl Elf {
             .collect()
     }
 
+    /// The number of the table of section names.
+    pub fn section_names(&self) -> usize {
+        self.shstrndx
+    }
+
     /// Writes the file anew: sections in file order, each aligned, then the header table.
     pub fn layout(&self, patches: &[Patch]) -> Vec<u8> {
+        self.layout_with(patches, &[])
+    }
+
+    /// The same with more sections, which are numbered behind the others.
+    pub fn layout_with(&self, patches: &[Patch], added: &[Added]) -> Vec<u8> {
         let renumber = Self::renumbering(patches);
         let moved = |i: u32| renumber.get(i as usize).copied().flatten().unwrap_or(0) as u32;
         let mut order: Vec<usize> = (1..self.sections.len()).collect();
@@ -280,6 +303,12 @@ impl Elf {
                 out.extend_from_slice(data);
             }
         }
+        let mut places = Vec::with_capacity(added.len());
+        for new in added {
+            pad(&mut out, new.align);
+            places.push(out.len() as u64);
+            out.extend_from_slice(&new.data);
+        }
         pad(&mut out, 8);
         let shoff = out.len() as u64;
         let mut count = 0u16;
@@ -299,6 +328,14 @@ impl Elf {
             out.extend_from_slice(&info.to_le_bytes());
             out.extend_from_slice(&s.align.to_le_bytes());
             out.extend_from_slice(&s.entsize.to_le_bytes());
+        }
+        for (new, offset) in added.iter().zip(places) {
+            count = count.saturating_add(1);
+            out.extend_from_slice(&new.name_off.to_le_bytes());
+            out.extend_from_slice(&new.kind.to_le_bytes());
+            for v in [new.flags, 0, offset, new.data.len() as u64, 0, new.align, 0] {
+                out.extend_from_slice(&v.to_le_bytes());
+            }
         }
         let shstrndx = moved(self.shstrndx as u32) as u16;
         // The header is 64 bytes long: checked when it was read.

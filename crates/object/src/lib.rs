@@ -6,6 +6,7 @@
 //! function can get a new body ([`Object::set_body`]), and each record travels with its instruction
 //! ([`NewInsn::origin`], [`NewInsn::refs_from`]).
 
+mod append;
 mod btf;
 mod btf_ext;
 pub mod compare;
@@ -22,6 +23,7 @@ mod programs;
 mod rewrite;
 mod symbols;
 
+pub use append::{Addition, NewReference, NewSection, SectionUse};
 pub use btf::{FuncProto, Param, ValueType};
 pub use data::{DataSection, Variable};
 pub use error::ObjectError;

@@ -4,7 +4,9 @@ use super::hook::EbpfError;
 use super::symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, table_name};
 use super::text::Text;
 use crate::steps::Label;
-use crate::tables::{PerfectHash, Table, TupleHash};
+use bpf_perfect_hash::PerfectHash;
+
+use crate::tables::{Table, TupleHash};
 
 /// The machine's registers of a lookup.
 #[derive(Clone, Copy)]

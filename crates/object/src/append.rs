@@ -1,0 +1,216 @@
+//! Adding to an object what it does not have: sections of data, references of its code to them, other initial values of
+//! its variables.
+//!
+//! The one idea: all that is there keeps its number. Each new section gets one global symbol behind all others, so that
+//! no relocation of the input has to be written anew. Promise: the result is read back before it is handed out.
+
+use crate::elf::{Added, Patch, SHF_ALLOC, SHF_WRITE, SHT_NOTE, SHT_PROGBITS, put};
+use crate::error::ObjectError;
+use crate::functions::{FuncId, LD_IMM64};
+use crate::object::Object;
+use crate::symbols::{R_BPF_64_64, Reloc, STB_GLOBAL, STT_OBJECT};
+
+/// What a new section is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SectionUse {
+    /// Data that a loader makes a map of; its name says whether programs may write it.
+    Data,
+    /// An ELF note, which loaders pass over.
+    Note,
+}
+
+/// A section to add.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewSection {
+    /// Its name, which no other section has.
+    pub name: String,
+    /// The name of the symbol at its start; of a note that of the note's owner.
+    pub symbol: String,
+    /// Its contents, not empty; of a note its description.
+    pub bytes: Vec<u8>,
+    /// What it is.
+    pub is: SectionUse,
+}
+
+/// A reference to add: an `ld_imm64` that is to hold an address in a new section.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewReference {
+    /// The function.
+    pub function: FuncId,
+    /// The slot of the `ld_imm64` in it.
+    pub slot: usize,
+    /// The section, by its number among the new ones.
+    pub section: usize,
+    /// Bytes from its start.
+    pub offset: u32,
+}
+
+/// All that is to be added to an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Addition {
+    /// Sections.
+    pub sections: Vec<NewSection>,
+    /// References to them.
+    pub references: Vec<NewReference>,
+    /// Other contents of sections there are: by name, from which byte on, and the bytes.
+    pub contents: Vec<(String, u64, Vec<u8>)>,
+}
+
+impl Object {
+    /// The object file with additions. New bodies of functions are not in it: write them first, and read the result.
+    ///
+    /// # Errors
+    /// If a section of that name is there, a reference stands where no `ld_imm64` without a reference is, or contents lie
+    /// outside of their section.
+    pub fn with_addition(&self, addition: &Addition) -> Result<Vec<u8>, ObjectError> {
+        let mut patches: Vec<Patch> =
+            self.elf.sections.iter().map(|s| Patch { data: None, info: s.info, keep: true }).collect();
+        for (section, offset, bytes) in &addition.contents {
+            self.patch(&mut patches, section, *offset, bytes)?;
+        }
+        let table = self.symbols.table;
+        let missing = |what: &str| ObjectError::Unsupported { what: format!("adding to an object without {what}") };
+        let symtab = self.elf.sections.get(table).filter(|_| table != 0).ok_or_else(|| missing("a symbol table"))?;
+        let (names, section_names) = (symtab.link as usize, self.elf.section_names());
+        let mut added = Vec::new();
+        let mut symbols = Vec::new();
+        for new in &addition.sections {
+            if self.elf.sections.iter().any(|s| s.name == new.name) {
+                return Err(ObjectError::Unsupported { what: format!("a second section `{}`", new.name) });
+            }
+            let number = self.elf.sections.len() + added.len();
+            let number = u16::try_from(number).map_err(|_| missing("free section numbers"))?;
+            let name_off = self.add_name(&mut patches, section_names, &new.name)?;
+            let (kind, flags, data) = match new.is {
+                SectionUse::Note => (SHT_NOTE, 0, note(&new.symbol, &new.bytes)),
+                SectionUse::Data => {
+                    let writable = if new.name.starts_with(".rodata") { 0 } else { SHF_WRITE };
+                    let name = self.add_name(&mut patches, names, &new.symbol)?;
+                    symbols.push(u32::try_from(self.symbols.all.len() + symbols.len()).ok());
+                    self.add_symbol(&mut patches, name, number, new.bytes.len() as u64);
+                    (SHT_PROGBITS, SHF_ALLOC | writable, new.bytes.clone())
+                }
+            };
+            if new.is == SectionUse::Note {
+                symbols.push(None);
+            }
+            added.push(Added { name_off, kind, flags, align: 8, data });
+        }
+        for reference in &addition.references {
+            let symbol = symbols.get(reference.section).copied().flatten();
+            let symbol = symbol.ok_or_else(|| ObjectError::Internal { problem: "a reference to no section".into() })?;
+            self.add_reference(&mut patches, *reference, symbol)?;
+        }
+        self.sort_relocations(&mut patches);
+        let bytes = self.elf.layout_with(&patches, &added);
+        Object::parse(bytes.clone()).map_err(|e| ObjectError::Internal { problem: e.to_string() })?;
+        Ok(bytes)
+    }
+
+    fn patch(&self, patches: &mut [Patch], name: &str, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
+        let outside = || ObjectError::corrupt(name, offset, format!("{} bytes are not there to be set", bytes.len()));
+        let section = self.elf.find(name).ok_or_else(outside)?;
+        let at = usize::try_from(offset).map_err(|_| outside())?;
+        self.bytes_of(patches, section).and_then(|data| put(data, at, bytes)).ok_or_else(outside)
+    }
+
+    /// The contents of a section, to be changed.
+    fn bytes_of<'p>(&self, patches: &'p mut [Patch], section: usize) -> Option<&'p mut Vec<u8>> {
+        let patch = patches.get_mut(section)?;
+        Some(patch.data.get_or_insert_with(|| self.elf.data(section).to_vec()))
+    }
+
+    /// Where in a string table the name stands that this adds.
+    fn add_name(&self, patches: &mut [Patch], table: usize, name: &str) -> Result<u32, ObjectError> {
+        let full = || ObjectError::Unsupported { what: "an object whose string table is full".into() };
+        let names = self.bytes_of(patches, table).ok_or_else(full)?;
+        let at = u32::try_from(names.len()).map_err(|_| full())?;
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        Ok(at)
+    }
+
+    fn add_symbol(&self, patches: &mut [Patch], name: u32, section: u16, size: u64) {
+        if let Some(table) = self.bytes_of(patches, self.symbols.table) {
+            table.extend_from_slice(&name.to_le_bytes());
+            table.extend_from_slice(&[STB_GLOBAL << 4 | STT_OBJECT, 0]);
+            table.extend_from_slice(&section.to_le_bytes());
+            table.extend_from_slice(&0u64.to_le_bytes());
+            table.extend_from_slice(&size.to_le_bytes());
+        }
+    }
+
+    fn add_reference(&self, patches: &mut [Patch], r: NewReference, symbol: u32) -> Result<(), ObjectError> {
+        let function =
+            self.functions().get(r.function.0).ok_or(ObjectError::NoSuchFunction { index: r.function.0 })?;
+        let bad = |problem: &str| {
+            Err(ObjectError::Body { function: function.name.clone(), slot: r.slot, problem: problem.into() })
+        };
+        let taken = self.refs(r.function).iter().any(|other| other.slot == r.slot);
+        if taken || self.code(r.function).get(r.slot * 8) != Some(&LD_IMM64) {
+            return bad("it cannot carry a new reference");
+        }
+        let list = self.symbols.relocs.iter().find(|list| list.target == function.section_index);
+        let Some(list) = list else { return bad("its section has no relocations to add one to") };
+        let with_addends = self.elf.sections.get(list.index).is_some_and(|s| s.entsize == 24);
+        let offset = (function.start + r.slot) as u64 * 8;
+        let (addend, immediate) = if with_addends { (Some(i64::from(r.offset)), 0) } else { (None, r.offset) };
+        if let Some(relocs) = self.bytes_of(patches, list.index) {
+            Reloc { offset, symbol, kind: R_BPF_64_64, addend }.encode(relocs);
+        }
+        let code = self.bytes_of(patches, function.section_index);
+        let at = offset as usize;
+        // The source register says nothing yet, and the upper half of the number is the loader's.
+        let done = code.and_then(|code| {
+            let registers = code.get(at + 1)? & 0x0f;
+            put(code, at + 1, &[registers])?;
+            put(code, at + 4, &immediate.to_le_bytes())?;
+            put(code, at + 12, &[0; 4])
+        });
+        if done.is_none() { bad("it ends early") } else { Ok(()) }
+    }
+
+    /// Relocations in the order of the places that they patch, as compilers write them.
+    fn sort_relocations(&self, patches: &mut [Patch]) {
+        for list in &self.symbols.relocs {
+            let size = self.elf.sections.get(list.index).map_or(16, |s| s.entsize as usize).max(1);
+            let Some(data) = patches.get_mut(list.index).and_then(|p| p.data.as_mut()) else { continue };
+            let mut all: Vec<Vec<u8>> = data.chunks(size).map(<[u8]>::to_vec).collect();
+            all.sort_by_key(|r| r.first_chunk().map(|at| u64::from_le_bytes(*at)));
+            *data = all.concat();
+        }
+    }
+}
+
+/// An ELF note: lengths, a type, the owner's name, the description.
+fn note(owner: &str, description: &[u8]) -> Vec<u8> {
+    const TYPE: u32 = 1;
+    let mut out = Vec::new();
+    for n in [owner.len() as u32 + 1, description.len() as u32, TYPE] {
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    for part in [&[owner.as_bytes(), &[0]].concat(), description] {
+        out.extend_from_slice(part);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+    out
+}
+
+/// The description of the note of this owner in a note section's bytes.
+pub(crate) fn description<'a>(section: &'a [u8], owner: &str) -> Option<&'a [u8]> {
+    let word = |at: usize| Some(u32::from_le_bytes(*section.get(at..)?.first_chunk()?) as usize);
+    let (name_len, len) = (word(0)?, word(4)?);
+    let name = section.get(12..12usize.checked_add(name_len)?)?;
+    let start = 12 + name_len.checked_next_multiple_of(4)?;
+    let text = section.get(start..start.checked_add(len)?)?;
+    (name.strip_suffix(&[0]) == Some(owner.as_bytes())).then_some(text)
+}
+
+impl Object {
+    /// The description of an owner's ELF note in the section of this name.
+    #[must_use]
+    pub fn note(&self, section: &str, owner: &str) -> Option<&[u8]> {
+        let s = self.elf.sections.iter().position(|s| s.name == section && s.kind == SHT_NOTE)?;
+        description(self.elf.data(s), owner)
+    }
+}

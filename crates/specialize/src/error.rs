@@ -1,0 +1,54 @@
+//! What can be wrong with a declaration.
+
+use bpf_object::ObjectError;
+use thiserror::Error;
+
+/// Why an object is not specialized.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SpecializeError {
+    /// The object cannot be read or written.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+    /// A declared variable or map that the object does not have.
+    #[error("there is no {what} `{name}`; there are: {known}")]
+    Unknown {
+        /// Variable, kconfig variable or map.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// A value that does not fit its variable.
+    #[error("variable `{name}`: {problem}")]
+    Variable {
+        /// The variable.
+        name: String,
+        /// What is wrong with its value.
+        problem: String,
+    },
+    /// A map that cannot be taken for frozen, or elements that it cannot have.
+    #[error("map `{name}`: {problem}")]
+    Map {
+        /// The map.
+        name: String,
+        /// What stands against it.
+        problem: String,
+    },
+    /// An object that is not specialized for anything.
+    #[error("the object does not say what it was specialized for: it has no note section `.note.bpf_opt`")]
+    NoNote,
+    /// A note that cannot be read.
+    #[error("the note of what the object was specialized for cannot be read: {0}")]
+    BadNote(String),
+    /// What would be written is not right; nothing is.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl SpecializeError {
+    pub(crate) fn map(name: &str, problem: impl Into<String>) -> SpecializeError {
+        SpecializeError::Map { name: name.to_owned(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,303 @@
+//! From an object and what is declared to the object for that.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bpf_driver::Module;
+use bpf_object::{Addition, MapDef, Object};
+use bpf_platform::maps;
+use bpf_program::{BlockId, Function};
+
+use crate::constants::Known;
+use crate::declared::{Declared, Element, Given};
+use crate::error::SpecializeError;
+use crate::lookup::{self, Place, Places, Site};
+use crate::readers::Use;
+use crate::table::Table;
+use crate::{certificate, write};
+
+/// No more bytes of tables are written.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The object.
+    pub bytes: Vec<u8>,
+    /// What it is for, with all values in full.
+    pub declared: Declared,
+    /// How many loads have become constants.
+    pub constants: usize,
+    /// What became of each map.
+    pub maps: Vec<MapUse>,
+}
+
+/// What became of a declared map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapUse {
+    /// Its name.
+    pub name: String,
+    /// Its elements.
+    pub elements: usize,
+    /// Lookups in it that are now lookups in a table.
+    pub lookups: usize,
+    /// Lookups that stay, because their key is not on the stack or in the packet.
+    pub left: usize,
+    /// Bytes of the table.
+    pub bytes: usize,
+}
+
+/// Writes the object that may take the place of another one as long as what is declared holds.
+///
+/// The same object and declaration give the same bytes.
+///
+/// # Errors
+/// If something declared is not there, does not fit, or may be changed by the object itself.
+pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeError> {
+    let object = Object::parse(input.to_vec())?;
+    let mut declared = declared.clone();
+    let mut known = Known::default();
+    let contents = variables(&object, &mut declared, &mut known)?;
+    for (name, n) in &declared.kconfig {
+        check_kconfig(&object, name)?;
+        known.kconfig.insert(name.clone(), *n);
+    }
+    let bytes = object.with_addition(&Addition { contents, ..Addition::default() })?;
+    let mut module = Module::new(Object::parse(bytes)?);
+    if let Some(f) = module.graphs.iter().flatten().find(|f| write::has_marks(f)) {
+        return Err(SpecializeError::Internal(format!("`{}` holds a number that stands for places here", f.name)));
+    }
+    let mut changed = vec![false; module.graphs.len()];
+    let mut constants = fold(&mut module, &known, &mut changed);
+    let frozen = declared.maps.iter().map(|(name, elements)| Frozen::new(&module, name, elements));
+    let frozen = frozen.collect::<Result<Vec<Frozen>, SpecializeError>>()?;
+    let used = |module: &Module, map: &Frozen| {
+        Use::of(module, map.number).map_err(|who| SpecializeError::map(&map.def.name, format!("it cannot be frozen: {who}")))
+    };
+    for map in &frozen {
+        used(&module, map)?;
+        // Behind a guard, values may be others.
+        if !declared.guard {
+            known.values.insert(map.number, map.common());
+        }
+    }
+    constants += fold(&mut module, &known, &mut changed);
+
+    let mut tables: Vec<u8> = Vec::new();
+    let mut uses = Vec::new();
+    let mut sites: BTreeMap<(usize, BlockId, std::cmp::Reverse<usize>), (u32, Option<(Table, Place)>)> = BTreeMap::new();
+    for map in &frozen {
+        let found = used(&module, map)?;
+        let table = if found.lookups.is_empty() { None } else { map.table(found.reads_values)? };
+        let place = Place { section: 0, offset: tables.len() as u32 };
+        if let Some(table) = &table {
+            tables.extend_from_slice(&table.bytes);
+            if tables.len() > MOST_BYTES {
+                return Err(SpecializeError::map(&map.def.name, format!("its table is larger than {MOST_BYTES} bytes")));
+            }
+        }
+        uses.push(MapUse {
+            name: map.def.name.clone(),
+            elements: map.elements.len(),
+            lookups: found.lookups.len(),
+            left: found.left,
+            bytes: table.as_ref().map_or(0, |t| t.bytes.len()),
+        });
+        for site in found.lookups {
+            let at = (site.function, site.block, std::cmp::Reverse(site.index));
+            sites.insert(at, (site.key_alignment, table.clone().map(|table| (table, place))));
+        }
+    }
+    let guard = (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!tables.is_empty()), offset: 0 });
+    let mut places = Places::default();
+    for ((function, block, index), (key_alignment, table)) in &sites {
+        let Some(Ok(f)) = module.graphs.get_mut(*function) else { continue };
+        let site = Site { block: *block, index: index.0, key_alignment: *key_alignment, guard };
+        lookup::put(f, site, table.as_ref().map(|(table, place)| (table, *place)), &mut places);
+        if let Some(changed) = changed.get_mut(*function) {
+            *changed = true;
+        }
+    }
+    let graphs = module.graphs.iter().zip(changed).enumerate().filter(|(_, (_, changed))| *changed);
+    let graphs: Vec<(usize, &Function)> = graphs.filter_map(|(i, (f, _))| Some((i, f.as_ref().ok()?))).collect();
+    let bytes = write::write(&module.object, &graphs, &places, tables, guard.is_some(), &declared)?;
+    Ok(Done { bytes, declared, constants, maps: uses })
+}
+
+/// Puts constants in place in all functions; how many.
+fn fold(module: &mut Module, known: &Known, changed: &mut [bool]) -> usize {
+    let mut count = 0;
+    for (i, changed) in changed.iter_mut().enumerate() {
+        let Some(Ok(f)) = module.graphs.get(i) else { continue };
+        let mut f = f.clone();
+        let here = known.put_in(&mut f, module);
+        if here > 0 {
+            *changed = true;
+            count += here;
+            module.graphs[i] = Ok(f);
+        }
+    }
+    count
+}
+
+/// Notes the bytes of the declared variables, which are told in full from here on; what is to be written to the sections.
+fn variables(
+    object: &Object,
+    declared: &mut Declared,
+    known: &mut Known,
+) -> Result<Vec<(String, u64, Vec<u8>)>, SpecializeError> {
+    let mut contents = Vec::new();
+    for (name, given) in &mut declared.variables {
+        let mut all = object.variables().filter(|v| v.name == name && v.size > 0);
+        let (found, second) = (all.next(), all.next());
+        let bad = |problem: String| SpecializeError::Variable { name: name.clone(), problem };
+        let Some(variable) = found else {
+            let known = object.variables().filter(|v| v.section.starts_with(".rodata") && v.size > 0).map(|v| v.name);
+            return Err(SpecializeError::Unknown { what: "variable", name: name.clone(), known: list(known) });
+        };
+        if second.is_some() {
+            return Err(bad("there are several of that name".into()));
+        }
+        if !variable.section.starts_with(".rodata") {
+            let section = variable.section;
+            return Err(bad(format!("it is in {section}, where programs and user space may change it; only constants in .rodata are frozen")));
+        }
+        let size = variable.size as usize;
+        let (_, section) = object.section(variable.section).unwrap_or_default();
+        let at = variable.offset as usize;
+        let now = section.get(at..at.saturating_add(size));
+        let now = now.ok_or_else(|| bad("it lies outside of its section".into()))?;
+        let bytes = match given {
+            Given::AsIs => now.to_vec(),
+            Given::Bytes(bytes) if bytes.len() == size => bytes.clone(),
+            Given::Bytes(bytes) => return Err(bad(format!("{} bytes are given, and it has {size}", bytes.len()))),
+            Given::Number(n) => number(*n, size).map_err(bad)?,
+        };
+        if bytes != now {
+            contents.push((variable.section.to_owned(), variable.offset, bytes.clone()));
+        }
+        let places = known.sections.entry(variable.section.to_owned()).or_default();
+        places.extend((variable.offset..).zip(bytes.iter().copied()));
+        *given = Given::Bytes(bytes);
+    }
+    Ok(contents)
+}
+
+/// The bytes of a number of this size, signed or not.
+fn number(n: i128, size: usize) -> Result<Vec<u8>, String> {
+    if ![1, 2, 4, 8].contains(&size) {
+        return Err(format!("it has {size} bytes, so that its value has to be given as bytes: `hex:…`"));
+    }
+    let bits = 8 * size as u32;
+    if n >= 1 << bits || n < -(1 << (bits - 1)) {
+        return Err(format!("{n} does not fit {size} bytes"));
+    }
+    Ok(n.to_le_bytes().into_iter().take(size).collect())
+}
+
+fn check_kconfig(object: &Object, name: &str) -> Result<(), SpecializeError> {
+    use bpf_object::{FuncId, RefKind};
+    let refs = (0..object.functions().len()).flat_map(|f| object.refs(FuncId(f)));
+    let names = refs.filter_map(|r| match &r.kind {
+        RefKind::Extern { name } if name.starts_with("CONFIG_") || name.starts_with("LINUX_") => Some(name.as_str()),
+        _ => None,
+    });
+    let names: std::collections::BTreeSet<&str> = names.collect();
+    if names.contains(name) {
+        return Ok(());
+    }
+    Err(SpecializeError::Unknown { what: "kconfig variable", name: name.to_owned(), known: list(names.into_iter()) })
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// A declared map.
+struct Frozen<'a> {
+    number: usize,
+    def: MapDef,
+    key_size: u32,
+    value_size: u32,
+    elements: &'a [Element],
+}
+
+impl<'a> Frozen<'a> {
+    fn new(module: &Module, name: &str, elements: &'a [Element]) -> Result<Frozen<'a>, SpecializeError> {
+        let all = module.object.maps();
+        let bad = |problem: String| SpecializeError::map(name, problem);
+        let Some(number) = all.iter().position(|m| m.name == name) else {
+            let known = list(all.iter().map(|m| m.name.as_str()));
+            return Err(SpecializeError::Unknown { what: "map", name: name.to_owned(), known });
+        };
+        let def = all.get(number).cloned().unwrap_or_default();
+        if all.iter().filter(|m| m.name == name).count() > 1 {
+            return Err(bad("there are several of that name".into()));
+        }
+        let kind = def.map_type.unwrap_or(maps::UNSPEC);
+        if ![maps::HASH, maps::ARRAY].contains(&kind) {
+            let kind = maps::name(kind).unwrap_or("of no known type");
+            return Err(bad(format!("it is {kind}; only hash maps and arrays can be frozen")));
+        }
+        let (Some(key_size), Some(value_size), Some(entries)) = (def.key_size, def.value_size, def.max_entries) else {
+            return Err(bad("its definition does not say the sizes of keys and values, and how many there are".into()));
+        };
+        if !def.managed.is_empty() {
+            return Err(bad("the kernel manages fields of its values".into()));
+        }
+        let mut seen = HashMap::new();
+        for (i, (key, value)) in elements.iter().enumerate() {
+            let sizes = (key.len(), value.len());
+            if sizes != (key_size as usize, value_size as usize) {
+                return Err(bad(format!(
+                    "element {i} has a key of {} and a value of {} bytes; the map has {key_size} and {value_size}",
+                    sizes.0, sizes.1
+                )));
+            }
+            if let Some(first) = seen.insert(key.as_slice(), i) {
+                return Err(bad(format!("elements {first} and {i} have the same key")));
+            }
+            if kind == maps::ARRAY && crate::table::words(key).first().is_none_or(|n| *n >= entries) {
+                return Err(bad(format!("element {i} is outside of the array's {entries}")));
+            }
+        }
+        if elements.len() > entries as usize {
+            return Err(bad(format!("{} elements are given, and it has room for {entries}", elements.len())));
+        }
+        Ok(Frozen { number, def, key_size, value_size, elements })
+    }
+
+    fn is_array(&self) -> bool {
+        self.def.map_type == Some(maps::ARRAY)
+    }
+
+    fn entries(&self) -> u32 {
+        self.def.max_entries.unwrap_or_default()
+    }
+
+    /// The bytes that all values have in common, by their place in a value.
+    fn common(&self) -> BTreeMap<u64, u8> {
+        let zero = vec![0; self.value_size as usize];
+        let has_others = self.is_array() && self.elements.len() < self.entries() as usize;
+        let all = || self.elements.iter().map(|(_, value)| value).chain(has_others.then_some(&zero));
+        let Some(first) = all().next() else { return BTreeMap::new() };
+        let same = |(at, byte): (usize, &u8)| {
+            all().all(|value| value.get(at) == Some(byte)).then_some((at as u64, *byte))
+        };
+        first.iter().enumerate().filter_map(same).collect()
+    }
+
+    /// Its table, with the certificate; `None` if it has no elements.
+    fn table(&self, with_values: bool) -> Result<Option<Table>, SpecializeError> {
+        let table = if self.is_array() {
+            Table::of_array(self.elements, self.entries(), self.value_size)
+        } else if self.elements.is_empty() {
+            return Ok(None);
+        } else {
+            let none = || SpecializeError::map(&self.def.name, "no perfect hash of its keys is found");
+            Table::of_hash(self.elements, self.key_size, with_values).ok_or_else(none)?
+        };
+        certificate::check(&table, self.elements).map_err(SpecializeError::Internal)?;
+        Ok(Some(table))
+    }
+}
