@@ -13,7 +13,8 @@ pub type Element = (Vec<u8>, Vec<u8>);
 
 /// What several maps are to hold: an object of JSON with a list of elements by map.
 pub fn by_map(path: &Path) -> Result<BTreeMap<String, Vec<Element>>, Failure> {
-    let hint = r#"{"MAP": [{"key": ["0x01", …], "value": ["0x00", …]}, …], …}, lists as `bpftool -j map dump` writes them"#;
+    let hint =
+        r#"{"MAP": [{"key": ["0x01", …], "value": ["0x00", …]}, …], …}, lists as `bpftool -j map dump` writes them"#;
     let wrong = |what: String| Failure::bad_input(format!("{}: {what}", path.display())).with_hint(hint);
     let all: BTreeMap<String, Vec<Value>> =
         serde_json::from_slice(&files::read(path)?).map_err(|e| wrong(e.to_string()))?;

@@ -15,8 +15,9 @@ use crate::{elements, files, opt, packets};
 pub fn run(args: &SpecializeArgs) -> Result<u8, Failure> {
     let declared = declared(&args.declared)?;
     if declared.is_empty() {
-        return Err(Failure::bad_input("nothing is declared: what is the object to be specialized for?")
-            .with_hint("--rodata NAME=VALUE, --kconfig NAME=VALUE, --frozen-map NAME=FILE; `bpf-opt help specialize`"));
+        return Err(Failure::bad_input("nothing is declared: what is the object to be specialized for?").with_hint(
+            "--rodata NAME=VALUE, --kconfig NAME=VALUE, --frozen-map NAME=FILE; `bpf-opt help specialize`",
+        ));
     }
     let mut opt = args.opt.clone();
     for (option, wanted) in [("--raw", opt.raw.raw), ("--also", !opt.also.is_empty())] {

@@ -8,9 +8,9 @@
 use rustc_hash::FxHashMap;
 
 use crate::program::{BasicBlock, BlockId, End, Operation, Program, Register};
-use bpf_perfect_hash::PerfectHash;
 use crate::tables::Table;
 use crate::tuples::MOST_WORDS;
+use bpf_perfect_hash::PerfectHash;
 
 /// Ends of bounds are at most this, so that base and end never wrap in 64 bits and code for them stays short.
 pub(crate) const FURTHEST_END: u64 = 1 << 33;

@@ -152,7 +152,8 @@ impl TupleHash {
 
     fn new(members: &Tuples, multiplier: u32) -> Option<TupleHash> {
         let multiplier = multiplier | 1;
-        let mut tuples = TupleHash { multiplier, hash: PerfectHash::empty(), columns: vec![Vec::new(); members.width()] };
+        let mut tuples =
+            TupleHash { multiplier, hash: PerfectHash::empty(), columns: vec![Vec::new(); members.width()] };
         let mut folded: Vec<u32> = members.iter().map(|key| tuples.folded(key)).collect();
         folded.sort_unstable();
         // Keys that are folded to one number stand in no two slots.

@@ -141,8 +141,7 @@ impl Object {
     }
 
     fn add_reference(&self, patches: &mut [Patch], r: NewReference, symbol: u32) -> Result<(), ObjectError> {
-        let function =
-            self.functions().get(r.function.0).ok_or(ObjectError::NoSuchFunction { index: r.function.0 })?;
+        let function = self.functions().get(r.function.0).ok_or(ObjectError::NoSuchFunction { index: r.function.0 })?;
         let bad = |problem: &str| {
             Err(ObjectError::Body { function: function.name.clone(), slot: r.slot, problem: problem.into() })
         };

@@ -34,7 +34,8 @@ fn check_with(table: &Table, elements: &[Element], key_alignment: u32) -> Result
     let mut find = |key: &[u8], value: Option<&[u8]>| {
         interp.cpu = start.clone();
         interp.host.set_context(key);
-        found(&mut interp, &f, table, value).map_err(|what| format!("the table is wrong for the key {key:02x?}: {what}"))
+        found(&mut interp, &f, table, value)
+            .map_err(|what| format!("the table is wrong for the key {key:02x?}: {what}"))
     };
     if table.layout == Layout::Array {
         for row in 0..table.keys.len() {
@@ -47,11 +48,8 @@ fn check_with(table: &Table, elements: &[Element], key_alignment: u32) -> Result
     }
     let map: HashMap<&[u8], &[u8]> = elements.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
     elements.iter().try_for_each(|(key, value)| find(key, Some(value)))?;
-    for row in &table.keys {
-        let key: Vec<u8> = row.iter().flat_map(|word| word.to_le_bytes()).take(table.key_size as usize).collect();
-        find(&key, map.get(key.as_slice()).copied())?;
-    }
-    Ok(())
+    let rows = table.bytes.chunks(table.stride.max(1) as usize).take(table.keys.len());
+    rows.filter_map(|row| row.get(..table.key_size as usize)).try_for_each(|key| find(key, map.get(key).copied()))
 }
 
 /// Runs the code for the key that is there, and says what is wrong with what it finds.
@@ -92,12 +90,14 @@ fn program(table: &Table, key_alignment: u32) -> Function {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn elements(n: u32, key: usize, value: usize) -> Vec<Element> {
         let mut random = fastrand::Rng::with_seed(u64::from(n) + key as u64);
         let mut bytes = |n: usize| (0..n).map(|_| random.u8(..)).collect::<Vec<u8>>();
-        let all: HashMap<Vec<u8>, Vec<u8>> = (0..n).map(|_| (bytes(key), bytes(value))).collect();
+        let all: BTreeMap<Vec<u8>, Vec<u8>> = (0..n).map(|_| (bytes(key), bytes(value))).collect();
         all.into_iter().collect()
     }
 
@@ -114,20 +114,41 @@ mod tests {
         }
     }
 
+    /// The addresses of a network, as they stand in memory, and the same with the other end.
+    #[test]
+    fn keys_that_differ_in_one_byte_are_told_apart() {
+        for at in 0..8 {
+            let key = |n: u8| (0..8).map(|i| if i == at { n } else { 10 }).collect::<Vec<u8>>();
+            let elements: Vec<Element> = (0..=255).map(|n| (key(n), vec![n; 4])).collect();
+            let table = Table::of_hash(&elements, 8, true).expect("a table");
+            assert_eq!(check(&table, &elements), Ok(()));
+            let of =
+                |word: &dyn Fn(u8) -> u32| (0..=255).map(|n| (word(n).to_le_bytes().to_vec(), vec![n; 4])).collect();
+            let both: Vec<Element> = of(&|n| if n < 128 { u32::from(n) << (8 * (at % 4)) } else { u32::from(n) });
+            let table = Table::of_hash(&both, 4, true).expect("a table");
+            assert_eq!(check(&table, &both), Ok(()));
+        }
+    }
+
     #[test]
     fn a_damaged_table_is_found_out() {
         let elements = elements(50, 4, 4);
         let table = Table::of_hash(&elements, 4, true).unwrap();
-        for at in (0..table.bytes.len()).step_by(3) {
+        for at in 0..table.keys.len() * table.stride as usize {
             let mut damaged = table.clone();
             damaged.bytes[at] ^= 0x10;
-            let is_read = at < table.keys.len() * table.stride as usize;
-            // Bytes of rows of no element, and displacements, may not matter.
-            if check(&damaged, &elements).is_ok() {
-                let row = at / table.stride as usize;
-                assert!(!is_read || table.keys[row] != crate::table::words(&elements[0].0) || row == 0 || at % 16 >= 12);
+            let row = at / table.stride as usize;
+            // The other rows only must not be found, and the last four bytes are behind the value.
+            if table.value(row) != [0; 4] && (at % 16 < 4 || (8..12).contains(&(at % 16))) {
+                assert!(check(&damaged, &elements).is_err(), "byte {at}");
             }
         }
+        // A row that nobody is sent to, with a key that is sent to it.
+        let row = (0..table.keys.len()).find(|row| table.value(*row) == [0; 4]).unwrap();
+        let stray = (0u32..).find(|key| table.layout.slot(&[*key]) == row).unwrap();
+        let mut damaged = table.clone();
+        damaged.bytes[row * 16..row * 16 + 4].copy_from_slice(&stray.to_le_bytes());
+        assert!(check(&damaged, &elements).unwrap_err().contains("it is found"));
         let mut fewer = elements.clone();
         fewer.pop();
         assert!(check(&table, &fewer).is_err());

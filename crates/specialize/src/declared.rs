@@ -166,6 +166,6 @@ mod tests {
         assert_eq!(Declared::of_json(declared.to_json().as_bytes()).unwrap(), declared);
         assert_eq!(declared.lines().len(), 3);
         assert!(Declared::of_json(br#"{"variables": {"a": "0"}}"#).is_err());
-        assert!(Declared::of_json(b"[]").is_err());
+        assert!(Declared::of_json(b"7").is_err());
     }
 }

@@ -204,7 +204,7 @@ impl Code<'_> {
                 self.end(Terminator::Goto(join));
                 self.begin(miss);
             }
-            Layout::Hash { multiplier, hash, displacements } => {
+            Layout::Hash { multiplier, mixed, hash, displacements } => {
                 let key_words = table.key_size.div_ceil(4);
                 if key_words == 1 {
                     self.key_word(Reg::R5, 0, table, alignment);
@@ -216,6 +216,11 @@ impl Code<'_> {
                     self.alu(AluOp::Mul, Reg::R1, Src::Imm(multiplier.cast_signed()));
                     self.key_word(Reg::R5, number, table, alignment);
                     self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R5));
+                }
+                if *mixed {
+                    self.copy(Reg::R3, Reg::R1);
+                    self.alu(AluOp::Rsh, Reg::R3, Src::Imm(16));
+                    self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R3));
                 }
                 self.slot(hash, place, *displacements);
                 self.alu(AluOp::Mul, Reg::R1, Src::Imm(table.stride.cast_signed()));

@@ -44,8 +44,7 @@ impl Use {
         }
         for (id, graph) in module.graphs.iter().enumerate() {
             let name = &module.object.functions()[id].name;
-            let names_it =
-                |r: &bpf_object::Ref| matches!(r.kind, RefKind::Map { map: m, .. } if m == map);
+            let names_it = |r: &bpf_object::Ref| matches!(r.kind, RefKind::Map { map: m, .. } if m == map);
             let f = match graph {
                 Ok(f) => f,
                 Err(why) if module.object.refs(FuncId(id)).iter().any(names_it) => {
@@ -133,7 +132,8 @@ impl Use {
             return Err(UNKNOWN_MAP.into());
         }
         let is_local = matches!(op.link.as_ref().map(|l| &l.symbol), Some(Symbol::Func { .. }));
-        let writes = |a: &bpf_platform::effects::Argument| a.access.writes() && may_be_value(state.reg(a.register), map);
+        let writes =
+            |a: &bpf_platform::effects::Argument| a.access.writes() && may_be_value(state.reg(a.register), map);
         // Of a function of this object it is seen there.
         let unknown = row.touches_everything && !is_local;
         if row.arguments.iter().any(writes) || unknown && arguments.iter().any(|r| may_be_value(state.reg(*r), map)) {

@@ -71,7 +71,8 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     let frozen = declared.maps.iter().map(|(name, elements)| Frozen::new(&module, name, elements));
     let frozen = frozen.collect::<Result<Vec<Frozen>, SpecializeError>>()?;
     let used = |module: &Module, map: &Frozen| {
-        Use::of(module, map.number).map_err(|who| SpecializeError::map(&map.def.name, format!("it cannot be frozen: {who}")))
+        Use::of(module, map.number)
+            .map_err(|who| SpecializeError::map(&map.def.name, format!("it cannot be frozen: {who}")))
     };
     for map in &frozen {
         used(&module, map)?;
@@ -84,7 +85,8 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
 
     let mut tables: Vec<u8> = Vec::new();
     let mut uses = Vec::new();
-    let mut sites: BTreeMap<(usize, BlockId, std::cmp::Reverse<usize>), (u32, Option<(Table, Place)>)> = BTreeMap::new();
+    let mut sites: BTreeMap<(usize, BlockId, std::cmp::Reverse<usize>), (u32, Option<(Table, Place)>)> =
+        BTreeMap::new();
     for map in &frozen {
         let found = used(&module, map)?;
         let table = if found.lookups.is_empty() { None } else { map.table(found.reads_values)? };
@@ -92,7 +94,10 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
         if let Some(table) = &table {
             tables.extend_from_slice(&table.bytes);
             if tables.len() > MOST_BYTES {
-                return Err(SpecializeError::map(&map.def.name, format!("its table is larger than {MOST_BYTES} bytes")));
+                return Err(SpecializeError::map(
+                    &map.def.name,
+                    format!("its table is larger than {MOST_BYTES} bytes"),
+                ));
             }
         }
         uses.push(MapUse {
@@ -107,7 +112,8 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
             sites.insert(at, (site.key_alignment, table.clone().map(|table| (table, place))));
         }
     }
-    let guard = (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!tables.is_empty()), offset: 0 });
+    let guard =
+        (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!tables.is_empty()), offset: 0 });
     let mut places = Places::default();
     for ((function, block, index), (key_alignment, table)) in &sites {
         let Some(Ok(f)) = module.graphs.get_mut(*function) else { continue };
@@ -159,7 +165,9 @@ fn variables(
         }
         if !variable.section.starts_with(".rodata") {
             let section = variable.section;
-            return Err(bad(format!("it is in {section}, where programs and user space may change it; only constants in .rodata are frozen")));
+            return Err(bad(format!(
+                "it is in {section}, where programs and user space may change it; only constants in .rodata are frozen"
+            )));
         }
         let size = variable.size as usize;
         let (_, section) = object.section(variable.section).unwrap_or_default();
@@ -281,9 +289,8 @@ impl<'a> Frozen<'a> {
         let has_others = self.is_array() && self.elements.len() < self.entries() as usize;
         let all = || self.elements.iter().map(|(_, value)| value).chain(has_others.then_some(&zero));
         let Some(first) = all().next() else { return BTreeMap::new() };
-        let same = |(at, byte): (usize, &u8)| {
-            all().all(|value| value.get(at) == Some(byte)).then_some((at as u64, *byte))
-        };
+        let same =
+            |(at, byte): (usize, &u8)| all().all(|value| value.get(at) == Some(byte)).then_some((at as u64, *byte));
         first.iter().enumerate().filter_map(same).collect()
     }
 
@@ -294,7 +301,12 @@ impl<'a> Frozen<'a> {
         } else if self.elements.is_empty() {
             return Ok(None);
         } else {
-            let none = || SpecializeError::map(&self.def.name, "no perfect hash of its keys is found");
+            let none = || {
+                SpecializeError::map(
+                    &self.def.name,
+                    format!("no perfect hash of its {} keys of {} bytes is found", self.elements.len(), self.key_size),
+                )
+            };
             Table::of_hash(self.elements, self.key_size, with_values).ok_or_else(none)?
         };
         certificate::check(&table, self.elements).map_err(SpecializeError::Internal)?;

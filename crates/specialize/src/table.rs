@@ -20,6 +20,9 @@ pub(crate) enum Layout {
     Hash {
         /// Folds keys of several words: `f = first; f = f * multiplier ^ next; …`.
         multiplier: u32,
+        /// Whether the upper half of the folded key is mixed into the lower one: keys that differ in their last byte alone
+        /// (the addresses of a network) would all be sent to few slots.
+        mixed: bool,
         /// Of the folded keys.
         hash: PerfectHash,
         /// Where the displacements are in the table.
@@ -53,8 +56,22 @@ pub(crate) fn words(key: &[u8]) -> Vec<u32> {
     key.chunks(4).map(word).collect()
 }
 
-fn folded(key: &[u32], multiplier: u32) -> u32 {
-    key.iter().copied().reduce(|f, word| f.wrapping_mul(multiplier) ^ word).unwrap_or_default()
+fn folded(key: &[u32], multiplier: u32, mixed: bool) -> u32 {
+    let f = key.iter().copied().reduce(|f, word| f.wrapping_mul(multiplier) ^ word).unwrap_or_default();
+    if mixed { f ^ f >> 16 } else { f }
+}
+
+impl Layout {
+    /// How many rows there are to send keys to.
+    fn slots(&self) -> usize {
+        if let Layout::Hash { hash, .. } = self { hash.slots.len() } else { 0 }
+    }
+
+    /// The row that a key is sent to.
+    pub(crate) fn slot(&self, key: &[u32]) -> usize {
+        let Layout::Hash { multiplier, mixed, hash, .. } = self else { return 0 };
+        hash.slot(folded(key, *multiplier, *mixed))
+    }
 }
 
 impl Table {
@@ -65,25 +82,28 @@ impl Table {
             let rows = elements.iter().map(|(key, value)| (words(key), value.clone())).collect();
             return Some(Table::of_rows(Layout::Few, key_size, rows, with_values));
         }
-        let (multiplier, hash) = (0..64u32).find_map(|i| {
-            let multiplier = 0x85eb_ca6bu32.wrapping_add(i.wrapping_mul(0x2545_f492)) | 1;
-            let mut all: Vec<u32> = keys.iter().map(|key| folded(key, multiplier)).collect();
+        let attempt = |(multiplier, mixed): (u32, bool)| {
+            let mut all: Vec<u32> = keys.iter().map(|key| folded(key, multiplier, mixed)).collect();
             all.sort_unstable();
             // Keys that are folded to one number stand in no two slots.
             let are_different = all.windows(2).all(|two| two.first() != two.last());
-            Some((multiplier, PerfectHash::of(&all).filter(|_| are_different)?))
-        })?;
-        let slot = |key: &[u32]| hash.slot(folded(key, multiplier));
+            let hash = if are_different { PerfectHash::of(&all)? } else { return None };
+            Some(Layout::Hash { multiplier, mixed, hash, displacements: 0 })
+        };
+        // Of keys of one word the multiplier does not count.
+        let multiplier = |i: u32| 0x85eb_ca6bu32.wrapping_add(i.wrapping_mul(0x2545_f492)) | 1;
+        let attempts = if key_size <= 4 { 1 } else { 16 };
+        let layout =
+            [false, true].into_iter().flat_map(|m| (0..attempts).map(move |i| (multiplier(i), m))).find_map(attempt)?;
         // A slot without a member holds one that is sent elsewhere.
         let (key, value) = elements.first()?;
-        let mut rows = vec![(words(key), vec![0; value.len()]); hash.slots.len()];
+        let mut rows = vec![(words(key), vec![0; value.len()]); layout.slots()];
         for (key, value) in elements {
             let key = words(key);
-            if let Some(row) = rows.get_mut(slot(&key)) {
+            if let Some(row) = rows.get_mut(layout.slot(&key)) {
                 *row = (key, value.clone());
             }
         }
-        let layout = Layout::Hash { multiplier, hash, displacements: 0 };
         Some(Table::of_rows(layout, key_size, rows, with_values))
     }
 
@@ -115,10 +135,10 @@ impl Table {
             bytes.resize(start + stride as usize, 0);
         }
         let layout = match layout {
-            Layout::Hash { multiplier, hash, .. } => {
+            Layout::Hash { multiplier, mixed, hash, .. } => {
                 let displacements = bytes.len() as u32;
                 bytes.extend(hash.displacements.iter().flat_map(|d| d.to_le_bytes()));
-                Layout::Hash { multiplier, hash, displacements }
+                Layout::Hash { multiplier, mixed, hash, displacements }
             }
             other => other,
         };

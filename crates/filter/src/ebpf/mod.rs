@@ -27,8 +27,8 @@ use reach::Reach;
 use symbols::{BITMAP, DISPLACEMENTS, SLOTS, column_name, is_symbol, table_name};
 
 use crate::program::{Operation, Program};
-use bpf_perfect_hash::PerfectHash;
 use crate::tables::{Table, TupleHash};
+use bpf_perfect_hash::PerfectHash;
 
 /// What a program is called.
 const PROGRAM: &str = "filter";

@@ -5,8 +5,8 @@ use super::super::memory;
 use super::{CAPTURED, PACKET, SCRATCH, Translator};
 use crate::graph::Chain;
 use crate::program::{BlockId, Comparison, End, Operand, Register};
-use bpf_perfect_hash::PerfectHash;
 use crate::tables::Table;
+use bpf_perfect_hash::PerfectHash;
 
 impl Translator<'_> {
     pub(super) fn end(&mut self, block: usize, end: &End) {

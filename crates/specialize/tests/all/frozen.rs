@@ -1,0 +1,218 @@
+//! Lookups in frozen maps: the same results as with the map itself, and maps that are not taken for frozen.
+
+use bpf_assembly::Map;
+use bpf_kernel::testing::permitted;
+use bpf_specialize::{Declared, Element};
+
+use crate::support::*;
+
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const LRU: u32 = 9;
+
+/// Elements with different keys; half of the keys differ in their last byte alone.
+fn elements(random: &mut fastrand::Rng, count: usize, key: usize, value: usize) -> Vec<Element> {
+    let mut all: std::collections::BTreeMap<Vec<u8>, Vec<u8>> = std::collections::BTreeMap::new();
+    while all.len() < count.min(1 << (8 * key.min(2))) {
+        let mut bytes: Vec<u8> = (0..key).map(|_| random.u8(..)).collect();
+        if random.bool()
+            && let Some(other) = all.keys().next()
+        {
+            bytes[..key - 1].copy_from_slice(&other[..key - 1]);
+        }
+        all.insert(bytes, (0..value).map(|_| random.u8(..)).collect());
+    }
+    all.into_iter().collect()
+}
+
+/// A program that copies a key of this size from the packet to the stack, looks it up, and returns what `found` makes of it.
+fn reader(key: usize, offset: i32, found: &str) -> String {
+    let copies: String =
+        (0..key).map(|i| format!("r3 = *(u8 *)(r6 + {i})\n*(u8 *)(r10 - {}) = r3\n", -offset - i as i32)).collect();
+    format!(
+        "r6 = *(u32 *)(r1 + 0)\nr2 = *(u32 *)(r1 + 4)\nr3 = r6\nr3 += 64\nif r3 > r2 goto out\n{copies}r2 = r10\n\
+         r2 += {offset}\nr1 = m ll\ncall bpf_map_lookup_elem\nif r0 == 0 goto out\n{found}\nexit\nout:\nr0 = 77\nexit\n"
+    )
+}
+
+/// Packets that begin with the keys, and with others.
+fn packets(random: &mut fastrand::Rng, elements: &[Element], key: usize) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    for (bytes, _) in elements {
+        let mut packet = bytes.clone();
+        packet.resize(64, 3);
+        packets.push(packet.clone());
+        packet[random.usize(..key)] ^= 1 << random.u32(..8);
+        packets.push(packet);
+    }
+    packets.extend((0..50).map(|_| (0..64).map(|_| random.u8(..)).collect()));
+    packets
+}
+
+#[test]
+fn lookups_in_tables_find_what_those_in_maps_find() {
+    if !permitted() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    let reads = ["r0 = 5", "r0 = *(u32 *)(r0 + 0)", "r1 = *(u64 *)(r0 + 0)\nr0 = *(u16 *)(r0 + 4)\nr0 ^= r1"];
+    for (key, offset) in
+        [(1, -1), (2, -8), (3, -7), (4, -4), (4, -6), (4, -9), (6, -8), (8, -16), (13, -13), (16, -16), (40, -40)]
+    {
+        for (count, found) in
+            [(1, reads[1]), (5, reads[2]), (8, reads[0]), (60, reads[0]), (200, reads[1]), (200, reads[2])]
+        {
+            let elements = elements(&mut random, count, key, 8);
+            let around = around(vec![map("m", HASH, key as u32, 8, 1000)], vec![]);
+            let bytes = build(&around, &reader(key, offset, found));
+            let packets = packets(&mut random, &elements, key);
+            let want = results(&bytes, "m", &elements, &packets);
+            for guard in [false, true] {
+                let declared = Declared { guard, ..frozen("m", &elements) };
+                let done = specialized(&bytes, &declared);
+                assert_eq!((done.maps[0].lookups, done.maps[0].left), (1, 0));
+                // The map is not asked, unless it has changed.
+                assert_eq!(results(&done.bytes, "m", &[], &packets), want, "{key} bytes, {count} elements");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_array_is_an_index_and_an_empty_map_finds_nothing() {
+    if !permitted() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(6);
+    let number = |n: u32, value: u8| (n.to_le_bytes().to_vec(), vec![value; 6]);
+    let elements = [number(0, 9), number(3, 7), number(11, 200)];
+    let bytes = build(&around(vec![map("m", ARRAY, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    let mut packets: Vec<Vec<u8>> = (0u32..20).map(|n| [n.to_le_bytes().to_vec(), vec![0; 60]].concat()).collect();
+    packets.push(vec![0xff; 64]);
+    let done = specialized(&bytes, &frozen("m", &elements));
+    assert_eq!(results(&done.bytes, "m", &[], &packets), results(&bytes, "m", &elements, &packets));
+
+    let bytes = build(&around(vec![map("m", HASH, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    let done = specialized(&bytes, &frozen("m", &[]));
+    assert_eq!(results(&done.bytes, "m", &[], &packets), results(&bytes, "m", &[], &packets));
+    let _ = random.bool();
+}
+
+#[test]
+fn behind_a_guard_the_map_is_asked_once_it_may_have_changed() {
+    if !permitted() {
+        return;
+    }
+    use bpf_kernel::{LoadOptions, LoadedObject};
+    let element = |n: u32, value: u8| (n.to_le_bytes().to_vec(), vec![value; 8]);
+    let old: Vec<Element> = (0..20).map(|n| element(n, 1)).collect();
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 100)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    let done = specialized(&bytes, &Declared { guard: true, ..frozen("m", &old) });
+    let loaded = LoadedObject::load(&done.bytes, &LoadOptions::default()).expect("it loads");
+    let run = |n: u32| {
+        let packet = [n.to_le_bytes().to_vec(), vec![0; 60]].concat();
+        loaded.test_run("main", &packet, None, 1).expect("it runs").retval
+    };
+    assert_eq!((run(3), run(50)), (1, 77));
+    let guard = loaded.map(".data.bpf_opt").expect("the guard has a map");
+    guard.update(&[0; 4], &[1, 0, 0, 0, 0, 0, 0, 0]).expect("it can be set");
+    let (key, value) = element(50, 4);
+    loaded.map("m").expect("m").update(&key, &value).expect("room");
+    assert_eq!((run(3), run(50)), (77, 4));
+}
+
+#[test]
+fn several_lookups_in_a_block_and_in_several_maps() {
+    if !permitted() {
+        return;
+    }
+    let text = "r6 = *(u32 *)(r1 + 0)\nr2 = *(u32 *)(r1 + 4)\nr3 = r6\nr3 += 16\nif r3 > r2 goto out\n\
+        r3 = *(u32 *)(r6 + 0)\n*(u32 *)(r10 - 4) = r3\nr7 = 0\n\
+        r2 = r10\nr2 += -4\nr1 = m ll\ncall bpf_map_lookup_elem\nr8 = r0\n\
+        r2 = r10\nr2 += -4\nr1 = n ll\ncall bpf_map_lookup_elem\nr9 = r0\n\
+        r2 = r6\nr2 += 4\nr1 = m ll\ncall bpf_map_lookup_elem\n\
+        if r8 == 0 goto a\nr1 = *(u32 *)(r8 + 0)\nr7 += r1\na:\nif r9 == 0 goto b\nr1 = *(u32 *)(r9 + 0)\nr7 += r1\nb:\n\
+        if r0 == 0 goto c\nr1 = *(u32 *)(r0 + 4)\nr7 ^= r1\nc:\nr0 = r7\nexit\nout:\nr0 = 9\nexit\n";
+    let around = around(vec![map("m", HASH, 4, 8, 100), map("n", ARRAY, 4, 8, 30)], vec![]);
+    let bytes = build(&around, text);
+    let mut random = fastrand::Rng::with_seed(9);
+    let of = |list: Vec<u32>| -> Vec<Element> {
+        list.into_iter()
+            .map(|n| (n.to_le_bytes().to_vec(), (u64::from(n) * 0x1_0000_0101).to_le_bytes().to_vec()))
+            .collect()
+    };
+    let (m, n) = (of(vec![1, 5, 7, 20, 21, 22, 23, 24, 25, 26, 27]), of(vec![0, 5, 29]));
+    let declared = Declared { maps: [("m".into(), m.clone()), ("n".into(), n.clone())].into(), ..Declared::default() };
+    let done = specialized(&bytes, &declared);
+    assert_eq!(done.maps.iter().map(|m| m.lookups).collect::<Vec<_>>(), [2, 1]);
+    let packets: Vec<Vec<u8>> = (0..400)
+        .map(|_| [random.u32(..32).to_le_bytes(), random.u32(..32).to_le_bytes(), [0; 4], [0; 4]].concat())
+        .collect();
+    let fill = |bytes: &[u8]| {
+        let loaded = bpf_kernel::LoadedObject::load(bytes, &bpf_kernel::LoadOptions::default()).expect("it loads");
+        for (name, elements) in [("m", &m), ("n", &n)] {
+            let map = loaded.map(name).expect("a map");
+            elements.iter().for_each(|(key, value)| map.update(key, value).expect("room"));
+        }
+        packets.iter().map(|p| loaded.test_run("main", p, None, 1).expect("it runs").retval).collect::<Vec<u32>>()
+    };
+    assert_eq!(fill(&bytes), fill(&done.bytes));
+}
+
+/// What is said of a program with a map `m` of this kind and another map.
+fn said(kind: u32, elements: &[Element], text: &str) -> String {
+    let maps: Vec<Map> = vec![map("m", kind, 4, 8, 16), map("other", HASH, 4, 8, 16)];
+    refusal(&build(&around(maps, vec![]), text), &frozen("m", elements))
+}
+
+#[test]
+fn a_map_that_the_object_may_change_is_refused() {
+    let begin = "r6 = r1\nr1 = 0\n*(u64 *)(r10 - 8) = r1\nr2 = r10\nr2 += -8\nr1 = m ll\n";
+    let end = "r0 = 0\nexit\n";
+    let look = "call bpf_map_lookup_elem\nif r0 == 0 goto out\n";
+    let element = [(vec![0; 4], vec![1; 8])];
+    for (middle, why) in [
+        ("call bpf_map_delete_elem\n".to_owned(), "hands it"),
+        ("r3 = r2\nr4 = 0\ncall bpf_map_update_elem\n".to_owned(), "hands it"),
+        (format!("{look}r1 = 1\n*(u32 *)(r0 + 0) = r1\nout:\n"), "may write a value"),
+        (format!("{look}r1 = 1\nlock *(u64 *)(r0 + 0) += r1\nout:\n"), "may write a value"),
+        (
+            format!("{look}r7 = r0\nr1 = other ll\nr2 = r7\nr3 = r7\nr4 = 0\ncall bpf_map_update_elem\nout:\n"),
+            "hands it",
+        ),
+        (format!("{look}r1 = r0\nr2 = 8\nr3 = r6\ncall bpf_probe_read_kernel\nout:\n"), "hands it"),
+        (
+            format!("{look}r7 = r0\nr1 = other ll\nr2 = r10\nr2 += -8\n{look}*(u64 *)(r0 + 0) = r7\nout:\n"),
+            "stores its address",
+        ),
+        (
+            format!("{look}*(u64 *)(r10 - 16) = r0\nr1 = *(u64 *)(r10 - 16)\nr2 = 5\n*(u8 *)(r1 + 3) = r2\nout:\n"),
+            "may write",
+        ),
+        (format!("{look}r1 = r0\ncall f\nout:\n"), "hands it"),
+    ] {
+        let more = if middle.contains("call f") {
+            "static f(ptr) u64:\nr2 = 1\n*(u32 *)(r1 + 0) = r2\nr0 = 0\nexit\n"
+        } else {
+            ""
+        };
+        let text = said(HASH, &element, &format!("{begin}{middle}{end}{more}"));
+        assert!(text.contains(why) && text.contains("map `m`"), "{middle}: {text}");
+    }
+}
+
+#[test]
+fn declarations_that_do_not_fit_are_refused() {
+    let text = reader(4, -4, "r0 = 5");
+    let key = |n: u32| n.to_le_bytes().to_vec();
+    let value = || vec![0; 8];
+    assert!(said(LRU, &[], &text).contains("lru_hash"), "{}", said(LRU, &[], &text));
+    assert!(said(HASH, &[(vec![0; 3], value())], &text).contains("a key of 3"));
+    assert!(said(HASH, &[(key(1), value()), (key(1), value())], &text).contains("the same key"));
+    let many: Vec<Element> = (0..17).map(|n| (key(n), value())).collect();
+    assert!(said(HASH, &many, &text).contains("room for 16"));
+    assert!(said(ARRAY, &[(key(16), value())], &text).contains("outside"));
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![]), &text);
+    let no = refusal(&bytes, &frozen("nobody", &[]));
+    assert!(no.contains("no map `nobody`") && no.contains("there are: m"), "{no}");
+}

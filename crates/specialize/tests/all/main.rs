@@ -1,0 +1,5 @@
+//! Specialized objects beside their originals.
+
+mod constants;
+mod frozen;
+mod support;
