@@ -106,8 +106,8 @@ is proven, and the code of each table is run on all its keys.
 
 Nothing checks at run time that what is declared holds: freeze the map (`bpf_map_freeze`, `bpftool map freeze`) and
 leave the variables alone. The object says in a note what it was specialized for (`.note.bpf_opt`);
-`bpf-opt verify prog.o out.o --assume` proves it equal under that, and tells it. Without --assume it is another
-program. A map that the object itself may change is refused.
+`bpf-opt verify prog.o out.o --assume` proves it equal under that, and tells it; with the declarations, too, it says no
+if the object was specialized for something else. Without --assume it is another program. A map that the object itself may change is refused.
 
 With --guard the old code stays beside the new: set the number in the section `.data.bpf_opt` to other than 0 before
 you change one of the maps.
@@ -117,9 +117,9 @@ Examples:
   bpf-opt specialize prog.o --rodata config=hex:0a00000100000000 -o out.o
   bpftool -j map dump name allowed > allowed.json
   bpf-opt specialize prog.o --frozen-map allowed=allowed.json -o out.o
-  bpf-opt verify prog.o out.o --assume
+  bpf-opt verify prog.o out.o --assume --frozen-map allowed=allowed.json
 
-Exit codes: as of `opt`.";
+Exit codes: as of `opt`; 1 if this kernel takes the original and not what is specialized, nothing written.";
 
 const CHECK_HELP: &str = "\
 Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a
@@ -555,7 +555,7 @@ pub struct DeclaredArgs {
     /// the object says (may be repeated)
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub rodata: Vec<String>,
-    /// The loader gives a kconfig variable this value: y, m, n or a number (may be repeated)
+    /// The loader gives a kconfig variable this number: of a bool 0 or 1, of a tristate 0, 1 or 2 for n, y or m (may be repeated)
     #[arg(long, value_name = "NAME=VALUE")]
     pub kconfig: Vec<String>,
     /// A map holds the elements of this file and no others, as `bpftool -j map dump` writes them (may be repeated)
@@ -593,9 +593,13 @@ pub struct VerifyArgs {
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Under what B.o says that it was specialized for (it is printed); with a file, only if that says the same
-    #[arg(long, value_name = "NOTE.json", num_args = 0..=1, require_equals = true, conflicts_with = "raw")]
-    pub assume: Option<Option<PathBuf>>,
+    /// Under what B.o says that it was specialized for, which is printed; with --rodata, --kconfig, --frozen-map and --guard
+    /// only if it was for just that
+    #[arg(long, conflicts_with = "raw")]
+    pub assume: bool,
+    /// What it has to be specialized for.
+    #[command(flatten)]
+    pub declared: DeclaredArgs,
     /// Time for the whole comparison; what is not decided in time is unknown
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub time_limit: Duration,

@@ -13,6 +13,7 @@ mod bench;
 mod beside;
 mod cfg;
 mod check;
+mod declared;
 mod diff;
 mod difftest;
 mod dis;

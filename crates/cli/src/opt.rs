@@ -12,6 +12,7 @@ use bpf_object::Object;
 use serde::Serialize;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
+use crate::declared::{self, Specialized};
 use crate::diff::{self, is_changed};
 use crate::document::Head;
 use crate::explain;
@@ -20,7 +21,6 @@ use crate::files::{self, Destination};
 use crate::input::{Input, form_of_name};
 use crate::page::{self, Top};
 use crate::progress::{Interrupt, Progress};
-use crate::specialize::{self, Specialized};
 use crate::verdict;
 
 /// The JSON report; docs/json.md describes it.
@@ -189,8 +189,11 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let taken = Input::read(&args.input, &args.raw, args.program_type.as_deref())?;
     let (program_type, array, input) = (taken.forced_type(args.program_type.as_deref()), taken.array, taken.object);
     let original = input;
-    let done = args.declared.as_ref().map(|d| specialize::specialized(&args.input, &original, d)).transpose()?;
+    let done = args.declared.as_ref().map(|d| declared::specialized(&args.input, &original, d)).transpose()?;
     let specialized = done.as_ref().map(Specialized::of);
+    if let Some(done) = done.as_ref().filter(|_| !args.no_kernel) {
+        declared::loads(&args.input, &original, &done.bytes, args.program_type.as_deref())?;
+    }
     let input = done.map_or_else(|| original.clone(), |done| done.bytes);
     // What is optimized is an object; what is written is what was read, unless another form is asked for.
     let as_written = |object: &[u8]| match &array {
@@ -250,7 +253,7 @@ fn optimize(args: &OptArgs, interrupt: &Interrupt, page: Option<&Destination>) -
     let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
     let mut report = best.report;
     if let Some(original) = object.as_ref().filter(|_| specialized.is_some()) {
-        specialize::correct(&mut report, original);
+        declared::correct(&mut report, original);
     }
     let mut diff = if args.explain { explain::report(&report) } else { String::new() };
     // It is ours, and was read again already.

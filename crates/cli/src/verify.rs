@@ -7,11 +7,11 @@ use bpf_driver::{DriverError, FunctionVerdict, Options, Refused, RunsFirst, Veri
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
+use crate::declared;
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
-use crate::specialize::{self, AssumedBy};
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
@@ -82,8 +82,7 @@ fn compare(args: &VerifyArgs) -> Result<(VerifyReport, Vec<String>), Failure> {
     for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
-    let said = args.assume.as_ref().map(|file| file.clone().map_or(AssumedBy::Note, AssumedBy::File));
-    let assumed = said.map(|said| specialize::assumed((&args.a, &args.b), &a, &b, &said)).transpose()?;
+    let assumed = declared::assumed(args, &a, &b)?;
     let (a, assumed) = assumed.map_or((a, Vec::new()), |assumed| (assumed.object, assumed.lines));
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());

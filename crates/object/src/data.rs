@@ -1,5 +1,6 @@
 //! Global data: sections that loaders make maps of, and the variables in them.
 
+use crate::btf::{DATASEC, VAR};
 use crate::elf::SHT_NOBITS;
 use crate::object::Object;
 
@@ -48,6 +49,25 @@ impl Object {
             let bytes = if s.kind == SHT_NOBITS { &[] } else { self.elf.data(i) };
             DataSection { name: &s.name, size: s.size, bytes }
         })
+    }
+
+    /// Whether some of these bytes of a section are what a relocation makes of them.
+    #[must_use]
+    pub fn is_relocated(&self, section: &str, from: u64, len: u64) -> bool {
+        let here = |target: usize| self.elf.name(target) == section;
+        let inside = |at: u64| at.saturating_add(8) > from && at < from.saturating_add(len);
+        self.symbols.relocs.iter().any(|list| here(list.target) && list.relocs.iter().any(|r| inside(r.offset)))
+    }
+
+    /// The kconfig variables and their sizes in bytes.
+    #[must_use]
+    pub fn kconfig_variables(&self) -> Vec<(String, u32)> {
+        let Some(btf) = &self.btf else { return Vec::new() };
+        let sections = btf.ids().filter_map(|id| btf.get(id)).filter(|t| t.kind == DATASEC);
+        let kconfig = sections.filter(|t| btf.string(t.name).as_deref() == Some(".kconfig"));
+        let entries = kconfig.flat_map(|t| btf.section_variables(t));
+        let variables = entries.filter_map(|entry| btf.get(entry.id)).filter(|v| v.kind == VAR);
+        variables.filter_map(|v| Some((btf.string(v.name)?, btf.size_of(v.size_or_type)?))).collect()
     }
 
     /// The symbols in sections of global data.

@@ -14,8 +14,8 @@ use bpf_driver::Module;
 pub(crate) struct Known {
     /// By section, and by place there.
     pub(crate) sections: BTreeMap<String, BTreeMap<u64, u8>>,
-    /// By the name of a kconfig variable.
-    pub(crate) kconfig: BTreeMap<String, u64>,
+    /// By the name of a kconfig variable, all its bytes.
+    pub(crate) kconfig: BTreeMap<String, Vec<u8>>,
     /// By the number of a map, the bytes that all its values have in common, by place.
     pub(crate) values: HashMap<usize, BTreeMap<u64, u8>>,
 }
@@ -41,7 +41,7 @@ impl Known {
             for &b in &f.layout {
                 let states = facts.states(f, b);
                 // Registers that hold the address of a kconfig variable.
-                let mut kconfig: HashMap<Reg, u64> = HashMap::new();
+                let mut kconfig: HashMap<Reg, &Vec<u8>> = HashMap::new();
                 for (i, op) in f.block(b).ops.iter().enumerate() {
                     let load = match op.insn {
                         Insn::Load { size, sext, dst, base, off } if op.link.is_none() => {
@@ -58,7 +58,10 @@ impl Known {
                             Some((Region::MapValue { map }, _, at)) => {
                                 self.values.get(map).and_then(|known| bytes(known, at, off, size))
                             }
-                            _ => kconfig.get(&base).filter(|_| off == 0).map(|n| cut(*n, size)),
+                            _ => kconfig.get(&base).and_then(|all| {
+                                let all = (0..).zip(all.iter().copied()).collect();
+                                bytes(&all, 0, off, size)
+                            }),
                         };
                         if let Some(number) = number {
                             found.push((b, i, constant(dst, extended(number, size, sext))));
@@ -69,9 +72,9 @@ impl Known {
                     }
                     if let (Insn::LoadImm64 { dst, .. }, Some(link)) = (op.insn, &op.link)
                         && let Symbol::Extern { name } = &link.symbol
-                        && let Some(n) = self.kconfig.get(&**name)
+                        && let Some(all) = self.kconfig.get(&**name)
                     {
-                        kconfig.insert(dst, *n);
+                        kconfig.insert(dst, all);
                     }
                 }
             }
@@ -89,10 +92,6 @@ impl Known {
 fn bytes(known: &BTreeMap<u64, u8>, at: i64, off: i16, size: Size) -> Option<u64> {
     let from = u64::try_from(at.checked_add(off.into())?).ok()?;
     (0..u64::from(size.bytes())).rev().try_fold(0, |n, i| Some(n << 8 | u64::from(*known.get(&(from + i))?)))
-}
-
-fn cut(n: u64, size: Size) -> u64 {
-    if size == Size::DW { n } else { n & ((1 << size.bits()) - 1) }
 }
 
 fn extended(n: u64, size: Size, sext: bool) -> u64 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use bpf_driver::Module;
 use bpf_object::{Addition, MapDef, Object};
 use bpf_platform::maps;
-use bpf_program::{BlockId, Function};
+use bpf_program::Function;
 
 use crate::constants::Known;
 use crate::declared::{Declared, Element, Given};
@@ -58,8 +58,7 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     let mut known = Known::default();
     let contents = variables(&object, &mut declared, &mut known)?;
     for (name, n) in &declared.kconfig {
-        check_kconfig(&object, name)?;
-        known.kconfig.insert(name.clone(), *n);
+        known.kconfig.insert(name.clone(), kconfig(&object, name, *n)?);
     }
     let bytes = object.with_addition(&Addition { contents, ..Addition::default() })?;
     let mut module = Module::new(Object::parse(bytes)?);
@@ -85,8 +84,7 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
 
     let mut tables: Vec<u8> = Vec::new();
     let mut uses = Vec::new();
-    let mut sites: BTreeMap<(usize, BlockId, std::cmp::Reverse<usize>), (u32, Option<(Table, Place)>)> =
-        BTreeMap::new();
+    let mut sites = BTreeMap::new();
     for map in &frozen {
         let found = used(&module, map)?;
         let table = if found.lookups.is_empty() { None } else { map.table(found.reads_values)? };
@@ -94,10 +92,7 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
         if let Some(table) = &table {
             tables.extend_from_slice(&table.bytes);
             if tables.len() > MOST_BYTES {
-                return Err(SpecializeError::map(
-                    &map.def.name,
-                    format!("its table is larger than {MOST_BYTES} bytes"),
-                ));
+                return Err(map.too_large());
             }
         }
         uses.push(MapUse {
@@ -169,6 +164,12 @@ fn variables(
                 "it is in {section}, where programs and user space may change it; only constants in .rodata are frozen"
             )));
         }
+        if object.data_sections().filter(|s| s.name == variable.section).count() > 1 {
+            return Err(bad(format!("there are several sections {}", variable.section)));
+        }
+        if object.is_relocated(variable.section, variable.offset, variable.size) {
+            return Err(bad("it holds an address, which the loader fills in".into()));
+        }
         let size = variable.size as usize;
         let (_, section) = object.section(variable.section).unwrap_or_default();
         let at = variable.offset as usize;
@@ -184,7 +185,11 @@ fn variables(
             contents.push((variable.section.to_owned(), variable.offset, bytes.clone()));
         }
         let places = known.sections.entry(variable.section.to_owned()).or_default();
-        places.extend((variable.offset..).zip(bytes.iter().copied()));
+        for (at, byte) in (variable.offset..).zip(&bytes) {
+            if places.insert(at, *byte).is_some_and(|other| other != *byte) {
+                return Err(bad("another variable at the same place is given another value".into()));
+            }
+        }
         *given = Given::Bytes(bytes);
     }
     Ok(contents)
@@ -202,18 +207,15 @@ fn number(n: i128, size: usize) -> Result<Vec<u8>, String> {
     Ok(n.to_le_bytes().into_iter().take(size).collect())
 }
 
-fn check_kconfig(object: &Object, name: &str) -> Result<(), SpecializeError> {
-    use bpf_object::{FuncId, RefKind};
-    let refs = (0..object.functions().len()).flat_map(|f| object.refs(FuncId(f)));
-    let names = refs.filter_map(|r| match &r.kind {
-        RefKind::Extern { name } if name.starts_with("CONFIG_") || name.starts_with("LINUX_") => Some(name.as_str()),
-        _ => None,
-    });
-    let names: std::collections::BTreeSet<&str> = names.collect();
-    if names.contains(name) {
-        return Ok(());
-    }
-    Err(SpecializeError::Unknown { what: "kconfig variable", name: name.to_owned(), known: list(names.into_iter()) })
+/// The bytes of a kconfig variable that is given this number.
+fn kconfig(object: &Object, name: &str, n: u64) -> Result<Vec<u8>, SpecializeError> {
+    let all = object.kconfig_variables();
+    let Some((_, size)) = all.iter().find(|(there, _)| there == name) else {
+        let known = list(all.iter().map(|(name, _)| name.as_str()));
+        return Err(SpecializeError::Unknown { what: "kconfig variable", name: name.to_owned(), known });
+    };
+    let bad = |problem| SpecializeError::Variable { name: name.to_owned(), problem };
+    number(n.into(), *size as usize).map_err(bad)
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -294,8 +296,17 @@ impl<'a> Frozen<'a> {
         first.iter().enumerate().filter_map(same).collect()
     }
 
+    fn too_large(&self) -> SpecializeError {
+        SpecializeError::map(&self.def.name, format!("its table would have more than {MOST_BYTES} bytes"))
+    }
+
     /// Its table, with the certificate; `None` if it has no elements.
     fn table(&self, with_values: bool) -> Result<Option<Table>, SpecializeError> {
+        let rows = if self.is_array() { self.entries() as usize } else { 2 * self.elements.len() };
+        let row = (self.key_size as usize + self.value_size as usize).max(8);
+        if rows.saturating_mul(row) > MOST_BYTES {
+            return Err(self.too_large());
+        }
         let table = if self.is_array() {
             Table::of_array(self.elements, self.entries(), self.value_size)
         } else if self.elements.is_empty() {

@@ -20,4 +20,5 @@ mod reduce;
 mod rules;
 mod runs;
 mod search;
+mod specialize;
 mod words;

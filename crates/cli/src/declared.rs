@@ -1,0 +1,198 @@
+//! What is declared to `specialize` and to `verify --assume`: read from the command line, done, and told.
+
+use std::path::Path;
+
+use bpf_driver::Report;
+use bpf_kernel::{LoadOptions, permitted};
+use bpf_object::Object;
+use bpf_specialize::{Declared, Done, Given, SpecializeError};
+use serde::Serialize;
+
+use crate::args::{DeclaredArgs, VerifyArgs};
+use crate::failure::{Failure, exit};
+use crate::{elements, packets};
+
+/// What the command line declares.
+pub fn declared(args: &DeclaredArgs) -> Result<Declared, Failure> {
+    let mut declared = Declared { guard: args.guard, ..Declared::default() };
+    let twice = |what: &str, name: &str| Failure::bad_input(format!("{what} {name} is declared twice"));
+    for text in &args.rodata {
+        let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(name, value)| (name, Some(value)));
+        let given = value.map_or(Ok(Given::AsIs), |value| given(name, value))?;
+        if declared.variables.insert(name.to_owned(), given).is_some() {
+            return Err(twice("variable", name));
+        }
+    }
+    for text in &args.kconfig {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            Failure::bad_input(format!("--kconfig {text}: its value is missing")).with_hint("--kconfig CONFIG_HZ=250")
+        })?;
+        let n = number(value).and_then(|n| u64::try_from(n).ok());
+        let n = n.ok_or_else(|| {
+            Failure::bad_input(format!("--kconfig {text}: not a number"))
+                .with_hint("of a bool 0 or 1, of a tristate 0, 1 or 2 for n, y or m, of a character its code")
+        })?;
+        if declared.kconfig.insert(name.to_owned(), n).is_some() {
+            return Err(twice("kconfig variable", name));
+        }
+    }
+    for text in &args.frozen_map {
+        let (name, file) = text.split_once('=').ok_or_else(|| {
+            Failure::bad_input(format!("--frozen-map {text}: the file with its elements is missing"))
+                .with_hint("--frozen-map NAME=FILE, as `bpftool -j map dump name NAME` writes it")
+        })?;
+        let elements = elements::of_map(name, Path::new(file))?;
+        if declared.maps.insert(name.to_owned(), elements).is_some() {
+            return Err(twice("map", name));
+        }
+    }
+    Ok(declared)
+}
+
+fn given(name: &str, value: &str) -> Result<Given, Failure> {
+    let bad = |what: String| Failure::bad_input(format!("--rodata {name}={value}: {what}"));
+    if let Some(digits) = value.strip_prefix("hex:") {
+        return packets::hex(digits).map(Given::Bytes).map_err(bad);
+    }
+    let n = match value {
+        "true" => Some(1),
+        "false" => Some(0),
+        _ => number(value),
+    };
+    n.map(Given::Number).ok_or_else(|| {
+        bad("no number".into()).with_hint("-5, 0x1f, true, false, or all bytes as they stand in memory: hex:0a000001")
+    })
+}
+
+fn number(text: &str) -> Option<i128> {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    let n = match digits.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
+        None => digits.parse().ok()?,
+    };
+    Some(sign * i128::from(n))
+}
+
+/// The object at `path` for what is declared.
+pub fn specialized(path: &Path, object: &[u8], declared: &Declared) -> Result<Done, Failure> {
+    bpf_specialize::specialize(object, declared).map_err(|e| match e {
+        SpecializeError::Object(e) => Failure::object(path, &e),
+        SpecializeError::Internal(text) => Failure::internal(format!("{}: {text}", path.display())),
+        other => Failure::bad_input(format!("{}: {other}", path.display())),
+    })
+}
+
+/// What of an object's specialization is told in reports.
+#[derive(Serialize)]
+pub struct Specialized {
+    /// One line for each thing assumed.
+    assumed: Vec<String>,
+    /// Loads that have become constants.
+    constants: usize,
+    maps: Vec<Map>,
+}
+
+#[derive(Serialize)]
+struct Map {
+    name: String,
+    elements: usize,
+    lookups: usize,
+    lookups_left: usize,
+    table_bytes: usize,
+}
+
+impl Specialized {
+    /// Of what was done.
+    pub fn of(done: &Done) -> Specialized {
+        let map = |m: &bpf_specialize::MapUse| Map {
+            name: m.name.clone(),
+            elements: m.elements,
+            lookups: m.lookups,
+            lookups_left: m.left,
+            table_bytes: m.bytes,
+        };
+        Specialized {
+            assumed: done.declared.lines(),
+            constants: done.constants,
+            maps: done.maps.iter().map(map).collect(),
+        }
+    }
+
+    /// The same for people, line by line.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.assumed.iter().map(|line| format!("assumed: {line}")).collect();
+        if self.constants > 0 {
+            lines.push(format!("{} loads are constants now", self.constants));
+        }
+        for m in &self.maps {
+            let left = if m.lookups_left > 0 {
+                format!("; {} stay: their key is neither on the stack nor in the packet", m.lookups_left)
+            } else {
+                String::new()
+            };
+            lines.push(format!("map {}: {} lookups in a table of {} bytes{left}", m.name, m.lookups, m.table_bytes));
+        }
+        if self.constants == 0 && self.maps.iter().all(|m| m.lookups == 0) {
+            lines.push("warning: nothing in the object depends on what is declared".to_owned());
+        }
+        lines
+    }
+}
+
+/// Tells slots before as the original has them.
+pub fn correct(report: &mut Report, original: &Object) {
+    for (told, f) in report.functions.iter_mut().zip(original.functions()) {
+        told.slots_before = f.slots;
+    }
+}
+
+/// What `verify --assume` takes for granted, and the first object under it.
+pub struct Assumed {
+    /// The object that the second has to be equal to.
+    pub object: Vec<u8>,
+    /// One line for each thing assumed.
+    pub lines: Vec<String>,
+}
+
+/// Of the note of object `b`, which has to say what the command line declares, if it declares something; `None`: nothing is
+/// assumed.
+pub fn assumed(args: &VerifyArgs, a: &[u8], b: &[u8]) -> Result<Option<Assumed>, Failure> {
+    let wanted = declared(&args.declared)?;
+    if !args.assume {
+        return match wanted.is_empty() {
+            true => Ok(None),
+            false => Err(Failure::bad_input("declarations go with --assume")),
+        };
+    }
+    let of_b = |e: SpecializeError| Failure::bad_input(format!("{}: {e}", args.b.display()));
+    let object = Object::parse(b.to_vec()).map_err(|e| Failure::object(&args.b, &e))?;
+    let noted = Declared::of_note(&object).map_err(of_b)?;
+    let done = specialized(&args.a, a, &noted)?;
+    if !wanted.is_empty() && specialized(&args.a, a, &wanted)?.declared != done.declared {
+        let message = format!("{} was specialized for something else than is declared", args.b.display());
+        let hint = Some("`--assume` alone tells what it was specialized for".into());
+        return Err(Failure { code: exit::NO, message, hint });
+    }
+    Ok(Some(Assumed { object: done.bytes, lines: done.declared.lines() }))
+}
+
+/// Says no if this kernel takes a program of the original and not that of the object which is specialized.
+pub fn loads(path: &Path, original: &[u8], specialized: &[u8], program_type: Option<&str>) -> Result<(), Failure> {
+    if permitted().require().is_err() {
+        return Ok(());
+    }
+    let options = LoadOptions { program_type: program_type.map(str::to_owned), ..LoadOptions::default() };
+    let verdicts = |bytes: &[u8]| bpf_kernel::load_object(bytes, &options).map(|v| v.programs);
+    let (Ok(before), Ok(after)) = (verdicts(original), verdicts(specialized)) else { return Ok(()) };
+    let refused = after
+        .iter()
+        .find(|p| !p.verdict.is_accepted() && before.iter().any(|old| old.name == p.name && old.verdict.is_accepted()));
+    match refused {
+        None => Ok(()),
+        Some(p) => Err(Failure {
+            code: exit::NO,
+            message: format!("{}: this kernel refuses `{}` once it is specialized", path.display(), p.name),
+            hint: Some("the key of a lookup may hold an address; declare fewer maps, or report it".into()),
+        }),
+    }
+}

@@ -1,0 +1,118 @@
+//! `bpf-opt specialize` and `bpf-opt verify --assume` from outside.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bpf_kernel::testing::permitted;
+use serde_json::Value;
+
+use crate::common::*;
+
+/// A folder of this test's own, and in it the elements of the example's list.
+fn elements(name: &str, count: u32) -> (PathBuf, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("specialize").join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    let bytes = |n: &[u8]| n.iter().map(|b| format!("\"0x{b:02x}\"")).collect::<Vec<_>>().join(",");
+    let mut list = String::from("[");
+    for n in 0..count {
+        let comma = if n > 0 { "," } else { "" };
+        let key = bytes(&n.wrapping_mul(2_654_435_761).to_le_bytes());
+        let value = bytes(&[(1 + n % 2).to_le_bytes(), n.to_le_bytes()].concat());
+        let _ = write!(list, "{comma}{{\"key\":[{key}],\"value\":[{value}]}}");
+    }
+    let file = folder.join("allowed.json");
+    fs::write(&file, list + "]").expect("written");
+    (folder, file)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("plain")
+}
+
+#[test]
+fn help_teaches() {
+    let help = bpf_opt(["specialize", "--help"]).expect(0).out;
+    assert!(help.contains("bpftool -j map dump") && help.contains("--guard") && help.contains("Exit codes:"), "{help}");
+}
+
+#[test]
+fn a_firewall_is_specialized_and_proven_under_what_it_is_for_alone() {
+    let (folder, list) = elements("firewall", 1000);
+    let (original, output) = (example("allow_list.o"), folder.join("out.o"));
+    let map = format!("allowed={}", text(&list));
+    let declared = ["--rodata", "strict", "--rodata", "shortest=24", "--frozen-map", &map];
+    let args = ["specialize", text(&original), "-o", text(&output), "--no-cache", "-O1", "--json", "-"];
+    let ran = bpf_opt(args.iter().chain(&declared)).expect(0);
+    let report: Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert_eq!(report["command"], "specialize");
+    let told = &report["specialized"];
+    assert_eq!((&told["constants"], &told["maps"][0]["lookups"]), (&2.into(), &1.into()), "{told}");
+    assert_eq!(report["functions"][0]["slots_before"], 36, "{report:#}");
+
+    let verify = |more: &[&str]| bpf_opt([&["verify", text(&original), text(&output)], more].concat());
+    let said = verify(&["--assume"]).expect(0).out;
+    assert!(said.contains("assumed: variable shortest is 24") && said.contains("1000 given elements"), "{said}");
+    assert!(said.contains("allow_list: equal"), "{said}");
+    verify(&[&["--assume"][..], &declared].concat()).expect(0);
+    verify(&[]).expect(1);
+    // Of other elements it says no.
+    let (_, fewer) = elements("fewer", 999);
+    let other = format!("allowed={}", text(&fewer));
+    verify(&["--assume", "--rodata", "strict", "--rodata", "shortest=24", "--frozen-map", &other]).expect(1);
+    assert!(verify(&declared).expect(2).err.contains("--assume"));
+    // So is what somebody else has changed.
+    let mut bytes = fs::read(&output).expect("it is there");
+    let table = bytes.windows(4).position(|w| w == 2_654_435_761u32.to_le_bytes()).expect("the key of an element");
+    bytes[table] ^= 1;
+    let damaged = folder.join("damaged.o");
+    fs::write(&damaged, &bytes).expect("written");
+    let said = bpf_opt(["verify", text(&original), text(&damaged), "--assume"]).expect(1).out;
+    assert!(said.contains(".rodata.bpf_opt"), "{said}");
+    if permitted() {
+        bpf_opt(["load", text(&output)]).expect(0);
+    }
+}
+
+#[test]
+fn a_guard_keeps_the_map() {
+    let (folder, list) = elements("guard", 30);
+    let (original, output) = (example("allow_list.o"), folder.join("out.o"));
+    let map = format!("allowed={}", text(&list));
+    let args =
+        ["specialize", text(&original), "-o", text(&output), "--no-cache", "-O1", "--frozen-map", &map, "--guard"];
+    let said = bpf_opt(args).expect(0).err;
+    assert!(said.contains("while bpf_opt_generation is 0"), "{said}");
+    bpf_opt(["verify", text(&original), text(&output), "--assume"]).expect(0);
+    let listing = bpf_opt(["dis", text(&output)]).expect(0).out;
+    assert!(listing.contains("bpf_opt_generation") && listing.contains("map_lookup_elem"), "{listing}");
+}
+
+#[test]
+fn declarations_that_cannot_be_are_exit_code_2_and_nothing_is_written() {
+    let (folder, list) = elements("refused", 3);
+    let output = folder.join("out.o");
+    let said = |object: &str, declared: &[&str]| {
+        let args = ["specialize", text(&example(object)), "-o", text(&output)].map(str::to_owned);
+        let ran = bpf_opt(args.into_iter().chain(declared.iter().map(|s| (*s).to_owned()))).expect(2);
+        assert!(!output.exists());
+        ran.err
+    };
+    assert!(said("allow_list.o", &[]).contains("nothing is declared"));
+    assert!(said("allow_list.o", &["--rodata", "strict=x"]).contains("no number"));
+    assert!(said("allow_list.o", &["--rodata", "shortest=65536"]).contains("does not fit"));
+    assert!(said("allow_list.o", &["--rodata", "nobody=1"]).contains("strict"));
+    assert!(said("allow_list.o", &["--frozen-map", "allowed"]).contains("file"));
+    assert!(said("allow_list.o", &["--frozen-map", "allowed=/nonexistent"]).contains("/nonexistent"));
+    let counted = format!("counters={}", text(&list));
+    // It counts in its values.
+    let text = said("xdp_count.o", &["--frozen-map", &counted]);
+    assert!(text.contains("counters"), "{text}");
+}
+
+#[test]
+fn an_object_that_was_not_specialized_assumes_nothing() {
+    let object = example("allow_list.o");
+    let said = bpf_opt(["verify", text(&object), text(&object), "--assume"]).expect(2).err;
+    assert!(said.contains("note"), "{said}");
+}
