@@ -7,6 +7,8 @@ use bpf_driver::{Goal, Options, PassSelection};
 use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::many::args::{MANY, ManyArgs, TableArgs};
+
 /// Shown by `bpf-opt --help`.
 const OVERVIEW: &str = "\
 Examples:
@@ -431,12 +433,21 @@ pub struct RawCommandArgs {
 /// Of `opt`.
 #[derive(Clone, Debug, Args)]
 pub struct OptArgs {
-    /// The object to optimize
-    #[arg(value_name = "IN.o")]
-    pub input: PathBuf,
-    /// Where to write the result; may be the input itself
-    #[arg(short, long, value_name = "OUT.o")]
-    pub output: PathBuf,
+    /// The object to optimize (`-`: standard input); with -d as many as there are, and folders: all .o files in them
+    #[arg(value_name = "IN.o", required_unless_present = "list")]
+    pub inputs: Vec<PathBuf>,
+    /// Where to write the result (`-`: standard output); may be the input itself
+    #[arg(short, long, value_name = "OUT.o", required_unless_present = "directory")]
+    pub output: Option<PathBuf>,
+    /// Where to write the results of many objects: below this folder, by their names; those of a folder keep their paths in it
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["output", "report", "diff", "explain", "stats", "also", "dump_queries"])]
+    pub directory: Option<PathBuf>,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
+    /// With -d: write the table as comma-separated values (`-`: standard output)
+    #[arg(long, value_name = "FILE", requires = "directory", help_heading = MANY)]
+    pub csv: Option<PathBuf>,
     /// Bare arrays.
     #[command(flatten)]
     pub raw: RawArgs,
@@ -450,7 +461,8 @@ pub struct OptArgs {
     /// more; 4: one that ends when nothing is open [default: 2; with --time-limit 4; with --rounds no global passes]
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
     pub level: Option<u8>,
-    /// Time for the whole object; functions not reached in time stay as they are [default: 30; of -O2 10, of -O4 600]
+    /// Time for the whole object, and with -d for each one; functions not reached in time stay as they are [default: 30; of
+    /// -O2 10, of -O4 600]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub time_limit: Option<Duration>,
     /// Seed of everything random
@@ -460,7 +472,7 @@ pub struct OptArgs {
     /// What earlier runs have learned is then only used if --cache names it
     #[arg(long, value_name = "N", conflicts_with = "no_search")]
     pub rounds: Option<u64>,
-    /// Worker threads [default: one per CPU]
+    /// Worker threads, over all objects that are worked on at once [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Write the report as JSON to this file (`-`: standard output)
@@ -581,12 +593,13 @@ pub struct SpecializeArgs {
 /// Of `verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// The object that sets the standard
-    #[arg(value_name = "A.o")]
-    pub a: PathBuf,
-    /// The object that must behave the same
-    #[arg(value_name = "B.o")]
-    pub b: PathBuf,
+    /// The object that sets the standard, and the one that must behave the same (`-`: standard input); with -d as many as
+    /// there are, and folders: all .o files in them
+    #[arg(value_name = "A.o", required_unless_present = "list")]
+    pub objects: Vec<PathBuf>,
+    /// Each object against the one below this folder that `bpf-opt opt … -d DIR` writes for it
+    #[arg(short, long, value_name = "DIR", conflicts_with = "dump_queries")]
+    pub directory: Option<PathBuf>,
     /// Bare arrays.
     #[command(flatten)]
     pub raw: RawArgs,
@@ -600,7 +613,7 @@ pub struct VerifyArgs {
     /// What it has to be specialized for.
     #[command(flatten)]
     pub declared: DeclaredArgs,
-    /// Time for the whole comparison; what is not decided in time is unknown
+    /// Time for the comparison of two objects; what is not decided in time is unknown
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub time_limit: Duration,
     /// Only the function with this name, and what it calls (may be repeated) [default: all]
@@ -618,14 +631,20 @@ pub struct VerifyArgs {
     /// Write every query of the prover to this folder as SMT-LIB 2, with our verdict
     #[arg(long, value_name = "DIR")]
     pub dump_queries: Option<PathBuf>,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
+    /// For scripts.
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// Of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The object
-    #[arg(value_name = "FILE.o")]
-    pub file: PathBuf,
+    /// The object (`-`: standard input), or many; folders: all .o files in them
+    #[arg(value_name = "FILE.o", required_unless_present = "list")]
+    pub files: Vec<PathBuf>,
     /// Bare arrays.
     #[command(flatten)]
     pub raw: RawArgs,
@@ -641,6 +660,12 @@ pub struct CheckArgs {
     /// Load each program and put the running kernel's verdict beside ours
     #[arg(long)]
     pub against_kernel: bool,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
+    /// For scripts.
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// Of `dis`.
@@ -672,9 +697,15 @@ pub struct DisArgs {
 /// Of `load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
-    /// The object
-    #[arg(value_name = "FILE.o")]
-    pub file: PathBuf,
+    /// The object (`-`: standard input), or many; folders: all .o files in them
+    #[arg(value_name = "FILE.o", required_unless_present = "list")]
+    pub files: Vec<PathBuf>,
+    /// Compare two: what the kernel makes of the second beside the first. Of two folders, objects of the same name
+    #[arg(long)]
+    pub compare: bool,
+    /// With --compare: exit with 1 if the verifier processes more instructions of a program, by more than this
+    #[arg(long, value_name = "PERCENT", value_parser = percent, requires = "compare")]
+    pub fail_if_more: Option<f64>,
     /// Bare arrays.
     #[command(flatten)]
     pub raw: RawArgs,
@@ -687,6 +718,12 @@ pub struct LoadArgs {
     /// Print the end of the verifier's log for each rejected program
     #[arg(long)]
     pub log: bool,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
+    /// For scripts.
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// Of `run`.
@@ -777,9 +814,15 @@ pub struct InputsArgs {
 /// Of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The objects; ratios are those to the first one
-    #[arg(value_name = "A.o", required = true)]
+    /// The objects; ratios are those to the first one. With -d as many as there are, and folders: all .o files in them
+    #[arg(value_name = "A.o", required_unless_present = "list")]
     pub objects: Vec<PathBuf>,
+    /// Each object beside the one below this folder that `bpf-opt opt … -d DIR` writes for it, one pair after another
+    #[arg(short, long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
     /// Only the program with this name (may be repeated) [default: all]
     #[arg(long, value_name = "NAME")]
     pub program: Vec<String>,
@@ -999,6 +1042,11 @@ impl GoalArg {
 }
 
 impl OptArgs {
+    /// Worker threads.
+    pub fn jobs(&self) -> usize {
+        self.jobs.map_or_else(cpus, usize::from)
+    }
+
     /// Time for the whole object.
     pub fn time_limit(&self) -> Duration {
         let seconds = match self.level() {
@@ -1034,7 +1082,7 @@ impl OptArgs {
             time_limit: self.time_limit(),
             seed: self.seed,
             rounds: self.rounds,
-            jobs: self.jobs.map_or_else(cpus, usize::from),
+            jobs: self.jobs(),
             cpu: self.cpu.map(|c| c as u8 + 1),
             min_kernel: self.min_kernel,
             passes: self.passes.clone(),
@@ -1112,7 +1160,6 @@ impl VerifyArgs {
     pub fn options(&self) -> Options {
         Options {
             time_limit: self.time_limit,
-            jobs: cpus(),
             programs: self.program.clone(),
             kernel: !self.no_kernel,
             run_check: !self.no_run_check,

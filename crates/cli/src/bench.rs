@@ -18,40 +18,49 @@ use crate::progress::Programs;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
-struct Document<'a> {
+pub struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     objects: &'a [PathBuf],
     kernel: String,
     seed: u64,
     programs: &'a [Program],
-    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
 }
 
-/// Runs the command.
+impl<'a> Document<'a> {
+    /// On objects for which this came about.
+    pub fn new(
+        args: &BenchArgs,
+        objects: &'a [PathBuf],
+        exit_status: u8,
+        outcome: Result<&'a [Program], &'a Failure>,
+        seconds: Option<f64>,
+    ) -> Document<'a> {
+        Document {
+            head: Head::new("bench", exit_status, outcome.err()),
+            objects,
+            kernel: bpf_kernel::release(),
+            seed: args.seed,
+            programs: outcome.unwrap_or_default(),
+            seconds,
+        }
+    }
+}
+
+/// Runs the command on objects that are timed beside each other.
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let mut inputs: Vec<&Path> = args.objects.iter().map(PathBuf::as_path).collect();
     inputs.extend(args.pcap.iter().chain(&args.maps).map(PathBuf::as_path));
     let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     let csv = Destination::of_report(args.csv.as_deref(), &inputs)?;
-    let programs = measured(args);
-    let code = match &programs {
-        Ok(programs) if programs.iter().all(|p| p.classes.is_empty()) => exit::UNKNOWN,
-        Ok(programs) if is_too_slow(programs, args.fail_if_slower) => exit::NO,
-        Ok(_) => exit::YES,
-        Err(failure) => failure.code,
-    };
+    let programs = measured(args, &args.objects, true);
+    let code = exit_code(args, programs.as_deref());
     if let Some(json) = &json {
-        let document = Document {
-            head: Head::new("bench", code, programs.as_ref().err()),
-            objects: &args.objects,
-            kernel: bpf_kernel::release(),
-            seed: args.seed,
-            programs: programs.as_deref().unwrap_or_default(),
-            seconds: started.elapsed().as_secs_f64(),
-        };
-        files::write_json(json, &document)?;
+        let seconds = Some(started.elapsed().as_secs_f64());
+        files::write_json(json, &Document::new(args, &args.objects, code, programs.as_deref(), seconds))?;
     }
     let programs = programs?;
     if let Some(csv) = &csv {
@@ -63,7 +72,18 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
+/// The exit code for objects that were timed beside each other.
+pub fn exit_code(args: &BenchArgs, outcome: Result<&[Program], &Failure>) -> u8 {
+    match outcome {
+        Ok(programs) if programs.iter().all(|p| p.classes.is_empty()) => exit::UNKNOWN,
+        Ok(programs) if is_too_slow(programs, args.fail_if_slower) => exit::NO,
+        Ok(_) => exit::YES,
+        Err(failure) => failure.code,
+    }
+}
+
+/// Times objects beside each other, with a bar if it is to be shown.
+pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Vec<Program>, Failure> {
     let packets = match (&args.packet, &args.pcap) {
         (Some(digits), _) => {
             Some(vec![packets::hex(digits).map_err(|e| Failure::bad_input(format!("--packet: {e}")))?])
@@ -72,11 +92,11 @@ fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
         (None, None) => None,
     };
     let maps = args.maps.as_deref().map(elements::by_map).transpose()?.unwrap_or_default();
-    let bytes = args.objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
-    for (path, bytes) in args.objects.iter().zip(&bytes) {
+    let bytes = objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
+    for (path, bytes) in objects.iter().zip(&bytes) {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
-    permitted().require().map_err(|e| Failure::kernel(&args.objects[0], &e))?;
+    permitted().require().map_err(|e| Failure::kernel(&objects[0], &e))?;
     let settings = Settings {
         program_type: args.program_type.clone(),
         only: args.program.clone(),
@@ -88,24 +108,24 @@ fn measured(args: &BenchArgs) -> Result<Vec<Program>, Failure> {
         rounds: args.rounds.into(),
         ..Settings::default()
     };
-    let bar = Programs::bar();
-    let objects: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    let bar = if shown { Programs::bar() } else { Programs::hidden() };
+    let contents: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
     let mut progress = |done: usize, of: usize| bar.tell(done, of);
     // Loaded there, too: maps of devices belong to the network they are made in.
-    let timed = in_private_network(|| timing::time(&objects, &settings, &mut progress));
+    let timed = in_private_network(|| timing::time(&contents, &settings, &mut progress));
     bar.finish();
     let timed = timed.map_err(|e| {
         let reason = format!("no network namespace for the runs: {e}");
-        Failure::kernel(&args.objects[0], &KernelError::NotPermitted { reason })
+        Failure::kernel(&objects[0], &KernelError::NotPermitted { reason })
     })?;
     let programs = timed.map_err(|e| match e {
-        TimingError::Load { object, source } => Failure::kernel(&args.objects[object], &source.source),
-        TimingError::Unreadable { object } => Failure::bad_input(format!("{}: {e}", args.objects[object].display())),
+        TimingError::Load { object, source } => Failure::kernel(&objects[object], &source.source),
+        TimingError::Unreadable { object } => Failure::bad_input(format!("{}: {e}", objects[object].display())),
         TimingError::Maps(text) => Failure::bad_input(text),
     })?;
     if let Some(name) = args.program.iter().find(|name| !programs.iter().any(|p| p.name == **name)) {
         let known = programs.iter().map(|p| p.name.as_str());
-        return Err(Failure::no_such_program(&args.objects[0], name, known));
+        return Err(Failure::no_such_program(&objects[0], name, known));
     }
     Ok(programs)
 }

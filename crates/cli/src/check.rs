@@ -21,38 +21,54 @@ const SHOWN: usize = 12;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
-struct Document<'a> {
+pub struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     input: &'a Path,
     programs: &'a [Checked],
 }
 
+impl<'a> Document<'a> {
+    /// On an object for which this came about.
+    pub fn new(file: &'a Path, exit_status: u8, outcome: Result<&'a [Checked], &'a Failure>) -> Document<'a> {
+        let programs = outcome.unwrap_or_default();
+        Document { head: Head::new("check", exit_status, outcome.err()), input: file, programs }
+    }
+}
+
 /// One program's report.
 #[derive(Serialize)]
-struct Checked {
-    name: String,
-    section: String,
+pub struct Checked {
+    /// The function.
+    pub name: String,
+    /// Its section.
+    pub section: String,
+    /// The program type it was judged as.
     #[serde(rename = "type")]
-    kind: String,
-    verdict: &'static str,
-    problem: Option<Explained>,
-    processed: u64,
-    states: u64,
+    pub kind: String,
+    /// What came out.
+    pub verdict: &'static str,
+    /// Why not.
+    pub problem: Option<Explained>,
+    /// Instructions processed.
+    pub processed: u64,
+    /// States remembered.
+    pub states: u64,
     /// The kernel's verdict and its reason, if it was asked.
-    kernel: Option<(&'static str, String)>,
+    pub kernel: Option<(&'static str, String)>,
     /// Whether both say the same; null if the kernel did not look at the code.
-    agrees: Option<bool>,
+    pub agrees: Option<bool>,
 }
 
 /// A violation, explained.
 #[derive(Serialize)]
-struct Explained {
+pub struct Explained {
     function: String,
     slot: usize,
     instruction: String,
     source: Option<String>,
-    what: String,
+    /// What is wrong.
+    pub what: String,
     path: Vec<String>,
     /// A packet on which the interpreter faults.
     packet: Option<String>,
@@ -60,21 +76,14 @@ struct Explained {
     fault: Option<String>,
 }
 
-/// Runs the command.
-pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[&args.file])?;
-    let outcome = judge(args);
-    let code = match &outcome {
-        Ok(checked) => exit_code(checked),
-        Err(failure) => failure.code,
-    };
+/// Runs the command on one object.
+pub fn run(args: &CheckArgs, file: &Path) -> Result<u8, Failure> {
+    let json = Destination::of_report(args.json.as_deref(), &[file])?;
+    let outcome = judge(args, file);
+    let told = outcome.as_deref();
+    let code = exit_code(told);
     if let Some(json) = &json {
-        let document = Document {
-            head: Head::new("check", code, outcome.as_ref().err()),
-            input: &args.file,
-            programs: outcome.as_deref().unwrap_or_default(),
-        };
-        files::write_json(json, &document)?;
+        files::write_json(json, &Document::new(file, code, told))?;
     }
     let checked = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
@@ -83,7 +92,12 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn exit_code(checked: &[Checked]) -> u8 {
+/// The exit code for an object.
+pub fn exit_code(outcome: Result<&[Checked], &Failure>) -> u8 {
+    let checked = match outcome {
+        Ok(checked) => checked,
+        Err(failure) => return failure.code,
+    };
     let any = |verdict| checked.iter().any(|c| c.verdict == verdict);
     if any(word(SafetyVerdict::Violation)) {
         exit::NO
@@ -102,27 +116,28 @@ fn word(verdict: SafetyVerdict) -> &'static str {
     }
 }
 
-fn judge(args: &CheckArgs) -> Result<Vec<Checked>, Failure> {
-    let input = Input::read(&args.file, &args.raw, args.program_type.as_deref())?;
+/// Judges the programs of an object.
+pub fn judge(args: &CheckArgs, file: &Path) -> Result<Vec<Checked>, Failure> {
+    let input = Input::read(file, &args.raw, args.program_type.as_deref())?;
     let program_type = input.forced_type(args.program_type.as_deref());
     let bytes = input.object;
-    let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    let object = Object::parse(bytes.clone()).map_err(|e| Failure::object(file, &e))?;
     let all = programs(&object);
     let name_of = |f: &FuncId| object.functions().get(f.0).map_or("?", |f| f.name.as_str());
     for wanted in &args.program {
         if !all.iter().any(|f| name_of(f) == wanted) {
-            return Err(Failure::no_such_program(&args.file, wanted, all.iter().map(name_of)));
+            return Err(Failure::no_such_program(file, wanted, all.iter().map(name_of)));
         }
     }
     let chosen = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
-    let explainer = Explainer { path: &args.file, object: &object };
+    let explainer = Explainer { path: file, object: &object };
     if args.against_kernel {
-        let rows = compare(&bytes, &object, program_type.as_deref()).map_err(|e| Failure::kernel(&args.file, &e))?;
+        let rows = compare(&bytes, &object, program_type.as_deref()).map_err(|e| Failure::kernel(file, &e))?;
         let rows = rows.iter().filter(|c| chosen(&c.name));
         return Ok(rows.map(|c| beside_the_kernel(&explainer, c)).collect());
     }
     let forced = program_type.as_deref().map(ProgramType::named).transpose();
-    let forced = forced.map_err(|e| Failure::kernel(&args.file, &e))?;
+    let forced = forced.map_err(|e| Failure::kernel(file, &e))?;
     let alone = |f: &FuncId| {
         let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());
         let types = forced.map_or_else(|| ProgramType::usual(section), |(kind, attach)| vec![(kind.0, attach)]);

@@ -156,7 +156,12 @@ pub struct Assumed {
 
 /// Of the note of object `b`, which has to say what the command line declares, if it declares something; `None`: nothing is
 /// assumed.
-pub fn assumed(args: &VerifyArgs, a: &[u8], b: &[u8]) -> Result<Option<Assumed>, Failure> {
+pub fn assumed(
+    args: &VerifyArgs,
+    [path_a, path_b]: [&Path; 2],
+    a: &[u8],
+    b: &[u8],
+) -> Result<Option<Assumed>, Failure> {
     let wanted = declared(&args.declared)?;
     if !args.assume {
         return match wanted.is_empty() {
@@ -164,12 +169,12 @@ pub fn assumed(args: &VerifyArgs, a: &[u8], b: &[u8]) -> Result<Option<Assumed>,
             false => Err(Failure::bad_input("declarations go with --assume")),
         };
     }
-    let of_b = |e: SpecializeError| Failure::bad_input(format!("{}: {e}", args.b.display()));
-    let object = Object::parse(b.to_vec()).map_err(|e| Failure::object(&args.b, &e))?;
+    let of_b = |e: SpecializeError| Failure::bad_input(format!("{}: {e}", path_b.display()));
+    let object = Object::parse(b.to_vec()).map_err(|e| Failure::object(path_b, &e))?;
     let noted = Declared::of_note(&object).map_err(of_b)?;
-    let done = specialized(&args.a, a, &noted)?;
-    if !wanted.is_empty() && specialized(&args.a, a, &wanted)?.declared != done.declared {
-        let message = format!("{} was specialized for something else than is declared", args.b.display());
+    let done = specialized(path_a, a, &noted)?;
+    if !wanted.is_empty() && specialized(path_a, a, &wanted)?.declared != done.declared {
+        let message = format!("{} was specialized for something else than is declared", path_b.display());
         let hint = Some("`--assume` alone tells what it was specialized for".into());
         return Err(Failure { code: exit::NO, message, hint });
     }

@@ -15,9 +15,19 @@ const LARGEST: u64 = 1 << 30;
 /// The permission bits of a file.
 const MODE: u32 = 0o777;
 
-/// The bytes of a file.
+/// Whether a path stands for standard input, or for standard output where something is written.
+pub fn is_dash(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// The bytes of a file; of `-`, what comes from standard input.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let fail = |e: io::Error| Failure::io("read", path, &e);
+    if is_dash(path) {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::Read::take(io::stdin().lock(), LARGEST + 1), &mut bytes).map_err(fail)?;
+        return of_a_good_size(path, bytes);
+    }
     let file = File::open(path).map_err(fail)?;
     let about = file.metadata().map_err(fail)?;
     if about.is_dir() {
@@ -25,6 +35,10 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     }
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(file, LARGEST + 1), &mut bytes).map_err(fail)?;
+    of_a_good_size(path, bytes)
+}
+
+fn of_a_good_size(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
     if bytes.len() as u64 > LARGEST {
         return Err(Failure::bad_input(format!("{}: larger than 1 GiB: not a BPF object", path.display())));
     }
@@ -51,8 +65,10 @@ pub enum Destination {
     File(PathBuf),
     /// A device or a pipe, which cannot be replaced.
     Stream(PathBuf),
-    /// Standard output.
+    /// Standard output, for people or their scripts: that nobody reads on is no error.
     Stdout,
+    /// Standard output, for an object: that nobody takes it is an error.
+    Pipe,
 }
 
 impl Destination {
@@ -75,7 +91,12 @@ impl Destination {
 
     /// The same, where `-` is standard output.
     pub fn or_stdout(path: &Path) -> Result<Destination, Failure> {
-        if path == Path::new("-") { Ok(Destination::Stdout) } else { Destination::of(path) }
+        if is_dash(path) { Ok(Destination::Stdout) } else { Destination::of(path) }
+    }
+
+    /// The place for an object, where `-` is standard output.
+    pub fn of_object(path: &Path) -> Result<Destination, Failure> {
+        if is_dash(path) { Ok(Destination::Pipe) } else { Destination::of(path) }
     }
 
     /// The place for a report, if there is to be one; `others` are the files that the command reads or writes besides.
@@ -89,13 +110,25 @@ impl Destination {
         Ok(Some(destination))
     }
 
+    /// The place for a table of comma-separated values, likewise.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn of_csv(path: Option<&Path>, others: &[&Path]) -> Result<Option<Destination>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        let destination = Destination::or_stdout(path)?;
+        destination.overwrites_none("the table", others, "name another file behind --csv")?;
+        Ok(Some(destination))
+    }
+
     /// Checks that writing `what` there leaves these files as they are.
     ///
     /// # Errors
     /// If it is one of them.
     pub fn overwrites_none(&self, what: &str, others: &[&Path], hint: &str) -> Result<(), Failure> {
         let Destination::File(path) = self else { return Ok(()) };
-        match others.iter().find(|o| is_same(o, path)) {
+        let path = whole(path);
+        match others.iter().find(|o| whole(o) == path) {
             None => Ok(()),
             Some(other) => {
                 let text = format!("{}: {what} would overwrite {}", path.display(), other.display());
@@ -106,41 +139,52 @@ impl Destination {
 
     /// Writes it all, or changes nothing. The file gets the permission bits `mode`; without, those of any new file.
     pub fn write(&self, bytes: &[u8], mode: Option<u32>) -> Result<(), Failure> {
+        self.write_by(|to| to.write_all(bytes), mode)
+    }
+
+    /// The same for what is not in memory as a whole: `by` writes it.
+    pub fn write_by(
+        &self,
+        mut by: impl FnMut(&mut dyn Write) -> io::Result<()>,
+        mode: Option<u32>,
+    ) -> Result<(), Failure> {
+        let mut to_stdout = || {
+            let mut out = io::stdout().lock();
+            by(&mut out).and_then(|()| out.flush())
+        };
         match self {
             Destination::Stdout => {
-                print(&String::from_utf8_lossy(bytes));
+                let _ = to_stdout();
                 Ok(())
             }
+            Destination::Pipe => to_stdout().map_err(|e| Failure::io("write", Path::new("standard output"), &e)),
             Destination::Stream(path) => File::options()
                 .write(true)
                 .open(path)
-                .and_then(|mut f| f.write_all(bytes))
+                .and_then(|mut f| by(&mut f))
                 .map_err(|e| Failure::io("write", path, &e)),
-            Destination::File(path) => replace(path, bytes, mode).map_err(|e| Failure::io("write", path, &e)),
+            Destination::File(path) => replace(path, by, mode).map_err(|e| Failure::io("write", path, &e)),
         }
     }
 }
 
-/// Whether two paths lead to one file, be it there already or not.
-fn is_same(a: &Path, b: &Path) -> bool {
-    let whole = |p: &Path| {
-        let inside = || Some(fs::canonicalize(folder(p)).ok()?.join(p.file_name()?));
-        fs::canonicalize(p).ok().or_else(inside).unwrap_or_else(|| p.to_owned())
-    };
-    whole(a) == whole(b)
+/// The one path of a file, be it there already or not, as long as its folder is.
+pub fn whole(path: &Path) -> PathBuf {
+    let inside = || Some(fs::canonicalize(folder(path)).ok()?.join(path.file_name()?));
+    fs::canonicalize(path).ok().or_else(inside).unwrap_or_else(|| path.to_owned())
 }
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn replace(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+fn replace(path: &Path, mut by: impl FnMut(&mut dyn Write) -> io::Result<()>, mode: Option<u32>) -> io::Result<()> {
     // The process's umask applies to this mode, but not to one set afterwards.
     let mut file = tempfile::Builder::new()
         .prefix(".bpf-opt-")
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder(path))?;
-    file.write_all(bytes)?;
+    by(&mut file)?;
     if let Some(mode) = mode {
         file.as_file().set_permissions(Permissions::from_mode(mode & MODE))?;
     }
@@ -151,7 +195,7 @@ fn replace(path: &Path, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
 
 /// The permission bits of an existing file.
 pub fn mode_of(path: &Path) -> Option<u32> {
-    fs::metadata(path).ok().map(|about| about.permissions().mode() & MODE)
+    fs::metadata(path).ok().filter(|_| !is_dash(path)).map(|about| about.permissions().mode() & MODE)
 }
 
 /// Prints to standard output. That nobody reads on (`| head`) is no error.
@@ -174,4 +218,17 @@ pub fn write_json(destination: &Destination, report: &impl serde::Serialize) -> 
     })?;
     text.push('\n');
     destination.write(text.as_bytes(), None)
+}
+
+/// The same for a report that is not in memory as a whole.
+pub fn stream_json(destination: &Destination, report: &impl serde::Serialize) -> Result<(), Failure> {
+    destination.write_by(
+        |to| {
+            let mut to = io::BufWriter::new(to);
+            serde_json::to_writer_pretty(&mut to, report)?;
+            to.write_all(b"\n")?;
+            to.flush()
+        },
+        None,
+    )
 }

@@ -13,6 +13,8 @@ const NO_TYPE: &str = "array";
 
 /// A file that was read.
 pub struct Input {
+    /// As it was read.
+    pub bytes: Vec<u8>,
     /// The object.
     pub object: Vec<u8>,
     /// How it was made of an array.
@@ -59,7 +61,7 @@ impl Input {
     fn taken(path: &Path, raw: &RawArgs, program_type: Option<&str>, only_shown: bool) -> Result<Input, Failure> {
         let bytes = files::read(path)?;
         if !raw.raw || is_object(&bytes) {
-            return Ok(Input { object: bytes, array: None });
+            return Ok(Input { object: bytes.clone(), bytes, array: None });
         }
         Input::of_array(path, &bytes, raw.maps.as_deref(), program_type, only_shown)
     }
@@ -91,7 +93,7 @@ impl Input {
             }
         };
         let Wrapped { object, by_index } = bpf_raw::wrap(&array.slots, section, &maps).map_err(fail)?;
-        Ok(Input { object, array: Some(ArrayOrigin { form: array.form, maps, by_index }) })
+        Ok(Input { bytes: bytes.to_vec(), object, array: Some(ArrayOrigin { form: array.form, maps, by_index }) })
     }
 }
 

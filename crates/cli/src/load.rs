@@ -13,7 +13,7 @@ use crate::input::Input;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
-struct Document<'a> {
+pub struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     input: &'a Path,
@@ -22,8 +22,23 @@ struct Document<'a> {
     programs: Vec<Program<'a>>,
 }
 
+impl<'a> Document<'a> {
+    /// On an object for which this came about.
+    pub fn new(file: &'a Path, exit_status: u8, outcome: Result<&'a ObjectVerdict, &'a Failure>) -> Document<'a> {
+        let object = outcome.ok();
+        Document {
+            head: Head::new("load", exit_status, outcome.err()),
+            input: file,
+            kernel: bpf_kernel::release(),
+            not_loadable: object.and_then(|o| o.not_loadable.as_deref()),
+            programs: object.map_or(&[][..], |o| &o.programs).iter().map(Program::of).collect(),
+        }
+    }
+}
+
+/// One program's report.
 #[derive(Serialize)]
-struct Program<'a> {
+pub struct Program<'a> {
     name: &'a str,
     section: &'a str,
     #[serde(rename = "type")]
@@ -43,7 +58,8 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn of(p: &'a ProgramVerdict) -> Program<'a> {
+    /// On a program with this verdict.
+    pub fn of(p: &'a ProgramVerdict) -> Program<'a> {
         let stats = p.stats.as_ref();
         Program {
             name: &p.name,
@@ -80,25 +96,13 @@ pub fn verdict(verdict: &LoadVerdict) -> &'static str {
     }
 }
 
-/// Runs the command.
-pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[&args.file])?;
-    let outcome = ask(args);
-    let code = match &outcome {
-        Ok(verdict) if verdict.is_accepted() => exit::YES,
-        Ok(_) => exit::NO,
-        Err(failure) => failure.code,
-    };
+/// Runs the command on one object.
+pub fn run(args: &LoadArgs, file: &Path) -> Result<u8, Failure> {
+    let json = Destination::of_report(args.json.as_deref(), &[file])?;
+    let outcome = ask(args, file);
+    let code = exit_code(outcome.as_ref());
     if let Some(json) = &json {
-        let object = outcome.as_ref().ok();
-        let document = Document {
-            head: Head::new("load", code, outcome.as_ref().err()),
-            input: &args.file,
-            kernel: bpf_kernel::release(),
-            not_loadable: object.and_then(|o| o.not_loadable.as_deref()),
-            programs: object.map_or(&[][..], |o| &o.programs).iter().map(Program::of).collect(),
-        };
-        files::write_json(json, &document)?;
+        files::write_json(json, &Document::new(file, code, outcome.as_ref()))?;
     }
     let object = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
@@ -107,13 +111,23 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-fn ask(args: &LoadArgs) -> Result<ObjectVerdict, Failure> {
-    let input = Input::read(&args.file, &args.raw, args.program_type.as_deref())?;
+/// The exit code for an object.
+pub fn exit_code(outcome: Result<&ObjectVerdict, &Failure>) -> u8 {
+    match outcome {
+        Ok(verdict) if verdict.is_accepted() => exit::YES,
+        Ok(_) => exit::NO,
+        Err(failure) => failure.code,
+    }
+}
+
+/// Asks the kernel about an object.
+pub fn ask(args: &LoadArgs, file: &Path) -> Result<ObjectVerdict, Failure> {
+    let input = Input::read(file, &args.raw, args.program_type.as_deref())?;
     let program_type = input.forced_type(args.program_type.as_deref());
     let bytes = input.object;
-    bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(&args.file, &e))?;
+    bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(file, &e))?;
     let options = LoadOptions { program_type, only: None };
-    bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(&args.file, &e))
+    bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(file, &e))
 }
 
 fn text(object: &ObjectVerdict, logs: bool) -> String {

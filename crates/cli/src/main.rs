@@ -29,6 +29,7 @@ mod inputs;
 mod kernels;
 mod listing;
 mod load;
+mod many;
 mod opt;
 mod packets;
 mod page;
@@ -80,14 +81,14 @@ fn object_first() -> Option<PathBuf> {
 
 fn command(cli: &Cli) -> u8 {
     let outcome = match &cli.command {
-        Command::Opt(args) => opt::run(args),
-        Command::Verify(args) => verify::run(args),
-        Command::Check(args) => check::run(args),
+        Command::Opt(args) => many::optimize(args),
+        Command::Verify(args) => many::verify(args),
+        Command::Check(args) => many::check(args),
         Command::Dis(args) => dis::run(args),
-        Command::Load(args) => load::run(args),
+        Command::Load(args) => many::load(args),
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => many::bench(args),
         Command::Specialize(args) => specialize::run(args),
         Command::Inputs(args) => inputs::run(args),
         Command::Reduce(args) => reduce::run(args),

@@ -48,6 +48,11 @@ impl Programs {
         Programs(bar)
     }
 
+    /// None.
+    pub fn hidden() -> Programs {
+        Programs(ProgressBar::hidden())
+    }
+
     /// So many of so many.
     pub fn tell(&self, done: usize, of: usize) {
         self.0.set_length(of as u64);
@@ -57,6 +62,49 @@ impl Programs {
     /// Takes it away.
     pub fn finish(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// How many of many objects are done, on a terminal.
+pub struct Objects {
+    bar: ProgressBar,
+    told: AtomicBool,
+}
+
+impl Objects {
+    /// A bar for so many, unless standard error is no terminal or `quiet`.
+    pub fn new(count: usize, quiet: bool) -> Objects {
+        let hidden = quiet || !std::io::stderr().is_terminal();
+        let bar = if hidden { ProgressBar::hidden() } else { ProgressBar::new(count as u64) };
+        if let Ok(style) =
+            ProgressStyle::with_template("{spinner} {elapsed:>4} [{bar:24}] {pos}/{len} objects, {eta} left{wide_msg}")
+        {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Objects { bar, told: AtomicBool::new(quiet) }
+    }
+
+    /// One more.
+    pub fn done(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Prints a line above it.
+    pub fn complain(&self, line: &str) {
+        self.bar.suspend(|| crate::files::complain(line));
+    }
+
+    /// Says once that the wish to stop was heard.
+    pub fn interrupted(&self) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            self.complain("interrupted: no more objects are begun");
+        }
+    }
+
+    /// Takes it away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
     }
 }
 

@@ -29,7 +29,7 @@ pub fn run(args: &RawCommandArgs) -> Result<u8, Failure> {
         (false, _) => {
             // Written as an array again, the object is not seen.
             let (maps, kind) = (args.maps.as_deref(), args.program_type.as_deref());
-            let Input { object, array } = Input::of_array(&args.input, &bytes, maps, kind, form.is_some())?;
+            let Input { object, array, .. } = Input::of_array(&args.input, &bytes, maps, kind, form.is_some())?;
             match (array, form) {
                 (Some(array), Some(form)) => (array.array(&object, form)?, String::new()),
                 _ => (object, String::new()),

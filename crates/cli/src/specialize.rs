@@ -3,7 +3,7 @@
 use crate::args::SpecializeArgs;
 use crate::declared::declared;
 use crate::failure::Failure;
-use crate::opt;
+use crate::many;
 
 /// Runs the command.
 pub fn run(args: &SpecializeArgs) -> Result<u8, Failure> {
@@ -14,11 +14,12 @@ pub fn run(args: &SpecializeArgs) -> Result<u8, Failure> {
         ));
     }
     let mut opt = args.opt.clone();
-    for (option, wanted) in [("--raw", opt.raw.raw), ("--also", !opt.also.is_empty())] {
+    for (option, wanted) in [("--raw", opt.raw.raw), ("--also", !opt.also.is_empty()), ("-d", opt.directory.is_some())]
+    {
         if wanted {
             return Err(Failure::bad_input(format!("{option} does not go with specialize")));
         }
     }
     opt.declared = Some(Box::new(declared));
-    opt::run(&opt)
+    many::optimize(&opt)
 }

@@ -15,13 +15,13 @@ use crate::input::Input;
 
 /// The JSON report; docs/json.md describes it.
 #[derive(Serialize)]
-struct Document<'a> {
+pub struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     a: &'a Path,
     b: &'a Path,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    assumed: Vec<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    assumed: &'a [String],
     functions: Vec<Function<'a>>,
     differences: &'a [String],
     unknowns: &'a [String],
@@ -38,22 +38,20 @@ struct Function<'a> {
     verdict: &'a FunctionVerdict,
 }
 
-/// Runs the command.
-pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[&args.a, &args.b])?;
-    let outcome = compare(args);
-    let code = match &outcome {
-        Ok((report, _)) => exit_code(report),
-        Err(failure) => failure.code,
-    };
-    if let Some(json) = &json {
-        let empty = VerifyReport::default();
-        let report = outcome.as_ref().map_or(&empty, |(report, _)| report);
-        let document = Document {
-            head: Head::new("verify", code, outcome.as_ref().err()),
-            a: &args.a,
-            b: &args.b,
-            assumed: outcome.as_ref().map_or_else(|_| Vec::new(), |(_, assumed)| assumed.clone()),
+impl<'a> Document<'a> {
+    /// On two objects for which this came about; `empty` stands for a report where there is none.
+    pub fn new(
+        [a, b]: [&'a Path; 2],
+        exit_status: u8,
+        outcome: Result<&'a Verified, &'a Failure>,
+        empty: &'a VerifyReport,
+    ) -> Document<'a> {
+        let report = outcome.map_or(empty, |verified| &verified.report);
+        Document {
+            head: Head::new("verify", exit_status, outcome.err()),
+            a,
+            b,
+            assumed: outcome.map_or(&[], |verified| &verified.assumed),
             functions: report.functions.iter().map(|(name, verdict)| Function { name, verdict }).collect(),
             differences: &report.differences,
             unknowns: &report.unknowns,
@@ -61,10 +59,23 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
             refused: &report.refused,
             runs: &report.runs,
             seconds: report.seconds,
-        };
-        files::write_json(json, &document)?;
+        }
     }
-    let (report, assumed) = outcome?;
+}
+
+/// Runs the command on two objects.
+pub fn run(args: &VerifyArgs, a: &Path, b: &Path) -> Result<u8, Failure> {
+    let json = Destination::of_report(args.json.as_deref(), &[a, b])?;
+    if [a, b].iter().all(|path| files::is_dash(path)) {
+        return Err(Failure::bad_input("standard input (`-`) holds one object"));
+    }
+    let outcome = compare(args, a, b, args.table.jobs());
+    let code = exit_code(outcome.as_ref());
+    if let Some(json) = &json {
+        let empty = VerifyReport::default();
+        files::write_json(json, &Document::new([a, b], code, outcome.as_ref(), &empty))?;
+    }
+    let Verified { report, assumed } = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
         files::print(&assumed.iter().map(|line| format!("assumed: {line}\n")).collect::<String>());
         files::print(&text(&report));
@@ -73,28 +84,42 @@ pub fn run(args: &VerifyArgs) -> Result<u8, Failure> {
 }
 
 /// The verdicts, and what they take for granted.
-fn compare(args: &VerifyArgs) -> Result<(VerifyReport, Vec<String>), Failure> {
+pub struct Verified {
+    /// The verdicts.
+    pub report: VerifyReport,
+    /// What is taken for granted, line by line.
+    pub assumed: Vec<String>,
+}
+
+/// Compares two objects, with so many threads.
+pub fn compare(args: &VerifyArgs, a: &Path, b: &Path, jobs: usize) -> Result<Verified, Failure> {
     let read = |path| Input::read(path, &args.raw, args.program_type.as_deref());
-    let (a, b) = (read(&args.a)?, read(&args.b)?);
-    let program_type = a.forced_type(args.program_type.as_deref());
-    let (a, b) = (a.object, b.object);
+    let (first, second) = (read(a)?, read(b)?);
+    let program_type = first.forced_type(args.program_type.as_deref());
+    let (first, second) = (first.object, second.object);
     // Which of the two is bad is not in the pipeline's error.
-    for (path, bytes) in [(&args.a, &a), (&args.b, &b)] {
+    for (path, bytes) in [(a, &first), (b, &second)] {
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
-    let assumed = declared::assumed(args, &a, &b)?;
-    let (a, assumed) = assumed.map_or((a, Vec::new()), |assumed| (assumed.object, assumed.lines));
+    let assumed = declared::assumed(args, [a, b], &first, &second)?;
+    let (first, assumed) = assumed.map_or((first, Vec::new()), |assumed| (assumed.object, assumed.lines));
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let outcome = bpf_driver::verify(&a, &b, &Options { queries: recorder, program_type, ..args.options() });
+    let options = Options { queries: recorder, program_type, jobs, ..args.options() };
+    let outcome = bpf_driver::verify(&first, &second, &options);
     files::queries_written(queries)?;
-    outcome.map(|report| (report, assumed)).map_err(|e| match e {
+    outcome.map(|report| Verified { report, assumed }).map_err(|e| match e {
         DriverError::NoSuchProgram { .. } => Failure::bad_input(e.to_string()),
-        other => Failure::driver(&args.a, &other),
+        other => Failure::driver(a, &other),
     })
 }
 
-fn exit_code(report: &VerifyReport) -> u8 {
+/// The exit code for two objects.
+pub fn exit_code(outcome: Result<&Verified, &Failure>) -> u8 {
+    outcome.map_or_else(|failure| failure.code, |verified| code_of(&verified.report))
+}
+
+fn code_of(report: &VerifyReport) -> u8 {
     if report.is_different() {
         exit::NO
     } else if report.is_equal() {
@@ -154,14 +179,14 @@ mod tests {
     fn one_difference_outweighs_everything() {
         let unknown = || FunctionVerdict::Unknown { reason: "too large".into() };
         let different = || FunctionVerdict::Different { explanation: vec!["r1 = 0".into()] };
-        assert_eq!(exit_code(&report(vec![FunctionVerdict::Equal])), 0);
-        assert_eq!(exit_code(&report(vec![FunctionVerdict::Equal, unknown()])), 3);
-        assert_eq!(exit_code(&report(vec![unknown(), different()])), 1);
+        assert_eq!(code_of(&report(vec![FunctionVerdict::Equal])), 0);
+        assert_eq!(code_of(&report(vec![FunctionVerdict::Equal, unknown()])), 3);
+        assert_eq!(code_of(&report(vec![unknown(), different()])), 1);
         let outside = VerifyReport { differences: vec!["map m is missing".into()], ..report(vec![unknown()]) };
-        assert_eq!(exit_code(&outside), 1);
+        assert_eq!(code_of(&outside), 1);
         let unread = VerifyReport { unknowns: vec!["section .BTF: kind 31".into()], ..report(vec![]) };
-        assert_eq!(exit_code(&unread), 3);
+        assert_eq!(code_of(&unread), 3);
         let noted = VerifyReport { notes: vec!["section .comment".into()], ..report(vec![]) };
-        assert_eq!(exit_code(&noted), 0);
+        assert_eq!(code_of(&noted), 0);
     }
 }

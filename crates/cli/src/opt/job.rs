@@ -1,0 +1,27 @@
+//! One object to optimize: what the user wants, and where it is.
+
+use std::path::Path;
+
+use bpf_driver::Options;
+
+use crate::args::OptArgs;
+
+/// One object to optimize.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// What the user wants of every object.
+    pub args: &'a OptArgs,
+    /// The object; `-`: standard input.
+    pub input: &'a Path,
+    /// Where the result goes; `-`: standard output.
+    pub output: &'a Path,
+    /// Threads for it.
+    pub jobs: usize,
+}
+
+impl Job<'_> {
+    /// What the pipeline is to do.
+    pub fn options(&self) -> Options {
+        Options { jobs: self.jobs, ..self.args.options() }
+    }
+}
