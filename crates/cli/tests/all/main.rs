@@ -13,6 +13,7 @@ mod filter;
 mod filter_profile;
 mod inputs;
 mod kernels;
+mod many;
 mod page;
 mod queries;
 mod raw;
