@@ -14,6 +14,7 @@ const OVERVIEW: &str = "\
 Examples:
   bpf-opt opt prog.o -o prog.opt.o              smaller code, proven equal, accepted by this kernel
   bpf-opt opt prog.o -o prog.opt.o --diff       the same, and show what changed, side by side
+  bpf-opt opt *.o build/ -d out/                many objects at once, one table (also verify, check, load, bench)
   bpf-opt verify prog.o prog.opt.o              prove that two objects behave the same, whoever made them
   bpf-opt check prog.o                          is it safe? if not: where, why, on which path
   bpf-opt dis prog.o --lines                    listing with labels, relocations and source lines
@@ -36,6 +37,7 @@ Exit codes:
   3    don't know: not proven either way (verify), no right to load (load), no model of a call (run, check)
   70   internal error; nothing was written
   130  interrupted; `opt` has written the best proven result so far
+Of many objects the most urgent code counts: 130, 70, 2, 1, 3, 0 in this order.
 
 Nothing is ever written in parts: an output file is either complete or not touched.";
 
@@ -63,6 +65,13 @@ Examples:
   bpf-opt opt prog.O2.o --also prog.Os.o -o out.o     of each function the better of two builds
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
   bpf-opt opt --raw prog.bin --type xdp --maps prog.maps -o out.bin   an array of struct bpf_insn (`bpf-opt help raw`)
+  clang … -c prog.c -o - | bpf-opt opt - -o - > out.o standard input and output
+  bpf-opt opt *.o build/ -d out/                      many objects; those in build/ keep their paths below it
+  bpf-opt opt build/ -d out/ --sort saved --only changed --csv table.csv --json reports.json
+
+With -d, --jobs is the number of threads over all objects, and --time-limit is for each object. One that fails
+does not stop the others; the exit code is then 2 (70 for an internal error), and the table says which. Two
+objects for one place are refused before any work. docs/many.md has all of it.
 
 The rules run first (-O1), then, with the goal `size`, global passes on an SSA form of each function; what is
 left of the time goes into a search for what no rule finds. It ends when a round has brought nothing (-O2,
@@ -95,6 +104,7 @@ takes from the first.
 Examples:
   bpf-opt verify prog.o prog.opt.o
   bpf-opt verify old.o new.o --program xdp_main --time-limit 300 --json verdict.json
+  bpf-opt verify build/ -d out/                  each object against what `opt build/ -d out/` made of it
 
 Exit codes: 0 all equal; 1 some function differs (with an input that shows it), the objects differ
 outside of the code, or this kernel refuses a program of the second only; 2 bad input or usage;
@@ -134,6 +144,7 @@ Examples:
   bpf-opt check prog.o --program xdp_main --json verdict.json
   bpf-opt check k2.o --type xdp                  where the section name tells no program type
   sudo bpf-opt check prog.o --against-kernel     beside the running kernel's verdict
+  bpf-opt check build/ --only violation          many objects, a row for each program
 
 docs/check.md says what is checked and how often the kernel agrees.
 
@@ -158,9 +169,13 @@ Examples:
   sudo bpf-opt load prog.o
   sudo bpf-opt load prog.o --log                      why a program was rejected
   sudo bpf-opt load k2.o --type xdp --json load.json  where the section name tells no program type
+  sudo bpf-opt load *.o build/ --sort insns           many objects, a row for each program
+  sudo bpf-opt load --compare old.o new.o             what the verifier makes of the one beside the other
+  sudo bpf-opt load --compare build/ out/ --only more --sort insns_diff --fail-if-more 5
 
-Exit codes: 0 the kernel accepts all programs; 1 it does not; 2 bad input or usage; 3 no right to load
-programs here.";
+Exit codes: 0 the kernel accepts all programs; 1 it does not, or with --compare refuses of the second what it
+takes of the first, or lacks it there, or has more to do than --fail-if-more allows; 2 bad input or usage;
+3 no right to load programs here.";
 
 const KERNELS_HELP: &str = "\
 Boots the kernel under qemu (with KVM where that works), with this very program as its init: nothing is
@@ -203,6 +218,7 @@ Examples:
   sudo bpf-opt bench prog.o prog.opt.o
   sudo bpf-opt bench prog.o prog.opt.o --pcap traffic.pcap --maps contents.json --json times.json
   sudo bpf-opt bench old.o new.o --fail-if-slower 2%     for pipelines: exit code 1 if new is slower by more than 2%
+  sudo bpf-opt bench build/ -d out/ --sort ratio         each object beside what `opt build/ -d out/` made of it
 
 Exit codes: 0 timed; 1 an object is slower by more than --fail-if-slower; 2 bad input or usage; 3 nothing could be timed, or no
 right to use the kernel.";
@@ -319,10 +335,10 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Optimize an object
-    #[command(after_help = OPT_HELP)]
+    #[command(after_help = OPT_HELP, override_usage = "bpf-opt opt [OPTIONS] IN.o -o OUT.o\n       bpf-opt opt [OPTIONS] IN.o|FOLDER… -d DIR")]
     Opt(OptArgs),
     /// Prove that two objects behave the same, or show an input on which they do not
-    #[command(after_help = VERIFY_HELP)]
+    #[command(after_help = VERIFY_HELP, override_usage = "bpf-opt verify [OPTIONS] A.o B.o\n       bpf-opt verify [OPTIONS] IN.o|FOLDER… -d DIR")]
     Verify(VerifyArgs),
     /// Judge the safety of programs as the kernel's verifier does, without a kernel
     #[command(after_help = CHECK_HELP)]

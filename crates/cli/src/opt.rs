@@ -27,7 +27,7 @@ pub use totals::{Totals, saved_percent};
 
 /// Runs the command on one object.
 pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
-    let job = Job { args, input, output, jobs: args.jobs() };
+    let job = Job { args, input, output, jobs: args.jobs(), shared: None };
     let cache = args.cache_file();
     let besides: Vec<&Path> = [input, output].into_iter().chain(cache.as_deref()).collect();
     let json = Destination::of_report(args.json.as_deref(), &besides)?;
@@ -161,8 +161,11 @@ pub fn optimize(
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
     }
     let outcome = match several {
-        false => bpf_driver::optimize(&input, &options, observer)
-            .map(|(bytes, report)| vec![Variant { bytes, report, measured: None }]),
+        false => match job.shared {
+            Some(shared) => bpf_driver::optimize_one_of_many(&input, &options, shared, observer),
+            None => bpf_driver::optimize(&input, &options, observer),
+        }
+        .map(|(bytes, report)| vec![Variant { bytes, report, measured: None }]),
         true => bpf_driver::variants(&input, &options, observer),
     };
     files::queries_written(queries)?;

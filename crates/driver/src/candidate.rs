@@ -23,6 +23,7 @@ use crate::pool;
 use crate::private_stack;
 use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
+use crate::shared::{Answer, Mine, Question, Topic};
 
 /// What optimizing one function gave.
 #[derive(Clone)]
@@ -127,24 +128,53 @@ impl Candidate {
             self.report.untouched = module.graphs[self.id].as_ref().err().cloned().or(Some(VISITS.into()));
             return;
         };
+        // What is left out and forbidden is not in the question.
+        let fresh = self.start.is_none() && self.banned.is_empty() && self.left_out.is_none();
+        let plain = fresh && derivation.steps().is_empty();
+        let about = [derivation.original(), derivation.current()];
+        let asked = plain.then(|| ask(module, Topic::Local, about, settings, settings.deadline)).flatten();
+        let mine = match asked {
+            Some(Ok(Answer::Local { derivation, tally })) => {
+                self.derivation = Some(derivation);
+                self.count(tally);
+                self.lower(module, settings);
+                self.report.seconds += started.elapsed().as_secs_f64();
+                return;
+            }
+            Some(Err(mine)) => Some(mine),
+            _ => None,
+        };
         let only = self.left_out.map(|out| {
             let chosen = |n: &&str| *n != out && settings.only.as_ref().is_none_or(|only| only.iter().any(|o| o == n));
             bpf_passes::names().into_iter().filter(chosen).map(str::to_owned).collect()
         });
         let settings = &Settings { only: only.or_else(|| settings.only.clone()), ..settings.clone() };
+        let mut tally = [0; 3];
         module.with_env(|env| {
             let mut session = Session::new(derivation, env);
             let mut engine = Engine::new(settings, &self.banned).knowing(std::mem::take(&mut self.quiet));
             engine.run(&mut session);
-            self.report.proofs += engine.tally.proofs;
-            self.report.refused += engine.tally.refused + engine.tally.shapes_refused;
-            self.report.sat_calls += engine.tally.sat_calls;
+            tally = [
+                engine.tally.proofs as u64,
+                (engine.tally.refused + engine.tally.shapes_refused) as u64,
+                engine.tally.sat_calls,
+            ];
             self.timed_out |= engine.tally.timed_out;
             self.quiet = engine.into_quiet();
             self.derivation = Some(session.finish());
         });
+        self.count(tally);
+        if let (Some(mine), Some(derivation), false) = (mine, &self.derivation, self.timed_out || is_over(settings)) {
+            mine.answer(Answer::Local { derivation: derivation.clone(), tally });
+        }
         self.lower(module, settings);
         self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    fn count(&mut self, [proofs, refused, sat_calls]: [u64; 3]) {
+        self.report.proofs += proofs as usize;
+        self.report.refused += refused as usize;
+        self.report.sat_calls += sat_calls;
     }
 
     /// Begins with what another build has in its place, if that leads to less.
@@ -169,7 +199,20 @@ impl Candidate {
     pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
         let started = Instant::now();
         let Some(before) = self.derivation.as_ref().filter(|_| !passes.is_empty()) else { return };
-        if let Some((start, derivation)) = module.with_env(|env| Start::find(before, env, passes, settings)) {
+        let fresh = self.start.is_none() && self.banned.is_empty();
+        let about = [before.original(), before.current()];
+        let asked = fresh.then(|| ask(module, Topic::Global, about, settings, settings.deadline)).flatten();
+        let found = match asked {
+            Some(Ok(Answer::Global(found))) => found,
+            asked => {
+                let found = module.with_env(|env| Start::find(before, env, passes, settings));
+                if let (Some(Err(mine)), false) = (asked, is_over(settings)) {
+                    mine.answer(Answer::Global(found.clone()));
+                }
+                found
+            }
+        };
+        if let Some((start, derivation)) = found {
             let start = match &self.start {
                 Some(first) => first.then(&start),
                 None => start,
@@ -408,7 +451,17 @@ impl Candidate {
         let strict_shared_memory = settings.strict_shared_memory;
         let recorder = settings.queries.clone();
         let options = ProofOptions { strict_shared_memory, limits, recorder, ..ProofOptions::default() };
-        match module.with_env(|env| opinion(original, f, env, &options)) {
+        let said = match ask(module, Topic::Whole, [original, f], settings, Some(deadline)) {
+            Some(Ok(Answer::Equal)) => Opinion::Equal,
+            asked => {
+                let said = module.with_env(|env| opinion(original, f, env, &options));
+                if let (Opinion::Equal, Some(Err(mine))) = (&said, asked) {
+                    mine.answer(Answer::Equal);
+                }
+                said
+            }
+        };
+        match said {
             Opinion::Equal => self.report.whole = "equal".into(),
             // The steps lead from the original to this: a derivation has no others.
             Opinion::Unknown(why) => self.report.whole = format!("unknown: {why}; every step proven"),
@@ -447,6 +500,18 @@ impl Candidate {
 pub(crate) fn weight(f: &Function, goal: Goal) -> (u64, u64) {
     let (slots, time) = (slot_count(f) as u64, (estimated_time(f) * 10.0).round() as u64);
     if goal.puts_slots_first() { (slots, time) } else { (time, slots) }
+}
+
+/// What came of this question in another object; `None` if nothing is shared.
+fn ask<'m>(
+    module: &'m Module,
+    topic: Topic,
+    [original, now]: [&Function; 2],
+    settings: &Settings,
+    deadline: Option<Instant>,
+) -> Option<Result<Answer, Mine<'m>>> {
+    let shared = module.shared.as_deref()?;
+    Some(shared.ask(module.with_env(|env| Question::new(topic, original, now, env, settings)), deadline))
 }
 
 fn is_over(settings: &Settings) -> bool {

@@ -35,6 +35,7 @@ mod results;
 mod runcheck;
 mod runs_first;
 mod sensitive;
+mod shared;
 mod synthesis;
 pub mod timing;
 mod twins;
@@ -42,6 +43,8 @@ mod variants;
 mod verify;
 mod window_selection;
 mod written;
+
+use std::sync::Arc;
 
 pub use bpf_isa::Goal;
 pub use error::DriverError;
@@ -57,6 +60,7 @@ pub use report::{
 pub use module::Module;
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
+pub use shared::Shared;
 pub use variants::{Measured, Variant, variants};
 
 /// Optimizes `input`; the result's bytes and what was done.
@@ -66,7 +70,22 @@ pub use variants::{Measured, Variant, variants};
 /// warning in the report.
 pub fn optimize(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<(Vec<u8>, Report), DriverError> {
     let options = Options { forms: 1, ..options.clone() };
-    Ok(optimize::forms(input, &options, observer)?.swap_remove(0))
+    Ok(optimize::forms(input, &options, None, observer)?.swap_remove(0))
+}
+
+/// The same for one of many objects: functions that are the same in several are worked on once. `shared` is for runs with the
+/// same options.
+///
+/// # Errors
+/// As of [`optimize`].
+pub fn optimize_one_of_many(
+    input: &[u8],
+    options: &Options,
+    shared: &Arc<Shared>,
+    observer: &dyn Observer,
+) -> Result<(Vec<u8>, Report), DriverError> {
+    let options = Options { forms: 1, ..options.clone() };
+    Ok(optimize::forms(input, &options, Some(shared), observer)?.swap_remove(0))
 }
 
 /// Compares two objects: their functions by proof, all else by what it means to loaders.

@@ -1,13 +1,15 @@
 //! An object with everything the pipeline asks of it: graphs, maps, arities.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bpf_facts::{Env, ExternInfo, Facts, Liveness, MapInfo, SectionInfo};
 use bpf_isa::Reg;
 use bpf_object::{FuncId, FuncKind, MapDef, Object};
 use bpf_platform::{first_key_of_longer, inner_maps_may_be_shorter, maps, maps::OpenSize};
 use bpf_program::{Function, build};
+
+use crate::shared::Shared;
 
 /// Deepest call chain (`MAX_CALL_FRAMES` in the kernel's `bpf_verifier.h`).
 const CALL_DEPTH: usize = 8;
@@ -28,6 +30,8 @@ pub struct Module {
     arities: HashMap<String, usize>,
     /// Highest cpu level in use.
     pub cpu: u8,
+    /// What is known of functions of other objects.
+    pub(crate) shared: Option<Arc<Shared>>,
     /// See [`crate::sensitive::is_sensitive`].
     pub(crate) sensitive: OnceLock<Vec<bool>>,
     /// See [`crate::results::is_ignored`].
@@ -74,6 +78,7 @@ impl Module {
             graphs,
             arities: HashMap::new(),
             cpu,
+            shared: None,
             sensitive: OnceLock::new(),
             ignored: OnceLock::new(),
         };

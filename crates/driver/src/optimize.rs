@@ -18,6 +18,7 @@ use crate::options::{Options, PassSelection};
 use crate::plan::{self, Plan};
 use crate::report::{Observer, Report};
 use crate::runcheck::{self, RunJudge};
+use crate::shared::Shared;
 use crate::synthesis::{self, Search, States};
 use crate::twins::Twins;
 use crate::written::wrong;
@@ -29,13 +30,19 @@ const TURNS: usize = 4;
 pub(crate) type Form = (Vec<u8>, Report);
 
 /// Forms of an object, the one that should be the best first, and the others ([`States`]) as far as there are others and time:
-/// `options.forms` at most.
-pub(crate) fn forms(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Vec<Form>, DriverError> {
+/// `options.forms` at most. What is known of functions of other objects may be `shared`.
+pub(crate) fn forms(
+    input: &[u8],
+    options: &Options,
+    shared: Option<&Arc<Shared>>,
+    observer: &dyn Observer,
+) -> Result<Vec<Form>, DriverError> {
     let started = Instant::now();
     let object = Object::parse(input.to_vec())?;
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
-    let module = Module::new(object);
+    let mut module = Module::new(object);
+    module.shared = shared.cloned();
     let builds = Builds::read(&module, &options.also)?;
     let reading = started.elapsed();
     observer.phase("asking the kernel");

@@ -45,7 +45,7 @@ const MEASURING: f64 = 0.3;
 pub fn variants(input: &[u8], options: &Options, observer: &dyn Observer) -> Result<Vec<Variant>, DriverError> {
     let end = Instant::now().checked_add(options.time_limit);
     let with = Options { time_limit: options.time_limit.mul_f64(1.0 - MEASURING), ..options.clone() };
-    let forms = crate::optimize::forms(input, &with, observer)?;
+    let forms = crate::optimize::forms(input, &with, None, observer)?;
     let may_measure = options.kernel && !observer.stop() && forms[0].0 != input;
     let measured = may_measure.then(|| measure(input, &forms, options, end, observer)).flatten();
     let of = |i: usize| measured.as_ref().map(|m| m[i]);

@@ -11,18 +11,17 @@ pub const MANY: &str = "Many objects";
 
 /// Of commands that take many objects: more of them, and what the table about them shows.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = MANY)]
 pub struct ManyArgs {
     /// Also the objects that this file names, one on a line (`-`: standard input; `#` begins a remark)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = MANY, value_name = "FILE")]
     pub list: Option<PathBuf>,
     /// Sort the table by this column: numbers from the largest, names from A, `COLUMN:asc` and `COLUMN:desc` as they say
     /// [default: in the order of the command line]
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, help_heading = MANY, value_name = "COLUMN")]
     pub sort: Option<Sort>,
     /// Show only rows with this verdict (`changed`, `failed` …), or of which this holds: `COLUMN=VALUE`, also with `!=`,
     /// `<`, `<=`, `>`, `>=`, and `~` for "contains" (may be repeated: all must hold). Totals are of all objects
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, help_heading = MANY, value_name = "WHAT")]
     pub only: Vec<Only>,
 }
 
@@ -35,13 +34,12 @@ impl ManyArgs {
 
 /// Of commands that only read many objects.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = MANY)]
 pub struct TableArgs {
     /// Write the table as comma-separated values (`-`: standard output)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = MANY, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Threads, over all objects that are worked on at once [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, help_heading = MANY, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
 

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bpf_driver::Observer;
+use bpf_driver::{Observer, Shared};
 
 use super::inputs::{self, Item};
 use super::query::VERDICT;
@@ -66,7 +67,8 @@ pub fn run(args: &OptArgs, folder: &Path) -> Result<u8, Failure> {
         only: &args.many.only,
     };
     let watch = Watch { interrupt: &interrupt, told: AtomicBool::new(args.quiet) };
-    let optimizing = Optimizing { args, items: &items, targets: &targets, interrupt: &interrupt, watch };
+    let optimizing =
+        Optimizing { args, items: &items, targets: &targets, interrupt: &interrupt, watch, shared: Arc::default() };
     work::run(&optimizing, &groups, &account, &interrupt)
 }
 
@@ -92,6 +94,7 @@ struct Optimizing<'a> {
     targets: &'a [PathBuf],
     interrupt: &'a Interrupt,
     watch: Watch<'a>,
+    shared: Arc<Shared>,
 }
 
 impl Work for Optimizing<'_> {
@@ -147,7 +150,13 @@ impl Work for Optimizing<'_> {
 
 impl Optimizing<'_> {
     fn job(&self, item: usize, threads: usize) -> Job<'_> {
-        Job { args: self.args, input: &self.items[item].path, output: &self.targets[item], jobs: threads }
+        Job {
+            args: self.args,
+            input: &self.items[item].path,
+            output: &self.targets[item],
+            jobs: threads,
+            shared: Some(&self.shared),
+        }
     }
 
     fn optimized(&self, item: usize, threads: usize) -> Result<Done, Failure> {

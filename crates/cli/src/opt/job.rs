@@ -1,8 +1,9 @@
 //! One object to optimize: what the user wants, and where it is.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use bpf_driver::Options;
+use bpf_driver::{Options, Shared};
 
 use crate::args::OptArgs;
 
@@ -17,6 +18,8 @@ pub struct Job<'a> {
     pub output: &'a Path,
     /// Threads for it.
     pub jobs: usize,
+    /// What is known of functions of other objects, if it is one of many.
+    pub shared: Option<&'a Arc<Shared>>,
 }
 
 impl Job<'_> {
