@@ -135,7 +135,7 @@ impl Candidate {
         let asked = plain.then(|| ask(module, Topic::Local, about, settings, settings.deadline)).flatten();
         let mine = match asked {
             Some(Ok(Answer::Local { derivation, tally })) => {
-                self.derivation = Some(derivation);
+                self.derivation = Some(*derivation);
                 self.count(tally);
                 self.lower(module, settings);
                 self.report.seconds += started.elapsed().as_secs_f64();
@@ -165,7 +165,7 @@ impl Candidate {
         });
         self.count(tally);
         if let (Some(mine), Some(derivation), false) = (mine, &self.derivation, self.timed_out || is_over(settings)) {
-            mine.answer(Answer::Local { derivation: derivation.clone(), tally });
+            mine.answer(Answer::Local { derivation: Box::new(derivation.clone()), tally });
         }
         self.lower(module, settings);
         self.report.seconds += started.elapsed().as_secs_f64();
@@ -205,14 +205,14 @@ impl Candidate {
         let found = match asked {
             Some(Ok(Answer::Global(found))) => found,
             asked => {
-                let found = module.with_env(|env| Start::find(before, env, passes, settings));
+                let found = module.with_env(|env| Start::find(before, env, passes, settings)).map(Box::new);
                 if let (Some(Err(mine)), false) = (asked, is_over(settings)) {
                     mine.answer(Answer::Global(found.clone()));
                 }
                 found
             }
         };
-        if let Some((start, derivation)) = found {
+        if let Some((start, derivation)) = found.map(|found| *found) {
             let start = match &self.start {
                 Some(first) => first.then(&start),
                 None => start,

@@ -36,7 +36,7 @@ pub struct Shared {
 }
 
 struct State {
-    known: LruCache<u64, (Question, Answer)>,
+    known: LruCache<u64, (Box<Question>, Answer)>,
     /// Slots of all that is known.
     slots: usize,
     /// Questions that somebody works on.
@@ -137,12 +137,12 @@ pub(crate) enum Answer {
     /// The steps of the local passes.
     Local {
         /// They lead from the original to what it is now.
-        derivation: Derivation,
+        derivation: Box<Derivation>,
         /// Proposals proven and applied, refused, and questions to the solver.
         tally: [u64; 3],
     },
     /// What the global passes have made, if it is better.
-    Global(Option<(Start, Derivation)>),
+    Global(Option<Box<(Start, Derivation)>>),
     /// It is equal.
     Equal,
 }
@@ -151,7 +151,7 @@ pub(crate) enum Answer {
 pub(crate) struct Mine<'a> {
     shared: &'a Shared,
     fingerprint: u64,
-    question: Option<Question>,
+    question: Option<Box<Question>>,
     /// Nobody else works on it.
     alone: bool,
 }
@@ -199,7 +199,7 @@ impl Shared {
 
     /// The answer, waited for until `deadline` if another works on it; or the question to work on.
     pub(crate) fn ask(&self, question: Question, deadline: Option<Instant>) -> Result<Answer, Mine<'_>> {
-        let fingerprint = question.fingerprint();
+        let (fingerprint, question) = (question.fingerprint(), Box::new(question));
         let mut state = self.state();
         loop {
             if let Some((known, answer)) = state.known.get(&fingerprint)
