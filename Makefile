@@ -12,6 +12,7 @@
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
+# make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make package  packs the crates that can be published alone
 # make check   formatting, lints and the quick tests: before each commit
@@ -32,7 +33,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables proposals same-outputs \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables proposals same-outputs many-objects \
   fuzz-filters fuzz-build check lint package setup build
 
 demo: build
@@ -103,6 +104,9 @@ check-agreement: setup
 
 same-outputs:
 	@scripts/same-outputs "$(OLD)" "$(NEW)" $(BENCH_DIRS)
+
+many-objects: build
+	@scripts/many-objects $(BPF_OPT) --bench $(BENCH)
 
 fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
