@@ -10,6 +10,7 @@
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
+# make pgo   target/pgo/bpf-opt, compiled by what it does: a tenth faster (docs/search-speed.md); two release builds
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
@@ -33,7 +34,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
   fuzz-filters fuzz-build check lint package setup build
 
 demo: build
@@ -84,6 +85,10 @@ table10: setup
 k2-tables: build
 	$(CARGO) build --release -q -p bpf-bench
 	scripts/k2-tables --bin $(TARGET)/release --bench $(BENCH) $(K2_FLAGS)
+# Trained on the examples, and on the public objects where they are.
+PGO_TRAIN ?= examples $(wildcard $(BENCH)/public)
+pgo: setup
+	CARGO="$(CARGO)" scripts/pgo $(TARGET)/pgo $(PGO_TRAIN)
 proposals: setup
 	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
 
