@@ -1081,20 +1081,13 @@ impl OptArgs {
 
     /// What the pipeline is to do.
     pub fn options(&self) -> Options {
-        let default = Options::default();
+        let goal = match self.goal {
+            GoalArg::Size => Goal::Size,
+            GoalArg::Latency => Goal::Latency,
+            GoalArg::Verifier => Goal::Verifier,
+        };
+        let leveled = Options { goal, ..Options::default() }.at_level(self.level().unwrap_or_default());
         Options {
-            patience: match self.level() {
-                Some(2) => Some(1),
-                Some(3) => Some(3),
-                _ => None,
-            },
-            // A second or so is for all that an ordinary program needs.
-            whole: if self.level() == Some(2) { default.whole / 20 } else { default.whole },
-            goal: match self.goal {
-                GoalArg::Size => Goal::Size,
-                GoalArg::Latency => Goal::Latency,
-                GoalArg::Verifier => Goal::Verifier,
-            },
             time_limit: self.time_limit(),
             seed: self.seed,
             rounds: self.rounds,
@@ -1102,8 +1095,7 @@ impl OptArgs {
             cpu: self.cpu.map(|c| c as u8 + 1),
             min_kernel: self.min_kernel,
             passes: self.passes.clone(),
-            // They count slots.
-            ssa: self.ssa || self.goal == GoalArg::Size && self.level().is_some_and(|level| level > 1),
+            ssa: self.ssa || leveled.ssa,
             programs: self.program.clone(),
             also: Vec::new(),
             kernel: !self.no_kernel,
@@ -1117,6 +1109,7 @@ impl OptArgs {
             forms: self.keep.map_or_else(|| self.default_forms(), usize::from),
             search: self.searches(),
             cache: self.cache_file(),
+            ..leveled
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bpf_check::{Problem, Program, Report, SafetyVerdict, programs};
-use bpf_driver::agreement::{Comparison, compare};
+use bpf_driver::agreement::{Comparison, compare, judged};
 use bpf_kernel::{LoadVerdict, ProgramType};
 use bpf_object::{FuncId, Object};
 use serde::Serialize;
@@ -139,23 +139,7 @@ pub fn judge(args: &CheckArgs, file: &Path) -> Result<Vec<Checked>, Failure> {
     let forced = program_type.as_deref().map(ProgramType::named).transpose();
     let forced = forced.map_err(|e| Failure::kernel(file, &e))?;
     let alone = |f: &FuncId| {
-        let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());
-        let types = forced.map_or_else(|| ProgramType::usual(section), |(kind, attach)| vec![(kind.0, attach)]);
-        // Without a telling section name: the first type for which the program is safe.
-        let mut first = None;
-        for (kind, attach) in types {
-            let program = Program::link(&object, *f, kind, attach);
-            let report = Report::of(&program);
-            if report.verdict == SafetyVerdict::Accepted {
-                return explainer.checked(*f, &program, &report);
-            }
-            first.get_or_insert((program, report));
-        }
-        let (program, report) = first.unwrap_or_else(|| {
-            let program = Program::link(&object, *f, 0, 0);
-            let report = Report::of(&program);
-            (program, report)
-        });
+        let (program, report) = judged(&object, *f, forced);
         explainer.checked(*f, &program, &report)
     };
     Ok(all.iter().filter(|f| chosen(name_of(f))).map(alone).collect())

@@ -37,6 +37,27 @@ impl Comparison {
     }
 }
 
+/// Judges one program by ourselves, as `forced` type or as its section says; where that says nothing, as the first of the usual
+/// types for which it is safe.
+pub fn judged(object: &Object, f: FuncId, forced: Option<(ProgramType, u32)>) -> (Program, Report) {
+    let section = object.functions().get(f.0).map_or("", |f| f.section.as_str());
+    let types = forced.map_or_else(|| ProgramType::usual(section), |(kind, attach)| vec![(kind.0, attach)]);
+    let mut first = None;
+    for (kind, attach) in types {
+        let program = Program::link(object, f, kind, attach);
+        let report = Report::of(&program);
+        if report.verdict == SafetyVerdict::Accepted {
+            return (program, report);
+        }
+        first.get_or_insert((program, report));
+    }
+    first.unwrap_or_else(|| {
+        let program = Program::link(object, f, 0, 0);
+        let report = Report::of(&program);
+        (program, report)
+    })
+}
+
 /// Judges all programs of an object, by ourselves and by the kernel, as `forced` type or as their sections say.
 ///
 /// # Errors

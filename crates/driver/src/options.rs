@@ -71,6 +71,24 @@ pub struct Options {
     pub cache: Option<std::path::PathBuf>,
 }
 
+impl Options {
+    /// How much to do, as `opt -O` says, for the goal these options have. 1: rules. 2: global passes and a short search, too.
+    /// 3: a search that ends when it gains no more. Any other: one that ends when nothing is open.
+    #[must_use]
+    pub fn at_level(self, level: u8) -> Options {
+        let patience = match level {
+            2 => Some(1),
+            3 => Some(3),
+            _ => None,
+        };
+        // A second or so is for all that an ordinary program needs.
+        let whole = if level == 2 { self.whole / 20 } else { self.whole };
+        // They count slots.
+        let ssa = self.goal == Goal::Size && level > 1;
+        Options { patience, whole, ssa, search: level > 1, ..self }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
