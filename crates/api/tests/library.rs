@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bpf_opt::{Declared, Error, Given, Hook, Observer, Options, Verdict, check, filter, optimize, optimize_with, specialize, verify};
+use bpf_opt::{
+    Declared, Error, Given, Hook, Observer, Options, Verdict, check, filter, optimize, optimize_with, specialize,
+    verify,
+};
 
 fn example(name: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)).expect("the examples are there")
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name))
+        .expect("the examples are there")
 }
 
 fn quick() -> Options {

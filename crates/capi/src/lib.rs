@@ -87,15 +87,7 @@ pub enum BpfOptHook {
 /// The options of `bpf-opt opt -O2`, with one worker thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn bpf_opt_defaults() -> BpfOptOptions {
-    BpfOptOptions {
-        goal: BpfOptGoal::Size,
-        level: 2,
-        seconds: 10.0,
-        seed: 1,
-        jobs: 1,
-        kernel: true,
-        run_check: true,
-    }
+    BpfOptOptions { goal: BpfOptGoal::Size, level: 2, seconds: 10.0, seed: 1, jobs: 1, kernel: true, run_check: true }
 }
 
 /// Gives a buffer back, which is empty afterwards. A null pointer, or an empty buffer, is left alone.

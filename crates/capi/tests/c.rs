@@ -39,7 +39,11 @@ fn a_program_in_c_optimizes_and_verifies() {
     assert!(cc.expect("a C compiler, which the solver needs, too").success());
     let run = |input: &Path| {
         let ran = Command::new(&binary).arg(input).arg(&output).output().expect("it runs");
-        (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned())
+        (
+            ran.status.code(),
+            String::from_utf8_lossy(&ran.stdout).into_owned(),
+            String::from_utf8_lossy(&ran.stderr).into_owned(),
+        )
     };
     let (code, out, err) = run(&root().join("../../examples/xdp_count.o"));
     assert_eq!(code, Some(0), "{err}");

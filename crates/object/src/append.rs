@@ -1,21 +1,23 @@
 //! Adding to an object what it does not have: sections of data, references of its code to them, other initial values of
 //! its variables.
 //!
-//! The one idea: all that is there keeps its number. Each new section gets one global symbol behind all others, so that
-//! no relocation of the input has to be written anew. Promise: the result is read back before it is handed out.
+//! The one idea: sections keep their numbers; each new one of data gets one local symbol behind the other local ones, as linkers
+//! want it of what no BTF describes, and what names a symbol behind them is renumbered. Promise: the result is read back before
+//! it is handed out.
 
-use crate::elf::{Added, Patch, SHF_ALLOC, SHF_WRITE, SHT_NOTE, SHT_PROGBITS, put};
+use crate::elf::{Added, Patch, SHF_ALLOC, SHF_WRITE, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_PROGBITS, put};
 use crate::error::ObjectError;
 use crate::functions::{FuncId, LD_IMM64};
 use crate::object::Object;
-use crate::symbols::{R_BPF_64_64, Reloc, STB_GLOBAL, STT_OBJECT};
+use crate::rewrite::addrsig;
+use crate::symbols::{R_BPF_64_64, Reloc, STB_LOCAL, STT_OBJECT, SYM_SIZE};
 
 /// What a new section is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SectionUse {
     /// Data that a loader makes a map of; its name says whether programs may write it.
     Data,
-    /// An ELF note, which loaders pass over.
+    /// An ELF note, which loaders pass over. Its type is not `SHT_NOTE`, which libbpf's linker refuses.
     Note,
 }
 
@@ -24,7 +26,7 @@ pub enum SectionUse {
 pub struct NewSection {
     /// Its name, which no other section has.
     pub name: String,
-    /// The name of the symbol at its start; of a note that of the note's owner.
+    /// The name of its symbol; of a note that of the note's owner.
     pub symbol: String,
     /// Its contents, not empty; of a note its description.
     pub bytes: Vec<u8>,
@@ -68,12 +70,19 @@ impl Object {
         for (section, offset, bytes) in &addition.contents {
             self.patch(&mut patches, section, *offset, bytes)?;
         }
-        let table = self.symbols.table;
         let missing = |what: &str| ObjectError::Unsupported { what: format!("adding to an object without {what}") };
-        let symtab = self.elf.sections.get(table).filter(|_| table != 0).ok_or_else(|| missing("a symbol table"))?;
+        let symtab = self
+            .elf
+            .sections
+            .get(self.symbols.table)
+            .filter(|_| self.symbols.table != 0)
+            .ok_or_else(|| missing("a symbol table"))?;
         let (names, section_names) = (symtab.link as usize, self.elf.section_names());
+        // Local symbols stand before all others.
+        let first = symtab.info;
         let mut added = Vec::new();
-        let mut symbols = Vec::new();
+        let mut symbols: Vec<Option<u32>> = Vec::new();
+        let mut table = Vec::new();
         for new in &addition.sections {
             if self.elf.sections.iter().any(|s| s.name == new.name) {
                 return Err(ObjectError::Unsupported { what: format!("a second section `{}`", new.name) });
@@ -81,21 +90,22 @@ impl Object {
             let number = self.elf.sections.len() + added.len();
             let number = u16::try_from(number).map_err(|_| missing("free section numbers"))?;
             let name_off = self.add_name(&mut patches, section_names, &new.name)?;
-            let (kind, flags, data) = match new.is {
-                SectionUse::Note => (SHT_NOTE, 0, note(&new.symbol, &new.bytes)),
+            let (flags, align, data) = match new.is {
+                SectionUse::Note => {
+                    symbols.push(None);
+                    (0, 4, note(&new.symbol, &new.bytes))
+                }
                 SectionUse::Data => {
                     let writable = if new.name.starts_with(".rodata") { 0 } else { SHF_WRITE };
                     let name = self.add_name(&mut patches, names, &new.symbol)?;
-                    symbols.push(u32::try_from(self.symbols.all.len() + symbols.len()).ok());
-                    self.add_symbol(&mut patches, name, number, new.bytes.len() as u64);
-                    (SHT_PROGBITS, SHF_ALLOC | writable, new.bytes.clone())
+                    symbols.push(Some(first + (table.len() / SYM_SIZE) as u32));
+                    table.extend(symbol(name, number, new.bytes.len() as u64));
+                    (SHF_ALLOC | writable, 8, new.bytes.clone())
                 }
             };
-            if new.is == SectionUse::Note {
-                symbols.push(None);
-            }
-            added.push(Added { name_off, kind, flags, align: 8, data });
+            added.push(Added { name_off, kind: SHT_PROGBITS, flags, align, data });
         }
+        self.add_symbols(&mut patches, first, &table);
         for reference in &addition.references {
             let symbol = symbols.get(reference.section).copied().flatten();
             let symbol = symbol.ok_or_else(|| ObjectError::Internal { problem: "a reference to no section".into() })?;
@@ -130,13 +140,44 @@ impl Object {
         Ok(at)
     }
 
-    fn add_symbol(&self, patches: &mut [Patch], name: u32, section: u16, size: u64) {
+    /// Puts symbols before the first that is not local, and renumbers what names the others.
+    fn add_symbols(&self, patches: &mut [Patch], first: u32, new: &[u8]) {
+        let count = (new.len() / SYM_SIZE) as u32;
+        if count == 0 {
+            return;
+        }
+        let renumbered = |symbol: u32| if symbol >= first { symbol + count } else { symbol };
         if let Some(table) = self.bytes_of(patches, self.symbols.table) {
-            table.extend_from_slice(&name.to_le_bytes());
-            table.extend_from_slice(&[STB_GLOBAL << 4 | STT_OBJECT, 0]);
-            table.extend_from_slice(&section.to_le_bytes());
-            table.extend_from_slice(&0u64.to_le_bytes());
-            table.extend_from_slice(&size.to_le_bytes());
+            let at = (first as usize * SYM_SIZE).min(table.len());
+            table.splice(at..at, new.iter().copied());
+        }
+        if let Some(patch) = patches.get_mut(self.symbols.table) {
+            patch.info = first + count;
+        }
+        for list in &self.symbols.relocs {
+            let mut bytes = Vec::new();
+            for r in &list.relocs {
+                Reloc { symbol: renumbered(r.symbol), ..*r }.encode(&mut bytes);
+            }
+            if let Some(data) = self.bytes_of(patches, list.index) {
+                *data = bytes;
+            }
+        }
+        for (i, s) in self.elf.sections.iter().enumerate() {
+            match s.kind {
+                SHT_GROUP => {
+                    if let Some(patch) = patches.get_mut(i) {
+                        patch.info = renumbered(s.info);
+                    }
+                }
+                SHT_LLVM_ADDRSIG => {
+                    let list = addrsig(self.elf.data(i), |symbol| Some(renumbered(symbol)));
+                    if let Some(data) = self.bytes_of(patches, i) {
+                        *data = list.unwrap_or_default();
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
@@ -181,6 +222,17 @@ impl Object {
     }
 }
 
+/// A local symbol of a whole section.
+fn symbol(name: u32, section: u16, size: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SYM_SIZE);
+    out.extend_from_slice(&name.to_le_bytes());
+    out.extend_from_slice(&[STB_LOCAL << 4 | STT_OBJECT, 0]);
+    out.extend_from_slice(&section.to_le_bytes());
+    out.extend_from_slice(&0u64.to_le_bytes());
+    out.extend_from_slice(&size.to_le_bytes());
+    out
+}
+
 /// An ELF note: lengths, a type, the owner's name, the description.
 fn note(owner: &str, description: &[u8]) -> Vec<u8> {
     const TYPE: u32 = 1;
@@ -209,7 +261,7 @@ impl Object {
     /// The description of an owner's ELF note in the section of this name.
     #[must_use]
     pub fn note(&self, section: &str, owner: &str) -> Option<&[u8]> {
-        let s = self.elf.sections.iter().position(|s| s.name == section && s.kind == SHT_NOTE)?;
+        let s = self.elf.sections.iter().position(|s| s.name == section)?;
         description(self.elf.data(s), owner)
     }
 }

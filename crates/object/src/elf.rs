@@ -14,7 +14,6 @@ pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;
 pub(crate) const SHT_STRTAB: u32 = 3;
 pub(crate) const SHT_RELA: u32 = 4;
-pub(crate) const SHT_NOTE: u32 = 7;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_REL: u32 = 9;
 pub(crate) const SHT_GROUP: u32 = 17;

@@ -559,7 +559,7 @@ fn lines(old: &[Record], moves: &Moves) -> Option<Vec<Record>> {
 }
 
 /// Renumbers a list of ULEB128 symbol numbers.
-fn addrsig(data: &[u8], new_symbol: impl Fn(u32) -> Option<u32>) -> Option<Vec<u8>> {
+pub(crate) fn addrsig(data: &[u8], new_symbol: impl Fn(u32) -> Option<u32>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(data.len());
     let mut bytes = data.iter();
     while !bytes.as_slice().is_empty() {

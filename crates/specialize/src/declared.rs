@@ -50,7 +50,7 @@ struct Note {
 }
 
 impl Declared {
-    /// Whether nothing is.
+    /// Whether nothing is declared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.variables.is_empty() && self.kconfig.is_empty() && self.maps.is_empty()
@@ -113,7 +113,7 @@ impl Declared {
                 Given::AsIs => format!("variable {name} holds what the object says"),
                 Given::Number(n) => format!("variable {name} is {n}"),
                 Given::Bytes(bytes) => match number(bytes) {
-                    Some(n) => format!("variable {name} is {n}"),
+                    Some(n) => format!("variable {name} is {n} (bytes {})", hex(bytes)),
                     None => format!("variable {name} holds the bytes {}", hex(bytes)),
                 },
             });

@@ -36,6 +36,9 @@ pub enum SpecializeError {
         /// What stands against it.
         problem: String,
     },
+    /// An object that is specialized already.
+    #[error("the object is specialized already: begin with the one that it was made of")]
+    Already,
     /// An object that is not specialized for anything.
     #[error("the object does not say what it was specialized for: it has no note section `.note.bpf_opt`")]
     NoNote,

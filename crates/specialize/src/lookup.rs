@@ -150,7 +150,8 @@ impl Code<'_> {
 
     fn branch(&mut self, cond: Cond, dst: Reg, src: Src, taken: BlockId, fall: BlockId) {
         let origin = self.origin;
-        self.end(Terminator::Branch { cond, width: Width::W32, dst, src, taken, fall, origin });
+        // Both are numbers of 32 bits in 64; comparisons of 32 bits are newer than other instructions here.
+        self.end(Terminator::Branch { cond, width: Width::W64, dst, src, taken, fall, origin });
     }
 
     fn address(&mut self, dst: Reg, place: Place, offset: u32) {
@@ -187,8 +188,14 @@ impl Code<'_> {
                         self.add_pointer(Reg::R0, Src::Imm(table.stride.cast_signed()));
                     }
                     let next = if row + 1 == table.keys.len() { miss } else { self.new_block() };
-                    let word = key.first().copied().unwrap_or_default();
-                    self.branch(Cond::Eq, Reg::R5, Src::Imm(word.cast_signed()), join, next);
+                    let word = key.first().copied().unwrap_or_default().cast_signed();
+                    let number = if word < 0 {
+                        self.add(Insn::Mov { width: Width::W32, dst: Reg::R3, src: Src::Imm(word) });
+                        Src::Reg(Reg::R3)
+                    } else {
+                        Src::Imm(word)
+                    };
+                    self.branch(Cond::Eq, Reg::R5, number, join, next);
                     self.begin(next);
                 }
             }
@@ -213,15 +220,12 @@ impl Code<'_> {
                     self.key_word(Reg::R1, 0, table, alignment);
                 }
                 for number in 1..key_words {
+                    self.mix(*mixed);
                     self.alu(AluOp::Mul, Reg::R1, Src::Imm(multiplier.cast_signed()));
                     self.key_word(Reg::R5, number, table, alignment);
                     self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R5));
                 }
-                if *mixed {
-                    self.copy(Reg::R3, Reg::R1);
-                    self.alu(AluOp::Rsh, Reg::R3, Src::Imm(16));
-                    self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R3));
-                }
+                self.mix(*mixed);
                 self.slot(hash, place, *displacements);
                 self.alu(AluOp::Mul, Reg::R1, Src::Imm(table.stride.cast_signed()));
                 self.address(Reg::R0, place, 0);
@@ -244,6 +248,15 @@ impl Code<'_> {
         }
         self.add(NOTHING);
         self.end(Terminator::Goto(join));
+    }
+
+    /// Mixes the upper half of r1 into the lower one; r3 is overwritten.
+    fn mix(&mut self, mixed: bool) {
+        if mixed {
+            self.copy(Reg::R3, Reg::R1);
+            self.alu(AluOp::Rsh, Reg::R3, Src::Imm(16));
+            self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R3));
+        }
     }
 
     /// The slot of the number in r1, in its place; r3 and r4 are overwritten.

@@ -1,17 +1,27 @@
-//! What an object does with a map: where it looks keys up, whether it reads values, and whether anything in it could
-//! change the map or hand its values to somebody who could.
+//! What an object does with a map: where it looks keys up, whether values are read, and whether anything in it could change
+//! the map, lose an address of a value from sight, or tell an address in a table from one in the map.
+//!
+//! The one idea: an address of a value may be in registers and, whole, in the frame of its own function, where the facts follow
+//! it; it may be read from, compared, and be the key of another lookup. All else is refused: a call that is given it, or could
+//! read the bytes of the frame in which it is spilled; a store anywhere else; numbers computed of it; joins behind which it is
+//! not known any more. So nobody else has one, and what is done with one is seen here.
 
 use bpf_driver::Module;
-use bpf_facts::{Facts, Kind, Region, State, Value};
-use bpf_isa::{Insn, Reg};
-use bpf_object::{FuncId, RefKind};
-use bpf_platform::effects::Effects;
-use bpf_program::{BlockId, Op, Symbol};
+use bpf_facts::{Env, Facts, Liveness, Region, State, Value};
+use bpf_isa::{Insn, Reg, Src};
+use bpf_object::{FuncId, MapDef, RefKind};
+use bpf_platform::effects::{Effects, Extent};
+use bpf_platform::maps;
+use bpf_program::{BlockId, Function, Op, Terminator};
 
 use crate::lookup::is_lookup;
 
 /// Of a call whose map this does not see.
 const UNKNOWN_MAP: &str = "calls a helper with a map that is not known here";
+/// Of an address that others may have.
+const HANDED: &str = "hands it, or an address in a value of it, to somebody else";
+/// Of an address that is not followed.
+const LOST: &str = "computes with an address in a value of it, or mixes it with something else";
 
 /// A lookup that can be put into a table's terms.
 pub(crate) struct Lookup {
@@ -28,119 +38,240 @@ pub(crate) struct Use {
     pub(crate) lookups: Vec<Lookup>,
     /// Lookups whose key is not in a place that can be read otherwise.
     pub(crate) left: usize,
-    /// Whether values are read, or may be.
-    pub(crate) reads_values: bool,
+    /// Whether more is done with the address of a value than asking whether there is one.
+    pub(crate) uses_values: bool,
+    /// Whether the address of a value is compared with another one.
+    pub(crate) compares: bool,
 }
 
 impl Use {
     /// What the object does with the map of this number.
     ///
     /// # Errors
-    /// Who could change it, in words.
+    /// Who could change it, or why that is not known, in words.
     pub(crate) fn of(module: &Module, map: usize) -> Result<Use, String> {
         let mut found = Use::default();
-        if module.object.fills_maps() {
+        let object = &module.object;
+        if object.fills_maps() {
             return Err("maps of this object are filled with maps or programs as it is loaded".into());
         }
+        if let Some(outer) = object.maps().get(map).and_then(|m| object.maps().iter().find(|outer| may_hold(outer, m)))
+        {
+            return Err(format!("user space may put it into the map `{}`", outer.name));
+        }
         for (id, graph) in module.graphs.iter().enumerate() {
-            let name = &module.object.functions()[id].name;
-            let names_it = |r: &bpf_object::Ref| matches!(r.kind, RefKind::Map { map: m, .. } if m == map);
-            let f = match graph {
-                Ok(f) => f,
-                Err(why) if module.object.refs(FuncId(id)).iter().any(names_it) => {
-                    return Err(format!("`{name}` uses it and is not understood: {why}"));
+            let name = &object.functions()[id].name;
+            match graph {
+                Ok(f) => {
+                    module.with_env(|env| found.function(f, id, map, env)).map_err(|what| format!("`{name}` {what}"))?
                 }
-                // It has no name of the map, and no values of it: nobody hands them out.
-                Err(_) => continue,
-            };
-            module.with_env(|env| {
-                let facts = Facts::of(f, env);
-                for &b in &f.layout {
-                    let states = facts.states(f, b);
-                    for (i, (op, state)) in f.block(b).ops.iter().zip(&states).enumerate() {
-                        let at = (id, b, i);
-                        found.operation(op, state, map, at).map_err(|what| format!("`{name}` {what}{}", place(op)))?;
-                    }
-                    if matches!(f.block(b).term, bpf_program::Terminator::Exit { .. })
-                        && let Some(end) = end_of(&states, f.block(b).ops.last(), f.kind, b, env)
-                        && is_or_may_be(end.reg(Reg::R0), map)
-                    {
-                        return Err(format!("`{name}` returns an address in a value"));
+                Err(why) => {
+                    // Without a name of it nobody can do anything with it.
+                    let may_name = |r: &bpf_object::Ref| match r.kind {
+                        RefKind::Map { map: m, .. } => m == map,
+                        RefKind::Other { .. } => true,
+                        _ => false,
+                    };
+                    if object.refs(FuncId(id)).iter().any(may_name) {
+                        return Err(format!("`{name}` is not understood: {why}"));
                     }
                 }
-                Ok(())
-            })?;
+            }
         }
         Ok(found)
     }
 
-    fn operation(&mut self, op: &Op, state: &State, map: usize, at: (usize, BlockId, usize)) -> Result<(), String> {
-        if let Some(m) = op.insn.memory_operand() {
-            let base = state.reg(m.base);
-            if m.writes && may_be_value(base, map) {
-                return Err("may write a value of it".into());
+    fn function(&mut self, f: &Function, id: usize, map: usize, env: &Env) -> Result<(), String> {
+        let facts = Facts::of(f, env);
+        let live = Liveness::of(f, env, &facts);
+        for &b in &f.layout {
+            let mut state = match facts.entry(b) {
+                Some(entry) => entry.clone(),
+                // No execution goes there.
+                None => continue,
+            };
+            for (i, op) in f.block(b).ops.iter().enumerate() {
+                let before = state.clone();
+                state.step(op, (b, i), f.kind, env);
+                let said = self.operation(op, (&before, &state), map, (id, b, i), env);
+                said.map_err(|what| format!("{what}{}", place(op)))?;
             }
-            self.reads_values |= m.reads && may_be_value(base, map);
-            // A pointer that is kept in memory of others is lost from sight.
+            match f.block(b).term {
+                Terminator::Exit { .. } if is_ours(state.reg(Reg::R0), map) => return Err(HANDED.into()),
+                Terminator::Branch { dst, src, .. } => {
+                    let is_other = |r: Reg| is_value(state.reg(r), map);
+                    let against_null = src == Src::Imm(0);
+                    if !against_null && (is_other(dst) || src.reg().is_some_and(is_other)) {
+                        self.uses_values = true;
+                        self.compares = true;
+                    }
+                }
+                _ => {}
+            }
+            let edges = match f.block(b).term {
+                Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. } => {
+                    vec![(true, taken), (false, fall)]
+                }
+                Terminator::Goto(to) => vec![(true, to)],
+                Terminator::Exit { .. } => Vec::new(),
+            };
+            for (taken, to) in edges {
+                if let (Some(from), Some(entry)) = (facts.edge(f, b, taken), facts.entry(to)) {
+                    let needed = live.entry(to);
+                    let lost = |r: Reg| is_ours(from.reg(r), map) && !is_ours(entry.reg(r), map);
+                    let bytes = from.stack_values().any(|(off, v)| {
+                        let is_needed = (off..off + 8).any(|at| needed.stack.contains(at));
+                        is_ours(v, map) && is_needed && !is_ours(&entry.stack_bytes(off, 8), map)
+                    });
+                    if bytes || needed.regs.iter().any(lost) {
+                        return Err(LOST.into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn operation(
+        &mut self,
+        op: &Op,
+        (before, after): (&State, &State),
+        map: usize,
+        at: (usize, BlockId, usize),
+        env: &Env,
+    ) -> Result<(), String> {
+        let ours = |r: Reg| is_ours(before.reg(r), map);
+        if let Some(m) = op.insn.memory_operand() {
+            let base = before.reg(m.base);
+            if is_value(base, map) {
+                if m.writes {
+                    return Err("may write a value of it".into());
+                }
+                self.uses_values = true;
+            }
             let stored = match op.insn {
                 Insn::Store { src, .. } => src.reg(),
                 Insn::StoreRelease { src, .. } | Insn::Atomic { src, .. } => Some(src),
                 _ => None,
             };
-            let is_lost = |r: Reg| is_value(state.reg(r), map) || is_map(state.reg(r), map);
-            if stored.is_some_and(is_lost) && !base.is_stack() {
-                return Err("stores its address, or that of a value".into());
+            if stored.is_some_and(ours) {
+                // Whole, in the own frame, it is followed.
+                let kept = matches!(op.insn, Insn::Store { .. })
+                    && match base.pointer_at() {
+                        Some((Region::Stack, _, off)) => is_ours(&after.stack_bytes(off + i64::from(m.off), 8), map),
+                        _ => false,
+                    };
+                if !kept {
+                    return Err("stores its address, or one in a value of it, where it is not followed".into());
+                }
+                self.uses_values |= stored.is_some_and(|r| is_value(before.reg(r), map));
+            }
+            // Whoever reads bytes of one has to read it whole.
+            let touched = before.touched(base, m.off, m.size.bytes());
+            if m.reads && before.stack_values().any(|(off, v)| is_ours(v, map) && overlap(&touched, off)) {
+                let whole =
+                    matches!(op.insn, Insn::Load { .. }) && op.insn.defs().iter().all(|r| is_ours(after.reg(r), map));
+                if !whole {
+                    return Err(LOST.into());
+                }
             }
             return Ok(());
         }
-        if !matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) {
-            return Ok(());
+        if matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) {
+            return self.call(op, before, map, at, env);
         }
-        let arguments = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+        // What it is computed to is followed, too, or nothing is.
+        if op.insn.uses().iter().any(ours) {
+            let is_copy = matches!(op.insn, Insn::Mov { width: bpf_isa::Width::W64, .. });
+            self.uses_values |= !is_copy;
+            if !op.insn.defs().iter().all(|r| is_ours(after.reg(r), map)) {
+                return Err(LOST.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        op: &Op,
+        state: &State,
+        map: usize,
+        at: (usize, BlockId, usize),
+        env: &Env,
+    ) -> Result<(), String> {
+        let all = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
+        let row = Effects::of(&op.insn, op.link.is_some());
+        // What the frame holds of it must not be read by others.
+        let spilled: Vec<i64> = state.stack_values().filter(|(_, v)| is_ours(v, map)).map(|(off, _)| off).collect();
+        if !spilled.is_empty() {
+            let reaches = |r: Reg| {
+                let argument = row.arguments.iter().find(|a| a.register == r);
+                let v = state.reg(r);
+                let len = argument.and_then(|a| match a.extent {
+                    Extent::Nothing => Some(0),
+                    Extent::Key => map_of(state, row, env)?.key_size,
+                    Extent::Value => map_of(state, row, env)?.value_size,
+                    Extent::Bytes(n) => Some(n),
+                    Extent::Register(n) => u32::try_from(state.reg(n).num.umax).ok(),
+                    Extent::Unknown => None,
+                });
+                let is_passed = argument.is_some() || row.touches_everything;
+                match len.filter(|_| !row.touches_everything && !row.calls_back) {
+                    Some(0) => false,
+                    Some(len) => is_passed && spilled.iter().any(|off| overlap(&state.probed(v, len), *off)),
+                    None => is_passed && (v.is_stack() || state.frame_leaked()),
+                }
+            };
+            let everywhere = row.indirect || state.frame_leaked() && (row.touches_everything || row.is_tail_call());
+            if everywhere || all.into_iter().any(reaches) {
+                return Err(HANDED.into());
+            }
+        }
         if is_lookup(op) {
+            let key = state.reg(Reg::R2);
+            self.uses_values |= is_value(key, map);
             return match state.reg(Reg::R1).region() {
                 Some(Region::MapPtr { map: m }) if *m == map => {
-                    let key = state.reg(Reg::R2);
-                    if is_value(key, map) {
-                        self.reads_values = true;
-                    }
+                    let (function, block, index) = at;
                     match alignment(key) {
-                        Some(key_alignment) => {
-                            let (function, block, index) = at;
-                            self.lookups.push(Lookup { function, block, index, key_alignment });
-                        }
+                        Some(key_alignment) => self.lookups.push(Lookup { function, block, index, key_alignment }),
                         None => self.left += 1,
                     }
-                    Ok(())
-                }
-                Some(Region::MapPtr { .. }) => {
-                    self.reads_values |= may_be_value(state.reg(Reg::R2), map);
                     Ok(())
                 }
                 None => Err(UNKNOWN_MAP.into()),
                 _ => Ok(()),
             };
         }
-        let row = Effects::of(&op.insn, op.link.is_some());
-        for r in arguments {
-            let v = state.reg(r);
-            if is_map(v, map) || is_value(v, map) {
-                return Err("hands it, or a value of it, to a call other than bpf_map_lookup_elem".into());
-            }
+        if all.into_iter().any(|r| is_ours(state.reg(r), map)) {
+            return Err(HANDED.into());
         }
         if row.map_register().is_some_and(|r| state.reg(r).region().is_none()) {
             return Err(UNKNOWN_MAP.into());
         }
-        let is_local = matches!(op.link.as_ref().map(|l| &l.symbol), Some(Symbol::Func { .. }));
-        let writes =
-            |a: &bpf_platform::effects::Argument| a.access.writes() && may_be_value(state.reg(a.register), map);
-        // Of a function of this object it is seen there.
-        let unknown = row.touches_everything && !is_local;
-        if row.arguments.iter().any(writes) || unknown && arguments.iter().any(|r| may_be_value(state.reg(*r), map)) {
-            return Err("hands memory that is not known here to a call that may write it".into());
-        }
         Ok(())
     }
+}
+
+/// The map that a call is given.
+fn map_of<'e>(state: &State, row: &Effects, env: &'e Env) -> Option<&'e bpf_facts::MapInfo> {
+    match state.reg(row.map_register()?).region()? {
+        Region::MapPtr { map } => env.map(*map),
+        _ => None,
+    }
+}
+
+/// Whether some of the eight bytes from an offset on are in a set.
+fn overlap(bytes: &bpf_facts::StackSet, off: i64) -> bool {
+    (off..off + 8).any(|at| bytes.contains(at))
+}
+
+/// Whether the inner maps of a map may be such a one.
+fn may_hold(outer: &MapDef, m: &MapDef) -> bool {
+    let holds_maps = outer.map_type.is_none_or(|kind| maps::element(kind) == maps::Element::Map);
+    let same =
+        |inner: &MapDef| (inner.map_type, inner.key_size, inner.value_size) == (m.map_type, m.key_size, m.value_size);
+    holds_maps && outer.inner.as_deref().is_none_or(same)
 }
 
 /// Where an operation is, for messages.
@@ -148,10 +279,7 @@ fn place(op: &Op) -> String {
     op.origin.map_or_else(String::new, |slot| format!(" (instruction {slot})"))
 }
 
-fn is_map(v: &Value, map: usize) -> bool {
-    matches!(v.region(), Some(Region::MapPtr { map: m }) if *m == map)
-}
-
+/// Whether it is an address in a value of the map, or may be: one of a value of some map.
 fn is_value(v: &Value, map: usize) -> bool {
     match v.region() {
         Some(Region::MapValue { map: m }) => *m == map,
@@ -160,27 +288,9 @@ fn is_value(v: &Value, map: usize) -> bool {
     }
 }
 
-fn may_be_value(v: &Value, map: usize) -> bool {
-    is_value(v, map) || v.kind == Kind::Unknown
-}
-
-fn is_or_may_be(v: &Value, map: usize) -> bool {
-    is_value(v, map) || is_map(v, map)
-}
-
-/// The state behind a block's operations.
-fn end_of(
-    states: &[State],
-    last: Option<&Op>,
-    kind: bpf_program::ProgKind,
-    block: BlockId,
-    env: &bpf_facts::Env,
-) -> Option<State> {
-    let mut state = states.last()?.clone();
-    if let Some(op) = last {
-        state.step(op, (block, states.len().saturating_sub(1)), kind, env);
-    }
-    Some(state)
+/// Whether it is the address of the map, or in a value of it.
+fn is_ours(v: &Value, map: usize) -> bool {
+    is_value(v, map) || matches!(v.region(), Some(Region::MapPtr { map: m }) if *m == map)
 }
 
 /// What the address of a key is a multiple of; `None` if the key is where others may write it, or nobody knows where.

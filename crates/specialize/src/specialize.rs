@@ -8,7 +8,7 @@ use bpf_platform::maps;
 use bpf_program::Function;
 
 use crate::constants::Known;
-use crate::declared::{Declared, Element, Given};
+use crate::declared::{Declared, Element, Given, NOTE_SECTION};
 use crate::error::SpecializeError;
 use crate::lookup::{self, Place, Places, Site};
 use crate::readers::Use;
@@ -54,6 +54,9 @@ pub struct MapUse {
 /// If something declared is not there, does not fit, or may be changed by the object itself.
 pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeError> {
     let object = Object::parse(input.to_vec())?;
+    if object.section(NOTE_SECTION).is_some() {
+        return Err(SpecializeError::Already);
+    }
     let mut declared = declared.clone();
     let mut known = Known::default();
     let contents = variables(&object, &mut declared, &mut known)?;
@@ -86,8 +89,12 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     let mut uses = Vec::new();
     let mut sites = BTreeMap::new();
     for map in &frozen {
-        let found = used(&module, map)?;
-        let table = if found.lookups.is_empty() { None } else { map.table(found.reads_values)? };
+        let mut found = used(&module, map)?;
+        // An address in the table is no address in the map: where they could be compared with each other, all stays.
+        if found.compares && (found.left > 0 || declared.guard) {
+            found.left += found.lookups.drain(..).count();
+        }
+        let table = if found.lookups.is_empty() { None } else { map.table(found.uses_values)? };
         let place = Place { section: 0, offset: tables.len() as u32 };
         if let Some(table) = &table {
             tables.extend_from_slice(&table.bytes);

@@ -20,8 +20,8 @@ pub(crate) enum Layout {
     Hash {
         /// Folds keys of several words: `f = first; f = f * multiplier ^ next; …`.
         multiplier: u32,
-        /// Whether the upper half of the folded key is mixed into the lower one: keys that differ in their last byte alone
-        /// (the addresses of a network) would all be sent to few slots.
+        /// Whether upper halves are mixed into lower ones, of the folded key and before each word: keys that differ in their last
+        /// bytes alone (the addresses of a network) would be sent to few slots, and pairs of them be folded to one number.
         mixed: bool,
         /// Of the folded keys.
         hash: PerfectHash,
@@ -57,8 +57,8 @@ pub(crate) fn words(key: &[u8]) -> Vec<u32> {
 }
 
 fn folded(key: &[u32], multiplier: u32, mixed: bool) -> u32 {
-    let f = key.iter().copied().reduce(|f, word| f.wrapping_mul(multiplier) ^ word).unwrap_or_default();
-    if mixed { f ^ f >> 16 } else { f }
+    let mix = |f: u32| if mixed { f ^ f >> 16 } else { f };
+    mix(key.iter().copied().reduce(|f, word| mix(f).wrapping_mul(multiplier) ^ word).unwrap_or_default())
 }
 
 impl Layout {

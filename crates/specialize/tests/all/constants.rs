@@ -71,6 +71,12 @@ fn values_that_do_not_fit_and_variables_that_are_not_frozen_are_refused() {
 }
 
 #[test]
+fn a_specialized_object_is_not_specialized_again() {
+    let done = specialized(&object(), &variables(&[("a", Given::AsIs)]));
+    assert!(refusal(&done.bytes, &variables(&[("b", Given::AsIs)])).contains("already"));
+}
+
+#[test]
 fn the_same_declaration_gives_the_same_bytes() {
     let declared = variables(&[("a", Given::Number(3))]);
     assert_eq!(specialized(&object(), &declared).bytes, specialized(&object(), &declared).bytes);
