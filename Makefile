@@ -15,6 +15,7 @@
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
+# make wheel    the Python package, into target/wheels; make wheel-test tries it in a fresh virtual environment
 # make package  packs the crates that can be published alone
 # make check   formatting, lints and the quick tests: before each commit
 # make lint    formatting, lints and documentation, as in CI
@@ -35,7 +36,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
-  fuzz-filters fuzz-build check lint package setup build
+  fuzz-filters fuzz-build wheel wheel-test check lint package setup build
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -121,6 +122,17 @@ check: setup
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets --profile checks -- -D warnings
 	$(CARGO) test --profile checks -p bpf-isa -p bpf-platform -p bpf-object -p bpf-program -p bpf-facts -p bpf-passes -p bpf-structure
+
+# Needs Python 3.9 or later; pip fetches maturin.
+PYTHON ?= python3
+WHEELS := $(TARGET)/wheels
+wheel: setup
+	test -x $(TARGET)/maturin/bin/maturin || { $(PYTHON) -m venv $(TARGET)/maturin && $(TARGET)/maturin/bin/pip install -q maturin; }
+	$(TARGET)/maturin/bin/maturin build --release -m python/Cargo.toml -o $(WHEELS)
+wheel-test: wheel
+	rm -rf $(TARGET)/wheel-test && $(PYTHON) -m venv $(TARGET)/wheel-test
+	$(TARGET)/wheel-test/bin/pip install -q --no-index --find-links $(WHEELS) bpf-opt
+	$(TARGET)/wheel-test/bin/python python/tests/test_bpf_opt.py
 
 # What can be published alone. `--offline`: with what the build has fetched.
 PACKAGES := isa platform object program semantics facts prove
