@@ -10,10 +10,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::form::{EbpfForm, Ends};
 use super::frame::Numbers;
-use super::held::{EDGE, Held, Key, POOL, liveness, stored};
+use super::held::{EDGE, Held, Key, MANY, POOL, liveness, needed, stored};
 use super::hook::{EbpfError, Hook};
 use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
-use super::reach::Reach;
+use super::reach::{Address, Reach};
 use super::text::{self, Text};
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
@@ -27,6 +27,8 @@ struct Emitter<'a> {
     definitions: FxHashMap<Register, Operation>,
     /// How often a register is read in the whole program.
     reads: FxHashMap<Register, usize>,
+    /// How many machine registers a number takes while it is computed.
+    needed: FxHashMap<Register, usize>,
     /// Divisors that the program tests for 0 itself: an optimized one does so for all that may be.
     tested: FxHashSet<Register>,
     /// How large numbers are, and how far behind them the program reads.
@@ -72,6 +74,7 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
         hook: form.hook(),
         reach: Reach::of(program),
         stored: stored(&definitions, &reads, Numbers::behind_maps(program)),
+        needed: needed(&definitions),
         definitions,
         reads,
         tested,
@@ -181,15 +184,16 @@ impl Emitter<'_> {
             self.text.reject_all();
             return Ok(());
         }
-        let at = match base {
+        let address = base.map(|base| self.reach.address(base, end));
+        let at = match address {
             None => 2,
-            Some(base) => self.pointer(base)?,
+            Some(address) => self.pointer(address)?,
         };
-        if self.held.reach.get(&base).is_some_and(|known| *known >= end) {
+        if self.held.reach.get(&address).is_some_and(|known| *known >= end) {
             return Ok(());
         }
         match self.held.edge {
-            Some((b, distance)) if b == base && distance <= end => {
+            Some((of, distance)) if of == address && distance <= end => {
                 if distance < end {
                     self.line(format!("r{EDGE} += {}", end - distance));
                 }
@@ -200,8 +204,8 @@ impl Emitter<'_> {
             }
         }
         self.text.reject_if(format!("r{EDGE} > r3"));
-        self.held.edge = Some((base, end));
-        self.held.reach.insert(base, end);
+        self.held.edge = Some((address, end));
+        self.held.reach.insert(address, end);
         Ok(())
     }
 
@@ -229,8 +233,8 @@ impl Emitter<'_> {
 
     /// Notes what a machine register holds from now on.
     fn put(&mut self, i: usize, key: Option<Key>) {
-        if let Some(Key::Pointer(base)) = self.held.registers[i] {
-            self.held.reach.remove(&Some(base));
+        if let Some(Key::Pointer(address)) = self.held.registers[i] {
+            self.held.reach.remove(&Some(address));
         }
         for k in &mut self.held.registers {
             if key.is_some() && *k == key {
@@ -338,6 +342,7 @@ impl Emitter<'_> {
     }
 
     fn binary(&mut self, op: Binary, a: Operand, b: Operand, key: Key) -> Result<usize, EbpfError> {
+        self.larger_first(a, b)?;
         let second = match b {
             Operand::Register(b) => Some(self.number(b)?),
             Operand::Constant(_) => None,
@@ -369,6 +374,18 @@ impl Emitter<'_> {
         };
         self.text.arithmetic(op, at, b, &second);
         Ok(i)
+    }
+
+    /// Computes the first operand if it takes many registers, and more than the second: that would hold one meanwhile. A field that is
+    /// not there rejects the packet, whichever comes first.
+    fn larger_first(&mut self, a: Operand, b: Operand) -> Result<(), EbpfError> {
+        if let (Operand::Register(a), Operand::Register(b)) = (a, b) {
+            let of = |r| self.needed.get(&r).copied().unwrap_or_default();
+            if of(a) >= MANY && of(a) > of(b) {
+                self.number(a)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_greater(&mut self, a: Operand, b: Operand, key: Key) -> Result<usize, EbpfError> {
@@ -406,13 +423,14 @@ impl Emitter<'_> {
             self.line(format!("w{} = 0", POOL[i]));
             return Ok(POOL[i]);
         }
-        let (from, offset) = match (self.held.edge, base) {
+        let address = base.map(|base| self.reach.address(base, end));
+        let (from, offset) = match (self.held.edge, address) {
             // From the address that was compared last, so that fields at different places are read alike.
-            (Some((of, distance)), base) if of == base && is_near(i64::from(offset) - distance as i64) => {
+            (Some((of, distance)), address) if of == address && is_near(i64::from(offset) - distance as i64) => {
                 (EDGE, i64::from(offset) - distance as i64)
             }
             (_, None) => (2, i64::from(offset)),
-            (_, Some(base)) => (self.pointer(base)?, i64::from(offset)),
+            (_, Some(address)) => (self.pointer(address)?, i64::from(offset)),
         };
         let i = self.allocate(key)?;
         self.load(POOL[i], size, from, offset);
@@ -431,12 +449,13 @@ impl Emitter<'_> {
     }
 
     /// The machine register that holds the packet's address behind a base.
-    fn pointer(&mut self, base: Register) -> Result<u8, EbpfError> {
-        self.pinned_alone(|s| s.address(base))
+    fn pointer(&mut self, address: Address) -> Result<u8, EbpfError> {
+        self.pinned_alone(|s| s.address(address))
     }
 
-    fn address(&mut self, base: Register) -> Result<u8, EbpfError> {
-        let key = Key::Pointer(base);
+    fn address(&mut self, address: Address) -> Result<u8, EbpfError> {
+        let Address { base, most } = address;
+        let key = Key::Pointer(address);
         if let Some(i) = self.held.place(key) {
             self.pinned.push(i);
             return Ok(POOL[i]);
@@ -444,8 +463,7 @@ impl Emitter<'_> {
         // Who has asked for the number itself must find it as it is.
         let is_wanted = self.held.place(Key::Number(base)).is_some_and(|i| self.pinned.contains(&i));
         let at = self.number(base)?;
-        let most = self.reach.most(base);
-        if self.reach.greatest(base) > most {
+        if self.reach.is_compared(address) {
             self.text.reject_if(format!("r{at} > {most}"));
         }
         let i = if is_wanted { self.allocate(key)? } else { POOL.iter().position(|p| *p == at).unwrap_or(0) };
@@ -455,8 +473,8 @@ impl Emitter<'_> {
         let at = POOL[i];
         self.line(format!("r{at} += r2"));
         self.put(i, Some(key));
-        self.held.reach.remove(&Some(base));
-        if self.held.edge.is_some_and(|(b, _)| b == Some(base)) {
+        self.held.reach.remove(&Some(address));
+        if self.held.edge.is_some_and(|(of, _)| of == Some(address)) {
             self.held.edge = None;
         }
         Ok(at)

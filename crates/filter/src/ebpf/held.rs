@@ -3,7 +3,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::frame::Numbers;
-use crate::program::{Operation, Program, Register};
+use super::reach::Address;
+use crate::program::{Operand, Operation, Program, Register};
 
 /// What a machine register holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -13,7 +14,7 @@ pub(super) enum Key {
     /// A number.
     Number(Register),
     /// The packet's address at an offset: the number that the register of the program holds, not what is loaded into it.
-    Pointer(Register),
+    Pointer(Address),
     /// What a lookup works with, and nobody wants behind it.
     Working(usize),
 }
@@ -22,7 +23,7 @@ impl Key {
     /// The register of the program that it is about.
     pub(super) fn register(self) -> Option<Register> {
         match self {
-            Key::Raw(r) | Key::Number(r) | Key::Pointer(r) => Some(r),
+            Key::Raw(r) | Key::Number(r) | Key::Pointer(Address { base: r, .. }) => Some(r),
             Key::Working(_) => None,
         }
     }
@@ -36,10 +37,10 @@ pub(super) const EDGE: u8 = 5;
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Held {
     pub(super) registers: [Option<Key>; POOL.len()],
-    /// The base and distance of the address in [`EDGE`].
-    pub(super) edge: Option<(Option<Register>, u64)>,
-    /// How far behind a base the packet is known to reach.
-    pub(super) reach: FxHashMap<Option<Register>, u64>,
+    /// Behind which address that in [`EDGE`] is, `None` being where the packet begins, and how far.
+    pub(super) edge: Option<(Option<Address>, u64)>,
+    /// How far behind an address the packet is known to reach.
+    pub(super) reach: FxHashMap<Option<Address>, u64>,
     /// Numbers that stand on the stack, too.
     pub(super) stored: FxHashSet<Register>,
 }
@@ -59,7 +60,7 @@ impl Held {
         if self.edge != other.edge {
             self.edge = None;
         }
-        self.reach.retain(|base, end| match other.reach.get(base) {
+        self.reach.retain(|address, end| match other.reach.get(address) {
             Some(theirs) => {
                 *end = (*end).min(*theirs);
                 true
@@ -67,7 +68,7 @@ impl Held {
             None => false,
         });
         let registers = self.registers;
-        self.reach.retain(|base, _| base.is_none_or(|b| registers.contains(&Some(Key::Pointer(b)))));
+        self.reach.retain(|address, _| address.is_none_or(|a| registers.contains(&Some(Key::Pointer(a)))));
     }
 }
 
@@ -100,6 +101,42 @@ fn depth(r: Register, definitions: &FxHashMap<Register, Operation>, known: &mut 
     let own = most + usize::from(matches!(definition, Operation::Load { .. } | Operation::HeaderLength { .. }));
     known.insert(r, own);
     own
+}
+
+/// How many machine registers each number takes while it is computed (R. Sethi, J. D. Ullman, 1970): of two operands the one that takes
+/// more comes first, from [`MANY`] on, so that a sum of any length takes few.
+pub(super) fn needed(definitions: &FxHashMap<Register, Operation>) -> FxHashMap<Register, usize> {
+    let mut all = FxHashMap::default();
+    definitions.keys().for_each(|r| {
+        needed_by(*r, definitions, &mut all);
+    });
+    all
+}
+
+/// A number that takes as many registers is computed before the operand beside it.
+pub(super) const MANY: usize = 3;
+
+fn needed_by(
+    r: Register,
+    definitions: &FxHashMap<Register, Operation>,
+    known: &mut FxHashMap<Register, usize>,
+) -> usize {
+    if let Some(needed) = known.get(&r) {
+        return *needed;
+    }
+    let mut of = |operand: &Operand| operand.register().map_or(0, |r| needed_by(r, definitions, known));
+    let needed = match definitions.get(&r) {
+        Some(Operation::Binary { a, b, .. } | Operation::IsGreater { a, b, .. }) => {
+            let (a, b) = (of(a), of(b));
+            if a > b && a >= MANY { a.max(b + 1) } else { b.max(a + 1) }
+        }
+        // The address is held while the field is read.
+        Some(Operation::Load { base: Some(base), .. }) => of(&Operand::Register(*base)).max(2),
+        Some(Operation::Negate { a, .. }) => of(&Operand::Register(*a)),
+        _ => 1,
+    };
+    known.insert(r, needed);
+    needed
 }
 
 /// Registers that are read in a block or behind it, their operands among them.

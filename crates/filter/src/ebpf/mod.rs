@@ -10,6 +10,7 @@ mod loads;
 mod lookup;
 mod name;
 mod peephole;
+mod range;
 mod reach;
 mod symbols;
 mod tails;
@@ -46,13 +47,15 @@ pub(crate) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     }
 }
 
-/// How far into packets the program reads, if that is further than this eBPF can follow: packets are then rejected where it reads.
+/// How far into packets the program reads, if that may be further than this eBPF can follow: packets are then rejected where it reads.
+/// What no packet has, whoever runs the filter, does not count: so a way is written that ends with rejection.
 pub(crate) fn beyond_reach(program: &Program, form: &EbpfForm) -> Option<u64> {
     // A socket's program reads by calls.
     let reads_directly = form.hook().is_none_or(|hook| hook.data().is_some());
     let reach = Reach::of(program);
     let wants = program.blocks.iter().flat_map(|b| &b.operations).filter_map(Operation::wants);
-    wants.filter(|(base, end)| reads_directly && reach.is_too_far(*base, *end)).map(|(_, end)| end).max()
+    let is_lost = |base, end| end <= u64::from(u32::MAX) && reach.may_be_too_far(base, end);
+    wants.filter(|(base, end)| reads_directly && is_lost(*base, *end)).map(|(_, end)| end).max()
 }
 
 /// The object file of a program or a function.

@@ -28,7 +28,7 @@ struct Counts {
     accepted: u64,
 }
 
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
@@ -44,7 +44,7 @@ fn is_known(error: &str) -> bool {
 }
 
 /// Whether libpcap's answer is known to be wrong: a header at a varying place and arithmetic, which it keeps in one word of memory.
-fn is_mixed(text: &str) -> bool {
+pub fn is_mixed(text: &str) -> bool {
     text.contains("geneve") && (text.contains('[') || text.contains("len"))
 }
 

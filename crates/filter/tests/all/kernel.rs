@@ -305,6 +305,150 @@ fn a_field_out_of_reach_rejects_no_packet_that_is_not_asked_for_it() {
     assert!(matched > 30, "{matched} matched");
 }
 
+/// What comes of a place that the packet says, by whatever arithmetic, costs no packet that is asked for a nearer field alone.
+#[test]
+fn a_field_that_may_be_out_of_reach_rejects_no_packet_that_is_not_asked_for_it() {
+    if !permitted() {
+        return;
+    }
+    let places = [
+        "ip[0]*4",
+        "ip[8]/2",
+        "ip[8]%100",
+        "ip[8]>>1",
+        "ip[8]|1",
+        "ip[8]^1",
+        "ip[0]-60",
+        "ip[2:2]",
+        "ip[2:2]*2",
+        "ip[4:4]",
+        "(ip[8]&15)<<ip[1]",
+        "ip[2:2]/(ip[1]+1)",
+        "(200)-ip[8]",
+    ];
+    let mut expressions: Vec<String> = Vec::new();
+    for place in places {
+        for far in [64000, 65000, 65270, 65390, 65500, 65532] {
+            expressions.push(format!("ether[{place}]=3 or (udp and ether[{place}+{far}]=1)"));
+            expressions.push(format!("(tcp and ether[{place}+{far}:2]=1) or ether[{place}+7]=3"));
+        }
+    }
+    for far in [1500, 65000, 65400, 65500] {
+        expressions.push(format!("geneve and (tcp port 80 or ip[{far}] = 1)"));
+        expressions.push(format!("geneve and (tcp port 80 or ether[{far}] = 1)"));
+    }
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    for (length, protocol, at, total) in
+        [(120, 17, 60, 60), (120, 6, 100, 1000), (1400, 17, 20, 1000), (1400, 6, 200, 700), (3400, 17, 4, 3000)]
+    {
+        let mut packet = vec![3u8; length];
+        packet[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        packet[16..18].copy_from_slice(&u16::to_be_bytes(total));
+        packet[18..22].copy_from_slice(&[0, 0, 0, 40]);
+        (packet[22], packet[23]) = (at, protocol);
+        packets.push(packet);
+    }
+    // Of UDP to Geneve's port, a header without options and one with eight bytes of them, TCP to port 80 inside.
+    for words in [0u8, 2] {
+        let mut packet = packets[0][..34].to_vec();
+        packet.extend([0, 7, 0x17, 0xc1, 0, 90, 0, 0, words, 0, 0x65, 0x58, 0, 0, 1, 0]);
+        packet.extend(vec![0; 4 * usize::from(words)]);
+        packet.extend([2; 12]);
+        packet.extend([8, 0, 0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80]);
+        packet.extend([0; 16]);
+        packets.push(packet);
+    }
+    let mut matched = 0;
+    for expression in &expressions {
+        for (hook, optimize) in [(Hook::Xdp, true), (Hook::Xdp, false), (Hook::Tc, true), (Hook::Tc, false)] {
+            let options = Options { source: hook.source(), optimize, ..options(LinkType::EN10MB) };
+            let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
+            let actions = Actions::passing(hook);
+            // Where headers begin varies, and what is not optimized has no eBPF.
+            let Ok(object) = filter.object(hook, actions) else { continue };
+            let object = loaded(hook, expression, &object);
+            for packet in &packets {
+                let returned = returned(&object, hook, packet).expect("a run");
+                let wanted = wanted(&filter, packet, actions);
+                assert_eq!(returned, wanted, "{hook:?} {optimize} {expression}: {:02x?}", &packet[..60]);
+                matched += usize::from(wanted == actions.matched);
+            }
+        }
+    }
+    assert!(matched > 1000, "{matched} matched");
+}
+
+/// A sum of any length takes few registers, and a field that is not there rejects the packet.
+#[test]
+fn sums_of_many_fields_load() {
+    if !permitted() {
+        return;
+    }
+    let sum = |n: usize| (0..n).map(|i| format!("ip[{i}]")).collect::<Vec<_>>().join("+");
+    let mut expressions: Vec<String> = [2, 3, 4, 5, 7, 12, 30].map(|n| format!("{} = 5", sum(n))).into();
+    expressions.push(format!("tcp or {} > ip[40]", sum(9)));
+    expressions.push(format!("{} = tcp[2:2]*3-(tcp[0]+(tcp[1]+(tcp[3]^udp[7])))", sum(7)));
+    expressions.push(format!("ip[{}] = 5", sum(7)));
+    expressions.push("(ip[0]+ip[1])*(ip[2]+ip[3])-((ip[4]+ip[5])*(ip[6]+ip[7])-ip[8]/(ip[9]-ip[10])) < 9".to_owned());
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut matched = 0;
+    for expression in &expressions {
+        for (hook, optimize) in [(Hook::Xdp, true), (Hook::Xdp, false), (Hook::Tc, true), (Hook::Socket, true)] {
+            let options = Options { source: hook.source(), optimize, ..options(LinkType::EN10MB) };
+            let filter = compile(expression, &options).unwrap_or_else(|e| panic!("{}", e.render(expression)));
+            let actions = Actions::passing(hook);
+            let object = filter.object(hook, actions).unwrap_or_else(|e| panic!("{hook:?} {expression}: {e}"));
+            let object = loaded(hook, expression, &object);
+            for _ in 0..40 {
+                let mut packet: Vec<u8> = (0..20 + random.usize(0..80)).map(|_| random.u8(0..2)).collect();
+                packet[12..14].copy_from_slice(&[8, 0]);
+                let Some(returned) = returned(&object, hook, &packet) else { continue };
+                let wanted = wanted(&filter, &packet, actions);
+                assert_eq!(returned, wanted, "{hook:?} {optimize} {expression}: {packet:02x?}");
+                matched += usize::from(wanted == actions.matched);
+            }
+        }
+    }
+    assert!(matched > 50, "{matched} matched");
+}
+
+/// A field that is never read is not brought together.
+#[test]
+fn what_is_out_of_reach_is_not_pulled() {
+    for (expression, limit) in
+        [("tcp port 80 or udp[65517] = 7", 14 + 60 + 4), ("ip[6] = 1 or ether[ip[8]/2 + 65500] = 1", 14 + 9)]
+    {
+        let options = Options { source: Hook::Tc.source(), ..options(LinkType::EN10MB) };
+        let filter = compile(expression, &options).expect("a filter");
+        let listing = filter.assembly(Hook::Tc, Actions::passing(Hook::Tc)).expect("a program");
+        assert!(listing.contains(&format!("w4 = {limit}\n")), "{expression}:\n{listing}");
+    }
+}
+
+/// The warning names a field that may be out of reach, and nothing that no packet has.
+#[test]
+fn what_may_be_out_of_reach_is_known() {
+    let beyond = |expression: &str, hook: Hook| {
+        let filter = compile(expression, &Options { source: hook.source(), ..options(link_type(hook)) });
+        let filter = filter.unwrap_or_else(|e| panic!("{}", e.render(expression)));
+        filter.beyond_reach(&EbpfForm::program(hook, Actions::passing(hook)))
+    };
+    for (expression, end) in [
+        ("udp[65517] = 7", Some(14 + 65518)),
+        ("ether[70000] = 7", Some(70001)),
+        ("ether[ip[8]/2+65500] = 1", Some(65501)),
+        ("ether[ip[2:2]+65000] = 1", Some(65001)),
+        ("ether[ip[2:2]-1] = 1", None),
+        ("tcp port 80", None),
+        ("geneve and tcp port 80", None),
+        ("ip6 protochain 6", None),
+        ("protochain 51", None),
+    ] {
+        assert_eq!(beyond(expression, Hook::Xdp), end, "{expression}");
+        assert_eq!(beyond(expression, Hook::Socket), None, "{expression}");
+    }
+}
+
 #[test]
 fn programs_for_thousands_of_hosts_are_small() {
     if !permitted() {

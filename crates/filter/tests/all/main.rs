@@ -12,6 +12,7 @@ mod mixed;
 mod modern;
 mod passes;
 mod profile;
+mod reach;
 mod report;
 mod shown;
 mod updatable;
