@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bpf_driver::QueryFolder;
+use tempfile::NamedTempFile;
 
 use crate::failure::Failure;
 
@@ -168,6 +169,41 @@ impl Destination {
     }
 }
 
+/// Where what is written piece by piece waits until it is complete; what cannot be replaced is written at once.
+#[derive(Debug)]
+pub struct Pieces {
+    destination: Destination,
+    beside: Option<NamedTempFile>,
+}
+
+impl Pieces {
+    /// Begins with an empty file.
+    pub fn to(destination: Destination) -> Result<Pieces, Failure> {
+        let beside = match &destination {
+            Destination::File(path) => Some(beside(path).map_err(|e| Failure::io("write", path, &e))?),
+            Destination::Stream(_) | Destination::Stdout | Destination::Pipe => None,
+        };
+        Ok(Pieces { destination, beside })
+    }
+
+    /// Where to write; `-` is standard output.
+    pub fn path(&self) -> &Path {
+        match (&self.beside, &self.destination) {
+            (Some(file), _) => file.path(),
+            (None, Destination::File(path) | Destination::Stream(path)) => path,
+            (None, Destination::Stdout | Destination::Pipe) => Path::new("-"),
+        }
+    }
+
+    /// All is written.
+    pub fn finish(self) -> Result<(), Failure> {
+        if let (Some(file), Destination::File(path)) = (self.beside, &self.destination) {
+            file.persist(path).map_err(|e| Failure::io("write", path, &e.error))?;
+        }
+        Ok(())
+    }
+}
+
 /// The one path of a file, be it there already or not, as long as its folder is.
 pub fn whole(path: &Path) -> PathBuf {
     let inside = || Some(fs::canonicalize(folder(path)).ok()?.join(path.file_name()?));
@@ -178,12 +214,15 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn replace(path: &Path, mut by: impl FnMut(&mut dyn Write) -> io::Result<()>, mode: Option<u32>) -> io::Result<()> {
+/// A file that is to take this place when it is complete. Dropped before, it is gone.
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
     // The process's umask applies to this mode, but not to one set afterwards.
-    let mut file = tempfile::Builder::new()
-        .prefix(".bpf-opt-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder(path))?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".bpf-opt-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder(path))
+}
+
+fn replace(path: &Path, mut by: impl FnMut(&mut dyn Write) -> io::Result<()>, mode: Option<u32>) -> io::Result<()> {
+    let mut file = beside(path)?;
     by(&mut file)?;
     if let Some(mode) = mode {
         file.as_file().set_permissions(Permissions::from_mode(mode & MODE))?;

@@ -13,7 +13,7 @@ use crate::jit::{Jit, JitError};
 use crate::options::{Lookup, Options};
 use crate::passes::{Pass, Passes};
 use crate::profile::Profile;
-use crate::program::{Packet, Program, Run};
+use crate::program::{Operation, Packet, Program, Run};
 use crate::proof::{self, Unproven};
 use crate::suited::{Choice, Gain, Given, Suited, Target};
 use crate::updatable::SetMap;
@@ -377,6 +377,12 @@ impl Filter {
     /// The end of the filter's furthest field, where this form cannot read so far: it rejects the packets that are asked for it.
     pub fn beyond_reach(&self, form: &EbpfForm) -> Option<u64> {
         ebpf::beyond_reach(&self.kernel().form, form)
+    }
+
+    /// Whether eBPF asks for the packet's length, which at a hook is that of what is there of it.
+    pub fn reads_length(&self) -> bool {
+        let mut operations = self.kernel().form.blocks.iter().flat_map(|b| &b.operations);
+        operations.any(|operation| matches!(operation, Operation::Length { .. }))
     }
 
     /// The filter as eBPF assembly for a hook of the kernel.

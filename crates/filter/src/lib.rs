@@ -87,6 +87,11 @@ pub fn tree(text: &str, options: &Options) -> Result<String, Error> {
     result.unwrap_or_else(|| Err(Error::new(0..text.len(), "no memory to read this filter")))
 }
 
+/// Whether a set may be called so: whether a filter can write `$NAME`.
+pub fn is_set_name(name: &str) -> bool {
+    language::is_set_name(name)
+}
+
 fn parsed(text: &str, options: &Options) -> Result<language::Ast, Error> {
     let names: HashSet<String> = options.sets.keys().cloned().collect();
     language::parse(text, &names, options.dialect)

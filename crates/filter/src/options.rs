@@ -23,9 +23,22 @@ pub enum Source {
     Socket,
     /// A socket buffer at a control group, from its network header on.
     CgroupSkb,
+    /// A capture file, on whose packets a program of the kernel is run: all that is known of a packet is in it, but a program has no
+    /// loops.
+    Replay,
 }
 
 impl Source {
+    /// Packets are those of a capture file, which another host may have written.
+    pub(crate) fn is_file(self) -> bool {
+        matches!(self, Source::File | Source::Replay)
+    }
+
+    /// A program of the kernel sees the packets.
+    pub(crate) fn is_kernel(self) -> bool {
+        self != Source::File
+    }
+
     /// The kernel may have taken the outermost VLAN tag out of the packet.
     pub(crate) fn strips_vlan(self) -> bool {
         matches!(self, Source::Tc | Source::Socket | Source::CgroupSkb)

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use bpf_capture::{Capture, Writer, link};
-use bpf_filter::{Actions, Beside, Filter, Form, Hook, Jit, LinkType, Options, Packet};
+use bpf_filter::{Actions, Beside, Filter, Form, Hook, Jit, LinkType, Options, Packet, Source};
 use bpf_kernel::{LoadOptions, LoadedObject};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -15,7 +15,7 @@ use super::profile;
 use super::report::Report;
 use super::source::{compile, inputs, snaplen, warn_if_unproven};
 use crate::failure::{Failure, exit};
-use crate::files::{self, Destination};
+use crate::files::{self, Destination, Pieces};
 use crate::progress::Interrupt;
 
 /// Verdicts are printed in pieces of so many bytes.
@@ -28,8 +28,18 @@ const ONE_PIECE: usize = 4096 - 256 - 320;
 /// What runs a filter for one kind of packets.
 enum Runner {
     Jit(Jit),
-    Interpreter { filter: Box<Filter>, report: Option<Report> },
-    Kernel { object: LoadedObject, hook: Hook, matched: u32, report: Option<Report> },
+    Interpreter {
+        filter: Box<Filter>,
+        report: Option<Report>,
+    },
+    Kernel {
+        object: LoadedObject,
+        hook: Hook,
+        matched: u32,
+        /// The program asks for the packet's length.
+        reads_length: bool,
+        report: Option<Report>,
+    },
 }
 
 impl Runner {
@@ -54,14 +64,16 @@ impl Runner {
             Engine::Kernel => {
                 // Network headers have no link header before them at a control group.
                 let hook = if options.link_type.is_network() { Hook::CgroupSkb } else { Hook::Xdp };
-                let filter = compile(text, &Options { source: hook.source(), ..options.clone() })?;
+                // What the packets mean the capture says, not the hook: numbers of families, and what is known besides the bytes.
+                let filter = compile(text, &Options { source: Source::Replay, ..options.clone() })?;
                 warn_if_unproven(&filter, Form::Kernel);
                 let actions = Actions::passing(hook);
                 let object = filter.object(hook, actions).map_err(|e| Failure::bad_input(e.to_string()))?;
                 let loaded = LoadedObject::load(&object, &LoadOptions::default());
                 let object = loaded.map_err(|e| Failure::kernel(Path::new("the filter's object"), &e))?;
                 let report = reports.then(|| Report::new(&filter));
-                Ok(Runner::Kernel { object, hook, matched: actions.matched as u32, report })
+                let reads_length = filter.reads_length();
+                Ok(Runner::Kernel { object, hook, matched: actions.matched as u32, reads_length, report })
             }
         }
     }
@@ -74,7 +86,7 @@ impl Runner {
                 report.iter_mut().for_each(|report| report.add(&run));
                 Ok(run.accepted)
             }
-            Runner::Kernel { object, hook, matched, .. } => {
+            Runner::Kernel { object, hook, matched, reads_length, .. } => {
                 const HINT: &str = "the kernel runs packets from their headers' size to about 3,500 bytes; --engine interpreter runs all";
                 if *hook == Hook::Xdp && packet.captured.len() > ONE_PIECE {
                     let text = format!(
@@ -82,6 +94,15 @@ impl Runner {
                         packet.captured.len()
                     );
                     return Err(Failure::bad_input(text).with_hint(HINT));
+                }
+                if *reads_length && packet.length as usize != packet.captured.len() {
+                    let text = format!(
+                        "a packet of {} bytes, of which {} were captured: a program of the kernel takes these for its length, which the filter asks for",
+                        packet.length,
+                        packet.captured.len()
+                    );
+                    return Err(Failure::bad_input(text)
+                        .with_hint("--engine interpreter knows how long packets were on the wire"));
                 }
                 // A test run takes a link header away before a control group's program sees the packet.
                 let run = match hook {
@@ -125,10 +146,11 @@ fn link_header(network: &[u8]) -> [u8; 14] {
 /// Runs a filter on each packet of a capture.
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
-    if let Some(out) = &args.write {
+    let destination = args.write.as_deref().map(Destination::or_stdout).transpose()?;
+    if let Some(destination) = &destination {
         let inputs = inputs(args);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        Destination::or_stdout(out)?.overwrites_none("what matches", &inputs, "name another file behind -w")?;
+        destination.overwrites_none("what matches", &inputs, "name another file behind -w")?;
     }
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
@@ -145,8 +167,11 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         Runner::new(args.engine, text, &Options { link_type, is_swapped: swapped, profile, ..options.clone() })
     };
     runners.insert((capture.link_type(), capture.swapped()), of(capture.link_type(), capture.swapped())?);
-    let mut writer = match &args.write {
-        Some(out) => Some(Writer::create(out, capture.link_type(), capture.snapshot(), true).map_err(failed)?),
+    let mut writer = match destination.map(Pieces::to).transpose()? {
+        Some(pieces) => {
+            let writer = Writer::create(pieces.path(), capture.link_type(), capture.snapshot(), true);
+            Some((writer.map_err(failed)?, pieces))
+        }
         None => None,
     };
     let first_link = capture.link_type();
@@ -191,7 +216,7 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
                 files::print(&std::mem::take(&mut verdicts));
             }
         }
-        if let (true, Some(writer)) = (accepted, &mut writer) {
+        if let (true, Some((writer, _))) = (accepted, &mut writer) {
             if packet.link_type != first_link {
                 return Err(Failure::bad_input(format!(
                     "{}: packet {seen} has another link type than the first: one pcap file holds one",
@@ -202,8 +227,10 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         }
     }
     bar.finish_and_clear();
-    if let Some(mut writer) = writer {
+    // What came before a damaged packet, or an interruption, is there.
+    if let Some((mut writer, pieces)) = writer {
         writer.flush().map_err(failed)?;
+        pieces.finish()?;
     }
     files::print(&verdicts);
     if args.count {

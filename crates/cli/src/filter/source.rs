@@ -11,9 +11,22 @@ use crate::files;
 
 pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
     match &args.file {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e)),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
+            Ok(without_comments(&text))
+        }
         None => Ok(args.expression.join(" ")),
     }
+}
+
+/// The text with spaces for comments, from `#` to the end of a line, as tcpdump reads a file.
+fn without_comments(text: &str) -> String {
+    let mut is_comment = false;
+    let kept = |c: char| {
+        is_comment = c != '\n' && (is_comment || c == '#');
+        if is_comment { ' ' } else { c }
+    };
+    text.chars().map(kept).collect()
 }
 
 /// The files that the arguments name to be read.
@@ -57,6 +70,11 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         let Some((name, file)) = set.split_once('=') else {
             return Err(Failure::bad_input(format!("--set {set}: NAME=FILE is wanted")));
         };
+        if !bpf_filter::is_set_name(name) {
+            let text = format!("--set {set}: no filter can write ${name}");
+            let hint = "names are of letters, digits and, in their middle, '-', '_' and '.'";
+            return Err(Failure::bad_input(text).with_hint(hint));
+        }
         let file = Path::new(file);
         let entries = bpf_filter::set_of_file(file).map_err(|e| Failure::io("read", file, &e))?;
         if sets.insert(name.to_owned(), entries).is_some() {

@@ -74,6 +74,81 @@ fn the_kernel_runs_packets_without_a_link_header() {
     }
 }
 
+/// A capture is what it is, whatever host runs the filter: families have the numbers of the host that wrote it, in its byte order.
+#[test]
+fn the_kernel_runs_packets_of_other_hosts() {
+    if !bpf_kernel::testing::permitted() {
+        return;
+    }
+    let path = capture("other.pcap");
+    let name = path.to_str().expect("plain text");
+    for (link, is_swapped) in [(0u32, false), (0, true), (108, false), (108, true), (109, false), (109, true)] {
+        let word = |n: u32| if is_swapped { n.to_be_bytes() } else { n.to_le_bytes() };
+        let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, link].map(word).concat();
+        if is_swapped {
+            // Two halves: major and minor version.
+            bytes[4..8].copy_from_slice(&[0, 2, 0, 4]);
+        }
+        for family in [2u32, 24, 28, 30, 10, 7] {
+            bytes.extend([1u32, 0, 60, 60].map(word).concat());
+            let mut packet = [0u8; 60];
+            packet[..4].copy_from_slice(&if link == 108 { family.to_be_bytes() } else { word(family) });
+            (packet[4], packet[10], packet[13]) = (if family == 2 { 0x45 } else { 0x60 }, 17, 17);
+            bytes.extend(packet);
+        }
+        std::fs::write(&path, bytes).expect("room for a file");
+        for (expression, count) in [("ip", "1\n"), ("ip6", "3\n"), ("ip or ip6", "4\n"), ("udp", "4\n")] {
+            for engine in ["interpreter", "jit", "kernel"] {
+                let ran = bpf_opt(["filter", "--read", name, "--engine", engine, "--count", expression]);
+                assert_eq!(ran.out, count, "{engine} {link} {is_swapped} {expression}: {}", ran.err);
+            }
+        }
+    }
+}
+
+/// What only a live packet has, and what of a packet was not captured, the kernel does not know either.
+#[test]
+fn the_kernel_makes_nothing_up_about_packets_of_a_capture() {
+    if !bpf_kernel::testing::permitted() {
+        return;
+    }
+    let path = capture("cut.pcap");
+    let name = path.to_str().expect("plain text");
+    let write = |link: u32, length: u32| {
+        let mut bytes: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 60, link].map(u32::to_le_bytes).concat();
+        bytes.extend([1u32, 0, 60, length].map(u32::to_le_bytes).concat());
+        let mut packet = [0u8; 60];
+        packet[if link == 1 { 14 } else { 0 }] = 0x45;
+        (packet[12], packet[13]) = (0x08, 0);
+        bytes.extend(packet);
+        std::fs::write(&path, bytes).expect("room for a file");
+    };
+    for link in [1, 101] {
+        write(link, 60);
+        for expression in ["inbound", "outbound", "ifindex 1", "ip or inbound"] {
+            for engine in ["interpreter", "jit", "kernel"] {
+                let ran = bpf_opt(["filter", "--read", name, "--engine", engine, "--count", expression]);
+                assert_eq!((ran.code, &ran.out[..]), (Some(2), ""), "{link} {engine} {expression}: {}", ran.err);
+                assert!(ran.err.contains("when reading savefiles"), "{}", ran.err);
+            }
+        }
+    }
+    for link in [1, 101] {
+        write(link, 1500);
+        for (expression, is_asked) in [("greater 100", true), ("ip and len = 1500", true), ("ip", false)] {
+            let run = |engine| bpf_opt(["filter", "--read", name, "--engine", engine, "--count", expression]);
+            assert_eq!(run("interpreter").out, "1\n");
+            let ran = run("kernel");
+            if is_asked {
+                assert_eq!((ran.code, &ran.out[..]), (Some(2), ""), "{expression}: {}", ran.err);
+                assert!(ran.err.contains("of which 60 were captured"), "{}", ran.err);
+            } else {
+                assert_eq!(ran.out, "1\n", "{expression}: {}", ran.err);
+            }
+        }
+    }
+}
+
 #[test]
 fn arguments_that_do_not_go_together_are_errors() {
     let path = capture("read.pcap");
@@ -509,6 +584,81 @@ fn an_object_is_there_only_if_all_that_goes_with_it_is() {
             assert!(!Path::new(file).exists(), "{file} with {o}, {h}, {c}");
         }
     }
+}
+
+/// A capture that is written is complete, or what was there before stays.
+#[test]
+fn a_capture_is_written_whole_or_not_at_all() {
+    let path = capture("whole.pcap");
+    let (read, out) = (path.to_str().expect("plain text"), path.with_file_name("whole.out.pcap"));
+    let write = out.to_str().expect("plain text");
+    // The second packet has another link type, which a pcap file cannot hold.
+    let block = |kind: u32, body: &[u8]| {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &length, body, &length].concat()
+    };
+    let interface = |link: u32| block(1, &[link, 0].map(u32::to_le_bytes).concat());
+    let packet = |interface: u32| {
+        block(6, &[&[interface, 0, 0, 60, 60].map(u32::to_le_bytes).concat()[..], &[0x45; 60]].concat())
+    };
+    let header = block(0x0a0d_0d0a, &[0x1a2b_3c4du32, 1, u32::MAX, u32::MAX].map(u32::to_le_bytes).concat());
+    let bytes = [header, interface(1), interface(101), packet(0), packet(1)].concat();
+    std::fs::write(&path, bytes).expect("room for a file");
+    std::fs::write(&out, "as it was").expect("room for a file");
+    let ran = bpf_opt(["filter", "--read", read, "-w", write, ""]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("another link type"), "{}", ran.err);
+    assert_eq!(std::fs::read(&out).expect("the file"), b"as it was");
+    let folder = std::fs::read_dir(path.parent().expect("a folder")).expect("a folder");
+    let left = folder.filter_map(Result::ok).filter(|e| e.file_name().to_string_lossy().starts_with(".bpf-opt-"));
+    assert_eq!(left.count(), 0);
+    let ran = bpf_opt(["filter", "--read", read, "-w", write, "ether[0] = 0x45 and ip6"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(std::fs::read(&out).expect("the file").len(), 24);
+}
+
+/// What is wrong is named, and why.
+#[test]
+fn sets_and_their_names_are_told_apart() {
+    let path = capture("sets.pcap");
+    let (list, out) = (path.with_extension("txt"), path.with_extension("o"));
+    std::fs::write(&list, "10.0.0.1\n10.0.0.300\nlocalhost\n").expect("room for a file");
+    let file = list.to_str().expect("plain text");
+    let run = |name: &str, entries: &str, more: &[&str]| {
+        std::fs::write(&list, entries).expect("room for a file");
+        let (set, text) = (format!("{name}={file}"), format!("host ${name}"));
+        let args = ["filter", "--hook", "xdp", "-o", out.to_str().expect("plain text"), "--set", &set];
+        bpf_opt(args.iter().copied().chain(more.iter().copied()).chain([&text[..]]))
+    };
+    for (name, entries, updatable, said) in [
+        ("BAD", "10.0.0.1\n10.0.0.300\n", "BAD", "\"10.0.0.300\" in the set \"BAD\""),
+        ("BAD", "10.0.0.1\nlocalhost\n", "BAD", "\"localhost\" in the set \"BAD\""),
+        ("BAD", "10.0.0.1\n10.0.0.0/8\n", "BAD:ipv4", "\"10.0.0.0/8\" in the set \"BAD\": a network among addresses"),
+        ("BAD", "10.0.0.1\n::1\n", "BAD:ipv4", "\"::1\" in the set \"BAD\": a kind that was not named"),
+        ("r10", "10.0.0.1\n", "r10", "registers"),
+        ("9a", "10.0.0.1\n", "9a", "a letter, then"),
+    ] {
+        let ran = run(name, entries, &["--updatable", updatable]);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.err);
+        assert!(ran.err.contains(said), "{said}: {}", ran.err);
+    }
+    for name in ["_x", "a b", "a_", ""] {
+        let ran = run(name, "10.0.0.1\n", &[]);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.err);
+        assert!(ran.err.contains("no filter can write"), "{}", ran.err);
+    }
+    let ran = bpf_opt(["filter", "-d", "host $_x"]);
+    assert!(ran.err.contains("begins with a letter or a digit"), "{}", ran.err);
+}
+
+/// tcpdump takes comments in the file of a filter, too.
+#[test]
+fn files_of_filters_have_comments() {
+    let path = capture("comments.pcap");
+    let file = path.with_extension("filter");
+    std::fs::write(&file, "# what is wanted\ntcp port 80 # or not\n  or udp#\n# and arp").expect("room for a file");
+    let ran = bpf_opt(["filter", "-d", "-F", file.to_str().expect("plain text")]);
+    assert_eq!((ran.code, ran.out), (Some(0), bpf_opt(["filter", "-d", "tcp port 80 or udp"]).out), "{}", ran.err);
 }
 
 #[test]

@@ -342,8 +342,17 @@ fn dollar<'a>(after: &'a str, at: usize, sets: &HashSet<String>) -> Result<(Kind
         let value = u8::from_str_radix(&after[..digits], 16).unwrap_or_default();
         return Ok((Kind::Arcnet(value), digits + 1));
     }
+    if length == 0 {
+        let text = "'$' stands before the name of a set, which begins with a letter or a digit";
+        return Err(Error::new(at..at + 1, text).help("--set NAME=FILE gives a name to the lines of a file"));
+    }
     Err(Error::new(at..at + 1 + length, format!("there is no set called {name:?}"))
         .help("--set NAME=FILE gives a name to the lines of a file"))
+}
+
+/// Whether a filter can write `$NAME`.
+pub(crate) fn is_set_name(name: &str) -> bool {
+    !name.is_empty() && word_length(name) == name.len()
 }
 
 /// The length of the name at the start: letters, digits, and in its middle `-`, `_` and `.`, which may also end it if a dot.

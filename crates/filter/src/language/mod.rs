@@ -11,4 +11,5 @@ mod parser;
 mod specific;
 
 pub(crate) use ast::*;
+pub(crate) use lexer::is_set_name;
 pub(crate) use parser::{parse, parse_id};

@@ -8,7 +8,7 @@ use crate::graph::{Builder, Condition};
 use crate::language::{Id, Protocol, Relation};
 use crate::link::{Layout, LinkType};
 use crate::names::NameFiles;
-use crate::options::{Options, Source};
+use crate::options::Options;
 use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
 
 /// More primitives that are not in lists are not compiled: a filter of so many takes seconds.
@@ -217,7 +217,7 @@ impl<'a> Lowering<'a> {
 
     /// Whether the filter will see packets as the kernel has them, and not those of a file.
     pub(super) fn is_live(&self) -> bool {
-        self.options.source != Source::File
+        !self.options.source.is_file()
     }
 
     // ---- Loads ----

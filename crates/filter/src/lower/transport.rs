@@ -298,7 +298,7 @@ impl Lowering<'_> {
             return self.error("'protochain' not supported with variable length headers");
         }
         let is_kind = self.is_kind(if is_ip6 { kind::IP6 } else { kind::IP })?;
-        let chain = if self.is_live() {
+        let chain = if self.options.source.is_kernel() {
             self.bounded_chain(is_ip6, protocol)
         } else {
             let start = self.payload.constant.wrapping_add(self.network);

@@ -108,21 +108,25 @@ impl Lowering<'_> {
         let Some(ids) = self.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
         let mut kinds: Vec<KeyKind> = of.kinds.clone();
         let mut entries = Vec::with_capacity(ids.len());
-        for id in ids {
+        // As the file has it.
+        let texts = self.options.sets.get(name).map(Vec::as_slice).unwrap_or_default();
+        for (i, id) in ids.iter().enumerate() {
+            let named = texts.get(i).map_or(String::new(), |text| format!("{text:?} in "));
             let Some(entry) = entry(id) else {
-                let text =
-                    format!("user space changes the set {name:?}: its entries are addresses, networks and ports");
+                let text = format!(
+                    "{named}the set {name:?}, which user space changes: its entries are addresses, networks and ports"
+                );
                 return Err(Error::new(self.span.clone(), text).help("write numbers, and no names"));
             };
             let by_prefix = entry.length < entry.field.bits() || entry.is_network;
             match kinds.iter_mut().find(|kind| kind.field == entry.field) {
                 Some(kind) if of.kinds.is_empty() => kind.by_prefix |= by_prefix,
                 Some(kind) if by_prefix && !kind.by_prefix => {
-                    return self.error(format!("the set {name:?} has a network among addresses"));
+                    return self.error(format!("{named}the set {name:?}: a network among addresses"));
                 }
                 Some(_) => {}
                 None if of.kinds.is_empty() => kinds.push(KeyKind { field: entry.field, by_prefix }),
-                None => return self.error(format!("the set {name:?} has an entry of a kind that was not named")),
+                None => return self.error(format!("{named}the set {name:?}: a kind that was not named")),
             }
             entries.push(entry);
         }
@@ -162,8 +166,10 @@ impl Lowering<'_> {
         let is_taken = ebpf::is_own_name(name) || self.builder.maps.iter().any(|map| map.name == name);
         let wrong = if name.len() > LONGEST_NAME {
             "longer than the kernel takes names of maps (15)"
-        } else if !is_word || !name.starts_with(|c: char| c.is_ascii_alphabetic()) || is_register {
-            "no name for a map: letters, digits and _"
+        } else if !is_word || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            "no name for a map: a letter, then letters, digits and _"
+        } else if is_register {
+            "no name for a map: the object's code has registers of such names"
         } else if is_taken {
             "something else in the object is called so"
         } else {
