@@ -123,6 +123,19 @@ fn member(q: Qualifiers, id: &Id) -> Option<Kind> {
             Id::Number(n) if *n <= 0xffff => Some(Kind::Numbers(vec![(*n, *n)])),
             _ => None,
         },
+        IdKind::PortRange if matches!(q.protocol, None | Some(Protocol::Tcp | Protocol::Udp | Protocol::Sctp)) => {
+            let (first, last) = match id {
+                Id::Number(n) => (*n, *n),
+                // Ports by name may be those of one protocol only.
+                Id::Name(text) => {
+                    let (first, last) = text.split_once('-')?;
+                    (first.parse().ok()?, last.parse().ok()?)
+                }
+                _ => return None,
+            };
+            let (first, last): (u32, u32) = (first.min(last), first.max(last));
+            (last <= 0xffff).then(|| Kind::Numbers(vec![(first, last)]))
+        }
         _ => None,
     }
 }
@@ -146,7 +159,8 @@ impl Lowering<'_> {
         let first = self.id(q, &ids[0])?;
         let set = Arc::new(Intervals::of(members));
         let member = |s: &mut Self, value: ValueId| Ok(s.builder.member(value, set.clone()));
-        let rest = if q.kind == IdKind::Port { self.port_set(q, &member)? } else { self.ipv4_set(q, &member)? };
+        let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
+        let rest = if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, &member)? };
         Ok(self.builder.or(first, rest))
     }
 
