@@ -6,6 +6,9 @@
 
 use crate::{Decided, Marks, ProgramInfo, ProgramType, VerifierStats, stats};
 
+/// The kernel's ENOTSUPP.
+const ENOTSUPP: i32 = 524;
+
 /// The kernel's answer to one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadVerdict {
@@ -60,6 +63,10 @@ impl LoadVerdict {
         match self {
             Self::Accepted => "",
             Self::OutOfTime => "not judged: time",
+            // `bpf_prog_select_runtime`, behind the verifier: some programs the JIT compiler cannot lay out.
+            Self::Rejected { errno: ENOTSUPP, log } if !stats::complains(log) => {
+                "the verifier took it, but the kernel's JIT compiler gave up (ENOTSUPP)"
+            }
             Self::Rejected { log, .. } => stats::last_complaint(log),
             Self::Unsupported { reason } | Self::NotLoadable { reason } | Self::OutOfMeans { reason } => {
                 reason.lines().next_back().unwrap_or("")
@@ -180,5 +187,19 @@ impl ObjectVerdict {
     /// The instructions processed over all programs: the verifier's cost of the object.
     pub fn processed(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.stats.as_ref()).map(|stats| stats.processed).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_verifier_took_and_the_compiler_did_not_has_a_reason() {
+        let refused = |errno, log: &str| LoadVerdict::Rejected { errno, log: log.to_owned() };
+        let statistics = "verification time 9 usec\nprocessed 277 insns (limit 1000000) max_states_per_insn 0";
+        assert!(refused(ENOTSUPP, statistics).reason().contains("JIT"));
+        assert!(!refused(13, statistics).reason().contains("JIT"));
+        assert_eq!(refused(ENOTSUPP, "R1 is bad\nprocessed 3 insns").reason(), "R1 is bad");
     }
 }
