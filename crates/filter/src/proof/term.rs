@@ -324,10 +324,12 @@ fn masked(set: &Intervals, mask: u32, most: u32) -> Option<Intervals> {
         }
         return Some(Intervals::of(all));
     }
-    let complement = set.complement();
-    let is_complement = set.count() > complement.count();
-    let of = if is_complement { &complement } else { set };
-    if of.count() << free.count_ones() > MOST {
+    // A mask leaves no greater number than itself: what else a set has of such is in no interval to come.
+    let left = Intervals::range(0, mask);
+    let (inside, outside) = (left.intersection(set), left.without(set));
+    let is_complement = inside.count() > outside.count();
+    let of = if is_complement { &outside } else { &inside };
+    if of.count() > MOST || of.count() << free.count_ones() > MOST {
         return None;
     }
     let mut all = Vec::new();

@@ -12,7 +12,7 @@ use crate::{Actions, Beside, ClassicGoal, Filter, Form, Hook, Options, compile};
 const ETHERNET: u16 = 1;
 const RADIOTAP: u16 = 127;
 
-const FILTERS: [(u16, &str); 23] = [
+const FILTERS: [(u16, &str); 25] = [
     (ETHERNET, "((udp[12:1] ^ 31) * 100) <= 32"),
     (ETHERNET, "tcp port 80"),
     (ETHERNET, "host 10.1.2.3 and not port 22"),
@@ -34,6 +34,8 @@ const FILTERS: [(u16, &str); 23] = [
     (ETHERNET, "port 1 or port 3 or port 5 or port 7 or port 9 or port 11 or port 13 or port 15 or port 17 or port 19"),
     (ETHERNET, "(host 1.2.3.4 and port 5) or (host 5.6.7.8 and port 9) or (host 9.9.9.9 and port 10)"),
     (ETHERNET, "ip[9] & 0x11 = 0x10 and ip[8] & 0xa5 != 4 and ip[4:4] & 0xff00ff00 = 0x01000200"),
+    (ETHERNET, "tcp port 80 or 4*(ip[0]&0xf) > 20"),
+    (ETHERNET, "(ip[0]&0xf)*4 >= 24 and (ip[8]&0xf) << 3 >= 9 or ip[2:2] & 0x3ff << 2 < 40"),
     (RADIOTAP, "type mgt subtype beacon or wlan host 1:2:3:4:5:6"),
     (RADIOTAP, "ip host 10.0.0.1 and tcp port 80"),
 ];
