@@ -374,7 +374,8 @@ impl Filter {
         ebpf::write_object(&self.kernel().form, form)
     }
 
-    /// The end of the filter's furthest field, where this form cannot read so far: it rejects the packets that are asked for it.
+    /// How far behind its base the filter's furthest field ends, where this form may not be able to read so far: it then rejects the
+    /// packets that are asked for it.
     pub fn beyond_reach(&self, form: &EbpfForm) -> Option<u64> {
         ebpf::beyond_reach(&self.kernel().form, form)
     }

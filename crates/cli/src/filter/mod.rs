@@ -44,8 +44,7 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     }
     if let Some(end) = form.as_ref().and_then(|form| filter.beyond_reach(form)) {
         files::complain(format!(
-            "bpf-opt: warning: byte {} is out of reach: the verifier follows a program for {FURTHEST} bytes of a packet, and one that is asked for more is rejected",
-            end - 1,
+            "bpf-opt: warning: a field that ends {end} bytes behind its header, or behind the packet's begin, may be out of reach: the verifier follows a program for {FURTHEST} bytes of a packet, and one that is asked for a field further inside is rejected",
         ));
     }
     write(args, form.as_ref(), &filter, &text, &options)?;

@@ -93,7 +93,9 @@ fn the_kernel_runs_packets_of_other_hosts() {
             bytes.extend([1u32, 0, 60, 60].map(word).concat());
             let mut packet = [0u8; 60];
             packet[..4].copy_from_slice(&if link == 108 { family.to_be_bytes() } else { word(family) });
-            (packet[4], packet[10], packet[13]) = (if family == 2 { 0x45 } else { 0x60 }, 17, 17);
+            let network = if link == 109 { 12 } else { 4 };
+            packet[network] = if family == 2 { 0x45 } else { 0x60 };
+            (packet[network + 6], packet[network + 9]) = if family == 2 { (0, 17) } else { (17, 0) };
             bytes.extend(packet);
         }
         std::fs::write(&path, bytes).expect("room for a file");
