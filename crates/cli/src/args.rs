@@ -1066,7 +1066,8 @@ impl OptArgs {
     /// Time for the whole object.
     pub fn time_limit(&self) -> Duration {
         let seconds = match self.level() {
-            Some(2) => 10,
+            // The verifier is asked many times.
+            Some(2) if self.goal != GoalArg::Verifier => 10,
             Some(4) => 600,
             _ => 30,
         };

@@ -41,7 +41,13 @@ mod tests {
     use super::*;
 
     fn verdict(accepted: bool, processed: u64, reason: Option<&str>) -> KernelVerdict {
-        KernelVerdict { judged: true, accepted, processed: Some(processed), reason: reason.map(str::to_owned) }
+        KernelVerdict {
+            judged: true,
+            accepted,
+            processed: Some(processed),
+            reason: reason.map(str::to_owned),
+            ..KernelVerdict::default()
+        }
     }
 
     #[test]

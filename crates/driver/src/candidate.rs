@@ -224,6 +224,30 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
+    /// Goes on with another form of what it is, if that is proven to do the same; whether it is ([`Start::of_form`]).
+    pub(crate) fn go_on_with(
+        &mut self,
+        module: &Module,
+        settings: &Settings,
+        form: &Function,
+        then: Option<&Function>,
+        by: &str,
+    ) -> bool {
+        let started = Instant::now();
+        let Some(before) = self.derivation.as_ref() else { return false };
+        let found = module.with_env(|env| Start::of_form(before, form, then, by, env, settings));
+        self.report.seconds += started.elapsed().as_secs_f64();
+        let Some((start, derivation)) = found else { return false };
+        let start = match &self.start {
+            Some(first) => first.then(&start),
+            None => start,
+        };
+        (self.start, self.derivation) = (Some(start), Some(derivation));
+        self.quiet = Quiet::default();
+        self.lower(module, settings);
+        true
+    }
+
     /// The same without what the global passes, or another build, have made of it; `None` if they have made nothing.
     pub(crate) fn without_global(&self, module: &Module, settings: &Settings) -> Option<Candidate> {
         let mut c = self.clone();
@@ -256,13 +280,14 @@ impl Candidate {
         let (Some(f), Ok(original)) = (self.function(), &module.graphs[self.id]) else { return };
         let before = self.report.slots_before;
         let rewritten = self.start.is_some() || self.steps().iter().any(|s| s.rewrite().is_some());
+        let most = most_slots(before, settings.goal);
         if slot_count(f) >= before && !rewritten {
             return;
         }
         let level = |l: &bpf_program::Lowered| l.listing.iter().map(|(_, i)| i.cpu()).max().unwrap_or(1);
         let allowed = lower(original).map_or(settings.cpu, |l| level(&l).max(settings.cpu));
         let lowered = match lower(f) {
-            Ok(l) if l.slots() <= before && level(&l) <= allowed => l,
+            Ok(l) if l.slots() <= most && level(&l) <= allowed => l,
             Ok(_) => return,
             Err(e) => {
                 self.report.untouched = Some(e.to_string());
@@ -312,6 +337,17 @@ impl Candidate {
         let Some(derivation) = &mut self.derivation else { return };
         derivation.rewind(n);
         self.lower(module, settings);
+    }
+
+    /// The function as it was in the beginning, to go on from.
+    pub(crate) fn from_the_beginning(&self, module: &Module, settings: &Settings) -> Candidate {
+        let mut c = self.clone();
+        if let Some(start) = c.start.take() {
+            c.derivation = Some(start.before().clone());
+        }
+        c.quiet = Quiet::default();
+        c.rewind(module, settings, 0);
+        c
     }
 
     /// What the local passes but one make of it from the beginning.
@@ -512,6 +548,14 @@ fn ask<'m>(
 ) -> Option<Result<Answer, Mine<'m>>> {
     let shared = module.shared.as_deref()?;
     Some(shared.ask(module.with_env(|env| Question::new(topic, original, now, env, settings)), deadline))
+}
+
+/// How many slots what is made of a function of so many slots may have: where the verifier's work is the goal, it may be longer.
+pub(crate) fn most_slots(before: usize, goal: Goal) -> usize {
+    match goal {
+        Goal::Verifier => before + before / 2 + 32,
+        Goal::Size | Goal::Latency => before,
+    }
 }
 
 fn is_over(settings: &Settings) -> bool {

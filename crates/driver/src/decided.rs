@@ -233,6 +233,36 @@ fn run_as_one_as_judged(
     after.keys().all(|g| found.contains(g)) && !called.iter().any(relies)
 }
 
+/// Whether what runs of a program does what the program does that was loaded, by itself: what the verifier has decided in it
+/// follows from facts or makes no difference, its frames are deep enough, and of its calls and accesses nothing was made that facts do not know, but all of a kind
+/// one way. So it has to be where there is no other program to compare with, because the kernel refuses that.
+pub(crate) fn runs_as_loaded(object: &Object, program: &ProgramVerdict, pairs: &impl Pairs) -> bool {
+    program.pairs(program).into_iter().all(|(p, _)| {
+        let constants = p.with_any_constants.is_none().then_some(object).filter(|_| std::ptr::eq(p, program));
+        let Some(decided) = &p.decided else { return true };
+        let [entry] = object.entries(&p.name, &p.section)[..] else { return false };
+        let Some(functions) = of_functions(object, entry, p, decided).filter(|_| !decided.unclear) else {
+            return false;
+        };
+        functions.iter().all(|(f, run)| {
+            let stay = |c: &FuncId| pairs.with_graphs(*c, *c, |_, g, env| stays_above(g, env)) == Some(true);
+            let callees_stay = object.loaded_with(object.callees(*f)).iter().all(stay);
+            let is_right = |_: &Function, g: &Function, env: &Env| {
+                let left = without(g, &run.jumps, &slots(&run.jumps));
+                let is_left = || {
+                    let unknown = without_reason(g, &run.jumps, constants, env, pairs.options());
+                    let left = || without(g, &run.jumps, &unknown);
+                    unknown.is_empty() || bpf_prove::functions_that_run(g, &left(), env, pairs.options()).0.is_equal()
+                };
+                (run.jumps.is_empty() || is_left())
+                    && is_deep_enough(g, run, callees_stay, env)
+                    && made::are_the_same((&left, &run.made), (&left, &run.made), env)
+            };
+            run.gone.is_empty() && pairs.with_graphs(*f, *f, is_right) == Some(true)
+        })
+    })
+}
+
 /// Whether anything is known of what the callers of a function pass.
 fn knows_its_callers(f: &Function) -> bool {
     f.arguments.iter().flatten().any(|a| *a != Argument::Unknown)

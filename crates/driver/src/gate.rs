@@ -160,6 +160,17 @@ struct Memory {
     lightened: HashMap<usize, (usize, FxHashSet<u64>)>,
 }
 
+/// What a form of a program is for the verifier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// It can take the original's place, if that was accepted.
+    pub(crate) good: bool,
+    /// The kernel accepts it.
+    pub(crate) accepted: bool,
+    /// Instructions processed.
+    pub(crate) processed: Option<u64>,
+}
+
 /// All that a program consists of, as a number of 128 bits.
 type Form = [u64; 2];
 
@@ -363,6 +374,56 @@ impl Gate {
         more > self.may_grow.always && more as f64 > before as f64 * self.may_grow.percent / 100.0
     }
 
+    /// What a program of this object is for the verifier; `None` if there is no time to find out.
+    pub(crate) fn work(&self, module: &Module, object: &Object, bytes: &[u8], program: usize) -> Option<Work> {
+        self.is_good(module, object, bytes, program)?;
+        let known = self.known(module, object, program)?;
+        Some(Work { good: known.good, accepted: known.words.accepted, processed: known.words.processed })
+    }
+
+    /// How many instructions the verifier processes of programs of an object, and no more than that; `None` if it refuses one, or
+    /// there is no time.
+    pub(crate) fn counts(&self, bytes: &[u8], programs: impl Iterator<Item = usize>) -> Option<Vec<u64>> {
+        if self.is_over() {
+            return None;
+        }
+        let programs: Vec<(usize, &ProgramVerdict)> =
+            programs.map(|p| Some((p, self.original(p)?))).collect::<Option<_>>()?;
+        let is_one = |name: &str, section: &str| programs.iter().any(|(_, p)| p.name == name && p.section == section);
+        let verdict =
+            (self.judge)(bytes, &|name, section| Question::from(is_one(name, section)), self.deadline).ok()?;
+        let count = |&(program, original): &(usize, &ProgramVerdict)| {
+            let found = find(&verdict, original, self.namesakes(program))?;
+            found.stats.as_ref().filter(|_| found.verdict.is_accepted()).map(|stats| stats.processed)
+        };
+        programs.iter().map(count).collect()
+    }
+
+    /// The programs that the kernel accepts and that consist of this function, too, with the work on the originals.
+    pub(crate) fn accepted_with(&self, module: &Module, function: usize) -> Vec<(usize, u64)> {
+        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
+        let accepted = programs.filter(|(_, p)| p.verdict.is_accepted());
+        let with = accepted.filter(|(program, _)| self.functions(module, *program).contains(&function));
+        with.filter_map(|(program, p)| Some((program, p.stats.as_ref()?.processed))).collect()
+    }
+
+    /// The programs that the kernel refuses because they are too much for it, and why.
+    pub(crate) fn too_much(&self) -> Vec<(usize, String)> {
+        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
+        let refused = programs.filter(|(_, p)| p.verdict.is_for_complexity());
+        refused.map(|(program, p)| (program, p.verdict.reason().to_owned())).collect()
+    }
+
+    /// The name of a program that the kernel has judged.
+    pub(crate) fn name(&self, program: usize) -> &str {
+        self.original(program).map_or("", |p| p.name.as_str())
+    }
+
+    /// The functions that a program consists of.
+    pub(crate) fn functions_of(&self, module: &Module, program: usize) -> Vec<usize> {
+        self.functions(module, program)
+    }
+
     /// Asks about programs of an object and remembers the answers.
     fn ask(&self, module: &Module, object: &Object, bytes: &[u8], programs: &[usize]) {
         if self.is_over() {
@@ -416,8 +477,9 @@ impl Gate {
 impl Gate {
     /// Whether the verifier leaves of a result what it leaves of the original: `written` is the object with the result.
     fn runs_as_before(&self, module: &Module, written: &Parsed, old: &ProgramVerdict, new: &ProgramVerdict) -> bool {
+        let is_refused = matches!(old.verdict, LoadVerdict::Rejected { .. });
         let same = |(p, q): (&ProgramVerdict, &ProgramVerdict)| p.decided == q.decided;
-        if old.pairs(new).into_iter().all(same) {
+        if !is_refused && old.pairs(new).into_iter().all(same) {
             return true;
         }
         let Ok(written) = &**written else { return false };
@@ -426,7 +488,10 @@ impl Gate {
         }
         let limits = Limits { deadline: self.for_a_proof(), ..Limits::default() };
         let pairs = Written { module, written, options: ProofOptions { limits, ..ProofOptions::default() } };
-        decided::run_as_one_program((&module.object, old), (written, new), &pairs)
+        match is_refused {
+            true => decided::runs_as_loaded(written, new, &pairs),
+            false => decided::run_as_one_program((&module.object, old), (written, new), &pairs),
+        }
     }
 
     /// When a proof that the gate needs has to end.
@@ -454,7 +519,7 @@ impl Gate {
                 Some(Err(why)) => refused(&why),
                 Some(Ok(())) => Known {
                     good: true,
-                    words: KernelVerdict { judged: true, accepted: true, processed: None, reason: None },
+                    words: KernelVerdict { judged: true, accepted: true, ..KernelVerdict::default() },
                 },
             };
             let form = form(object, &self.functions(module, program));
@@ -519,7 +584,7 @@ fn find<'v>(v: &'v ObjectVerdict, p: &ProgramVerdict, namesakes: usize) -> Optio
 
 fn refused(why: &str) -> Known {
     let reason = Some(why.to_owned());
-    Known { good: false, words: KernelVerdict { judged: true, accepted: false, processed: None, reason } }
+    Known { good: false, words: KernelVerdict { judged: true, reason, ..KernelVerdict::default() } }
 }
 
 fn words(p: &ProgramVerdict) -> KernelVerdict {
@@ -527,6 +592,9 @@ fn words(p: &ProgramVerdict) -> KernelVerdict {
         judged: matches!(p.verdict, LoadVerdict::Accepted | LoadVerdict::Rejected { .. }),
         accepted: p.verdict.is_accepted(),
         processed: p.stats.as_ref().map(|s| s.processed),
+        states: p.stats.as_ref().map(|s| s.total_states),
+        peak_states: p.stats.as_ref().map(|s| s.peak_states),
+        stack_depths: p.stats.as_ref().map_or_else(Vec::new, |s| s.stack_depths.clone()),
         reason: match &p.verdict {
             LoadVerdict::Accepted => None,
             LoadVerdict::Unsupported { .. } | LoadVerdict::NotLoadable { .. } | LoadVerdict::OutOfMeans { .. } => {

@@ -1,6 +1,6 @@
 //! A function taken over as a whole: what the global passes (`bpf_ssa`) make of it, each step proven at function size.
 //!
-//! The passes propose, or another build of the object does; [`Start::find`] and [`Start::of_build`] are the only makers of a
+//! The passes propose, or another build of the object does; [`Start::find`], [`Start::of_build`] and [`Start::of_form`] are the only makers of a
 //! [`Start`], and take no step that [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
 //! came from is kept, so that whoever finds fault with it can go back.
 
@@ -89,6 +89,28 @@ impl Start {
     #[must_use]
     pub(crate) fn then(&self, next: &Start) -> Start {
         Start { before: self.before.clone(), steps: [&self.steps[..], &next.steps].concat() }
+    }
+
+    /// A form of what `before` has led to that is proven to do the same, or that is made of such a one by its shape alone, with what
+    /// `by` calls the step.
+    pub(crate) fn of_form(
+        before: &Derivation,
+        form: &Function,
+        then: Option<&Function>,
+        by: &str,
+        env: &Env<'_>,
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
+        let mut session = Session::new(Derivation::new(form.clone()), env);
+        let is_equal =
+            || functions(before.current(), form, env, &proof_options(settings, settings.deadline)).0.is_equal();
+        if !is_equal() {
+            return None;
+        }
+        if let Some(then) = then {
+            session.reshape(then.clone()).ok()?;
+        }
+        Some((Start { before: before.clone(), steps: vec![by.to_owned()] }, session.finish()))
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it

@@ -18,6 +18,7 @@ mod global;
 pub mod inputs;
 pub mod interpret;
 mod lengths;
+mod lighter;
 mod measures;
 mod module;
 mod opinion;
@@ -53,8 +54,9 @@ pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{
-    Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MapContents, NotRun, Observer, ProgramRuns,
-    Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, TakenBack, VerifyReport,
+    Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MadeAcceptable, MapContents, NotRun, Observer,
+    ProgramRuns, Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, TakenBack,
+    VerifyReport,
 };
 
 pub use module::Module;

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bpf_isa::Goal;
 use bpf_object::{Object, WriteOptions};
 use bpf_passes::{Settings, names};
 
@@ -12,6 +13,7 @@ use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
 use crate::gate::{self, Gate};
 use crate::global;
+use crate::lighter::Lighter;
 use crate::module::Module;
 use crate::opinion::Budget;
 use crate::options::{Options, PassSelection};
@@ -137,13 +139,27 @@ pub(crate) fn forms(
         begun = Instant::now();
         settings.deadline = Some(more);
     }
-    settings.deadline = plan.search();
+    settings.deadline = match options.goal {
+        Goal::Verifier => plan.search_before_steps(),
+        _ => plan.search(),
+    };
+    let mut searched = wanted.clone();
+    if asks_for_less(options) && !observer.stop() {
+        let mending = mending(&settings, &plan);
+        let job = gate.job(&module, &mending, &write);
+        let (deadline, wanted) = (plan.search(), &wanted[..]);
+        let (object, candidates, report) = (&mut object, &mut candidates[..], &mut report);
+        // The kernel is not asked again about what has become acceptable, so it stays as it is.
+        for i in (Lighter { job, object, candidates, report, wanted, deadline, observer }).accept()? {
+            searched[i] = false;
+        }
+    }
     let mut states = None;
     if options.search {
         observer.phase("searching");
         let (found, others) = watched(observer, &stop, || {
             let search = Search::new(&module, &settings, options, observer, started);
-            synthesis::run(&mut candidates, &wanted, search, &mut report.notes)
+            synthesis::run(&mut candidates, &searched, search, &mut report.notes)
         });
         if found.improved > 0 {
             each_candidate(
@@ -163,6 +179,15 @@ pub(crate) fn forms(
         }
         report.search = Some(found);
         states = Some(others);
+    }
+    if asks_for_less(options) && !observer.stop() {
+        observer.phase("asking the verifier for less");
+        let mending = mending(&settings, &plan);
+        let job = gate.job(&module, &mending, &write);
+        let (deadline, wanted) = (plan.search(), &wanted[..]);
+        let (object, candidates, report) = (&mut object, &mut candidates[..], &mut report);
+        Lighter { job, object, candidates, report, wanted, deadline, observer }.run()?;
+        gate::settle(job, object, candidates, report)?;
     }
     let finish =
         Finish { input, module: &module, gate: &gate, settings: &settings, options, plan: &plan, observer, started };
@@ -296,6 +321,11 @@ impl Finish<'_> {
         report.seconds = started.elapsed().as_secs_f64();
         Ok((written.bytes, report))
     }
+}
+
+/// Whether steps are taken that the verifier itself finds good ([`crate::lighter`]).
+fn asks_for_less(options: &Options) -> bool {
+    options.goal == Goal::Verifier && options.kernel && options.passes == PassSelection::All
 }
 
 /// Whether passes may go on with a function that time has cut short. They take another way from there than they would

@@ -84,7 +84,7 @@ impl Options {
         // A second or so is for all that an ordinary program needs.
         let whole = if level == 2 { self.whole / 20 } else { self.whole };
         // They count slots.
-        let ssa = self.goal == Goal::Size && level > 1;
+        let ssa = self.goal != Goal::Latency && level > 1;
         Options { patience, whole, ssa, search: level > 1, ..self }
     }
 }

@@ -65,6 +65,12 @@ impl Plan {
         (time > self.limit.mul_f64(WORTH)).then(|| now + time)
     }
 
+    /// When the search has to end where steps for the verifier follow it ([`crate::lighter`]): these get half of what is left.
+    pub(crate) fn search_before_steps(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.search().map(|end| now + end.saturating_duration_since(now) / 2)
+    }
+
     /// When the search has to end.
     pub(crate) fn search(&self) -> Option<Instant> {
         self.before(self.loads + self.runs + self.opinions() + self.written)

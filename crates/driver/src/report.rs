@@ -14,7 +14,7 @@ pub use search::{Ended, SearchReport};
 pub use verify::{FunctionVerdict, Refused, RunsFirst, VerifyReport};
 
 /// The kernel's word on one program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelVerdict {
     /// Whether the kernel was asked and gave a verdict.
     pub judged: bool,
@@ -22,6 +22,12 @@ pub struct KernelVerdict {
     pub accepted: bool,
     /// Instructions the verifier processed, if it tells.
     pub processed: Option<u64>,
+    /// States it created, if it tells.
+    pub states: Option<u64>,
+    /// States it kept at once, if it tells.
+    pub peak_states: Option<u64>,
+    /// Stack bytes of each function, the entry first, if it tells.
+    pub stack_depths: Vec<u32>,
     /// Why it was not accepted, in one line.
     pub reason: Option<String>,
 }
@@ -90,6 +96,19 @@ pub struct TakenBack {
     pub reason: String,
 }
 
+/// A program that the kernel refuses because it is too much for the verifier, and accepts now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MadeAcceptable {
+    /// The program.
+    pub program: String,
+    /// Why the original was refused.
+    pub refused: String,
+    /// What was done to its functions, and how often.
+    pub by: Vec<(String, usize)>,
+    /// Instructions that the verifier now processes, if it tells.
+    pub processed: Option<u64>,
+}
+
 /// A result that was proven step by step and is wrong as a whole: an error of this program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refutation {
@@ -150,6 +169,8 @@ pub struct Report {
     /// The changes of which `dropped`, `heavier` and `unsafe_changes` are the numbers, in the order in which they were found,
     /// but for those of programs that went back as wholes.
     pub taken_back: Vec<TakenBack>,
+    /// Programs that the kernel refused for their complexity, and accepts as they are now (goal `verifier`).
+    pub made_acceptable: Vec<MadeAcceptable>,
     /// Whether the time limit cut the work short.
     pub timed_out: bool,
     /// How running original and result in this kernel went.

@@ -53,6 +53,15 @@ impl LoadVerdict {
         matches!(self, Self::Unsupported { .. } | Self::NotLoadable { .. })
     }
 
+    /// Whether the program was refused because it is too much for the verifier, and for nothing else that it has seen: too many
+    /// instructions to process, or too many jumps that wait (`do_check` and `push_stack` in kernel/bpf/verifier.c).
+    pub fn is_for_complexity(&self) -> bool {
+        let Self::Rejected { log, .. } = self else { return false };
+        let why = stats::last_complaint(log);
+        why.starts_with("BPF program is too large. Processed ")
+            || why.starts_with("The sequence of ") && why.ends_with(" jumps is too complex.")
+    }
+
     /// Is it [`LoadVerdict::Accepted`]?
     pub fn is_accepted(&self) -> bool {
         *self == Self::Accepted

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bpf_driver::timing::Call;
-use bpf_driver::{FunctionReport, Reached, Report, RunCheck, TakenBack};
+use bpf_driver::{FunctionReport, KernelVerdict, MadeAcceptable, Reached, Report, RunCheck, TakenBack};
 
 use super::document::Kept;
 use super::job::Job;
@@ -47,6 +47,7 @@ pub fn remarks(report: &Report, job: &Job<'_>, interrupted: bool) -> Vec<String>
     if !report.gate.is_empty() {
         lines.push(format!("kernel: {}", report.gate));
     }
+    lines.extend(report.made_acceptable.iter().map(acceptable_line));
     lines.extend(report.check.iter().map(|check| format!("check: {check}")));
     lines.extend(taken_back(&report.taken_back));
     if let Some(check) = &report.run_check {
@@ -83,7 +84,35 @@ fn stats_line(f: &FunctionReport) -> String {
     let time =
         f.estimated_ns.map_or_else(String::new, |(before, after)| format!(", {before:.1} -> {after:.1} ns estimated"));
     let Reached { seconds, proposals, .. } = f.reached;
-    format!("{}: {shape}{time}, smallest after {seconds:.2} s and {proposals} proposals", f.name)
+    let states = states(f).unwrap_or_default();
+    format!("{}: {shape}{time}{states}, smallest after {seconds:.2} s and {proposals} proposals", f.name)
+}
+
+/// What made a program acceptable that the kernel refuses.
+fn acceptable_line(made: &MadeAcceptable) -> String {
+    let MadeAcceptable { program, refused, by, processed } = made;
+    let times = |(name, times): &(String, usize)| match times {
+        1 => name.clone(),
+        times => format!("{name} ({times} times)"),
+    };
+    let by: Vec<String> = by.iter().map(times).collect();
+    let count = processed.map_or_else(String::new, |n| format!("; {n} instructions processed"));
+    format!("{program}: the original was refused: {refused} Accepted after: {}{count}", by.join(", "))
+}
+
+/// What the verifier's work on a program was and is, beside the number of instructions.
+fn states(f: &FunctionReport) -> Option<String> {
+    let (before, after) = (f.kernel_before.as_ref()?, f.kernel_after.as_ref()?);
+    let stack = |v: &KernelVerdict| v.stack_depths.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
+    Some(format!(
+        ", {} -> {} states, at most {} -> {} at once, stack {} -> {}",
+        before.states?,
+        after.states?,
+        before.peak_states?,
+        after.peak_states?,
+        stack(before),
+        stack(after)
+    ))
 }
 
 /// What was taken back of which function, a line for each pass or rule and reason.

@@ -307,8 +307,9 @@ impl Settling<'_> {
         let others = self.suspects(program).into_iter().filter(|i| *i != function.id);
         let mut functions: Vec<Candidate> = others.map(|i| self.candidates[i].clone()).collect();
         functions.push(function);
-        let saved =
-            |cs: &[Candidate]| -> usize { cs.iter().map(|c| c.report.slots_before - c.report.slots_after).sum() };
+        let saved = |cs: &[Candidate]| -> i64 {
+            cs.iter().map(|c| c.report.slots_before as i64 - c.report.slots_after as i64).sum()
+        };
         let accepted = &mut self.gate.memory.borrow_mut().accepted;
         if accepted.get(&program).is_none_or(|kept| saved(kept) < saved(&functions)) {
             accepted.insert(program, functions);
@@ -369,7 +370,7 @@ fn record(job: Job, before: &ObjectVerdict, object: &Object, candidates: &mut [C
 }
 
 fn not_judged() -> KernelVerdict {
-    KernelVerdict { judged: false, accepted: false, processed: None, reason: Some(NOT_JUDGED.to_owned()) }
+    KernelVerdict { reason: Some(NOT_JUDGED.to_owned()), ..KernelVerdict::default() }
 }
 
 /// How it went with the programs that `bpf_check` judges, in words.

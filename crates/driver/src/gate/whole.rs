@@ -56,7 +56,7 @@ pub(crate) fn settle_whole(
 }
 
 fn not(reason: &str) -> KernelVerdict {
-    KernelVerdict { judged: false, accepted: false, processed: None, reason: Some(reason.to_owned()) }
+    KernelVerdict { reason: Some(reason.to_owned()), ..KernelVerdict::default() }
 }
 
 /// The gate's words where they are not of the object as a whole.
