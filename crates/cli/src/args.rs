@@ -478,7 +478,7 @@ pub struct OptArgs {
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
     pub level: Option<u8>,
     /// Time for the whole object, and with -d for each one; functions not reached in time stay as they are [default: 30; of
-    /// -O2 10, of -O4 600]
+    /// -O2 10, or 30 with `--goal verifier`; of -O4 600]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub time_limit: Option<Duration>,
     /// Seed of everything random
@@ -565,7 +565,7 @@ pub struct OptArgs {
     /// Print what became of each function change by change: pass, place, instructions before and after, slots saved
     #[arg(long)]
     pub explain: bool,
-    /// Print of each function blocks, longest path, estimated time, and when its smallest form was found
+    /// Print of each function blocks, longest path, estimated time, the verifier's states and stack, and when its smallest form was found
     #[arg(long)]
     pub stats: bool,
     /// Print nothing but warnings and errors
@@ -1029,7 +1029,8 @@ pub enum GoalArg {
     Size,
     /// Fewest estimated nanoseconds
     Latency,
-    /// Fewest instructions for the kernel's verifier to process
+    /// Fewest instructions for the kernel's verifier to process, also with more slots; what it refuses as too much is tried to be
+    /// made acceptable
     Verifier,
 }
 

@@ -19,6 +19,7 @@
 mod checked;
 mod settle;
 mod whole;
+mod work;
 
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -39,6 +40,7 @@ use rustc_hash::FxHashSet;
 use checked::{Checked, Original};
 pub(crate) use settle::settle;
 pub(crate) use whole::settle_whole;
+pub(crate) use work::Work;
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
@@ -158,17 +160,6 @@ struct Memory {
     late: BTreeSet<usize>,
     /// How often a change was taken back from a program because of the verifier's work, and what was banned before.
     lightened: HashMap<usize, (usize, FxHashSet<u64>)>,
-}
-
-/// What a form of a program is for the verifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Work {
-    /// It can take the original's place, if that was accepted.
-    pub(crate) good: bool,
-    /// The kernel accepts it.
-    pub(crate) accepted: bool,
-    /// Instructions processed.
-    pub(crate) processed: Option<u64>,
 }
 
 /// All that a program consists of, as a number of 128 bits.
@@ -372,56 +363,6 @@ impl Gate {
         let (Some(before), Some(after)) = (before, form.words.processed) else { return false };
         let more = after.saturating_sub(before);
         more > self.may_grow.always && more as f64 > before as f64 * self.may_grow.percent / 100.0
-    }
-
-    /// What a program of this object is for the verifier; `None` if there is no time to find out.
-    pub(crate) fn work(&self, module: &Module, object: &Object, bytes: &[u8], program: usize) -> Option<Work> {
-        self.is_good(module, object, bytes, program)?;
-        let known = self.known(module, object, program)?;
-        Some(Work { good: known.good, accepted: known.words.accepted, processed: known.words.processed })
-    }
-
-    /// How many instructions the verifier processes of programs of an object, and no more than that; `None` if it refuses one, or
-    /// there is no time.
-    pub(crate) fn counts(&self, bytes: &[u8], programs: impl Iterator<Item = usize>) -> Option<Vec<u64>> {
-        if self.is_over() {
-            return None;
-        }
-        let programs: Vec<(usize, &ProgramVerdict)> =
-            programs.map(|p| Some((p, self.original(p)?))).collect::<Option<_>>()?;
-        let is_one = |name: &str, section: &str| programs.iter().any(|(_, p)| p.name == name && p.section == section);
-        let verdict =
-            (self.judge)(bytes, &|name, section| Question::from(is_one(name, section)), self.deadline).ok()?;
-        let count = |&(program, original): &(usize, &ProgramVerdict)| {
-            let found = find(&verdict, original, self.namesakes(program))?;
-            found.stats.as_ref().filter(|_| found.verdict.is_accepted()).map(|stats| stats.processed)
-        };
-        programs.iter().map(count).collect()
-    }
-
-    /// The programs that the kernel accepts and that consist of this function, too, with the work on the originals.
-    pub(crate) fn accepted_with(&self, module: &Module, function: usize) -> Vec<(usize, u64)> {
-        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
-        let accepted = programs.filter(|(_, p)| p.verdict.is_accepted());
-        let with = accepted.filter(|(program, _)| self.functions(module, *program).contains(&function));
-        with.filter_map(|(program, p)| Some((program, p.stats.as_ref()?.processed))).collect()
-    }
-
-    /// The programs that the kernel refuses because they are too much for it, and why.
-    pub(crate) fn too_much(&self) -> Vec<(usize, String)> {
-        let programs = self.before.iter().flat_map(|v| v.programs.iter().enumerate());
-        let refused = programs.filter(|(_, p)| p.verdict.is_for_complexity());
-        refused.map(|(program, p)| (program, p.verdict.reason().to_owned())).collect()
-    }
-
-    /// The name of a program that the kernel has judged.
-    pub(crate) fn name(&self, program: usize) -> &str {
-        self.original(program).map_or("", |p| p.name.as_str())
-    }
-
-    /// The functions that a program consists of.
-    pub(crate) fn functions_of(&self, module: &Module, program: usize) -> Vec<usize> {
-        self.functions(module, program)
     }
 
     /// Asks about programs of an object and remembers the answers.

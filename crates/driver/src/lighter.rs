@@ -7,7 +7,6 @@
 //! - [`arithmetic`]: a question whose answers only compute becomes arithmetic, and is no fork;
 //! - [`early`]: a constant that many ways set at their ends is set before they part;
 //! - [`ends`]: a jump to a short end becomes that end;
-//! - [`checks`]: two bounds checks that lead to the same place become one;
 //! - [`order`]: the verifier walks the other side of a question first.
 //!
 //! Of a program that the kernel refuses because it is too much ([`accept`]), all questions go that are proven to be arithmetic, and
@@ -17,11 +16,12 @@
 //! gate like all else.
 
 mod arithmetic;
-mod checks;
 mod early;
 mod edit;
 mod ends;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -158,18 +158,11 @@ impl Lighter<'_> {
             {
                 continue;
             }
-            let settings = self.settings(end, PROOF);
-            let mut c = self.candidates[i].clone();
-            // What is worth something only after the local passes is proven first.
-            let is_proven = form.untidy && self.go_on(&mut c, &form, &settings);
-            let counts = match (form.untidy, is_proven) {
-                (true, false) => None,
-                (true, true) => self.counts(programs, &c)?,
-                (false, _) => self.counts_of(programs, i, form.last())?,
-            };
+            let counts = self.counts_of(programs, i, form.last())?;
             known.insert(number, counts.clone());
             let Some(counts) = counts.filter(is_enough) else { continue };
-            if (is_proven || self.go_on(&mut c, &form, &settings)) && self.are_good(programs, &c)? {
+            let mut c = self.candidates[i].clone();
+            if self.go_on(&mut c, &form, &self.settings(end, PROOF)) && self.are_good(programs, &c)? {
                 return Ok(Some((c, counts, at)));
             }
             known.insert(number, None);
@@ -177,15 +170,11 @@ impl Lighter<'_> {
         Ok(None)
     }
 
-    /// Has a step proven; what is made for the local passes goes through these.
+    /// Has a step proven; whether it is.
     fn go_on(&self, c: &mut Candidate, form: &Form, settings: &Settings) -> bool {
         let module = self.job.module;
         on_deep_stack(|| {
-            let proven = c.go_on_with(module, settings, &form.function, form.then.as_ref(), form.by);
-            if proven && form.untidy {
-                c.run_passes(module, settings);
-            }
-            proven && c.body.is_some()
+            c.go_on_with(module, settings, &form.function, form.then.as_ref(), form.by) && c.body.is_some()
         })
         .unwrap_or(false)
     }
@@ -232,11 +221,10 @@ impl Lighter<'_> {
 
 /// Everything that is proposed, in the order in which it is asked about.
 fn all_forms<'a>(f: &'a Function, analysis: &'a Analysis) -> impl Iterator<Item = Form> + 'a {
-    let checks = std::iter::once_with(move || checks::forms(f, analysis)).flatten();
     let early = std::iter::once_with(move || early::forms(f, analysis)).flatten();
     let ends = std::iter::once_with(move || ends::forms(f)).flatten();
     let order = std::iter::once_with(move || order::forms(f)).flatten();
-    checks.chain(early).chain(ends).chain(arithmetic::forms(f, analysis)).chain(order)
+    early.chain(ends).chain(arithmetic::forms(f, analysis)).chain(order)
 }
 
 /// Which part of the work is saved, if it is more for no program.

@@ -18,6 +18,7 @@ mod page;
 mod queries;
 mod raw;
 mod reduce;
+mod refused;
 mod rules;
 mod runs;
 mod search;

@@ -128,7 +128,7 @@ impl<'f> Hammock<'f> {
         block.ops.extend(ops);
         block.term = end;
         super::edit::merge(&mut then);
-        Form { by: NAME, function, then: Some(then), untidy: false }
+        Form { by: NAME, function, then: Some(then) }
     }
 
     /// The operations that may take its place.

@@ -11,14 +11,12 @@ pub(super) struct Form {
     pub(super) function: Function,
     /// What that is in another shape, if it is to be changed once more: blocks that do the same are one.
     pub(super) then: Option<Function>,
-    /// It is worth something only after the local passes.
-    pub(super) untidy: bool,
 }
 
 impl Form {
     /// A form that is what is to be proven.
     pub(super) fn new(by: &'static str, function: Function) -> Form {
-        Form { by, function, then: None, untidy: false }
+        Form { by, function, then: None }
     }
 
     /// What it leads to.

@@ -1,0 +1,91 @@
+//! Proposals are worth something only if they are proven, so that is what is tested: of the kernel's counts tests in `cli` know.
+
+use bpf_facts::{Analysis, Env};
+use bpf_isa::{AluOp, Insn, Src};
+use bpf_passes::Settings;
+use bpf_program::{Function, ProgKind};
+use bpf_prove::Derivation;
+use bpf_testgen::listing::function;
+
+use super::edit::Form;
+use super::{arithmetic, early, ends, order};
+use crate::global::Start;
+
+fn classifier(text: &str) -> Function {
+    function(ProgKind::from_section("tc"), text)
+}
+
+/// Whether the prover calls a form equal.
+fn is_proven(f: &Function, form: &Form) -> bool {
+    let (before, settings) = (Derivation::new(f.clone()), Settings::default());
+    let (function, then) = (&form.function, form.then.as_ref());
+    Start::of_form(&before, function, then, form.by, &Env::empty(), &settings).is_some()
+}
+
+fn analysis(f: &Function) -> Analysis {
+    Analysis::of(f, &Env::empty())
+}
+
+#[test]
+fn every_question_about_numbers_becomes_arithmetic() {
+    let ways = ["r0 += 5", "r0 += 1", "r0 -= r3", "r0 = 9", "r0 <<= 3"];
+    for cond in ["==", "!=", ">", ">=", "<", "<=", "s>", "s>=", "s<", "s<=", "&"] {
+        for operand in ["100", "3", "w3"] {
+            for way in ways {
+                let text = format!(
+                    "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 8)\nr0 = *(u32 *)(r1 + 4)\nif w2 {cond} {operand} goto +1\n\
+                     {way}\nr0 &= 255\nexit\n"
+                );
+                let f = classifier(&text);
+                let analysis = analysis(&f);
+                let forms: Vec<Form> = arithmetic::forms(&f, &analysis).collect();
+                assert!(forms.iter().any(|form| is_proven(&f, form)), "none of {} is proven:\n{text}", forms.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ways_may_compute_and_a_join_may_be_spread() {
+    let both = "r2 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 8)\nr0 = 1\nif w2 > 7 goto +2\nr0 = r3\ngoto +2\nr3 += 3\nr0 += r3\n\
+                exit\n";
+    let f = classifier(both);
+    assert!(arithmetic::forms(&f, &analysis(&f)).any(|form| is_proven(&f, &form)));
+    let three = "r2 = *(u32 *)(r1 + 0)\nr0 = 0\nr4 = 5\nif w2 > 9 goto +3\nif w2 > 5 goto +3\nr4 <<= 1\ngoto +0\nr0 = r4\n\
+                 r0 += 1\nexit\n";
+    let f = classifier(three);
+    if let Some(form) = arithmetic::spread(&f) {
+        assert!(is_proven(&f, &form));
+    }
+}
+
+/// Verifiers fork their state where a mask of all ones or all zeros meets a constant.
+#[test]
+fn no_mask_is_made_of_a_sign() {
+    let text = "r2 = *(u32 *)(r1 + 0)\nr0 = 0\nif w2 > 7 goto +1\nr0 += 12\nexit\n";
+    let f = classifier(text);
+    for form in arithmetic::forms(&f, &analysis(&f)) {
+        for op in form.function.layout.iter().flat_map(|b| &form.function.block(*b).ops) {
+            let is_mask = matches!(op.insn, Insn::Alu { op: AluOp::Arsh, src: Src::Imm(63), .. });
+            assert!(!is_mask, "{}", form.function);
+        }
+    }
+}
+
+#[test]
+fn a_constant_is_set_before_the_ways_part() {
+    let text = "r2 = *(u32 *)(r1 + 0)\nif w2 > 7 goto +3\nif w2 == 3 goto +2\nr0 = 1\nexit\nr0 = 2\nexit\n";
+    let f = classifier(text);
+    let forms = early::forms(&f, &analysis(&f));
+    assert!(!forms.is_empty() && forms.iter().all(|form| is_proven(&f, form)), "{}", forms.len());
+}
+
+#[test]
+fn a_jump_to_an_end_becomes_that_end() {
+    let text = "r2 = *(u32 *)(r1 + 0)\nr0 = 0\nif w2 > 7 goto +4\nr0 = 1\nif w2 == 3 goto +2\nr0 = 2\ngoto +0\nexit\n";
+    let f = classifier(text);
+    assert!(ends::forms(&f).iter().all(|form| is_proven(&f, form)));
+    let forms = order::forms(&f);
+    assert!(!forms.is_empty() && forms.iter().all(|form| is_proven(&f, form)));
+    assert!(is_proven(&f, &order::reversed(&f)));
+}
