@@ -340,7 +340,7 @@ impl Candidate {
     }
 
     /// The function as it was in the beginning, to go on from.
-    pub(crate) fn from_the_beginning(&self, module: &Module, settings: &Settings) -> Candidate {
+    pub(crate) fn rewound(&self, module: &Module, settings: &Settings) -> Candidate {
         let mut c = self.clone();
         if let Some(start) = c.start.take() {
             c.derivation = Some(start.before().clone());

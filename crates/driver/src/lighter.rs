@@ -295,7 +295,7 @@ impl Lighter<'_> {
     fn go(&mut self, c: &Candidate, way: Way) -> Result<bool, DriverError> {
         let Job { module, settings, .. } = self.job;
         let mut c = match way.from_the_beginning {
-            true => c.from_the_beginning(module, settings),
+            true => c.rewound(module, settings),
             false => c.clone(),
         };
         let mut changed = way.arithmetic && self.without_forks(&mut c);
