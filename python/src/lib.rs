@@ -54,12 +54,14 @@ fn waiting<T: Send + 'static>(
     let (lines, said) = mpsc::channel();
     let watched = Watched { lines: Mutex::new(progress.is_some().then_some(lines)), stop: stop.clone() };
     let (done, result) = mpsc::channel();
+    // Shared with whoever holds no lock of Python's.
+    let result = Mutex::new(result);
     std::thread::spawn(move || {
         let outcome = work(&watched);
         let _ = done.send(outcome);
     });
     loop {
-        let next = py.detach(|| result.recv_timeout(OFTEN));
+        let next = py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(OFTEN));
         let told = said.try_iter().try_for_each(|line: String| match &progress {
             Some(progress) => progress.call1(py, (line,)).map(drop),
             None => Ok(()),

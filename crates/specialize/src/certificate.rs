@@ -54,7 +54,7 @@ fn check_with(table: &Table, elements: &[Element], key_alignment: u32) -> Result
 
 /// Runs the code for the key that is there, and says what is wrong with what it finds.
 fn found(interp: &mut Interp<KernelHost>, f: &Function, table: &Table, value: Option<&[u8]>) -> Result<(), String> {
-    const FUEL: u64 = 10_000;
+    const FUEL: u64 = 100_000;
     let r0 = interp.run(f, FUEL).map_err(|fault| fault.to_string())?.r0;
     match value {
         None if r0 == 0 => Ok(()),

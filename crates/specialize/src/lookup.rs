@@ -2,13 +2,12 @@
 //!
 //! As of the call, r2 points to the key, r0 is the address of the value or 0 afterwards, and nothing is known of r1 to r5.
 
+use std::collections::HashSet;
+
 use bpf_isa::{AluOp, Call, Cond, Imm64Kind, Insn, Reg, Size, Src, Width};
 use bpf_program::{Block, BlockId, Function, Op, Terminator};
 
 use crate::table::{Layout, Table};
-
-/// The upper half of the numbers that stand for addresses until they get references.
-const MARK: u64 = 0x6f70_745f_0000_0000;
 
 /// A place in a section to be added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -19,33 +18,45 @@ pub(crate) struct Place {
     pub(crate) offset: u32,
 }
 
-/// The places that code names, each by a number of its own.
+/// The places that code names, each by a number of its own until it gets a reference.
 #[derive(Default)]
-pub(crate) struct Places(Vec<Place>);
+pub(crate) struct Places {
+    /// The upper half of these numbers.
+    mark: u32,
+    all: Vec<Place>,
+}
 
 impl Places {
+    /// For code to be put into these functions, none of which holds a number that could be taken for a place. They get no other
+    /// constants from here on.
+    pub(crate) fn apart_from<'a>(functions: impl Iterator<Item = &'a Function>) -> Places {
+        let ops = functions.flat_map(|f| f.blocks.iter().flat_map(|b| &b.ops));
+        let taken: HashSet<u32> = ops.filter_map(|op| number(&op.insn)).map(|n| (n >> 32) as u32).collect();
+        // There are more numbers than instructions.
+        let mark = (0x6f70_745f..=u32::MAX).find(|mark| !taken.contains(mark)).unwrap_or(u32::MAX);
+        Places { mark, all: Vec::new() }
+    }
+
     fn address(&mut self, dst: Reg, place: Place) -> Insn {
-        let number = self.0.iter().position(|p| *p == place).unwrap_or_else(|| {
-            self.0.push(place);
-            self.0.len() - 1
+        let number = self.all.iter().position(|p| *p == place).unwrap_or_else(|| {
+            self.all.push(place);
+            self.all.len() - 1
         });
-        Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm: MARK | number as u64 }
+        Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm: u64::from(self.mark) << 32 | number as u64 }
     }
 
     /// The place that an instruction's number stands for.
     pub(crate) fn of(&self, insn: &Insn) -> Option<Place> {
-        match insn {
-            Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } if is_mark(*imm) => {
-                self.0.get((imm & 0xffff_ffff) as usize).copied()
-            }
-            _ => None,
-        }
+        let number = number(insn).filter(|n| (n >> 32) as u32 == self.mark)?;
+        self.all.get((number & 0xffff_ffff) as usize).copied()
     }
 }
 
-/// Whether a number could be taken for a place.
-pub(crate) fn is_mark(n: u64) -> bool {
-    n >> 32 == MARK >> 32
+fn number(insn: &Insn) -> Option<u64> {
+    match insn {
+        Insn::LoadImm64 { kind: Imm64Kind::Const, imm, .. } => Some(*imm),
+        _ => None,
+    }
 }
 
 /// The instruction that makes r0 0.

@@ -7,8 +7,8 @@
 //! not known any more. So nobody else has one, and what is done with one is seen here.
 
 use bpf_driver::Module;
-use bpf_facts::{Env, Facts, Liveness, Region, State, Value};
-use bpf_isa::{Insn, Reg, Src};
+use bpf_facts::{Env, FRAME, Facts, Live, Liveness, Region, StackSet, State, Value};
+use bpf_isa::{Cond, Insn, MemoryOperand, Reg, Src, Width};
 use bpf_object::{FuncId, MapDef, RefKind};
 use bpf_platform::effects::{Effects, Extent};
 use bpf_platform::maps;
@@ -22,6 +22,9 @@ const UNKNOWN_MAP: &str = "calls a helper with a map that is not known here";
 const HANDED: &str = "hands it, or an address in a value of it, to somebody else";
 /// Of an address that is not followed.
 const LOST: &str = "computes with an address in a value of it, or mixes it with something else";
+
+/// What a conditional jump asks.
+type Question = (Cond, Width, Reg, Src);
 
 /// A lookup that can be put into a table's terms.
 pub(crate) struct Lookup {
@@ -61,6 +64,10 @@ impl Use {
         }
         for (id, graph) in module.graphs.iter().enumerate() {
             let name = &object.functions()[id].name;
+            // Its context leads to a value of whatever map it is attached to (`struct bpf_iter__bpf_map_elem`).
+            if object.functions()[id].section.trim_start_matches('?').starts_with("iter") {
+                return Err(format!("the iterator `{name}` may be given it"));
+            }
             match graph {
                 Ok(f) => {
                     module.with_env(|env| found.function(f, id, map, env)).map_err(|what| format!("`{name}` {what}"))?
@@ -93,18 +100,15 @@ impl Use {
             for (i, op) in f.block(b).ops.iter().enumerate() {
                 let before = state.clone();
                 state.step(op, (b, i), f.kind, env);
-                let said = self.operation(op, (&before, &state), map, (id, b, i), env);
+                let said = self
+                    .operation(op, (&before, &state), map, (id, b, i), env)
+                    .and_then(|()| written_over(op, (&before, &state), live.after(b, i), map));
                 said.map_err(|what| format!("{what}{}", place(op)))?;
             }
             match f.block(b).term {
                 Terminator::Exit { .. } if is_ours(state.reg(Reg::R0), map) => return Err(HANDED.into()),
-                Terminator::Branch { dst, src, .. } => {
-                    let is_other = |r: Reg| is_value(state.reg(r), map);
-                    let against_null = src == Src::Imm(0);
-                    if !against_null && (is_other(dst) || src.reg().is_some_and(is_other)) {
-                        self.uses_values = true;
-                        self.compares = true;
-                    }
+                Terminator::Branch { cond, width, dst, src, .. } => {
+                    self.branch((cond, width, dst, src), &state, map, env)?
                 }
                 _ => {}
             }
@@ -129,6 +133,35 @@ impl Use {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// A value's address may be compared with null and with another one, each where its value begins or inside it: all else tells
+    /// where values are.
+    fn branch(
+        &mut self,
+        (cond, width, dst, src): Question,
+        state: &State,
+        map: usize,
+        env: &Env,
+    ) -> Result<(), String> {
+        let (left, right) = (state.reg(dst), src.reg().map(|r| state.reg(r)));
+        if !is_ours(left, map) && !right.is_some_and(|v| is_ours(v, map)) {
+            return Ok(());
+        }
+        if width != Width::W64 || !matches!(cond, Cond::Eq | Cond::Ne) {
+            return Err(LOST.into());
+        }
+        if src == Src::Imm(0) || right.is_some_and(|v| v.as_const() == Some(0)) || left.as_const() == Some(0) {
+            return Ok(());
+        }
+        let size = i64::from(env.map(map).and_then(|m| m.value_size).unwrap_or_default());
+        let inside = |v: &Value| is_value(v, map) && v.num.as_signed_const().is_some_and(|at| (0..size).contains(&at));
+        if !inside(left) || !right.is_some_and(inside) {
+            return Err(LOST.into());
+        }
+        self.uses_values = true;
+        self.compares = true;
         Ok(())
     }
 
@@ -167,7 +200,7 @@ impl Use {
                 self.uses_values |= stored.is_some_and(|r| is_value(before.reg(r), map));
             }
             // Whoever reads bytes of one has to read it whole.
-            let touched = before.touched(base, m.off, m.size.bytes());
+            let touched = accessed(op, m, before);
             if m.reads && before.stack_values().any(|(off, v)| is_ours(v, map) && overlap(&touched, off)) {
                 let whole =
                     matches!(op.insn, Insn::Load { .. }) && op.insn.defs().iter().all(|r| is_ours(after.reg(r), map));
@@ -182,7 +215,7 @@ impl Use {
         }
         // What it is computed to is followed, too, or nothing is.
         if op.insn.uses().iter().any(ours) {
-            let is_copy = matches!(op.insn, Insn::Mov { width: bpf_isa::Width::W64, .. });
+            let is_copy = matches!(op.insn, Insn::Mov { width: Width::W64, .. });
             self.uses_values |= !is_copy;
             if !op.insn.defs().iter().all(|r| is_ours(after.reg(r), map)) {
                 return Err(LOST.into());
@@ -210,7 +243,7 @@ impl Use {
                 let len = argument.and_then(|a| match a.extent {
                     Extent::Nothing => Some(0),
                     Extent::Key => map_of(state, row, env)?.key_size,
-                    Extent::Value => map_of(state, row, env)?.value_size,
+                    Extent::Value => map_of(state, row, env)?.value_bytes_read(),
                     Extent::Bytes(n) => Some(n),
                     Extent::Register(n) => u32::try_from(state.reg(n).num.umax).ok(),
                     Extent::Unknown => None,
@@ -246,11 +279,39 @@ impl Use {
         if all.into_iter().any(|r| is_ours(state.reg(r), map)) {
             return Err(HANDED.into());
         }
-        if row.map_register().is_some_and(|r| state.reg(r).region().is_none()) {
+        if row.map_register().is_some_and(|r| state.reg(r).region().is_none()) || row.name == "sys_bpf" {
             return Err(UNKNOWN_MAP.into());
         }
         Ok(())
     }
+}
+
+/// The bytes of the frame that an access may touch. Where the loader decides the offset, these are all.
+fn accessed(op: &Op, m: MemoryOperand, state: &State) -> StackSet {
+    let base = state.reg(m.base);
+    if op.is_core() && (base.is_stack() || state.may_be_frame_address(base)) {
+        return StackSet::range(-FRAME, FRAME as u32);
+    }
+    state.touched(base, m.off, m.size.bytes())
+}
+
+/// Says so where a store leaves bytes of a spilled address behind, which the facts forget and the program may read.
+fn written_over(op: &Op, (before, after): (&State, &State), live: &Live, map: usize) -> Result<(), String> {
+    let Some(m) = op.insn.memory_operand().filter(|m| m.writes) else { return Ok(()) };
+    let touched = accessed(op, m, before);
+    let place = match before.reg(m.base).pointer_at() {
+        Some((Region::Stack, _, at)) if !op.is_core() => Some(at + i64::from(m.off)),
+        _ => None,
+    };
+    let is_sure = |at: i64| place.is_some_and(|from| (from..from + i64::from(m.size.bytes())).contains(&at));
+    for (off, v) in before.stack_values() {
+        let is_left = |at: i64| live.stack.contains(at) && !is_sure(at);
+        let is_there = || is_ours(&after.stack_bytes(off, 8), map);
+        if is_ours(v, map) && overlap(&touched, off) && !is_there() && (off..off + 8).any(is_left) {
+            return Err(LOST.into());
+        }
+    }
+    Ok(())
 }
 
 /// The map that a call is given.
@@ -262,7 +323,7 @@ fn map_of<'e>(state: &State, row: &Effects, env: &'e Env) -> Option<&'e bpf_fact
 }
 
 /// Whether some of the eight bytes from an offset on are in a set.
-fn overlap(bytes: &bpf_facts::StackSet, off: i64) -> bool {
+fn overlap(bytes: &StackSet, off: i64) -> bool {
     (off..off + 8).any(|at| bytes.contains(at))
 }
 

@@ -18,6 +18,9 @@ use crate::{certificate, write};
 /// No more bytes of tables are written.
 const MOST_BYTES: usize = 64 << 20;
 
+/// No key is longer: it stands in a frame, or is read from a packet word by word.
+const LONGEST_KEY: u32 = 512;
+
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Done {
@@ -65,9 +68,6 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     }
     let bytes = object.with_addition(&Addition { contents, ..Addition::default() })?;
     let mut module = Module::new(Object::parse(bytes)?);
-    if let Some(f) = module.graphs.iter().flatten().find(|f| write::has_marks(f)) {
-        return Err(SpecializeError::Internal(format!("`{}` holds a number that stands for places here", f.name)));
-    }
     let mut changed = vec![false; module.graphs.len()];
     let mut constants = fold(&mut module, &known, &mut changed);
     let frozen = declared.maps.iter().map(|(name, elements)| Frozen::new(&module, name, elements));
@@ -116,7 +116,7 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     }
     let guard =
         (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!tables.is_empty()), offset: 0 });
-    let mut places = Places::default();
+    let mut places = Places::apart_from(module.graphs.iter().flatten());
     for ((function, block, index), (key_alignment, table)) in &sites {
         let Some(Ok(f)) = module.graphs.get_mut(*function) else { continue };
         let site = Site { block: *block, index: index.0, key_alignment: *key_alignment, guard };
@@ -259,6 +259,11 @@ impl<'a> Frozen<'a> {
         let (Some(key_size), Some(value_size), Some(entries)) = (def.key_size, def.value_size, def.max_entries) else {
             return Err(bad("its definition does not say the sizes of keys and values, and how many there are".into()));
         };
+        if key_size > LONGEST_KEY {
+            return Err(bad(format!(
+                "its keys have {key_size} bytes; those of frozen maps have {LONGEST_KEY} at most"
+            )));
+        }
         if !def.managed.is_empty() {
             return Err(bad("the kernel manages fields of its values".into()));
         }

@@ -5,7 +5,7 @@ use bpf_program::{Function, lower};
 
 use crate::declared::{Declared, NOTE_OWNER, NOTE_SECTION};
 use crate::error::SpecializeError;
-use crate::lookup::{Places, is_mark};
+use crate::lookup::Places;
 
 /// The section of the tables.
 const TABLES: &str = ".rodata.bpf_opt";
@@ -50,10 +50,4 @@ pub(crate) fn write(
     let written = object.write(&WriteOptions::default())?;
     let object = Object::parse(written.bytes)?;
     Ok(object.with_addition(&Addition { sections, references, ..Addition::default() })?)
-}
-
-/// Whether some code holds a number that could be taken for a place.
-pub(crate) fn has_marks(f: &Function) -> bool {
-    let mut ops = f.layout.iter().flat_map(|b| &f.block(*b).ops);
-    ops.any(|op| matches!(op.insn, bpf_isa::Insn::LoadImm64 { imm, .. } if is_mark(imm)))
 }

@@ -342,6 +342,11 @@ impl Emitter<'_> {
     }
 
     fn binary(&mut self, op: Binary, a: Operand, b: Operand, key: Key) -> Result<usize, EbpfError> {
+        // A constant that stands in a register is one to the verifier, too ([`Text::arithmetic`]).
+        let b = match (op, b) {
+            (Binary::Add | Binary::Sub, Operand::Register(r)) => self.reach.constant(r).map_or(b, Operand::Constant),
+            _ => b,
+        };
         self.larger_first(a, b)?;
         let second = match b {
             Operand::Register(b) => Some(self.number(b)?),

@@ -141,12 +141,23 @@ impl Reach {
             Operation::Constant { n, .. } => Some(*n),
             Operation::HeaderLength { .. } => Some(60),
             Operation::Load { size: 1, .. } => Some(0xff),
+            // Of a shift by what is in a register the verifier knows nothing (`scalar_min_max_lsh` wants a constant).
+            Operation::Binary { op: Binary::ShiftLeft, a, b: Operand::Constant(n), .. } if *n < 32 => {
+                u32::try_from(u64::from(of(a)?) << n).ok()
+            }
             Operation::Binary { op, a, b, .. } => match (op, of(a), of(b)) {
                 (Binary::And, a, b) => a.into_iter().chain(b).min(),
                 (Binary::Add, Some(a), Some(b)) => a.checked_add(b),
-                (Binary::ShiftLeft, Some(a), Some(n)) if n < 32 => u32::try_from(u64::from(a) << n).ok(),
                 _ => None,
             },
+            _ => None,
+        }
+    }
+
+    /// The number that a register holds, if it is a constant.
+    pub(super) fn constant(&self, r: Register) -> Option<u32> {
+        match self.definitions.get(&r) {
+            Some(Operation::Constant { n, .. }) => Some(*n),
             _ => None,
         }
     }

@@ -102,6 +102,17 @@ impl Text {
             }
             _ => {}
         }
+        // Of a copy plus a constant the verifier keeps the constant beside it, and lets one as large as this not be added to an
+        // address (`check_reg_sane_offset`); of two constants it does not (`adjust_reg_min_max_vals`).
+        const LARGE: u32 = 1 << 29;
+        if let (Binary::Add | Binary::Sub, Operand::Constant(n)) = (op, b)
+            && n.cast_signed().unsigned_abs() >= LARGE
+        {
+            let half = n.cast_signed() / 2;
+            self.line(format!("w{at} {}= {half}", op.symbol()));
+            self.line(format!("w{at} {}= {}", op.symbol(), n.cast_signed().wrapping_sub(half)));
+            return;
+        }
         self.line(format!("w{at} {}= {second}", op.symbol()));
     }
 

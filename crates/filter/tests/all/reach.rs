@@ -69,7 +69,7 @@ impl Places<'_> {
         let a = self.number(deep - 1);
         let n = one(self.random, &[1, 2, 3, 4, 5, 8, 15, 16, 60, 100, 255, 256, 1000, 65_535]);
         let b = if self.chance(3) { format!("({})", self.number(deep - 1)) } else { n.to_string() };
-        match self.random.u32(0..13) {
+        match self.random.u32(0..14) {
             0 => format!("({a})+{b}"),
             1 => format!("({a})-{b}"),
             2 => format!("{b}-({a})"),
@@ -81,7 +81,8 @@ impl Places<'_> {
             8 => format!("({a})^{b}"),
             9 => format!("({a})>>{}", self.random.u32(0..32)),
             10 => format!("({a})<<{}", self.random.u32(0..32)),
-            11 => format!("(({a})&15)<<({b})"),
+            11 => format!("(({a})&15)<<(({b}){})", one(self.random, &["", "&3", "&31"])),
+            12 => format!("({a})+{}", one(self.random, &[0x2000_0000u32, 0x7fff_ffff, 0xdfff_ffff, 0x3f58_0000])),
             _ => format!("({a})/({b})"),
         }
     }

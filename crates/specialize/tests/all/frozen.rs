@@ -201,6 +201,17 @@ fn a_map_that_the_object_may_change_or_whose_values_get_out_of_sight_is_refused(
             ),
             "hands it",
         ),
+        // Spilled, perhaps written over, and read again.
+        (
+            format!(
+                "{look}*(u64 *)(r10 - 16) = r0\nr2 = 9\n*(u8 *)(r10 - 13) = r2\nr1 = *(u64 *)(r10 - 16)\nr1 ^= r2\nout:\n"
+            ),
+            "computes with",
+        ),
+        // Where values are is nobody's business.
+        (format!("{look}if w0 s< 0 goto out\nr6 = 1\nout:\n"), "computes with"),
+        (format!("{look}if r0 & 16 goto out\nr6 = 1\nout:\n"), "computes with"),
+        (format!("{look}r7 = r0\nr0 += 8\nif r0 == r7 goto out\nr6 = 1\nout:\n"), "computes with"),
         // A number of it.
         (format!("{look}r1 = r0\nr1 -= r6\nout:\n"), "computes with"),
     ] {
@@ -249,6 +260,24 @@ fn addresses_of_values_are_compared_as_before() {
         let guarded = specialized(&bytes, &Declared { guard: true, ..frozen("m", &elements) });
         assert_eq!((guarded.maps[0].lookups, guarded.maps[0].left), (0, 2));
     }
+}
+
+/// Numbers that look like what stands for an address here for a while.
+#[test]
+fn no_number_is_taken_for_an_address() {
+    if !permitted() {
+        return;
+    }
+    let number = 0x6f70_745f_0000_0000u64;
+    let text =
+        reader(4, -4, &format!("r1 = *(u64 *)(r0 + 0)\nr2 = {number} ll\nr0 = 1\nif r1 == r2 goto yes\nr0 = 2\nyes:"));
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![]), &text);
+    let elements: Vec<Element> =
+        (0..12u32).map(|n| (n.to_le_bytes().to_vec(), number.to_le_bytes().to_vec())).collect();
+    let packets = packets(&mut fastrand::Rng::with_seed(1), &elements, 4);
+    let done = specialized(&bytes, &frozen("m", &elements));
+    assert!(done.constants > 0);
+    assert_eq!(results(&done.bytes, "m", &[], &packets), results(&bytes, "m", &elements, &packets));
 }
 
 /// Pairs of addresses of two networks: 2,500 keys that differ in the last bytes of their words.
