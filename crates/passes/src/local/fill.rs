@@ -43,8 +43,7 @@ fn store(v: &View, i: usize) -> Option<(i16, Size, Src)> {
 /// The store at `i`, of a number that is short enough, as one of this size that stores the zeros behind it.
 fn filled(v: &View, i: usize, size: Size) -> Option<Rewrite> {
     let (off, own, Src::Reg(number)) = store(v, i)? else { return None };
-    let is_short = v.value(i, number).bits().umax >> own.bits() == 0;
-    if own >= size || off.rem_euclid(size.bytes() as i16) != 0 || !is_short {
+    if own >= size || off.rem_euclid(size.bytes() as i16) != 0 || v.value(i, number).bits().umax >> own.bits() != 0 {
         return None;
     }
     let ends_a_stretch = |insn: &Insn| matches!(insn, Insn::Call(_) | Insn::CallX { .. }) || is_side_exit(insn);
