@@ -103,7 +103,7 @@ pub(crate) fn put(f: &mut Function, site: Site, table: Option<(&Table, Place)>, 
     code.ops.extend_from_slice(rest.get(1..).unwrap_or_default());
     code.end(term);
     let laid_out = code.laid_out;
-    let at = f.layout.iter().position(|b| *b == site.block).map_or(f.layout.len(), |at| at);
+    let at = f.layout.iter().position(|b| *b == site.block).unwrap_or(f.layout.len());
     f.layout.splice(at..(at + 1).min(f.layout.len()), laid_out);
 }
 

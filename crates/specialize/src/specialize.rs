@@ -85,7 +85,9 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     }
     constants += fold(&mut module, &known, &mut changed);
 
-    let mut tables: Vec<u8> = Vec::new();
+    let mut bytes: Vec<u8> = Vec::new();
+    // By map, and where in these bytes each is.
+    let mut tables: Vec<Option<(Table, Place)>> = Vec::new();
     let mut uses = Vec::new();
     let mut sites = BTreeMap::new();
     for map in &frozen {
@@ -95,10 +97,10 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
             found.left += found.lookups.drain(..).count();
         }
         let table = if found.lookups.is_empty() { None } else { map.table(found.uses_values)? };
-        let place = Place { section: 0, offset: tables.len() as u32 };
+        let place = Place { section: 0, offset: bytes.len() as u32 };
         if let Some(table) = &table {
-            tables.extend_from_slice(&table.bytes);
-            if tables.len() > MOST_BYTES {
+            bytes.extend_from_slice(&table.bytes);
+            if bytes.len() > MOST_BYTES {
                 return Err(map.too_large());
             }
         }
@@ -111,23 +113,25 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
         });
         for site in found.lookups {
             let at = (site.function, site.block, std::cmp::Reverse(site.index));
-            sites.insert(at, (site.key_alignment, table.clone().map(|table| (table, place))));
+            sites.insert(at, (site.key_alignment, tables.len()));
         }
+        tables.push(table.map(|table| (table, place)));
     }
     let guard =
-        (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!tables.is_empty()), offset: 0 });
+        (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!bytes.is_empty()), offset: 0 });
     let mut places = Places::apart_from(module.graphs.iter().flatten());
     for ((function, block, index), (key_alignment, table)) in &sites {
         let Some(Ok(f)) = module.graphs.get_mut(*function) else { continue };
         let site = Site { block: *block, index: index.0, key_alignment: *key_alignment, guard };
-        lookup::put(f, site, table.as_ref().map(|(table, place)| (table, *place)), &mut places);
+        let table = tables.get(*table).and_then(Option::as_ref);
+        lookup::put(f, site, table.map(|(table, place)| (table, *place)), &mut places);
         if let Some(changed) = changed.get_mut(*function) {
             *changed = true;
         }
     }
     let graphs = module.graphs.iter().zip(changed).enumerate().filter(|(_, (_, changed))| *changed);
     let graphs: Vec<(usize, &Function)> = graphs.filter_map(|(i, (f, _))| Some((i, f.as_ref().ok()?))).collect();
-    let bytes = write::write(&module.object, &graphs, &places, tables, guard.is_some(), &declared)?;
+    let bytes = write::write(&module.object, &graphs, &places, bytes, guard.is_some(), &declared)?;
     Ok(Done { bytes, declared, constants, maps: uses })
 }
 

@@ -85,19 +85,6 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Binary; 10] = [
-        Binary::Add,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::Mod,
-        Binary::And,
-        Binary::Or,
-        Binary::Xor,
-        Binary::ShiftLeft,
-        Binary::ShiftRight,
-    ];
-
     #[test]
     fn results_are_in_the_range() {
         let mut random = Rng::with_seed(3);
@@ -114,7 +101,7 @@ mod tests {
                 Range { least: a.min(b), greatest: a.max(b) }
             };
             let (a, b) = (range(), range());
-            for op in ALL {
+            for op in Binary::ALL {
                 let result = Range::of(op, a, b);
                 narrower += u32::from(result != Range::ANY);
                 let mut within = |r: Range| match random.u32(0..3) {

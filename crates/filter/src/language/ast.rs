@@ -133,6 +133,23 @@ pub(crate) enum Binary {
     ShiftRight,
 }
 
+#[cfg(test)]
+impl Binary {
+    /// All of them.
+    pub(crate) const ALL: [Binary; 10] = [
+        Binary::Add,
+        Binary::Sub,
+        Binary::Mul,
+        Binary::Div,
+        Binary::Mod,
+        Binary::And,
+        Binary::Or,
+        Binary::Xor,
+        Binary::ShiftLeft,
+        Binary::ShiftRight,
+    ];
+}
+
 /// How two numbers compare.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Relation {
