@@ -54,6 +54,8 @@ pub(crate) struct Candidate {
 /// Steps of a function that may be banned for what the function then lacks, before those after the next one are given up,
 /// too.
 const PATIENCE: usize = 4;
+/// Calls that are made later in one function, at most.
+const LATE_CALLS: usize = 8;
 
 impl Candidate {
     /// Function number `id`, as it is in the object.
@@ -221,7 +223,26 @@ impl Candidate {
             self.quiet = Quiet::default();
             self.lower(module, settings);
         }
+        if self.banned.is_empty() {
+            self.make_calls_late(module, settings);
+        }
         self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// Makes calls on the side of a branch that reads their results.
+    fn make_calls_late(&mut self, module: &Module, settings: &Settings) {
+        for _ in 0..LATE_CALLS {
+            let Some(before) = self.derivation.as_ref().filter(|_| !is_over(settings)) else { return };
+            let found = module.with_env(|env| Start::with_late_call(before, env, settings));
+            let Some((start, derivation)) = found else { return };
+            let start = match &self.start {
+                Some(first) => first.then(&start),
+                None => start,
+            };
+            (self.start, self.derivation) = (Some(start), Some(derivation));
+            self.quiet = Quiet::default();
+            self.lower(module, settings);
+        }
     }
 
     /// Goes on with another form of what it is, if that is proven to do the same; whether it is ([`Start::of_form`]).

@@ -13,7 +13,7 @@ use bpf_prove::{
     Derivation, Limits, Options as ProofOptions, Session, functions, same_graph, spills_around_a_fast_call,
     unreachable_operations,
 };
-use bpf_ssa::passes::Pass;
+use bpf_ssa::passes::{Pass, late_calls};
 use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
 
@@ -31,6 +31,8 @@ pub(crate) const LARGE: usize = 1000;
 const TURNS: usize = 3;
 /// What the step is called that the local passes make between two turns.
 const LOCAL: &str = "local passes";
+/// And that which makes a call later.
+const LATE_CALL: &str = "late call";
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
 
@@ -111,6 +113,23 @@ impl Start {
             session.reshape(then.clone()).ok()?;
         }
         Some((Start { before: before.clone(), steps: vec![by.to_owned()] }, session.finish()))
+    }
+
+    /// A form of what `before` has led to in which some call is made on the one side of a branch that reads its result, if that is
+    /// proven to do the same and takes no more slots.
+    pub(crate) fn with_late_call(
+        before: &Derivation,
+        env: &Env<'_>,
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
+        let options = proof_options(settings, settings.deadline);
+        let slots = slot_count(before.current());
+        late_calls(before.current(), env).into_iter().find_map(|form| {
+            let derivation = with_local(&form, env, settings);
+            let fits = slot_count(derivation.current()) <= slots;
+            (fits && functions(before.current(), &form, env, &options).0.is_equal())
+                .then(|| (Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation))
+        })
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it

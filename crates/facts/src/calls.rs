@@ -12,6 +12,7 @@
 use bpf_isa::{Insn, Reg, RegSet};
 use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::helpers::Arg;
+use bpf_platform::maps;
 use bpf_program::{Op, Symbol};
 
 use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
@@ -87,6 +88,31 @@ pub(crate) fn arguments(op: &Op, env: &Env<'_>) -> RegSet {
         (Insn::CallX { reg }, _) => RegSet::ARGS.with(*reg),
         _ => RegSet::ARGS,
     }
+}
+
+/// Whether a call does nothing that anyone could notice but leave its result in r0, so that it may go where nobody reads
+/// that: by its row ([`Effects::may_be_left_out`]), or as a lookup by key in a map that holds plain bytes and does not
+/// remember what was asked for, as those do that evict. Its arguments are what the helper wants, so that it cannot fail; a key
+/// stands in the own frame.
+pub fn has_no_effect(state: &State, op: &Op, env: &Env<'_>) -> bool {
+    let row = row(op);
+    if !row.may_be_left_out() && !row.is_lookup_by_key() {
+        return false;
+    }
+    let map = match state.reg(Reg::R1).region() {
+        Some(Region::MapPtr { map }) => env.map(*map),
+        _ => None,
+    };
+    let is_right = |a: &Argument| match (a.class, state.reg(a.register).pointer_at()) {
+        (Arg::Scalar, _) => true,
+        (Arg::Ctx, Some((Region::Ctx, _, at))) => at == 0,
+        (Arg::Map, _) => map.and_then(|m| m.map_type).is_some_and(|t| maps::holds_bytes(t) && !maps::evicts(t)),
+        (Arg::Key, Some((Region::Stack, _, at))) => {
+            map.and_then(|m| m.key_size).is_some_and(|n| (-i64::from(FRAME)..=-i64::from(n)).contains(&at))
+        }
+        _ => false,
+    };
+    row.arguments.iter().all(is_right)
 }
 
 /// Anything may happen to whatever the callee can reach.

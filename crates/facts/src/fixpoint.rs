@@ -271,7 +271,7 @@ fn live_registers(f: &Function, env: &Env<'_>, order: &[BlockId]) -> Vec<RegSet>
 }
 
 /// Registers an operation reads: of a call, its arguments only.
-pub(crate) fn registers_read(op: &bpf_program::Op, env: &Env<'_>) -> RegSet {
+pub fn registers_read(op: &bpf_program::Op, env: &Env<'_>) -> RegSet {
     match op.insn {
         bpf_isa::Insn::Call(_) | bpf_isa::Insn::CallX { .. } => calls::arguments(op, env),
         _ => op.insn.uses(),

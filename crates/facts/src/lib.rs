@@ -41,10 +41,10 @@ mod value;
 mod tests;
 
 pub use analysis::Analysis;
-pub use calls::map_and_key;
+pub use calls::{has_no_effect, map_and_key};
 pub use depth::deepest_frame_use;
 pub use env::{Env, ExternInfo, MapInfo, SectionInfo};
-pub use fixpoint::Facts;
+pub use fixpoint::{Facts, registers_read};
 pub use frame::{FRAME, StackSet};
 pub use liveness::{Effect, Live, Liveness};
 pub use num::{Num, NumDomain, Tnum};

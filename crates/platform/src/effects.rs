@@ -225,6 +225,17 @@ impl Effects {
         &UNKNOWN
     }
 
+    /// Whether it may be left out where nobody reads its result.
+    pub fn may_be_left_out(&self) -> bool {
+        self.no_effect && !self.marks_program
+    }
+
+    /// Whether all its calls in one run give the same number and do nothing else: two of them may be one. Not of helpers that
+    /// have arguments or give a pointer: they are of programs that cannot be test-run, so no test has seen it.
+    pub fn is_constant(&self) -> bool {
+        self.constant && self.may_be_left_out() && self.arguments.is_empty() && self.result == Ret::Scalar
+    }
+
     /// Whether it looks up an element of a map and changes nothing.
     pub fn is_map_lookup(&self) -> bool {
         self.result == Ret::MapValueOrNull && !self.changes_maps
@@ -397,6 +408,10 @@ mod tests {
             assert!(e.arguments.iter().all(|a| !a.access.is_memory()), "{}", h.name);
             assert!(!e.ends_fresh && !e.writes_fresh && e.harmless, "{}", h.name);
         }
+        assert!(rows().all(|h| h.effects.no_effect || !h.effects.constant));
+        assert!(row("get_smp_processor_id").is_constant() && row("ktime_get_ns").may_be_left_out());
+        // That a program has it counts (`call_get_func_ip`, `dst_needed`).
+        assert!(!row("get_func_ip").may_be_left_out() && !row("get_route_realm").may_be_left_out());
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!   share), `symex` (the symbolic machine), `acyclic` (a graph without loops);
 //! - `solver`: [`blast`] (SAT), samples, SAT sweeping, [`smt`] (queries as text);
 //! - `compare`: `refinement` (the rules on shared memory), `judge`, `window` and `stretch` (what is compared);
+//! - `unread`: calls whose results nobody reads, taken out of both sides before they are compared;
 //! - `function`: `bisimulation` (functions of any shape), `whole` (one formula), `functions` (both in turn);
 //! - [`rewrite`] (what a change asks of it), [`points`] (from which facts), [`session`] (the only maker of proven rewrites),
 //!   [`shape`] (proof of changes that only cut and order blocks anew);
@@ -33,6 +34,7 @@ mod sources;
 pub mod superblock;
 mod symbolic;
 pub mod term;
+mod unread;
 
 pub use beliefs::{Beliefs, MayBe};
 pub use cache::Cache;

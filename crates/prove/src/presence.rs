@@ -266,7 +266,8 @@ impl Presence {
                 let counts = is_call || op.link.is_some() || seen.as_ref().is_some_and(accesses);
                 let is_seen = counts && state.is_none() && seen.is_some();
                 all.hides |= is_seen || at(&seen).counts() && !at(&state).counts();
-                let may_count = !row.no_effect && !row.only_changes_a_map() && !row.name.is_empty();
+                let looks_up = row.is_lookup_by_key();
+                let may_count = !row.no_effect && !row.only_changes_a_map() && !looks_up && !row.name.is_empty();
                 let marks = seen.is_some() && row.marks_program || may_count;
                 all.marks.extend(marks.then_some(Mark::Helper(row.name)));
                 all.marks.extend(match symbol {

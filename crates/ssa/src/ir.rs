@@ -9,6 +9,7 @@
 
 use bpf_facts::{Region, Value as Fact};
 use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Insn, Reg, Size, Width};
+use bpf_platform::Effects;
 use bpf_program::{Link, ProgKind};
 
 /// A value: the result of one instruction, or a parameter of a block. Index into [`Ssa::values`].
@@ -162,10 +163,16 @@ impl Inst {
         }
     }
 
+    /// Whether it is a call that does nothing but give what all such calls of a run give.
+    pub fn is_constant_call(&self) -> bool {
+        matches!(&self.op, Op::Call(call) if Effects::of(&Insn::Call(*call), self.link.is_some()).is_constant())
+    }
+
     /// Whether it may go if nobody reads its result. An instruction with a CO-RE record goes with its record.
     pub fn is_removable(&self) -> bool {
         match &self.op {
             Op::Load { .. } => true,
+            Op::Call(call) => Effects::of(&Insn::Call(*call), self.link.is_some()).may_be_left_out(),
             Op::Opaque(insn) => matches!(
                 insn,
                 Insn::Alu { .. } | Insn::Mov { .. } | Insn::MovSx { .. } | Insn::LoadImm64 { .. } | Insn::Load { .. }

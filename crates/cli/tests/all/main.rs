@@ -6,6 +6,7 @@
 //! processors and is run by name (`make soak`).
 
 mod bench;
+mod calls;
 mod cli;
 mod common;
 mod difftest;

@@ -1,4 +1,5 @@
-//! What can go, goes: dead results, dead stack stores, and everything that changes nothing.
+//! What can go, goes: dead results, calls without effect whose results nobody reads, dead stack stores, and everything that
+//! changes nothing.
 //!
 //! ```text
 //! r1 = *(u16 *)(r2 + 0)
@@ -10,8 +11,8 @@
 //!
 //! The prover decides what "changes nothing" means, from the facts before to what is live after.
 
-use bpf_facts::Region;
-use bpf_isa::{Insn, Reg, Src};
+use bpf_facts::{Region, has_no_effect};
+use bpf_isa::{Insn, Reg, RegSet, Src};
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -45,6 +46,10 @@ impl Pass for Delete {
                     }
                 }
                 _ => {
+                    let is_unread = || RegSet::CALLER_SAVED.iter().all(|r| !v.live_after(i).regs.contains(r));
+                    if matches!(insn, Insn::Call(_)) && has_no_effect(&v.states[i], &v.ops[i], v.env) && is_unread() {
+                        return vec![v.replace(i, i + 1, vec![], self.name())];
+                    }
                     if dead_store(v, i, &insn) {
                         return vec![v.replace(i, i + 1, vec![], self.name())];
                     }

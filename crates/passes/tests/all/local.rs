@@ -57,16 +57,18 @@ fn a_common_end_of_two_blocks_is_kept_once() {
         &Settings::default(),
         "r6 = r1
          call 7
-         if r0 s> 5 goto +5
+         if r0 s> 5 goto +6
          *(u32 *)(r6 + 16) = r0
          call 5
+         *(u32 *)(r6 + 8) = r0
          call 7
-         call 8
-         goto +4
+         *(u32 *)(r6 + 4) = r0
+         goto +5
          *(u32 *)(r6 + 12) = r0
          call 5
+         *(u32 *)(r6 + 8) = r0
          call 7
-         call 8
+         *(u32 *)(r6 + 4) = r0
          r0 = 2
          exit",
         "r6 = r1
@@ -76,8 +78,9 @@ fn a_common_end_of_two_blocks_is_kept_once() {
          goto +1
          *(u32 *)(r6 + 12) = r0
          call 5
+         *(u32 *)(r6 + 8) = r0
          call 7
-         call 8
+         *(u32 *)(r6 + 4) = r0
          r0 = 2
          exit",
     );

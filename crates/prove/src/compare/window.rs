@@ -13,6 +13,7 @@ use crate::symbolic::access::OldAccesses;
 use crate::symbolic::entry::{Entry, register_regions};
 use crate::symbolic::straight::{Help, straight};
 use crate::symbolic::symex::Side;
+use crate::unread::without_unread_calls;
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
 /// which only `live` matters. `tail` adds each side's conditional jump, whose truth must agree.
@@ -47,6 +48,11 @@ pub fn along(
     if let Err(why) = exits_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
+    let without = |ops, tail: Option<&Terminator>| {
+        let live = tail.map_or(live.regs, |t| live.regs.union(t.uses()));
+        without_unread_calls(kind, env, before, ops, sides, live)
+    };
+    let (old, new) = (&*without(old, tail.map(|t| t.0)), &*without(new, tail.map(|t| t.1)));
     let (result, cx) = attempt(options, true, |cx| {
         cx.frame_apart = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env, old.iter().chain(new));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bpf_facts::{Env, Kind};
 use bpf_isa::{AluOp, Insn, Reg, RegSet, Src, Width};
+use bpf_platform::Effects;
 use bpf_program::{Op, ProgKind};
 use bpf_semantics::exec;
 use rustc_hash::FxHashMap;
@@ -35,7 +36,14 @@ pub struct Expression {
 impl Expression {
     /// The registers it starts from.
     fn inputs(&self) -> RegSet {
-        self.ops.iter().fold(RegSet::EMPTY, |s, op| s.union(op.insn.uses())).without(self.dst)
+        let mut set = RegSet::EMPTY;
+        let mut inputs = RegSet::EMPTY;
+        for op in &self.ops {
+            let uses = if is_constant_call(&op.insn) { RegSet::EMPTY } else { op.insn.uses() };
+            inputs = inputs.union(uses.minus(set));
+            set = set.union(op.insn.defs());
+        }
+        inputs.without(self.dst)
     }
 
     /// Its operations.
@@ -87,6 +95,7 @@ impl Expression {
         let (dst, insn) = match insn {
             Insn::Mov { dst, src: Src::Reg(src), .. } | Insn::MovSx { dst, src, .. } if dst != src => (dst, insn),
             Insn::Load { dst, base, .. } if dst != base => (dst, insn),
+            Insn::Call(_) if is_constant_call(&insn) => (Reg::R0, insn),
             // What was stored can be loaded. Where the value was wider that gives something else, which will be seen.
             Insn::Store { size, base, off, src: Src::Reg(dst) } if dst != base => {
                 (dst, Insn::Load { size, sext: false, dst, base, off })
@@ -141,10 +150,22 @@ impl Expression {
         if !all.contains(from) || all.contains(to) || to == Reg::R10 {
             return None;
         }
+        // A call gives its result in r0 and nowhere else.
+        if let [call, more @ ..] = &self.ops[..]
+            && is_constant_call(&call.insn)
+        {
+            let copy = Insn::Mov { width: Width::W64, dst: to, src: Src::Reg(Reg::R0) };
+            return more.is_empty().then(|| Expression { dst: to, ops: vec![call.clone(), Op::new(copy)] });
+        }
         let name = |r: Reg| if r == from { to } else { r };
         let ops = self.ops.iter().map(|op| Op::new(op.insn.map_regs(name))).collect();
         Some(Expression { dst: name(self.dst), ops })
     }
+}
+
+/// Whether a call that gives the same all through a run.
+fn is_constant_call(insn: &Insn) -> bool {
+    Effects::of(insn, false).is_constant()
 }
 
 /// Name of an expression.

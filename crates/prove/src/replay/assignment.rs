@@ -41,7 +41,15 @@ pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: boo
                 constraints.extend(impossible_numbers(kind, field).map(|range| outside(cx, *t, range)));
                 no_others(cx, *t, possible_bits(kind, field))
             }
-            (VarKey::Ret(event), Meaning::Scalar) => in_range(cx, *t, *event),
+            (VarKey::Ret(event), Meaning::Scalar) => {
+                let event = (*event as usize).checked_sub(1).and_then(|i| cx.events.get(i));
+                let range = match event.map(|e| &e.what) {
+                    Some(EventKind::Call(insn, link)) => Effects::of(insn, link.is_some()).result_range,
+                    _ => ResultRange::Any,
+                };
+                in_range(cx, *t, range)
+            }
+            (VarKey::Constant(insn), Meaning::Scalar) => in_range(cx, *t, Effects::of(insn, false).result_range),
             (VarKey::CtxPointer, _) => is_one_of(cx, *t, &[CTX]),
             (VarKey::PacketPointer(..), Meaning::Pointer(r)) => {
                 if *r == MemoryRegion::Packet && is_entry(cx, key) && !is_meta(key) {
@@ -241,13 +249,8 @@ pub(super) fn outside(cx: &mut Context, t: TermId, range: RangeInclusive<u32>) -
     cx.terms.any(&[below, above])
 }
 
-/// That `t` is a number which the helper that event `id` calls may return.
-fn in_range(cx: &mut Context, t: TermId, id: u32) -> TermId {
-    let event = (id as usize).checked_sub(1).and_then(|i| cx.events.get(i));
-    let range = match event.map(|e| &e.what) {
-        Some(EventKind::Call(insn, link)) => Effects::of(insn, link.is_some()).result_range,
-        _ => ResultRange::Any,
-    };
+/// That `t` is a number of such a range.
+fn in_range(cx: &mut Context, t: TermId, range: ResultRange) -> TermId {
     let low = cx.terms.extract(t, 0, 32);
     let number = match range {
         ResultRange::U32 => cx.terms.zext(low, 64),

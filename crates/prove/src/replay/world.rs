@@ -305,6 +305,14 @@ impl Host for World<'_> {
     }
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {
+        let row = Effects::of(&op.insn, op.link.is_some());
+        if row.is_constant() {
+            // No event.
+            cpu.trace.pop();
+            let r0 = self.cx.lookup(&VarKey::Constant(op.insn)).map_or(0, |t| self.eval(t));
+            cpu.set(Reg::R0, row.result_range.within(r0));
+            return Ok(Next::Done);
+        }
         let k = self.recording.effects.len();
         // Beyond the arguments that the callee has, registers hold leftovers.
         if let Some(e) = cpu.trace.last_mut() {
@@ -326,8 +334,7 @@ impl Host for World<'_> {
         let Some(id) = self.next_event(|k| *k == wanted, &args[..nargs]) else {
             return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
-        let range = Effects::of(&op.insn, op.link.is_some()).result_range;
-        let r0 = range.within(self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)));
+        let r0 = row.result_range.within(self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)));
         cpu.set(Reg::R0, r0);
         let mut writes = self.moves_on(id);
         for (key, t, _) in self.cx.variables() {

@@ -84,6 +84,10 @@ pub struct Context {
     pub frame_not_escaped: bool,
     /// An address of the frame may be spilled in the frame itself.
     pub frame_spilled: bool,
+    /// Calls that give the same all through a run are no events.
+    pub constant_calls: bool,
+    /// Numbers given to what such calls leave in registers.
+    pub constant_calls_made: u32,
     /// Take a repeated lookup of the old side for the first one.
     pub merge_lookups: bool,
     /// The old side repeats a lookup, so that asking again with `merge_lookups` may help.
@@ -144,6 +148,8 @@ impl Context {
             frame_apart: false,
             frame_not_escaped: false,
             frame_spilled: true,
+            constant_calls: true,
+            constant_calls_made: 0,
             merge_lookups: false,
             lookups_repeated: false,
             limits,

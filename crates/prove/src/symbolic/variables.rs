@@ -83,6 +83,8 @@ pub enum VarKey {
     PacketPointer(i64, TermId),
     /// A context field: offset, bytes, version.
     CtxField(i64, u32, TermId),
+    /// What a call gives that has no effect and gives the same all through a run.
+    Constant(Insn),
     /// r0 after an event.
     Ret(u32),
     /// Byte `i` that event wrote through argument `arg`.

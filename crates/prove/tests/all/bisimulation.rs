@@ -258,9 +258,11 @@ fn a_dropped_call_is_not_equal() {
     not_equal(
         "
         r6 = *(u32 *)(r1 + 12)
-        if r6 == 3 goto +1
-        call 5
         r0 = 1
+        if r6 == 3 goto +3
+        r1 = 1
+        r2 = 0
+        call 23
         exit",
         "
         r0 = 1

@@ -15,6 +15,7 @@ mod exits;
 mod fill;
 pub(crate) mod fold;
 mod key_slots;
+mod late_calls;
 mod loads;
 mod moving;
 mod numbering;
@@ -30,6 +31,7 @@ mod values;
 mod ways;
 mod wide_copies;
 
+pub use late_calls::late_calls;
 pub use pass::Pass;
 
 /// All of them, in the order in which they run.

@@ -6,7 +6,7 @@
 //!         b2: v7 = add v1, 14               b2: if v3 ...
 //!             if v7 ...
 //! ```
-//! A computation without effect is replaced by the same one in a block that dominates it; constants, moves and sums are
+//! A computation without effect, or a call that gives the same all through a run, is replaced by the same one in a block that dominates it; constants, moves and sums are
 //! folded on the way (`fold`). Loads of the own frame and of context fields are not looked at here.
 
 use bpf_facts::Env;
@@ -51,7 +51,7 @@ impl Pass for Numbering {
                         }
                     }
                 }
-                let Some(v) = i.result.filter(|_| i.is_pure()) else { return true };
+                let Some(v) = i.result.filter(|_| i.is_pure() || i.is_constant_call()) else { return true };
                 definitions.set(v, i);
                 let known = seen.entry(key(i)).or_default();
                 match known.iter().find(|(at, _)| graph.dominates(*at, b)) {
