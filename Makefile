@@ -16,6 +16,11 @@
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make wheel    the Python package, into target/wheels; make wheel-test tries it in a fresh virtual environment
+# make install   the release build, its manual and completions below PREFIX (/usr/local) in DESTDIR; BINARY=FILE installs that
+#                one and builds nothing; make uninstall takes them away (docs/install.md)
+# make deb       a Debian package in target/debian; BINARY=FILE likewise
+# make container an image named bpf-opt, with podman or docker
+# make deny      licences, sources and known faults of the dependencies, by cargo-deny and deny.toml
 # make package  packs the crates that can be published alone
 # make check   formatting, lints and the quick tests: before each commit
 # make lint    formatting, lints and documentation, as in CI
@@ -36,7 +41,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
-  fuzz-filters fuzz-build wheel wheel-test check lint package setup build
+  fuzz-filters fuzz-build wheel wheel-test check lint package setup build install uninstall deb container deny
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -138,6 +143,29 @@ wheel-test: wheel
 PACKAGES := isa platform object program semantics facts prove
 package: setup
 	$(CARGO) package --offline --no-verify --allow-dirty -q $(PACKAGES:%=-p bpf-%)
+
+# The binary to install or to pack; one that is named is not built.
+PREFIX ?= /usr/local
+BINARY ?= $(BPF_OPT)
+BUILT := $(if $(filter file,$(origin BINARY)),build)
+install: $(BUILT)
+	@DESTDIR="$(DESTDIR)" scripts/install "$(BINARY)" "$(PREFIX)"
+uninstall:
+	@DESTDIR="$(DESTDIR)" scripts/install --remove "$(PREFIX)"
+DEBS ?= $(TARGET)/debian
+deb: $(BUILT)
+	@scripts/deb "$(BINARY)" "$(DEBS)"
+
+# Whoever reads it wants to know that it works: the image says its version.
+CONTAINERS = $(firstword $(foreach tool,podman docker,$(shell command -v $(tool))))
+container:
+	@test -n "$(CONTAINERS)" || { echo "neither podman nor docker is here" >&2; exit 2; }
+	$(CONTAINERS) build -t bpf-opt -f Containerfile .
+	$(CONTAINERS) run --rm bpf-opt --version
+
+deny:
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny check; \
+	else echo "skipped: cargo-deny is not here (cargo install --locked cargo-deny)"; fi
 
 lint: setup
 	$(CARGO) fmt --check

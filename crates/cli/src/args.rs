@@ -319,6 +319,25 @@ Examples:
 
 Exit codes: 0 done, all proven; 1 some rule could not be proven (verify); 2 bad input or usage.";
 
+const COMPLETIONS_HELP: &str = "\
+`make install` and the Debian package put them where the shells look.
+
+Examples:
+  bpf-opt completions bash > ~/.local/share/bash-completion/completions/bpf-opt
+  bpf-opt completions zsh > ~/.zfunc/_bpf-opt               with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc
+  bpf-opt completions fish > ~/.config/fish/completions/bpf-opt.fish
+
+Exit codes: 0 printed; 2 wrong usage.";
+
+const MAN_HELP: &str = "\
+The pages say what `bpf-opt help COMMAND` says. `make install` and the Debian package bring them along.
+
+Examples:
+  bpf-opt man opt | man -l -
+  bpf-opt man --dir ~/.local/share/man/man1
+
+Exit codes: 0 printed or written; 2 no such command, or a folder that cannot be written.";
+
 /// Makes eBPF objects smaller and faster, and proves every change.
 ///
 /// Reads a compiled BPF object, finds better code for its programs, proves each change equal to what it
@@ -379,6 +398,12 @@ pub enum Command {
     /// Other kernels than the running one, booted under qemu: what do they say of objects?
     #[command(after_help = KERNELS_HELP)]
     Kernels(KernelsArgs),
+    /// Print what a shell needs to complete commands and options
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+    /// Print or write the manual: a page for each command
+    #[command(after_help = MAN_HELP)]
+    Man(ManArgs),
     /// What runs in a kernel that `kernels load` has booted
     #[command(hide = true)]
     Guest(GuestArgs),
@@ -985,6 +1010,25 @@ impl From<AcceleratorArg> for bpf_vm::Accelerator {
             AcceleratorArg::Tcg => Self::Tcg,
         }
     }
+}
+
+/// Of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// Of `man`.
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Print the page of this command (`opt`, `kernels load` …) [default: that of bpf-opt itself]
+    #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+    pub command: Vec<String>,
+    /// Write all pages to this folder instead
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Of `guest`.

@@ -13,6 +13,7 @@ mod bench;
 mod beside;
 mod cfg;
 mod check;
+mod completions;
 mod declared;
 mod diff;
 mod difftest;
@@ -29,6 +30,7 @@ mod inputs;
 mod kernels;
 mod listing;
 mod load;
+mod man;
 mod many;
 mod opt;
 mod packets;
@@ -96,6 +98,8 @@ fn command(cli: &Cli) -> u8 {
         Command::Filter(args) => filter::run(args),
         Command::Raw(args) => raw::run(args),
         Command::Kernels(args) => kernels::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
         Command::Guest(args) => guest::run(args),
     };
     outcome.unwrap_or_else(|failure| {

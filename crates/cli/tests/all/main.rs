@@ -13,6 +13,7 @@ mod difftest;
 mod filter;
 mod filter_profile;
 mod inputs;
+mod install;
 mod kernels;
 mod many;
 mod page;
