@@ -7,6 +7,7 @@ use bpf_driver::{Goal, Options, PassSelection};
 use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::ci::judge::{Allowance, Figure};
 use crate::many::args::{MANY, ManyArgs, TableArgs};
 
 /// Shown by `bpf-opt --help`.
@@ -22,6 +23,7 @@ Examples:
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt bench prog.o prog.opt.o               time both in this kernel, beside each other
+  bpf-opt ci --baseline bpf.json build/         for pipelines: fail when a program became worse than it was
   bpf-opt specialize prog.o --rodata debug=0 --frozen-map allowed=allowed.json -o out.o   for what will not change
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
   bpf-opt rules verify                          prove again what earlier searches have learnt
@@ -32,7 +34,7 @@ Examples:
 Exit codes:
   0    yes: written, equal, accepted, ran
   1    no: the objects differ (verify, difftest), the kernel rejects a program (load), the program faults (run),
-       a program is unsafe (check)
+       a program is unsafe (check) or became worse (ci)
   2    wrong usage, or a file that cannot be read, understood or written
   3    don't know: not proven either way (verify), no right to load (load), no model of a call (run, check)
   70   internal error; nothing was written
@@ -319,6 +321,24 @@ Examples:
 
 Exit codes: 0 done, all proven; 1 some rule could not be proven (verify); 2 bad input or usage.";
 
+const CI_HELP: &str = "\
+Measures each program and compares it with a baseline, a JSON file that is kept with the sources: instruction slots, the
+instructions that this kernel's verifier processes, stack depth, and with --run-time how long it takes. What is more by more
+than --allow says fails, and so does what the kernel refuses now. Programs and objects that are new or not there any more are
+told. Figures are kept by the object's name, or by its path below a folder that is given, and by the program's name.
+
+Examples:
+  sudo bpf-opt ci --baseline bpf.json build/ --update      make the baseline, or take over what is
+  sudo bpf-opt ci --baseline bpf.json build/               for pipelines: exit code 1 if a program became worse
+  sudo bpf-opt ci --baseline bpf.json build/ --allow 2% --allow insns=5%
+  sudo bpf-opt ci --baseline bpf.json build/ --junit report.xml --sarif report.sarif
+  bpf-opt ci --baseline bpf.json build/ --no-kernel        slots alone, without any rights
+
+docs/ci.md says what the file holds, and has recipes for pipelines and build systems.
+
+Exit codes: 0 no program is worse, or the baseline was updated; 1 a program is worse or refused; 2 bad input or usage, or an
+object that cannot be measured; 3 no right to load programs here, or what the baseline has could not be measured.";
+
 const COMPLETIONS_HELP: &str = "\
 `make install` and the Debian package put them where the shells look.
 
@@ -398,6 +418,9 @@ pub enum Command {
     /// Other kernels than the running one, booted under qemu: what do they say of objects?
     #[command(after_help = KERNELS_HELP)]
     Kernels(KernelsArgs),
+    /// Keep figures of programs in a pipeline: slots, the verifier's work, stack, time; fail when they become worse
+    #[command(after_help = CI_HELP)]
+    Ci(CiArgs),
     /// Print what a shell needs to complete commands and options
     #[command(after_help = COMPLETIONS_HELP)]
     Completions(CompletionsArgs),
@@ -410,7 +433,7 @@ pub enum Command {
 }
 
 /// Of commands that take bare arrays of instructions, too.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct RawArgs {
     /// The input is an array of struct bpf_insn (bytes, C, hexadecimal digits), not an object; `bpf-opt help raw`
     #[arg(long)]
@@ -1012,6 +1035,49 @@ impl From<AcceleratorArg> for bpf_vm::Accelerator {
     }
 }
 
+/// Of `ci`.
+#[derive(Debug, Args)]
+pub struct CiArgs {
+    /// The objects; folders: all .o files in them
+    #[arg(value_name = "FILE.o", required_unless_present = "list")]
+    pub objects: Vec<PathBuf>,
+    /// The figures to compare with
+    #[arg(long, value_name = "FILE.json")]
+    pub baseline: PathBuf,
+    /// Write what is measured to the baseline, and fail for nothing that became worse
+    #[arg(long)]
+    pub update: bool,
+    /// By how much a figure may grow: `2%` all but times, `slots=2%`, `insns=2%`, `stack=2%`, `ns=2%` one of them (may be
+    /// repeated) [default: by nothing, `ns` by 10%]
+    #[arg(long, value_name = "PERCENT", value_parser = allowance)]
+    pub allow: Vec<Allowance>,
+    /// Time the programs, too (column `ns`: nanoseconds an input, as `bench` says). Times are compared only if the baseline
+    /// is of the same processor
+    #[arg(long, conflicts_with = "no_kernel")]
+    pub run_time: bool,
+    /// Do not ask the running kernel: slots alone
+    #[arg(long)]
+    pub no_kernel: bool,
+    /// Load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
+    pub program_type: Option<String>,
+    /// Write a JUnit report: an object is a suite, a program a test
+    #[arg(long, value_name = "FILE.xml")]
+    pub junit: Option<PathBuf>,
+    /// Write a SARIF report: what became worse, at the source lines of programs
+    #[arg(long, value_name = "FILE.sarif")]
+    pub sarif: Option<PathBuf>,
+    /// Write the figures as JSON to this file (`-`: standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Many objects.
+    #[command(flatten)]
+    pub many: ManyArgs,
+    /// For scripts.
+    #[command(flatten)]
+    pub table: TableArgs,
+}
+
 /// Of `completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
@@ -1231,6 +1297,19 @@ fn cpus() -> usize {
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|e| e.to_string())?;
     if number.is_finite() && number >= 0.0 { Ok(number) } else { Err("a percentage is not negative".to_owned()) }
+}
+
+/// A percentage for all figures, or for one of them.
+fn allowance(text: &str) -> Result<Allowance, String> {
+    let (figure, number) = match text.split_once('=') {
+        None => (None, text),
+        Some((name, number)) => {
+            let figure = Figure::ALL.into_iter().find(|figure| figure.name() == name);
+            let known = Figure::ALL.map(Figure::name).join(", ");
+            (Some(figure.ok_or_else(|| format!("no figure `{name}`; there is: {known}"))?), number)
+        }
+    };
+    Ok(Allowance { figure, percent: percent(number)? })
 }
 
 /// A program type by a name that libbpf or the kernel knows.

@@ -92,11 +92,6 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         (None, None) => None,
     };
     let maps = args.maps.as_deref().map(elements::by_map).transpose()?.unwrap_or_default();
-    let bytes = objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
-    for (path, bytes) in objects.iter().zip(&bytes) {
-        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
-    }
-    permitted().require().map_err(|e| Failure::kernel(&objects[0], &e))?;
     let settings = Settings {
         program_type: args.program_type.clone(),
         only: args.program.clone(),
@@ -108,11 +103,21 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         rounds: args.rounds.into(),
         ..Settings::default()
     };
+    timed(objects, &settings, shown)
+}
+
+/// Times objects beside each other by these settings.
+pub fn timed(objects: &[PathBuf], settings: &Settings, shown: bool) -> Result<Vec<Program>, Failure> {
+    let bytes = objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
+    for (path, bytes) in objects.iter().zip(&bytes) {
+        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+    }
+    permitted().require().map_err(|e| Failure::kernel(&objects[0], &e))?;
     let bar = if shown { Programs::bar() } else { Programs::hidden() };
     let contents: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
     let mut progress = |done: usize, of: usize| bar.tell(done, of);
     // Loaded there, too: maps of devices belong to the network they are made in.
-    let timed = in_private_network(|| timing::time(&contents, &settings, &mut progress));
+    let timed = in_private_network(|| timing::time(&contents, settings, &mut progress));
     bar.finish();
     let timed = timed.map_err(|e| {
         let reason = format!("no network namespace for the runs: {e}");
@@ -123,7 +128,7 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         TimingError::Unreadable { object } => Failure::bad_input(format!("{}: {e}", objects[object].display())),
         TimingError::Maps(text) => Failure::bad_input(text),
     })?;
-    if let Some(name) = args.program.iter().find(|name| !programs.iter().any(|p| p.name == **name)) {
+    if let Some(name) = settings.only.iter().find(|name| !programs.iter().any(|p| p.name == **name)) {
         let known = programs.iter().map(|p| p.name.as_str());
         return Err(Failure::no_such_program(&objects[0], name, known));
     }

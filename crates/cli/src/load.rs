@@ -5,7 +5,7 @@ use std::path::Path;
 use bpf_kernel::{KernelError, LoadOptions, LoadVerdict, ObjectVerdict, ProgramVerdict};
 use serde::Serialize;
 
-use crate::args::LoadArgs;
+use crate::args::{LoadArgs, RawArgs};
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -99,7 +99,7 @@ pub fn verdict(verdict: &LoadVerdict) -> &'static str {
 /// Runs the command on one object.
 pub fn run(args: &LoadArgs, file: &Path) -> Result<u8, Failure> {
     let json = Destination::of_report(args.json.as_deref(), &[file])?;
-    let outcome = ask(args, file);
+    let outcome = ask(&args.raw, args.program_type.as_deref(), file);
     let code = exit_code(outcome.as_ref());
     if let Some(json) = &json {
         files::write_json(json, &Document::new(file, code, outcome.as_ref()))?;
@@ -120,10 +120,10 @@ pub fn exit_code(outcome: Result<&ObjectVerdict, &Failure>) -> u8 {
     }
 }
 
-/// Asks the kernel about an object.
-pub fn ask(args: &LoadArgs, file: &Path) -> Result<ObjectVerdict, Failure> {
-    let input = Input::read(file, &args.raw, args.program_type.as_deref())?;
-    let program_type = input.forced_type(args.program_type.as_deref());
+/// Asks the kernel about an object, or about a bare array if `raw` says so.
+pub fn ask(raw: &RawArgs, program_type: Option<&str>, file: &Path) -> Result<ObjectVerdict, Failure> {
+    let input = Input::read(file, raw, program_type)?;
+    let program_type = input.forced_type(program_type);
     let bytes = input.object;
     bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(file, &e))?;
     let options = LoadOptions { program_type, only: None };

@@ -13,6 +13,7 @@ mod bench;
 mod beside;
 mod cfg;
 mod check;
+mod ci;
 mod completions;
 mod declared;
 mod diff;
@@ -98,6 +99,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Filter(args) => filter::run(args),
         Command::Raw(args) => raw::run(args),
         Command::Kernels(args) => kernels::run(args),
+        Command::Ci(args) => many::ci(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
         Command::Guest(args) => guest::run(args),

@@ -146,7 +146,9 @@ impl Work for Comparing<'_> {
 
     fn work(&self, group: &[usize], _threads: usize, tell: &dyn Fn(usize, Told)) {
         for &item in group {
-            let ask = |path: &Option<PathBuf>| path.as_ref().map(|path| load::ask(self.args, path)).transpose();
+            let ask = |path: &Option<PathBuf>| {
+                path.as_ref().map(|path| load::ask(&self.args.raw, self.args.program_type.as_deref(), path)).transpose()
+            };
             let both = ask(&self.pairs[item].a).and_then(|a| Ok((a, ask(&self.pairs[item].b)?)));
             tell(item, self.told(item, both.as_ref().map(|(a, b)| (a.as_ref(), b.as_ref()))));
         }

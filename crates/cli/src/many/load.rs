@@ -73,7 +73,7 @@ impl Work for Loading<'_> {
         work::ask_each(
             self.items,
             group,
-            |path| load::ask(self.args, path),
+            |path| load::ask(&self.args.raw, self.args.program_type.as_deref(), path),
             |item, outcome| tell(item, self.told(item, outcome)),
         );
     }

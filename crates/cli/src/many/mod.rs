@@ -1,4 +1,4 @@
-//! Many objects with one command: `opt`, `verify`, `check`, `load` and `bench` on lists and folders.
+//! Many objects with one command: `opt`, `verify`, `check`, `load`, `bench` and `ci` on lists and folders.
 //!
 //! [`inputs`] says which objects, [`work`] has each worked on and gives account of all, [`pool`] keeps the number of threads.
 //! A file for each command says what it does with one object and what its table shows ([`table`], [`query`]); reports wait in
@@ -8,6 +8,7 @@ pub mod args;
 
 mod bench;
 mod check;
+mod ci;
 mod compare;
 mod inputs;
 mod load;
@@ -19,7 +20,7 @@ mod table;
 mod verify;
 mod work;
 
-use crate::args::{BenchArgs, CheckArgs, LoadArgs, OptArgs, VerifyArgs};
+use crate::args::{BenchArgs, CheckArgs, CiArgs, LoadArgs, OptArgs, VerifyArgs};
 use crate::failure::Failure;
 
 /// `opt`: one object to a file, many to a folder.
@@ -73,4 +74,9 @@ pub fn bench(args: &BenchArgs) -> Result<u8, Failure> {
         }
         None => crate::bench::run(args),
     }
+}
+
+/// `ci`: always a table.
+pub fn ci(args: &CiArgs) -> Result<u8, Failure> {
+    ci::run(args)
 }

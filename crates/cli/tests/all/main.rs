@@ -7,6 +7,7 @@
 
 mod bench;
 mod calls;
+mod ci;
 mod cli;
 mod common;
 mod difftest;
