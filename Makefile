@@ -14,6 +14,7 @@
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
+# make clients  the recipes of examples/ whose tools fetch and build for a while: cargo with aya, go with bpf2go (docs/ci.md)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make wheel    the Python package, into target/wheels; make wheel-test tries it in a fresh virtual environment
 # make install   the release build, its manual and completions below PREFIX (/usr/local) in DESTDIR; BINARY=FILE installs that
@@ -41,7 +42,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
-  fuzz-filters fuzz-build wheel wheel-test check lint package setup build install uninstall deb container deny
+  fuzz-filters fuzz-build wheel wheel-test check lint package setup build install uninstall deb container deny clients
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -121,6 +122,9 @@ many-objects: build
 
 fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
+
+clients: setup
+	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes::
 
 # What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
 check: setup

@@ -20,6 +20,7 @@ mod many;
 mod page;
 mod queries;
 mod raw;
+mod recipes;
 mod reduce;
 mod refused;
 mod rules;
