@@ -124,7 +124,7 @@ fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
 
 clients: setup
-	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes::
+	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: a_container
 
 # What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
 check: setup
@@ -164,6 +164,7 @@ deb: $(BUILT)
 CONTAINERS = $(firstword $(foreach tool,podman docker,$(shell command -v $(tool))))
 container:
 	@test -n "$(CONTAINERS)" || { echo "neither podman nor docker is here" >&2; exit 2; }
+	@$(CONTAINERS) info >/dev/null 2>&1 || { echo "$(CONTAINERS) does not answer: is its daemon running?" >&2; exit 2; }
 	$(CONTAINERS) build -t bpf-opt -f Containerfile .
 	$(CONTAINERS) run --rm bpf-opt --version
 

@@ -4,28 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use bpf_driver::timing::Settings;
-use bpf_kernel::{ProgramVerdict, permitted};
-use bpf_object::{FuncId, Object};
+use bpf_kernel::permitted;
 use serde::Serialize;
 
 use super::inputs::{self, Item};
 use super::query::VERDICT;
 use super::table::{Cell, Column, Row, Shape};
 use super::work::{self, Account, FAILED, MESSAGE, NOT_BEGUN, Told, Work};
-use crate::args::{CiArgs, RawArgs};
-use crate::bench;
-use crate::ci::baseline::{Baseline, Figures, Objects};
+use crate::args::CiArgs;
+use crate::ci::baseline::{Baseline, Objects};
 use crate::ci::judge::{Figure, Judged, Measured, Status};
-use crate::ci::{junit, sarif};
+use crate::ci::{junit, measure, sarif};
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
-use crate::load;
 use crate::progress::Interrupt;
-
-/// Of a program that libbpf does not get as far as loading.
-const NOT_LOADABLE: &str = "not loadable";
 
 const SHAPE: Shape = Shape {
     columns: &[
@@ -71,6 +64,13 @@ pub fn run(args: &CiArgs) -> Result<u8, Failure> {
                 .with_hint("give the folder that holds both, so that they keep their paths below it"));
         }
     }
+    let baseline_too = Item { path: args.baseline.clone(), below: args.baseline.clone() };
+    let read_too = [&objects[..], &[baseline_too]].concat();
+    let mut account = Account::of_readers(&read_too, &args.many, &args.table, args.json.as_deref())?;
+    if args.run_time {
+        // Nothing else of ours is to run while one is timed.
+        (account.jobs, account.at_once) = (1, 1);
+    }
     let outputs = Outputs::of(args, &objects)?;
     if !args.no_kernel {
         permitted().require().map_err(|e| {
@@ -84,18 +84,13 @@ pub fn run(args: &CiArgs) -> Result<u8, Failure> {
     let mut groups = inputs::twins(&objects);
     groups.extend((objects.len()..objects.len() + gone.len()).map(|item| vec![item]));
 
-    let mut account = Account::of_readers(&objects, &args.many, &args.table, args.json.as_deref())?;
-    if args.run_time {
-        // Nothing else of ours is to run while one is timed.
-        (account.jobs, account.at_once) = (1, 1);
-    }
     let interrupt = Interrupt::listen();
-    let processor = args.run_time.then(processor).flatten();
+    let processor = args.run_time.then(measure::processor).flatten();
     let there = objects.len();
     let items = [objects, gone].concat();
-    let same_processor = processor.is_some() && baseline.processor == processor;
+    let times_count = !args.run_time || processor.is_some() && baseline.processor == processor;
     let told = Mutex::new(vec![None; items.len()]);
-    let judging = Judging { args, baseline, items, there, same_processor, told };
+    let judging = Judging { args, baseline, items, there, times_count, told };
     let code = work::run(&judging, &groups, &account, &interrupt)?;
     judging.close(code, processor, &outputs)
 }
@@ -120,23 +115,24 @@ struct Outputs {
 
 impl Outputs {
     fn of(args: &CiArgs, objects: &[Item]) -> Result<Outputs, Failure> {
-        let objects = objects.iter().map(|item| item.path.as_path());
-        let others: Vec<&Path> = objects.chain([args.baseline.as_path()]).collect();
+        let mut others: Vec<&Path> = objects.iter().map(|item| item.path.as_path()).collect();
+        let baseline = args.update.then(|| Destination::of(&args.baseline)).transpose()?;
+        if let Some(baseline) = &baseline {
+            baseline.overwrites_none("the baseline", &others, "name another file behind --baseline")?;
+        }
+        others.extend([&args.baseline].into_iter().chain(&args.json).chain(&args.table.csv).map(PathBuf::as_path));
         let report = |path: &Option<PathBuf>, option: &str| -> Result<Option<Destination>, Failure> {
             let Some(path) = path else { return Ok(None) };
             let to = Destination::of(path)?;
             to.overwrites_none("the report", &others, &format!("name another file behind {option}"))?;
             Ok(Some(to))
         };
-        let baseline = args.update.then(|| Destination::of(&args.baseline)).transpose()?;
-        if let Some(baseline) = &baseline {
-            baseline.overwrites_none(
-                "the baseline",
-                &others[..others.len() - 1],
-                "name another file behind --baseline",
-            )?;
+        let junit = report(&args.junit, "--junit")?;
+        let sarif = report(&args.sarif, "--sarif")?;
+        if args.sarif.is_some() && args.sarif == args.junit {
+            return Err(Failure::bad_input("--junit and --sarif name the same file"));
         }
-        Ok(Outputs { baseline, junit: report(&args.junit, "--junit")?, sarif: report(&args.sarif, "--sarif")? })
+        Ok(Outputs { baseline, junit, sarif })
     }
 }
 
@@ -150,8 +146,8 @@ struct Judging<'a> {
     items: Vec<Item>,
     /// How many there are.
     there: usize,
-    /// Whether times of the baseline are of this processor.
-    same_processor: bool,
+    /// Whether times of the baseline, if there are any, are of this processor.
+    times_count: bool,
     told: Mutex<Vec<Option<Outcome>>>,
 }
 
@@ -172,7 +168,7 @@ impl Work for Judging<'_> {
         work::ask_each(
             &self.items,
             group,
-            |path| measure(self.args, path),
+            |path| measure::measure(self.args, path),
             |item, outcome| tell(item, self.told(item, outcome.map(Vec::as_slice))),
         );
     }
@@ -231,7 +227,7 @@ impl Judging<'_> {
             .iter()
             .map(|program| {
                 let mut before = self.baseline.figures(&object, &program.name).cloned();
-                if let Some(before) = before.as_mut().filter(|_| !self.same_processor) {
+                if let Some(before) = before.as_mut().filter(|_| !self.times_count) {
                     before.ns = None;
                 }
                 Judged::of(program, before.as_ref(), &self.args.allow, self.args.run_time)
@@ -263,7 +259,7 @@ impl Judging<'_> {
                 "note: the baseline is of Linux {then}, and this is {now}, whose verifier may count otherwise"
             ));
         }
-        if self.args.run_time && self.baseline.processor.is_some() && !self.same_processor {
+        if self.baseline.processor.is_some() && !self.times_count {
             files::complain("note: times were not compared: the baseline is of another processor");
         }
         let named = |path: fn(&Item) -> &Path| {
@@ -320,99 +316,4 @@ fn row(object: Cell, program: &Judged) -> Row {
     let texts: Vec<&str> = program.reasons.iter().map(|r| r.text.as_str()).collect();
     row.push(if texts.is_empty() { Cell::None } else { Cell::text(texts.join("; ")) });
     row
-}
-
-/// Measures the programs of an object.
-fn measure(args: &CiArgs, path: &Path) -> Result<Vec<Measured>, Failure> {
-    let object = Object::parse(files::read(path)?).map_err(|e| Failure::object(path, &e))?;
-    let mut programs = counted(&object);
-    if !args.no_kernel {
-        ask(args, path, &object, &mut programs)?;
-    }
-    if args.run_time {
-        time(args, path, &mut programs)?;
-    }
-    Ok(programs)
-}
-
-/// The programs as they stand, without the kernel.
-fn counted(object: &Object) -> Vec<Measured> {
-    let programs = bpf_check::programs(object);
-    let functions = programs.iter().filter_map(|f| Some((*f, object.functions().get(f.0)?)));
-    let named: Vec<(FuncId, &str, &str)> =
-        functions.map(|(f, it)| (f, it.name.as_str(), it.section.as_str())).collect();
-    let names: Vec<(&str, &str)> = named.iter().map(|(_, name, section)| (*name, *section)).collect();
-    named
-        .iter()
-        .map(|(f, name, section)| Measured {
-            name: called(name, section, &names),
-            source: object.line_of(*f, 0),
-            figures: Figures { slots: slots(object, *f), ..Figures::default() },
-            why: String::new(),
-        })
-        .collect()
-}
-
-/// What the kernel says of the programs.
-fn ask(args: &CiArgs, path: &Path, object: &Object, programs: &mut Vec<Measured>) -> Result<(), Failure> {
-    let verdict = load::ask(&RawArgs::default(), args.program_type.as_deref(), path)?;
-    let names: Vec<(&str, &str)> = verdict.programs.iter().map(|p| (p.name.as_str(), p.section.as_str())).collect();
-    let judged: Vec<Measured> = verdict.programs.iter().map(|p| told(object, p, &names)).collect();
-    programs.retain(|counted| judged.iter().all(|p| p.name != counted.name));
-    for program in &mut *programs {
-        program.figures.verdict = Some(NOT_LOADABLE.to_owned());
-        program.why = verdict.not_loadable.as_deref().unwrap_or("libbpf does not know it").trim_end().to_owned();
-    }
-    programs.extend(judged);
-    Ok(())
-}
-
-/// What the kernel says of a program.
-fn told(object: &Object, p: &ProgramVerdict, all: &[(&str, &str)]) -> Measured {
-    let entry = object.entries(&p.name, &p.section).first().copied();
-    let stats = p.stats.as_ref().filter(|_| p.verdict.is_accepted());
-    let figures = Figures {
-        slots: entry.map_or(p.slots as u64, |f| slots(object, f)),
-        insns: stats.map(|s| s.processed),
-        stack: stats.map(|s| s.stack_depths.iter().map(|depth| u64::from(*depth)).sum()),
-        ns: None,
-        verdict: stats.is_none().then(|| load::verdict(&p.verdict).to_owned()),
-    };
-    let source = entry.and_then(|f| object.line_of(f, 0));
-    Measured { name: called(&p.name, &p.section, all), source, figures, why: p.verdict.reason().to_owned() }
-}
-
-/// What the baseline calls a program: its name, and its section, too, if there are several of this name.
-fn called(name: &str, section: &str, all: &[(&str, &str)]) -> String {
-    match all.iter().filter(|(other, _)| *other == name).count() {
-        0 | 1 => name.to_owned(),
-        _ => format!("{name} in {section}"),
-    }
-}
-
-/// The slots of a program and of the functions that are loaded with it.
-fn slots(object: &Object, f: FuncId) -> u64 {
-    let functions = object.loaded_with([f]).into_iter().filter_map(|f| object.functions().get(f.0));
-    functions.map(|f| f.slots as u64).sum()
-}
-
-/// Times the programs that can be timed.
-fn time(args: &CiArgs, path: &Path, programs: &mut [Measured]) -> Result<(), Failure> {
-    let settings = Settings { program_type: args.program_type.clone(), ..Settings::default() };
-    for timed in bench::timed(&[path.to_owned()], &settings, false)? {
-        let Some(program) = programs.iter_mut().find(|p| p.name == timed.name) else { continue };
-        let ns = timed.classes.first().and_then(|all| all.objects.first()).map(|it| it.ns.middle);
-        program.figures.ns = ns.filter(|ns| ns.is_finite()).map(|ns| (10.0 * ns).round() / 10.0);
-        if let (None, Some(why)) = (program.figures.ns, timed.skipped) {
-            program.why = why;
-        }
-    }
-    Ok(())
-}
-
-/// The processor's name.
-fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
 }

@@ -143,6 +143,11 @@ fn bad_input_is_named_and_changes_nothing() {
     assert!(ran.err.contains("are both globals.o to the baseline"), "{}", ran.err);
     let ran = project.ci(&[SLOTS, "--junit", "build/xdp_count.o"]).expect(2);
     assert!(ran.err.contains("the report would overwrite build/xdp_count.o"), "{}", ran.err);
+    for report in ["--json", "--csv", "--sarif"] {
+        let ran = project.ci(&[SLOTS, report, "bpf.json"]).expect(2);
+        assert!(ran.err.contains(" would overwrite bpf.json"), "{}", ran.err);
+    }
+    project.ci(&[SLOTS, "--junit", "report", "--sarif", "report"]).expect(2);
     fs::write(project.at("bpf.json"), "{\"format\": 1}").expect("written");
     for more in [&[SLOTS][..], &[SLOTS, "--update"]] {
         let ran = project.ci(more).expect(2);
@@ -243,10 +248,10 @@ fn small(baseline: &str, figure: &str) -> String {
     rest.fold(first, |text, rest| text + &figure + "1" + rest)
 }
 
-/// An XDP program of this code.
-fn assembled(code: &str) -> Vec<u8> {
-    let around = Surroundings { section: "xdp".into(), untyped: true, ..Surroundings::default() };
-    object(&around, &functions(code, "xdp").expect("functions")).expect("it assembles")
+/// An object with a program of this code.
+fn assembled(section: &str, code: &str) -> Vec<u8> {
+    let around = Surroundings { section: section.into(), untyped: true, ..Surroundings::default() };
+    object(&around, &functions(code, section).expect("functions")).expect("it assembles")
 }
 
 #[test]
@@ -255,20 +260,20 @@ fn what_the_kernel_refuses_now_fails() {
         return;
     }
     let project = Project::with(&[]);
-    project.put("p.o", &assembled("r0 = 2\n exit\n"));
+    project.put("p.o", &assembled("xdp", "r0 = 2\n exit\n"));
     project.ci(&["--update"]).expect(0);
     // Smaller in nothing, and it reads what nobody has written.
-    project.put("p.o", &assembled("r0 = r3\n exit\n"));
+    project.put("p.o", &assembled("xdp", "r0 = r3\n exit\n"));
     let ran = project.ci(&["--allow", "1000"]).expect(1);
     assert!(ran.err.contains("the kernel rejects it: ") && ran.out.contains("now-refused"), "{ran:?}");
     project.ci(&["--update"]).expect(0);
     assert!(project.baseline().contains("\"verdict\": \"rejected\""), "{}", project.baseline());
     project.ci(&[]).expect(0);
-    project.put("p.o", &assembled("r0 = 2\n exit\n"));
+    project.put("p.o", &assembled("xdp", "r0 = 2\n exit\n"));
     project.ci(&[]).expect(0);
     assert!(project.verdicts(&[]).iter().any(|(_, _, verdict)| verdict == "now-accepted"));
     // A new one that is refused.
-    project.put("q.o", &assembled("r0 = r3\n exit\n"));
+    project.put("q.o", &assembled("xdp", "r0 = r3\n exit\n"));
     let ran = project.ci(&[]).expect(1);
     assert!(ran.err.contains("q.o: ") && ran.err.contains("new, and the kernel rejects it"), "{}", ran.err);
 }
@@ -278,7 +283,8 @@ fn programs_are_timed_if_that_is_asked_for() {
     if !permitted() {
         return;
     }
-    let project = Project::with(&["xdp_count.o"]);
+    let project = Project::with(&[]);
+    project.put("p.o", &assembled("tc", "r0 = 2\n r0 *= 3\n exit\n"));
     project.ci(&["--run-time", "--update"]).expect(0);
     let text = project.baseline();
     if !text.contains("\"processor\": ") {

@@ -208,3 +208,22 @@ fn a_debian_package_unpacks_and_runs() {
         assert!(installed.contains(&file.to_owned()), "{file} of {installed:?}");
     }
 }
+
+/// A whole release build in an image, so only `make clients` does it.
+#[test]
+fn a_container_says_its_version() {
+    if std::env::var_os("BPF_OPT_CLIENTS").is_none() {
+        eprintln!("skipped: `make clients` runs it");
+        return;
+    }
+    let answers = ["podman", "docker"].iter().any(|tool| {
+        let asked = Command::new(tool).arg("info").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    });
+    if !answers {
+        eprintln!("skipped: neither podman nor docker answers");
+        return;
+    }
+    let ran = run(Command::new("make").current_dir(root()).args(["-s", "container"])).expect(0);
+    assert!(ran.out.contains(concat!("bpf-opt ", env!("CARGO_PKG_VERSION"))), "{}", ran.out);
+}
