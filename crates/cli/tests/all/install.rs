@@ -209,6 +209,30 @@ fn a_debian_package_unpacks_and_runs() {
     }
 }
 
+/// Whether one of these licences will do: `A OR B`, `A/B`, `(A OR B) AND C`.
+fn is_allowed(licence: &str, allowed: &[&str]) -> bool {
+    let all = licence.split(" AND ").map(|part| part.trim_matches(['(', ')']));
+    all.into_iter().all(|part| part.split(" OR ").flat_map(|or| or.split('/')).any(|one| allowed.contains(&one.trim())))
+}
+
+/// `cargo deny` says it, too, of more; this needs no other tool.
+#[test]
+fn licences_of_what_is_linked_are_allowed() {
+    if !is_here("python3") {
+        return;
+    }
+    let deny = fs::read_to_string(root().join("deny.toml")).expect("the rules");
+    let allowed = deny.split("\nallow = [\n").nth(1).and_then(|t| t.split("\n]").next()).expect("the list");
+    let allowed: Vec<&str> = allowed.lines().filter_map(|line| line.split('"').nth(1)).collect();
+    assert!(allowed.contains(&"MIT") && allowed.len() > 5, "{allowed:?}");
+    let mut command = Command::new("scripts/licences");
+    let crates = run(command.current_dir(root()).arg("--summary")).expect(0).out;
+    let named: Vec<(&str, &str)> = crates.lines().filter_map(|line| line.split_once(": ")).collect();
+    assert!(named.len() > 80, "{crates}");
+    let others: Vec<_> = named.iter().filter(|(_, licence)| !is_allowed(licence, &allowed)).collect();
+    assert!(others.is_empty(), "not allowed by deny.toml: {others:?}");
+}
+
 /// A whole release build in an image, so only `make clients` does it.
 #[test]
 fn a_container_says_its_version() {
