@@ -419,7 +419,7 @@ pub enum Command {
     #[command(after_help = KERNELS_HELP)]
     Kernels(KernelsArgs),
     /// Keep figures of programs in a pipeline: slots, the verifier's work, stack, time; fail when they become worse
-    #[command(after_help = CI_HELP)]
+    #[command(after_help = CI_HELP, override_usage = "bpf-opt ci [OPTIONS] --baseline FILE.json IN.o|FOLDER…")]
     Ci(CiArgs),
     /// Print what a shell needs to complete commands and options
     #[command(after_help = COMPLETIONS_HELP)]
@@ -1049,7 +1049,7 @@ pub struct CiArgs {
     pub update: bool,
     /// By how much a figure may grow: `2%` all but times, `slots=2%`, `insns=2%`, `stack=2%`, `ns=2%` one of them (may be
     /// repeated) [default: by nothing, `ns` by 10%]
-    #[arg(long, value_name = "PERCENT", value_parser = allowance)]
+    #[arg(long, value_name = "[FIGURE=]PERCENT", value_parser = allowance)]
     pub allow: Vec<Allowance>,
     /// Time the programs, too (column `ns`: nanoseconds an input, as `bench` says). Times are compared only if the baseline
     /// is of the same processor

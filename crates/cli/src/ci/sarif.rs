@@ -68,16 +68,12 @@ fn finding(rule: &str, text: String, at: Location) -> Finding {
 }
 
 fn location(object: &Path, source: Option<&SourceLine>, here: Option<&Path>) -> Location {
+    // As a host knows it: from the working folder, without `..`.
     let below = |path: &Path| -> Option<PathBuf> {
-        match path.is_absolute() {
-            true => path.strip_prefix(here?).ok().map(Path::to_owned),
-            false => Some(path.components().collect()),
-        }
+        let here = here?.canonicalize().ok()?;
+        here.join(path).canonicalize().ok()?.strip_prefix(&here).ok().map(Path::to_owned)
     };
-    let at_source = source.and_then(|line| {
-        let path = below(Path::new(&line.file)).filter(|path| path.is_file())?;
-        Some((path, line.line))
-    });
+    let at_source = source.and_then(|line| Some((below(Path::new(&line.file))?, line.line)));
     let (path, line) = at_source.unwrap_or_else(|| (below(object).unwrap_or_else(|| object.to_owned()), 1));
     let artifact = ArtifactLocation::builder().uri(path.display().to_string()).build();
     let region = Region::builder().start_line(i64::from(line)).build();

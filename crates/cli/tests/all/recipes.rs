@@ -117,6 +117,15 @@ fn make() {
     recipe.lengthen();
     let ran = recipe.run("make", &["ci"]);
     assert!(ran.code == Some(2) && ran.err.contains("xdp_count.o: xdp_count: slots "), "{ran:?}");
+    // Findings are at lines of the source, as a host knows it that has the whole folder.
+    let ci =
+        ["bpf-opt", "ci", "--baseline", "make/bpf.json", "make/build/optimized", "--no-kernel", "--sarif", "s.sarif"];
+    recipe.run("env", &[&["-C", ".."][..], &ci].concat()).expect(1);
+    let sarif = fs::read_to_string(recipe.at("../s.sarif")).expect("the report");
+    let sarif: serde_json::Value = serde_json::from_str(&sarif).expect("JSON");
+    let place = &sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], "xdp_count.c", "{sarif}");
+    assert!(place["region"]["startLine"].as_u64() > Some(20), "{sarif}");
     recipe.run("make", &["clean"]).expect(0);
     assert!(!recipe.at("build").exists());
 }
