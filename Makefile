@@ -124,7 +124,7 @@ fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
 
 clients: setup
-	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: a_container
+	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: a_container cargo_installs
 
 # What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
 check: setup

@@ -233,6 +233,20 @@ fn licences_of_what_is_linked_are_allowed() {
     assert!(others.is_empty(), "not allowed by deny.toml: {others:?}");
 }
 
+/// With the profile of the tests, so that little is built anew; only `make clients` does it all the same.
+#[test]
+fn cargo_installs_it() {
+    if std::env::var_os("BPF_OPT_CLIENTS").is_none() || !is_here("cargo") {
+        eprintln!("skipped: `make clients` runs it");
+        return;
+    }
+    let folder = folder();
+    let mut command = Command::new("cargo");
+    command.current_dir(root()).args(["install", "--locked", "--path", "crates/cli", "--profile", "checks", "--root"]);
+    run(command.arg(folder.path())).expect(0);
+    tries(&folder.path().join("bin/bpf-opt"));
+}
+
 /// A whole release build in an image, so only `make clients` does it.
 #[test]
 fn a_container_says_its_version() {
