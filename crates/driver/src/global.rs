@@ -247,7 +247,13 @@ impl Judge for Proving<'_> {
 fn proof_options(settings: &Settings, deadline: Option<Instant>) -> ProofOptions {
     let Settings { strict_shared_memory, switches, .. } = *settings;
     let limits = Limits { deadline, ..settings.limits };
-    ProofOptions { limits, strict_shared_memory, switches, recorder: settings.queries.clone() }
+    ProofOptions {
+        limits,
+        strict_shared_memory,
+        switches,
+        recorder: settings.queries.clone(),
+        ..ProofOptions::default()
+    }
 }
 
 /// What the local passes make of a function.

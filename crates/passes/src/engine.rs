@@ -352,6 +352,7 @@ impl<'a> Engine<'a> {
             strict_shared_memory: self.settings.strict_shared_memory,
             switches: self.settings.switches,
             recorder: self.settings.queries.clone(),
+            ..Options::default()
         };
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {

@@ -75,4 +75,6 @@ pub struct Options {
     pub switches: Switches,
     /// Sees every query with its answer.
     pub recorder: Option<Recorder>,
+    /// Helpers of which all calls in a run give one number, and are no events. Set where the new side has fewer of them.
+    pub constant_calls: Vec<i32>,
 }

@@ -21,7 +21,7 @@ use crate::solver::blast::Model;
 use crate::symbolic::context::Context;
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{Node, TermId};
-use crate::unread::without_unread_calls_of;
+use crate::unread::Fewer;
 use assignment::{is_entry, place};
 use layout::{PACKET_START, Places};
 use recording::{Recording, context_differs, words};
@@ -56,7 +56,8 @@ impl Witness {
 /// the formula is coarser than the machine, and nothing is refuted.
 pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
     // The formula is about these.
-    let (old, new) = (&*without_unread_calls_of(old, env), &*without_unread_calls_of(new, env));
+    let fewer = Fewer::of_functions(old, new);
+    let (old, new) = (&*fewer.without_of(old, env), &*fewer.without_of(new, env));
     let whole = d.context.difference?;
     let mut parts = vec![whole];
     // The solver likes differences that nobody sees, such as an atomic with another operand that ends

@@ -1,10 +1,15 @@
-//! Calls that do nothing but give a result which nobody reads.
+//! Calls that do nothing but give a result, where the new side makes fewer of them.
 //!
-//! The contract lets the new program leave out such a call (rule 1), and lets it make one that the old one does not make:
-//! nobody can tell. So before anything is compared they are taken out of both sides. *When* such a call is made does not
-//! matter, either, as long as it is made between the same events; this is used for one thing only: what stands at the end of a block may stand
-//! behind its branch instead, once on each side, if it sets no register that the branch asks for. On a side that does not read the
-//! result the call goes.
+//! The contract lets the new program leave out such a call if nobody reads its result, or make it where it is needed (rule 1). Where
+//! both sides have as many calls of a helper, all of them are events, which both sides make in the same order. Where the new one has
+//! fewer ([`Fewer`]):
+//!
+//! - those whose results nobody reads are taken out of *both* sides before anything is compared;
+//! - those of which all in a run give one number are no events, but that number ([`bpf_platform::Effects::is_constant`]).
+//!
+//! And in whole functions, what stands at the end of a block from such a call on may stand behind its branch instead, once on each
+//! side, if it sets no register that the branch asks for: the branch reads nothing but registers ([`with_late_calls`]). On a side
+//! that does not read the result the call goes.
 //!
 //! ```text
 //! r0 = lookup(m, key)                   if r7 > 3 goto out
@@ -18,86 +23,169 @@
 use std::borrow::Cow;
 
 use bpf_facts::{Env, Facts, Live, State, has_no_effect, registers_read};
-use bpf_isa::{Insn, RegSet};
+use bpf_isa::{Call, Insn, RegSet};
+use bpf_platform::Effects;
 use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use rustc_hash::FxHashMap;
 
+use crate::options::Options;
 use crate::superblock::is_side_exit;
 
-/// Calls moved behind branches in one function, at most.
-const MOVES: usize = 32;
+/// Rounds in which calls are moved behind branches.
+const ROUNDS: usize = 4;
 
 /// What a call leaves in registers.
 const LEFT: RegSet = RegSet::CALLER_SAVED;
 
-/// A sequence, or the code of a superblock, without its calls of this kind. It begins in a state of which the facts are `before`;
-/// `live` is read after it (what a jump at its end asks included), and `sides[i]` where it is left at side exit `i`.
-pub(crate) fn without_unread_calls<'o>(
-    kind: ProgKind,
-    env: &Env,
-    before: &State,
-    ops: &'o [Op],
-    sides: &[Live],
-    live: RegSet,
-) -> Cow<'o, [Op]> {
-    if !ops.iter().any(may_go) {
-        return Cow::Borrowed(ops);
+/// The helpers without effect, by number, of which the new side has fewer calls than the old one.
+pub(crate) struct Fewer(Vec<i32>);
+
+impl Fewer {
+    pub(crate) fn of<'o>(old: impl IntoIterator<Item = &'o Op>, new: impl IntoIterator<Item = &'o Op>) -> Fewer {
+        let mut more: FxHashMap<i32, i64> = FxHashMap::default();
+        old.into_iter().filter_map(helper).for_each(|id| *more.entry(id).or_default() += 1);
+        if more.is_empty() {
+            return Fewer(vec![]);
+        }
+        new.into_iter().filter_map(helper).for_each(|id| *more.entry(id).or_default() -= 1);
+        Fewer(more.into_iter().filter(|(_, n)| *n > 0).map(|(id, _)| id).collect())
     }
-    let mut state = before.clone();
-    let droppable: Vec<bool> = ops
-        .iter()
-        .enumerate()
-        .map(|(i, op)| {
-            let is = may_go(op) && has_no_effect(&state, op, env);
-            state.step(op, (BlockId(0), i), kind, env);
-            is
-        })
-        .collect();
-    let mut exits: Vec<RegSet> = sides.iter().map(|l| l.regs).collect();
-    let (kept, _) = backwards(env, ops, &droppable, live, || exits.pop());
-    keep(ops, &kept)
+
+    pub(crate) fn of_functions(old: &Function, new: &Function) -> Fewer {
+        Fewer::of(operations(old), operations(new))
+    }
+
+    /// Those of which `current` has another number of calls than `new`, and `original`, which is proven to do the same as `current`,
+    /// no fewer.
+    pub(crate) fn by_way_of(current: &Function, original: &Function, new: &Function) -> Fewer {
+        let mut either = Fewer::of_functions(current, new);
+        let more = Fewer::of_functions(new, original);
+        either.0.extend(Fewer::of_functions(new, current).0);
+        either.0.retain(|id| !more.0.contains(id));
+        either
+    }
+
+    /// Whether some of them give one number all through a run.
+    pub(crate) fn has_constant(&self) -> bool {
+        self.0.iter().any(|id| is_constant(*id))
+    }
+
+    /// The same options, with those that give one number all through a run as no events.
+    pub(crate) fn options(&self, options: &Options) -> Options {
+        let constant_calls = self.0.iter().copied().filter(|id| is_constant(*id)).collect();
+        Options { constant_calls, ..options.clone() }
+    }
+
+    fn has(&self, op: &Op) -> bool {
+        helper(op).is_some_and(|id| self.0.contains(&id))
+    }
+
+    /// A sequence, or the code of a superblock, without these calls where nobody reads their results. It begins in a state of which
+    /// the facts are `before`; `live` is read after it (what a jump at its end asks included), and `sides[i]` where it is left at
+    /// side exit `i`.
+    pub(crate) fn without<'o>(
+        &self,
+        kind: ProgKind,
+        env: &Env,
+        before: &State,
+        ops: &'o [Op],
+        sides: &[Live],
+        live: RegSet,
+    ) -> Cow<'o, [Op]> {
+        if !ops.iter().any(|op| self.has(op)) {
+            return Cow::Borrowed(ops);
+        }
+        let mut state = before.clone();
+        let droppable: Vec<bool> = ops
+            .iter()
+            .enumerate()
+            .map(|(i, op)| {
+                let is = self.has(op) && has_no_effect(&state, op, env);
+                state.step(op, (BlockId(0), i), kind, env);
+                is
+            })
+            .collect();
+        let mut exits: Vec<RegSet> = sides.iter().map(|l| l.regs).collect();
+        let (kept, _) = backwards(env, ops, &droppable, live, || exits.pop());
+        keep(ops, &kept)
+    }
+
+    /// A function without these calls where nobody reads their results.
+    pub(crate) fn without_of<'f>(&self, f: &'f Function, env: &Env) -> Cow<'f, Function> {
+        if !operations(f).any(|op| self.has(op)) {
+            return Cow::Borrowed(f);
+        }
+        without_unread(f, env, &f.layout, |op| self.has(op))
+    }
 }
 
-/// A function without its calls of this kind, those behind branches included.
-pub(crate) fn without_unread_calls_of<'f>(f: &'f Function, env: &Env) -> Cow<'f, Function> {
-    let is_one = |b: &BlockId| f.block(*b).ops.iter().any(may_go);
-    if !f.layout.iter().any(is_one) {
-        return Cow::Borrowed(f);
-    }
-    let mut now = Cow::Borrowed(f);
-    for _ in 0..MOVES {
-        let droppable = droppable(&now, env);
-        let entries = live_at_entries(&now, env, &droppable);
-        for b in now.layout.clone() {
-            let block = now.block(b);
-            let live = live_at_end(&block.term, &entries);
-            let (kept, _) = backwards(env, &block.ops, &droppable[b.index()], live, || None);
-            if let Cow::Owned(ops) = keep(&block.ops, &kept) {
-                now.to_mut().block_mut(b).ops = ops;
-            }
+/// A function that makes calls without effect behind branches, where one side does not read the result and so does not make them;
+/// `None` if there are none.
+pub(crate) fn with_late_calls(f: &Function, env: &Env) -> Option<Function> {
+    let mut late: Option<Function> = None;
+    for _ in 0..ROUNDS {
+        let now = late.as_ref().unwrap_or(f);
+        if !operations(now).any(|op| helper(op).is_some()) {
+            break;
         }
-        // What went moved the others, so all is asked anew.
-        let droppable = self::droppable(&now, env);
-        let entries = live_at_entries(&now, env, &droppable);
-        let found = now.layout.iter().find_map(|b| Some((*b, behind_branch(&now, env, *b, &droppable, &entries)?)));
-        let Some((b, from)) = found else { break };
-        move_behind(now.to_mut(), b, from);
+        let droppable = droppable(now, env, |op| helper(op).is_some());
+        let entries = live_at_entries(now, env, &droppable);
+        let found: Vec<(BlockId, usize)> =
+            now.layout.iter().filter_map(|b| Some((*b, behind_branch(now, env, *b, &droppable, &entries)?))).collect();
+        if found.is_empty() {
+            break;
+        }
+        let mut next = now.clone();
+        let made: Vec<BlockId> = found.into_iter().flat_map(|(b, from)| move_behind(&mut next, b, from)).collect();
+        late = Some(without_unread(&next, env, &made, |op| helper(op).is_some()).into_owned());
+    }
+    late
+}
+
+fn operations(f: &Function) -> impl Iterator<Item = &Op> {
+    f.layout.iter().flat_map(|b| &f.block(*b).ops)
+}
+
+/// The number of the helper that a call calls, if it is one that may have no effect.
+fn helper(op: &Op) -> Option<i32> {
+    let Insn::Call(Call::Helper(id)) = op.insn else { return None };
+    let row = Effects::of(&op.insn, op.link.is_some());
+    (row.may_be_left_out() || row.is_lookup_by_key()).then_some(id)
+}
+
+fn is_constant(id: i32) -> bool {
+    Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant()
+}
+
+/// A function without the calls without effect in these blocks, of those that `may` go, where nobody reads their results.
+fn without_unread<'f>(f: &'f Function, env: &Env, blocks: &[BlockId], may: impl Fn(&Op) -> bool) -> Cow<'f, Function> {
+    let mut droppable = droppable(f, env, may);
+    let mut others = vec![true; f.blocks.len()];
+    blocks.iter().for_each(|b| others[b.index()] = false);
+    droppable.iter_mut().zip(others).filter(|(_, other)| *other).for_each(|(calls, _)| calls.fill(false));
+    let entries = live_at_entries(f, env, &droppable);
+    let mut now = Cow::Borrowed(f);
+    for b in blocks {
+        let block = f.block(*b);
+        let live = live_at_end(&block.term, &entries);
+        let (kept, _) = backwards(env, &block.ops, &droppable[b.index()], live, || None);
+        if let Cow::Owned(ops) = keep(&block.ops, &kept) {
+            now.to_mut().block_mut(*b).ops = ops;
+        }
     }
     now
 }
 
-/// Whether an operation is one of which the facts are worth asking.
-fn may_go(op: &Op) -> bool {
-    let row = bpf_platform::Effects::of(&op.insn, op.link.is_some());
-    row.may_be_left_out() || row.is_lookup_by_key()
-}
-
 /// Which operations are calls that go if nobody reads their results. Where no execution comes, none is.
-fn droppable(f: &Function, env: &Env) -> Vec<Vec<bool>> {
+fn droppable(f: &Function, env: &Env, may: impl Fn(&Op) -> bool) -> Vec<Vec<bool>> {
     let facts = Facts::of(f, env);
     let of_block = |i: u32| {
         let ops = &f.block(BlockId(i)).ops;
+        if !ops.iter().any(&may) {
+            return vec![false; ops.len()];
+        }
         let states = facts.states(f, BlockId(i));
-        let is = |(at, op): (usize, &Op)| states.get(at).is_some_and(|s| may_go(op) && has_no_effect(s, op, env));
+        let is = |(at, op): (usize, &Op)| may(op) && states.get(at).is_some_and(|s| has_no_effect(s, op, env));
         ops.iter().enumerate().map(is).collect()
     };
     (0..f.blocks.len() as u32).map(of_block).collect()
@@ -184,8 +272,9 @@ fn behind_branch(f: &Function, env: &Env, b: BlockId, droppable: &[Vec<bool>], e
     (goes(taken) || goes(fall)).then_some(last)
 }
 
-/// Lets the operations of a block from this one on stand behind its branch, on both sides.
-fn move_behind(f: &mut Function, b: BlockId, from: usize) {
+/// Lets the operations of a block from this one on stand behind its branch, on both sides: in these blocks.
+fn move_behind(f: &mut Function, b: BlockId, from: usize) -> Vec<BlockId> {
+    let made = f.blocks.len() as u32;
     let moved = f.block_mut(b).ops.split_off(from);
     let mut term = f.block(b).term.clone();
     term.map_successors(|to| {
@@ -195,4 +284,5 @@ fn move_behind(f: &mut Function, b: BlockId, from: usize) {
         new
     });
     f.block_mut(b).term = term;
+    (made..f.blocks.len() as u32).map(BlockId).collect()
 }

@@ -73,7 +73,13 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let known = view.known();
     let limits = Limits { deadline: settings.deadline, ..settings.limits };
     let (strict_shared_memory, switches) = (settings.strict_shared_memory, settings.switches);
-    let proof = ProofOptions { limits, strict_shared_memory, switches, recorder: settings.queries.clone() };
+    let proof = ProofOptions {
+        limits,
+        strict_shared_memory,
+        switches,
+        recorder: settings.queries.clone(),
+        ..ProofOptions::default()
+    };
     let mut cache = Cache::new();
     let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
         Ok(_) => Answer::Equal,

@@ -1,5 +1,7 @@
 //! Comparison of two windows: straight sequences, or superblocks, from the facts at their start to what is live after them.
 
+use std::borrow::Cow;
+
 use bpf_facts::{Env, Live};
 use bpf_program::{BlockId, Op, ProgKind, Terminator};
 
@@ -13,7 +15,7 @@ use crate::symbolic::access::OldAccesses;
 use crate::symbolic::entry::{Entry, register_regions};
 use crate::symbolic::straight::{Help, straight};
 use crate::symbolic::symex::Side;
-use crate::unread::without_unread_calls;
+use crate::unread::Fewer;
 
 /// Compares two straight-line sequences that both start in a state described by `before` and after
 /// which only `live` matters. `tail` adds each side's conditional jump, whose truth must agree.
@@ -48,11 +50,34 @@ pub fn along(
     if let Err(why) = exits_fit(old, new, sides.len()) {
         return (Verdict::Unknown(why.into()), Stats::default());
     }
+    let whole = (old, new);
+    let fewer = Fewer::of(old, new);
     let without = |ops, tail: Option<&Terminator>| {
         let live = tail.map_or(live.regs, |t| live.regs.union(t.uses()));
-        without_unread_calls(kind, env, before, ops, sides, live)
+        fewer.without(kind, env, before, ops, sides, live)
     };
-    let (old, new) = (&*without(old, tail.map(|t| t.0)), &*without(new, tail.map(|t| t.1)));
+    let (old, new) = (without(old, tail.map(|t| t.0)), without(new, tail.map(|t| t.1)));
+    let is_whole = matches!((&old, &new), (Cow::Borrowed(_), Cow::Borrowed(_))) && !fewer.has_constant();
+    let found = compare(kind, env, before, (&old, &new), sides, live, tail, &fewer.options(options));
+    if is_whole || found.0.is_equal() {
+        return found;
+    }
+    let (verdict, mut stats) = compare(kind, env, before, whole, sides, live, tail, options);
+    stats.add(found.1);
+    if verdict.is_equal() { (verdict, stats) } else { (found.0, stats) }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn compare(
+    kind: ProgKind,
+    env: &Env,
+    before: &bpf_facts::State,
+    (old, new): (&[Op], &[Op]),
+    sides: &[Live],
+    live: &Live,
+    tail: Option<(&Terminator, &Terminator)>,
+    options: &Options,
+) -> (Verdict, Stats) {
     let (result, cx) = attempt(options, true, |cx| {
         cx.frame_apart = cx.one_memory && [old, new].iter().all(|ops| frame_stays_private(before, ops, kind, env));
         register_regions(cx, env, old.iter().chain(new));

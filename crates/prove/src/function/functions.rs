@@ -1,5 +1,7 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
+use std::borrow::Cow;
+
 use bpf_facts::{Env, deepest_frame_use};
 use bpf_program::Function;
 
@@ -10,7 +12,7 @@ use crate::function::whole::{fits_one_formula, has_loop, whole};
 use crate::options::{Options, Stats};
 use crate::presence::{presence_differs, spills_around_a_fast_call};
 use crate::symbolic::symex::has_meaning;
-use crate::unread::without_unread_calls_of;
+use crate::unread::{Fewer, with_late_calls};
 
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
@@ -35,7 +37,7 @@ pub fn functions_that_run(old: &Function, new: &Function, env: &Env, options: &O
     }
     match [old, new].into_iter().find_map(|f| not_comparable(f, env)) {
         Some(why) => (Verdict::Unknown(why.into()), Stats::default()),
-        None => functions_in(old, new, env, options),
+        None => functions_in(old, new, &Fewer::of_functions(old, new), env, options),
     }
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn by_way_of(
     if [original, current].into_iter().any(|f| depth < deepest_frame_use(f, env)) {
         return unknown(MORE_STACK, Stats::default());
     }
-    match functions_in(current, new, env, options) {
+    match functions_in(current, new, &Fewer::by_way_of(current, original, new), env, options) {
         (Verdict::Equal, stats) => match [original, current].into_iter().find_map(|f| presence_differs(f, new, env)) {
             Some(why) => unknown(why, stats),
             None => (Verdict::Equal, stats),
@@ -83,8 +85,32 @@ fn is_same(old: &Function, new: &Function) -> bool {
     same_graph(old, new) && (!spills() || same_text(old, new))
 }
 
-fn functions_in(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
-    let (old, new) = (&*without_unread_calls_of(old, env), &*without_unread_calls_of(new, env));
+/// Compares functions with the same calls as they are. Where the new one has fewer calls of some helper without effect, those
+/// of which nobody reads the result are no part of either; and where that does not do, the old one makes some of them later.
+fn functions_in(old: &Function, new: &Function, fewer: &Fewer, env: &Env, options: &Options) -> (Verdict, Stats) {
+    let (a, b) = (fewer.without_of(old, env), fewer.without_of(new, env));
+    let relaxed = fewer.options(options);
+    let is_whole = matches!((&a, &b), (Cow::Borrowed(_), Cow::Borrowed(_))) && !fewer.has_constant();
+    let (verdict, mut stats) = one_pair(&a, &b, env, &relaxed);
+    if verdict.is_equal() {
+        return (verdict, stats);
+    }
+    let mut more: Vec<(Cow<Function>, &Function, &Options)> = Vec::new();
+    if !is_whole {
+        more.push((Cow::Borrowed(old), new, options));
+    }
+    more.extend(with_late_calls(&a, env).map(|late| (Cow::Owned(late), &*b, &relaxed)));
+    for (old, new, options) in more {
+        let (other, effort) = one_pair(&old, new, env, options);
+        stats.add(effort);
+        if other.is_equal() {
+            return (other, stats);
+        }
+    }
+    (verdict, stats)
+}
+
+fn one_pair(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
     if same_graph(old, new) {
         return (Verdict::Equal, Stats { trivial: 1, ..Stats::default() });
     }

@@ -100,8 +100,6 @@ impl<'a> Path<'a> {
         limits: Limits,
     ) -> Path<'a> {
         let mut cx = Context::new(limits);
-        // Each call is answered on its own.
-        cx.constant_calls = false;
         // Nobody else writes meanwhile, and no address of the frame is anywhere but where it is seen.
         cx.concurrent = false;
         cx.frame_not_escaped = true;

@@ -306,8 +306,7 @@ impl Host for World<'_> {
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {
         let row = Effects::of(&op.insn, op.link.is_some());
-        if row.is_constant() {
-            // No event.
+        if op.link.is_none() && self.cx.is_constant_call(&op.insn) {
             cpu.trace.pop();
             let r0 = self.cx.lookup(&VarKey::Constant(op.insn)).map_or(0, |t| self.eval(t));
             cpu.set(Reg::R0, row.result_range.within(r0));

@@ -12,6 +12,7 @@ mod questions;
 use std::sync::Arc;
 
 use bpf_facts::Num;
+use bpf_isa::{Call, Insn};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::options::{Limits, Options, Stats};
@@ -84,8 +85,8 @@ pub struct Context {
     pub frame_not_escaped: bool,
     /// An address of the frame may be spilled in the frame itself.
     pub frame_spilled: bool,
-    /// Calls that give the same all through a run are no events.
-    pub constant_calls: bool,
+    /// Helpers of which all calls in a run give one number, and are no events.
+    pub(crate) constant_calls: Vec<i32>,
     /// Numbers given to what such calls leave in registers.
     pub constant_calls_made: u32,
     /// Take a repeated lookup of the old side for the first one.
@@ -148,7 +149,7 @@ impl Context {
             frame_apart: false,
             frame_not_escaped: false,
             frame_spilled: true,
-            constant_calls: true,
+            constant_calls: Vec::new(),
             constant_calls_made: 0,
             merge_lookups: false,
             lookups_repeated: false,
@@ -168,13 +169,19 @@ impl Context {
 
     /// An empty context for a proof with these options.
     pub fn of(options: &Options) -> Context {
-        let Options { limits, switches, recorder, .. } = options;
+        let Options { limits, switches, recorder, constant_calls, .. } = options;
         let mut cx = Context::new(*limits);
+        cx.constant_calls.clone_from(constant_calls);
         cx.one_memory = !switches.regions;
         cx.one_map = !switches.maps;
         cx.terms.solver_offsets = !switches.offsets;
         cx.recorder.clone_from(recorder);
         cx
+    }
+
+    /// Whether a call is no event, because all such calls of a run give one number.
+    pub fn is_constant_call(&self, insn: &Insn) -> bool {
+        matches!(insn, Insn::Call(Call::Helper(id)) if self.constant_calls.contains(id))
     }
 
     /// Whether the work limit is spent.

@@ -142,7 +142,7 @@ impl<'c, 'e> Sym<'c, 'e> {
         if e.touches_everything {
             return self.opaque_call(op, e.arguments.len());
         }
-        if e.is_constant() && self.cx.constant_calls {
+        if op.link.is_none() && self.cx.is_constant_call(&op.insn) {
             self.constant_call(op);
             return Ok(());
         }
