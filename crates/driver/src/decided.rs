@@ -140,6 +140,22 @@ enum Constants {
     Any,
 }
 
+/// Why it is not known what the kernel has made of two programs, or of the second one by itself, if it is not.
+pub(crate) fn not_told(old: &ProgramVerdict, new: &ProgramVerdict) -> Option<&'static str> {
+    let is_hidden = |p: &ProgramVerdict| p.decided.as_ref().is_some_and(|decided| decided.hidden);
+    let pairs = old.pairs(new);
+    if pairs.iter().any(|(p, q)| is_hidden(p) || is_hidden(q)) {
+        return Some(HIDDEN);
+    }
+    pairs.iter().any(|(_, q)| q.decided.is_none()).then_some(ONLY_LIBBPF)
+}
+
+/// What is said where the kernel shows nothing.
+const HIDDEN: &str = "the kernel does not show what it has made of it, so that nobody knows whether it still runs as before:                       CAP_SYSLOG is missing, or the sysctls kernel.kptr_restrict and net.core.bpf_jit_harden are 2";
+
+/// What is said of programs that libbpf alone can load.
+const ONLY_LIBBPF: &str = "only libbpf can load it, so that nobody knows what the kernel has made of it";
+
 /// Whether two programs, which are equal, run as one: each is its object, and what the kernel said of it.
 pub(crate) fn run_as_one_program(
     old: (&Object, &ProgramVerdict),
@@ -166,7 +182,7 @@ fn run_as_one_as_judged(
     pairs: &impl Pairs,
     constants: Constants,
 ) -> bool {
-    // Nothing is known of either where both were loaded by libbpf.
+    // Nothing is known of either where both were loaded by libbpf (docs/trust.md).
     let are_as_deep = || stack_depths(old.1) == stack_depths(new.1);
     if old.1.decided == new.1.decided && (old.1.decided.is_none() || are_as_deep()) {
         return true;
@@ -239,7 +255,8 @@ fn run_as_one_as_judged(
 pub(crate) fn runs_as_loaded(object: &Object, program: &ProgramVerdict, pairs: &impl Pairs) -> bool {
     program.pairs(program).into_iter().all(|(p, _)| {
         let constants = p.with_any_constants.is_none().then_some(object).filter(|_| std::ptr::eq(p, program));
-        let Some(decided) = &p.decided else { return true };
+        // Of what libbpf alone can load nothing is known.
+        let Some(decided) = &p.decided else { return false };
         let [entry] = object.entries(&p.name, &p.section)[..] else { return false };
         let Some(functions) = of_functions(object, entry, p, decided).filter(|_| !decided.unclear) else {
             return false;
@@ -540,6 +557,7 @@ fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bpf_kernel::{LoadVerdict, ProgramType};
     use bpf_object::Object;
     use bpf_testgen::case::Case;
 
@@ -559,6 +577,68 @@ mod tests {
     /// Slots 1 and 2 test the same.
     const TWICE: &str = "    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    if r2 == 7 goto out\n    r0 = 0\n    exit\n\
                          out:\n    r0 = 1\n    exit\n";
+
+    /// Nothing to compare with.
+    struct Nobody(ProofOptions);
+
+    impl Pairs for Nobody {
+        fn partner(&self, _: FuncId) -> Option<FuncId> {
+            None
+        }
+
+        fn are_the_same(&self, _: FuncId, _: FuncId) -> bool {
+            false
+        }
+
+        fn with_graphs<T>(&self, _: FuncId, _: FuncId, _: impl FnOnce(&Function, &Function, &Env) -> T) -> Option<T> {
+            None
+        }
+
+        fn options(&self) -> &ProofOptions {
+            &self.0
+        }
+    }
+
+    fn accepted(decided: Option<Decided>) -> ProgramVerdict {
+        ProgramVerdict {
+            name: "main".into(),
+            section: "socket".into(),
+            kind: ProgramType::SOCKET_FILTER,
+            slots: 2,
+            verdict: LoadVerdict::Accepted,
+            stats: None,
+            info: None,
+            marks: None,
+            decided,
+            at_other_lengths: None,
+            with_any_constants: None,
+        }
+    }
+
+    /// Kernels show nothing of programs with blinded constants to those who may not see addresses.
+    #[test]
+    fn what_the_kernel_does_not_tell_is_not_taken_for_nothing() {
+        let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{TWICE}")).expect("a case");
+        let object = Object::parse(case.old_object().expect("it assembles")).expect("an object");
+        let pairs = Nobody(ProofOptions::default());
+        let run_as_one = |p: &ProgramVerdict, q: &ProgramVerdict| run_as_one_program((&object, p), (&object, q), &pairs);
+        let [hidden, other] = [1, 2].map(|n| accepted(Some(Decided::hidden(&[[n; 8]]))));
+        let (told, by_libbpf) = (accepted(Some(Decided::default())), accepted(None));
+        // The same instructions are made the same.
+        assert!(run_as_one(&hidden, &hidden.clone()));
+        for (old, new) in [(&hidden, &other), (&told, &hidden), (&hidden, &told), (&by_libbpf, &hidden), (&told, &by_libbpf)] {
+            assert!(!run_as_one(old, new));
+        }
+        assert_eq!(not_told(&told, &hidden), Some(HIDDEN));
+        assert_eq!(not_told(&hidden, &told), Some(HIDDEN));
+        assert_eq!(not_told(&told, &told), None);
+        // Of what libbpf has loaded nothing is known: with another one it is compared by proofs alone, as docs/trust.md says, and by itself
+        // it is not shown to be right.
+        assert!(run_as_one(&by_libbpf, &by_libbpf.clone()));
+        assert!(!runs_as_loaded(&object, &by_libbpf, &pairs));
+        assert!(!runs_as_loaded(&object, &hidden, &pairs));
+        assert_eq!(not_told(&told, &by_libbpf), Some(ONLY_LIBBPF));
+    }
 
     #[test]
     fn a_reason_is_none_that_follows_from_a_belief() {

@@ -56,6 +56,13 @@ fn a_firewall_is_specialized_and_proven_under_what_it_is_for_alone() {
     assert!(said.contains("allow_list: equal"), "{said}");
     verify(&[&["--assume"][..], &declared].concat()).expect(0);
     verify(&[]).expect(1);
+    // A dump comes in whatever order.
+    let mut all: Vec<Value> = serde_json::from_slice(&fs::read(&list).expect("it is there")).expect("JSON");
+    all.reverse();
+    let reversed = folder.join("reversed.json");
+    fs::write(&reversed, serde_json::to_vec(&all).expect("JSON")).expect("written");
+    let same = format!("allowed={}", text(&reversed));
+    verify(&["--assume", "--rodata", "strict", "--rodata", "shortest=24", "--frozen-map", &same]).expect(0);
     // Of other elements it says no.
     let (_, fewer) = elements("fewer", 999);
     let other = format!("allowed={}", text(&fewer));

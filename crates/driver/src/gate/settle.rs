@@ -131,7 +131,13 @@ impl Settling<'_> {
     /// Finds the change that a program is refused for, and takes it back; if need be, all of them.
     fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
         let gate = self.gate;
-        let why = if program < gate.first_checked() { REFUSED } else { UNSAFE };
+        // The kernel may have taken it, and something else stand against it.
+        let other = self.known(program).filter(|known| known.words.accepted).and_then(|known| known.words.reason);
+        let why = match &other {
+            _ if program >= gate.first_checked() => UNSAFE,
+            Some(why) => why,
+            None => REFUSED,
+        };
         let settings = self.mending();
         let cx = Context { why, settings: &settings, ..self.cx };
         let Context { module, write, .. } = cx;
