@@ -151,7 +151,8 @@ pub(crate) fn not_told(old: &ProgramVerdict, new: &ProgramVerdict) -> Option<&'s
 }
 
 /// What is said where the kernel shows nothing.
-const HIDDEN: &str = "the kernel does not show what it has made of it, so that nobody knows whether it still runs as before:                       CAP_SYSLOG is missing, or the sysctls kernel.kptr_restrict and net.core.bpf_jit_harden are 2";
+const HIDDEN: &str = "the kernel does not show what it makes of it, so it is not known to run as before (no CAP_SYSLOG, or \
+                      sysctls: kernel.kptr_restrict and net.core.bpf_jit_harden are 2)";
 
 /// What is said of programs that libbpf alone can load.
 const ONLY_LIBBPF: &str = "only libbpf can load it, so that nobody knows what the kernel has made of it";
@@ -621,12 +622,15 @@ mod tests {
         let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{TWICE}")).expect("a case");
         let object = Object::parse(case.old_object().expect("it assembles")).expect("an object");
         let pairs = Nobody(ProofOptions::default());
-        let run_as_one = |p: &ProgramVerdict, q: &ProgramVerdict| run_as_one_program((&object, p), (&object, q), &pairs);
+        let run_as_one =
+            |p: &ProgramVerdict, q: &ProgramVerdict| run_as_one_program((&object, p), (&object, q), &pairs);
         let [hidden, other] = [1, 2].map(|n| accepted(Some(Decided::hidden(&[[n; 8]]))));
         let (told, by_libbpf) = (accepted(Some(Decided::default())), accepted(None));
         // The same instructions are made the same.
         assert!(run_as_one(&hidden, &hidden.clone()));
-        for (old, new) in [(&hidden, &other), (&told, &hidden), (&hidden, &told), (&by_libbpf, &hidden), (&told, &by_libbpf)] {
+        for (old, new) in
+            [(&hidden, &other), (&told, &hidden), (&hidden, &told), (&by_libbpf, &hidden), (&told, &by_libbpf)]
+        {
             assert!(!run_as_one(old, new));
         }
         assert_eq!(not_told(&told, &hidden), Some(HIDDEN));

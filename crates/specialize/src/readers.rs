@@ -13,7 +13,7 @@ use bpf_driver::Module;
 use bpf_facts::{BaseId, Env, FRAME, Facts, Kind, Live, Liveness, Region, StackSet, State, Value};
 use bpf_isa::{Cond, Insn, MemoryOperand, Reg, Src, Width};
 use bpf_object::{FuncId, FuncKind, MapDef, RefKind};
-use bpf_platform::effects::{Effects, Extent};
+use bpf_platform::effects::{Argument, Effects, Extent};
 use bpf_platform::{maps, may_be_given_values};
 use bpf_program::{BlockId, Function, Op, Symbol, Terminator};
 
@@ -297,22 +297,20 @@ fn given_values(module: &Module) -> Result<(), String> {
         }
         let section = entry.section.trim_start_matches('?');
         let is = match section.split('/').next() {
-            Some("iter" | "iter.s") => "as an iterator".to_owned(),
-            Some("freplace") => "in the place of a function of an iterator".to_owned(),
-            _ => format!("as an iterator, which its section `{section}` does not rule out,"),
+            Some("iter" | "iter.s") => "is an iterator".to_owned(),
+            Some("freplace") => "may be part of an iterator".to_owned(),
+            _ => format!("may be an iterator, as no type goes with its section `{section}`"),
         };
-        let begin = format!("`{}`, which {is} may be given values of it,", entry.name);
         for f in object.loaded_with([FuncId(id)]) {
-            let where_ = if f.0 == id { String::new() } else { format!(" in `{}`", object.functions()[f.0].name) };
-            match &module.graphs[f.0] {
-                Err(why) => return Err(format!("{begin} is not understood{where_}: {why}")),
-                Ok(f) => {
-                    if let Some(op) = module.with_env(|env| writes_what_it_was_given(f, env)) {
-                        let what = "writes where nobody knows what is there";
-                        return Err(format!("{begin} {what}{where_}{}", place(&op)));
-                    }
-                }
-            }
+            let name = if f.0 == id { String::new() } else { format!(" in `{}`", object.functions()[f.0].name) };
+            let what = match &module.graphs[f.0] {
+                Err(why) => format!("is not understood{name}: {why}"),
+                Ok(f) => match module.with_env(|env| writes_what_it_was_given(f, env)) {
+                    Some(op) => format!("writes where nobody knows what is there{name}{}", place(&op)),
+                    None => continue,
+                },
+            };
+            return Err(format!("`{}`, which may be given values of it because it {is}, {what}", entry.name));
         }
     }
     Ok(())
@@ -338,11 +336,12 @@ fn written_through(op: &Op, env: &Env) -> Vec<Reg> {
         return Vec::new();
     }
     let row = Effects::of(&op.insn, op.link.is_some());
-    if row.touches_everything {
+    if row.touches_everything && row.arguments.is_empty() {
         let count = op.link.as_ref().and_then(|link| env.arguments_of(&link.symbol)).unwrap_or(ARGUMENTS.len());
         return ARGUMENTS.into_iter().take(count).collect();
     }
-    row.arguments.iter().filter(|a| a.access.writes() && !a.access.kernel_object).map(|a| a.register).collect()
+    let may_write = |a: &Argument| a.access.writes() || row.touches_everything && a.access.is_memory();
+    row.arguments.iter().filter(|a| may_write(a) && !a.access.kernel_object).map(|a| a.register).collect()
 }
 
 /// Whether an address is one that a program has made or looked up, or belongs to what every program has, or is no address at

@@ -436,7 +436,9 @@ fn summary(
     }
     let mut text = match dropped {
         0 => "accepted".to_owned(),
-        n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
+        n => format!(
+            "accepted after dropping {n} rewrite(s) with which a program was refused, or not proven to run as before"
+        ),
     };
     if heavier > 0 {
         text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));

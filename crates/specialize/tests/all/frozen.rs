@@ -118,9 +118,14 @@ fn behind_a_guard_the_map_is_asked_once_it_may_have_changed() {
     loaded.map("m").expect("m").update(&key, &value).expect("room");
     assert_eq!((run(3), run(50)), (77, 4));
     // All bits of the number count.
-    for (generation, want) in
-        [(0, (1, 77)), (1 << 32, (77, 4)), (0, (1, 77)), (1 << 63, (77, 4)), (u64::MAX << 32, (77, 4)), (1 << 31, (77, 4))]
-    {
+    for (generation, want) in [
+        (0, (1, 77)),
+        (1 << 32, (77, 4)),
+        (0, (1, 77)),
+        (1 << 63, (77, 4)),
+        (u64::MAX << 32, (77, 4)),
+        (1 << 31, (77, 4)),
+    ] {
         guard.update(&[0; 4], &u64::to_le_bytes(generation)).expect("it can be set");
         assert_eq!((run(3), run(50)), want, "{generation:#x}");
     }
@@ -251,9 +256,17 @@ fn a_program_that_may_be_an_iterator_writes_only_what_is_its_own() {
         let text = format!("{}program it {section}:\n{value}{body}{end}{more}", reader(4, -4, "r0 = 5"));
         build(&around(maps.clone(), vec![]), &text)
     };
-    for section in
-        ["iter/bpf_map_elem", "?iter.s/bpf_map_elem", "custom", "?custom", "tail-3", "xdp_old", "freplace/f", "iterate", "kprobes"]
-    {
+    for section in [
+        "iter/bpf_map_elem",
+        "?iter.s/bpf_map_elem",
+        "custom",
+        "?custom",
+        "tail-3",
+        "xdp_old",
+        "freplace/f",
+        "iterate",
+        "kprobes",
+    ] {
         for body in [write, fill, call, spilled] {
             let text = refusal(&object(section, body), &frozen("m", &element));
             assert!(text.contains("`it`") && text.contains("writes where nobody knows"), "{section}: {text}");
@@ -263,7 +276,8 @@ fn a_program_that_may_be_an_iterator_writes_only_what_is_its_own() {
         }
     }
     // The kernel lets no other program write values that it was given.
-    for section in ["xdp", "?tc", "fentry/f", "lsm/f", "struct_ops/f", "tp_btf/f", "raw_tp.w/f", "kprobe/f", "syscall"] {
+    for section in ["xdp", "?tc", "fentry/f", "lsm/f", "struct_ops/f", "tp_btf/f", "raw_tp.w/f", "kprobe/f", "syscall"]
+    {
         assert_eq!(specialized(&object(section, write), &frozen("m", &element)).maps[0].lookups, 1, "{section}");
     }
 }
@@ -328,7 +342,8 @@ fn no_number_is_taken_for_an_address() {
 #[test]
 fn lookups_stay_where_a_jump_would_be_too_far() {
     let lookup = "r1 = m ll\nr2 = r10\nr2 += -4\ncall bpf_map_lookup_elem\nif r0 == 0 goto n\nr8 += 1\nn:\n";
-    let many: String = (0..3000).map(|i| lookup.replace("goto n", &format!("goto n{i}")).replace("n:", &format!("n{i}:"))).collect();
+    let many: String =
+        (0..3000).map(|i| lookup.replace("goto n", &format!("goto n{i}")).replace("n:", &format!("n{i}:"))).collect();
     let text = format!(
         "r6 = *(u32 *)(r1 + 12)\nr8 = 0\n*(u32 *)(r10 - 4) = r6\nif r6 == 12345 goto out\n{many}out:\nr0 = r8\nexit\n\
          program it xdp:\n{}",
@@ -347,7 +362,8 @@ fn lookups_stay_where_a_jump_would_be_too_far() {
 #[test]
 fn the_order_of_elements_does_not_count() {
     let number = |n: u32, value: u8| (n.to_le_bytes().to_vec(), vec![value; 8]);
-    let bytes_of = |kind: u32| build(&around(vec![map("m", kind, 4, 8, 16)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    let bytes_of =
+        |kind: u32| build(&around(vec![map("m", kind, 4, 8, 16)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
     for (kind, count) in [(HASH, 5), (HASH, 12), (ARRAY, 5)] {
         let bytes = bytes_of(kind);
         let elements: Vec<Element> = (0..count).map(|n| number(n * 5 % 13, n as u8)).collect();
