@@ -479,7 +479,7 @@ mod tests {
     use std::time::Instant;
 
     use bpf_isa::Insn;
-    use bpf_kernel::Question;
+    use bpf_kernel::{Decided, Question};
     use bpf_object::FuncId;
 
     use super::super::{Growth, Judge, checked};
@@ -687,6 +687,26 @@ mod tests {
             verdicts(bytes, wanted, |code| if late { LoadVerdict::OutOfTime } else { without_atomics(code) })
         });
         (Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None), asked)
+    }
+
+    /// The kernel takes all, and does not show what it makes of it: that is said, and not that it refuses something.
+    #[test]
+    fn what_the_kernel_hides_is_taken_back_for_that() {
+        let judge: Judge = Box::new(|bytes, wanted, _| {
+            let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
+            let mut all = verdicts(bytes, wanted, |_| LoadVerdict::Accepted)?;
+            for p in &mut all.programs {
+                let entry = object.entries(&p.name, &p.section)[0];
+                let slots = object.code(entry).chunks_exact(8).map(|slot| slot.try_into().expect("eight bytes"));
+                p.decided = Some(Decided::hidden(&slots.collect::<Vec<[u8; 8]>>()));
+            }
+            Ok(all)
+        });
+        let mut run = Run::new();
+        run.settle(&Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None));
+        assert!(run.report.dropped > 0, "{}", run.report.gate);
+        let is_so = |t: &TakenBack| t.reason == crate::decided::HIDDEN;
+        assert!(run.report.taken_back.iter().all(is_so), "{:?}", run.report.taken_back);
     }
 
     #[test]
