@@ -98,6 +98,7 @@ struct Map {
     elements: usize,
     lookups: usize,
     lookups_left: usize,
+    left_because: Vec<String>,
     table_bytes: usize,
 }
 
@@ -109,6 +110,7 @@ impl Specialized {
             elements: m.elements,
             lookups: m.lookups,
             lookups_left: m.left,
+            left_because: m.left_because.iter().map(|(why, n)| format!("{n} stay: {why}")).collect(),
             table_bytes: m.bytes,
         };
         Specialized {
@@ -125,14 +127,10 @@ impl Specialized {
             lines.push(format!("{} loads are constants now", self.constants));
         }
         for m in &self.maps {
-            let left = if m.lookups_left > 0 {
-                format!("; {} stay: their key is neither on the stack nor in the packet", m.lookups_left)
-            } else {
-                String::new()
-            };
+            let left: String = m.left_because.iter().map(|why| format!("; {why}")).collect();
             lines.push(format!("map {}: {} lookups in a table of {} bytes{left}", m.name, m.lookups, m.table_bytes));
         }
-        if self.constants == 0 && self.maps.iter().all(|m| m.lookups == 0) {
+        if self.constants == 0 && self.maps.iter().all(|m| m.lookups + m.lookups_left == 0) {
             lines.push("warning: nothing in the object depends on what is declared".to_owned());
         }
         lines
@@ -173,7 +171,7 @@ pub fn assumed(
     let object = Object::parse(b.to_vec()).map_err(|e| Failure::object(path_b, &e))?;
     let noted = Declared::of_note(&object).map_err(of_b)?;
     let done = specialized(path_a, a, &noted)?;
-    if !wanted.is_empty() && specialized(path_a, a, &wanted)?.declared != done.declared {
+    if !wanted.is_empty() && !specialized(path_a, a, &wanted)?.is_for_the_same(&done) {
         let message = format!("{} was specialized for something else than is declared", path_b.display());
         let hint = Some("`--assume` alone tells what it was specialized for".into());
         return Err(Failure { code: exit::NO, message, hint });
@@ -194,10 +192,16 @@ pub fn loads(path: &Path, original: &[u8], specialized: &[u8], program_type: Opt
         .find(|p| !p.verdict.is_accepted() && before.iter().any(|old| old.name == p.name && old.verdict.is_accepted()));
     match refused {
         None => Ok(()),
-        Some(p) => Err(Failure {
-            code: exit::NO,
-            message: format!("{}: this kernel refuses `{}` once it is specialized", path.display(), p.name),
-            hint: Some("the key of a lookup may hold an address; declare fewer maps, or report it".into()),
-        }),
+        Some(p) => {
+            let reason = p.verdict.reason();
+            let (path, name) = (path.display(), &p.name);
+            let is_of_a_pointer = ["pointer", "register fill"].iter().any(|word| reason.contains(word));
+            let hint = if is_of_a_pointer { "the key of a lookup may hold an address; " } else { "" };
+            Err(Failure {
+                code: exit::NO,
+                message: format!("{path}: this kernel refuses `{name}` once it is specialized: {reason}"),
+                hint: Some(format!("{hint}declare fewer maps, or report it")),
+            })
+        }
     }
 }

@@ -18,6 +18,7 @@ use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 
 use crate::decided::{self, Pairs};
+use crate::gate::MADE_OTHERWISE;
 use crate::lengths;
 use crate::module::Module;
 use crate::options::Options;
@@ -81,7 +82,7 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
         LoadVerdict::Rejected { .. } => Some(q.verdict.reason().to_owned()),
         LoadVerdict::Accepted => {
             let other = p.made_otherwise(q);
-            let other = other.map(|what| format!("it is taken, but the kernel makes something else of it: {what}"));
+            let other = other.map(|what| format!("{MADE_OTHERWISE}: {what}"));
             other.or_else(|| p.not_for_any_loader(q))
         }
         _ => None,
@@ -103,7 +104,8 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let (strict_shared_memory, recorder) = (options.strict_shared_memory, options.queries.clone());
     let proof = ProofOptions { limits, strict_shared_memory, recorder, ..ProofOptions::default() };
     let other_code = same.into_iter().filter(|(p, q)| !runs_as_before(names, p, q, &proof));
-    unknown.extend(other_code.map(|(p, _)| format!("{}: {RUNS_OTHERWISE}", p.name)).chain(not_judged));
+    let why = |(p, q): (&ProgramVerdict, _)| decided::not_told(p, q).unwrap_or(RUNS_OTHERWISE);
+    unknown.extend(other_code.map(|both| format!("{}: {}", both.0.name, why(both))).chain(not_judged));
     Ok((refused, unknown))
 }
 

@@ -13,6 +13,8 @@
 //! facts, which are proven.
 
 mod made;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,6 +142,23 @@ enum Constants {
     Any,
 }
 
+/// Why it is not known what the kernel has made of two programs, or of the second one by itself, if it is not.
+pub(crate) fn not_told(old: &ProgramVerdict, new: &ProgramVerdict) -> Option<&'static str> {
+    let is_hidden = |p: &ProgramVerdict| p.decided.as_ref().is_some_and(|decided| decided.hidden);
+    let pairs = old.pairs(new);
+    if pairs.iter().any(|(p, q)| is_hidden(p) || is_hidden(q)) {
+        return Some(HIDDEN);
+    }
+    pairs.iter().any(|(_, q)| q.decided.is_none()).then_some(ONLY_LIBBPF)
+}
+
+/// What is said where the kernel shows nothing.
+pub(crate) const HIDDEN: &str = "the kernel does not show what it makes of it, so it is not known to run as before (no CAP_SYSLOG, or \
+                      sysctls: kernel.kptr_restrict and net.core.bpf_jit_harden are 2)";
+
+/// What is said of programs that libbpf alone can load.
+const ONLY_LIBBPF: &str = "only libbpf can load it, so that nobody knows what the kernel has made of it";
+
 /// Whether two programs, which are equal, run as one: each is its object, and what the kernel said of it.
 pub(crate) fn run_as_one_program(
     old: (&Object, &ProgramVerdict),
@@ -166,7 +185,7 @@ fn run_as_one_as_judged(
     pairs: &impl Pairs,
     constants: Constants,
 ) -> bool {
-    // Nothing is known of either where both were loaded by libbpf.
+    // Nothing is known of either where both were loaded by libbpf (docs/trust.md).
     let are_as_deep = || stack_depths(old.1) == stack_depths(new.1);
     if old.1.decided == new.1.decided && (old.1.decided.is_none() || are_as_deep()) {
         return true;
@@ -239,7 +258,8 @@ fn run_as_one_as_judged(
 pub(crate) fn runs_as_loaded(object: &Object, program: &ProgramVerdict, pairs: &impl Pairs) -> bool {
     program.pairs(program).into_iter().all(|(p, _)| {
         let constants = p.with_any_constants.is_none().then_some(object).filter(|_| std::ptr::eq(p, program));
-        let Some(decided) = &p.decided else { return true };
+        // Of what libbpf alone can load nothing is known.
+        let Some(decided) = &p.decided else { return false };
         let [entry] = object.entries(&p.name, &p.section)[..] else { return false };
         let Some(functions) = of_functions(object, entry, p, decided).filter(|_| !decided.unclear) else {
             return false;
@@ -536,42 +556,4 @@ fn surely_finds(op: &Op, state: &State, env: &Env) -> bool {
     let (map, key) = map_and_key(op, state, env);
     let count = map.filter(|m| by_key && m.map_type.is_some_and(maps::is_array)).and_then(|m| m.max_entries);
     key.zip(count).is_some_and(|(key, count)| key < count.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use bpf_object::Object;
-    use bpf_testgen::case::Case;
-
-    use super::*;
-    use crate::module::Module;
-
-    /// The branches of these without a known reason.
-    fn open(code: &str, jumps: &[(usize, bool)]) -> Vec<usize> {
-        let case = Case::parse(&format!("; A.\n; section: socket\n; run: same\nbefore:\n{code}")).expect("a case");
-        let module = Module::new(Object::parse(case.old_object().expect("it assembles")).expect("an object"));
-        let f = module.graphs[0].as_ref().expect("a graph");
-        let options = ProofOptions::default();
-        let open = module.with_env(|env| without_reason(f, &jumps.to_vec(), Some(&module.object), env, &options));
-        open.into_iter().collect()
-    }
-
-    /// Slots 1 and 2 test the same.
-    const TWICE: &str = "    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    if r2 == 7 goto out\n    r0 = 0\n    exit\n\
-                         out:\n    r0 = 1\n    exit\n";
-
-    #[test]
-    fn a_reason_is_none_that_follows_from_a_belief() {
-        assert_eq!(open(TWICE, &[(2, false)]), []);
-        assert_eq!(open(TWICE, &[(1, false)]), [1]);
-        // Where the verifier is wrong about the first, the second is as wrong.
-        assert_eq!(open(TWICE, &[(1, false), (2, false)]), [1, 2]);
-    }
-
-    #[test]
-    fn a_branch_that_nobody_comes_to_is_decided_in_any_way() {
-        let code = "    r2 = 1\n    if r2 == 1 goto out\n    r2 = *(u32 *)(r1 + 0)\n    if r2 == 7 goto out\n    r0 = 0\n    \
-                    exit\nout:\n    r0 = 1\n    exit\n";
-        assert_eq!(open(code, &[(1, true), (3, false)]), []);
-    }
 }

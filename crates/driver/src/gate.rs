@@ -57,6 +57,9 @@ const GRACE: Duration = Duration::from_millis(250);
 /// What a function is told that the kernel was not asked about in time.
 pub(crate) const NOT_JUDGED: &str = "not judged: time";
 
+/// What is said of a program that the kernel takes and marks otherwise.
+pub(crate) const MADE_OTHERWISE: &str = "it is taken, but the kernel makes something else of it";
+
 /// What a function is told of which the verifier leaves something else.
 const RUNS_OTHERWISE: &str =
     "it is taken, but with other branches decided or other code for calls, and what then runs is not proven equal";
@@ -398,10 +401,13 @@ impl Gate {
                     }
                     Some(found) => {
                         let mut known = Known { good: original.replaced_by(found), words: words(found) };
-                        known.words.reason = known.words.reason.or_else(|| original.not_for_any_loader(found));
+                        let other = || original.made_otherwise(found).map(|what| format!("{MADE_OTHERWISE}: {what}"));
+                        known.words.reason =
+                            known.words.reason.or_else(other).or_else(|| original.not_for_any_loader(found));
                         if known.good && !self.runs_as_before(module, &written, original, found) {
                             known.good = false;
-                            known.words.reason = Some(RUNS_OTHERWISE.to_owned());
+                            let why = decided::not_told(original, found).unwrap_or(RUNS_OTHERWISE);
+                            known.words.reason = Some(why.to_owned());
                         }
                         known
                     }

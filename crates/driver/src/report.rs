@@ -157,7 +157,7 @@ pub struct Report {
     /// Whether libbpf loads all programs of the result at once; `None` where some do not load by themselves, or nobody was
     /// asked.
     pub loads_whole: Option<KernelVerdict>,
-    /// Rewrites the gate took back because the kernel refused them.
+    /// Rewrites the gate took back because the kernel refused them, or made of them what is not proven to run as before.
     pub dropped: usize,
     /// Changes taken back because they made more work for the kernel's verifier.
     pub heavier: usize,

@@ -461,8 +461,8 @@ impl Loader {
         let verdict = match outcome {
             Ok(fd) => {
                 let verdict = with_info(object, index, fd.as_fd())?;
-                let decided = verdict.info.and_then(|info| decided(object, index, fd.as_fd(), info.id));
-                ProgramVerdict { decided, ..verdict }
+                let decided = decided(object, index, fd.as_fd(), verdict.info.map(|info| info.id));
+                ProgramVerdict { decided: Some(decided), ..verdict }
             }
             Err(Refusal::Time) => described(object, index, LoadVerdict::OutOfTime),
             Err(Refusal::Error(_)) if !stats::complains(&log) => return Ok(None),
@@ -703,17 +703,17 @@ fn decided_of_loaded(
     match load(object, index, &source.license, &attributes, deadline).0 {
         Ok(fd) => {
             let id = sys::program_info(fd.as_fd()).ok().map(|info| info.id);
-            Ok(id.and_then(|id| decided(object, index, fd.as_fd(), id)))
+            Ok(Some(decided(object, index, fd.as_fd(), id)))
         }
         Err(Refusal::Error(_)) => Ok(None),
         Err(Refusal::Time) => Err(Refusal::Time),
     }
 }
 
-/// What the verifier has decided of a program that this loader has loaded, by its number.
-fn decided(object: &sys::Object, index: usize, loaded: BorrowedFd<'_>, id: u32) -> Option<Decided> {
+/// What the verifier has decided of a program that this loader has loaded, by its number, if the kernel tells that.
+fn decided(object: &sys::Object, index: usize, loaded: BorrowedFd<'_>, id: Option<u32>) -> Decided {
     // Where the kernel's memory cannot be read, no tail call is known to be wired.
-    let wired = Wired::of(loaded, id).unwrap_or_default();
+    let wired = id.and_then(|id| Wired::of(loaded, id)).unwrap_or_default();
     object.decided(index, loaded, &wired)
 }
 

@@ -103,8 +103,7 @@ pub struct ProgramVerdict {
     pub info: Option<ProgramInfo>,
     /// What else the kernel keeps of an accepted program; `None` where that cannot be read.
     pub marks: Option<Marks>,
-    /// Which conditional jumps of an accepted program the verifier has decided; `None` where the kernel does not tell, or
-    /// libbpf loaded the program.
+    /// Which conditional jumps of an accepted program the verifier has decided; `None` where libbpf loaded the program.
     pub decided: Option<Decided>,
     /// What the kernel says of the program with the shortest arrays with which the first form that was asked about loads, and
     /// with long ones: of an accepted program of which that was asked ([`Question::AtAnyLength`](crate::Question)).

@@ -36,6 +36,17 @@ pub struct Decided {
     pub functions: Vec<usize>,
     /// What has become of some jump cannot be told; then the program is only what the same instructions are.
     pub unclear: bool,
+    /// It is unclear because the kernel does not show what it has made of the program: who asks may not see addresses of
+    /// the kernel (`kernel.kptr_restrict`, CAP_SYSLOG), and the program's constants are blinded (`net.core.bpf_jit_harden`).
+    /// Or it is so old that it keeps no records of lines.
+    pub hidden: bool,
+}
+
+impl Decided {
+    /// Of a program of which the kernel does not tell what it has made of it. That is not to be taken for nothing.
+    pub fn hidden(code: &[[u8; 8]]) -> Self {
+        Self { linked: code.to_vec(), unclear: true, hidden: true, ..Self::default() }
+    }
 }
 
 /// What the kernel has made of an instruction.
@@ -278,7 +289,7 @@ pub(crate) fn decided(
     }
     jumps.sort_unstable();
     gone.sort_unstable();
-    Decided { linked: code.to_vec(), jumps, made, gone, functions, unclear: false }
+    Decided { linked: code.to_vec(), jumps, made, gone, functions, unclear: false, hidden: false }
 }
 
 /// How a conditional jump is left; open also if both ways lead to the same.

@@ -68,6 +68,72 @@ impl ProgKind {
     }
 }
 
+/// Whether a program in this section may be given addresses of values of maps that it did not look up, and may write there.
+/// The only ones are iterators over the elements of maps (`struct bpf_iter__bpf_map_elem`), and what replaces a function of
+/// one; so it may be each program of which libbpf finds no type by its section, as its loader says what it is. All others
+/// the verifier lets write to what they have looked up or made, to packets, and to structures of the kernel's.
+pub fn may_be_given_values(section: &str) -> bool {
+    let s = section.strip_prefix('?').unwrap_or(section);
+    let is_one_of = |names: &[&str]| names.contains(&s);
+    let is_for = |names: &[&str]| {
+        names.iter().any(|n| s.strip_prefix(n).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    };
+    let has_type = is_one_of(SKB_SECTIONS)
+        || is_one_of(SOCK_ADDR_SECTIONS)
+        || is_one_of(OTHER_SECTIONS)
+        || is_for(TRACING_SECTIONS)
+        || is_for(OTHER_TARGETS);
+    !has_type
+}
+
+/// Sections of libbpf's table that are not in the others here, without iterators and `freplace`.
+const OTHER_SECTIONS: &[&str] = &[
+    "xdp",
+    "xdp/devmap",
+    "xdp/cpumap",
+    "xdp.frags",
+    "xdp.frags/devmap",
+    "xdp.frags/cpumap",
+    "socket",
+    "classifier",
+    "sk_reuseport",
+    "sk_reuseport/migrate",
+    "syscall",
+    "sockops",
+    "sk_msg",
+    "sk_lookup",
+    "lirc_mode2",
+    "netfilter",
+    "cgroup/sock",
+    "cgroup/sock_create",
+    "cgroup/sock_release",
+    "cgroup/post_bind4",
+    "cgroup/post_bind6",
+    "cgroup/sysctl",
+    "cgroup/getsockopt",
+    "cgroup/setsockopt",
+    "cgroup/dev",
+];
+
+/// The same of those that libbpf writes with a plus.
+const OTHER_TARGETS: &[&str] = &[
+    "perf_event",
+    "raw_tp.w",
+    "raw_tracepoint.w",
+    "tp_btf",
+    "fentry",
+    "fentry.s",
+    "fexit",
+    "fexit.s",
+    "fmod_ret",
+    "fmod_ret.s",
+    "lsm",
+    "lsm.s",
+    "lsm_cgroup",
+    "struct_ops",
+    "struct_ops.s",
+];
+
 /// Sections of programs whose context is `__sk_buff`.
 const SKB_SECTIONS: &[&str] = &[
     "tc",

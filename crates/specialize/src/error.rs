@@ -36,6 +36,14 @@ pub enum SpecializeError {
         /// What stands against it.
         problem: String,
     },
+    /// A function that would be too long.
+    #[error("function `{name}`: {problem}")]
+    Function {
+        /// The function.
+        name: String,
+        /// What stands against it.
+        problem: String,
+    },
     /// An object that is specialized already.
     #[error("the object is specialized already: begin with the one that it was made of")]
     Already,

@@ -36,4 +36,4 @@ mod write;
 
 pub use declared::{Declared, Element, Given, NOTE_OWNER, NOTE_SECTION};
 pub use error::SpecializeError;
-pub use specialize::{Done, MapUse, specialize};
+pub use specialize::{Done, MapUse, Stays, specialize};

@@ -85,7 +85,7 @@ pub(crate) fn put(f: &mut Function, site: Site, table: Option<(&Table, Place)>, 
         let (slow, fast) = (code.new_block(), code.new_block());
         let address = code.places.address(Reg::R0, guard);
         code.add(address);
-        code.load(Size::W, Reg::R0, Reg::R0, 0);
+        code.load(Size::DW, Reg::R0, Reg::R0, 0);
         code.branch(Cond::Ne, Reg::R0, Src::Imm(0), slow, fast);
         code.begin(slow);
         code.ops.extend(rest.first().cloned());
@@ -161,7 +161,7 @@ impl Code<'_> {
 
     fn branch(&mut self, cond: Cond, dst: Reg, src: Src, taken: BlockId, fall: BlockId) {
         let origin = self.origin;
-        // Both are numbers of 32 bits in 64; comparisons of 32 bits are newer than other instructions here.
+        // Words of keys are numbers of 32 bits in 64; comparisons of 32 bits are newer than other instructions here.
         self.end(Terminator::Branch { cond, width: Width::W64, dst, src, taken, fall, origin });
     }
 

@@ -5,14 +5,17 @@
 //! it; it may be read from, compared, and be the key of another lookup. All else is refused: a call that is given it, or could
 //! read the bytes of the frame in which it is spilled; a store anywhere else; numbers computed of it; joins behind which it is
 //! not known any more. So nobody else has one, and what is done with one is seen here.
+//!
+//! The kernel hands out addresses of values without a lookup to iterators alone. A program that may be one writes only where it
+//! is known what is there.
 
 use bpf_driver::Module;
-use bpf_facts::{Env, FRAME, Facts, Live, Liveness, Region, StackSet, State, Value};
+use bpf_facts::{BaseId, Env, FRAME, Facts, Kind, Live, Liveness, Region, StackSet, State, Value};
 use bpf_isa::{Cond, Insn, MemoryOperand, Reg, Src, Width};
-use bpf_object::{FuncId, MapDef, RefKind};
-use bpf_platform::effects::{Effects, Extent};
-use bpf_platform::maps;
-use bpf_program::{BlockId, Function, Op, Terminator};
+use bpf_object::{FuncId, FuncKind, MapDef, RefKind};
+use bpf_platform::effects::{Argument, Effects, Extent};
+use bpf_platform::{maps, may_be_given_values};
+use bpf_program::{BlockId, Function, Op, Symbol, Terminator};
 
 use crate::lookup::is_lookup;
 
@@ -22,6 +25,8 @@ const UNKNOWN_MAP: &str = "calls a helper with a map that is not known here";
 const HANDED: &str = "hands it, or an address in a value of it, to somebody else";
 /// Of an address that is not followed.
 const LOST: &str = "computes with an address in a value of it, or mixes it with something else";
+
+const ARGUMENTS: [Reg; 5] = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
 
 /// What a conditional jump asks.
 type Question = (Cond, Width, Reg, Src);
@@ -64,10 +69,6 @@ impl Use {
         }
         for (id, graph) in module.graphs.iter().enumerate() {
             let name = &object.functions()[id].name;
-            // Its context leads to a value of whatever map it is attached to (`struct bpf_iter__bpf_map_elem`).
-            if object.functions()[id].section.trim_start_matches('?').starts_with("iter") {
-                return Err(format!("the iterator `{name}` may be given it"));
-            }
             match graph {
                 Ok(f) => {
                     module.with_env(|env| found.function(f, id, map, env)).map_err(|what| format!("`{name}` {what}"))?
@@ -85,6 +86,7 @@ impl Use {
                 }
             }
         }
+        given_values(module)?;
         Ok(found)
     }
 
@@ -232,7 +234,6 @@ impl Use {
         at: (usize, BlockId, usize),
         env: &Env,
     ) -> Result<(), String> {
-        let all = [Reg::R1, Reg::R2, Reg::R3, Reg::R4, Reg::R5];
         let row = Effects::of(&op.insn, op.link.is_some());
         // What the frame holds of it must not be read by others.
         let spilled: Vec<i64> = state.stack_values().filter(|(_, v)| is_ours(v, map)).map(|(off, _)| off).collect();
@@ -256,7 +257,7 @@ impl Use {
                 }
             };
             let everywhere = row.indirect || state.frame_leaked() && (row.touches_everything || row.is_tail_call());
-            if everywhere || all.into_iter().any(reaches) {
+            if everywhere || ARGUMENTS.into_iter().any(reaches) {
                 return Err(HANDED.into());
             }
         }
@@ -276,13 +277,83 @@ impl Use {
                 _ => Ok(()),
             };
         }
-        if all.into_iter().any(|r| is_ours(state.reg(r), map)) {
+        if ARGUMENTS.into_iter().any(|r| is_ours(state.reg(r), map)) {
             return Err(HANDED.into());
         }
         if row.map_register().is_some_and(|r| state.reg(r).region().is_none()) || row.name == "sys_bpf" {
             return Err(UNKNOWN_MAP.into());
         }
         Ok(())
+    }
+}
+
+/// Says so where a program that may be given values of any map may write them: through each address that it did not look up
+/// or make itself.
+fn given_values(module: &Module) -> Result<(), String> {
+    let object = &module.object;
+    for (id, entry) in object.functions().iter().enumerate() {
+        if entry.kind != FuncKind::Program || !may_be_given_values(&entry.section) {
+            continue;
+        }
+        let section = entry.section.trim_start_matches('?');
+        let is = match section.split('/').next() {
+            Some("iter" | "iter.s") => "is an iterator".to_owned(),
+            Some("freplace") => "may be part of an iterator".to_owned(),
+            _ => format!("may be an iterator, as no type goes with its section `{section}`"),
+        };
+        for f in object.loaded_with([FuncId(id)]) {
+            let name = if f.0 == id { String::new() } else { format!(" in `{}`", object.functions()[f.0].name) };
+            let what = match &module.graphs[f.0] {
+                Err(why) => format!("is not understood{name}: {why}"),
+                Ok(f) => match module.with_env(|env| writes_what_it_was_given(f, env)) {
+                    Some(op) => format!("writes where nobody knows what is there{name}{}", place(&op)),
+                    None => continue,
+                },
+            };
+            return Err(format!("`{}`, which may be given values of it because it {is}, {what}", entry.name));
+        }
+    }
+    Ok(())
+}
+
+/// The first operation of a function that may write through an address which it was given, or has found there.
+fn writes_what_it_was_given(f: &Function, env: &Env) -> Option<Op> {
+    let facts = Facts::of(f, env);
+    let writes = |op: &Op, state: &State| written_through(op, env).into_iter().any(|r| !is_own(state.reg(r)));
+    f.layout.iter().find_map(|b| {
+        let mut ops = f.block(*b).ops.iter().zip(facts.states(f, *b));
+        ops.find(|(op, state)| writes(op, state)).map(|(op, _)| op.clone())
+    })
+}
+
+/// The registers with addresses through which an operation may write by itself, not by functions of the program.
+fn written_through(op: &Op, env: &Env) -> Vec<Reg> {
+    if let Some(m) = op.insn.memory_operand() {
+        return if m.writes { vec![m.base] } else { Vec::new() };
+    }
+    let is_of_program = matches!(&op.link, Some(link) if matches!(link.symbol, Symbol::Func { .. }));
+    if !matches!(op.insn, Insn::Call(_) | Insn::CallX { .. }) || is_of_program {
+        return Vec::new();
+    }
+    let row = Effects::of(&op.insn, op.link.is_some());
+    if row.touches_everything && row.arguments.is_empty() {
+        let count = op.link.as_ref().and_then(|link| env.arguments_of(&link.symbol)).unwrap_or(ARGUMENTS.len());
+        return ARGUMENTS.into_iter().take(count).collect();
+    }
+    let may_write = |a: &Argument| a.access.writes() || row.touches_everything && a.access.is_memory();
+    row.arguments.iter().filter(|a| may_write(a) && !a.access.kernel_object).map(|a| a.register).collect()
+}
+
+/// Whether an address is one that a program has made or looked up, or belongs to what every program has, or is no address at
+/// all.
+fn is_own(v: &Value) -> bool {
+    match &v.kind {
+        // None has so few bits.
+        Kind::Scalar => v.num.umax <= u64::from(u32::MAX),
+        Kind::Unknown => false,
+        // What a call gives was looked up or made; all else of the kernel was found somewhere.
+        Kind::Pointer { region: Region::Kernel, base, .. } => matches!(base, BaseId::Site(..)) && !base.is_argument(),
+        Kind::Pointer { .. } => true,
     }
 }
 

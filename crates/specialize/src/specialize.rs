@@ -1,17 +1,18 @@
 //! From an object and what is declared to the object for that.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
 use bpf_driver::Module;
 use bpf_object::{Addition, MapDef, Object};
 use bpf_platform::maps;
-use bpf_program::Function;
+use bpf_program::{Function, LowerError};
 
 use crate::constants::Known;
 use crate::declared::{Declared, Element, Given, NOTE_SECTION};
 use crate::error::SpecializeError;
 use crate::lookup::{self, Place, Places, Site};
-use crate::readers::Use;
+use crate::readers::{Lookup, Use};
 use crate::table::Table;
 use crate::{certificate, write};
 
@@ -39,14 +40,57 @@ pub struct Done {
 pub struct MapUse {
     /// Its name.
     pub name: String,
+    /// Whether it is an array: what is not given is 0.
+    pub is_array: bool,
     /// Its elements.
     pub elements: usize,
     /// Lookups in it that are now lookups in a table.
     pub lookups: usize,
-    /// Lookups that stay, because their key is not on the stack or in the packet.
+    /// Lookups that stay.
     pub left: usize,
+    /// Why, and how many.
+    pub left_because: BTreeMap<Stays, usize>,
     /// Bytes of the table.
     pub bytes: usize,
+}
+
+/// Why a lookup stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stays {
+    /// Its key is neither on the stack nor in the packet.
+    Key,
+    /// The function would be so long with tables that a jump could not reach its target.
+    TooLong,
+    /// Addresses of values are compared with each other, and they would not all be in the table.
+    Compared,
+}
+
+impl fmt::Display for Stays {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Stays::Key => "their key is neither on the stack nor in the packet",
+            Stays::TooLong => "a jump in their function would be too far with tables",
+            Stays::Compared => "addresses of values are compared, and not all would be in the table",
+        })
+    }
+}
+
+impl Done {
+    /// Whether this is for the same as another result for the same object: maps with the same elements, in whatever order;
+    /// those of an array that are not given are 0.
+    #[must_use]
+    pub fn is_for_the_same(&self, other: &Done) -> bool {
+        let assumed = |done: &Done| {
+            let mut declared = done.declared.clone();
+            for map in done.maps.iter().filter(|map| map.is_array) {
+                if let Some(elements) = declared.maps.get_mut(&map.name) {
+                    elements.retain(|(_, value)| value.iter().any(|byte| *byte != 0));
+                }
+            }
+            declared
+        };
+        assumed(self) == assumed(other)
+    }
 }
 
 /// Writes the object that may take the place of another one as long as what is declared holds.
@@ -70,6 +114,11 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     let mut module = Module::new(Object::parse(bytes)?);
     let mut changed = vec![false; module.graphs.len()];
     let mut constants = fold(&mut module, &known, &mut changed);
+    for (name, elements) in &declared.maps {
+        Frozen::new(&module, name, elements)?;
+    }
+    // In which order elements are given does not count.
+    declared.maps.values_mut().for_each(|elements| elements.sort());
     let frozen = declared.maps.iter().map(|(name, elements)| Frozen::new(&module, name, elements));
     let frozen = frozen.collect::<Result<Vec<Frozen>, SpecializeError>>()?;
     let used = |module: &Module, map: &Frozen| {
@@ -84,19 +133,66 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
         }
     }
     constants += fold(&mut module, &known, &mut changed);
+    let uses = frozen.iter().map(|map| used(&module, map)).collect::<Result<Vec<Use>, SpecializeError>>()?;
 
+    // Functions in which jumps would be too far with tables.
+    let mut too_long = BTreeSet::new();
+    loop {
+        let Placed { functions, places, tables, guard, maps } =
+            placed(&module, &changed, (&frozen, &uses), &too_long, declared.guard)?;
+        match write::lowered(&functions) {
+            Ok(lowered) => {
+                let bytes = write::write(&module.object, lowered, &places, tables, guard, &declared)?;
+                return Ok(Done { bytes, declared, constants, maps });
+            }
+            Err((f, LowerError::TooFar { distance })) => {
+                if uses.iter().flat_map(|found| &found.lookups).any(|l| l.function == f) && too_long.insert(f) {
+                    continue;
+                }
+                let name = module.object.functions().get(f).map(|f| f.name.clone()).unwrap_or_default();
+                let problem = format!("with constants in the place of loads a jump would have to go {distance} slots");
+                return Err(SpecializeError::Function { name, problem });
+            }
+            Err((f, e)) => return Err(SpecializeError::Internal(format!("function {f}: {e}"))),
+        }
+    }
+}
+
+/// Functions with tables in the place of maps.
+struct Placed {
+    /// All that have changed.
+    functions: BTreeMap<usize, Function>,
+    places: Places,
+    /// The bytes of all tables.
+    tables: Vec<u8>,
+    /// Whether there is a guard.
+    guard: bool,
+    maps: Vec<MapUse>,
+}
+
+/// Puts tables in the place of maps in all functions but those that would be too long.
+fn placed(
+    module: &Module,
+    changed: &[bool],
+    (frozen, uses): (&[Frozen], &[Use]),
+    too_long: &BTreeSet<usize>,
+    guard: bool,
+) -> Result<Placed, SpecializeError> {
     let mut bytes: Vec<u8> = Vec::new();
     // By map, and where in these bytes each is.
     let mut tables: Vec<Option<(Table, Place)>> = Vec::new();
-    let mut uses = Vec::new();
+    let mut maps = Vec::new();
     let mut sites = BTreeMap::new();
-    for map in &frozen {
-        let mut found = used(&module, map)?;
+    for (map, found) in frozen.iter().zip(uses) {
+        let (mut lookups, long): (Vec<&Lookup>, Vec<&Lookup>) =
+            found.lookups.iter().partition(|l| !too_long.contains(&l.function));
+        let mut left = BTreeMap::from([(Stays::Key, found.left), (Stays::TooLong, long.len())]);
         // An address in the table is no address in the map: where they could be compared with each other, all stays.
-        if found.compares && (found.left > 0 || declared.guard) {
-            found.left += found.lookups.drain(..).count();
+        if found.compares && (guard || left.values().any(|n| *n > 0)) {
+            left.insert(Stays::Compared, lookups.drain(..).count());
         }
-        let table = if found.lookups.is_empty() { None } else { map.table(found.uses_values)? };
+        left.retain(|_, n| *n > 0);
+        let table = if lookups.is_empty() { None } else { map.table(found.uses_values)? };
         let place = Place { section: 0, offset: bytes.len() as u32 };
         if let Some(table) = &table {
             bytes.extend_from_slice(&table.bytes);
@@ -104,35 +200,34 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
                 return Err(map.too_large());
             }
         }
-        uses.push(MapUse {
+        maps.push(MapUse {
             name: map.def.name.clone(),
+            is_array: map.is_array(),
             elements: map.elements.len(),
-            lookups: found.lookups.len(),
-            left: found.left,
+            lookups: lookups.len(),
+            left: left.values().sum(),
+            left_because: left,
             bytes: table.as_ref().map_or(0, |t| t.bytes.len()),
         });
-        for site in found.lookups {
+        for site in lookups {
             let at = (site.function, site.block, std::cmp::Reverse(site.index));
             sites.insert(at, (site.key_alignment, tables.len()));
         }
         tables.push(table.map(|table| (table, place)));
     }
-    let guard =
-        (declared.guard && !sites.is_empty()).then_some(Place { section: usize::from(!bytes.is_empty()), offset: 0 });
+    let guard = (guard && !sites.is_empty()).then_some(Place { section: usize::from(!bytes.is_empty()), offset: 0 });
     let mut places = Places::apart_from(module.graphs.iter().flatten());
+    let of = |i: usize| module.graphs.get(i)?.as_ref().ok().cloned();
+    let changed = changed.iter().enumerate().filter(|(_, changed)| **changed).map(|(i, _)| i);
+    let all = changed.chain(sites.keys().map(|(function, ..)| *function));
+    let mut functions: BTreeMap<usize, Function> = all.filter_map(|i| Some((i, of(i)?))).collect();
     for ((function, block, index), (key_alignment, table)) in &sites {
-        let Some(Ok(f)) = module.graphs.get_mut(*function) else { continue };
+        let Some(f) = functions.get_mut(function) else { continue };
         let site = Site { block: *block, index: index.0, key_alignment: *key_alignment, guard };
         let table = tables.get(*table).and_then(Option::as_ref);
         lookup::put(f, site, table.map(|(table, place)| (table, *place)), &mut places);
-        if let Some(changed) = changed.get_mut(*function) {
-            *changed = true;
-        }
     }
-    let graphs = module.graphs.iter().zip(changed).enumerate().filter(|(_, (_, changed))| *changed);
-    let graphs: Vec<(usize, &Function)> = graphs.filter_map(|(i, (f, _))| Some((i, f.as_ref().ok()?))).collect();
-    let bytes = write::write(&module.object, &graphs, &places, bytes, guard.is_some(), &declared)?;
-    Ok(Done { bytes, declared, constants, maps: uses })
+    Ok(Placed { functions, places, tables: bytes, guard: guard.is_some(), maps })
 }
 
 /// Puts constants in place in all functions; how many.

@@ -1,7 +1,9 @@
 //! Writing: new bodies, the tables, the references to them, and the note.
 
+use std::collections::BTreeMap;
+
 use bpf_object::{Addition, FuncId, NewReference, NewSection, Object, SectionUse, WriteOptions};
-use bpf_program::{Function, lower};
+use bpf_program::{Function, LowerError, Lowered, lower};
 
 use crate::declared::{Declared, NOTE_OWNER, NOTE_SECTION};
 use crate::error::SpecializeError;
@@ -12,10 +14,18 @@ const TABLES: &str = ".rodata.bpf_opt";
 /// The section of the number that says whether maps have changed.
 const GUARD: &str = ".data.bpf_opt";
 
+/// Functions as they are written, by their numbers.
+///
+/// # Errors
+/// The number of one that cannot be written, and why.
+pub(crate) fn lowered(changed: &BTreeMap<usize, Function>) -> Result<Vec<(usize, Lowered)>, (usize, LowerError)> {
+    changed.iter().map(|(id, f)| Ok((*id, lower(f).map_err(|e| (*id, e))?))).collect()
+}
+
 /// The object with these functions, tables and note.
 pub(crate) fn write(
     object: &Object,
-    changed: &[(usize, &Function)],
+    changed: Vec<(usize, Lowered)>,
     places: &Places,
     tables: Vec<u8>,
     guard: bool,
@@ -23,15 +33,14 @@ pub(crate) fn write(
 ) -> Result<Vec<u8>, SpecializeError> {
     let mut object = object.clone();
     let mut references = Vec::new();
-    for (id, f) in changed {
-        let lowered = lower(f).map_err(|e| SpecializeError::Internal(format!("{}: {e}", f.name)))?;
+    for (id, lowered) in changed {
         for (slot, insn) in &lowered.listing {
             if let Some(place) = places.of(insn) {
                 let (section, offset) = (place.section, place.offset);
-                references.push(NewReference { function: FuncId(*id), slot: *slot, section, offset });
+                references.push(NewReference { function: FuncId(id), slot: *slot, section, offset });
             }
         }
-        object.set_body(FuncId(*id), lowered.insns)?;
+        object.set_body(FuncId(id), lowered.insns)?;
     }
     let section = |name: &str, symbol: &str, bytes: Vec<u8>, is| NewSection {
         name: name.to_owned(),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bpf_assembly::{Map, Surroundings, functions, object};
 use bpf_kernel::testing::permitted;
 use serde_json::Value;
 
@@ -56,6 +57,13 @@ fn a_firewall_is_specialized_and_proven_under_what_it_is_for_alone() {
     assert!(said.contains("allow_list: equal"), "{said}");
     verify(&[&["--assume"][..], &declared].concat()).expect(0);
     verify(&[]).expect(1);
+    // A dump comes in whatever order.
+    let mut all: Vec<Value> = serde_json::from_slice(&fs::read(&list).expect("it is there")).expect("JSON");
+    all.reverse();
+    let reversed = folder.join("reversed.json");
+    fs::write(&reversed, serde_json::to_vec(&all).expect("JSON")).expect("written");
+    let same = format!("allowed={}", text(&reversed));
+    verify(&["--assume", "--rodata", "strict", "--rodata", "shortest=24", "--frozen-map", &same]).expect(0);
     // Of other elements it says no.
     let (_, fewer) = elements("fewer", 999);
     let other = format!("allowed={}", text(&fewer));
@@ -115,4 +123,38 @@ fn an_object_that_was_not_specialized_assumes_nothing() {
     let object = example("allow_list.o");
     let said = bpf_opt(["verify", text(&object), text(&object), "--assume"]).expect(2).err;
     assert!(said.contains("note"), "{said}");
+}
+
+/// An XDP program that looks up what `lookups` says of so many maps `m0`, `m1` …, each of eight elements of eight bytes.
+fn with_maps(count: usize, lookups: &str) -> Vec<u8> {
+    const HASH: u32 = 1;
+    let map =
+        |i| Map { name: format!("m{i}"), map_type: HASH, key_size: 4, value_size: 8, max_entries: 8, ..Map::default() };
+    let around = Surroundings { section: "xdp".into(), maps: (0..count).map(map).collect(), ..Surroundings::default() };
+    let text = format!("r9 = 0\nr1 = *(u32 *)(r1 + 12)\n*(u32 *)(r10 - 4) = r1\n{lookups}out:\nr0 = r9\nexit\n");
+    object(&around, &functions(&text, "xdp").expect("functions")).expect("an object")
+}
+
+fn lookup(map: usize) -> String {
+    format!("r1 = m{map} ll\nr2 = r10\nr2 += -4\ncall bpf_map_lookup_elem\n")
+}
+
+#[test]
+fn what_stays_and_what_is_refused_has_its_own_reason() {
+    let (folder, list) = elements("reasons", 5);
+    let (input, output) = (folder.join("in.o"), folder.join("out.o"));
+    let map = format!("m0={}", text(&list));
+    let args = ["specialize", text(&input), "-o", text(&output), "--no-cache", "-O1", "--frozen-map", &map, "--guard"];
+    let compared = format!("{}r8 = r0\n{}if r8 == 0 goto out\nif r0 != r8 goto out\nr9 = 1\n", lookup(0), lookup(0));
+    fs::write(&input, with_maps(1, &compared)).expect("written");
+    let said = bpf_opt(args).expect(0).err;
+    assert!(said.contains("2 stay: addresses of values are compared") && !said.contains("warning: nothing"), "{said}");
+    if !permitted() {
+        return;
+    }
+    // With the table and the number there are more maps than a program may have.
+    let all: String = (0..64).map(|i| format!("{}if r0 == 0 goto n{i}\nr9 += 1\nn{i}:\n", lookup(i))).collect();
+    fs::write(&input, with_maps(64, &all)).expect("written");
+    let said = bpf_opt(args).expect(1).err;
+    assert!(said.contains("the limit of 64") && !said.contains("may hold an address"), "{said}");
 }

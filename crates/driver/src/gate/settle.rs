@@ -131,7 +131,13 @@ impl Settling<'_> {
     /// Finds the change that a program is refused for, and takes it back; if need be, all of them.
     fn take_back(&mut self, program: usize) -> Result<(), DriverError> {
         let gate = self.gate;
-        let why = if program < gate.first_checked() { REFUSED } else { UNSAFE };
+        // The kernel may have taken it, and something else stand against it.
+        let other = self.known(program).filter(|known| known.words.accepted).and_then(|known| known.words.reason);
+        let why = match &other {
+            _ if program >= gate.first_checked() => UNSAFE,
+            Some(why) => why,
+            None => REFUSED,
+        };
         let settings = self.mending();
         let cx = Context { why, settings: &settings, ..self.cx };
         let Context { module, write, .. } = cx;
@@ -430,7 +436,9 @@ fn summary(
     }
     let mut text = match dropped {
         0 => "accepted".to_owned(),
-        n => format!("accepted after dropping {n} rewrite(s) the kernel refused"),
+        n => format!(
+            "accepted after dropping {n} rewrite(s) with which a program was refused, or not proven to run as before"
+        ),
     };
     if heavier > 0 {
         text.push_str(&format!("; {heavier} change(s) taken back that made more work for the verifier"));
@@ -471,7 +479,7 @@ mod tests {
     use std::time::Instant;
 
     use bpf_isa::Insn;
-    use bpf_kernel::Question;
+    use bpf_kernel::{Decided, Question};
     use bpf_object::FuncId;
 
     use super::super::{Growth, Judge, checked};
@@ -679,6 +687,26 @@ mod tests {
             verdicts(bytes, wanted, |code| if late { LoadVerdict::OutOfTime } else { without_atomics(code) })
         });
         (Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None), asked)
+    }
+
+    /// The kernel takes all, and does not show what it makes of it: that is said, and not that it refuses something.
+    #[test]
+    fn what_the_kernel_hides_is_taken_back_for_that() {
+        let judge: Judge = Box::new(|bytes, wanted, _| {
+            let object = Object::parse(bytes.to_vec()).map_err(|e| Unasked::Failed(e.to_string()))?;
+            let mut all = verdicts(bytes, wanted, |_| LoadVerdict::Accepted)?;
+            for p in &mut all.programs {
+                let entry = object.entries(&p.name, &p.section)[0];
+                let slots = object.code(entry).chunks_exact(8).map(|slot| slot.try_into().expect("eight bytes"));
+                p.decided = Some(Decided::hidden(&slots.collect::<Vec<[u8; 8]>>()));
+            }
+            Ok(all)
+        });
+        let mut run = Run::new();
+        run.settle(&Gate::with(OBJECT, judge, &|_, _| Question::AsDefined, None, None));
+        assert!(run.report.dropped > 0, "{}", run.report.gate);
+        let is_so = |t: &TakenBack| t.reason == crate::decided::HIDDEN;
+        assert!(run.report.taken_back.iter().all(is_so), "{:?}", run.report.taken_back);
     }
 
     #[test]

@@ -260,12 +260,13 @@ impl Object {
         }
     }
 
-    /// What the kernel has made of a program that [`Object::load_linked`] has loaded, with these tail calls wired; `None` if
-    /// it does not tell.
-    pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>, wired: &[Wired]) -> Option<Decided> {
-        let (lines, code) = translated(program).ok()?;
-        let starts = self.function_starts(index);
-        (!lines.is_empty()).then(|| ways::decided(self.instructions(index), &starts, &lines, &code, wired))
+    /// What the kernel has made of a program that [`Object::load_linked`] has loaded, with these tail calls wired.
+    pub(crate) fn decided(&self, index: usize, program: BorrowedFd<'_>, wired: &[Wired]) -> Decided {
+        let (code, starts) = (self.instructions(index), self.function_starts(index));
+        match translated(program) {
+            Ok((lines, translated)) if !lines.is_empty() => ways::decided(code, &starts, &lines, &translated, wired),
+            _ => Decided::hidden(code),
+        }
     }
 
     /// Gives a program of a prepared object to the kernel, once: neither a failure nor a signal makes this try again.

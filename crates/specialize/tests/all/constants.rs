@@ -71,6 +71,15 @@ fn values_that_do_not_fit_and_variables_that_are_not_frozen_are_refused() {
 }
 
 #[test]
+fn a_function_that_gets_too_long_is_named() {
+    let loads = "r3 = *(u64 *)(r2 + 0)\n".repeat(17_000);
+    let text = format!("r0 = 0\nr1 = *(u32 *)(r1 + 12)\nif r1 == 5 goto out\nr2 = b ll\n{loads}out:\nexit\n");
+    let bytes = build(&around(vec![], vec![variable("b", ".rodata", 8, &[5; 8])]), &text);
+    let why = refusal(&bytes, &variables(&[("b", Given::AsIs)]));
+    assert!(why.contains("function `main`") && why.contains("a jump"), "{why}");
+}
+
+#[test]
 fn a_specialized_object_is_not_specialized_again() {
     let done = specialized(&object(), &variables(&[("a", Given::AsIs)]));
     assert!(refusal(&done.bytes, &variables(&[("b", Given::AsIs)])).contains("already"));

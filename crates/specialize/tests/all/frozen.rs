@@ -2,7 +2,7 @@
 
 use bpf_assembly::Map;
 use bpf_kernel::testing::permitted;
-use bpf_specialize::{Declared, Element};
+use bpf_specialize::{Declared, Element, Stays};
 
 use crate::support::*;
 
@@ -117,6 +117,18 @@ fn behind_a_guard_the_map_is_asked_once_it_may_have_changed() {
     let (key, value) = element(50, 4);
     loaded.map("m").expect("m").update(&key, &value).expect("room");
     assert_eq!((run(3), run(50)), (77, 4));
+    // All bits of the number count.
+    for (generation, want) in [
+        (0, (1, 77)),
+        (1 << 32, (77, 4)),
+        (0, (1, 77)),
+        (1 << 63, (77, 4)),
+        (u64::MAX << 32, (77, 4)),
+        (1 << 31, (77, 4)),
+    ] {
+        guard.update(&[0; 4], &u64::to_le_bytes(generation)).expect("it can be set");
+        assert_eq!((run(3), run(50)), want, "{generation:#x}");
+    }
 }
 
 #[test]
@@ -225,6 +237,51 @@ fn a_map_that_the_object_may_change_or_whose_values_get_out_of_sight_is_refused(
     }
 }
 
+/// Iterators are given addresses of values of whatever map they are attached to; so may be what its loader makes one.
+#[test]
+fn a_program_that_may_be_an_iterator_writes_only_what_is_its_own() {
+    let element = [(vec![0; 4], vec![1; 8])];
+    let value = "r2 = *(u64 *)(r1 + 24)\nif r2 == 0 goto out\n";
+    let end = "out:\nr0 = 0\nexit\n";
+    let write = "r3 = 7\n*(u64 *)(r2 + 0) = r3\n";
+    let fill = "r1 = r2\nr2 = 8\ncall bpf_get_current_comm\n";
+    let call = "r1 = r2\ncall f\n";
+    let f = "static f(ptr) u64:\nr2 = 1\n*(u32 *)(r1 + 0) = r2\nr0 = 0\nexit\n";
+    let spilled = "*(u64 *)(r10 - 8) = r2\nr3 = *(u64 *)(r10 - 8)\nlock *(u64 *)(r3 + 0) += r2\n";
+    let kept = "*(u64 *)(r10 - 8) = r2\nr1 = other ll\nr2 = r10\nr2 += -4\ncall bpf_map_lookup_elem\n\
+                if r0 == 0 goto out\nr1 = 5\n*(u64 *)(r0 + 0) = r1\n";
+    let maps: Vec<Map> = vec![map("m", HASH, 4, 8, 16), map("other", HASH, 4, 8, 16)];
+    let object = |section: &str, body: &str| {
+        let more = if body.contains("call f") { f } else { "" };
+        let text = format!("{}program it {section}:\n{value}{body}{end}{more}", reader(4, -4, "r0 = 5"));
+        build(&around(maps.clone(), vec![]), &text)
+    };
+    for section in [
+        "iter/bpf_map_elem",
+        "?iter.s/bpf_map_elem",
+        "custom",
+        "?custom",
+        "tail-3",
+        "xdp_old",
+        "freplace/f",
+        "iterate",
+        "kprobes",
+    ] {
+        for body in [write, fill, call, spilled] {
+            let text = refusal(&object(section, body), &frozen("m", &element));
+            assert!(text.contains("`it`") && text.contains("writes where nobody knows"), "{section}: {text}");
+        }
+        if !section.starts_with("freplace") {
+            assert_eq!(specialized(&object(section, kept), &frozen("m", &element)).maps[0].lookups, 1, "{section}");
+        }
+    }
+    // The kernel lets no other program write values that it was given.
+    for section in ["xdp", "?tc", "fentry/f", "lsm/f", "struct_ops/f", "tp_btf/f", "raw_tp.w/f", "kprobe/f", "syscall"]
+    {
+        assert_eq!(specialized(&object(section, write), &frozen("m", &element)).maps[0].lookups, 1, "{section}");
+    }
+}
+
 #[test]
 fn what_has_nothing_to_do_with_the_map_does_not_stand_in_the_way() {
     let text = format!("{}static f(u64) u64:\nr0 = r1\nr0 += 1\nexit\n", reader(4, -4, "r1 = 4\ncall f"));
@@ -259,6 +316,7 @@ fn addresses_of_values_are_compared_as_before() {
         // Of a map that may change meanwhile they are not told apart from those in the map.
         let guarded = specialized(&bytes, &Declared { guard: true, ..frozen("m", &elements) });
         assert_eq!((guarded.maps[0].lookups, guarded.maps[0].left), (0, 2));
+        assert_eq!(guarded.maps[0].left_because, [(Stays::Compared, 2)].into());
     }
 }
 
@@ -278,6 +336,49 @@ fn no_number_is_taken_for_an_address() {
     let done = specialized(&bytes, &frozen("m", &elements));
     assert!(done.constants > 0);
     assert_eq!(results(&done.bytes, "m", &[], &packets), results(&bytes, "m", &elements, &packets));
+}
+
+/// A jump reaches so far only; what a table makes of a lookup is longer than the call.
+#[test]
+fn lookups_stay_where_a_jump_would_be_too_far() {
+    let lookup = "r1 = m ll\nr2 = r10\nr2 += -4\ncall bpf_map_lookup_elem\nif r0 == 0 goto n\nr8 += 1\nn:\n";
+    let many: String =
+        (0..3000).map(|i| lookup.replace("goto n", &format!("goto n{i}")).replace("n:", &format!("n{i}:"))).collect();
+    let text = format!(
+        "r6 = *(u32 *)(r1 + 12)\nr8 = 0\n*(u32 *)(r10 - 4) = r6\nif r6 == 12345 goto out\n{many}out:\nr0 = r8\nexit\n\
+         program it xdp:\n{}",
+        reader(4, -4, "r0 = 5")
+    );
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![]), &text);
+    let elements: Vec<Element> = (0..8u32).map(|n| (n.to_le_bytes().to_vec(), vec![1; 8])).collect();
+    for guard in [false, true] {
+        let done = specialized(&bytes, &Declared { guard, ..frozen("m", &elements) });
+        assert_eq!((done.maps[0].lookups, done.maps[0].left), (1, 3000));
+        assert_eq!(done.maps[0].left_because, [(Stays::TooLong, 3000)].into());
+    }
+}
+
+/// Dumps of one map come in different orders.
+#[test]
+fn the_order_of_elements_does_not_count() {
+    let number = |n: u32, value: u8| (n.to_le_bytes().to_vec(), vec![value; 8]);
+    let bytes_of =
+        |kind: u32| build(&around(vec![map("m", kind, 4, 8, 16)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    for (kind, count) in [(HASH, 5), (HASH, 12), (ARRAY, 5)] {
+        let bytes = bytes_of(kind);
+        let elements: Vec<Element> = (0..count).map(|n| number(n * 5 % 13, n as u8)).collect();
+        let mut others = elements.clone();
+        others.reverse();
+        let [one, other] = [&elements, &others].map(|elements| specialized(&bytes, &frozen("m", elements)));
+        assert!(one.is_for_the_same(&other));
+        assert_eq!(one.bytes, other.bytes);
+        let zero = number(15, 0);
+        others.push(zero);
+        let more = specialized(&bytes, &frozen("m", &others));
+        assert_eq!(one.is_for_the_same(&more), kind == ARRAY);
+        others.push(number(14, 1));
+        assert!(!one.is_for_the_same(&specialized(&bytes, &frozen("m", &others))));
+    }
 }
 
 /// Pairs of addresses of two networks: 2,500 keys that differ in the last bytes of their words.
