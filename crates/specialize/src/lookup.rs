@@ -147,8 +147,12 @@ impl Code<'_> {
         self.add(Insn::Alu { op, width: Width::W32, dst, src });
     }
 
+    fn alu_wide(&mut self, op: AluOp, dst: Reg, src: Src) {
+        self.add(Insn::Alu { op, width: Width::W64, dst, src });
+    }
+
     fn add_pointer(&mut self, dst: Reg, src: Src) {
-        self.add(Insn::Alu { op: AluOp::Add, width: Width::W64, dst, src });
+        self.alu_wide(AluOp::Add, dst, src);
     }
 
     fn copy(&mut self, dst: Reg, src: Reg) {
@@ -272,16 +276,17 @@ impl Code<'_> {
 
     /// The slot of the number in r1, in its place; r3 and r4 are overwritten.
     fn slot(&mut self, hash: &bpf_perfect_hash::PerfectHash, place: Place, displacements: u32) {
-        self.alu(AluOp::Mul, Reg::R1, Src::Imm(hash.multiplier.cast_signed()));
-        self.copy(Reg::R3, Reg::R1);
-        self.alu(AluOp::Rsh, Reg::R3, Src::Imm(15));
-        self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R3));
+        // The upper half of r1 is 0.
+        self.alu_wide(AluOp::Mul, Reg::R1, Src::Imm(hash.multiplier.cast_signed()));
         self.copy(Reg::R3, Reg::R1);
         self.alu(AluOp::Rsh, Reg::R3, Src::Imm(hash.shift().cast_signed()));
         self.alu(AluOp::Lsh, Reg::R3, Src::Imm(1));
         self.address(Reg::R4, place, displacements);
         self.add_pointer(Reg::R4, Src::Reg(Reg::R3));
         self.load(Size::H, Reg::R3, Reg::R4, 0);
+        self.add(Insn::Mov { width: Width::W64, dst: Reg::R4, src: Src::Reg(Reg::R1) });
+        self.alu_wide(AluOp::Rsh, Reg::R4, Src::Imm(32));
+        self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R4));
         self.alu(AluOp::Xor, Reg::R1, Src::Reg(Reg::R3));
         self.alu(AluOp::And, Reg::R1, Src::Imm((hash.slots.len() as u32 - 1).cast_signed()));
     }

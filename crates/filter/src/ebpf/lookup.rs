@@ -48,18 +48,18 @@ pub(super) fn lookup(text: &mut Text, (i, table): (usize, &Table), registers: Lo
     }
 }
 
-/// Four times the slot of a number, which stands in the first of three registers, in its place.
+/// Four times the slot of a number, which stands in the first of three registers, in its place. The register's upper half is 0.
 fn slot(text: &mut Text, i: usize, hash: &PerfectHash, [n, t, p]: [u8; 3]) {
-    text.line(format!("w{n} *= {}", hash.multiplier as i32));
-    text.line(format!("w{t} = w{n}"));
-    text.line(format!("w{t} >>= 15"));
-    text.line(format!("w{n} ^= w{t}"));
+    text.line(format!("r{n} *= {}", hash.multiplier));
     text.line(format!("w{t} = w{n}"));
     text.line(format!("w{t} >>= {}", hash.shift()));
     text.line(format!("w{t} <<= 1"));
     text.line(format!("r{p} = {} ll", table_name(i, DISPLACEMENTS)));
     text.line(format!("r{p} += r{t}"));
     text.line(format!("r{t} = *(u16 *)(r{p} + 0)"));
+    text.line(format!("r{p} = r{n}"));
+    text.line(format!("r{p} >>= 32"));
+    text.line(format!("w{n} ^= w{p}"));
     text.line(format!("w{n} ^= w{t}"));
     text.line(format!("w{n} &= {}", hash.slots.len() - 1));
     text.line(format!("w{n} <<= 2"));

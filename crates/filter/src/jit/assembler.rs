@@ -363,6 +363,11 @@ impl Assembler {
         self.bytes.extend(n.to_le_bytes());
     }
 
+    /// Multiplies `eax`: the product's lower half comes to `eax`, the upper one to `edx`.
+    pub(super) fn multiply_to_both(&mut self, by: Place) {
+        self.emit(&Instruction::new(&[0xf7], 4, by));
+    }
+
     /// Divides `edx:eax`: the quotient comes to `eax`, the remainder to `edx`.
     pub(super) fn divide(&mut self, by: Place) {
         self.emit(&Instruction::new(&[0xf7], 6, by));

@@ -234,3 +234,47 @@ fn lists_of_thousands_are_small_and_load() {
     eprintln!("{runs} runs of lists in the kernel, {matched} matched");
     assert!(matched > 500);
 }
+
+/// Networks of many lengths, for whose beginnings there was no table.
+const NETWORKS: &str = "100::1/128 1::/96 2000::/8 2000:db8:1::/48 2001:db8:5:6:7:1::/96 2001:db8:5:6:7:8:9:a/128 \
+    2001:db8:5:6::/65 2001:db8:5::/48 2001:db8::/48 2001:db8::/64 2001:db8::1/128 2001:dff::/127 3000::1/128 6b80::/48 ::/0 ::/1 \
+    ::/33 ::/65 ::9f00:0:1/128 a900::/64 fe80::/65 fe80::ff00/127 fe80:ff::ff:1/128 feff::/65 ff00::/8 ff02::1/128 ff02:ff00::/48";
+
+/// Lists whose entries differ in few bits, and those the upper ones: beginnings of addresses and networks. Each has a table, soon.
+#[test]
+fn lists_that_differ_in_their_upper_bits_have_tables() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for n in [16usize, 20, 24, 32, 48, 65, 128, 1000] {
+        let prefixes = [53, 54, 69, 109, 114];
+        let lists: [(&str, Vec<String>); 8] = [
+            ("src net", (0..n).map(|i| format!("{:x}::/{}", (i * 0x100) & 0xffff, prefixes[i % 5])).collect()),
+            ("src net", NETWORKS.split_whitespace().map(str::to_owned).collect()),
+            ("ether host", (0..n).map(|i| format!("{:02x}:{:02x}:00:00:00:00", i >> 6, (i & 63) * 4)).collect()),
+            (
+                "ether host",
+                (0..n).map(|_| format!("{:02x}:00:00:00:00:{:02x}", random.u8(..), random.u8(..))).collect(),
+            ),
+            // Of more such members there is no proof.
+            ("src host", (0..n.min(128)).map(|i| format!("{:x}::", 0x2000 + i * 8)).collect()),
+            ("src host", (0..n).map(|i| format!("2001:db8:{:x}::{}", i * 16, random.u8(1..))).collect()),
+            ("src net", (0..n).map(|i| format!("fc{:02x}:{:x}00::/32", i >> 6, i & 63)).collect()),
+            ("net", (0..n).map(|i| format!("{}.{}.0.0/14", 10 + (i >> 6), (i & 63) * 4)).collect()),
+        ];
+        for (question, mut entries) in lists {
+            entries.sort_unstable();
+            entries.dedup();
+            let sets = [("L".to_owned(), entries.clone())].into();
+            let began = std::time::Instant::now();
+            let filter = compile(&format!("{question} $L"), &Options { sets, ..options(LinkType::EN10MB) });
+            let filter = filter.unwrap_or_else(|e| panic!("{}", e.render(question)));
+            let actions = Actions::passing(Hook::Xdp);
+            let text = filter.assembly(Hook::Xdp, actions).expect("a program");
+            let (lines, took) = (text.lines().count(), began.elapsed());
+            eprintln!("{n} of {question}, such as {}: {lines} lines, {took:?}", entries[0]);
+            assert!(took < std::time::Duration::from_millis(1000), "{n} of {question}, {}: {took:?}", entries[0]);
+            // Neighbours are one interval, which needs no table.
+            let is_table = text.contains(" ll") || lines < 100;
+            assert!(is_table && lines < 600, "{n} of {question}, such as {}: {lines} lines", entries[0]);
+        }
+    }
+}

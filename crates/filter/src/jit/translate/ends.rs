@@ -148,10 +148,10 @@ impl Translator<'_> {
 
     /// Computes the slot of a number, as [`PerfectHash::slot`] does.
     fn slot(&mut self, a: Place, hash: &PerfectHash, displacements: usize) {
-        self.asm.multiply_constant(SCRATCH, a, hash.multiplier);
-        self.asm.load(Gp::RCX, Place::Register(SCRATCH));
-        self.asm.shift_constant(Shift::Right, Gp::RCX, 15);
-        self.asm.arithmetic(Arithmetic::Xor, SCRATCH, Place::Register(Gp::RCX));
+        // The product's lower half comes to the scratch register, the upper one to `edx`.
+        self.asm.load(SCRATCH, a);
+        self.asm.constant(Gp::RCX, u64::from(hash.multiplier));
+        self.asm.multiply_to_both(Place::Register(Gp::RCX));
         match u8::try_from(hash.shift()) {
             Ok(shift) if shift < 32 => {
                 self.asm.load(Gp::RCX, Place::Register(SCRATCH));
@@ -159,6 +159,7 @@ impl Translator<'_> {
             }
             _ => self.asm.constant(Gp::RCX, 0),
         }
+        self.asm.arithmetic(Arithmetic::Xor, SCRATCH, Place::Register(Gp::RDX));
         self.asm.address(Gp::RDX, displacements);
         self.asm.load_half(Gp::RCX, Place::indexed(Gp::RDX, Gp::RCX, 1));
         self.asm.arithmetic(Arithmetic::Xor, SCRATCH, Place::Register(Gp::RCX));
