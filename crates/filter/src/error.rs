@@ -17,12 +17,12 @@ pub struct Error {
 impl Error {
     /// An error about a part of the text.
     pub(crate) fn new(span: Range<usize>, message: impl Into<String>) -> Error {
-        Error { message: message.into(), span, help: None }
+        Error { message: shortened(message.into()), span, help: None }
     }
 
     /// The same with a hint.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
-        self.help = Some(help.into());
+        self.help = Some(shortened(help.into()));
         self
     }
 
@@ -55,5 +55,39 @@ impl Error {
             out.push_str(&format!("\n  help: {help}"));
         }
         out
+    }
+}
+
+/// A message that quotes what may be very long: of long words the beginning and the end.
+fn shortened(message: String) -> String {
+    const LONG: usize = 100;
+    const SHOWN: usize = 40;
+    if message.len() <= LONG {
+        return message;
+    }
+    let word = |word: &str| {
+        let count = word.chars().count();
+        if count <= LONG {
+            return word.to_owned();
+        }
+        let (first, last): (String, String) =
+            (word.chars().take(SHOWN).collect(), word.chars().skip(count - SHOWN).collect());
+        format!("{first}…{last}")
+    };
+    message.split(' ').map(word).collect::<Vec<String>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_words_are_shortened() {
+        let long = format!("unknown port '{}', which is none", "9".repeat(1_000_000));
+        let message = Error::new(0..1, long).message;
+        assert!(message.starts_with("unknown port '999") && message.ends_with("999', which is none"), "{message}");
+        assert!(message.len() < 150);
+        let many = vec!["word"; 1000].join(" ");
+        assert_eq!(Error::new(0..1, many.clone()).message, many);
     }
 }

@@ -33,6 +33,8 @@ mod profile;
 mod program;
 mod proof;
 mod question;
+mod range;
+mod ranges;
 mod reorder;
 mod safety;
 mod sample;
@@ -48,7 +50,7 @@ mod value;
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS};
+pub use classic::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
 pub use ebpf::{Actions, EbpfError, EbpfForm, FURTHEST, FunctionName, Hook, Takes};
 pub use error::Error;
 pub use filter::{ClassicGoal, Filter, Form};

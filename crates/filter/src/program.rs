@@ -326,6 +326,10 @@ impl Packet<'_> {
     }
 }
 
+/// No packet is longer. From here on offsets are negative numbers to the kernel, with which it reads elsewhere: headers behind
+/// `SKF_NET_OFF` and `SKF_LL_OFF`, and what is beside the packet behind `SKF_AD_OFF` (`linux/filter.h`).
+pub(crate) const LONGEST: u64 = i32::MAX as u64;
+
 /// IPv4's type is in most packets, whatever a filter asks for first.
 pub(crate) const LIKELY: u32 = 0x0800;
 

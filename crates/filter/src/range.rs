@@ -5,19 +5,19 @@ use crate::value::apply;
 
 /// From the least to the greatest number that something may be, both included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Range {
-    pub(super) least: u32,
-    pub(super) greatest: u32,
+pub(crate) struct Range {
+    pub(crate) least: u32,
+    pub(crate) greatest: u32,
 }
 
 impl Range {
-    pub(super) const ANY: Range = Range { least: 0, greatest: u32::MAX };
+    pub(crate) const ANY: Range = Range { least: 0, greatest: u32::MAX };
 
-    pub(super) fn up_to(greatest: u32) -> Range {
+    pub(crate) fn up_to(greatest: u32) -> Range {
         Range { least: 0, greatest }
     }
 
-    pub(super) fn one(n: u32) -> Range {
+    pub(crate) fn one(n: u32) -> Range {
         Range { least: n, greatest: n }
     }
 
@@ -26,7 +26,7 @@ impl Range {
     }
 
     /// What holds the numbers of both.
-    pub(super) fn hull(self, other: Range) -> Range {
+    pub(crate) fn hull(self, other: Range) -> Range {
         Range { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
     }
 
@@ -38,7 +38,7 @@ impl Range {
     }
 
     /// All numbers that arithmetic may give where it gives one: a divisor of 0 gives none.
-    pub(super) fn of(op: Binary, a: Range, b: Range) -> Range {
+    pub(crate) fn of(op: Binary, a: Range, b: Range) -> Range {
         if let (Some(x), Some(y)) = (a.single(), b.single()) {
             return apply(op, x, y).map_or(Range::ANY, Range::one);
         }

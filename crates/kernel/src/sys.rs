@@ -20,11 +20,13 @@ use crate::{
     stats::{BEGIN, unshares_packet},
 };
 
+mod classic;
 mod interrupt;
 mod linked;
 pub(crate) mod maps;
 mod types;
 
+pub(crate) use classic::attach_classic;
 pub(crate) use interrupt::until;
 pub(crate) use linked::{Attributes, Definition, attach_target, prepare_btf};
 pub(crate) use types::{Member, Types, Variable, fault as type_fault};

@@ -41,6 +41,21 @@ const NAMED: [&str; 12] = [
 const LLC: [&str; 15] =
     ["", "i", "s", "u", "rr", "rnr", "rej", "ui", "ua", "disc", "dm", "sabme", "test", "xid", "frmr"];
 
+/// Offsets that no packet has; to the kernel they are negative, and some of them stand for headers and for what is beside the packet.
+const FAR: [&str; 9] = [
+    "0x7ffffffc",
+    "0x80000000",
+    "0xffe00000",
+    "0xfff00000",
+    "0xfffff004",
+    "0xffffeff6",
+    "0xffffffff",
+    "0 - 3",
+    "0xfff00000 + len",
+];
+/// Numbers that are 0 once they are computed.
+const ZEROS: [&str; 3] = ["33 & 80", "7 - 7", "12 >> 4"];
+
 /// Random filters.
 pub struct Expressions<'a> {
     /// What chance says.
@@ -200,7 +215,11 @@ impl Expressions<'_> {
                 1 => self.number(),
                 _ => {
                     let (field, size) = (self.one(&INDEXED), self.one(&["", ":1", ":2", ":4"]));
-                    let offset = if self.rarely(6) { self.arithmetic(0) } else { self.random.u32(0..30).to_string() };
+                    let offset = match self.random.u32(0..24) {
+                        0..4 => self.arithmetic(0),
+                        4 => self.one(&FAR).to_owned(),
+                        _ => self.random.u32(0..30).to_string(),
+                    };
                     format!("{field}[{offset}{size}]")
                 }
             };
@@ -208,6 +227,7 @@ impl Expressions<'_> {
         let (a, b) = (self.arithmetic(depth - 1), self.arithmetic(depth - 1));
         match self.one(&["+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "neg"]) {
             "neg" => format!("-({a})"),
+            operator @ ("/" | "%") if self.rarely(8) => format!("({a}) {operator} ({})", self.one(&ZEROS)),
             operator if self.random.bool() => format!("({a}) {operator} ({b})"),
             operator => format!("{a} {operator} {b}"),
         }

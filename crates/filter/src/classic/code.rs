@@ -18,6 +18,11 @@ pub struct Classic {
 /// Instructions that the kernel takes at most (`BPF_MAXINSNS`).
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
+/// Whether a program jumps backward, as code for `protochain` does: the kernel takes no such program.
+pub fn has_loop(instructions: &[Classic]) -> bool {
+    instructions.iter().any(|i| i.code == JMP | JA && i.k.cast_signed() < 0)
+}
+
 /// Why there is no classic program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClassicError {

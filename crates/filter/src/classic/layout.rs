@@ -2,24 +2,58 @@
 
 use rustc_hash::FxHashMap;
 
-use super::code::{Classic, JA, JMP};
+use super::code::{Classic, JA, JMP, LD, LDX, MEM, MEMORY, ST, STX};
 use crate::steps::{self, Label, Step, Steps};
 
 /// An instruction whose jumps have labels: its code, and its number.
 pub(super) type Item = steps::Item<(u16, u32)>;
 
-/// Ways that end alike become one. Programs that jump backward stay as they are.
-pub(super) fn merge(items: Vec<Item>) -> Vec<Item> {
-    match Steps::of(&items) {
-        Some(steps) => lay_out(&steps),
-        None => items,
-    }
+/// The instructions. Ways that end alike become one; programs that jump backward stay as they are.
+pub(super) fn instructions(items: Vec<Item>) -> Vec<Classic> {
+    let Some(steps) = Steps::of(&items) else { return assemble(items) };
+    let short = assemble(lay_out(&steps, false));
+    if reads_what_is_stored(&short) { short } else { assemble(lay_out(&steps, true)) }
 }
 
-/// The steps in a line, from the first on: what comes next follows if it can.
-fn lay_out(steps: &Steps<(u16, u32)>) -> Vec<Item> {
+/// Whether the kernel sees that words of memory are stored before they are read (`check_load_and_stores` in net/core/filter.c): to it
+/// what follows a return is reached from there, too.
+fn reads_what_is_stored(instructions: &[Classic]) -> bool {
+    const ALL: u16 = u16::MAX;
+    const _: () = assert!(MEMORY == 16);
+    let mut stored_on_jumps = vec![ALL; instructions.len()];
+    let mut stored: u16 = 0;
+    for (at, i) in instructions.iter().enumerate() {
+        stored &= stored_on_jumps[at];
+        let mut jump = |distance: u32| {
+            if let Some(there) = stored_on_jumps.get_mut(at + 1 + distance as usize) {
+                *there &= stored;
+            }
+        };
+        match i.code {
+            ST | STX => stored |= 1 << i.k,
+            code if [LD | MEM, LDX | MEM].contains(&code) && stored >> i.k & 1 == 0 => return false,
+            code if code == JMP | JA => {
+                jump(i.k);
+                stored = ALL;
+            }
+            code if code & 7 == JMP => {
+                jump(i.jt.into());
+                jump(i.jf.into());
+                stored = ALL;
+            }
+            _ => {}
+        }
+    }
+    true
+}
+
+/// The steps in a line, from the first on: what comes next follows if it can. Returns may all stand behind the rest.
+fn lay_out(steps: &Steps<(u16, u32)>, ends_last: bool) -> Vec<Item> {
     let here = Label::Own;
-    let order = steps.order();
+    let mut order = steps.order();
+    if ends_last {
+        order.sort_by_key(|step| matches!(steps.all[*step], Step::End(_)));
+    }
     let mut items = Vec::with_capacity(order.len() * 2);
     for (i, step) in order.iter().enumerate() {
         items.push(Item::Here(here(*step)));
@@ -30,9 +64,9 @@ fn lay_out(steps: &Steps<(u16, u32)>) -> Vec<Item> {
                 if order.get(i + 1) != Some(next) {
                     // A copy of what ends there costs no more than the jump.
                     items.push(match &steps.all[*next] {
-                        Step::End(what) => Item::End(*what),
+                        Step::End(what) if !ends_last => Item::End(*what),
                         Step::Branch { test, yes, no } => Item::Branch { test: *test, yes: here(*yes), no: here(*no) },
-                        Step::Plain { .. } => Item::Jump(here(*next)),
+                        Step::Plain { .. } | Step::End(_) => Item::Jump(here(*next)),
                     });
                 }
             }
@@ -45,7 +79,7 @@ fn lay_out(steps: &Steps<(u16, u32)>) -> Vec<Item> {
 }
 
 /// Jumps get their distances; what is too far goes by way of a jump behind the branch.
-pub(super) fn assemble(items: Vec<Item>) -> Vec<Classic> {
+fn assemble(items: Vec<Item>) -> Vec<Classic> {
     // By branch: whether its two ways need a jump of their own.
     let mut far: FxHashMap<usize, (bool, bool)> = FxHashMap::default();
     loop {

@@ -2,6 +2,17 @@
 //!
 //! There is one accumulator and one index register, and sixteen words of memory. A value is loaded again where it is wanted again
 //! and no register holds it: that costs as much as to read it from memory, and saves the store.
+//!
+//! libpcap's interpreter (`bpf_filter`) and the kernel (`bpf_convert_filter`) run the same programs, but not with the same results,
+//! and what is written here has one result with both:
+//!
+//! | | libpcap | kernel | here |
+//! |---|---|---|---|
+//! | a load from 2^31 on | behind the packet: 0 is returned | negative: headers, what is beside the packet, or no such program | what reads there rejects |
+//! | `x` + `k` beyond 32 bits | behind the packet | wraps | `x` is compared first, if it may be so large |
+//! | a shift by 32 and more in `x` | 0 | modulo 32 | `x` is compared first, if it may be so large |
+//! | a word of memory, read behind a return before which it is not stored on all ways | read | refused | returns come last |
+//! | a constant divisor of 0, a constant shift by 32 and more | refused | refused | not there |
 
 mod code;
 mod layout;
@@ -9,12 +20,13 @@ mod layout;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
-pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS};
-use layout::{Item, assemble, merge};
+pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
+use layout::{Item, instructions};
 
 use crate::graph::Chain;
 use crate::language::Binary;
-use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{BasicBlock, BlockId, Comparison, End, LONGEST, Operand, Operation, Program, Register};
+use crate::ranges::Ranges;
 use crate::steps::Label;
 
 /// What the machine's registers and memory hold.
@@ -23,6 +35,8 @@ struct Held {
     a: Option<Register>,
     x: Option<Register>,
     stored: FxHashSet<Register>,
+    /// Numbers that were compared: those that go on are no greater.
+    most: FxHashMap<Register, u32>,
 }
 
 impl Held {
@@ -35,6 +49,8 @@ impl Held {
             self.x = None;
         }
         self.stored.retain(|r| other.stored.contains(r));
+        self.most.retain(|r, _| other.most.contains_key(r));
+        self.most.iter_mut().for_each(|(r, most)| *most = (*most).max(other.most[r]));
     }
 }
 
@@ -46,7 +62,10 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
     if program.blocks.iter().flat_map(|b| &b.operations).any(|o| matches!(o, Operation::Copy { .. })) {
         return Err(ClassicError::Variables);
     }
+    let ranges = Ranges::of(program);
+    let program = &without_rejected(program, &ranges);
     let mut generator = Generator {
+        ranges,
         definitions: definitions(program),
         uses: uses(program),
         items: Vec::new(),
@@ -59,7 +78,8 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
     entry[0] = Some(Held::default());
     for (i, block) in program.blocks.iter().enumerate() {
-        generator.held = entry[i].take().unwrap_or_default();
+        let Some(held) = entry[i].take() else { continue };
+        generator.held = held;
         generator.here = i;
         generator.items.push(Item::Here(Label::Block(BlockId(i))));
         let brought = generator.brought(block);
@@ -79,7 +99,25 @@ pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Cla
             }
         }
     }
-    Ok(assemble(merge(generator.items)))
+    Ok(instructions(generator.items))
+}
+
+/// The program without what only packets do that are rejected by it: a field behind every packet, and a division by 0. There is no
+/// instruction for either that both the kernel and libpcap take.
+fn without_rejected(program: &Program, ranges: &Ranges) -> Program {
+    let rejects = |operation: &Operation| match operation {
+        Operation::NotZero { register } => ranges.range(*register).greatest == 0,
+        Operation::Binary { op: Binary::Div | Binary::Mod, b, .. } => ranges.operand(*b).greatest == 0,
+        operation => operation.wants().is_some_and(|(base, end)| {
+            let least = base.map_or(0, |base| ranges.range(base).least);
+            end + u64::from(least) > LONGEST
+        }),
+    };
+    let mut program = program.clone();
+    for block in program.blocks.iter_mut().filter(|block| block.operations.iter().any(rejects)) {
+        *block = BasicBlock { operations: Vec::new(), end: End::Reject };
+    }
+    program
 }
 
 fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
@@ -134,6 +172,7 @@ fn uses(program: &Program) -> FxHashMap<Register, usize> {
 }
 
 struct Generator {
+    ranges: Ranges,
     definitions: FxHashMap<Register, Operation>,
     uses: FxHashMap<Register, usize>,
     items: Vec<Item>,
@@ -165,12 +204,12 @@ impl Generator {
                 if brought.iter().filter_map(Operation::wants).any(|(b, e)| b == *base && e >= *end) {
                     return Ok(());
                 }
-                // The last byte is there.
-                let k = u32::try_from(end - 1).unwrap_or(u32::MAX);
+                // The last byte is there: no greater number has come so far.
+                let k = (end - 1) as u32;
                 match base {
                     None => self.plain(LD | BYTE | ABS, k),
                     Some(base) => {
-                        self.bring_to_x(*base)?;
+                        self.bring_base(*base, *end)?;
                         self.plain(LD | BYTE | IND, k);
                     }
                 }
@@ -178,15 +217,20 @@ impl Generator {
             }
             Operation::NotZero { register } => {
                 self.bring_to_a(*register)?;
-                let (zero, other) = (self.label(), self.label());
-                self.items.push(Item::Branch { test: (JMP | JEQ, 0), yes: zero, no: other });
-                self.items.push(Item::Here(zero));
-                self.plain(RET, 0);
-                self.items.push(Item::Here(other));
+                self.reject_if(JMP | JEQ, 0);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Rejects the packet if a test holds.
+    fn reject_if(&mut self, code: u16, k: u32) {
+        let (rejected, other) = (self.label(), self.label());
+        self.items.push(Item::Branch { test: (code, k), yes: rejected, no: other });
+        self.items.push(Item::Here(rejected));
+        self.plain(RET, 0);
+        self.items.push(Item::Here(other));
     }
 
     /// What a block's checks and its branch read, themselves or by way of what is computed of it. Each is computed in the
@@ -333,7 +377,7 @@ impl Generator {
             Some(Operation::Ancillary { what, .. }) => self.plain(LD | ABS, what.classic_offset()),
             Some(Operation::Load { base: None, offset, size, .. }) => self.plain(LD | ABS | size_code(size), offset),
             Some(Operation::Load { base: Some(base), offset, size, .. }) => {
-                self.bring_to_x(base)?;
+                self.bring_base(base, u64::from(offset) + u64::from(size))?;
                 self.plain(LD | IND | size_code(size), offset);
             }
             Some(Operation::HeaderLength { .. }) => {
@@ -355,12 +399,12 @@ impl Generator {
                     }
                     (Operand::Register(a), Operand::Register(b)) => {
                         self.bring_both(a, b)?;
-                        self.plain(code | X, 0);
+                        self.by_x(code, value, b)?;
                     }
                     (Operand::Constant(n), Operand::Register(b)) => {
                         self.bring_to_x(b)?;
                         self.plain(LD, n);
-                        self.plain(code | X, 0);
+                        self.by_x(code, value, b)?;
                     }
                     (Operand::Constant(a), Operand::Constant(b)) => {
                         self.plain(LD, a);
@@ -394,6 +438,46 @@ impl Generator {
             }
             Some(Operation::Copy { .. }) => return Err(ClassicError::Variables),
             Some(Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. }) => {}
+        }
+        Ok(())
+    }
+
+    /// Computes a value of the accumulator and the index register, which holds `b`.
+    fn by_x(&mut self, code: u16, value: Register, b: Register) -> Result<(), ClassicError> {
+        let is_shift = [Binary::ShiftLeft, Binary::ShiftRight].map(|op| ALU | alu(op)).contains(&code);
+        if !is_shift || self.ranges.range(b).greatest <= 31 {
+            self.plain(code | X, 0);
+            return Ok(());
+        }
+        // The value's own word holds its operand meanwhile.
+        let slot = self.slot(value)?;
+        let (far, near, done) = (self.label(), self.label(), self.label());
+        self.plain(ST, slot);
+        self.plain(MISC | TXA, 0);
+        self.items.push(Item::Branch { test: (JMP | JGT, 31), yes: far, no: near });
+        self.items.push(Item::Here(near));
+        self.plain(LD | MEM, slot);
+        self.plain(code | X, 0);
+        self.items.push(Item::Jump(done));
+        self.items.push(Item::Here(far));
+        self.plain(LD, 0);
+        self.items.push(Item::Here(done));
+        Ok(())
+    }
+
+    /// Brings a number to the index register from which on a field is read that ends so far behind it. The accumulator may change.
+    fn bring_base(&mut self, base: Register, end: u64) -> Result<(), ClassicError> {
+        // The sum is not negative, and so does not wrap either.
+        let most = u32::try_from(LONGEST.saturating_sub(end)).unwrap_or(u32::MAX);
+        if self.ranges.range(base).greatest <= most || self.held.most.get(&base).is_some_and(|known| *known <= most) {
+            return self.bring_to_x(base);
+        }
+        self.bring_to_a(base)?;
+        self.reject_if(JMP | JGT, most);
+        self.held.most.insert(base, most);
+        if self.held.x != Some(base) {
+            self.plain(MISC | TAX, 0);
+            self.held.x = Some(base);
         }
         Ok(())
     }

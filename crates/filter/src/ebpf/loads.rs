@@ -21,7 +21,7 @@ use super::lookup::{LookupRegisters, Words, lookup, lookup_words};
 use super::text::{self, Text};
 use crate::allocate::{Allocation, Home, Pool, allocate};
 use crate::language::Binary;
-use crate::program::{Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{Comparison, End, LONGEST, Operand, Operation, Program, Register};
 use crate::simplify::simplify;
 use crate::steps::Label;
 use crate::tables::Table;
@@ -30,8 +30,6 @@ use crate::tables::Table;
 const POOL: Pool<u8> = Pool { registers: &[3, 4, 7, 8, 9], kept: Some(&[7, 8, 9]), scratch: 0 };
 /// Where the context has the packet's length (`struct __sk_buff`).
 const LENGTH: u32 = 0;
-/// No packet is longer; from here on offsets mean something else to the kernel (`SKF_NET_OFF`).
-const LONGEST: u64 = i32::MAX as u64;
 
 /// How a field is read.
 #[derive(Clone, Copy, PartialEq, Eq)]

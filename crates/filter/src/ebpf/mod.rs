@@ -3,6 +3,7 @@
 mod emitter;
 mod form;
 mod frame;
+mod growth;
 mod header;
 mod held;
 mod hook;
@@ -10,16 +11,16 @@ mod loads;
 mod lookup;
 mod name;
 mod peephole;
-mod range;
 mod reach;
 mod symbols;
 mod tails;
 mod text;
 
-use bpf_assembly::{AssemblyError, Function, Map, Role, Signature, Surroundings, Type, Variable, object};
+use bpf_assembly::{Function, Map, Role, Signature, Surroundings, Type, Variable, object};
 
 use form::{COUNTERS, REPORT, counters_map, report_map};
 pub use form::{EbpfForm, Takes};
+use growth::longest_jump;
 pub(crate) use header::header;
 pub use hook::{Actions, EbpfError, Hook};
 pub use name::FunctionName;
@@ -96,17 +97,18 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
         }
     };
     let signature = Signature { name: name.to_owned(), params, returns: Type::Int { bytes: 4, signed: true } };
-    let instructions = listing.lines().filter(|line| line.starts_with(' ')).count();
-    let written = object(&around, &[Function { signature, role, section: section.to_owned(), listing }]);
-    written.map_err(|e| match e {
-        AssemblyError::Listing { .. } if instructions > FURTHEST_JUMP => EbpfError::Unsupported(format!(
-            "the filter is too large for eBPF: {instructions} instructions, of which a jump crosses {FURTHEST_JUMP} at most"
-        )),
-        e => e.into(),
-    })
+    // Programs that read directly keep their context in the register in which it comes.
+    let context = if form.hook().is_some_and(|hook| hook.data().is_none()) { 6 } else { 1 };
+    let (jump, slots) = longest_jump(&listing, context);
+    if jump > FURTHEST_JUMP {
+        return Err(EbpfError::Unsupported(format!(
+            "the filter is too large for eBPF: it takes {slots} slots in the kernel, and a jump over {jump} of them; {FURTHEST_JUMP} is the most"
+        )));
+    }
+    Ok(object(&around, &[Function { signature, role, section: section.to_owned(), listing }])?)
 }
 
-/// Over no more slots does a jump lead (16 bits).
+/// Over no more slots does a jump lead (16 bits), neither here nor as the kernel has the program.
 const FURTHEST_JUMP: usize = i16::MAX as usize;
 
 /// The variables that hold a table, in the order of the host's bytes: objects are little-endian.

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use super::range::Range;
 use crate::language::Binary;
 use crate::program::{Operand, Operation, Program, Register};
-use crate::value::Ancillary;
+use crate::range::Range;
+use crate::ranges::Ranges;
 
 /// No field that a program of the kernel reads directly ends further behind the packet's begin (`MAX_PACKET_OFF`).
 pub const FURTHEST: u64 = 0xffff;
@@ -34,27 +34,22 @@ pub(super) struct Address {
 /// What is known of a program's numbers without running it.
 #[derive(Default)]
 pub(super) struct Reach {
-    /// What numbers registers may hold. Those that may hold any are not there.
-    ranges: FxHashMap<Register, Range>,
+    ranges: Ranges,
     /// No number in the register is greater, and each version of the verifier knows that, too.
     followed: FxHashMap<Register, u32>,
-    definitions: FxHashMap<Register, Operation>,
     /// By base the ends of the fields that share an address, of each address the furthest, in order.
     ends: FxHashMap<Register, Vec<u64>>,
 }
 
 impl Reach {
     pub(super) fn of(program: &Program) -> Reach {
-        let mut reach = Reach::default();
+        let mut reach = Reach { ranges: Ranges::of(program), ..Reach::default() };
         let operations = || program.blocks.iter().flat_map(|b| &b.operations);
         for operation in operations() {
             let Some(to) = operation.writes() else { continue };
-            // One that is computed in several blocks is the same everywhere.
-            reach.ranges.insert(to, reach.result(operation));
             if let Some(most) = reach.followed_result(operation) {
                 reach.followed.insert(to, most);
             }
-            reach.definitions.insert(to, operation.clone());
         }
         let mut ends: FxHashMap<Register, BTreeSet<u64>> = FxHashMap::default();
         for (base, end) in operations().filter_map(Operation::wants) {
@@ -84,53 +79,6 @@ impl Reach {
         all
     }
 
-    fn operand(&self, operand: Operand) -> Range {
-        match operand {
-            Operand::Constant(n) => Range::one(n),
-            Operand::Register(r) => self.range(r),
-        }
-    }
-
-    /// What an operation may come to.
-    fn result(&self, operation: &Operation) -> Range {
-        match operation {
-            Operation::Constant { n, .. } => Range::one(*n),
-            Operation::HeaderLength { .. } => Range::up_to(60),
-            Operation::Load { size: 1, .. } => Range::up_to(0xff),
-            Operation::Load { size: 2, .. } | Operation::Ancillary { what: Ancillary::VlanTag, .. } => {
-                Range::up_to(0xffff)
-            }
-            Operation::IsGreater { .. } | Operation::Ancillary { what: Ancillary::VlanPresent, .. } => Range::up_to(1),
-            Operation::Copy { from, .. } => self.range(*from),
-            Operation::Negate { a, .. } => Range::of(Binary::Sub, Range::one(0), self.range(*a)),
-            Operation::Binary { op: Binary::Add, a, b, .. } => {
-                let chosen = self.chosen(*a, *b).or_else(|| self.chosen(*b, *a));
-                chosen.unwrap_or_else(|| Range::of(Binary::Add, self.operand(*a), self.operand(*b)))
-            }
-            Operation::Binary { op, a, b, .. } => Range::of(*op, self.operand(*a), self.operand(*b)),
-            _ => Range::ANY,
-        }
-    }
-
-    /// What `other + (then - other) * is` may come to, where `is` is 1 or 0 ([`crate::value::Values::chosen`]).
-    fn chosen(&self, other: Operand, product: Operand) -> Option<Range> {
-        let definition = |operand: Operand| self.definitions.get(&operand.register()?);
-        let Some(Operation::Binary { op: Binary::Mul, a, b, .. }) = definition(product) else { return None };
-        let is_choice = |operand: Operand| self.operand(operand).greatest <= 1;
-        let difference = if is_choice(*b) {
-            *a
-        } else if is_choice(*a) {
-            *b
-        } else {
-            return None;
-        };
-        let then = match (difference, definition(difference)) {
-            (_, Some(Operation::Binary { op: Binary::Sub, a: then, b, .. })) if *b == other => self.operand(*then),
-            (difference, _) => Range::of(Binary::Add, self.operand(other), self.operand(difference)),
-        };
-        Some(self.operand(other).hull(then))
-    }
-
     /// The greatest number that an operation may come to, as far as each version of the verifier follows it; `None` if that is any.
     fn followed_result(&self, operation: &Operation) -> Option<u32> {
         let of = |operand: &Operand| match operand {
@@ -156,15 +104,11 @@ impl Reach {
 
     /// The number that a register holds, if it is a constant.
     pub(super) fn constant(&self, r: Register) -> Option<u32> {
-        match self.definitions.get(&r) {
-            Some(Operation::Constant { n, .. }) => Some(*n),
-            _ => None,
-        }
+        self.ranges.constant(r)
     }
 
-    /// What numbers a register may hold.
     fn range(&self, r: Register) -> Range {
-        self.ranges.get(&r).copied().unwrap_or(Range::ANY)
+        self.ranges.range(r)
     }
 
     /// Whether a field ends further than the verifier follows. Behind a base that is a small number all of that number counts: a

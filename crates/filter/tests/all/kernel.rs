@@ -1,6 +1,8 @@
 //! The eBPF forms load, and their verdicts in this kernel are the interpreter's.
 
-use bpf_filter::{Actions, Beside, EbpfForm, Filter, FunctionName, Hook, LinkType, Options, Packet, Takes, compile};
+use bpf_filter::{
+    Actions, Beside, EbpfForm, Filter, FunctionName, Hook, LinkType, Options, Packet, Pass, Passes, Takes, compile,
+};
 use bpf_kernel::testing::permitted;
 use bpf_kernel::{LoadOptions, LoadedObject};
 use bpf_pcap_oracle::data::Data;
@@ -476,4 +478,42 @@ fn programs_for_thousands_of_hosts_are_small() {
             }
         }
     }
+}
+
+/// The verifier writes several instructions for a load by call, and takes no jump that gets too long by that: what is too large is
+/// told by us, and what is not is loaded.
+#[test]
+fn what_is_too_large_for_the_verifier_is_an_error() {
+    if !permitted() {
+        return;
+    }
+    let mut random = fastrand::Rng::with_seed(17);
+    let (mut loads, mut refused) = (0, 0);
+    for passes in [Passes::of([]), Passes::of([Pass::Lists]), Passes::of([Pass::Predicates, Pass::Checks])] {
+        for count in [100, 180, 257, 300, 350, 700, 1500, 3000] {
+            let ports: Vec<String> = (0..count).map(|_| random.u16(..).to_string()).collect();
+            let text = format!("port {}", ports.join(" or "));
+            let hook = Hook::Socket;
+            let options = Options { passes, source: hook.source(), ..options(LinkType::EN10MB) };
+            let filter = compile(&text, &options).expect("a filter");
+            for actions in [Actions { matched: 96, other: 0 }, Actions { matched: 0, other: 96 }] {
+                match filter.object(hook, actions) {
+                    Err(e) => {
+                        assert!(e.to_string().contains("too large for eBPF"), "{e}");
+                        refused += 1;
+                    }
+                    Ok(object) => {
+                        // A program may take too long to verify, but no instruction is in the way of a jump.
+                        if let Err(e) = LoadedObject::load(&object, &LoadOptions::default()) {
+                            assert!(!e.to_string().contains("16-bit"), "{count} ports: {e}");
+                        } else {
+                            loads += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    eprintln!("{loads} loaded, {refused} refused");
+    assert!(loads > 10 && refused > 4, "{loads} loaded, {refused} refused");
 }

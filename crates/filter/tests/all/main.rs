@@ -1,6 +1,7 @@
 //! Filters held against libpcap, and run in the kernel.
 
 mod chains;
+mod classic;
 mod common;
 mod errors;
 mod fuzz;
