@@ -67,7 +67,7 @@ pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
         csv.write(table(&programs, &args.objects).as_bytes(), None)?;
     }
     if ![&json, &csv].iter().any(|d| matches!(d, Some(Destination::Stdout))) {
-        files::print(&text(&programs, &args.objects));
+        files::print(&text(&programs, &args.objects))?;
     }
     Ok(code)
 }

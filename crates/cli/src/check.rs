@@ -87,7 +87,7 @@ pub fn run(args: &CheckArgs, file: &Path) -> Result<u8, Failure> {
     }
     let checked = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&text(&checked, args.against_kernel));
+        files::print(&text(&checked, args.against_kernel))?;
     }
     Ok(code)
 }

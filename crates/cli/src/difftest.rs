@@ -88,7 +88,7 @@ pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
     }
     let outcome = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&text(&outcome));
+        files::print(&text(&outcome))?;
     }
     Ok(code)
 }

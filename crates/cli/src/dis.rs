@@ -20,13 +20,13 @@ pub fn run(args: &DisArgs) -> Result<u8, Failure> {
     let object = Object::parse(input.object).map_err(|e| Failure::object(&args.file, &e))?;
     let wanted = select(&args.file, &object, &args.program)?;
     if args.ssa {
-        files::print(&ssa(object, &wanted));
+        files::print(&ssa(object, &wanted))?;
         return Ok(exit::YES);
     }
     if args.cfg {
-        files::print(&cfg::graph(&object, &wanted));
+        files::print(&cfg::graph(&object, &wanted))?;
     } else {
-        files::print(&text(&object, &wanted, args.lines));
+        files::print(&text(&object, &wanted, args.lines))?;
     }
     for warning in object.warnings() {
         files::complain(format_args!("warning: {warning}"));

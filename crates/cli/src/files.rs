@@ -154,10 +154,7 @@ impl Destination {
             by(&mut out).and_then(|()| out.flush())
         };
         match self {
-            Destination::Stdout => {
-                let _ = to_stdout();
-                Ok(())
-            }
+            Destination::Stdout => printed(to_stdout()),
             Destination::Pipe => to_stdout().map_err(|e| Failure::io("write", Path::new("standard output"), &e)),
             Destination::Stream(path) => File::options()
                 .write(true)
@@ -238,9 +235,20 @@ pub fn mode_of(path: &Path) -> Option<u32> {
 }
 
 /// Prints to standard output. That nobody reads on (`| head`) is no error.
-pub fn print(text: &str) {
+///
+/// # Errors
+/// If it cannot be written, as on a disk that is full.
+pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What became of a text for people or their scripts.
+pub fn printed(outcome: io::Result<()>) -> Result<(), Failure> {
+    match outcome {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::io("write", Path::new("standard output"), &e)),
+        _ => Ok(()),
+    }
 }
 
 /// Prints a line to standard error, whoever listens.

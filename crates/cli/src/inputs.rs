@@ -52,7 +52,7 @@ pub fn run(args: &InputsArgs) -> Result<u8, Failure> {
     }
     let found = found?;
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&text(&found, args.all));
+        files::print(&text(&found, args.all))?;
     }
     Ok(code)
 }

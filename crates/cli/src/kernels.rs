@@ -76,7 +76,7 @@ fn add(folder: &Path, path: &Path, name: Option<&str>) -> Result<u8, Failure> {
     fs::create_dir_all(folder).map_err(|e| Failure::io("make this folder", folder, &e))?;
     let name = name.unwrap_or(&image.release);
     Destination::of(&folder.join(name))?.write(&files::read(path)?, None)?;
-    files::print(&format!("{name}: kept\n"));
+    files::print(&format!("{name}: kept\n"))?;
     Ok(exit::YES)
 }
 
@@ -94,7 +94,7 @@ fn list(folder: &Path) -> Result<u8, Failure> {
         true => format!("{name}\n"),
         false => format!("{name}  {}\n", image.release),
     });
-    files::print(&lines.collect::<String>());
+    files::print(&lines.collect::<String>())?;
     Ok(exit::YES)
 }
 
@@ -166,7 +166,7 @@ fn load(folder: Option<&Path>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
         files::write_json(json, &document)?;
     }
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&text(&asked, &inputs));
+        files::print(&text(&asked, &inputs))?;
     }
     Ok(code)
 }

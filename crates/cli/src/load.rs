@@ -106,7 +106,7 @@ pub fn run(args: &LoadArgs, file: &Path) -> Result<u8, Failure> {
     }
     let object = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&text(&object, args.log));
+        files::print(&text(&object, args.log))?;
     }
     Ok(code)
 }

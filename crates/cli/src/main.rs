@@ -65,7 +65,13 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
+            let printed = e.print();
+            if !e.use_stderr()
+                && let Err(failure) = files::printed(printed)
+            {
+                files::complain(&failure);
+                return ExitCode::from(failure.code);
+            }
             if let (ErrorKind::InvalidSubcommand, Some(file)) = (e.kind(), object_first()) {
                 files::complain(format!("hint: to optimize this object: bpf-opt opt {} -o OUT.o", file.display()));
             }

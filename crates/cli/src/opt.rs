@@ -57,7 +57,7 @@ pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
         files::write_json(&json, &Document::new(&job, code, interrupted, told))?;
     }
     let done = outcome?;
-    files::print(&done.diff);
+    files::print(&done.diff)?;
     for line in done.summary {
         files::complain(line);
     }

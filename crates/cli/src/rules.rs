@@ -20,7 +20,7 @@ pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
     };
     match &args.command {
         RulesCommand::List => {
-            files::print(&text(&entries(&open(path, true)?)));
+            files::print(&text(&entries(&open(path, true)?)))?;
             Ok(exit::YES)
         }
         RulesCommand::Export { file } => {
@@ -30,11 +30,11 @@ pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
             Ok(exit::YES)
         }
         RulesCommand::Import { file } => import(path, file),
-        RulesCommand::Verify { file: Some(file) } => Ok(verify(&read(file)?)),
-        RulesCommand::Verify { file: None } => Ok(verify(&entries(&open(path, true)?))),
+        RulesCommand::Verify { file: Some(file) } => verify(&read(file)?),
+        RulesCommand::Verify { file: None } => verify(&entries(&open(path, true)?)),
         RulesCommand::Stats => {
             let store = open(path.clone(), true)?;
-            files::print(&stats(&path, &store.rules(), &store.general_rules()));
+            files::print(&stats(&path, &store.rules(), &store.general_rules()))?;
             Ok(exit::YES)
         }
     }
@@ -83,12 +83,12 @@ fn import(path: PathBuf, file: &std::path::Path) -> Result<u8, Failure> {
         return Err(Failure::bad_input(store.notes.join("\n")));
     }
     store.notes.iter().for_each(|n| files::complain(format!("bpf-opt: warning: {n}")));
-    files::print(&format!("{kept} of {all} rules taken; the others were known as well or better\n"));
+    files::print(&format!("{kept} of {all} rules taken; the others were known as well or better\n"))?;
     Ok(exit::YES)
 }
 
 /// Proves every rule again from its text.
-fn verify(rules: &[Entry]) -> u8 {
+fn verify(rules: &[Entry]) -> Result<u8, Failure> {
     let options = bpf_prove::Options {
         limits: Limits { conflicts: 100_000, work: 50_000_000, ..Limits::default() },
         ..bpf_prove::Options::default()
@@ -120,16 +120,16 @@ fn verify(rules: &[Entry]) -> u8 {
                 format!("is not proven: {why}")
             }
         };
-        files::print(&format!("# this rule {why}\n{}\n", rule.text()));
+        files::print(&format!("# this rule {why}\n{}\n", rule.text()))?;
     }
     files::print(&format!(
         "{proven} rule{} proven, {general} of them general, {failed} wrong, {undecided} not decided; \
          {unsolved} problem{} without a replacement\n",
         plural(proven),
         plural(unsolved)
-    ));
+    ))?;
     // A rule that is not shown to hold fails the command, whatever the reason.
-    if failed + undecided == 0 { exit::YES } else { exit::NO }
+    Ok(if failed + undecided == 0 { exit::YES } else { exit::NO })
 }
 
 fn plural(n: usize) -> &'static str {

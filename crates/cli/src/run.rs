@@ -34,17 +34,17 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let mut code = exit::YES;
     for (n, packet) in packets.iter().enumerate() {
         if packets.len() > 1 {
-            files::print(&format!("packet {} of {}, {} bytes\n", n + 1, packets.len(), packet.len()));
+            files::print(&format!("packet {} of {}, {} bytes\n", n + 1, packets.len(), packet.len()))?;
         }
         let (world, outcome) = program.run(packet, context.as_deref(), &state, FUEL);
-        files::print(&told(&program, packet, &world, &outcome));
+        files::print(&told(&program, packet, &world, &outcome))?;
         state = program.state(&world.host);
         if let Err(fault) = outcome {
             code = if is_limit(&fault) { exit::UNKNOWN } else { exit::NO };
             break;
         }
     }
-    files::print(&changes(&state, &before));
+    files::print(&changes(&state, &before))?;
     Ok(code)
 }
 

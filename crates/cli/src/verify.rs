@@ -77,8 +77,8 @@ pub fn run(args: &VerifyArgs, a: &Path, b: &Path) -> Result<u8, Failure> {
     }
     let Verified { report, assumed } = outcome?;
     if !matches!(json, Some(Destination::Stdout)) {
-        files::print(&assumed.iter().map(|line| format!("assumed: {line}\n")).collect::<String>());
-        files::print(&text(&report));
+        files::print(&assumed.iter().map(|line| format!("assumed: {line}\n")).collect::<String>())?;
+        files::print(&text(&report))?;
     }
     Ok(code)
 }

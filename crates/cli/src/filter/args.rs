@@ -57,7 +57,7 @@ pub struct FilterArgs {
     #[arg(long, value_enum)]
     pub hook: Option<HookArg>,
 
-    /// Where the object is written
+    /// Where the object is written (`-`: standard output)
     #[arg(short, long, value_name = "OUT.o")]
     pub output: Option<PathBuf>,
 

@@ -10,7 +10,9 @@ mod source;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use bpf_filter::{Classic, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap};
+use bpf_filter::{
+    Classic, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap, has_loop,
+};
 
 use args::{Emit, GoalArg};
 pub use args::{FilterArgs, HELP};
@@ -28,6 +30,7 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     }
     options.profile = profile::of(args, options.link_type)?;
     let form = form::of(args)?;
+    one_has_stdout(args)?;
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
@@ -51,16 +54,37 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     match (shown, &form) {
         (Some(Shown::Form(Emit::Ast)), _) => {
             let tree = bpf_filter::tree(&text, &options);
-            files::print(&tree.map_err(|e| Failure::bad_input(e.render(&text)))?);
+            files::print(&tree.map_err(|e| Failure::bad_input(e.render(&text)))?)?;
         }
-        (Some(Shown::Form(Emit::Cfg)), _) => files::print(&filter.dot()),
-        (Some(Shown::Form(Emit::Ir)), _) => files::print(&filter.listing()),
-        (Some(Shown::Form(Emit::Asm)), Some(form)) => files::print(&assembly(form, &filter)?),
-        (Some(Shown::Form(Emit::Stats)), Some(form)) => files::print(&stats(args, form, &filter)),
-        (Some(Shown::Dump), _) => files::print(&dump(args, &filter)?),
+        (Some(Shown::Form(Emit::Cfg)), _) => files::print(&filter.dot())?,
+        (Some(Shown::Form(Emit::Ir)), _) => files::print(&filter.listing())?,
+        (Some(Shown::Form(Emit::Asm)), Some(form)) => files::print(&assembly(form, &filter)?)?,
+        (Some(Shown::Form(Emit::Stats)), Some(form)) => files::print(&stats(args, form, &filter))?,
+        (Some(Shown::Dump), _) => files::print(&dump(args, &filter)?)?,
         _ => {}
     }
     Ok(exit::YES)
+}
+
+/// Options that write to standard output.
+fn writes_to_stdout(args: &FilterArgs) -> impl Iterator<Item = &'static str> {
+    let all = [("-o", &args.output), ("--header", &args.header), ("--map-contents", &args.map_contents)];
+    all.into_iter().filter(|(_, path)| path.as_deref().is_some_and(files::is_dash)).map(|(option, _)| option)
+}
+
+/// Standard output holds one thing.
+fn one_has_stdout(args: &FilterArgs) -> Result<(), Failure> {
+    let printed = match shown(args) {
+        Some(Shown::Form(_)) => Some("--emit"),
+        Some(Shown::Dump) => Some("-d"),
+        None => None,
+    };
+    let all: Vec<&str> = writes_to_stdout(args).chain(printed).collect();
+    match all[..] {
+        [first, second, ..] => Err(Failure::bad_input(format!("{second}: standard output is taken by {first} -"))
+            .with_hint("name a file for one of them")),
+        _ => Ok(()),
+    }
 }
 
 /// What is printed.
@@ -103,7 +127,7 @@ fn write(
     };
     let object = match &args.output {
         Some(output) => {
-            let destination = Destination::of(output)?;
+            let destination = Destination::of_object(output)?;
             apart_from(&destination, "the object", &[&args.header, &args.map_contents])?;
             let object = filter.object_of(form).map_err(|e| Failure::bad_input(e.to_string()))?;
             Some((destination, object))
@@ -126,8 +150,8 @@ fn write(
     outputs.iter().try_for_each(|(destination, bytes)| destination.write(bytes, None))?;
     if args.report && args.output.is_some() && !filter.predicates().is_empty() {
         let legend = report::Report::new(filter).legend();
-        let is_taken = args.map_contents.as_deref() == Some(Path::new("-"));
-        if is_taken { files::complain(legend.trim_end()) } else { files::print(&legend) }
+        let is_taken = writes_to_stdout(args).next().is_some();
+        if is_taken { files::complain(legend.trim_end()) } else { files::print(&legend)? }
     }
     Ok(())
 }
@@ -155,6 +179,11 @@ fn dump(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
             "bpf-opt: warning: {} instructions; the kernel takes {MOST_INSTRUCTIONS} at most",
             instructions.len()
         ));
+    }
+    if has_loop(instructions) {
+        files::complain(
+            "bpf-opt: warning: the kernel does not take this program: it has a loop, as code for protochain has",
+        );
     }
     let mut out = String::new();
     if args.dump >= 3 {

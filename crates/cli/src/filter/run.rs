@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use bpf_capture::{Capture, Writer, link};
@@ -146,6 +146,13 @@ fn link_header(network: &[u8]) -> [u8; 14] {
 /// Runs a filter on each packet of a capture.
 pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Options) -> Result<u8, Failure> {
     let failed = |e: bpf_capture::Error| Failure::bad_input(e.to_string());
+    // Packets have standard output for themselves.
+    let to_stdout = args.write.as_deref().is_some_and(files::is_dash);
+    let prints = [(args.verdicts, "--verdicts"), (args.count, "--count")].into_iter().find(|(is_there, _)| *is_there);
+    if let (true, Some((_, option))) = (to_stdout, prints) {
+        let text = format!("{option}: -w - writes packets to standard output, where that would stand between them");
+        return Err(Failure::bad_input(text).with_hint("name a file behind -w"));
+    }
     let destination = args.write.as_deref().map(Destination::or_stdout).transpose()?;
     if let Some(destination) = &destination {
         let inputs = inputs(args);
@@ -213,7 +220,7 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         if args.verdicts {
             let _ = writeln!(verdicts, "{}", if accepted { accepted_length } else { 0 });
             if verdicts.len() > PIECE {
-                files::print(&std::mem::take(&mut verdicts));
+                files::print(&std::mem::take(&mut verdicts))?;
             }
         }
         if let (true, Some((writer, _))) = (accepted, &mut writer) {
@@ -232,23 +239,21 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         writer.flush().map_err(failed)?;
         pieces.finish()?;
     }
-    files::print(&verdicts);
+    files::print(&verdicts)?;
     if args.count {
-        files::print(&format!("{matches}\n"));
-    } else if !args.verdicts && args.write.as_deref() != Some(Path::new("-")) {
-        files::print(&format!("{matches} of {seen} packets match\n"));
+        files::print(&format!("{matches}\n"))?;
+    } else if !args.verdicts && !to_stdout {
+        files::print(&format!("{matches} of {seen} packets match\n"))?;
     }
     let reports = runners.into_values().map(Runner::report).collect::<Result<Vec<_>, Failure>>()?;
     if let Some(report) = reports.into_iter().flatten().reduce(Report::joined) {
         let table = report.table();
-        // Packets have standard output for themselves.
-        if args.write.as_deref() == Some(Path::new("-")) {
+        if to_stdout {
             files::complain(table.trim_end());
         } else {
-            files::print(&table);
+            files::print(&table)?;
         }
     }
-    let _ = std::io::stdout().flush();
     ended.map(|()| exit::YES)
 }
 

@@ -257,7 +257,7 @@ pub fn run<W: Work>(
     }
     if !account.quiet {
         if ![&account.json, &account.csv].iter().any(|d| matches!(d, Some(Destination::Stdout))) {
-            files::print(&table.text());
+            files::print(&table.text())?;
         }
         let memory = memory.map_or_else(String::new, |kib| format!(", {} MiB of memory at most", kib.div_ceil(1024)));
         let threads = if account.jobs == 1 { "1 thread".to_owned() } else { format!("{} threads", account.jobs) };

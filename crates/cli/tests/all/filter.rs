@@ -674,3 +674,104 @@ fn functions_are_not_called_as_something_else_is() {
         assert!(ran.err.contains(name) && !out.exists(), "{name}: {}", ran.err);
     }
 }
+
+/// What prints to a device that takes nothing fails; that nobody reads on is no error.
+#[test]
+fn what_cannot_be_printed_is_an_error() {
+    let path = capture("full.pcap");
+    let name = path.to_str().expect("plain text");
+    let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/allow_list.o");
+    let commands: &[&[&str]] = &[
+        &["filter", "-ddd", "ip"],
+        &["filter", "-d", "ip"],
+        &["filter", "--emit", "ast", "ip"],
+        &["filter", "--emit", "cfg", "ip"],
+        &["filter", "--emit", "stats", "ip"],
+        &["filter", "--emit", "asm", "ip"],
+        &["filter", "--read", name, "ip"],
+        &["filter", "--read", name, "--verdicts", "ip"],
+        &["filter", "--read", name, "--count", "ip"],
+        &["filter", "--read", name, "--report", "ip"],
+        &["filter", "--read", name, "-w", "-", "ip"],
+        &["filter", "ip", "--hook", "xdp", "-o", "-"],
+        &["filter", "ip", "--function", "data", "--header", "-"],
+        &["dis", object],
+        &["dis", "--cfg", object],
+        &["dis", "--ssa", object],
+        &["verify", object, object],
+        &["inputs", object],
+        &["verify", object, object, "--json", "-"],
+        &["--help"],
+        &["filter", "--help"],
+    ];
+    for arguments in commands {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+        let out = command().args(*arguments).stdout(full).output().expect("it runs");
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("standard output") && told.contains("No space left"), "{arguments:?}: {told}");
+    }
+    for arguments in commands.iter().filter(|all| !all.ends_with(&["-w", "-", "ip"]) && !all.ends_with(&["-o", "-"])) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let out = command().args(*arguments).stdout(writer).output().expect("it runs");
+        let told = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() != Some(2) && !told.contains("standard output"), "{arguments:?}: {told}");
+    }
+}
+
+/// Packets, or an object, are all that standard output has then.
+#[test]
+fn standard_output_holds_one_thing() {
+    let path = capture("mixed.pcap");
+    let name = path.to_str().expect("plain text");
+    for arguments in [
+        &["filter", "--read", name, "-w", "-", "--verdicts", "ip"][..],
+        &["filter", "--read", name, "-w", "-", "--count", "ip"],
+        &["filter", "ip", "--hook", "xdp", "-o", "-", "--emit", "asm"],
+        &["filter", "ip", "--hook", "xdp", "-o", "-", "-d"],
+        &["filter", "ip", "--function", "data", "-o", "-", "--header", "-"],
+    ] {
+        let ran = bpf_opt(arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{arguments:?}: {}", ran.err);
+        assert!(ran.err.contains("standard output"), "{arguments:?}: {}", ran.err);
+    }
+    // The report stands elsewhere then.
+    let out = command().args(["filter", "--read", name, "-w", "-", "--report", "ip"]).output().expect("it runs");
+    assert!(out.status.success() && out.stdout.len() == 24 + 16 + 60);
+    let out = command().args(["filter", "ip", "--hook", "xdp", "--report", "-o", "-"]).output().expect("it runs");
+    assert!(out.status.success() && out.stdout.starts_with(b"\x7fELF"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("map report"));
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_warned_of() {
+    let ran = bpf_opt(["filter", "ip protochain 6"]);
+    ran.expect(0);
+    assert!(ran.err.contains("it has a loop"), "{}", ran.err);
+    assert!(!bpf_opt(["filter", "ip proto 6"]).err.contains("loop"));
+}
+
+#[test]
+fn long_words_are_shortened_in_messages() {
+    let word = "9".repeat(100_000);
+    let path = capture("long.pcap").with_extension("txt");
+    for form in [
+        "port W",
+        "host Wx",
+        "ip[W] = 1",
+        "net W",
+        "tcp W@",
+        "vlan W",
+        "port xW",
+        "portrange W-1",
+        "proto xW",
+        "host $W",
+    ] {
+        let text = form.replace('W', &word);
+        std::fs::write(&path, &text).expect("room for a file");
+        let ran = bpf_opt(["filter", "-F", path.to_str().expect("plain text")]);
+        assert_eq!(ran.code, Some(2), "{}", form);
+        assert!(ran.err.len() < 2000, "{form}: {} bytes", ran.err.len());
+    }
+}
