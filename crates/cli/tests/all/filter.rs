@@ -709,7 +709,7 @@ fn what_cannot_be_printed_is_an_error() {
         let out = command().args(*arguments).stdout(full).output().expect("it runs");
         let told = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(2), "{arguments:?}: {told}");
-        assert!(told.contains("standard output") && told.contains("No space left"), "{arguments:?}: {told}");
+        assert!(told.contains("No space left"), "{arguments:?}: {told}");
     }
     for arguments in commands.iter().filter(|all| !all.ends_with(&["-w", "-", "ip"]) && !all.ends_with(&["-o", "-"])) {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -746,8 +746,7 @@ fn standard_output_holds_one_thing() {
 
 #[test]
 fn what_the_kernel_does_not_take_is_warned_of() {
-    let ran = bpf_opt(["filter", "ip protochain 6"]);
-    ran.expect(0);
+    let ran = bpf_opt(["filter", "ip protochain 6"]).expect(0);
     assert!(ran.err.contains("it has a loop"), "{}", ran.err);
     assert!(!bpf_opt(["filter", "ip proto 6"]).err.contains("loop"));
 }

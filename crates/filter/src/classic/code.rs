@@ -1,5 +1,6 @@
 //! Instructions of classic BPF: their codes, and how tcpdump prints them.
 
+use crate::language::Binary;
 use crate::value::Ancillary;
 
 /// An instruction (`struct sock_filter`).
@@ -156,4 +157,20 @@ fn ancillary_name(k: u32) -> Option<&'static str> {
         (Ancillary::VlanPresent, "vlanp"),
     ];
     names.into_iter().find(|(what, _)| what.classic_offset() == k).map(|(_, name)| name)
+}
+
+/// The code of an operation.
+pub(super) fn alu(op: Binary) -> u16 {
+    match op {
+        Binary::Add => 0x00,
+        Binary::Sub => 0x10,
+        Binary::Mul => 0x20,
+        Binary::Div => 0x30,
+        Binary::Or => 0x40,
+        Binary::And => 0x50,
+        Binary::ShiftLeft => 0x60,
+        Binary::ShiftRight => 0x70,
+        Binary::Mod => 0x90,
+        Binary::Xor => 0xa0,
+    }
 }

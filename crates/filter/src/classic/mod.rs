@@ -14,6 +14,7 @@
 //! | a word of memory, read behind a return before which it is not stored on all ways | read | refused | returns come last |
 //! | a constant divisor of 0, a constant shift by 32 and more | refused | refused | not there |
 
+mod chain;
 mod code;
 mod layout;
 
@@ -23,7 +24,6 @@ use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
 use layout::{Item, instructions};
 
-use crate::graph::Chain;
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, LONGEST, Operand, Operation, Program, Register};
 use crate::ranges::Ranges;
@@ -264,7 +264,9 @@ impl Generator {
             End::Lookup { .. } => return Err(ClassicError::Table),
             End::Member { .. } => return Err(ClassicError::Map),
             End::Chain { chain, yes, no } => {
-                self.chain(chain, *yes, *no);
+                let (items, labels) = chain::chain(chain, (Label::Block(*yes), Label::Block(*no)), self.labels);
+                self.items.extend(items);
+                self.labels = labels;
                 self.held = Held { stored: std::mem::take(&mut self.held.stored), ..Held::default() };
             }
             End::Branch { a, comparison, yes, no } => {
@@ -547,80 +549,5 @@ impl Generator {
             }
             _ => true,
         }
-    }
-
-    /// The loop of `protochain`, as libpcap writes it: it jumps backward, which libpcap's interpreter takes and the kernel does not.
-    fn chain(&mut self, chain: &Chain, yes: BlockId, no: BlockId) {
-        const NEXT: u32 = MEMORY as u32 - 1;
-        let start = chain.start;
-        let branch =
-            |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { test: (JMP | JEQ, k), yes, no });
-        if chain.is_ip6 {
-            self.plain(LD | BYTE | ABS, start.wrapping_add(6));
-            self.plain(LDX, 40);
-        } else {
-            self.plain(LD | BYTE | ABS, start.wrapping_add(9));
-            self.plain(LDX | MSH | BYTE, start);
-        }
-        let (again, end) = (self.label(), self.label());
-        self.items.push(Item::Here(again));
-        let next = self.label();
-        branch(self, chain.protocol, end, next);
-        self.items.push(Item::Here(next));
-        let next = self.label();
-        branch(self, 59, end, next);
-        self.items.push(Item::Here(next));
-        if chain.is_ip6 {
-            let (advance, other) = (self.label(), self.label());
-            for header in [0, 60, 43, 44] {
-                let next = if header == 44 { other } else { self.label() };
-                branch(self, header, advance, next);
-                if header != 44 {
-                    self.items.push(Item::Here(next));
-                }
-            }
-            self.items.push(Item::Here(advance));
-            self.plain(LD | BYTE | IND, start);
-            self.plain(ST, NEXT);
-            self.plain(LD | BYTE | IND, start.wrapping_add(1));
-            self.plain(ALU | alu(Binary::Add), 1);
-            self.plain(ALU | alu(Binary::Mul), 8);
-            self.plain(ALU | alu(Binary::Add) | X, 0);
-            self.plain(MISC | TAX, 0);
-            self.plain(LD | MEM, NEXT);
-            self.items.push(Item::Jump(again));
-            self.items.push(Item::Here(other));
-        }
-        let authentication = self.label();
-        branch(self, 51, authentication, end);
-        self.items.push(Item::Here(authentication));
-        self.plain(LD | BYTE | IND, start);
-        self.plain(ST, NEXT);
-        self.plain(MISC | TXA, 0);
-        self.plain(ALU | alu(Binary::Add), 1);
-        self.plain(MISC | TAX, 0);
-        self.plain(LD | BYTE | IND, start);
-        self.plain(ALU | alu(Binary::Add), 2);
-        self.plain(ALU | alu(Binary::Mul), 4);
-        self.plain(MISC | TAX, 0);
-        self.plain(LD | MEM, NEXT);
-        self.items.push(Item::Jump(again));
-        self.items.push(Item::Here(end));
-        branch(self, chain.protocol, Label::Block(yes), Label::Block(no));
-    }
-}
-
-fn alu(op: Binary) -> u16 {
-    match op {
-        Binary::Add => 0x00,
-        Binary::Sub => 0x10,
-        Binary::Mul => 0x20,
-        Binary::Div => 0x30,
-        Binary::Or => 0x40,
-        Binary::And => 0x50,
-        Binary::ShiftLeft => 0x60,
-        Binary::ShiftRight => 0x70,
-        Binary::Mod => 0x90,
-        Binary::Xor => 0xa0,
     }
 }
