@@ -9,7 +9,7 @@ use crate::files;
 
 /// Runs the command.
 pub fn run(args: &CompletionsArgs) -> Result<u8, Failure> {
-    files::print(&script(args.shell));
+    files::print(&script(args.shell))?;
     Ok(exit::YES)
 }
 

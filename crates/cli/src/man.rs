@@ -20,7 +20,7 @@ pub fn run(args: &ManArgs) -> Result<u8, Failure> {
     let root = built();
     match &args.dir {
         Some(folder) => write_all(&root, folder)?,
-        None => files::print(&String::from_utf8_lossy(&page(chosen(&root, &args.command)?)?)),
+        None => files::print(&String::from_utf8_lossy(&page(chosen(&root, &args.command)?)?))?,
     }
     Ok(exit::YES)
 }
