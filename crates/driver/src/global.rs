@@ -31,7 +31,9 @@ pub(crate) const LARGE: usize = 1000;
 const TURNS: usize = 3;
 /// What the step is called that the local passes make between two turns.
 const LOCAL: &str = "local passes";
-/// And that which makes a call later.
+/// Forms with a call that is made later which are tried at a time, at most.
+const LATE_CALLS: usize = 16;
+/// And the step that makes a call later.
 const LATE_CALL: &str = "late call";
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
@@ -122,14 +124,22 @@ impl Start {
         env: &Env<'_>,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
-        let options = proof_options(settings, settings.deadline);
         let slots = slot_count(before.current());
-        late_calls(before.current(), env).into_iter().find_map(|form| {
-            let derivation = with_local(&form, env, settings);
-            let fits = slot_count(derivation.current()) <= slots;
-            (fits && functions(before.current(), &form, env, &options).0.is_equal())
-                .then(|| (Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation))
-        })
+        if slots > LARGE {
+            return None;
+        }
+        let now = Instant::now();
+        let end = settings.deadline.map(|d| now + d.saturating_duration_since(now) / SHARE);
+        let is_late = || end.is_some_and(|e| Instant::now() >= e);
+        let forms = late_calls(before.current(), env).take(LATE_CALLS).take_while(|_| !is_late());
+        for form in forms.filter(|form| slot_count(form) <= slots) {
+            let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
+            if functions(before.current(), &form, env, &proof_options(settings, step)).0.is_equal() {
+                let derivation = with_local(&form, env, settings);
+                return Some((Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation));
+            }
+        }
+        None
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it

@@ -106,7 +106,9 @@ pub fn has_no_effect(state: &State, op: &Op, env: &Env<'_>) -> bool {
     let is_right = |a: &Argument| match (a.class, state.reg(a.register).pointer_at()) {
         (Arg::Scalar, _) => true,
         (Arg::Ctx, Some((Region::Ctx, _, at))) => at == 0,
-        (Arg::Map, _) => map.and_then(|m| m.map_type).is_some_and(|t| maps::holds_bytes(t) && !maps::evicts(t)),
+        (Arg::Map, Some((_, _, 0))) => {
+            map.and_then(|m| m.map_type).is_some_and(|t| maps::holds_bytes(t) && !maps::evicts(t))
+        }
         (Arg::Key, Some((Region::Stack, _, at))) => {
             map.and_then(|m| m.key_size).is_some_and(|n| (-FRAME..=-i64::from(n)).contains(&at))
         }

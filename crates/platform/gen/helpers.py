@@ -253,7 +253,7 @@ FLAGS = {
     # of include/linux/filter.h, __bpf_prog_enter* of kernel/bpf/trampoline.c (sleepable ones since 5.12); and in one
     # task.
     "constant": """
-        get_smp_processor_id get_numa_node_id get_current_pid_tgid get_current_task get_current_task_btf get_func_ip
+        get_smp_processor_id get_numa_node_id get_current_task get_current_task_btf get_func_ip
         get_attach_cookie get_func_arg_cnt""",
     # Another run of the same program with the same input may get something else: clocks, random numbers, cookies,
     # counters, what the system changes meanwhile.

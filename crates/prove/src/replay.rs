@@ -63,19 +63,29 @@ pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> 
     // The solver likes differences that nobody sees, such as an atomic with another operand that ends
     // the same: then each byte or bit of the result on its own.
     parts.extend(disjuncts(&mut d.context, whole).into_iter().take(MAX_PARTS));
+    if !fewer.is_empty() {
+        parts.extend(d.context.difference_parts.iter().copied().take(MAX_PARTS));
+    }
     let mut first_apart =
-        |apart: bool| parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, old, new, env));
+        |apart: bool| parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, (old, new), &fewer, env));
     first_apart(true).or_else(|| first_apart(false))
 }
 
-fn try_part(cx: &mut Context, part: TermId, apart: bool, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
+fn try_part(
+    cx: &mut Context,
+    part: TermId,
+    apart: bool,
+    (old, new): (&Function, &Function),
+    fewer: &Fewer,
+    env: &Env,
+) -> Option<Witness> {
     let (model, places) = place(cx, old.kind, part, apart)?;
     let cx = &*cx;
     let mut recording = Recording::default();
-    let a = run(cx, &model, env, old, &mut recording, None);
+    let a = run(cx, &model, env, old, &mut recording, None, fewer);
     let mut replayed = Recording::default();
-    let b = run(cx, &model, env, new, &mut replayed, Some(&recording));
-    let found = compare(&a, &b, &recording, &replayed, &places)?;
+    let b = run(cx, &model, env, new, &mut replayed, Some(&recording), fewer);
+    let found = compare(&a, &b, &recording, &replayed, &places, fewer)?;
     let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| {
         let end = match r {
             Ok(r0) => format!("returns {r0:#x}"),
@@ -118,6 +128,7 @@ fn compare(
     old: &Recording,
     new: &Recording,
     places: &Places,
+    fewer: &Fewer,
 ) -> Option<Found> {
     // The old program runs to its end on every input, or the world was not good enough for it.
     if !old.thrown {
@@ -133,9 +144,10 @@ fn compare(
         Err(Fault::Unmodelled(_)) => return None,
         Err(f) => return Some(Found::new(format!("the new function fails: {f}"))),
     };
-    if old.calls.len() > new.calls.len() {
-        let missing = words(&old.calls[new.calls.len()]);
-        return Some(Found::new(format!("call {} is missing: {missing}", new.calls.len() + 1)));
+    // What a call gives that is left out shows where it is needed.
+    let mut missing = (new.calls.len()..).zip(old.calls.iter().skip(new.calls.len()));
+    if let Some((n, call)) = missing.find(|(_, call)| !fewer.has_named(&call.call)) {
+        return Some(Found::new(format!("call {} is missing: {}", n + 1, words(call))));
     }
     if let Some((calls, off)) = context_differs(old, new) {
         let at = |r: &Recording| match r.context(calls).get(&off) {

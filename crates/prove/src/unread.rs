@@ -25,6 +25,7 @@ use std::borrow::Cow;
 use bpf_facts::{Env, Facts, Live, State, has_no_effect, registers_read};
 use bpf_isa::{Call, Insn, RegSet};
 use bpf_platform::Effects;
+use bpf_platform::helpers::Helper;
 use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 use rustc_hash::FxHashMap;
 
@@ -65,15 +66,20 @@ impl Fewer {
         either
     }
 
-    /// Whether some of them give one number all through a run.
-    pub(crate) fn has_constant(&self) -> bool {
-        self.0.iter().any(|id| is_constant(*id))
+    /// The same options, with those that give one number all through a run of such a program as no events.
+    pub(crate) fn options(&self, kind: ProgKind, options: &Options) -> Options {
+        let constant_calls = self.0.iter().copied().filter(|id| is_constant(kind, *id)).collect();
+        Options { constant_calls, ..options.clone() }
     }
 
-    /// The same options, with those that give one number all through a run as no events.
-    pub(crate) fn options(&self, options: &Options) -> Options {
-        let constant_calls = self.0.iter().copied().filter(|id| is_constant(*id)).collect();
-        Options { constant_calls, ..options.clone() }
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the helper of this name is one of them.
+    pub(crate) fn has_named(&self, name: &str) -> bool {
+        Helper::named(name).is_some_and(|h| self.0.contains(&h.id))
     }
 
     fn has(&self, op: &Op) -> bool {
@@ -153,8 +159,11 @@ fn helper(op: &Op) -> Option<i32> {
     (row.may_be_left_out() || row.is_lookup_by_key()).then_some(id)
 }
 
-fn is_constant(id: i32) -> bool {
-    Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant()
+/// Whether all calls of a helper in one run give one number. Only of programs of which it is known that they stay on their
+/// processor: those for netfilter did not before Linux 6.17 (`nf_hook_run_bpf` in net/netfilter/nf_bpf_link.c).
+fn is_constant(kind: ProgKind, id: i32) -> bool {
+    let stays = matches!(kind, ProgKind::Xdp | ProgKind::Skb | ProgKind::SockAddr | ProgKind::Tracing);
+    stays && Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant()
 }
 
 /// A function without the calls without effect in these blocks, of those that `may` go, where nobody reads their results.
@@ -233,7 +242,10 @@ fn keep<'o>(ops: &'o [Op], kept: &[bool]) -> Cow<'o, [Op]> {
 }
 
 fn live_at_end(term: &Terminator, entries: &[RegSet]) -> RegSet {
-    term.successors().fold(term.uses(), |live, s| live.union(entries[s.index()]))
+    // A question with one answer asks for nothing.
+    let asks = !matches!(term, Terminator::Branch { taken, fall, .. } if taken == fall);
+    let uses = if asks { term.uses() } else { RegSet::EMPTY };
+    term.successors().fold(uses, |live, s| live.union(entries[s.index()]))
 }
 
 /// What is live where each block begins: the least sets that fit.
@@ -241,7 +253,9 @@ fn live_at_entries(f: &Function, env: &Env, droppable: &[Vec<bool>]) -> Vec<RegS
     let mut entries = vec![RegSet::EMPTY; f.blocks.len()];
     let mut order = reverse_postorder(f).0;
     order.reverse();
-    order.extend(f.layout.iter().copied().filter(|b| !order.contains(b)).collect::<Vec<_>>());
+    let mut reached = vec![false; f.blocks.len()];
+    order.iter().for_each(|b| reached[b.index()] = true);
+    order.extend(f.layout.iter().copied().filter(|b| !reached[b.index()]));
     let mut changed = true;
     while changed {
         changed = false;

@@ -95,6 +95,8 @@ pub(crate) fn judge(
             }
             let some = cx.terms.any(&differ);
             cx.difference = Some(cx.terms.all(&[guard, some]));
+            // A call that is missing is a difference by itself, which may be none that a run shows.
+            cx.difference_parts = differ.iter().map(|d| cx.terms.all(&[guard, *d])).collect();
             return Judged::Different(m);
         }
         SatResult::Unknown => return Judged::Unknown("the solver's limit was reached".into()),

@@ -1,6 +1,7 @@
 //! Comparison of two whole functions: by bisimulation first, then as one formula.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use bpf_facts::{Env, deepest_frame_use};
 use bpf_program::Function;
@@ -89,8 +90,8 @@ fn is_same(old: &Function, new: &Function) -> bool {
 /// of which nobody reads the result are no part of either; and where that does not do, the old one makes some of them later.
 fn functions_in(old: &Function, new: &Function, fewer: &Fewer, env: &Env, options: &Options) -> (Verdict, Stats) {
     let (a, b) = (fewer.without_of(old, env), fewer.without_of(new, env));
-    let relaxed = fewer.options(options);
-    let is_whole = matches!((&a, &b), (Cow::Borrowed(_), Cow::Borrowed(_))) && !fewer.has_constant();
+    let relaxed = fewer.options(old.kind, options);
+    let is_whole = matches!((&a, &b), (Cow::Borrowed(_), Cow::Borrowed(_))) && relaxed.constant_calls.is_empty();
     let (verdict, mut stats) = one_pair(&a, &b, env, &relaxed);
     if verdict.is_equal() {
         return (verdict, stats);
@@ -99,7 +100,9 @@ fn functions_in(old: &Function, new: &Function, fewer: &Fewer, env: &Env, option
     if !is_whole {
         more.push((Cow::Borrowed(old), new, options));
     }
-    more.extend(with_late_calls(&a, env).map(|late| (Cow::Owned(late), &*b, &relaxed)));
+    if options.limits.deadline.is_none_or(|d| Instant::now() < d) {
+        more.extend(with_late_calls(&a, env).map(|late| (Cow::Owned(late), &*b, &relaxed)));
+    }
     for (old, new, options) in more {
         let (other, effort) = one_pair(&old, new, env, options);
         stats.add(effort);

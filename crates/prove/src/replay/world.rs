@@ -14,6 +14,7 @@ use crate::symbolic::context::Context;
 use crate::symbolic::history::EventKind;
 use crate::symbolic::variables::VarKey;
 use crate::term::{MemNode, TermId};
+use crate::unread::Fewer;
 
 const FUEL: u64 = 1 << 22;
 
@@ -29,6 +30,8 @@ struct World<'a> {
     memo: FxHashMap<TermId, u64>,
     recording: &'a mut Recording,
     follow: Option<&'a Recording>,
+    /// Calls that the new side may leave out.
+    fewer: &'a Fewer,
 }
 
 pub(super) fn run(
@@ -38,6 +41,7 @@ pub(super) fn run(
     f: &Function,
     recording: &mut Recording,
     follow: Option<&Recording>,
+    fewer: &Fewer,
 ) -> Result<u64, Fault> {
     let mut initial = FxHashMap::default();
     let mut memo = FxHashMap::default();
@@ -75,6 +79,7 @@ pub(super) fn run(
         memo,
         recording,
         follow,
+        fewer,
     };
     let mut interp = Interp::with_cpu(cpu, world);
     let r = interp.run(f, FUEL);
@@ -192,6 +197,27 @@ impl World<'_> {
         let data = if self.kind == ProgKind::Xdp { 0 } else { SKB_DATA };
         let at = |s: &mut Self, off: i64| s.cell(|v| VarKey::PacketPointer(off, v));
         at(self, off).or_else(|| at(self, data)).unwrap_or(PACKET_START)
+    }
+
+    /// The old side's calls that the new one leaves out in front of what it asks now count as made.
+    fn leave_out(&mut self, cpu: &mut Cpu, old: &Recording) {
+        let Some(asked) = cpu.trace.pop() else { return };
+        for k in self.recording.effects.len().. {
+            let (Some(call), Some((r0, _)), Some(id)) = (old.calls.get(k), old.effects.get(k), old.worlds.get(k))
+            else {
+                break;
+            };
+            if *call == asked || !self.fewer.has_named(&call.call) {
+                break;
+            }
+            cpu.trace.push(call.clone());
+            self.recording.memory.push(self.overlay.clone());
+            self.recording.frames.push(cpu.frame().to_vec());
+            self.recording.effects.push((*r0, vec![]));
+            self.recording.worlds.push(*id);
+            self.passed.push(u64::from(*id));
+        }
+        cpu.trace.push(asked);
     }
 
     /// The new side's call `k`: if it asks what the old one asked, it gets the same answer.
@@ -312,11 +338,14 @@ impl Host for World<'_> {
             cpu.set(Reg::R0, row.result_range.within(r0));
             return Ok(Next::Done);
         }
-        let k = self.recording.effects.len();
         // Beyond the arguments that the callee has, registers hold leftovers.
         if let Some(e) = cpu.trace.last_mut() {
             e.args.truncate(arity(op, self.env));
         }
+        if let Some(old) = self.follow {
+            self.leave_out(cpu, old);
+        }
+        let k = self.recording.effects.len();
         self.recording.memory.push(self.overlay.clone());
         self.recording.frames.push(cpu.frame().to_vec());
         if let Some(old) = self.follow {

@@ -41,6 +41,8 @@ pub struct Context {
     by_kind: FxHashMap<EventKind, Vec<u32>>,
     /// The condition under which the two sides differ, once that was found possible.
     pub difference: Option<TermId>,
+    /// The same, each thing in which they differ on its own.
+    pub difference_parts: Vec<TermId>,
     /// What may be assumed: truth values.
     pub assumptions: Vec<TermId>,
     /// More to assume, found on the way: truth values with the term each speaks about. They come from
@@ -129,6 +131,7 @@ impl Context {
             by_before: FxHashMap::default(),
             by_kind: FxHashMap::default(),
             difference: None,
+            difference_parts: Vec::new(),
             assumptions: Vec::new(),
             lemmas: Vec::new(),
             learned: FxHashMap::default(),

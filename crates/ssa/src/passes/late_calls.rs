@@ -22,14 +22,14 @@ struct Move {
     call: usize,
 }
 
-/// Forms of `f` in which one call is made later, each no longer than `f`.
-pub fn late_calls(f: &Function, env: &Env<'_>) -> Vec<Function> {
+/// Forms of `f` in which one call is made later, each no longer than `f`; made as they are asked for, since each takes as long as
+/// all facts about a function.
+pub fn late_calls<'a>(f: &'a Function, env: &'a Env<'_>) -> impl Iterator<Item = Function> + 'a {
     let looks = |op: &Op| has_no_effect(&State::top(), op, env) || super::elements::looks_up(op);
-    if !f.layout.iter().flat_map(|b| &f.block(*b).ops).any(looks) {
-        return vec![];
-    }
-    let facts = Facts::of(f, env);
-    f.layout.iter().filter_map(|b| later(f, env, &find(f, env, &facts, *b)?)).collect()
+    let has_some = f.layout.iter().flat_map(|b| &f.block(*b).ops).any(looks);
+    let facts = has_some.then(|| Facts::of(f, env));
+    let blocks = f.layout.iter().filter(move |_| has_some);
+    blocks.filter_map(move |b| later(f, env, &find(f, env, facts.as_ref()?, *b)?))
 }
 
 /// What may stand behind the branch at the end of a block.

@@ -166,7 +166,7 @@ fn defines(f: &Ssa, b: Block, value: Value) -> bool {
 fn brought(f: &Ssa, graph: &Graph, d: &Definitions, home: Block, value: Value) -> Reach {
     let Some(at) = f.block(home).params.iter().position(|p| *p == value) else { return Reach::Any };
     let edges = &graph.preds[home.index()];
-    let args = edges.iter().map(|(from, side)| f.block(*from).term.edges().nth(*side).map(|e| e.args[at]));
+    let args = edges.iter().map(|(from, side)| f.block(*from).term.edges().nth(*side)?.args.get(at).copied());
     let constants: Option<Vec<u64>> = args.map(|o| d.constant(o?).map(|c| c as u64)).collect();
     match constants {
         Some(all) if !all.is_empty() => all.into_iter().fold(Reach::Never, |r, c| r.or(Reach::OneOf(vec![c]))),
