@@ -11,6 +11,8 @@ mod layout;
 mod recording;
 mod world;
 
+use std::collections::BTreeSet;
+
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Reg, RegSet};
 use bpf_program::Function;
@@ -166,7 +168,10 @@ fn compare(
     let x = a.as_ref().ok()?;
     let mut keys: Vec<&u64> = old.last.keys().chain(new.last.keys()).collect();
     keys.sort_unstable();
-    for k in keys {
+    // What others have written by the time of a call at the end, which the new one leaves out.
+    let left_out = old.effects.iter().skip(new.calls.len()).flat_map(|(_, writes)| writes);
+    let by_others: BTreeSet<u64> = left_out.map(|(at, _)| *at).collect();
+    for k in keys.into_iter().filter(|k| !by_others.contains(k)) {
         let at = |r: &Recording| r.last.get(k).or(old.read.get(k)).or(new.read.get(k)).copied();
         let (p, q) = (at(old).unwrap_or(0), at(new).unwrap_or(0));
         if p != q {

@@ -159,11 +159,8 @@ fn helper(op: &Op) -> Option<i32> {
     (row.may_be_left_out() || row.is_lookup_by_key()).then_some(id)
 }
 
-/// Whether all calls of a helper in one run give one number. Only of programs of which it is known that they stay on their
-/// processor: those for netfilter did not before Linux 6.17 (`nf_hook_run_bpf` in net/netfilter/nf_bpf_link.c).
 fn is_constant(kind: ProgKind, id: i32) -> bool {
-    let stays = matches!(kind, ProgKind::Xdp | ProgKind::Skb | ProgKind::SockAddr | ProgKind::Tracing);
-    stays && Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant()
+    Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant(kind)
 }
 
 /// A function without the calls without effect in these blocks, of those that `may` go, where nobody reads their results.

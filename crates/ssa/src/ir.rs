@@ -163,9 +163,9 @@ impl Inst {
         }
     }
 
-    /// Whether it is a call that does nothing but give what all such calls of a run give.
-    pub fn is_constant_call(&self) -> bool {
-        matches!(&self.op, Op::Call(call) if Effects::of(&Insn::Call(*call), self.link.is_some()).is_constant())
+    /// Whether it is a call that does nothing but give what all such calls of a run of such a program give.
+    pub fn is_constant_call(&self, kind: ProgKind) -> bool {
+        matches!(&self.op, Op::Call(call) if Effects::of(&Insn::Call(*call), self.link.is_some()).is_constant(kind))
     }
 
     /// Whether it may go if nobody reads its result. An instruction with a CO-RE record goes with its record.

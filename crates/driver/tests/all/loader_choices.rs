@@ -28,7 +28,8 @@ fn choices() -> Vec<Trap> {
     let hz = "r1 = &CONFIG_HZ; w1 = *(u32 *)(r1 + 0)";
     let exists = |what: &str| format!("r1 = core {what}; w0 = 1; if r1 == 0 goto out; w0 = 2; out: exit");
     let turned = |what: &str| format!("r1 = core {what}; w0 = 2; if r1 != 0 goto out; w0 = 1; out: exit");
-    let called = |what: &str| format!("r1 = core {what}; if r1 == 0 goto out; call 7; out: w0 = 2; exit");
+    let called =
+        |what: &str| format!("r1 = core {what}; if r1 == 0 goto out; w1 = 1; w2 = 0; call 23; out: w0 = 2; exit");
     vec![
         trap(
             "a kconfig value is not constant",
@@ -59,7 +60,7 @@ fn choices() -> Vec<Trap> {
             .right("r6 = core enum; r0 = r6; exit"),
         trap("another thing exists", XDP, exists("field"), exists("type")),
         trap("a call that only some kernels make", XDP, called("field"), "w0 = 2; exit"),
-        trap("a call that only some kernels leave out", XDP, called("type"), "call 7; w0 = 2; exit"),
+        trap("a call that only some kernels leave out", XDP, called("type"), "w1 = 1; w2 = 0; call 23; w0 = 2; exit"),
     ]
 }
 

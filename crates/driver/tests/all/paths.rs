@@ -365,8 +365,8 @@ fn registers() -> Vec<Trap> {
         trap(
             "a call below a branch that leaves after it",
             SUB,
-            "r6 = r2; call 5; if r6 == 5 goto out; exit; out: r0 = 0; exit",
-            "r6 = r2; if r6 == 5 goto out; call 5; exit; out: r0 = 0; exit",
+            "r6 = r2; w1 = 1; w2 = 0; call 23; if r6 == 5 goto out; exit; out: r0 = 0; exit",
+            "r6 = r2; if r6 == 5 goto out; w1 = 1; w2 = 0; call 23; exit; out: r0 = 0; exit",
         ),
         trap(
             "a call above a branch that leaves before it",

@@ -163,9 +163,9 @@ impl Expression {
     }
 }
 
-/// Whether a call that gives the same all through a run.
+/// Whether a call that gives the same all through a run of some program; of which, the symbolic machine knows.
 fn is_constant_call(insn: &Insn) -> bool {
-    Effects::of(insn, false).is_constant()
+    bpf_program::ProgKind::ALL.iter().any(|kind| Effects::of(insn, false).is_constant(*kind))
 }
 
 /// Name of an expression.

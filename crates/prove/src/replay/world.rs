@@ -203,8 +203,7 @@ impl World<'_> {
     fn leave_out(&mut self, cpu: &mut Cpu, old: &Recording) {
         let Some(asked) = cpu.trace.pop() else { return };
         for k in self.recording.effects.len().. {
-            let (Some(call), Some((r0, _)), Some(id)) = (old.calls.get(k), old.effects.get(k), old.worlds.get(k))
-            else {
+            let (Some(call), Some(effect), Some(id)) = (old.calls.get(k), old.effects.get(k), old.worlds.get(k)) else {
                 break;
             };
             if *call == asked || !self.fewer.has_named(&call.call) {
@@ -213,7 +212,9 @@ impl World<'_> {
             cpu.trace.push(call.clone());
             self.recording.memory.push(self.overlay.clone());
             self.recording.frames.push(cpu.frame().to_vec());
-            self.recording.effects.push((*r0, vec![]));
+            // What others have written by then.
+            self.overlay.extend(effect.1.iter().copied());
+            self.recording.effects.push(effect.clone());
             self.recording.worlds.push(*id);
             self.passed.push(u64::from(*id));
         }

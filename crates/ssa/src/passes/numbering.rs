@@ -29,6 +29,7 @@ impl Pass for Numbering {
 
     fn run(&self, f: &mut Ssa, _: &Env<'_>) -> bool {
         let graph = Graph::of(f);
+        let kind = f.kind;
         let mut definitions = Definitions::of(f);
         let mut seen: FxHashMap<Key, Vec<(Block, Value)>> = FxHashMap::default();
         let mut with: FxHashMap<Value, Operand> = FxHashMap::default();
@@ -51,7 +52,7 @@ impl Pass for Numbering {
                         }
                     }
                 }
-                let Some(v) = i.result.filter(|_| i.is_pure() || i.is_constant_call()) else { return true };
+                let Some(v) = i.result.filter(|_| i.is_pure() || i.is_constant_call(kind)) else { return true };
                 definitions.set(v, i);
                 let known = seen.entry(key(i)).or_default();
                 match known.iter().find(|(at, _)| graph.dominates(*at, b)) {
