@@ -36,6 +36,13 @@ impl ProgKind {
         [Xdp, Skb, SockAddr, Tracing, Subprogram, Other]
     };
 
+    /// Whether it is known that a run stays on its processor (`bpf_prog_run_pin_on_cpu`, include/linux/filter.h; `migrate_disable`
+    /// in kernel/bpf/trampoline.c, `bpf_prog_run_array`). Netfilter programs did not before Linux 6.17 (`nf_hook_run_bpf` in
+    /// net/netfilter/nf_bpf_link.c).
+    pub fn stays_on_its_processor(self) -> bool {
+        matches!(self, ProgKind::Xdp | ProgKind::Skb | ProgKind::SockAddr | ProgKind::Tracing)
+    }
+
     /// The kind that libbpf derives from an ELF section name (`section_defs` and `sec_def_matches` in libbpf.c). Of a name
     /// that it does not know the loader says the type, which may be any; but `xdp…`, `socket…` and `classifier…` are taken
     /// at their word, as older loaders do.

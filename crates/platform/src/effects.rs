@@ -10,7 +10,6 @@
 
 use bpf_isa::Reg;
 
-use crate::context::ProgKind;
 use crate::prototype::{Arg, Len, Ret};
 
 /// How much of an argument's memory a call writes where it succeeds.
@@ -231,13 +230,11 @@ impl Effects {
         self.no_effect && !self.marks_program
     }
 
-    /// Whether all its calls in one run of such a program give the same number and do nothing else: two of them may be one. Not of
-    /// helpers that have arguments or give a pointer: they are of programs that cannot be test-run, so no test has seen it. Only in
-    /// programs of which it is known that they stay on their processor: those for netfilter did not before Linux 6.17
-    /// (`nf_hook_run_bpf` in net/netfilter/nf_bpf_link.c).
-    pub fn is_constant(&self, kind: ProgKind) -> bool {
-        let stays = matches!(kind, ProgKind::Xdp | ProgKind::Skb | ProgKind::SockAddr | ProgKind::Tracing);
-        stays && self.constant && self.may_be_left_out() && self.arguments.is_empty() && self.result == Ret::Scalar
+    /// Whether all its calls in one run give the same number and do nothing else, in programs that stay on their processor
+    /// (`ProgKind::stays_on_its_processor`): two of them may be one. Not of helpers that have arguments or give a pointer: they are
+    /// of programs that cannot be test-run, so no test has seen it.
+    pub fn is_constant(&self) -> bool {
+        self.constant && self.may_be_left_out() && self.arguments.is_empty() && self.result == Ret::Scalar
     }
 
     /// Whether it looks up an element of a map and changes nothing.
@@ -413,7 +410,7 @@ mod tests {
             assert!(!e.ends_fresh && !e.writes_fresh && e.harmless, "{}", h.name);
         }
         assert!(rows().all(|h| h.effects.no_effect || !h.effects.constant));
-        assert!(row("get_smp_processor_id").is_constant(ProgKind::Xdp) && row("ktime_get_ns").may_be_left_out());
+        assert!(row("get_smp_processor_id").is_constant() && row("ktime_get_ns").may_be_left_out());
         // That a program has it counts (`call_get_func_ip`, `dst_needed`).
         assert!(!row("get_func_ip").may_be_left_out() && !row("get_route_realm").may_be_left_out());
     }

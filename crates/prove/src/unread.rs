@@ -160,7 +160,7 @@ fn helper(op: &Op) -> Option<i32> {
 }
 
 fn is_constant(kind: ProgKind, id: i32) -> bool {
-    Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant(kind)
+    kind.stays_on_its_processor() && Effects::of(&Insn::Call(Call::Helper(id)), false).is_constant()
 }
 
 /// A function without the calls without effect in these blocks, of those that `may` go, where nobody reads their results.

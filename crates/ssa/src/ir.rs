@@ -165,7 +165,8 @@ impl Inst {
 
     /// Whether it is a call that does nothing but give what all such calls of a run of such a program give.
     pub fn is_constant_call(&self, kind: ProgKind) -> bool {
-        matches!(&self.op, Op::Call(call) if Effects::of(&Insn::Call(*call), self.link.is_some()).is_constant(kind))
+        let is_constant = |call| Effects::of(&Insn::Call(call), self.link.is_some()).is_constant();
+        kind.stays_on_its_processor() && matches!(self.op, Op::Call(call) if is_constant(call))
     }
 
     /// Whether it may go if nobody reads its result. An instruction with a CO-RE record goes with its record.

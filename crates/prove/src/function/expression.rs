@@ -165,7 +165,7 @@ impl Expression {
 
 /// Whether a call that gives the same all through a run of some program; of which, the symbolic machine knows.
 fn is_constant_call(insn: &Insn) -> bool {
-    bpf_program::ProgKind::ALL.iter().any(|kind| Effects::of(insn, false).is_constant(*kind))
+    Effects::of(insn, false).is_constant()
 }
 
 /// Name of an expression.
