@@ -57,14 +57,14 @@ fn commands_take_arrays() {
     let at = |name: &str| folder.join(name).display().to_string();
     let (hex, small, maps) = (at("p.hex"), at("p.c"), at("p.maps"));
     std::fs::write(&maps, "7 array 4 8 16 name counts\n").expect("a file");
-    // r1 = map 7; key 0; lookup; two moves that a rule makes one; exit.
+    // r1 = map 7; key 0; deletion; two moves that a rule makes one; exit.
     let listing = "b7 00 00 00 00 00 00 00\n63 0a fc ff 00 00 00 00\n18 11 00 00 07 00 00 00\n00 00 00 00 00 00 00 00\n\
-                   bf a2 00 00 00 00 00 00\n07 02 00 00 fc ff ff ff\n85 00 00 00 01 00 00 00\nb7 00 00 00 02 00 00 00\n\
+                   bf a2 00 00 00 00 00 00\n07 02 00 00 fc ff ff ff\n85 00 00 00 03 00 00 00\nb7 00 00 00 02 00 00 00\n\
                    95 00 00 00 00 00 00 00\n";
     std::fs::write(&hex, listing).expect("a file");
     let as_array = ["--raw", "--type", "xdp", "--maps", &maps];
     let shown = bpf_opt(["dis", "--raw", &hex]).expect(0);
-    assert!(shown.out.contains("call 0x1") && shown.out.contains("map7"), "{}", shown.out);
+    assert!(shown.out.contains("call 0x3") && shown.out.contains("map7"), "{}", shown.out);
     bpf_opt(["check", &hex].iter().chain(&as_array)).expect(0);
     bpf_opt(["opt", &hex, "-o", &small, "--no-kernel", "-O1", "-q"].iter().chain(&as_array)).expect(0);
     let text = std::fs::read_to_string(&small).expect("C");
