@@ -215,18 +215,23 @@ impl Candidate {
             }
         };
         if let Some((start, derivation)) = found.map(|found| *found) {
-            let start = match &self.start {
-                Some(first) => first.then(&start),
-                None => start,
-            };
-            (self.start, self.derivation) = (Some(start), Some(derivation));
-            self.quiet = Quiet::default();
-            self.lower(module, settings);
+            self.go_on_from(start, derivation, module, settings);
         }
         if self.banned.is_empty() {
             self.make_calls_late(module, settings);
         }
         self.report.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// Goes on from where this start, behind the one it has, leads to.
+    fn go_on_from(&mut self, start: Start, derivation: Derivation, module: &Module, settings: &Settings) {
+        let start = match &self.start {
+            Some(first) => first.then(&start),
+            None => start,
+        };
+        (self.start, self.derivation) = (Some(start), Some(derivation));
+        self.quiet = Quiet::default();
+        self.lower(module, settings);
     }
 
     /// Makes calls on the side of a branch that reads their results.
@@ -235,13 +240,7 @@ impl Candidate {
             let Some(before) = self.derivation.as_ref().filter(|_| !is_over(settings)) else { return };
             let found = module.with_env(|env| Start::with_late_call(before, env, settings));
             let Some((start, derivation)) = found else { return };
-            let start = match &self.start {
-                Some(first) => first.then(&start),
-                None => start,
-            };
-            (self.start, self.derivation) = (Some(start), Some(derivation));
-            self.quiet = Quiet::default();
-            self.lower(module, settings);
+            self.go_on_from(start, derivation, module, settings);
         }
     }
 
@@ -259,13 +258,7 @@ impl Candidate {
         let found = module.with_env(|env| Start::of_form(before, form, then, by, env, settings));
         self.report.seconds += started.elapsed().as_secs_f64();
         let Some((start, derivation)) = found else { return false };
-        let start = match &self.start {
-            Some(first) => first.then(&start),
-            None => start,
-        };
-        (self.start, self.derivation) = (Some(start), Some(derivation));
-        self.quiet = Quiet::default();
-        self.lower(module, settings);
+        self.go_on_from(start, derivation, module, settings);
         true
     }
 

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, slot_count};
-use bpf_prove::{
-    Derivation, Limits, Options as ProofOptions, Session, functions, same_graph, spills_around_a_fast_call,
-    unreachable_operations,
-};
+use bpf_prove::{Derivation, Session, functions, same_graph, spills_around_a_fast_call, unreachable_operations};
 use bpf_ssa::passes::{Pass, late_calls};
 use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
@@ -75,7 +72,7 @@ impl Start {
         {
             return None;
         }
-        let options = proof_options(settings, settings.deadline);
+        let options = settings.proof_options(settings.deadline);
         let step = format!("build {build}");
         let derivation = with_local(other, env, settings);
         let start =
@@ -107,7 +104,7 @@ impl Start {
     ) -> Option<(Start, Derivation)> {
         let mut session = Session::new(Derivation::new(form.clone()), env);
         let is_equal =
-            || functions(before.current(), form, env, &proof_options(settings, settings.deadline)).0.is_equal();
+            || functions(before.current(), form, env, &settings.proof_options(settings.deadline)).0.is_equal();
         if !is_equal() {
             return None;
         }
@@ -134,7 +131,7 @@ impl Start {
         let forms = late_calls(before.current(), env).take(LATE_CALLS).take_while(|_| !is_late());
         for form in forms.filter(|form| slot_count(form) <= slots) {
             let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
-            if functions(before.current(), &form, env, &proof_options(settings, step)).0.is_equal() {
+            if functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal() {
                 let derivation = with_local(&form, env, settings);
                 return Some((Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation));
             }
@@ -229,7 +226,7 @@ impl Judge for Proving<'_> {
         let now = Instant::now();
         let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
-        let options = proof_options(self.settings, deadline);
+        let options = self.settings.proof_options(deadline);
         let is_equal = functions(old, new, self.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
@@ -251,18 +248,6 @@ impl Judge for Proving<'_> {
         let cost = slot_count(with_local(f, self.env, self.settings).current());
         self.costs.push((f.clone(), cost));
         cost
-    }
-}
-
-fn proof_options(settings: &Settings, deadline: Option<Instant>) -> ProofOptions {
-    let Settings { strict_shared_memory, switches, .. } = *settings;
-    let limits = Limits { deadline, ..settings.limits };
-    ProofOptions {
-        limits,
-        strict_shared_memory,
-        switches,
-        recorder: settings.queries.clone(),
-        ..ProofOptions::default()
     }
 }
 
@@ -295,6 +280,8 @@ pub(crate) fn names() -> Vec<&'static str> {
 mod tests {
     use bpf_object::Object;
     use bpf_ssa::{Op, Ssa, Term};
+
+    use bpf_prove::Options as ProofOptions;
 
     use super::*;
     use crate::candidate::Candidate;

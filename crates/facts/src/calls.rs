@@ -20,10 +20,7 @@ use crate::{Env, FRAME, Kind, MapInfo, Region, StackSet, State, Value};
 /// The map that a call is about, and the constant key that it reads from the function's frame, as far as these are known.
 pub fn map_and_key<'e>(op: &Op, state: &State, env: &'e Env) -> (Option<&'e MapInfo>, Option<u64>) {
     let row = Effects::of(&op.insn, op.link.is_some());
-    let map = row.map_register().and_then(|r| match state.reg(r).region() {
-        Some(Region::MapPtr { map }) => env.map(*map),
-        _ => None,
-    });
+    let map = row.map_register().and_then(|r| map_of(state.reg(r), env));
     let key = row.arguments.iter().find(|a| a.extent == Extent::Key);
     let key = key.and_then(|a| match state.reg(a.register).pointer_at() {
         Some((Region::Stack, _, at)) => state.stack_bytes(at, 4).as_const(),
@@ -96,13 +93,10 @@ pub(crate) fn arguments(op: &Op, env: &Env<'_>) -> RegSet {
 /// stands in the own frame.
 pub fn has_no_effect(state: &State, op: &Op, env: &Env<'_>) -> bool {
     let row = row(op);
-    if !row.may_be_left_out() && !row.is_lookup_by_key() {
+    if !row.may_have_no_effect() {
         return false;
     }
-    let map = match state.reg(Reg::R1).region() {
-        Some(Region::MapPtr { map }) => env.map(*map),
-        _ => None,
-    };
+    let map = row.map_register().and_then(|r| map_of(state.reg(r), env));
     let is_right = |a: &Argument| match (a.class, state.reg(a.register).pointer_at()) {
         (Arg::Scalar, _) => true,
         (Arg::Ctx, Some((Region::Ctx, _, at))) => at == 0,

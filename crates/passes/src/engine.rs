@@ -13,9 +13,7 @@ use bpf_facts::Env;
 use bpf_isa::Reg;
 use bpf_program::{BlockId, Function, Terminator, lower, predecessors, slot_count};
 use bpf_prove::superblock::side_exits;
-use bpf_prove::{
-    Derivation, Limits, Options, Points, Proven, Rewrite, Session, Sources, provenance, unreachable_operations,
-};
+use bpf_prove::{Derivation, Points, Proven, Rewrite, Session, Sources, provenance, unreachable_operations};
 use rustc_hash::FxHashSet;
 
 use crate::quiet::Quiet;
@@ -347,13 +345,7 @@ impl<'a> Engine<'a> {
             self.tally.timed_out = true;
             return None;
         }
-        let options = Options {
-            limits: Limits { deadline: self.settings.deadline, ..self.settings.limits },
-            strict_shared_memory: self.settings.strict_shared_memory,
-            switches: self.settings.switches,
-            recorder: self.settings.queries.clone(),
-            ..Options::default()
-        };
+        let options = self.settings.proof_options(self.settings.deadline);
         let known = view.known();
         if let Some(Recorder(see)) = &self.settings.recorder {
             see(&Proposal { function: view.f, env: view.env, known: &known, rewrite: &rewrite, options: &options });

@@ -34,6 +34,19 @@ pub struct Settings {
     pub recorder: Option<Recorder>,
 }
 
+impl Settings {
+    /// How something is to be proven by this time.
+    pub fn proof_options(&self, deadline: Option<Instant>) -> Options {
+        Options {
+            limits: Limits { deadline, ..self.limits },
+            strict_shared_memory: self.strict_shared_memory,
+            switches: self.switches,
+            recorder: self.queries.clone(),
+            ..Options::default()
+        }
+    }
+}
+
 /// A proposal as it goes to the prover, for those who want to ask again.
 pub struct Proposal<'a> {
     /// The function as it stands.

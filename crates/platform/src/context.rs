@@ -50,17 +50,13 @@ impl ProgKind {
         let s = section.strip_prefix('?').unwrap_or(section);
         let begins_with = |words: &[&str]| words.iter().any(|w| s.starts_with(w));
         let is_one_of = |names: &[&str]| names.contains(&s);
-        // Those that libbpf writes with a plus: alone, or with what they are for.
-        let is_for = |names: &[&str]| {
-            names.iter().any(|n| s.strip_prefix(n).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-        };
         match () {
             () if begins_with(&["xdp"]) => ProgKind::Xdp,
             () if begins_with(&["socket", "classifier"]) || is_one_of(SKB_SECTIONS) => ProgKind::Skb,
             () if is_one_of(SOCK_ADDR_SECTIONS) => ProgKind::SockAddr,
-            () if is_for(TRACING_SECTIONS) => ProgKind::Tracing,
+            () if is_for(s, TRACING_SECTIONS) => ProgKind::Tracing,
             // Replaces a function of another program: its arguments are that function's.
-            () if is_for(&["freplace"]) => ProgKind::Subprogram,
+            () if is_for(s, &["freplace"]) => ProgKind::Subprogram,
             () => ProgKind::Other,
         }
     }
@@ -75,6 +71,11 @@ impl ProgKind {
     }
 }
 
+/// Whether a section is one of those that libbpf writes with a plus: alone, or with what it is for.
+fn is_for(section: &str, names: &[&str]) -> bool {
+    names.iter().any(|n| section.strip_prefix(n).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
 /// Whether a program in this section may be given addresses of values of maps that it did not look up, and may write there.
 /// The only ones are iterators over the elements of maps (`struct bpf_iter__bpf_map_elem`), and what replaces a function of
 /// one; so it may be each program of which libbpf finds no type by its section, as its loader says what it is. All others
@@ -82,14 +83,11 @@ impl ProgKind {
 pub fn may_be_given_values(section: &str) -> bool {
     let s = section.strip_prefix('?').unwrap_or(section);
     let is_one_of = |names: &[&str]| names.contains(&s);
-    let is_for = |names: &[&str]| {
-        names.iter().any(|n| s.strip_prefix(n).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-    };
     let has_type = is_one_of(SKB_SECTIONS)
         || is_one_of(SOCK_ADDR_SECTIONS)
         || is_one_of(OTHER_SECTIONS)
-        || is_for(TRACING_SECTIONS)
-        || is_for(OTHER_TARGETS);
+        || is_for(s, TRACING_SECTIONS)
+        || is_for(s, OTHER_TARGETS);
     !has_type
 }
 

@@ -230,6 +230,11 @@ impl Effects {
         self.no_effect && !self.marks_program
     }
 
+    /// Whether some of its calls have no effect: all, or lookups by key in maps that do not remember them.
+    pub fn may_have_no_effect(&self) -> bool {
+        self.may_be_left_out() || self.is_lookup_by_key()
+    }
+
     /// Whether all its calls in one run give the same number and do nothing else, in programs that stay on their processor
     /// (`ProgKind::stays_on_its_processor`): two of them may be one. Not of helpers that have arguments or give a pointer: they are
     /// of programs that cannot be test-run, so no test has seen it.

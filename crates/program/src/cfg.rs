@@ -291,6 +291,23 @@ impl Function {
     pub fn entry(&self) -> BlockId {
         self.layout.first().copied().unwrap_or(BlockId(0))
     }
+
+    /// Lets the operations of a block from this one on stand behind its branch, once on each side: in new blocks at the end of the
+    /// layout, each with the block that it leads to. That is the same program if none of them sets what the branch asks for.
+    pub fn move_behind_branch(&mut self, b: BlockId, from: usize) -> Vec<(BlockId, BlockId)> {
+        let moved = self.block_mut(b).ops.split_off(from);
+        let mut term = self.block(b).term.clone();
+        let mut made = Vec::new();
+        term.map_successors(|to| {
+            let new = BlockId(self.blocks.len() as u32);
+            self.blocks.push(Block { ops: moved.clone(), term: Terminator::Goto(to) });
+            self.layout.push(new);
+            made.push((new, to));
+            new
+        });
+        self.block_mut(b).term = term;
+        made
+    }
 }
 
 impl fmt::Display for Terminator {

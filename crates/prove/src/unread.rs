@@ -142,7 +142,8 @@ pub(crate) fn with_late_calls(f: &Function, env: &Env) -> Option<Function> {
             break;
         }
         let mut next = now.clone();
-        let made: Vec<BlockId> = found.into_iter().flat_map(|(b, from)| move_behind(&mut next, b, from)).collect();
+        let moved = found.into_iter().flat_map(|(b, from)| next.move_behind_branch(b, from));
+        let made: Vec<BlockId> = moved.map(|(new, _)| new).collect();
         late = Some(without_unread(&next, env, &made, |op| helper(op).is_some()).into_owned());
     }
     late
@@ -156,7 +157,7 @@ fn operations(f: &Function) -> impl Iterator<Item = &Op> {
 fn helper(op: &Op) -> Option<i32> {
     let Insn::Call(Call::Helper(id)) = op.insn else { return None };
     let row = Effects::of(&op.insn, op.link.is_some());
-    (row.may_be_left_out() || row.is_lookup_by_key()).then_some(id)
+    row.may_have_no_effect().then_some(id)
 }
 
 fn is_constant(kind: ProgKind, id: i32) -> bool {
@@ -209,8 +210,7 @@ fn backwards(
     let mut kept = vec![true; ops.len()];
     for (i, op) in ops.iter().enumerate().rev() {
         let defs = op.insn.defs();
-        let is_read = defs.iter().any(|r| live.contains(r));
-        if droppable.get(i) == Some(&true) && !LEFT.iter().any(|r| live.contains(r)) {
+        if droppable.get(i) == Some(&true) && LEFT.intersect(live).is_empty() {
             kept[i] = false;
             continue;
         }
@@ -219,7 +219,7 @@ fn backwards(
             op.insn,
             Insn::Alu { .. } | Insn::Mov { .. } | Insn::MovSx { .. } | Insn::Neg { .. } | Insn::Endian { .. }
         );
-        if computes && op.link.is_none() && !is_read {
+        if computes && op.link.is_none() && defs.intersect(live).is_empty() {
             continue;
         }
         if is_side_exit(&op.insn) {
@@ -276,24 +276,9 @@ fn behind_branch(f: &Function, env: &Env, b: BlockId, droppable: &[Vec<bool>], e
     let sets = ops[last..].iter().fold(RegSet::EMPTY, |s, op| s.union(op.insn.defs()));
     // Records that the loader follows stay in one place.
     let fits = !ops[last..].iter().any(|op| op.is_core() || matches!(op.insn, Insn::Opaque(_)));
-    if taken == fall || !fits || term.uses().iter().any(|r| sets.contains(r)) {
+    if taken == fall || !fits || !term.uses().intersect(sets).is_empty() {
         return None;
     }
     let goes = |to: BlockId| !backwards(env, &ops[last..], &droppable[last..], entries[to.index()], || None).0[0];
     (goes(taken) || goes(fall)).then_some(last)
-}
-
-/// Lets the operations of a block from this one on stand behind its branch, on both sides: in these blocks.
-fn move_behind(f: &mut Function, b: BlockId, from: usize) -> Vec<BlockId> {
-    let made = f.blocks.len() as u32;
-    let moved = f.block_mut(b).ops.split_off(from);
-    let mut term = f.block(b).term.clone();
-    term.map_successors(|to| {
-        let new = BlockId(f.blocks.len() as u32);
-        f.blocks.push(Block { ops: moved.clone(), term: Terminator::Goto(to) });
-        f.layout.push(new);
-        new
-    });
-    f.block_mut(b).term = term;
-    (made..f.blocks.len() as u32).map(BlockId).collect()
 }

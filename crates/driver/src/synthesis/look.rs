@@ -8,7 +8,7 @@ use bpf_facts::Env;
 use bpf_isa::{AluOp, Insn};
 use bpf_passes::View;
 use bpf_program::Op;
-use bpf_prove::{Cache, Limits, Options as ProofOptions, Rewrite, Verdict};
+use bpf_prove::{Cache, Rewrite, Verdict};
 use bpf_search::enumerate::{Effort as Enumeration, Outcome as Enumerated, enumerate};
 use bpf_search::{Answer, Budget, Found, Portfolio, Progress, SETTINGS, cost};
 use rustc_hash::FxHasher;
@@ -71,15 +71,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
     let text = Text::new(&view, at.start, at.end);
     let window = text.window(&view, at.start, settings);
     let known = view.known();
-    let limits = Limits { deadline: settings.deadline, ..settings.limits };
-    let (strict_shared_memory, switches) = (settings.strict_shared_memory, settings.switches);
-    let proof = ProofOptions {
-        limits,
-        strict_shared_memory,
-        switches,
-        recorder: settings.queries.clone(),
-        ..ProofOptions::default()
-    };
+    let proof = settings.proof_options(settings.deadline);
     let mut cache = Cache::new();
     let mut judge = |new: &[Op]| match cache.ask(&a.function, env, &known, &rewrite(item, new.to_vec()), &proof) {
         Ok(_) => Answer::Equal,

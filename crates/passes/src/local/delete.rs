@@ -46,8 +46,8 @@ impl Pass for Delete {
                     }
                 }
                 _ => {
-                    let is_unread = || RegSet::CALLER_SAVED.iter().all(|r| !v.live_after(i).regs.contains(r));
-                    if matches!(insn, Insn::Call(_)) && has_no_effect(&v.states[i], &v.ops[i], v.env) && is_unread() {
+                    let is_unread = || RegSet::CALLER_SAVED.intersect(v.live_after(i).regs).is_empty();
+                    if matches!(insn, Insn::Call(_)) && is_unread() && has_no_effect(&v.states[i], &v.ops[i], v.env) {
                         return vec![v.replace(i, i + 1, vec![], self.name())];
                     }
                     if dead_store(v, i, &insn) {

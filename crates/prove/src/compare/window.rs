@@ -52,6 +52,9 @@ pub fn along(
     }
     let whole = (old, new);
     let fewer = Fewer::of(old, new);
+    if fewer.is_empty() {
+        return compare(kind, env, before, whole, sides, live, tail, options);
+    }
     let without = |ops, tail: Option<&Terminator>| {
         let live = tail.map_or(live.regs, |t| live.regs.union(t.uses()));
         fewer.without(kind, env, before, ops, sides, live)

@@ -10,8 +10,9 @@
 //! With it go what makes its arguments just in front of it, and what stands behind it. Nothing is saved but time, so this is no pass
 //! of those that are judged by slots.
 
-use bpf_facts::{BaseId, Effect, Env, Facts, Liveness, Region, State, has_no_effect, registers_read};
+use bpf_facts::{BaseId, Effect, Env, Facts, Liveness, Region, has_no_effect, registers_read};
 use bpf_isa::{Insn, RegSet};
+use bpf_platform::Effects;
 use bpf_program::{Block, BlockId, Function, Op, Terminator, predecessors};
 
 /// What moves behind a branch: the operations of a block from one on.
@@ -25,7 +26,7 @@ struct Move {
 /// Forms of `f` in which one call is made later, each no longer than `f`; made as they are asked for, since each takes as long as
 /// all facts about a function.
 pub fn late_calls<'a>(f: &'a Function, env: &'a Env<'_>) -> impl Iterator<Item = Function> + 'a {
-    let looks = |op: &Op| has_no_effect(&State::top(), op, env) || super::elements::looks_up(op);
+    let looks = |op: &Op| Effects::of(&op.insn, op.link.is_some()).may_have_no_effect();
     let has_some = f.layout.iter().flat_map(|b| &f.block(*b).ops).any(looks);
     let facts = has_some.then(|| Facts::of(f, env));
     let blocks = f.layout.iter().filter(move |_| has_some);
@@ -38,7 +39,7 @@ fn find(f: &Function, env: &Env<'_>, facts: &Facts, block: BlockId) -> Option<Mo
     let Terminator::Branch { taken, fall, .. } = term else { return None };
     let states = facts.states(f, block);
     let call = (0..ops.len()).rev().find(|i| states.get(*i).is_some_and(|s| has_no_effect(s, &ops[*i], env)))?;
-    let sets = |op: &Op| op.insn.defs().iter().any(|r| term.uses().contains(r));
+    let sets = |op: &Op| !op.insn.defs().intersect(term.uses()).is_empty();
     let stays = |op: &Op| op.is_core() || matches!(op.insn, Insn::Opaque(_)) || sets(op);
     if taken == fall || ops[call..].iter().any(stays) {
         return None;
@@ -60,7 +61,7 @@ fn find(f: &Function, env: &Env<'_>, facts: &Facts, block: BlockId) -> Option<Mo
         );
         let feeds = match op.insn {
             Insn::Store { .. } => !kills.is_empty() && kills.minus(&key).is_empty(),
-            _ => computes && makes.iter().any(|r| needed.contains(r)),
+            _ => computes && !makes.intersect(needed).is_empty(),
         };
         if !feeds {
             break;
@@ -74,17 +75,8 @@ fn find(f: &Function, env: &Env<'_>, facts: &Facts, block: BlockId) -> Option<Mo
 /// The function after that, if the call goes on one side and nothing is doubled.
 fn later(f: &Function, env: &Env<'_>, m: &Move) -> Option<Function> {
     let mut g = f.clone();
-    let moved = g.block_mut(m.block).ops.split_off(m.from);
-    let mut term = g.block(m.block).term.clone();
-    let mut sides = vec![];
-    term.map_successors(|to| {
-        let new = BlockId(g.blocks.len() as u32);
-        g.blocks.push(Block { ops: moved.clone(), term: Terminator::Goto(to) });
-        g.layout.push(new);
-        sides.push((new, to));
-        new
-    });
-    g.block_mut(m.block).term = term;
+    let moved = &f.block(m.block).ops[m.from..];
+    let sides = g.move_behind_branch(m.block, m.from);
     let facts = Facts::of(&g, env);
     let live = Liveness::of(&g, env, &facts);
     let kept: Vec<Vec<usize>> = sides.iter().map(|(new, _)| needed(&g, env, &facts, &live, *new)).collect();
@@ -120,11 +112,9 @@ fn needed(g: &Function, env: &Env<'_>, facts: &Facts, live: &Liveness, b: BlockI
     for (i, op) in ops.iter().enumerate().rev() {
         let Some(state) = states.get(i) else { return (0..ops.len()).collect() };
         let effect = Effect::of(state, op, env);
-        let sets_nothing_read = op.insn.defs().iter().all(|r| !after.regs.contains(r));
+        let sets_nothing_read = op.insn.defs().intersect(after.regs).is_empty();
         let goes = match op.insn {
-            Insn::Call(_) => {
-                has_no_effect(state, op, env) && RegSet::CALLER_SAVED.iter().all(|r| !after.regs.contains(r))
-            }
+            Insn::Call(_) => has_no_effect(state, op, env) && RegSet::CALLER_SAVED.intersect(after.regs).is_empty(),
             Insn::Store { base, off, .. } => {
                 let place = state.reg(base).pointer_at();
                 let in_frame = matches!(place, Some((Region::Stack, BaseId::Fixed, at)) if at + i64::from(off) < 0);
