@@ -182,18 +182,20 @@ takes of the first, or lacks it there, or has more to do than --fail-if-more all
 const KERNELS_HELP: &str = "\
 Boots the kernel under qemu (with KVM where that works), with this very program as its init: nothing is
 installed in the guest, and nothing of this machine changes. One boot does for many objects, and takes a
-few seconds.
+few seconds. Answers are kept (bpf-opt/verdicts in the user's cache directory); what was asked before needs
+no boot.
 
 Examples:
   bpf-opt kernels add /boot/vmlinuz-6.1.0-56-amd64     remember an image
   bpf-opt kernels list
   bpf-opt kernels load prog.o prog.opt.o --kernels 6.1,6.12 --json verdicts.json
   bpf-opt kernels load *.o --kernels ./vmlinuz         an image that is not remembered
+  bpf-opt opt prog.o -o out.o --kernels 6.1,6.12       a result that these kernels take, too
 
 Debian's images come with `apt-get download linux-image-VERSION` and `dpkg -x FILE.deb FOLDER`.
 
 Exit codes: 0 done, or all kernels accept all programs; 1 some do not; 2 bad input or usage; 3 no answer:
-no qemu, or the machine did not stop in time.";
+no qemu, or the machine did not answer in time.";
 
 const RUN_HELP: &str = "\
 Interprets the program in a model of the kernel: maps, packet, context and the common helpers. Maps and
@@ -429,7 +431,7 @@ pub enum Command {
     Man(ManArgs),
     /// What runs in a kernel that `kernels load` has booted
     #[command(hide = true)]
-    Guest(GuestArgs),
+    Guest,
 }
 
 /// Of commands that take bare arrays of instructions, too.
@@ -579,6 +581,14 @@ pub struct OptArgs {
     /// Do not ask the running kernel's verifier, nor run anything in it; programs are judged as `bpf-opt check` does
     #[arg(long)]
     pub no_kernel: bool,
+    /// Kernels that must take the result, too, wherever they take the original: names, or as much of their beginning as tells
+    /// them apart (`6.1`), or paths of images; booted under qemu (`bpf-opt help kernels`), once for all objects, and asked
+    /// when the work on an object is done, which --time-limit does not bound
+    #[arg(long, value_name = "KERNEL,…", value_delimiter = ',')]
+    pub kernels: Vec<String>,
+    /// Where the images of --kernels are kept [default: bpf-opt/kernels in the user's data directory]
+    #[arg(long, value_name = "FOLDER", requires = "kernels")]
+    pub images: Option<PathBuf>,
     /// Do not run original and result in this kernel to compare them
     #[arg(long)]
     pub no_run_check: bool,
@@ -1009,9 +1019,12 @@ pub struct KernelsLoadArgs {
     /// What runs the other kernels: the processor, or emulation [default: kvm if it boots within 15 s, else tcg]
     #[arg(long, value_name = "WHAT")]
     pub accelerator: Option<AcceleratorArg>,
-    /// Give up a kernel after that many seconds
+    /// Give up a kernel that does not boot, or answer a question, in that many seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     pub time_limit: Duration,
+    /// Ask again what was asked before, and keep no answers
+    #[arg(long)]
+    pub no_cache: bool,
     /// Write the verdicts as JSON to this file (`-`: standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -1095,14 +1108,6 @@ pub struct ManArgs {
     /// Write all pages to this folder instead
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-}
-
-/// Of `guest`.
-#[derive(Debug, Args)]
-pub struct GuestArgs {
-    /// Load every program as this type
-    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
-    pub program_type: Option<String>,
 }
 
 /// The commands of `rules`.
@@ -1211,6 +1216,7 @@ impl OptArgs {
             programs: self.program.clone(),
             also: Vec::new(),
             kernel: !self.no_kernel,
+            other_kernels: Vec::new(),
             run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
             max_verifier_growth: self.max_verifier_growth,
@@ -1254,6 +1260,11 @@ impl OptArgs {
 /// Where rules are kept by default: in the user's cache directory, `$XDG_CACHE_HOME` or `~/.cache`.
 pub fn default_cache() -> Option<PathBuf> {
     Some(users("XDG_CACHE_HOME", ".cache")?.join(bpf_search::store::DEFAULT_FILE))
+}
+
+/// Where answers of other kernels are kept by default: in the user's cache directory.
+pub fn default_answers() -> Option<PathBuf> {
+    Some(users("XDG_CACHE_HOME", ".cache")?.join("bpf-opt/verdicts"))
 }
 
 /// Where kernel images are kept by default: in the user's data directory, `$XDG_DATA_HOME` or `~/.local/share`.

@@ -71,6 +71,9 @@ impl Failure {
     pub fn driver(path: &Path, error: &DriverError) -> Failure {
         match error {
             DriverError::Object(error) => Failure::object(path, error),
+            DriverError::OtherKernel { .. } => {
+                Failure { code: exit::UNKNOWN, ..Failure::bad_input(format!("{}: {error}", path.display())) }
+            }
             DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
             DriverError::NoSuchProgram { .. } => Failure::bad_input(format!("{}: {error}", path.display())),
         }

@@ -5,18 +5,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use bpf_vm::{Accelerator, Guest, Image, Program};
+use bpf_vm::Accelerator;
 use serde::Serialize;
 
-use crate::args::{KernelsArgs, KernelsCommand, KernelsLoadArgs, default_images};
+use crate::args::{KernelsArgs, KernelsCommand, KernelsLoadArgs, default_answers, default_images};
 use crate::document::Head;
+use crate::elsewhere::{OtherKernel, Ways, kept, open};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
-use crate::guest::{Answer, Judged, MARK, OBJECTS};
-
-/// Memory of a guest beside its files, in MiB: room for the stack that this program reserves (`STACK` in `main.rs`), and as much again.
-const MEMORY: u32 = 2048;
+use crate::guest::{Answer, Judged};
 
 /// The JSON report of `kernels load`; docs/json.md describes it.
 #[derive(Serialize)]
@@ -43,8 +42,7 @@ struct ObjectOf<'a> {
 
 /// A kernel that was asked for, and its answers in the order of the files.
 struct Asked {
-    name: String,
-    image: Image,
+    kernel: Arc<OtherKernel>,
     answers: Vec<Answer>,
 }
 
@@ -63,12 +61,8 @@ pub fn run(args: &KernelsArgs) -> Result<u8, Failure> {
             fs::remove_file(&path).map_err(|e| Failure::io("delete", &path, &e))?;
             Ok(exit::YES)
         }
-        KernelsCommand::Load(load_args) => load(folder().ok().as_deref(), load_args),
+        KernelsCommand::Load(load_args) => load(args.images.clone(), load_args),
     }
-}
-
-fn open(path: &Path) -> Result<Image, Failure> {
-    Image::open(path).map_err(|e| Failure::bad_input(e.to_string()))
 }
 
 fn add(folder: &Path, path: &Path, name: Option<&str>) -> Result<u8, Failure> {
@@ -80,15 +74,6 @@ fn add(folder: &Path, path: &Path, name: Option<&str>) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// Names and images that are kept, sorted; other files are passed over.
-fn kept(folder: &Path) -> Vec<(String, Image)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut all: Vec<_> =
-        entries.filter_map(|e| Some((e.file_name().into_string().ok()?, Image::open(&e.path()).ok()?))).collect();
-    all.sort_by(|a, b| a.0.cmp(&b.0));
-    all
-}
-
 fn list(folder: &Path) -> Result<u8, Failure> {
     let lines = kept(folder).into_iter().map(|(name, image)| match name == image.release {
         true => format!("{name}\n"),
@@ -98,46 +83,26 @@ fn list(folder: &Path) -> Result<u8, Failure> {
     Ok(exit::YES)
 }
 
-/// The image that is meant: a path, a name, or the beginning of just one name that ends where a part of it does.
-fn named(folder: Option<&Path>, wanted: &str) -> Result<Image, Failure> {
-    if wanted.contains('/') {
-        return open(Path::new(wanted));
-    }
-    let all = folder.map(kept).unwrap_or_default();
-    if let Some((_, image)) = all.iter().find(|(name, _)| name == wanted) {
-        return Ok(image.clone());
-    }
-    let begins = |name: &str| name.strip_prefix(wanted).is_some_and(|rest| rest.starts_with(['.', '-', '+', '~']));
-    let meant: Vec<&(String, Image)> = all.iter().filter(|(name, _)| begins(name)).collect();
-    match meant[..] {
-        [(_, image)] => Ok(image.clone()),
-        [] => Err(Failure::bad_input(format!("no kernel image called `{wanted}`"))
-            .with_hint("`bpf-opt kernels list` prints those there are; `kernels add VMLINUZ` keeps one")),
-        _ => {
-            let names: Vec<&str> = meant.iter().map(|(name, _)| name.as_str()).collect();
-            Err(Failure::bad_input(format!("`{wanted}` may mean {}", names.join(" or "))))
-        }
-    }
-}
-
-fn load(folder: Option<&Path>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
+fn load(images: Option<PathBuf>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
     let inputs: Vec<&Path> = args.files.iter().map(PathBuf::as_path).collect();
     let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     let mut objects = Vec::new();
-    for (number, path) in inputs.iter().enumerate() {
+    for path in &inputs {
         let bytes = files::read(path)?;
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
-        objects.push((format!("{OBJECTS}/{number}"), bytes));
+        objects.push(bytes);
     }
+    let ways = Ways {
+        images,
+        accelerator: args.accelerator.map(Accelerator::from),
+        limit: args.time_limit,
+        answers: default_answers().filter(|_| !args.no_cache),
+    };
     let mut asked = Vec::new();
-    for name in &args.kernels {
-        let image = named(folder, name)?;
-        asked.push(Asked { name: name.clone(), image, answers: Vec::new() });
-    }
-    let program = Program::running()
-        .map_err(|e| Failure::bad_input(format!("cannot find what this program consists of: {e}")))?;
-    for kernel in &mut asked {
-        kernel.answers = ask(&kernel.image, &program, &objects, args)?;
+    for kernel in OtherKernel::named(&args.kernels, &ways)? {
+        let answers = objects.iter().map(|bytes| kernel.ask(bytes, args.program_type.as_deref()));
+        let answers = answers.collect::<Result<_, _>>()?;
+        asked.push(Asked { kernel, answers });
     }
 
     let all = || asked.iter().flat_map(|k| &k.answers);
@@ -148,8 +113,8 @@ fn load(folder: Option<&Path>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
     };
     if let Some(json) = &json {
         let kernels = asked.iter().map(|k| Kernel {
-            name: &k.name,
-            release: &k.image.release,
+            name: &k.kernel.name,
+            release: &k.kernel.image.release,
             objects: k
                 .answers
                 .iter()
@@ -171,61 +136,11 @@ fn load(folder: Option<&Path>, args: &KernelsLoadArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Boots one kernel, and gives its answers in the order of the objects.
-fn ask(
-    image: &Image,
-    program: &Program,
-    objects: &[(String, Vec<u8>)],
-    args: &KernelsLoadArgs,
-) -> Result<Vec<Answer>, Failure> {
-    let mut arguments = vec!["guest".to_owned()];
-    arguments.extend(args.program_type.iter().flat_map(|kind| ["--type".to_owned(), kind.clone()]));
-    let bytes: usize = objects.iter().map(|(_, b)| b.len()).sum();
-    // The archive is there twice while the kernel unpacks it.
-    let memory = MEMORY + u32::try_from(bytes >> 20).unwrap_or(u32::MAX >> 2) * 2;
-    let guest = Guest {
-        image,
-        program,
-        arguments: &arguments,
-        files: objects,
-        first_words: MARK,
-        accelerator: args.accelerator.map(Accelerator::from),
-        memory,
-        limit: args.time_limit,
-    };
-    let console = guest.run().map_err(|e| Failure {
-        code: exit::UNKNOWN,
-        message: e.to_string(),
-        hint: Some("kernels are booted with qemu-system-x86_64 (Debian: qemu-system-x86)".to_owned())
-            .filter(|_| !bpf_vm::is_available()),
-    })?;
-    let mut answers: Vec<Answer> = (0..objects.len())
-        .map(|object| Answer {
-            object,
-            error: Some(format!(
-                "the machine stopped before it was asked; its last words: {:?}",
-                bpf_vm::last_words(&console)
-            )),
-            ..Answer::default()
-        })
-        .collect();
-    for line in console.lines().filter_map(|line| line.trim().strip_prefix(MARK)) {
-        match serde_json::from_str::<Answer>(line) {
-            Ok(answer) if answer.object < answers.len() => {
-                let at = answer.object;
-                answers[at] = answer;
-            }
-            // A line that did not come over whole: there is no answer.
-            _ => {}
-        }
-    }
-    Ok(answers)
-}
-
 /// A row for each object, a column for each kernel; then why not.
 fn text(asked: &[Asked], inputs: &[&Path]) -> String {
-    let mut rows =
-        vec![std::iter::once("object").chain(asked.iter().map(|k| k.name.as_str())).map(str::to_owned).collect()];
+    let mut rows = vec![
+        std::iter::once("object").chain(asked.iter().map(|k| k.kernel.name.as_str())).map(str::to_owned).collect(),
+    ];
     let mut remarks = String::new();
     for (number, input) in inputs.iter().enumerate() {
         let mut row = vec![input.display().to_string()];
@@ -237,7 +152,7 @@ fn text(asked: &[Asked], inputs: &[&Path]) -> String {
                 a if a.not_loadable.is_some() => "not loadable".to_owned(),
                 a => format!("{good} of {}", a.programs.len()),
             });
-            let place = format!("{}: {}", kernel.image.release, input.display());
+            let place = format!("{}: {}", kernel.kernel.image.release, input.display());
             for why in answer.error.iter().chain(&answer.not_loadable) {
                 remarks += &format!("{place}: {}\n", why.trim_end());
             }

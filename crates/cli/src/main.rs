@@ -21,6 +21,7 @@ mod difftest;
 mod dis;
 mod document;
 mod elements;
+mod elsewhere;
 mod explain;
 mod failure;
 mod files;
@@ -108,7 +109,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Ci(args) => many::ci(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
-        Command::Guest(args) => guest::run(args),
+        Command::Guest => guest::run(),
     };
     outcome.unwrap_or_else(|failure| {
         files::complain(&failure);

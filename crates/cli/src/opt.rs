@@ -14,6 +14,7 @@ use bpf_object::Object;
 use crate::args::{FormArg, GoalArg, OptArgs};
 use crate::declared::{self, Specialized};
 use crate::diff;
+use crate::elsewhere;
 use crate::explain;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -27,7 +28,8 @@ pub use totals::{Totals, saved_percent};
 
 /// Runs the command on one object.
 pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
-    let job = Job { args, input, output, jobs: args.jobs(), shared: None };
+    let kernels = elsewhere::of(args)?;
+    let job = Job { args, input, output, jobs: args.jobs(), kernels: &kernels, shared: None };
     let cache = args.cache_file();
     let besides: Vec<&Path> = [input, output].into_iter().chain(cache.as_deref()).collect();
     let json = Destination::of_report(args.json.as_deref(), &besides)?;
@@ -160,6 +162,7 @@ pub fn optimize(
     if stripped {
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
     }
+    let boots = elsewhere::boot(job.kernels, &input, options.program_type.as_deref());
     let outcome = match several {
         false => match job.shared {
             Some(shared) => bpf_driver::optimize_one_of_many(&input, &options, shared, observer),
@@ -168,6 +171,7 @@ pub fn optimize(
         .map(|(bytes, report)| vec![Variant { bytes, report, measured: None }]),
         true => bpf_driver::variants(&input, &options, observer),
     };
+    boots.finish();
     files::queries_written(queries)?;
     let mut forms = outcome.map_err(|e| Failure::driver(job.input, &e))?;
     let mut kept = Vec::new();

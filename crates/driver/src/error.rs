@@ -8,6 +8,14 @@ pub enum DriverError {
     /// The ELF object or its BTF.
     #[error(transparent)]
     Object(#[from] bpf_object::ObjectError),
+    /// A kernel that was to be asked gives no answer.
+    #[error("{kernel}: no answer: {why}")]
+    OtherKernel {
+        /// Its release.
+        kernel: String,
+        /// Why.
+        why: String,
+    },
     /// No function has this name.
     #[error("no program named `{name}`; the object has: {known}")]
     NoSuchProgram {

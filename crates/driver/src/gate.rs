@@ -17,10 +17,12 @@
 //! rules; but it does not count the verifier's work as the kernel does, so that growing is no fault there.
 
 mod checked;
+mod elsewhere;
 mod settle;
 mod whole;
 mod work;
 
+use std::borrow::Cow;
 use std::cell::{Cell, LazyCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -38,6 +40,8 @@ use bpf_prove::{Limits, Options as ProofOptions};
 use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
+pub(crate) use elsewhere::Elsewhere;
+pub use elsewhere::OtherKernel;
 pub(crate) use settle::settle;
 pub(crate) use whole::settle_whole;
 pub(crate) use work::Work;
@@ -101,9 +105,11 @@ pub(crate) struct Gate {
     /// Loads objects as wholes.
     whole: Whole,
     /// When the kernel is asked no more.
-    deadline: Option<Instant>,
+    deadline: Cell<Option<Instant>>,
     /// By how much the verifier's work on a program may grow.
     may_grow: Growth,
+    /// The kernel, if it is not the running one.
+    kernel: Option<String>,
     /// A load was broken off then.
     late: Cell<bool>,
     memory: RefCell<Memory>,
@@ -234,7 +240,19 @@ impl Gate {
         let (run_maps, memory, late) = (Duration::ZERO, RefCell::default(), Cell::new(false));
         let may_grow = Growth::default();
         let whole = Box::new(|_: &[u8], _| None);
-        Gate { before, checked: Vec::new(), took, run_maps, judge, whole, deadline: last, may_grow, late, memory }
+        Gate {
+            before,
+            checked: Vec::new(),
+            took,
+            run_maps,
+            judge,
+            whole,
+            deadline: Cell::new(last),
+            may_grow,
+            kernel: None,
+            late,
+            memory,
+        }
     }
 
     /// The programs of the original that the kernel accepts.
@@ -284,8 +302,21 @@ impl Gate {
         }
     }
 
+    /// What a function is told that goes back for this.
+    fn says<'w>(&self, words: &'w str) -> Cow<'w, str> {
+        self.kernel.as_ref().map_or(Cow::Borrowed(words), |kernel| format!("{kernel}: {words}").into())
+    }
+
+    /// Something that this gate did not ask for took so long, and took back what it had accepted: its own time goes on, and no
+    /// program goes back to what it was.
+    fn goes_on_after(&self, took: Duration) {
+        self.deadline.set(self.deadline.get().map(|end| end + took));
+        self.late.set(false);
+        self.memory.borrow_mut().accepted.clear();
+    }
+
     fn is_over(&self) -> bool {
-        self.late.get() || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        self.late.get() || self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// The verdict on an original program.
@@ -391,7 +422,7 @@ impl Gate {
             let asked = questions.iter().filter(|(n, s, _)| *n == name && *s == section).map(|(.., asked)| *asked);
             asked.max().unwrap_or(Question::Nothing)
         };
-        let verdict = (self.judge)(bytes, &wanted, self.deadline);
+        let verdict = (self.judge)(bytes, &wanted, self.deadline.get());
         for (program, original) in named {
             let known = match &verdict {
                 Ok(verdict) => match find(verdict, original, self.namesakes(program)) {
@@ -444,7 +475,7 @@ impl Gate {
     /// When a proof that the gate needs has to end.
     fn for_a_proof(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.deadline.map(|end| now + end.saturating_duration_since(now).div_f64(PROOFS))
+        self.deadline.get().map(|end| now + end.saturating_duration_since(now).div_f64(PROOFS))
     }
 
     /// Asks `bpf_check` about those of these programs that it judges.
@@ -455,7 +486,7 @@ impl Gate {
         }
         for (program, checked) in asked {
             let verdict = match &**written {
-                Ok(written) => checked.judge(&module.object, written, self.deadline),
+                Ok(written) => checked.judge(&module.object, written, self.deadline.get()),
                 Err(why) => Some(Err(why.to_string())),
             };
             let known = match verdict {

@@ -50,13 +50,14 @@ use std::sync::Arc;
 pub use bpf_isa::Goal;
 pub use error::DriverError;
 pub use explain::{Change, ChangeProof, ProvenBy};
+pub use gate::OtherKernel;
 pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};
 pub use queries::QueryFolder;
 pub use report::{
     Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MadeAcceptable, MapContents, NotRun, Observer,
-    ProgramRuns, Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst, SearchReport, Silent, TakenBack,
-    VerifyReport,
+    OtherProgram, OtherVerdicts, ProgramRuns, Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst,
+    SearchReport, Silent, TakenBack, VerifyReport,
 };
 
 pub use module::Module;

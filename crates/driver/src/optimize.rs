@@ -11,7 +11,7 @@ use bpf_passes::{Settings, names};
 use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
 use crate::error::DriverError;
-use crate::gate::{self, Gate};
+use crate::gate::{self, Elsewhere, Gate};
 use crate::global;
 use crate::lighter::Lighter;
 use crate::module::Module;
@@ -189,11 +189,12 @@ pub(crate) fn forms(
         Lighter { job, object, candidates, report, wanted, deadline, observer }.run()?;
         gate::settle(job, object, candidates, report)?;
     }
-    let finish =
-        Finish { input, module: &module, gate: &gate, settings: &settings, options, plan: &plan, observer, started };
+    let elsewhere = &Elsewhere::new(input, options);
+    let (gate, settings) = (&gate, &settings);
+    let finish = Finish { input, module: &module, gate, elsewhere, settings, options, plan: &plan, observer, started };
     let mut last = candidates;
     let mut forms = vec![finish.form(&mut last, &mut object, report.clone())?];
-    let mending = mending(&settings, &plan);
+    let mending = mending(settings, &plan);
     let others = states.map_or_else(Vec::new, |states: States| states.beside(&last, &module, &mending));
     for other in others {
         if forms.len() >= options.forms || observer.stop() || plan.proofs().is_some_and(|end| Instant::now() >= end) {
@@ -239,6 +240,7 @@ struct Finish<'a> {
     input: &'a [u8],
     module: &'a Module,
     gate: &'a Gate,
+    elsewhere: &'a Elsewhere<'a>,
     settings: &'a Settings,
     options: &'a Options,
     plan: &'a Plan,
@@ -255,7 +257,7 @@ impl Finish<'_> {
         object: &mut Object,
         mut report: Report,
     ) -> Result<Form, DriverError> {
-        let Finish { input, module, gate, settings, options, plan, observer, started } = *self;
+        let Finish { input, module, gate, elsewhere, settings, options, plan, observer, started } = *self;
         let write = WriteOptions { keep_debug: options.keep_debug };
         if options.run_check && options.kernel && !observer.stop() {
             observer.phase("running both");
@@ -264,16 +266,25 @@ impl Finish<'_> {
                 Some(runcheck::settle(&judge, gate.job(module, settings, &write), object, candidates, &mut report)?);
         }
         observer.phase("proving whole functions");
-        let budget = Budget::until(plan.proofs(), options.whole);
+        let mut budget = Budget::until(plan.proofs(), options.whole);
+        let mut settings = settings.clone();
+        let mut elsewhere_for = Duration::ZERO;
         let written = loop {
+            let settings = &mut settings;
             if !judge(candidates, module, settings, options, &budget) {
                 let written = object.write(&write)?;
                 let wrong = wrong(object, &written.bytes, candidates);
                 if wrong.functions.is_empty() && wrong.beside.is_empty() {
                     let job = gate.job(module, settings, &write);
-                    let taken_back = gate::settle_whole(job, input, &written.bytes, object, candidates, &mut report)?;
-                    if !taken_back {
-                        break written;
+                    if !options.other_kernels.is_empty() {
+                        observer.phase("asking other kernels");
+                    }
+                    if !gate::settle_whole(job, input, &written.bytes, object, candidates, &mut report)? {
+                        let Some(took) = elsewhere.settle(job, object, candidates, &mut report)? else { break written };
+                        // What follows has the time that it would have had.
+                        settings.deadline = settings.deadline.map(|end| end + took);
+                        elsewhere_for += took;
+                        budget = Budget::until(plan.proofs().map(|end| end + elsewhere_for), options.whole);
                     }
                 }
                 for (id, why) in wrong.functions {

@@ -1,9 +1,12 @@
 //! What the user asks of the pipeline: the goal, the passes, the limits and what is switched on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bpf_isa::Goal;
 use bpf_platform::KernelVersion;
+
+use crate::gate::OtherKernel;
 
 /// Which passes run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -49,6 +52,8 @@ pub struct Options {
     pub also: Vec<(String, Vec<u8>)>,
     /// Ask the running kernel's verifier; if not, `bpf_check` is asked.
     pub kernel: bool,
+    /// Kernels that have to take of the result, too, what they take of the original.
+    pub other_kernels: Vec<Arc<dyn OtherKernel>>,
     /// Run original and result in the kernel, where that can do no harm.
     pub run_check: bool,
     /// Program type for the kernel where the section name does not tell (bpftool's names).
@@ -106,6 +111,7 @@ impl Default for Options {
             programs: Vec::new(),
             also: Vec::new(),
             kernel: true,
+            other_kernels: Vec::new(),
             run_check: true,
             program_type: None,
             max_verifier_growth: 2.0,

@@ -157,6 +157,8 @@ pub struct Report {
     /// Whether libbpf loads all programs of the result at once; `None` where some do not load by themselves, or nobody was
     /// asked.
     pub loads_whole: Option<KernelVerdict>,
+    /// What other kernels say ([`Options::other_kernels`](crate::Options)).
+    pub other_kernels: Vec<OtherVerdicts>,
     /// Rewrites the gate took back because the kernel refused them, or made of them what is not proven to run as before.
     pub dropped: usize,
     /// Changes taken back because they made more work for the kernel's verifier.
@@ -193,6 +195,30 @@ impl Report {
     pub fn slots(&self) -> (usize, usize) {
         self.functions.iter().fold((0, 0), |(a, b), f| (a + f.slots_before, b + f.slots_after))
     }
+}
+
+/// What another kernel than the running one says of the programs that it knows.
+#[derive(Clone, Debug, Serialize)]
+pub struct OtherVerdicts {
+    /// Its release.
+    pub kernel: String,
+    /// Its programs.
+    pub programs: Vec<OtherProgram>,
+    /// Rewrites taken back because it refused them.
+    pub taken_back: usize,
+    /// Changes taken back because they made more work for its verifier.
+    pub heavier: usize,
+}
+
+/// What another kernel says of one program.
+#[derive(Clone, Debug, Serialize)]
+pub struct OtherProgram {
+    /// The function's name.
+    pub name: String,
+    /// The verdict on the original.
+    pub before: KernelVerdict,
+    /// The verdict on the result.
+    pub after: KernelVerdict,
 }
 
 /// Tells the outside how far the work is; called often, must be quick.

@@ -1,4 +1,4 @@
-//! What the guest finds: this program, its libraries, and files.
+//! What the guest finds: this program, and its libraries.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
@@ -47,6 +47,11 @@ impl Program {
         };
         Ok(Program { executable: stripped(executable), interpreter, libraries })
     }
+
+    /// The executable, as far as it is loaded: another build has others.
+    pub fn bytes(&self) -> &[u8] {
+        &self.executable
+    }
 }
 
 /// Files that are mapped with the right to execute, each once.
@@ -59,8 +64,8 @@ fn mapped(maps: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The archive that the kernel unpacks: the program as its init, and files by their paths.
-pub(crate) fn archive(program: &Program, files: &[(String, Vec<u8>)]) -> io::Result<Vec<u8>> {
+/// The archive that the kernel unpacks: the program as its init, and what it needs.
+pub(crate) fn archive(program: &Program) -> io::Result<Vec<u8>> {
     let mut all: BTreeMap<PathBuf, &[u8]> = BTreeMap::new();
     all.insert(INIT.into(), &program.executable);
     if let Some((path, bytes)) = &program.interpreter {
@@ -69,7 +74,6 @@ pub(crate) fn archive(program: &Program, files: &[(String, Vec<u8>)]) -> io::Res
     for (name, bytes) in &program.libraries {
         all.insert(relative(LIBRARIES).join(name), bytes);
     }
-    all.extend(files.iter().map(|(path, bytes)| (relative(path), bytes.as_slice())));
     let mut folders: Vec<PathBuf> = ["dev", "proc", "sys", "tmp"].map(PathBuf::from).to_vec();
     folders.extend(all.keys().flat_map(|p| p.ancestors().skip(1)).map(Path::to_owned));
     folders.sort();
@@ -165,8 +169,9 @@ mod tests {
 
     #[test]
     fn an_archive_has_files_and_the_folders_above_them() {
-        let program = Program { executable: b"x".to_vec(), interpreter: None, libraries: BTreeMap::new() };
-        let bytes = archive(&program, &[("/objects/0.o".to_owned(), b"abc".to_vec())]).expect("it fits");
+        let libraries = [("libc.so".to_owned(), b"abc".to_vec())].into();
+        let program = Program { executable: b"x".to_vec(), interpreter: None, libraries };
+        let bytes = archive(&program).expect("it fits");
         let mut names = Vec::new();
         let mut rest = Cursor::new(bytes);
         loop {
@@ -177,6 +182,6 @@ mod tests {
             names.push(entry.entry().name().to_owned());
             rest = entry.finish().expect("its end");
         }
-        assert_eq!(names, ["dev", "objects", "proc", "sys", "tmp", "init", "objects/0.o"]);
+        assert_eq!(names, ["dev", "lib", "proc", "sys", "tmp", "init", "lib/libc.so"]);
     }
 }

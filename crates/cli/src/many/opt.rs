@@ -12,6 +12,7 @@ use super::query::VERDICT;
 use super::table::{Cell, Column, Row, Shape};
 use super::work::{self, Account, FAILED, MESSAGE, NOT_BEGUN, Told, Work};
 use crate::args::{GoalArg, OptArgs};
+use crate::elsewhere::{self, OtherKernel};
 use crate::failure::Failure;
 use crate::files::{self, Destination};
 use crate::opt::{self, Document, Done, Job, Totals, saved_percent};
@@ -53,6 +54,7 @@ pub fn run(args: &OptArgs, folder: &Path) -> Result<u8, Failure> {
     let besides: Vec<&Path> = paths.chain(cache.as_deref()).collect();
     let (json, csv) = work::destinations(args.json.as_deref(), args.csv.as_deref(), &besides)?;
     fs::create_dir_all(folder).map_err(|e| Failure::io("make this folder", folder, &e))?;
+    let kernels = elsewhere::of(args)?;
     let groups = inputs::twins(&items);
     let interrupt = Interrupt::listen();
     // What is measured must be alone.
@@ -67,8 +69,15 @@ pub fn run(args: &OptArgs, folder: &Path) -> Result<u8, Failure> {
         only: &args.many.only,
     };
     let watch = Watch { interrupt: &interrupt, told: AtomicBool::new(args.quiet) };
-    let optimizing =
-        Optimizing { args, items: &items, targets: &targets, interrupt: &interrupt, watch, shared: Arc::default() };
+    let optimizing = Optimizing {
+        args,
+        items: &items,
+        targets: &targets,
+        interrupt: &interrupt,
+        watch,
+        shared: Arc::default(),
+        kernels,
+    };
     work::run(&optimizing, &groups, &account, &interrupt)
 }
 
@@ -95,6 +104,8 @@ struct Optimizing<'a> {
     interrupt: &'a Interrupt,
     watch: Watch<'a>,
     shared: Arc<Shared>,
+    /// Other kernels that are to take the results.
+    kernels: Vec<Arc<OtherKernel>>,
 }
 
 impl Work for Optimizing<'_> {
@@ -155,6 +166,7 @@ impl Optimizing<'_> {
             input: &self.items[item].path,
             output: &self.targets[item],
             jobs: threads,
+            kernels: &self.kernels,
             shared: Some(&self.shared),
         }
     }

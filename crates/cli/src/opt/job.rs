@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bpf_driver::{Options, Shared};
 
 use crate::args::OptArgs;
+use crate::elsewhere::OtherKernel;
 
 /// One object to optimize.
 #[derive(Clone, Copy)]
@@ -18,6 +19,8 @@ pub struct Job<'a> {
     pub output: &'a Path,
     /// Threads for it.
     pub jobs: usize,
+    /// Other kernels that are to take the result.
+    pub kernels: &'a [Arc<OtherKernel>],
     /// What is known of functions of other objects, if it is one of many.
     pub shared: Option<&'a Arc<Shared>>,
 }
@@ -25,6 +28,7 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// What the pipeline is to do.
     pub fn options(&self) -> Options {
-        Options { jobs: self.jobs, ..self.args.options() }
+        let other_kernels = self.kernels.iter().map(|k| k.clone() as Arc<dyn bpf_driver::OtherKernel>).collect();
+        Options { jobs: self.jobs, other_kernels, ..self.args.options() }
     }
 }

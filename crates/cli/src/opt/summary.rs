@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bpf_driver::timing::Call;
-use bpf_driver::{FunctionReport, KernelVerdict, MadeAcceptable, Reached, Report, RunCheck, TakenBack};
+use bpf_driver::{FunctionReport, KernelVerdict, MadeAcceptable, OtherVerdicts, Reached, Report, RunCheck, TakenBack};
 
 use super::document::Kept;
 use super::job::Job;
@@ -47,6 +47,7 @@ pub fn remarks(report: &Report, job: &Job<'_>, interrupted: bool) -> Vec<String>
     if !report.gate.is_empty() {
         lines.push(format!("kernel: {}", report.gate));
     }
+    lines.extend(report.other_kernels.iter().map(other_kernel_line));
     lines.extend(report.made_acceptable.iter().map(acceptable_line));
     lines.extend(report.check.iter().map(|check| format!("check: {check}")));
     lines.extend(taken_back(&report.taken_back));
@@ -86,6 +87,26 @@ fn stats_line(f: &FunctionReport) -> String {
     let Reached { seconds, proposals, .. } = f.reached;
     let states = states(f).unwrap_or_default();
     format!("{}: {shape}{time}{states}, smallest after {seconds:.2} s and {proposals} proposals", f.name)
+}
+
+/// What another kernel says of original and result.
+fn other_kernel_line(of: &OtherVerdicts) -> String {
+    let (takes, took): (Vec<_>, Vec<_>) = of.programs.iter().partition(|p| p.before.accepted);
+    let all = of.programs.len();
+    let mut text = match takes.len() {
+        0 => format!("{}: takes no program of the original", of.kernel),
+        n if n == all => format!("{}: accepted", of.kernel),
+        n => format!("{}: accepted, {n} of {all} programs", of.kernel),
+    };
+    let changes = of.taken_back + of.heavier;
+    if changes > 0 {
+        let _ = write!(text, " after taking back {changes} change(s)");
+    }
+    let now: Vec<&str> = took.iter().filter(|p| p.after.accepted).map(|p| p.name.as_str()).collect();
+    if !now.is_empty() {
+        let _ = write!(text, "; accepted, while the original was refused: {}", now.join(", "));
+    }
+    text
 }
 
 /// What made a program acceptable that the kernel refuses.

@@ -43,7 +43,7 @@ pub(crate) fn settle(
     candidates: &mut [Candidate],
     report: &mut Report,
 ) -> Result<(), DriverError> {
-    let Job { gate, module, settings, write } = job;
+    let Job { gate, .. } = job;
     let unasked = ObjectVerdict { programs: Vec::new(), not_loadable: None };
     let before = gate.before.as_ref().unwrap_or(&unasked);
     if let Err(why) = &gate.before
@@ -58,13 +58,7 @@ pub(crate) fn settle(
             untyped.join(", ")
         ));
     }
-    let cx = Context { module, settings, write, why: REFUSED, go_on: true };
-    let late = Vec::new();
-    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late };
-    settling.keep_what_was_not_judged()?;
-    settling.run(before)?;
-    let late = settling.late;
-    gate.memory.borrow_mut().late.extend(late);
+    settle_changes(job, object, candidates, report)?;
     record(job, before, object, candidates)?;
     let late = &gate.memory.borrow().late;
     report.gate = match &gate.before {
@@ -72,6 +66,28 @@ pub(crate) fn settle(
         Err(why) => format!("skipped: {why}"),
     };
     report.check = (!gate.checked.is_empty()).then(|| of_the_checked(gate, late, candidates, report.unsafe_changes));
+    Ok(())
+}
+
+/// The same, of which the report is told only what was taken back.
+pub(super) fn settle_changes(
+    job: Job,
+    object: &mut Object,
+    candidates: &mut [Candidate],
+    report: &mut Report,
+) -> Result<(), DriverError> {
+    let Job { gate, module, settings, write } = job;
+    let cx = Context { module, settings, write, why: REFUSED, go_on: true };
+    let late = Vec::new();
+    let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late };
+    settling.keep_what_was_not_judged()?;
+    if let Ok(before) = &gate.before {
+        settling.run(before)?;
+    } else {
+        settling.run(&ObjectVerdict { programs: Vec::new(), not_loadable: None })?;
+    }
+    let late = settling.late;
+    gate.memory.borrow_mut().late.extend(late);
     Ok(())
 }
 
@@ -139,6 +155,7 @@ impl Settling<'_> {
             None => REFUSED,
         };
         let settings = self.mending();
+        let why = &*gate.says(why);
         let cx = Context { why, settings: &settings, ..self.cx };
         let Context { module, write, .. } = cx;
         let is_good = |object: &Object, bytes: &[u8]| gate.is_good(module, object, bytes, program);
@@ -198,14 +215,16 @@ impl Settling<'_> {
                 }
                 let settings = self.mending();
                 let go_on = times <= PATIENCE_WITH_WORK;
-                let cx = Context { why: HEAVIER, go_on, settings: &settings, ..self.cx };
+                let why = &*gate.says(HEAVIER);
+                let cx = Context { why, go_on, settings: &settings, ..self.cx };
                 let blamed = blame::mend(&is_light, cx, self.object, &mut self.candidates[i])?;
                 self.note(i, &blamed, cx.why);
                 self.remember_if_better(program, blamed.good)?;
             }
             // It takes more than one function. As many are given up, from the first, as are needed.
             None => {
-                let cx = Context { why: HEAVIER, ..self.cx };
+                let why = &*gate.says(HEAVIER);
+                let cx = Context { why, ..self.cx };
                 for i in suspects {
                     blame::give_up(cx, self.object, &mut self.candidates[i])?;
                     if is_light(self.object, &self.object.write(write)?.bytes) != Some(false) {
@@ -251,7 +270,7 @@ impl Settling<'_> {
             trial.place(&mut o)?;
             if trial.body.is_some() && is_light(&o, &o.write(write)?.bytes) == Some(true) {
                 let name = trial.report.name.clone();
-                let reason = HEAVIER.to_owned();
+                let reason = self.gate.says(HEAVIER).into_owned();
                 self.report.taken_back.push(TakenBack { function: name, change: Some(pass.to_owned()), reason });
                 self.candidates[i] = trial;
                 self.candidates[i].place(self.object)?;

@@ -32,7 +32,7 @@ pub(crate) fn settle_whole(
     if !gate.accepts_all() {
         return Ok(false);
     }
-    let loads = |bytes: &[u8]| (gate.whole)(bytes, gate.deadline).filter(|_| !gate.is_over());
+    let loads = |bytes: &[u8]| (gate.whole)(bytes, gate.deadline.get()).filter(|_| !gate.is_over());
     let original = || if written == input { loads(written) } else { loads(input) };
     let verdict =
         |accepted, reason| KernelVerdict { judged: accepted || reason != NOT_JUDGED, accepted, ..not(reason) };

@@ -36,7 +36,7 @@ impl Gate {
             programs.map(|p| Some((p, self.original(p)?))).collect::<Option<_>>()?;
         let is_one = |name: &str, section: &str| programs.iter().any(|(_, p)| p.name == name && p.section == section);
         let verdict =
-            (self.judge)(bytes, &|name, section| Question::from(is_one(name, section)), self.deadline).ok()?;
+            (self.judge)(bytes, &|name, section| Question::from(is_one(name, section)), self.deadline.get()).ok()?;
         let count = |&(program, original): &(usize, &ProgramVerdict)| {
             let found = find(&verdict, original, self.namesakes(program))?;
             found.stats.as_ref().filter(|_| found.verdict.is_accepted()).map(|stats| stats.processed)
