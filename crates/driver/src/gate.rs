@@ -41,9 +41,9 @@ use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
 pub(crate) use elsewhere::Elsewhere;
-pub use elsewhere::OtherKernel;
 pub(crate) use settle::settle;
 pub(crate) use whole::settle_whole;
+use work::Growth;
 pub(crate) use work::Work;
 
 use crate::candidate::Candidate;
@@ -70,26 +70,6 @@ const RUNS_OTHERWISE: &str =
 
 /// How many proofs, one after the other, find time before the gate's deadline.
 const PROOFS: f64 = 10.0;
-
-/// By how much the verifier's work on a program may grow: by the larger of the two.
-#[derive(Clone, Copy)]
-struct Growth {
-    /// So many percent.
-    percent: f64,
-    /// So many instructions.
-    always: u64,
-}
-
-impl Growth {
-    /// Not at all: where that work is the goal.
-    const NONE: Growth = Growth { percent: 0.0, always: 0 };
-}
-
-impl Default for Growth {
-    fn default() -> Growth {
-        Growth { percent: Options::default().max_verifier_growth, always: 2 }
-    }
-}
 
 /// What to compare with.
 pub(crate) struct Gate {

@@ -24,6 +24,7 @@ mod module;
 mod opinion;
 mod optimize;
 mod options;
+mod other_kernel;
 mod plan;
 mod pool;
 mod private_stack;
@@ -50,9 +51,9 @@ use std::sync::Arc;
 pub use bpf_isa::Goal;
 pub use error::DriverError;
 pub use explain::{Change, ChangeProof, ProvenBy};
-pub use gate::OtherKernel;
 pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};
+pub use other_kernel::OtherKernel;
 pub use queries::QueryFolder;
 pub use report::{
     Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MadeAcceptable, MapContents, NotRun, Observer,

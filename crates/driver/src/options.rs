@@ -6,7 +6,7 @@ use std::time::Duration;
 use bpf_isa::Goal;
 use bpf_platform::KernelVersion;
 
-use crate::gate::OtherKernel;
+use crate::other_kernel::OtherKernel;
 
 /// Which passes run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -5,11 +5,10 @@
 //! not compared, as it is in the running kernel.
 
 use std::cell::OnceCell;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bpf_kernel::{ObjectVerdict, Question};
+use bpf_kernel::Question;
 use bpf_object::Object;
 use bpf_passes::Settings;
 
@@ -19,19 +18,8 @@ use crate::candidate::Candidate;
 use crate::error::DriverError;
 use crate::module::Module;
 use crate::options::Options;
+use crate::other_kernel::OtherKernel;
 use crate::report::{KernelVerdict, OtherProgram, OtherVerdicts, Report};
-
-/// A kernel that is not the running one.
-pub trait OtherKernel: fmt::Debug + Send + Sync {
-    /// Its release.
-    fn name(&self) -> &str;
-
-    /// Its verdict on each program of an object, loaded as this type where one is given.
-    ///
-    /// # Errors
-    /// If it does not answer.
-    fn judge(&self, object: &[u8], program_type: Option<&str>) -> Result<ObjectVerdict, String>;
-}
 
 /// The gates of other kernels, which are asked about the original when there is a result to compare it with.
 pub(crate) struct Elsewhere<'a> {
@@ -130,7 +118,7 @@ fn programs(gate: &Gate, module: &Module, object: &Object, candidates: &[Candida
 #[cfg(test)]
 mod tests {
     use bpf_isa::Insn;
-    use bpf_kernel::{LoadVerdict, ProgramType, ProgramVerdict};
+    use bpf_kernel::{LoadVerdict, ObjectVerdict, ProgramType, ProgramVerdict};
     use bpf_object::{FuncId, WriteOptions};
 
     use super::*;
