@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Reg, RegSet};
 use bpf_program::Function;
-use bpf_semantics::interp::Fault;
+use bpf_semantics::interp::{Event as Call, Fault};
 
 use crate::compare::verdict::Difference;
 use crate::solver::blast::Model;
@@ -27,7 +27,10 @@ use crate::unread::Fewer;
 use assignment::{is_entry, place};
 use layout::{PACKET_START, Places};
 use recording::{Recording, context_differs, words};
-use world::run;
+use world::{Follow, run};
+
+/// Ways of taking calls for those of the old side that are tried.
+const MAX_WAYS: u32 = 16;
 
 /// Parts of a difference that are tried on their own, where a run does not show the whole.
 const MAX_PARTS: usize = 24;
@@ -85,9 +88,24 @@ fn try_part(
     let cx = &*cx;
     let mut recording = Recording::default();
     let a = run(cx, &model, env, old, &mut recording, None, fewer);
-    let mut replayed = Recording::default();
-    let b = run(cx, &model, env, new, &mut replayed, Some(&recording), fewer);
-    let found = compare(&a, &b, &recording, &replayed, &places, fewer)?;
+    // Of equal calls any may be the one that is left. What differs for each is different.
+    let mut first = None;
+    let mut ways = 1;
+    for way in 0..MAX_WAYS {
+        if way >= ways {
+            break;
+        }
+        let mut replayed = Recording::default();
+        let follow = Follow { old: &recording, choices: way };
+        let b = run(cx, &model, env, new, &mut replayed, Some(follow), fewer);
+        let found = compare(&a, &b, &recording, &replayed, &places, fewer)?;
+        ways = ways.max(1u32.checked_shl(replayed.choices)?);
+        if ways > MAX_WAYS {
+            return None;
+        }
+        first = first.or(Some((b, replayed, found)));
+    }
+    let (b, replayed, found) = first?;
     let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| {
         let end = match r {
             Ok(r0) => format!("returns {r0:#x}"),
@@ -136,6 +154,16 @@ fn compare(
     if !old.thrown {
         a.as_ref().ok()?;
     }
+    let missing = old.calls.get(new.effects.len()..).unwrap_or_default();
+    let optional = old.without_effect.get(new.effects.len()..).unwrap_or_default();
+    // Nobody promises that such a number is another one; and of two equal calls, either may be the one that is left.
+    let is_left = |call: &&Call| new.diverged.is_none() && !fewer.has_named(&call.call);
+    let is_ambiguous = missing.iter().filter(is_left).any(|call| new.calls.contains(call));
+    // What is passed over shows only if it is asked behind.
+    let is_doubtful = new.diverged.is_none() && !new.passed_over.is_empty();
+    if old.has_changing_constants() || is_ambiguous || is_doubtful {
+        return None;
+    }
     if let Some(d) = &new.diverged {
         return Some(Found::new(d.clone()));
     }
@@ -144,11 +172,13 @@ fn compare(
         Err(_) if new.thrown => &0,
         Ok(y) => y,
         Err(Fault::Unmodelled(_)) => return None,
+        // What was read of a call that is taken out here is dead, and still there.
+        Err(_) if !fewer.is_empty() => return None,
         Err(f) => return Some(Found::new(format!("the new function fails: {f}"))),
     };
     // What a call gives that is left out shows where it is needed.
-    let mut missing = (new.calls.len()..).zip(old.calls.iter().skip(new.calls.len()));
-    if let Some((n, call)) = missing.find(|(_, call)| !fewer.has_named(&call.call)) {
+    let mut all = (new.calls.len()..).zip(missing.iter().zip(optional));
+    if let Some((n, (call, _))) = all.find(|(_, (_, optional))| !**optional) {
         return Some(Found::new(format!("call {} is missing: {}", n + 1, words(call))));
     }
     if let Some((calls, off)) = context_differs(old, new) {

@@ -9,6 +9,15 @@ pub(super) struct Recording {
     pub(super) calls: Vec<Call>,
     /// For each call its result and what it wrote.
     pub(super) effects: Vec<(u64, Vec<(u64, u8)>)>,
+    /// For each call whether it is of those that may have no effect: the contract lets the new side leave them out, or make them
+    /// where they are needed.
+    pub(super) without_effect: Vec<bool>,
+    /// For each call of a helper that gives one number all through a run of some programs: its name, and that number.
+    pub(super) constants: Vec<(String, u64)>,
+    /// How often a call of the recorded run was asked that comes again later, and so might have been left out.
+    pub(super) choices: u32,
+    /// Calls of the recorded run that may have no effect, and are missing here where a call that has one stands behind them.
+    pub(super) passed_over: Vec<Call>,
     /// For each call the world after it.
     pub(super) worlds: Vec<u32>,
     /// For each call the frame before it.
@@ -30,6 +39,15 @@ pub(super) struct Recording {
 }
 
 impl Recording {
+    /// Whether calls of a helper that gives one number all through a run have given two: that happens where a program does not stay
+    /// on its processor, which is not known of all.
+    pub(super) fn has_changing_constants(&self) -> bool {
+        let differs = |(i, (name, number)): (usize, &(String, u64))| {
+            self.constants[..i].iter().any(|(other, first)| other == name && first != number)
+        };
+        self.constants.iter().enumerate().any(differs)
+    }
+
     /// The bytes that stores have left in the context's fields by the call of this number.
     pub(super) fn context(&self, calls: usize) -> FxHashMap<i64, u8> {
         let mut bytes = FxHashMap::default();

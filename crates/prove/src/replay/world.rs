@@ -4,7 +4,7 @@ use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_platform::{Effects, possible_bits};
 use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::interp::{ArgValue, Cpu, Fault, Host, Interp, Next};
+use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
 use super::layout::{CTX, PACKET_START, SKB_DATA, in_ctx, low};
@@ -29,9 +29,18 @@ struct World<'a> {
     passed: Vec<u64>,
     memo: FxHashMap<TermId, u64>,
     recording: &'a mut Recording,
-    follow: Option<&'a Recording>,
+    follow: Option<Follow<'a>>,
     /// Calls that the new side may leave out.
     fewer: &'a Fewer,
+}
+
+/// What the new side's run follows.
+#[derive(Clone, Copy)]
+pub(super) struct Follow<'a> {
+    /// The old side's run.
+    pub(super) old: &'a Recording,
+    /// Which of the calls that the old side makes again later are left out, a bit for each, the first the lowest.
+    pub(super) choices: u32,
 }
 
 pub(super) fn run(
@@ -40,7 +49,7 @@ pub(super) fn run(
     env: &Env,
     f: &Function,
     recording: &mut Recording,
-    follow: Option<&Recording>,
+    follow: Option<Follow>,
     fewer: &Fewer,
 ) -> Result<u64, Fault> {
     let mut initial = FxHashMap::default();
@@ -200,14 +209,27 @@ impl World<'_> {
     }
 
     /// The old side's calls that the new one leaves out in front of what it asks now count as made.
-    fn leave_out(&mut self, cpu: &mut Cpu, old: &Recording) {
+    fn leave_out(&mut self, cpu: &mut Cpu, op: &Op, Follow { old, choices }: Follow) {
         let Some(asked) = cpu.trace.pop() else { return };
+        // In front of a call that does something, a call that may have no effect may be missing though it is not one of fewer: on
+        // this way only.
+        let rest = old.calls.iter().zip(&old.without_effect).skip(self.recording.effects.len());
+        let missing = rest.take_while(|(call, without)| **without && **call != asked).count();
+        let stands_behind = old.calls.get(self.recording.effects.len() + missing) == Some(&asked);
+        let mut passes = if stands_behind && !is_without_effect(op) { missing } else { 0 };
         for k in self.recording.effects.len().. {
             let (Some(call), Some(effect), Some(id)) = (old.calls.get(k), old.effects.get(k), old.worlds.get(k)) else {
                 break;
             };
-            if *call == asked || !self.fewer.has_named(&call.call) {
+            let is_fewer = self.fewer.has_named(&call.call);
+            if !is_fewer && passes == 0
+                || *call == asked && !self.leaves_out_equal(&asked, &old.calls[k + 1..], choices)
+            {
                 break;
+            }
+            passes = passes.saturating_sub(1);
+            if !is_fewer {
+                self.recording.passed_over.push(call.clone());
             }
             cpu.trace.push(call.clone());
             self.recording.memory.push(self.overlay.clone());
@@ -215,10 +237,21 @@ impl World<'_> {
             // What others have written by then.
             self.overlay.extend(effect.1.iter().copied());
             self.recording.effects.push(effect.clone());
+            self.recording.without_effect.push(true);
             self.recording.worlds.push(*id);
             self.passed.push(u64::from(*id));
         }
         cpu.trace.push(asked);
+    }
+
+    /// Whether a call of the old side, which is what the new one asks, is left out and a `later` one meant: as `choices` say.
+    fn leaves_out_equal(&mut self, asked: &Call, later: &[Call], choices: u32) -> bool {
+        if !later.contains(asked) {
+            return false;
+        }
+        let n = self.recording.choices;
+        self.recording.choices += 1;
+        choices.checked_shr(n).is_some_and(|bits| bits & 1 == 1)
     }
 
     /// The new side's call `k`: if it asks what the old one asked, it gets the same answer.
@@ -233,6 +266,10 @@ impl World<'_> {
             && x.args.iter().zip(&y.args).any(|(x, y)| x != y && begin_alike(cpu, (x, frame), (y, cpu.frame())))
         {
             return Err(Fault::Unmodelled("an object at another place of the frame".into()));
+        }
+        let is_passed_over = cpu.trace.last().is_some_and(|now| self.recording.passed_over.contains(now));
+        if !asks && !is_passed_over && self.may_come_later(cpu, op, old, k) {
+            return Err(Fault::Unmodelled("calls that may have no effect stand elsewhere".into()));
         }
         if !same {
             let now = cpu.trace.last().map_or_else(String::new, words);
@@ -255,6 +292,15 @@ impl World<'_> {
         self.recording.effects.push((*r0, writes.clone()));
         self.recording.worlds.push(*id);
         self.behind(op)
+    }
+
+    /// Whether the new side asks now what the old one asks later, and what it passes over may have no effect, or what it asks is the
+    /// same all through a run.
+    fn may_come_later(&self, cpu: &Cpu, op: &Op, old: &Recording, k: usize) -> bool {
+        let Some(now) = cpu.trace.last() else { return false };
+        let later = old.calls.iter().skip(k).position(|call| call == now);
+        let passed = |n: usize| old.without_effect.iter().skip(k).take(n).all(|without| *without);
+        later.is_some_and(|n| passed(n) || op.link.is_none() && Effects::of(&op.insn, false).is_constant())
     }
 
     /// What comes after a call: nothing, if that throws. The program ends there, and so does the run.
@@ -343,13 +389,14 @@ impl Host for World<'_> {
         if let Some(e) = cpu.trace.last_mut() {
             e.args.truncate(arity(op, self.env));
         }
-        if let Some(old) = self.follow {
-            self.leave_out(cpu, old);
+        if let Some(follow) = self.follow {
+            self.leave_out(cpu, op, follow);
         }
         let k = self.recording.effects.len();
+        self.recording.without_effect.push(is_without_effect(op));
         self.recording.memory.push(self.overlay.clone());
         self.recording.frames.push(cpu.frame().to_vec());
-        if let Some(old) = self.follow {
+        if let Some(Follow { old, .. }) = self.follow {
             return self.follow_call(cpu, op, old, k);
         }
         let args: Vec<u64> = (1..=5).map(|n| cpu.arg(n).unwrap_or(0)).collect();
@@ -364,6 +411,9 @@ impl Host for World<'_> {
             return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
         let r0 = row.result_range.within(self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)));
+        if op.link.is_none() && row.is_constant() {
+            self.recording.constants.push((wanted_name(cpu), r0));
+        }
         cpu.set(Reg::R0, r0);
         let mut writes = self.moves_on(id);
         for (key, t, _) in self.cx.variables() {
@@ -434,6 +484,16 @@ impl Host for World<'_> {
             Some((m.key_size?, m.value_size?))
         })
     }
+}
+
+/// Whether a call is of those that may have no effect but their result.
+fn is_without_effect(op: &Op) -> bool {
+    op.link.is_none() && Effects::of(&op.insn, false).may_have_no_effect()
+}
+
+/// The name of the call that is made.
+fn wanted_name(cpu: &Cpu) -> String {
+    cpu.trace.last().map_or_else(String::new, |call| call.call.to_string())
 }
 
 /// Whether two constants to be patched are the same but for the register they go to.
