@@ -207,7 +207,14 @@ mod tests {
     fn an_interruption_is_not_blamed_on_the_time_limit() {
         let cli = Cli::try_parse_from(["bpf-opt", "opt", "in.o", "-o", "out.o"]).expect("it parses");
         let Command::Opt(args) = cli.command else { panic!("it is `opt`") };
-        let job = Job { args: &args, input: Path::new("in.o"), output: Path::new("out.o"), jobs: 1, shared: None };
+        let job = Job {
+            args: &args,
+            input: Path::new("in.o"),
+            output: Path::new("out.o"),
+            jobs: 1,
+            kernels: &[],
+            shared: None,
+        };
         let report = Report { timed_out: true, ..Report::default() };
         let blamed = |interrupted| remarks(&report, &job, interrupted).iter().any(|line| line.contains("time limit"));
         assert!(blamed(false) && !blamed(true));
