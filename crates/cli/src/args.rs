@@ -1,13 +1,15 @@
 //! The command line as data, and the help that teaches it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bpf_driver::{Goal, Options, PassSelection};
+use bpf_driver::{Goal, Options, Parts, PassSelection};
 use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ci::judge::{Allowance, Figure};
+use crate::kept_parts::KeptParts;
 use crate::many::args::{MANY, ManyArgs, TableArgs};
 
 /// Shown by `bpf-opt --help`.
@@ -63,6 +65,7 @@ Examples:
   bpf-opt opt prog.o -o out.o --report out.html       the same to look at: code, changes, proofs, graphs
   bpf-opt opt prog.o -o out.o -O1                     rules only: most of the gain, in milliseconds
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
+  bpf-opt opt prog.o -o out.o --rounds 5 --by-function --parts kept/    each function alone; results kept, and taken again
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
   bpf-opt opt prog.O2.o --also prog.Os.o -o out.o     of each function the better of two builds
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
@@ -503,7 +506,7 @@ pub struct OptArgs {
     #[arg(value_name = "IN.o", required_unless_present = "list")]
     pub inputs: Vec<PathBuf>,
     /// Where to write the result (`-`: standard output); may be the input itself
-    #[arg(short, long, value_name = "OUT.o", required_unless_present = "directory")]
+    #[arg(short, long, value_name = "OUT.o", required_unless_present_any = ["directory", "list_parts", "make_parts"])]
     pub output: Option<PathBuf>,
     /// Where to write the results of many objects: below this folder, by their names; those of a folder keep their paths in it
     #[arg(short, long, value_name = "DIR", conflicts_with_all = ["output", "report", "diff", "explain", "stats", "also", "dump_queries"])]
@@ -538,6 +541,19 @@ pub struct OptArgs {
     /// What earlier runs have learned is then only used if --cache names it
     #[arg(long, value_name = "N", conflicts_with = "no_search")]
     pub rounds: Option<u64>,
+    /// With --rounds: work on each function by itself, with N rounds of its own; what becomes of it then does not depend on
+    /// what else is in the object
+    #[arg(long, requires = "rounds", conflicts_with_all = ["ssa", "also", "keep"])]
+    pub by_function: bool,
+    /// With --by-function: take results of functions from this folder, each proven again, and keep there what is new
+    #[arg(long, value_name = "DIR", requires = "by_function")]
+    pub parts: Option<PathBuf>,
+    /// Only make the results of functions for --parts; write no object, and do not ask the kernel
+    #[arg(long, requires = "parts", conflicts_with_all = ["output", "directory", "list_parts"])]
+    pub make_parts: bool,
+    /// Only print the functions of each object and the names of their results, a line of JSON for each object
+    #[arg(long, requires = "by_function", conflicts_with_all = ["output", "directory"])]
+    pub list_parts: bool,
     /// Worker threads, over all objects that are worked on at once [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -1227,6 +1243,8 @@ impl OptArgs {
             forms: self.keep.map_or_else(|| self.default_forms(), usize::from),
             search: self.searches(),
             cache: self.cache_file(),
+            by_function: self.by_function,
+            parts: self.parts.as_deref().map(|folder| Arc::new(KeptParts::below(folder)) as Arc<dyn Parts>),
             ..leveled
         }
     }

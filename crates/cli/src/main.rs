@@ -29,6 +29,7 @@ mod filter;
 mod guest;
 mod input;
 mod inputs;
+mod kept_parts;
 mod kernels;
 mod listing;
 mod load;

@@ -2,6 +2,7 @@
 
 mod document;
 mod job;
+pub mod parts;
 mod summary;
 mod totals;
 
@@ -70,6 +71,11 @@ pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
 pub fn check(args: &OptArgs) -> Result<(), Failure> {
     if args.keep.is_some_and(|n| n > 1) && args.goal != GoalArg::Latency {
         return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
+    }
+    if args.by_function && args.goal == GoalArg::Verifier {
+        return Err(Failure::bad_input(
+            "--goal verifier asks the kernel about whole programs: it does not go with --by-function",
+        ));
     }
     Ok(())
 }

@@ -234,6 +234,18 @@ impl Candidate {
         self.lower(module, settings);
     }
 
+    /// Is what this start leads to, with that body.
+    pub(crate) fn go_on_as(&mut self, start: Start, f: Function, body: Vec<NewInsn>) {
+        let slots = |insns: &[NewInsn]| insns.iter().map(|insn| insn.bytes.len() / 8).sum();
+        let bytes: Vec<u8> = body.iter().flat_map(|insn| &insn.bytes).copied().collect();
+        self.report.slots_after = slots(&body);
+        self.report.listing_after = listing(&bytes);
+        self.report.rewrites = start.steps().iter().map(|by| (by.clone(), 1)).collect();
+        (self.start, self.derivation) = (Some(start), Some(Derivation::new(f)));
+        (self.quiet, self.body) = (Quiet::default(), Some(body));
+        (self.judged, self.present) = (false, false);
+    }
+
     /// Makes calls on the side of a branch that reads their results.
     fn make_calls_late(&mut self, module: &Module, settings: &Settings) {
         for _ in 0..LATE_CALLS {

@@ -1,7 +1,7 @@
 //! A function taken over as a whole: what the global passes (`bpf_ssa`) make of it, each step proven at function size.
 //!
-//! The passes propose, or another build of the object does; [`Start::find`], [`Start::of_build`] and [`Start::of_form`] are the only makers of a
-//! [`Start`], and take no step that [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
+//! The passes propose, or another build of the object does; [`Start::find`], [`Start::of_build`], [`Start::of_part`] and [`Start::of_form`]
+//! are the only makers of a [`Start`], and take no step that [`bpf_prove::functions`] has not called equal here, whatever the proposer says. A start stands where a [`Derivation`] begins. The derivation that it
 //! came from is kept, so that whoever finds fault with it can go back.
 
 use std::time::{Duration, Instant};
@@ -84,6 +84,23 @@ impl Start {
         let shorter = derivation.into_current();
         let leads_there = before.leads_to(&shorter, env, &options).0.is_equal();
         leads_there.then(|| (start(&[&step, LOCAL]), with_local(&shorter, env, settings)))
+    }
+
+    /// What a kept result says has become of the function that `before` began with, if it is proven to do the same: at once, or as
+    /// what the local passes make of the function leads to it.
+    pub(crate) fn of_part(
+        before: &Derivation,
+        result: &Function,
+        by: &[String],
+        env: &Env<'_>,
+        settings: &Settings,
+        deadline: Option<Instant>,
+    ) -> Option<Start> {
+        let options = settings.proof_options(deadline);
+        let original = before.original();
+        let is_equal = functions(original, result, env, &options).0.is_equal()
+            || with_local(original, env, settings).leads_to(result, env, &options).0.is_equal();
+        is_equal.then(|| Start { before: before.clone(), steps: by.to_vec() })
     }
 
     /// This start, and then one that begins where it led to.

@@ -25,8 +25,11 @@ mod opinion;
 mod optimize;
 mod options;
 mod other_kernel;
+mod part;
+pub mod parts;
 mod plan;
 mod pool;
+mod prepare;
 mod private_stack;
 mod queries;
 mod reduce;
@@ -57,11 +60,12 @@ pub use other_kernel::OtherKernel;
 pub use queries::QueryFolder;
 pub use report::{
     Ended, FunctionReport, FunctionVerdict, HexInput, KernelVerdict, MadeAcceptable, MapContents, NotRun, Observer,
-    OtherProgram, OtherVerdicts, ProgramRuns, Refused, Refutation, Report, RunCheck, RunDifference, RunsFirst,
-    SearchReport, Silent, TakenBack, VerifyReport,
+    OtherProgram, OtherVerdicts, PartsReport, ProgramRuns, Refused, Refutation, Report, RunCheck, RunDifference,
+    RunsFirst, SearchReport, Silent, TakenBack, VerifyReport,
 };
 
 pub use module::Module;
+pub use part::{Named, Part, Parts, Piece};
 pub use pool::on_deep_stack;
 pub use reduce::{Reduced, reduce};
 pub use shared::Shared;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bpf_isa::Goal;
 use bpf_object::{Object, WriteOptions};
-use bpf_passes::{Settings, names};
+use bpf_passes::Settings;
 
 use crate::builds::Builds;
 use crate::candidate::{Candidate, each_candidate};
@@ -17,8 +17,10 @@ use crate::lighter::Lighter;
 use crate::module::Module;
 use crate::opinion::Budget;
 use crate::options::{Options, PassSelection};
+use crate::parts::Work;
 use crate::plan::{self, Plan};
-use crate::report::{Observer, Report};
+use crate::prepare::{check_names, settings, wanted, watched};
+use crate::report::{Observer, PartsReport, Report, SearchReport};
 use crate::runcheck::{self, RunJudge};
 use crate::shared::Shared;
 use crate::synthesis::{self, Search, States};
@@ -39,6 +41,24 @@ pub(crate) fn forms(
     shared: Option<&Arc<Shared>>,
     observer: &dyn Observer,
 ) -> Result<Vec<Form>, DriverError> {
+    let (forms, parts_held) = once(input, options, shared, observer)?;
+    if parts_held {
+        return Ok(forms);
+    }
+    // Steps would be taken back now, and a part does not tell its own. So they are made here.
+    let without = Options { parts: None, ..options.clone() };
+    let (mut forms, _) = once(input, &without, shared, observer)?;
+    forms.iter_mut().for_each(|(_, report)| report.parts = Some(PartsReport { again: true, ..PartsReport::default() }));
+    Ok(forms)
+}
+
+/// The same; and whether nobody has found fault with what was made of parts ([`crate::parts`]).
+fn once(
+    input: &[u8],
+    options: &Options,
+    shared: Option<&Arc<Shared>>,
+    observer: &dyn Observer,
+) -> Result<(Vec<Form>, bool), DriverError> {
     let started = Instant::now();
     let object = Object::parse(input.to_vec())?;
     check_names(&object, options)?;
@@ -53,7 +73,7 @@ pub(crate) fn forms(
     let runs =
         options.run_check && options.kernel && gate.not_for_runs(for_runs).is_none() && runcheck::any_runs(&gate);
     let plan = Plan::new(started, options.time_limit, forms_take(&gate, options), reading, runs);
-    let mut settings = settings(&module, options, &plan);
+    let mut settings = settings(&module, options, plan.passes());
     let stop = Arc::new(AtomicBool::new(false));
     settings.stop = Some(stop.clone());
     if let Some(cpu) = options.cpu.filter(|cpu| *cpu < module.cpu) {
@@ -82,8 +102,30 @@ pub(crate) fn forms(
     };
     let mut object = module.object.clone();
     let write = WriteOptions { keep_debug: options.keep_debug };
+    let mut bodies = vec![None; count];
+    let taken = match options.by_function {
+        true => {
+            let work = Work { module: &module, settings: &settings, options, observer, started, stop: &stop };
+            let taken = work.take(&mut candidates, &wanted);
+            let open: Vec<bool> = wanted.iter().zip(&taken).map(|(wanted, taken)| *wanted && !taken).collect();
+            let mut found = SearchReport::default();
+            let made = work.on_each(&mut candidates, &open, &mut found, &mut report.notes);
+            let count = taken.iter().filter(|taken| **taken).count();
+            report.search = options.search.then_some(found);
+            report.parts = options.parts.is_some().then_some(PartsReport { taken: count, made, again: false });
+            bodies = candidates.iter().map(|c| c.body.clone()).collect();
+            for c in &candidates {
+                c.place(&mut object)?;
+            }
+            observer.phase("asking the kernel");
+            let mending = mending(&settings, &plan);
+            gate::settle(gate.job(&module, &mending, &write), &mut object, &mut candidates, &mut report)?;
+            taken
+        }
+        false => vec![false; count],
+    };
     let mut begun = Instant::now();
-    for turn in 0..TURNS {
+    for turn in 0..if options.by_function { 0 } else { TURNS } {
         // The kernel may have refused of one what it takes of the other.
         let twins = Twins::of(&candidates, &wanted);
         watched(observer, &stop, || {
@@ -155,7 +197,7 @@ pub(crate) fn forms(
         }
     }
     let mut states = None;
-    if options.search {
+    if options.search && !options.by_function {
         observer.phase("searching");
         let (found, others) = watched(observer, &stop, || {
             let search = Search::new(&module, &settings, options, observer, started);
@@ -194,6 +236,11 @@ pub(crate) fn forms(
     let finish = Finish { input, module: &module, gate, elsewhere, settings, options, plan: &plan, observer, started };
     let mut last = candidates;
     let mut forms = vec![finish.form(&mut last, &mut object, report.clone())?];
+    let is_held = |c: &Candidate| !taken[c.id] || c.body == bodies[c.id];
+    let uses_parts = last.iter().any(|c| taken[c.id] && bodies[c.id].is_some());
+    if uses_parts && (forms.iter().any(|(_, report)| report.has_taken_back()) || !last.iter().all(is_held)) {
+        return Ok((forms, false));
+    }
     let mending = mending(settings, &plan);
     let others = states.map_or_else(Vec::new, |states: States| states.beside(&last, &module, &mending));
     for other in others {
@@ -227,7 +274,7 @@ pub(crate) fn forms(
             forms.push(form);
         }
     }
-    Ok(forms)
+    Ok((forms, true))
 }
 
 /// How long the kernel takes for all forms that are wanted, if each takes what the original took.
@@ -373,78 +420,7 @@ pub(crate) fn judge(
     changed.into_inner()
 }
 
-fn check_names(object: &Object, options: &Options) -> Result<(), DriverError> {
-    check_programs(object, options)?;
-    let known: Vec<&str> = names().into_iter().chain(global::names()).collect();
-    if let PassSelection::Only(only) = &options.passes
-        && let Some(name) = only.iter().find(|n| !known.contains(&n.as_str()))
-    {
-        return Err(DriverError::NoSuchPass { name: name.clone(), known: known.join(", ") });
-    }
-    Ok(())
-}
-
-/// Whether every program the user named is there.
-pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), DriverError> {
-    for name in &options.programs {
-        if object.function_named(name).is_none() {
-            let known: Vec<&str> = object.functions().iter().map(|f| f.name.as_str()).collect();
-            return Err(DriverError::NoSuchProgram { name: name.clone(), known: known.join(", ") });
-        }
-    }
-    Ok(())
-}
-
-/// The settings of a run, with the time that the passes have.
-fn settings(module: &Module, options: &Options, plan: &Plan) -> Settings {
-    let only = match &options.passes {
-        PassSelection::All => None,
-        PassSelection::None => Some(vec![]),
-        PassSelection::Only(v) => Some(v.clone()),
-    };
-    Settings {
-        cpu: options.cpu.unwrap_or(module.cpu.max(options.min_kernel.cpu().min(3))),
-        goal: options.goal,
-        strict_shared_memory: options.strict_shared_memory,
-        only,
-        deadline: plan.passes(),
-        queries: options.queries.clone(),
-        ..Settings::default()
-    }
-}
-
 /// The same where the kernel finds fault with what was made: the time of the passes may be over.
 fn mending(settings: &Settings, plan: &Plan) -> Settings {
     Settings { deadline: plan.runs(), ..settings.clone() }
-}
-
-fn wanted(module: &Module, options: &Options) -> Vec<bool> {
-    module
-        .object
-        .functions()
-        .iter()
-        .map(|f| {
-            options.passes != PassSelection::None && (options.programs.is_empty() || options.programs.contains(&f.name))
-        })
-        .collect()
-}
-
-/// Runs `f` while another thread watches whether the user wants to stop.
-fn watched<T>(observer: &dyn Observer, stop: &AtomicBool, f: impl FnOnce() -> T) -> T {
-    let finished = AtomicBool::new(false);
-    // The other thread may have its first turn only when all is done.
-    stop.fetch_or(observer.stop(), Ordering::Relaxed);
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            while !finished.load(Ordering::Relaxed) {
-                if observer.stop() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        });
-        let r = f();
-        finished.store(true, Ordering::Relaxed);
-        r
-    })
 }

@@ -7,6 +7,7 @@ use bpf_isa::Goal;
 use bpf_platform::KernelVersion;
 
 use crate::other_kernel::OtherKernel;
+use crate::part::Parts;
 
 /// Which passes run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -74,6 +75,10 @@ pub struct Options {
     pub search: bool,
     /// Where what the search learns is kept from run to run; `None`: nowhere.
     pub cache: Option<std::path::PathBuf>,
+    /// Each function is worked on by itself, with so many rounds of its own: what comes of it does not depend on other functions.
+    pub by_function: bool,
+    /// With `by_function`: where results of functions are kept and taken from.
+    pub parts: Option<Arc<dyn Parts>>,
 }
 
 impl Options {
@@ -122,6 +127,8 @@ impl Default for Options {
             forms: 1,
             search: false,
             cache: None,
+            by_function: false,
+            parts: None,
         }
     }
 }

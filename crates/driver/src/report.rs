@@ -179,11 +179,29 @@ pub struct Report {
     pub run_check: Option<RunCheck>,
     /// What the search did, if it ran.
     pub search: Option<SearchReport>,
+    /// How it went with kept results of functions ([`crate::Options::parts`]), if there are to be any.
+    pub parts: Option<PartsReport>,
     /// Wall-clock seconds in all.
     pub seconds: f64,
 }
 
+/// Kept results of functions: what came of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PartsReport {
+    /// Functions of which the result was there and is proven, or is that nothing changes.
+    pub taken: usize,
+    /// Functions that were worked on, and whose result is kept now.
+    pub made: usize,
+    /// Kernel or `check` found fault with an object made of such results, so it was made again without any.
+    pub again: bool,
+}
+
 impl Report {
+    /// Whether some change was taken back, whoever found fault with it.
+    pub(crate) fn has_taken_back(&self) -> bool {
+        self.dropped + self.heavier + self.unsafe_changes > 0 || !self.taken_back.is_empty()
+    }
+
     /// Adds a warning, unless it is there already.
     pub(crate) fn warn(&mut self, warning: String) {
         if !self.warnings.contains(&warning) {

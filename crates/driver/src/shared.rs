@@ -62,7 +62,7 @@ pub(crate) enum Topic {
 }
 
 /// A question, with all that the answer depends on.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Question {
     topic: Topic,
     original: Nameless,
@@ -77,7 +77,7 @@ pub(crate) struct Question {
 }
 
 /// A function without its name.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Nameless(Function);
 
 impl Nameless {

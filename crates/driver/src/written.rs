@@ -73,7 +73,7 @@ fn compare(object: &Object, c: &Candidate, proven: &Function, body: &[NewInsn]) 
 }
 
 /// Names records and `may_goto` by the slots that they had in the original, as the proven function does.
-fn in_old_slots(f: &mut Function, body: &[NewInsn]) -> Result<(), String> {
+pub(crate) fn in_old_slots(f: &mut Function, body: &[NewInsn]) -> Result<(), String> {
     let mut at = 0;
     let mut old = rustc_hash::FxHashMap::default();
     for insn in body {

@@ -25,6 +25,9 @@ use crate::failure::Failure;
 
 /// `opt`: one object to a file, many to a folder.
 pub fn optimize(args: &OptArgs) -> Result<u8, Failure> {
+    if args.list_parts || args.make_parts {
+        return crate::opt::parts::run(args);
+    }
     match (&args.inputs[..], &args.output, &args.directory) {
         (_, _, Some(folder)) => opt::run(args, folder),
         ([input], Some(output), _) if !args.many.asks_for_a_table() => crate::opt::run(args, input, output),

@@ -18,6 +18,7 @@ mod install;
 mod kernels;
 mod many;
 mod page;
+mod parts;
 mod queries;
 mod raw;
 mod recipes;

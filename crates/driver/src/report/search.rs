@@ -53,3 +53,31 @@ pub struct SearchReport {
     /// Wall-clock seconds.
     pub seconds: f64,
 }
+
+impl SearchReport {
+    /// Adds what another search did; why the first ended that was cut short counts.
+    pub(crate) fn add(&mut self, other: &SearchReport) {
+        let is_cut = |ended| matches!(ended, Ended::Time | Ended::Interrupted);
+        let ended = match self.rounds == 0 || is_cut(other.ended) || other.ended == Ended::Rounds {
+            true if !is_cut(self.ended) => other.ended,
+            _ => self.ended,
+        };
+        *self = SearchReport {
+            ended,
+            rounds: self.rounds + other.rounds,
+            windows: self.windows + other.windows,
+            improved: self.improved + other.improved,
+            settled: self.settled + other.settled,
+            by_enumerator: self.by_enumerator + other.by_enumerator,
+            by_chain: self.by_chain + other.by_chain,
+            by_rule: self.by_rule + other.by_rule,
+            rule_hits: self.rule_hits + other.rule_hits,
+            rule_misses: self.rule_misses + other.rule_misses,
+            proposals: self.proposals + other.proposals,
+            steps: self.steps + other.steps,
+            judged: self.judged + other.judged,
+            remembered: self.remembered + other.remembered,
+            seconds: self.seconds + other.seconds,
+        };
+    }
+}

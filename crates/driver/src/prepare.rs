@@ -1,0 +1,84 @@
+//! What stands before the work: are the names of the options good, what do they choose, and who listens.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bpf_object::Object;
+use bpf_passes::{Settings, names};
+
+use crate::error::DriverError;
+use crate::global;
+use crate::module::Module;
+use crate::options::{Options, PassSelection};
+use crate::report::Observer;
+
+pub(crate) fn check_names(object: &Object, options: &Options) -> Result<(), DriverError> {
+    check_programs(object, options)?;
+    let known: Vec<&str> = names().into_iter().chain(global::names()).collect();
+    if let PassSelection::Only(only) = &options.passes
+        && let Some(name) = only.iter().find(|n| !known.contains(&n.as_str()))
+    {
+        return Err(DriverError::NoSuchPass { name: name.clone(), known: known.join(", ") });
+    }
+    Ok(())
+}
+
+/// Whether every program the user named is there.
+pub(crate) fn check_programs(object: &Object, options: &Options) -> Result<(), DriverError> {
+    for name in &options.programs {
+        if object.function_named(name).is_none() {
+            let known: Vec<&str> = object.functions().iter().map(|f| f.name.as_str()).collect();
+            return Err(DriverError::NoSuchProgram { name: name.clone(), known: known.join(", ") });
+        }
+    }
+    Ok(())
+}
+
+/// The settings of a run, with the time that the passes have (`deadline`).
+pub(crate) fn settings(module: &Module, options: &Options, deadline: Option<Instant>) -> Settings {
+    let only = match &options.passes {
+        PassSelection::All => None,
+        PassSelection::None => Some(vec![]),
+        PassSelection::Only(v) => Some(v.clone()),
+    };
+    Settings {
+        cpu: options.cpu.unwrap_or(module.cpu.max(options.min_kernel.cpu().min(3))),
+        goal: options.goal,
+        strict_shared_memory: options.strict_shared_memory,
+        only,
+        deadline,
+        queries: options.queries.clone(),
+        ..Settings::default()
+    }
+}
+
+pub(crate) fn wanted(module: &Module, options: &Options) -> Vec<bool> {
+    module
+        .object
+        .functions()
+        .iter()
+        .map(|f| {
+            options.passes != PassSelection::None && (options.programs.is_empty() || options.programs.contains(&f.name))
+        })
+        .collect()
+}
+
+/// Runs `f` while another thread watches whether the user wants to stop.
+pub(crate) fn watched<T>(observer: &dyn Observer, stop: &AtomicBool, f: impl FnOnce() -> T) -> T {
+    let finished = AtomicBool::new(false);
+    // The other thread may have its first turn only when all is done.
+    stop.fetch_or(observer.stop(), Ordering::Relaxed);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !finished.load(Ordering::Relaxed) {
+                if observer.stop() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let r = f();
+        finished.store(true, Ordering::Relaxed);
+        r
+    })
+}
