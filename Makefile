@@ -17,6 +17,8 @@
 # make clients  the recipes of examples/ whose tools fetch and build for a while: cargo with aya, go with bpf2go (docs/ci.md)
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make wheel    the Python package, into target/wheels; make wheel-test tries it in a fresh virtual environment
+# make farm-test  the farm (docs/cluster.md): types, tests, two Ray nodes of which one is killed; make farm-quick: without Ray
+# make farm-experiment   a thousand objects, a killed node, a killed driver, shared rules, one worker against two; some minutes
 # make install   the release build, its manual and completions below PREFIX (/usr/local) in DESTDIR; BINARY=FILE installs that
 #                one and builds nothing; make uninstall takes them away (docs/install.md)
 # make deb       a Debian package in target/debian; BINARY=FILE likewise
@@ -42,7 +44,7 @@ DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
 .PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
-  fuzz-filters fuzz-build wheel wheel-test check lint package setup build install uninstall deb container deny clients
+  fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
 	@mkdir -p $(dir $(DEMO_OUT))
@@ -56,6 +58,7 @@ demo: build
 # Optimized, because the prover and the interpreter are what the tests exercise most.
 test: setup
 	$(CARGO) test --profile checks --workspace
+	@$(MAKE) --no-print-directory farm-quick
 
 bench: build
 	@test -f $(BENCH)/suite.py || { echo "no $(BENCH)/suite.py; say where with BENCH=DIR" >&2; exit 2; }
@@ -142,6 +145,26 @@ wheel-test: wheel
 	rm -rf $(TARGET)/wheel-test && $(PYTHON) -m venv $(TARGET)/wheel-test
 	$(TARGET)/wheel-test/bin/pip install -q --no-index --find-links $(WHEELS) bpf-opt
 	$(TARGET)/wheel-test/bin/python python/tests/test_bpf_opt.py
+
+# The farm's tests: those without Ray and bpf-opt, and all. FARM_BINARY names the bpf-opt that they run.
+FARM := $(TARGET)/farm
+FARM_BINARY ?= $(BPF_OPT)
+FARM_PYTHON = PYTHONPATH=$(CURDIR)/farm PYTHONDONTWRITEBYTECODE=1 RAY_USAGE_STATS_ENABLED=0
+farm-quick:
+	@test -x $(FARM)-quick/bin/pytest || { $(PYTHON) -m venv $(FARM)-quick && \
+	  $(FARM)-quick/bin/pip install -q --retries 1 fsspec tqdm pytest; } || { rm -rf $(FARM)-quick; \
+	  echo "skipped: the tests of the farm (farm/): Python's venv or package registry is not there"; }
+	@test ! -x $(FARM)-quick/bin/pytest || env -u BPF_OPT $(FARM_PYTHON) $(FARM)-quick/bin/pytest -q -p no:cacheprovider farm/tests
+farm-test: $(if $(filter file,$(origin FARM_BINARY)),build)
+	test -x $(FARM)/bin/ray || { $(PYTHON) -m venv $(FARM) && $(FARM)/bin/pip install -q ./farm pytest mypy && \
+	  $(FARM)/bin/pip uninstall -q -y bpf-opt-farm && rm -rf farm/build farm/*.egg-info; }
+	cd farm && $(abspath $(FARM))/bin/mypy --cache-dir $(abspath $(FARM))/mypy bpf_opt_farm
+	BPF_OPT=$(abspath $(FARM_BINARY)) $(FARM_PYTHON) $(FARM)/bin/pytest -q -p no:cacheprovider farm/tests
+FARM_DEBIAN ?= $(TARGET)/farm-debian
+farm-experiment: farm-test
+	test -e $(FARM_DEBIAN)/xdpdump_bpf.o || bash $(BENCH)/fetch-debian.sh $(FARM_DEBIAN)
+	$(FARM_PYTHON) $(FARM)/bin/python farm/experiment.py $(FARM_BINARY) --bench $(BENCH) --debian $(FARM_DEBIAN) \
+	  --leave-out 6000 --most-slots 40 --work $(TARGET)/farm-experiment $(FARM_FLAGS)
 
 # What can be published alone. `--offline`: with what the build has fetched.
 PACKAGES := isa platform object program semantics facts prove
