@@ -98,7 +98,7 @@ fn optimize<'py>(
 ) -> PyResult<(Bound<'py, PyBytes>, String, usize, usize)> {
     let goal = match goal {
         "size" => Goal::Size,
-        "latency" => Goal::Latency,
+        "latency" => Goal::latency(),
         "verifier" => Goal::Verifier,
         other => return Err(PyValueError::new_err(format!("goal={other:?}: size, latency or verifier"))),
     };

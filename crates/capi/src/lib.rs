@@ -256,7 +256,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 fn of(options: BpfOptOptions) -> Options {
     let goal = match options.goal {
         BpfOptGoal::Size => Goal::Size,
-        BpfOptGoal::Latency => Goal::Latency,
+        BpfOptGoal::Latency => Goal::latency(),
         BpfOptGoal::Verifier => Goal::Verifier,
     };
     let default = Options { goal, ..Options::default() }.at_level(options.level);

@@ -25,6 +25,7 @@ Examples:
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt bench prog.o prog.opt.o               time both in this kernel, beside each other
+  bpf-opt profile -o here.toml                  what operations cost on this machine, for `opt --costs`
   bpf-opt ci --baseline bpf.json build/         for pipelines: fail when a program became worse than it was
   bpf-opt specialize prog.o --rodata debug=0 --frozen-map allowed=allowed.json -o out.o   for what will not change
   bpf-opt reduce prog.o -o small.o --test CMD   the smallest object on which a command still succeeds
@@ -67,6 +68,7 @@ Examples:
   bpf-opt opt prog.o -o out.o --rounds 20 --time-limit 600   the same bytes on every machine
   bpf-opt opt prog.o -o out.o --rounds 5 --by-function --parts kept/    each function alone; results kept, and taken again
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
+  bpf-opt opt prog.o -o out.o --goal latency --costs here.toml   by what `bpf-opt profile` has measured
   bpf-opt opt prog.O2.o --also prog.Os.o -o out.o     of each function the better of two builds
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
   bpf-opt opt --raw prog.bin --type xdp --maps prog.maps -o out.bin   an array of struct bpf_insn (`bpf-opt help raw`)
@@ -229,6 +231,28 @@ Examples:
 
 Exit codes: 0 timed; 1 an object is slower by more than --fail-if-slower; 2 bad input or usage; 3 nothing could be timed, or no
 right to use the kernel.";
+
+const PROFILE_HELP: &str = "\
+Times small programs in this kernel (BPF_PROG_TEST_RUN; nothing is attached): of each class of operations one with many copies
+and one with half as many, in a chain and beside each other. What one more copy takes is the cost: nanoseconds, the median of
+interleaved rounds with its quartiles. The table says what `--goal latency` weighs code by, in passes and search, and what times in
+reports are estimated by; tables for x86-64 and arm64 come with the program.
+
+--check holds a table against whole programs: of each object several forms are made (as it is, -O1, -O2, --goal latency) and timed
+beside each other as `bench` does, with some built-in pairs; their times are estimated by the table along the paths that their inputs
+take. Printed is the rank correlation (Spearman, of the logarithms of the ratios) over the pairs of forms whose times differ by more
+than 3 %, and are told apart from noise.
+
+Examples:
+  sudo bpf-opt profile                                 print the table of this machine
+  sudo bpf-opt profile -o here.toml --json here.json   keep it
+  bpf-opt opt prog.o -o out.o --goal latency --costs here.toml
+  sudo bpf-opt profile --check *.o                     measure, and hold the table against these objects
+  sudo bpf-opt profile --check --costs x86-64 *.o      the same with a table that comes with the program, or a file
+
+docs/profile.md has all of it.
+
+Exit codes: 0 measured; 2 bad input or usage; 3 no right to use the kernel, or nothing to compare.";
 
 const INPUTS_HELP: &str = "\
 Looks for packets, contexts and map contents that together reach every basic block: made packets first, then, for each side of
@@ -402,6 +426,9 @@ pub enum Command {
     /// Time objects in this kernel, beside each other: which is faster, if it is not noise
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Measure what each class of operation costs on this machine: a table for `opt --costs`
+    #[command(after_help = PROFILE_HELP)]
+    Profile(ProfileArgs),
     /// Make an object for declared constants and frozen maps
     #[command(after_help = SPECIALIZE_HELP)]
     Specialize(Box<SpecializeArgs>),
@@ -526,6 +553,10 @@ pub struct OptArgs {
     /// What to minimize
     #[arg(long, value_enum, default_value = "size")]
     pub goal: GoalArg,
+    /// By which table of costs `latency` is less, and times in reports are estimated: a file that `bpf-opt profile -o` has written, or
+    /// `x86-64` or `arm64`, which come with the program [default: that of this machine's architecture]
+    #[arg(long, value_name = "TABLE", value_parser = crate::costs::table)]
+    pub costs: Option<&'static bpf_driver::Costs>,
     /// How much to do: 1: rules; 2: global passes (--ssa) and a short search, too; 3: a search that ends when it gains no
     /// more; 4: one that ends when nothing is open [default: 2; with --time-limit 4; with --rounds no global passes]
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
@@ -951,6 +982,38 @@ pub struct BenchArgs {
     pub csv: Option<PathBuf>,
 }
 
+/// Of `profile`.
+#[derive(Debug, Args)]
+pub struct ProfileArgs {
+    /// With --check: the objects of which forms are compared
+    #[arg(value_name = "FILE.o", requires = "check")]
+    pub objects: Vec<PathBuf>,
+    /// Hold the table against whole programs: the built-in ones and the objects
+    #[arg(long)]
+    pub check: bool,
+    /// With --check: take this table instead of measuring one: a file, or `x86-64` or `arm64`, which come with the program
+    #[arg(long, value_name = "TABLE", requires = "check", conflicts_with = "output", value_parser = crate::costs::table)]
+    pub costs: Option<&'static bpf_driver::Costs>,
+    /// Write the table to this file (`-`: standard output, instead of the text)
+    #[arg(short, long, value_name = "TABLE")]
+    pub output: Option<PathBuf>,
+    /// Rounds in which all programs have a turn
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub rounds: u16,
+    /// Microseconds of a turn
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub turn: u32,
+    /// With --check: load every program as this type instead of what its section name says (`xdp`, `classifier`, `socket` …)
+    #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type, requires = "check")]
+    pub program_type: Option<String>,
+    /// With --check: print every pair
+    #[arg(long, requires = "check")]
+    pub pairs: bool,
+    /// Write all that was measured as JSON to this file (`-`: standard output, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// Of `reduce`.
 #[derive(Debug, Args)]
 pub struct ReduceArgs {
@@ -1214,13 +1277,15 @@ impl OptArgs {
 
     /// What the pipeline is to do.
     pub fn options(&self) -> Options {
+        let costs = self.costs.unwrap_or(bpf_driver::Costs::of_host());
         let goal = match self.goal {
             GoalArg::Size => Goal::Size,
-            GoalArg::Latency => Goal::Latency,
+            GoalArg::Latency => Goal::Latency(costs),
             GoalArg::Verifier => Goal::Verifier,
         };
         let leveled = Options { goal, ..Options::default() }.at_level(self.level().unwrap_or_default());
         Options {
+            costs,
             time_limit: self.time_limit(),
             seed: self.seed,
             rounds: self.rounds,

@@ -15,6 +15,7 @@ mod cfg;
 mod check;
 mod ci;
 mod completions;
+mod costs;
 mod declared;
 mod diff;
 mod difftest;
@@ -38,6 +39,7 @@ mod many;
 mod opt;
 mod packets;
 mod page;
+mod profile;
 mod progress;
 mod raw;
 mod reduce;
@@ -100,6 +102,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Run(args) => run::run(args),
         Command::Difftest(args) => difftest::run(args),
         Command::Bench(args) => many::bench(args),
+        Command::Profile(args) => profile::run(args),
         Command::Specialize(args) => specialize::run(args),
         Command::Inputs(args) => inputs::run(args),
         Command::Reduce(args) => reduce::run(args),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
-use bpf_isa::Goal;
+use bpf_isa::{Costs, Goal};
 use bpf_object::{FuncId, NewInsn, Object};
 use bpf_passes::{Engine, Quiet, Settings, shape_mark};
 use bpf_program::{Function, lower, slot_count};
@@ -14,9 +14,10 @@ use bpf_ssa::passes::Pass;
 use rustc_hash::FxHashSet;
 
 use crate::error::DriverError;
+use crate::estimate;
 use crate::explain;
 use crate::global::Start;
-use crate::measures::{Reached, Shape, estimated_time};
+use crate::measures::{Reached, Shape};
 use crate::module::Module;
 use crate::opinion::{Budget, Opinion, listing_of, opinion};
 use crate::pool;
@@ -411,10 +412,11 @@ impl Candidate {
     }
 
     /// Notes in the report what it takes, as estimated, before and now.
-    pub(crate) fn note_time(&mut self, module: &Module) {
+    pub(crate) fn note_time(&mut self, module: &Module, costs: &Costs) {
         let Ok(original) = &module.graphs[self.id] else { return };
         let now = self.function().filter(|_| self.body.is_some()).unwrap_or(original);
-        self.report.estimated_ns = Some((estimated_time(original), estimated_time(now)));
+        let time = |f: &Function| estimate::of_function(f, costs, &|i| module.maps.get(i).and_then(|m| m.map_type));
+        self.report.estimated_ns = Some((time(original), time(now)));
     }
 
     /// Gives everything up.
@@ -558,10 +560,13 @@ impl Candidate {
     }
 }
 
-/// What is less for a goal: slots, then estimated time, or the other way round.
+/// What is less for a goal: slots, then what instructions weigh one by one; or estimated time, then slots.
 pub(crate) fn weight(f: &Function, goal: Goal) -> (u64, u64) {
-    let (slots, time) = (slot_count(f) as u64, (estimated_time(f) * 10.0).round() as u64);
-    if goal.puts_slots_first() { (slots, time) } else { (time, slots) }
+    let slots = slot_count(f) as u64;
+    match goal {
+        Goal::Latency(costs) => ((estimate::of_function(f, costs, &|_| None) * 1000.0).round() as u64, slots),
+        Goal::Size | Goal::Verifier => (slots, estimate::weights(f, goal.costs())),
+    }
 }
 
 /// What came of this question in another object; `None` if nothing is shared.
@@ -580,7 +585,7 @@ fn ask<'m>(
 pub(crate) fn most_slots(before: usize, goal: Goal) -> usize {
     match goal {
         Goal::Verifier => before + before / 2 + 32,
-        Goal::Size | Goal::Latency => before,
+        Goal::Size | Goal::Latency(_) => before,
     }
 }
 

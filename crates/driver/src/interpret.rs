@@ -2,12 +2,17 @@
 //!
 //! Each run gets a world of its own, into which the state of an earlier one can be carried over. No kernel is involved.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bpf_isa::Costs;
+use bpf_kernel::Entry;
 use bpf_object::{FuncId, MapDef, Object};
 use bpf_program::{Function, ProgKind};
-use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome};
+use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome, Step};
 use thiserror::Error;
+
+use crate::estimate::{self, Estimate};
 
 /// Largest map value or data section, in bytes; the kernel's own limits are lower.
 const LARGEST: u64 = 64 << 20;
@@ -47,6 +52,8 @@ pub struct Program {
     sections: Vec<Section>,
     /// Execute instructions with a CO-RE record as compiled, instead of calling them a fault.
     pub core_as_compiled: bool,
+    /// Note where runs go.
+    pub leaves_trail: bool,
     /// Bytes by which the addresses of map values and global data are moved.
     pub address_shift: usize,
 }
@@ -89,7 +96,15 @@ impl Program {
         let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
         let others = others.filter_map(|f| bpf_program::build(object, f).ok()).map(Arc::new).collect();
         let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
-        Ok(Program { main, others, maps, sections: sections(object)?, core_as_compiled: false, address_shift: 0 })
+        Ok(Program {
+            main,
+            others,
+            maps,
+            sections: sections(object)?,
+            core_as_compiled: false,
+            leaves_trail: false,
+            address_shift: 0,
+        })
     }
 
     /// What the kernel would run it as.
@@ -150,8 +165,27 @@ impl Program {
         for f in &self.others {
             interp.add_function(f.clone());
         }
+        if self.leaves_trail {
+            interp.leave_trail();
+        }
         let outcome = interp.run(&self.main, fuel);
         (interp, outcome)
+    }
+
+    /// Gives the maps of these names these contents, as the kernel returns them.
+    pub(crate) fn fill(&self, state: &mut RunState, contents: &BTreeMap<String, Vec<Entry>>) {
+        for (map, spec) in state.maps.iter_mut().zip(&self.maps) {
+            let Some(entries) = contents.get(&map.name) else { continue };
+            // Of a map with a value for each processor the first counts.
+            let size = spec.value_size as usize;
+            let one = |(key, value): &Entry| (key.clone(), value[..size.min(value.len())].to_vec());
+            map.entries = entries.iter().map(one).collect();
+        }
+    }
+
+    /// The estimate of a run that left this trail, by a table of costs.
+    pub(crate) fn estimate(&self, trail: &[Step], costs: &Costs) -> Estimate {
+        estimate::along(&self.main, &self.others, trail, costs, &|i| self.maps.get(i).map(|m| m.map_type))
     }
 }
 

@@ -12,6 +12,7 @@ mod candidate;
 mod decided;
 pub mod difftest;
 mod error;
+mod estimate;
 mod explain;
 mod gate;
 mod global;
@@ -31,6 +32,7 @@ mod plan;
 mod pool;
 mod prepare;
 mod private_stack;
+pub mod profile;
 mod queries;
 mod reduce;
 mod rename;
@@ -51,8 +53,9 @@ mod written;
 
 use std::sync::Arc;
 
-pub use bpf_isa::Goal;
+pub use bpf_isa::{Costs, CostsError, Goal};
 pub use error::DriverError;
+pub use estimate::Estimate;
 pub use explain::{Change, ChangeProof, ProvenBy};
 pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};

@@ -1,14 +1,7 @@
-//! What the paper on K2 prints of a program (Tables 1 and 7): how many blocks, how many on the longest way, and an estimate of
-//! its time.
+//! What the paper on K2 prints of a program (Table 1): how many blocks, how many on the longest way, and when it was found.
 
-use bpf_isa::Insn;
-use bpf_program::{Function, Terminator, reverse_postorder};
+use bpf_program::{Function, reverse_postorder};
 use serde::Serialize;
-
-/// Nanoseconds of one step of [`Insn::latency`].
-const NANOSECONDS: f64 = 0.1;
-/// What a conditional jump and `exit` take, as [`Insn::latency`] says.
-const JUMP: u32 = Insn::Exit.latency();
 
 /// Of a program as it was compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -31,16 +24,6 @@ impl Shape {
         }
         Shape { blocks: f.layout.len(), longest_path: (!loops).then(|| longest[f.entry().index()]) }
     }
-}
-
-/// Estimated nanoseconds of a function: the sum over its instructions, each counted once, as in the paper's `perf_lat`. What
-/// calls do is not counted.
-pub(crate) fn estimated_time(f: &Function) -> f64 {
-    let block = |b: &bpf_program::Block| {
-        let ops: u32 = b.ops.iter().map(|o| o.insn.latency()).sum();
-        ops + if matches!(b.term, Terminator::Goto(_)) { 0 } else { JUMP }
-    };
-    f64::from(f.layout.iter().map(|b| block(f.block(*b))).sum::<u32>()) * NANOSECONDS
 }
 
 /// When a function was first what it is in the end.
@@ -81,12 +64,6 @@ mod tests {
         assert_eq!(Shape::of(&f), Shape { blocks: 4, longest_path: Some(4) });
         let f = function("r0 = 0\na: r0 += 1\nif r0 < 10 goto a\nexit");
         assert_eq!(Shape::of(&f), Shape { blocks: 3, longest_path: None });
-    }
-
-    #[test]
-    fn every_instruction_counts_once() {
-        let f = function("r0 = *(u32 *)(r1 + 0)\nif r0 == 0 goto a\nr0 += 1\na: exit");
-        assert!((estimated_time(&f) - 0.1 * f64::from(13 + 3 + 3 + 3)).abs() < 1e-9, "{}", estimated_time(&f));
     }
 
     #[test]

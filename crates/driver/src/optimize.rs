@@ -364,7 +364,7 @@ impl Finish<'_> {
         report.timed_out = candidates.iter().any(|c| c.timed_out);
         for c in candidates.iter_mut() {
             c.report.cut_short = c.timed_out;
-            c.note_time(module);
+            c.note_time(module, options.costs);
             c.note_size(started, report.search.map_or(0, |s| s.proposals));
             if options.explain {
                 c.explain(module);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bpf_isa::Goal;
+use bpf_isa::{Costs, Goal};
 use bpf_platform::KernelVersion;
 
 use crate::other_kernel::OtherKernel;
@@ -26,6 +26,8 @@ pub enum PassSelection {
 pub struct Options {
     /// What to optimize for.
     pub goal: Goal,
+    /// By which table the time of functions is estimated in reports.
+    pub costs: &'static Costs,
     /// Time for the whole object; functions not reached in time stay as they were.
     pub time_limit: Duration,
     /// Seed of everything random.
@@ -94,7 +96,7 @@ impl Options {
         // A second or so is for all that an ordinary program needs.
         let whole = if level == 2 { self.whole / 20 } else { self.whole };
         // They count slots.
-        let ssa = self.goal != Goal::Latency && level > 1;
+        let ssa = self.goal.puts_slots_first() && level > 1;
         Options { patience, whole, ssa, search: level > 1, ..self }
     }
 }
@@ -103,6 +105,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             goal: Goal::Size,
+            costs: Costs::of_host(),
             time_limit: Duration::from_secs(30),
             seed: 1,
             rounds: None,

@@ -15,11 +15,13 @@
 //! A test run repeats a program on the packet as it has left it. An input that is another one then (a header went, a lifetime ended) is
 //! run once a system call.
 
+mod estimates;
 mod statistics;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bpf_isa::Costs;
 use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RawOptions, RawProgram, RunResult};
 use fastrand::Rng;
 
@@ -29,6 +31,7 @@ use crate::difftest::maps::SharedMap;
 use crate::difftest::scenario::{Loaded, OneCpu};
 use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
 
+use crate::estimate::Estimate;
 use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
 
@@ -57,6 +60,8 @@ pub struct Settings {
     pub candidates: usize,
     /// Inputs that are taken.
     pub inputs: usize,
+    /// Estimate times by this table, too, and compare every object with every other ([`Class::estimates`], [`Class::pairs`]).
+    pub costs: Option<&'static Costs>,
     /// When nothing further begins; a program of which less than two loads have had a round then is not timed.
     pub until: Option<Instant>,
 }
@@ -81,6 +86,7 @@ impl Default for Settings {
             turn: Duration::from_micros(100),
             candidates: 256,
             inputs: 8,
+            costs: None,
             until: None,
         }
     }
@@ -124,6 +130,25 @@ pub struct Class {
     pub objects: Vec<Timed>,
     /// The second loads of the first object: the check.
     pub again: Timed,
+    /// By object, if there is a table ([`Settings::costs`]); `None` where the interpreter does not run the inputs as the kernel does.
+    #[serde(skip)]
+    pub estimates: Vec<Option<Estimate>>,
+    /// Likewise: every object against each before it.
+    #[serde(skip)]
+    pub pairs: Vec<Pair>,
+}
+
+/// Two objects beside each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair {
+    /// The one.
+    pub of: usize,
+    /// What it is compared with.
+    pub to: usize,
+    /// How much longer it takes.
+    pub comparison: Comparison,
+    /// What is to be believed of that.
+    pub call: Call,
 }
 
 /// What came of one program.
@@ -199,7 +224,7 @@ pub fn time(
     let programs: Vec<(String, ProgramType)> = loaded.programs(0).iter().map(|p| (p.name.clone(), p.kind)).collect();
     let is_wanted = |name: &String| settings.only.is_empty() || settings.only.contains(name);
     let programs: Vec<(String, ProgramType)> = programs.into_iter().filter(|(name, _)| is_wanted(name)).collect();
-    let contest = Contest { loaded, objects: objects.len(), settings, load_times, calls };
+    let contest = Contest { loaded, objects: objects.len(), bytes: objects, settings, load_times, calls };
     let _here = OneCpu::stay();
     let mut all = Vec::with_capacity(programs.len());
     for (i, (name, kind)) in programs.iter().enumerate() {
@@ -262,6 +287,7 @@ type ByLoad = Vec<Vec<Vec<f64>>>;
 struct Contest<'a> {
     loaded: Loaded,
     objects: usize,
+    bytes: &'a [&'a [u8]],
     settings: &'a Settings,
     load_times: Vec<f64>,
     calls: Vec<Calls>,
@@ -290,7 +316,7 @@ impl Contest<'_> {
         let source = self.settings.packets.as_deref();
         let most = self.settings.candidates;
         let candidates = inputs(kind, &mut random, most.min(source.map_or(most, <[_]>::len)), source, &words);
-        self.fill(&mut random, &candidates)?;
+        let contents = self.fill(&mut random, &candidates)?;
         let (chosen, differ) = self.chosen(name, kind, candidates);
         if chosen.is_empty() {
             return Ok(none(Some("the kernel runs it on none of the inputs".to_owned())));
@@ -304,9 +330,20 @@ impl Contest<'_> {
         let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
         returns.sort_unstable();
         returns.dedup();
-        let mut classes = vec![self.class(None, &chosen, &times, &mut rng)];
+        let estimates = self.settings.costs.map(|costs| {
+            estimates::of(
+                self.bytes,
+                name,
+                kind,
+                &chosen.iter().map(|c| (&c.input, c.returns)).collect::<Vec<_>>(),
+                &contents,
+                costs,
+            )
+        });
+        let estimates = estimates.unwrap_or_default();
+        let mut classes = vec![self.class(None, &chosen, &times, &estimates, &mut rng)];
         if returns.len() > 1 {
-            classes.extend(returns.into_iter().map(|r| self.class(Some(r), &chosen, &times, &mut rng)));
+            classes.extend(returns.into_iter().map(|r| self.class(Some(r), &chosen, &times, &estimates, &mut rng)));
         }
         Ok(Program { facts: self.facts(name), classes, differ, ..none(None) })
     }
@@ -345,8 +382,8 @@ impl Contest<'_> {
         (0..self.objects).map(of).collect()
     }
 
-    /// Gives all objects the same contents of maps.
-    fn fill(&self, random: &mut Random, inputs: &[Input]) -> Result<(), TimingError> {
+    /// Gives all objects the same contents of maps, and returns them by the maps' names.
+    fn fill(&self, random: &mut Random, inputs: &[Input]) -> Result<BTreeMap<String, Vec<Entry>>, TimingError> {
         let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
         let given = &self.settings.maps;
         let known: Vec<&String> = self.loaded.maps.iter().map(|m| &m.name).collect();
@@ -358,7 +395,8 @@ impl Contest<'_> {
             given.get(&m.name).cloned().unwrap_or_else(|| m.filling(random, &sample))
         };
         let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(of).collect();
-        self.loaded.fill(&fillings).map_err(TimingError::Maps)
+        self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
+        Ok(self.loaded.maps.iter().map(|m| m.name.clone()).zip(fillings).collect())
     }
 
     /// Inputs of as many classes as there are, and for how many an object returns something else than the first.
@@ -455,7 +493,14 @@ impl Contest<'_> {
     }
 
     /// The times of inputs for which the first object returns this.
-    fn class(&self, returns: Option<u32>, chosen: &[Chosen], times: &[ByLoad], rng: &mut Rng) -> Class {
+    fn class(
+        &self,
+        returns: Option<u32>,
+        chosen: &[Chosen],
+        times: &[ByLoad],
+        estimates: &[Vec<Option<Estimate>>],
+        rng: &mut Rng,
+    ) -> Class {
         let members: Vec<usize> =
             (0..chosen.len()).filter(|i| returns.is_none_or(|r| chosen[*i].returns == r)).collect();
         let mean = |of_round: &Vec<f64>| members.iter().map(|i| of_round[*i]).sum::<f64>() / members.len() as f64;
@@ -480,7 +525,17 @@ impl Contest<'_> {
             Timed { ns: Summary::of(&own), comparison, call: statistics::call(&comparison) }
         };
         let all_empty: Times = empty.iter().map(|load| load.iter().map(mean).collect()).collect();
+        let beside = |to: usize, rng: &mut Rng| {
+            let of = (to + 1..self.objects).filter(|_| self.settings.costs.is_some());
+            let pair = |of: usize| {
+                let comparison = statistics::compare(&net(of), &net(to), rng);
+                Pair { of, to, comparison, call: statistics::call(&comparison) }
+            };
+            of.map(pair).collect::<Vec<Pair>>()
+        };
         Class {
+            pairs: (0..self.objects).flat_map(|to| beside(to, rng)).collect(),
+            estimates: estimates.iter().map(|all| estimates::mean(members.iter().map(|i| all[*i]))).collect(),
             returns,
             inputs: members.len(),
             empty_ns: Summary::of(&all_empty).middle,

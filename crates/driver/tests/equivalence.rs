@@ -257,7 +257,7 @@ fn optimized(
         let options = Options {
             passes: if alone { PassSelection::Only(case.passes.clone()) } else { PassSelection::All },
             cpu: case.cpu,
-            goal: if case.latency { Goal::Latency } else { Goal::Size },
+            goal: if case.latency { Goal::latency() } else { Goal::Size },
             kernel: !alone,
             time_limit: SEARCH,
             // The case is about what the proofs let through.

@@ -7,14 +7,15 @@
 //! is LLVM's. `ld_imm64` is ONE instruction that occupies two slots. Code that must see the bit fields anyway, as readers of
 //! other formats do, finds them in [`slot`].
 
+mod costs;
 mod decode;
 mod encode;
 mod goal;
 mod insn;
-mod latency;
 pub mod slot;
 mod text;
 
+pub use costs::{Class, Cost, Costs, CostsError, Origin};
 pub use decode::{DecodeError, decode, decode_all};
 pub use encode::{EncodeError, encode, encode_all};
 pub use goal::Goal;

@@ -380,13 +380,14 @@ impl<'a> Engine<'a> {
             return false;
         }
         let Some(replaced) = view.ops.get(r.start..r.end) else { return false };
-        let old = cost(replaced, r.term.as_ref().map(|_| view.term));
-        let new = cost(&r.with, r.term.as_ref());
+        let costs = self.settings.goal.costs();
+        let old = cost(replaced, r.term.as_ref().map(|_| view.term), costs);
+        let new = cost(&r.with, r.term.as_ref(), costs);
         let rank = |c: Cost| {
             if self.settings.goal.puts_slots_first() {
-                (c.slots as u32, c.latency, c.reads)
+                (c.slots as u32, c.time, c.reads)
             } else {
-                (c.latency, c.slots as u32, c.reads)
+                (c.time, c.slots as u32, c.reads)
             }
         };
         rank(new) < rank(old)

@@ -1,7 +1,7 @@
 //! One block, or a path through several, as a pass sees it.
 
 use bpf_facts::{Env, Live, State, Value};
-use bpf_isa::{AtomicOp, Insn, Reg};
+use bpf_isa::{AtomicOp, Class, Costs, Insn, Reg};
 use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
 use bpf_prove::{Known, Points, Rewrite};
 
@@ -180,28 +180,25 @@ pub fn rename_all(insn: &Insn, from: Reg, to: Reg) -> Option<Insn> {
 pub struct Cost {
     /// Slots.
     pub slots: usize,
-    /// Estimated run time, in the units of [`Insn::latency`](bpf_isa::Insn::latency).
-    pub latency: u32,
+    /// Estimated run time in picoseconds ([`Costs::time`]).
+    pub time: u32,
     /// Register operands read.
     pub reads: usize,
 }
 
-/// Estimated time of what ends a block, in the units of [`Insn::latency`](bpf_isa::Insn::latency).
-const JUMP: u32 = 3;
-
-/// Cost of a sequence with its terminator.
-pub fn cost(ops: &[Op], term: Option<&Terminator>) -> Cost {
-    let mut c = Cost { slots: 0, latency: 0, reads: 0 };
+/// Cost of a sequence with its terminator, by a table.
+pub fn cost(ops: &[Op], term: Option<&Terminator>, costs: &Costs) -> Cost {
+    let mut c = Cost { slots: 0, time: 0, reads: 0 };
     for op in ops {
         c.slots += op.insn.slots();
-        c.latency += op.insn.latency();
+        c.time += costs.time(&op.insn);
         // A copy or a two-step address costs later passes their view.
         c.reads += op.insn.uses().len();
     }
     if let Some(t) = term {
         c.slots += usize::from(!matches!(t, Terminator::Goto(_)));
         c.reads += t.uses().len();
-        c.latency += JUMP;
+        c.time += costs.class_time(Class::BranchNotTaken);
         if let Terminator::Branch { width: bpf_isa::Width::W64, .. } = t {
             c.reads += 1;
         }

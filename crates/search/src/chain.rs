@@ -12,7 +12,7 @@
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use bpf_isa::{Insn, RegSet};
+use bpf_isa::{Class, Costs, Insn, RegSet};
 use bpf_program::Op;
 use bpf_prove::superblock::is_side_exit;
 use rustc_hash::{FxHashSet, FxHasher};
@@ -25,7 +25,7 @@ use crate::pointer_rules::well_typed;
 use crate::propose::Pool;
 use crate::rng::Rng;
 use crate::settings::Setting;
-use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
+use crate::window::{Answer, Cost, Found, Judge, NOP, Window};
 
 /// Tests in one batch.
 pub const LANES: usize = 8;
@@ -109,7 +109,7 @@ pub struct Chain<'a> {
     setting: Setting,
     rng: Rng,
     pool: Pool,
-    latency: Latency,
+    costs: &'static Costs,
     ops: Vec<Op>,
     total: f64,
     /// Slots and time beyond the original's.
@@ -144,13 +144,13 @@ impl<'a> Chain<'a> {
         if batches.is_empty() {
             return None;
         }
-        let old_cost = cost::of(window.old, window.goal, cost::latency);
+        let old_cost = cost::of(window.old, window.goal);
         Some(Chain {
             window,
             setting,
             rng: Rng::new(seed ^ u64::from(setting.id) << 56),
             pool: Pool::new(&window),
-            latency: cost::latency,
+            costs: window.goal.costs(),
             ops: window.old.to_vec(),
             total: 0.0,
             beyond: (0, 0),
@@ -166,14 +166,6 @@ impl<'a> Chain<'a> {
             kept: Vec::new(),
             progress: Progress::default(),
         })
-    }
-
-    /// The same with another table of latencies.
-    #[must_use]
-    pub fn with_latency(mut self, latency: Latency) -> Chain<'a> {
-        self.latency = latency;
-        self.old_cost = cost::of(self.window.old, self.window.goal, latency);
-        self
     }
 
     /// The same, which keeps so many states (paper §8: top k): the cheapest that are proven, cost no more than the original, and are
@@ -228,12 +220,16 @@ impl<'a> Chain<'a> {
     /// Performance relative to the original, in slots or plain operations.
     fn extra(&self, (slots, time): (i32, i32)) -> f64 {
         let (slots, time) = (f64::from(slots), f64::from(time));
-        if self.window.goal.puts_slots_first() { slots + time / 100.0 } else { time / 3.0 + slots / 100.0 }
+        if self.window.goal.puts_slots_first() {
+            slots + time / 10_000.0
+        } else {
+            time / f64::from(self.costs.class_time(Class::Alu64).max(1)) + slots / 100.0
+        }
     }
 
     /// Slots and time of the current program beyond the original's.
     fn beyond(&self) -> (i32, i32) {
-        let c = cost::of(&self.ops, self.window.goal, self.latency);
+        let c = cost::of(&self.ops, self.window.goal);
         let d = |a: u32, b: u32| a as i32 - b as i32;
         let (first, second) = (d(c.first, self.old_cost.first), d(c.second, self.old_cost.second));
         if self.window.goal.puts_slots_first() { (first, second) } else { (second, first) }
@@ -260,7 +256,7 @@ impl<'a> Chain<'a> {
         let mut limit = Limit::new(self.total + self.patience(), &self.setting);
         let mut beyond = self.beyond;
         for (at, old) in self.pool.changes() {
-            let (slots, time) = cost::more(&self.ops[*at], old, self.latency);
+            let (slots, time) = cost::more(&self.ops[*at], old, self.costs);
             beyond = (beyond.0 + slots, beyond.1 + time);
         }
         let extra = self.extra(beyond);
@@ -319,7 +315,7 @@ impl<'a> Chain<'a> {
             self.progress.remembered += 1;
             return Passed::Refused;
         }
-        let cost = cost::of(&with, self.window.goal, self.latency);
+        let cost = cost::of(&with, self.window.goal);
         if cost >= self.best_cost() && !self.is_one_to_keep(&with, cost) {
             return Passed::Fine;
         }

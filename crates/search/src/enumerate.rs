@@ -26,7 +26,7 @@ use crate::propose::readable;
 use crate::rng::mix;
 use crate::settings::Distance;
 use crate::test_memory::TestMemory;
-use crate::window::{Answer, Cost, Found, Judge, Latency, NOP, Window};
+use crate::window::{Answer, Cost, Found, Judge, NOP, Window};
 use crate::{cost, counterexample};
 
 /// Tests run at once.
@@ -70,9 +70,9 @@ pub struct Outcome {
 }
 
 /// Searches for a cheaper replacement of the window, shortest first.
-pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Effort) -> Outcome {
+pub fn enumerate(w: &Window, judge: &mut dyn Judge, effort: Effort) -> Outcome {
     let mut out = Outcome::default();
-    let before = cost::of(w.old, w.goal, latency);
+    let before = cost::of(w.old, w.goal);
     let old_slots: usize = w.old.iter().map(|o| o.insn.slots()).sum();
     let Some(mut tests) = Tests::new(w) else { return out };
     let mut refused: FxHashSet<Vec<Insn>> = FxHashSet::default();
@@ -87,7 +87,7 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
             let subset = tests.subset(w, &parts);
             out.subset = subset.ops.len();
             let left = effort.steps.saturating_sub(out.steps);
-            let mut s = Search::new(w, &mut parts, &subset.ops, &refused, latency, best, left);
+            let mut s = Search::new(w, &mut parts, &subset.ops, &refused, best, left);
             let end = s.run(slots);
             out.steps += s.steps;
             let Some(candidate) = s.found.take() else {
@@ -113,7 +113,7 @@ pub fn enumerate(w: &Window, judge: &mut dyn Judge, latency: Latency, effort: Ef
             out.judged += 1;
             match judge.judge(&ops) {
                 Answer::Equal => {
-                    let cost = cost::of(&ops, w.goal, latency);
+                    let cost = cost::of(&ops, w.goal);
                     best = cost;
                     out.found = Some(Found { with: ops, cost, by: "enumerate" });
                     if w.goal.puts_slots_first() {
@@ -229,7 +229,7 @@ struct Step<'o> {
     def: Option<usize>,
     uses: RegSet,
     slots: usize,
-    latency: u32,
+    time: u32,
     stores: bool,
 }
 
@@ -261,15 +261,15 @@ impl<'a, 's> Search<'a, 's> {
         parts: &'s mut Parts<LANES>,
         ops: &'a [Op],
         refused: &'a FxHashSet<Vec<Insn>>,
-        latency: Latency,
         best: Cost,
         left: u64,
     ) -> Search<'a, 's> {
+        let costs = w.goal.costs();
         let step = |op: &'a Op| {
             let stores = matches!(op.insn, Insn::Store { .. } | Insn::Atomic { .. } | Insn::StoreRelease { .. });
             let def = op.insn.def().map(Reg::index);
             let (uses, slots) = (op.insn.uses(), op.insn.slots());
-            Step { op, def, uses, slots, latency: latency(op), stores: stores || def.is_none() }
+            Step { op, def, uses, slots, time: cost::time(op, costs), stores: stores || def.is_none() }
         };
         let steps_of: Vec<Step> = ops.iter().map(step).collect();
         let mut by_def = vec![Vec::new(); 12];
@@ -377,7 +377,7 @@ impl<'a, 's> Search<'a, 's> {
             if s.slots > 1 || !s.uses.minus(self.set).is_empty() {
                 continue;
             }
-            let (op, latency) = (s.op, s.latency);
+            let (op, takes) = (s.op, s.time);
             self.steps += 1;
             if self.out_of_time() {
                 return End::OutOfTime;
@@ -390,7 +390,7 @@ impl<'a, 's> Search<'a, 's> {
             m.regs[d] = old;
             if right {
                 self.path.push(i);
-                let end = self.candidate(time + latency);
+                let end = self.candidate(time + takes);
                 self.path.pop();
                 if end != End::Complete {
                     return end;
@@ -415,7 +415,7 @@ impl<'a, 's> Search<'a, 's> {
         if s.op.link.is_some() && self.path.contains(&i) {
             return End::Complete;
         }
-        let (slots, latency, def, op) = (s.slots, s.latency, s.def, s.op);
+        let (slots, takes, def, op) = (s.slots, s.time, s.def, s.op);
         self.steps += 1;
         if self.out_of_time() {
             return End::OutOfTime;
@@ -436,7 +436,7 @@ impl<'a, 's> Search<'a, 's> {
         if m.memory.faults == 0 && !idle {
             let words = if self.machine.memory.journal.len() == mark { words } else { self.wrong_words() };
             self.path.push(i);
-            end = self.deepen(left - slots, time + latency, words);
+            end = self.deepen(left - slots, time + takes, words);
             self.path.pop();
         }
         let m = &mut self.machine;

@@ -28,4 +28,4 @@ pub mod window;
 pub use chain::{Budget, Chain, Progress};
 pub use portfolio::{Payoff, Portfolio};
 pub use settings::{SETTINGS, Setting};
-pub use window::{Answer, Cost, Found, Judge, Latency, Window};
+pub use window::{Answer, Cost, Found, Judge, Window};

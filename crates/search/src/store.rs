@@ -216,7 +216,7 @@ impl Store {
     fn learn(&mut self, p: &WindowKey) {
         let Some(answer) = self.exact(&key_text(p)).filter(|a| a.by != BY_GENERAL) else { return };
         let Some(with) = answer.with.as_ref().filter(|_| p.sides.is_empty()) else { return };
-        let cost = |ops: &[Op]| cost::of(ops, p.goal, cost::latency);
+        let cost = |ops: &[Op]| cost::of(ops, p.goal);
         // A replacement may change several places: each gives a rule, applied before the next is looked for.
         for _ in 0..PLACES {
             let old = self.general.apply(p).unwrap_or_else(|| p.old.clone());

@@ -89,14 +89,11 @@ pub fn plain(i: &Insn) -> bool {
 /// What a window costs; less is better, compared field by field in the order of the goal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cost {
-    /// Slots for the size goal, latency for the latency goal.
+    /// Slots for the size goal, estimated picoseconds for the latency goal.
     pub first: u32,
     /// The other one.
     pub second: u32,
 }
-
-/// Latency of one operation in the units of a table (tenths of a nanosecond).
-pub type Latency = fn(&Op) -> u32;
 
 /// What the judge says of a replacement.
 pub enum Answer {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Tnum, Value};
-use bpf_isa::{Goal, Reg, RegSet};
+use bpf_isa::{Cost, Costs, Goal, Origin, Reg, RegSet};
 use bpf_program::{BlockId, Op, ProgKind};
 use bpf_prove::Options;
 use bpf_search::Window;
@@ -59,6 +59,25 @@ fn names_of_registers_do_not_show() {
     let instance = back.to_window(&ops("w0 = w0\nr1 += r0")).expect("an instance");
     assert_eq!(instance.iter().map(|o| o.insn.to_string()).collect::<Vec<_>>(), ["w7 = w7", "r3 += r7"]);
     assert_eq!(back.to_canonical(&instance).expect("a form"), ops("w0 = w0\nr1 += r0"));
+}
+
+#[test]
+fn a_rule_learnt_by_one_table_of_costs_is_none_for_another() {
+    let (size, _) = form(&numbers(&[1]), "r1 *= 2", &[1], StackSet::EMPTY);
+    let other = Costs::new(Origin::default(), |_| Cost { dependent: 2, independent: 1 }).keep();
+    let by = |costs: &'static Costs| WindowKey { goal: Goal::Latency(costs), ..size.clone() };
+    let mut store = Store::in_memory();
+    let learnt = rule(by(Costs::of_host()), Some("r1 += r1"));
+    assert!(store.record_only(&learnt.window, learnt.answer.clone()));
+    assert!(store.look_up(&by(Costs::of_host())).is_some());
+    assert!(store.look_up(&by(other)).is_none() && store.look_up(&size).is_none());
+    // Its text says by which, also where nobody knows that table.
+    assert_eq!(parse(&learnt.text()).expect("a rule"), std::slice::from_ref(&learnt));
+    let unknown = learnt.text().replace(&format!("{:08x}", Costs::of_host().mark()), "0badcafe");
+    let [read] = &parse(&unknown).expect("a rule")[..] else { panic!("one rule") };
+    assert_ne!(read.window, learnt.window);
+    assert_eq!(read.text(), unknown);
+    assert!(parse(&learnt.text().replace("latency:", "latency")).is_err());
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn object(o: &Optimized, args: &Args, shared: &mut Store) -> [Rate; 6] {
                 o.judge(env, p, &mut cache, new)
             };
             let effort = Effort { steps: args.steps, ..Effort::default() };
-            let found = enumerate(&w, &mut judge, bpf_search::cost::latency, effort);
+            let found = enumerate(&w, &mut judge, effort);
             let mut best = found.found;
             if let Some(mut chain) = Chain::new(w, SETTINGS[0], 1) {
                 let other = chain.run(Budget::proposals(args.proposals), &mut judge).cloned();

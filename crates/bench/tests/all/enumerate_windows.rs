@@ -46,7 +46,7 @@ fn forms_of_real_windows_come_back_and_their_rules_hold_by_themselves() {
                     assert_eq!(renaming.to_canonical(w.old), Some(key.old.clone()), "{}", listing(w.old));
                     let mut judge = |new: &[Op]| o.judge(env, p, &mut cache, new);
                     let effort = Effort { slots: 3, steps: 200_000 };
-                    let outcome = enumerate(&w, &mut judge, bpf_search::cost::latency, effort);
+                    let outcome = enumerate(&w, &mut judge, effort);
                     settled += usize::from(outcome.exhausted_to.is_some_and(|n| n + 1 >= slots(w.old)));
                     let with = outcome.found.as_ref().and_then(|f| renaming.to_canonical(&f.with));
                     solved += usize::from(outcome.found.is_some());
@@ -119,7 +119,7 @@ fn what_is_excluded_is_what_no_pass_finds_either() {
                             Verdict::Unknown(_) => Answer::Unknown,
                         }
                     };
-                    let outcome = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort::default());
+                    let outcome = enumerate(&w, &mut judge, Effort::default());
                     compared += 1;
                     let n = slots(&r.with);
                     assert!(

@@ -19,6 +19,7 @@ mod kernels;
 mod many;
 mod page;
 mod parts;
+mod profile;
 mod queries;
 mod raw;
 mod recipes;

@@ -103,7 +103,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
                 if let Some(with) = instance
                     && matches!(judge(&with), Answer::Equal)
                 {
-                    let cost = cost::of(&with, settings.goal, cost::latency);
+                    let cost = cost::of(&with, settings.goal);
                     out.found = Some(Found { with, cost, by: BY_RULE });
                     return known(out);
                 }
@@ -119,7 +119,7 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
         Some(_) => Enumerated::default(),
         None => {
             let effort = Enumeration { slots: item.effort.short, steps: memory.steps(item.effort.candidates) };
-            enumerate(&window, &mut judge, cost::latency, effort)
+            enumerate(&window, &mut judge, effort)
         }
     };
     out.steps = short.steps;

@@ -60,10 +60,10 @@ fn fewer_rounds_do_the_first_part_of_the_work_of_more() {
 #[test]
 fn states_beside_the_last_are_others_and_come_in_the_order_of_their_cost() {
     let module = Module::new(Object::parse(OBJECTS[0].to_vec()).expect("a committed object"));
-    let settings = Settings { goal: Goal::Latency, ..Settings::default() };
+    let settings = Settings { goal: Goal::latency(), ..Settings::default() };
     let (mut candidates, _) = crate::candidate::after_passes(&module, &settings);
     let states = |candidates: &mut Vec<Candidate>, forms| {
-        let options = Options { goal: Goal::Latency, rounds: Some(2), forms, ..Options::default() };
+        let options = Options { goal: Goal::latency(), rounds: Some(2), forms, ..Options::default() };
         let search = Search::new(&module, &settings, &options, &Silent, Instant::now());
         let wanted = vec![true; candidates.len()];
         run(candidates, &wanted, search, &mut Vec::new()).1.beside(candidates, &module, &settings)
@@ -71,7 +71,7 @@ fn states_beside_the_last_are_others_and_come_in_the_order_of_their_cost() {
     assert!(states(&mut candidates.clone(), 1).is_empty(), "nobody wants them");
     let found = states(&mut candidates, 4);
     assert!(found.len() >= 3, "{}", found.len());
-    let time = |c: &Candidate| crate::candidate::weight(c.function().expect("a graph"), Goal::Latency);
+    let time = |c: &Candidate| crate::candidate::weight(c.function().expect("a graph"), Goal::latency());
     let more =
         |state: &Vec<Candidate>| state.iter().map(|c| time(c).0 as i64 - time(&candidates[c.id]).0 as i64).sum::<i64>();
     assert!(found.is_sorted_by_key(more));

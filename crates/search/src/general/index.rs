@@ -91,14 +91,14 @@ impl Index {
                     let instance = self.rules[*i].instance(&form).and_then(|new| names.to_window(&new));
                     let Some(new) = instance else { continue };
                     let whole = [&p.old[..start], &new, &p.old[end..]].concat();
-                    let cost = cost::of(&whole, p.goal, cost::latency);
+                    let cost = cost::of(&whole, p.goal);
                     if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                         best = Some((cost, whole));
                     }
                 }
             }
         }
-        let before = cost::of(&p.old, p.goal, cost::latency);
+        let before = cost::of(&p.old, p.goal);
         best.filter(|(cost, _)| *cost < before).map(|(_, whole)| whole)
     }
 }

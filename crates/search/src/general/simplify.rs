@@ -54,7 +54,7 @@ pub(super) fn core(p: &WindowKey, with: &[Op], by: &str, prover: &mut Prover) ->
 
 /// Whether it costs less.
 fn worth(p: &WindowKey, new: &[Op]) -> bool {
-    cost::of(new, p.goal, cost::latency) < cost::of(&p.old, p.goal, cost::latency)
+    cost::of(new, p.goal) < cost::of(&p.old, p.goal)
 }
 
 /// The replacement with its first change only, if it makes several that are apart.
@@ -97,7 +97,7 @@ fn straighten(p: &WindowKey, mut new: Vec<Op>, prover: &mut Prover) -> Vec<Op> {
             if new[j].insn != p.old[i].insn || new[j].link != p.old[i].link {
                 let mut other = new.clone();
                 other[j] = p.old[i].clone();
-                let cheap = cost::of(&other, p.goal, cost::latency) < cost::of(&p.old, p.goal, cost::latency);
+                let cheap = cost::of(&other, p.goal) < cost::of(&p.old, p.goal);
                 let same_place = new[j].insn.defs() == p.old[i].insn.defs();
                 if noise == 0 || !same_place || !cheap || !prover.specific(p, &other) {
                     break;

@@ -71,7 +71,7 @@ impl General {
     pub(crate) fn better_than(&self, o: &General) -> bool {
         let cost = |g: &General| {
             let code: Vec<Op> = g.with.iter().map(|(o, _)| o.clone()).collect();
-            cost::of(&code, g.window.goal, cost::latency)
+            cost::of(&code, g.window.goal)
         };
         cost(self) < cost(o)
     }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use bpf_isa::{Goal, Imm64Kind, Insn, Reg};
+use bpf_isa::{Costs, Goal, Imm64Kind, Insn, Reg};
 use bpf_program::{Link, Op, ProgKind, Symbol};
 
 use super::values::{int, value_text};
@@ -28,6 +28,9 @@ const PSEUDO: [(Imm64Kind, &str); 6] = [
     (Imm64Kind::MapIdxValue, "map_idx_value"),
 ];
 
+/// How the goal begins that is less time: behind it stands the mark of the table by which it is less, so that rules learnt by one table
+/// are none for another.
+const LATENCY: &str = "latency:";
 /// Where nobody is said to have found it.
 pub(crate) const NOBODY: &str = "nobody";
 /// How the line begins that says what is live where a side exit leads.
@@ -43,7 +46,10 @@ fn read<K: Copy>(table: &[(K, &'static str)], word: &str) -> Option<K> {
 
 /// The first line, and what is assumed.
 pub(crate) fn header_text(t: &mut String, p: &WindowKey, general: bool) {
-    let goal = if p.goal == Goal::Size { "size" } else { "latency" };
+    let goal = match p.goal {
+        Goal::Latency(costs) => format!("{LATENCY}{:08x}", costs.mark()),
+        Goal::Size | Goal::Verifier => "size".to_owned(),
+    };
     let _ = write!(t, "rule {}cpu v{} goal {goal}", if general { "general " } else { "" }, p.cpu);
     if p.kind != ProgKind::Other {
         let _ = write!(t, " context {}", spell(&KINDS, p.kind));
@@ -138,7 +144,7 @@ pub(super) fn header(line: &str) -> Result<(WindowKey, bool), String> {
         match (key, word) {
             ("cpu", v) => p.cpu = int(v.strip_prefix('v').ok_or("expected `v1` … `v4`")?)?,
             ("goal", "size") => p.goal = Goal::Size,
-            ("goal", "latency") => p.goal = Goal::Latency,
+            ("goal", goal) if goal.starts_with(LATENCY) => p.goal = Goal::Latency(Costs::marked(mark(goal)?)),
             ("context", kind) => p.kind = read(&KINDS, kind).ok_or("no such context")?,
             ("maps", n) => p.maps = int(n)?,
             ("frame", "leaked") => p.frame_leaked = true,
@@ -182,6 +188,12 @@ fn link_of(text: &str) -> Result<Link, String> {
         _ => return Err(format!("`{kind}` is nothing a loader patches")),
     };
     Ok(Link { slot, symbol })
+}
+
+/// By which table of costs a rule takes less time.
+fn mark(goal: &str) -> Result<u32, String> {
+    let digits = goal.strip_prefix(LATENCY).filter(|d| d.len() == 8);
+    digits.and_then(|d| u32::from_str_radix(d, 16).ok()).ok_or_else(|| format!("`{goal}` names no table of costs"))
 }
 
 pub(super) fn reg(text: &str) -> Result<Reg, String> {

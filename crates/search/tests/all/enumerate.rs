@@ -48,7 +48,7 @@ fn search(before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outco
         Verdict::Different(d) => Answer::Different(Some(d)),
         Verdict::Unknown(_) => Answer::Unknown,
     };
-    enumerate(&w, &mut judge, bpf_search::cost::latency, Effort { slots, ..Effort::default() })
+    enumerate(&w, &mut judge, Effort { slots, ..Effort::default() })
 }
 
 #[track_caller]
@@ -165,7 +165,7 @@ fn nothing_is_excluded_beyond_a_candidate_that_was_not_decided() {
         superblock: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
-    let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort::default());
+    let o = enumerate(&w, &mut judge, Effort::default());
     assert!(o.judged > 0 && o.found.is_none());
     assert_eq!(o.exhausted_to, Some(0), "one move was not decided, so nothing is known of one slot or more");
 }
@@ -188,7 +188,7 @@ fn a_deadline_is_respected() {
         superblock: None,
     };
     let mut judge = |_: &[Op]| Answer::Unknown;
-    let o = enumerate(&w, &mut judge, bpf_search::cost::latency, Effort { slots: 5, steps: u64::MAX });
+    let o = enumerate(&w, &mut judge, Effort { slots: 5, steps: u64::MAX });
     assert!(started.elapsed().as_millis() < 2_000 && o.found.is_none());
     assert!(o.exhausted_to.is_none_or(|n| n < 5), "{o:?}");
 }

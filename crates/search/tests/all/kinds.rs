@@ -168,10 +168,10 @@ fn what_the_loader_patches_is_moved_or_dropped_as_a_whole() {
 fn for_speed_time_counts_and_not_slots() {
     // What takes as many slots and less time.
     let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 *= 8", live(&[2]));
-    case.goal = Goal::Latency;
+    case.goal = Goal::latency();
     assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 <<= 0x3"]);
     let mut case = Case::new(ProgKind::Subprogram, "r2 = r1\nr2 /= 16\nr2 += 0", live(&[2]));
-    case.goal = Goal::Latency;
+    case.goal = Goal::latency();
     assert_eq!(listing(&case.best(200_000)), ["r2 = r1", "r2 >>= 0x4"]);
 }
 

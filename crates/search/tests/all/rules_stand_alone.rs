@@ -9,7 +9,7 @@ use bpf_search::enumerate::{Effort, enumerate};
 use bpf_search::rng::Rng;
 use bpf_search::rules::{Entry, RuleBody, parse_all};
 use bpf_search::store::Store;
-use bpf_search::{Answer, Window, cost};
+use bpf_search::{Answer, Window};
 
 fn ops(text: &str) -> Vec<Op> {
     bpf_isa::parse_listing(text).expect("a listing").into_iter().map(Op::new).collect()
@@ -205,7 +205,7 @@ fn whatever_is_remembered_is_proven_from_its_text() {
             Verdict::Different(d) => Answer::Different(Some(d)),
             Verdict::Unknown(_) => Answer::Unknown,
         };
-        let best = enumerate(&w, &mut judge, cost::latency, Effort { slots: 2, steps: 20_000 }).found;
+        let best = enumerate(&w, &mut judge, Effort { slots: 2, steps: 20_000 }).found;
         // The enumerator looks for what is shorter; chance also finds what is as long and needs other facts.
         let chance = (0..20).map(|_| vec![operation(&mut rng)]).find(|new| judged(&w, new, &options).is_equal());
         for new in best.map(|f| f.with).into_iter().chain(chance) {
