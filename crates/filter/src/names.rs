@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::net::Ipv4Addr;
+use std::path::Path;
 
 use crate::language::Llc;
 
@@ -209,7 +209,7 @@ pub(crate) fn ether_protocol(name: &str) -> Option<u32> {
 }
 
 /// IP protocols that have a word of their own, for systems without `/etc/protocols`.
-fn well_known_protocol(name: &str) -> Option<u32> {
+pub(crate) fn well_known_protocol(name: &str) -> Option<u32> {
     let known = [
         ("ip", 0),
         ("icmp", 1),
@@ -228,127 +228,6 @@ fn well_known_protocol(name: &str) -> Option<u32> {
         ("sctp", 132),
     ];
     find(&known, name)
-}
-
-/// Where names are looked up.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NameFiles {
-    /// Ports: `services(5)`.
-    pub services: PathBuf,
-    /// IP protocols: `protocols(5)`.
-    pub protocols: PathBuf,
-    /// Ethernet addresses: `ethers(5)`.
-    pub ethers: PathBuf,
-    /// Networks: `networks(5)`.
-    pub networks: PathBuf,
-    /// Hosts: `hosts(5)`.
-    pub hosts: PathBuf,
-    /// Ask the system's resolver, which may ask DNS, for hosts that no file names.
-    pub resolve: bool,
-}
-
-impl Default for NameFiles {
-    fn default() -> NameFiles {
-        let etc = |name: &str| Path::new("/etc").join(name);
-        NameFiles {
-            services: etc("services"),
-            protocols: etc("protocols"),
-            ethers: etc("ethers"),
-            networks: etc("networks"),
-            hosts: etc("hosts"),
-            resolve: false,
-        }
-    }
-}
-
-/// The protocol that a service's name stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PortProtocol {
-    Tcp,
-    Udp,
-    /// Both, with the same number.
-    Any,
-}
-
-impl NameFiles {
-    /// The fields of each line of a file, without comments. A file that is not there is empty.
-    fn lines(path: &Path) -> Vec<Vec<String>> {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let fields = |line: &str| -> Vec<String> {
-            line.split('#').next().unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-        };
-        text.lines().map(fields).filter(|f| !f.is_empty()).collect()
-    }
-
-    /// The port of a service and its protocol; a number may stand for itself.
-    pub(crate) fn port(&self, name: &str) -> Option<(u32, PortProtocol)> {
-        if let Ok(n) = name.parse() {
-            return Some((n, PortProtocol::Any));
-        }
-        let lines = NameFiles::lines(&self.services);
-        let of = |protocol: &str| {
-            lines.iter().find_map(|fields| {
-                let (number, p) = fields.get(1)?.split_once('/')?;
-                let named = fields[0] == name || fields[2..].iter().any(|alias| alias == name);
-                (named && p == protocol).then(|| number.parse().ok()).flatten()
-            })
-        };
-        match (of("tcp"), of("udp")) {
-            (Some(t), Some(u)) if t == u => Some((t, PortProtocol::Any)),
-            (Some(t), _) => Some((t, PortProtocol::Tcp)),
-            (None, Some(u)) => Some((u, PortProtocol::Udp)),
-            (None, None) => None,
-        }
-    }
-
-    /// The number of an IP protocol.
-    pub(crate) fn protocol(&self, name: &str) -> Option<u32> {
-        let found = NameFiles::lines(&self.protocols).into_iter().find_map(|fields| {
-            let named = fields[0] == name || fields.iter().skip(2).any(|alias| alias == name);
-            named.then(|| fields.get(1)?.parse().ok()).flatten()
-        });
-        found.or_else(|| well_known_protocol(name))
-    }
-
-    /// The Ethernet address of a host.
-    pub(crate) fn ether(&self, name: &str) -> Option<[u8; 6]> {
-        NameFiles::lines(&self.ethers).into_iter().find_map(|fields| {
-            if fields.get(1).is_none_or(|n| !n.eq_ignore_ascii_case(name)) {
-                return None;
-            }
-            let mut mac = [0; 6];
-            let mut parts = fields[0].split([':', '-']);
-            for byte in &mut mac {
-                *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
-            }
-            parts.next().is_none().then_some(mac)
-        })
-    }
-
-    /// The number of a network, in the host's order.
-    pub(crate) fn network(&self, name: &str) -> Option<u32> {
-        NameFiles::lines(&self.networks).into_iter().find_map(|fields| {
-            let named = fields[0] == name || fields.iter().skip(2).any(|alias| alias == name);
-            if !named {
-                return None;
-            }
-            fields.get(1)?.split('.').try_fold(0u32, |n, part| Some(n << 8 | part.parse::<u8>().ok().map(u32::from)?))
-        })
-    }
-
-    /// The addresses of a host.
-    pub(crate) fn host(&self, name: &str) -> Vec<IpAddr> {
-        let mut found: Vec<IpAddr> = NameFiles::lines(&self.hosts)
-            .into_iter()
-            .filter(|fields| fields[1..].iter().any(|n| n.eq_ignore_ascii_case(name)))
-            .filter_map(|fields| fields[0].parse().ok())
-            .collect();
-        if found.is_empty() && self.resolve {
-            found = (name, 0).to_socket_addrs().map(|a| a.map(|a| a.ip()).collect()).unwrap_or_default();
-        }
-        found.dedup();
-        found
-    }
 }
 
 /// Two to four numbers with dots: the address, and how many of its bits they give. `None`: one is above 255.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::link::LinkType;
-use crate::names::NameFiles;
+use crate::name_files::NameFiles;
 use crate::passes::{Pass, Passes};
 use crate::profile::Profile;
 use crate::updatable::Updatable;

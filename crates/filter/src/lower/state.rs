@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::graph::{Builder, Condition};
 use crate::language::{Id, Protocol, Relation};
 use crate::link::{Layout, LinkType};
-use crate::names::NameFiles;
+use crate::name_files::NameFiles;
 use crate::options::Options;
 use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
 

@@ -9,7 +9,8 @@ use crate::graph::{Chain, Condition};
 use crate::intervals::Intervals;
 use crate::language::{Protocol, Qualifiers, Relation};
 use crate::link::LinkType;
-use crate::names::{self, PortProtocol};
+use crate::name_files::PortProtocol;
+use crate::names;
 use crate::value::{Binary, Value, Values};
 
 const TCP: u32 = 6;

@@ -11,6 +11,7 @@ mod linked;
 mod lists;
 mod mixed;
 mod modern;
+mod names;
 mod passes;
 mod profile;
 mod reach;
