@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
-use crate::classic::{self, Classic, ClassicError};
+use crate::classic::{self, Classic, ClassicError, MOST_INSTRUCTIONS};
 use crate::decision::{DecisionId, Decisions};
 use crate::dot;
 use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
@@ -303,7 +303,10 @@ impl Filter {
     }
 
     fn best_classic(&self, goal: ClassicGoal) -> Result<Proven<Vec<Classic>>, ClassicError> {
-        let of = |program: &Program| classic::classic(program, self.accepted_length);
+        let of = |program: &Program| {
+            let written = with_large_stack(|| classic::classic(program, self.accepted_length));
+            written.unwrap_or(Err(ClassicError::Memory))
+        };
         let emit = || self.forms.iter().flat_map(Forms::without_tables).collect::<Vec<Program>>();
         let mut all = Vec::new();
         let mut error = None;
@@ -313,10 +316,20 @@ impl Filter {
                 Err(e) => error = Some(e),
             }
         }
-        if let (true, Some(error)) = (all.is_empty(), error) {
-            return Err(error);
+        // Where headers stand at varying places, the filter as it stands may be smaller: it has variables in the place of copies. More of
+        // it is executed, so that for speed it is taken only if the kernel takes nothing else.
+        let smallest = all.iter().map(|(_, instructions)| instructions.len()).min();
+        let is_much = |length| goal == ClassicGoal::Size || length > MOST_INSTRUCTIONS;
+        if smallest.is_none_or(|smallest| is_much(smallest) && self.graph.variables > 0) {
+            match of(&self.plain) {
+                Ok(form) if smallest.is_none_or(|smallest| form.len() < smallest) => {
+                    return Ok(Proven { form, unproven: None, gain: None, way: None });
+                }
+                Err(e) if smallest.is_none() => return Err(error.unwrap_or(e)),
+                _ => {}
+            }
         }
-        let smallest = all.iter().map(|(_, instructions)| instructions.len()).min().unwrap_or_default();
+        let smallest = smallest.unwrap_or_default();
         let most = match goal {
             ClassicGoal::Size => smallest,
             ClassicGoal::Time => smallest * 13 / 10,

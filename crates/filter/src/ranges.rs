@@ -20,8 +20,10 @@ impl Ranges {
         let mut all = Ranges::default();
         for operation in program.blocks.iter().flat_map(|b| &b.operations) {
             let Some(to) = operation.writes() else { continue };
-            // One that is computed in several blocks is the same everywhere.
-            all.ranges.insert(to, all.result(operation));
+            // One that is computed in several blocks is the same everywhere, but for what is computed of a variable: blocks are in
+            // an order, so that what was written before is known.
+            let range = all.result(operation);
+            all.ranges.entry(to).and_modify(|known| *known = known.hull(range)).or_insert(range);
             all.definitions.insert(to, operation.clone());
         }
         all

@@ -58,6 +58,15 @@ impl Ancillary {
         };
         (-0x1000i32 + of) as u32
     }
+
+    /// How many bytes libpcap's code loads there. The kernel does not look at it.
+    pub(crate) fn classic_size(self) -> u8 {
+        match self {
+            Ancillary::InterfaceIndex => 4,
+            Ancillary::PacketType => 2,
+            Ancillary::VlanTag | Ancillary::VlanPresent => 1,
+        }
+    }
 }
 
 /// All values of a filter: equal ones are the same.

@@ -6,6 +6,9 @@ use crate::graph::Chain;
 use crate::language::Binary;
 use crate::steps::Label;
 
+/// The word of memory that the loop writes.
+pub(super) const WORD: u32 = MEMORY as u32 - 1;
+
 /// The loop, and how many labels there are then; so many were there before.
 pub(super) fn chain(chain: &Chain, (yes, no): (Label, Label), labels: usize) -> (Vec<Item>, usize) {
     let mut writer = Writer { items: Vec::new(), labels };
@@ -29,7 +32,6 @@ impl Writer {
     }
 
     fn write(&mut self, chain: &Chain, yes: Label, no: Label) {
-        const NEXT: u32 = MEMORY as u32 - 1;
         let start = chain.start;
         let branch =
             |s: &mut Self, k: u32, yes: Label, no: Label| s.items.push(Item::Branch { test: (JMP | JEQ, k), yes, no });
@@ -59,13 +61,13 @@ impl Writer {
             }
             self.items.push(Item::Here(advance));
             self.plain(LD | BYTE | IND, start);
-            self.plain(ST, NEXT);
+            self.plain(ST, WORD);
             self.plain(LD | BYTE | IND, start.wrapping_add(1));
             self.plain(ALU | alu(Binary::Add), 1);
             self.plain(ALU | alu(Binary::Mul), 8);
             self.plain(ALU | alu(Binary::Add) | X, 0);
             self.plain(MISC | TAX, 0);
-            self.plain(LD | MEM, NEXT);
+            self.plain(LD | MEM, WORD);
             self.items.push(Item::Jump(again));
             self.items.push(Item::Here(other));
         }
@@ -73,7 +75,7 @@ impl Writer {
         branch(self, 51, authentication, end);
         self.items.push(Item::Here(authentication));
         self.plain(LD | BYTE | IND, start);
-        self.plain(ST, NEXT);
+        self.plain(ST, WORD);
         self.plain(MISC | TXA, 0);
         self.plain(ALU | alu(Binary::Add), 1);
         self.plain(MISC | TAX, 0);
@@ -81,7 +83,7 @@ impl Writer {
         self.plain(ALU | alu(Binary::Add), 2);
         self.plain(ALU | alu(Binary::Mul), 4);
         self.plain(MISC | TAX, 0);
-        self.plain(LD | MEM, NEXT);
+        self.plain(LD | MEM, WORD);
         self.items.push(Item::Jump(again));
         self.items.push(Item::Here(end));
         branch(self, chain.protocol, yes, no);

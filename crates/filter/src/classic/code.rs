@@ -30,11 +30,6 @@ pub enum ClassicError {
     /// More values are alive than there is memory for.
     #[error("the filter needs more than the 16 words of memory that classic BPF has")]
     Memory,
-    /// A program that was not optimized and has variables.
-    #[error(
-        "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize): no classic BPF"
-    )]
-    Variables,
     /// A table, which has no place in classic BPF.
     #[error("classic BPF has no tables")]
     Table,

@@ -1,7 +1,11 @@
 //! Classic BPF, as `tcpdump -d` prints it and sockets, `xt_bpf` and `dumpcap` take it.
 //!
 //! There is one accumulator and one index register, and sixteen words of memory. A value is loaded again where it is wanted again
-//! and no register holds it: that costs as much as to read it from memory, and saves the store.
+//! and no register holds it: that costs as much as to read it from memory, and saves the store. What does cost more is kept in a word
+//! of memory if one is free, and computed again if none is. Where the words do not suffice for what is meanwhile on its way, the program
+//! is written once more: of two operands the one that takes more words is then computed first, as Sethi and Ullman have it.
+//!
+//! Variables, which programs have that are not optimized, have a word of memory each.
 //!
 //! libpcap's interpreter (`bpf_filter`) and the kernel (`bpf_convert_filter`) run the same programs, but not with the same results,
 //! and what is written here has one result with both:
@@ -16,67 +20,59 @@
 
 mod chain;
 mod code;
+mod generator;
 mod layout;
+mod variables;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
+use generator::{Generator, Held};
 use layout::{Item, instructions};
+use variables::Variables;
 
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, LONGEST, Operand, Operation, Program, Register};
 use crate::ranges::Ranges;
+use crate::simplify::simplify;
 use crate::steps::Label;
 
-/// What the machine's registers and memory hold.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Held {
-    a: Option<Register>,
-    x: Option<Register>,
-    stored: FxHashSet<Register>,
-    /// Numbers that were compared: those that go on are no greater.
-    most: FxHashMap<Register, u32>,
-}
-
-impl Held {
-    /// What is held on both ways.
-    fn join(&mut self, other: &Held) {
-        if self.a != other.a {
-            self.a = None;
-        }
-        if self.x != other.x {
-            self.x = None;
-        }
-        self.stored.retain(|r| other.stored.contains(r));
-        self.most.retain(|r, _| other.most.contains_key(r));
-        self.most.iter_mut().for_each(|(r, most)| *most = (*most).max(other.most[r]));
-    }
-}
-
-/// The classic program of an optimized program.
+/// The classic program of a program.
 ///
 /// # Errors
 /// If the program has more than classic BPF can do.
 pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Classic>, ClassicError> {
-    if program.blocks.iter().flat_map(|b| &b.operations).any(|o| matches!(o, Operation::Copy { .. })) {
-        return Err(ClassicError::Variables);
+    match written(program, accepted_length, false) {
+        Err(ClassicError::Memory) => written(program, accepted_length, true),
+        written => written,
     }
-    let ranges = Ranges::of(program);
-    let program = &without_rejected(program, &ranges);
+}
+
+fn written(program: &Program, accepted_length: u32, is_frugal: bool) -> Result<Vec<Classic>, ClassicError> {
+    // What is not optimized has numbers in registers.
+    let program = simplify(program);
+    let ranges = Ranges::of(&program);
+    let program = &without_rejected(&program, &ranges);
+    let variables = Variables::of(program)?;
+    let mut definitions = definitions(program);
+    definitions.retain(|r, _| !variables.words.contains_key(r));
     let mut generator = Generator {
         ranges,
-        definitions: definitions(program),
+        last_reads: last_reads(program, &definitions),
+        definitions,
         uses: uses(program),
         items: Vec::new(),
         held: Held::default(),
         slots: FxHashMap::default(),
-        last_reads: last_reads(program),
+        kept: Vec::new(),
+        is_frugal,
+        variables,
         here: 0,
         labels: 0,
     };
     let mut entry: Vec<Option<Held>> = vec![None; program.blocks.len()];
-    entry[0] = Some(Held::default());
+    entry[0] = Some(Held { stored: generator.variables.words.clone(), ..Held::default() });
     for (i, block) in program.blocks.iter().enumerate() {
         let Some(held) = entry[i].take() else { continue };
         generator.held = held;
@@ -131,8 +127,7 @@ fn definitions(program: &Program) -> FxHashMap<Register, Operation> {
 }
 
 /// The last block that reads a register, itself or by way of what is computed of it.
-fn last_reads(program: &Program) -> FxHashMap<Register, usize> {
-    let definitions = definitions(program);
+fn last_reads(program: &Program, definitions: &FxHashMap<Register, Operation>) -> FxHashMap<Register, usize> {
     let mut last: FxHashMap<Register, usize> = FxHashMap::default();
     for (i, block) in program.blocks.iter().enumerate() {
         let mut open: Vec<Register> = Vec::new();
@@ -171,30 +166,7 @@ fn uses(program: &Program) -> FxHashMap<Register, usize> {
     all
 }
 
-struct Generator {
-    ranges: Ranges,
-    definitions: FxHashMap<Register, Operation>,
-    uses: FxHashMap<Register, usize>,
-    items: Vec<Item>,
-    held: Held,
-    slots: FxHashMap<Register, u32>,
-    /// The last block that reads a register, itself or by way of what is computed of it.
-    last_reads: FxHashMap<Register, usize>,
-    /// The block at hand.
-    here: usize,
-    labels: usize,
-}
-
 impl Generator {
-    fn plain(&mut self, code: u16, k: u32) {
-        self.items.push(if code == RET { Item::End((code, k)) } else { Item::Plain((code, k)) });
-    }
-
-    fn label(&mut self) -> Label {
-        self.labels += 1;
-        Label::Own(self.labels - 1)
-    }
-
     /// What rejects packets and has no number that anyone reads.
     ///
     /// A load rejects what does not reach so far, but only one that is `brought`: what nothing reads is never loaded.
@@ -219,18 +191,20 @@ impl Generator {
                 self.bring_to_a(*register)?;
                 self.reject_if(JMP | JEQ, 0);
             }
+            Operation::Copy { to, from } => {
+                self.bring_to_a(*from)?;
+                self.set(*to);
+            }
+            Operation::Constant { to, n } if self.variables.are_read_first.contains(to) => {
+                let is_load = |item: &&Item| !matches!(item, Item::Plain((ST, _)));
+                if self.items.iter().rev().find(is_load) != Some(&Item::Plain((LD, *n))) {
+                    self.plain(LD, *n);
+                }
+                self.set(*to);
+            }
             _ => {}
         }
         Ok(())
-    }
-
-    /// Rejects the packet if a test holds.
-    fn reject_if(&mut self, code: u16, k: u32) {
-        let (rejected, other) = (self.label(), self.label());
-        self.items.push(Item::Branch { test: (code, k), yes: rejected, no: other });
-        self.items.push(Item::Here(rejected));
-        self.plain(RET, 0);
-        self.items.push(Item::Here(other));
     }
 
     /// What a block's checks and its branch read, themselves or by way of what is computed of it. Each is computed in the
@@ -268,6 +242,7 @@ impl Generator {
                 self.items.extend(items);
                 self.labels = labels;
                 self.held = Held { stored: std::mem::take(&mut self.held.stored), ..Held::default() };
+                self.held.stored.retain(|_, slot| *slot != chain::WORD);
             }
             End::Branch { a, comparison, yes, no } => {
                 let (code, operand) = match comparison {
@@ -278,6 +253,12 @@ impl Generator {
                 };
                 let (code, k) = match operand {
                     Operand::Constant(k) => {
+                        if let Some((a, bits)) = self.tested_bits(*a).filter(|_| code == JEQ && k == 0) {
+                            self.bring_to_a(a)?;
+                            let (yes, no) = (Label::Block(*no), Label::Block(*yes));
+                            self.items.push(Item::Branch { test: (JMP | JSET, bits), yes, no });
+                            return Ok(());
+                        }
                         self.bring_to_a(*a)?;
                         (JMP | code, k)
                     }
@@ -293,261 +274,14 @@ impl Generator {
         Ok(())
     }
 
-    /// Instructions that a value costs if no register holds it, as far as it matters: three is many.
-    fn cost(&self, value: Register) -> u32 {
-        self.cost_below(value, 3)
-    }
-
-    /// The same up to `most`: what is computed of headers behind headers is not gone through to its end.
-    fn cost_below(&self, value: Register, most: u32) -> u32 {
-        if most <= 1 {
-            return 1;
-        }
-        match self.definitions.get(&value) {
-            Some(Operation::Load { base: Some(base), .. }) if self.held.x != Some(*base) => {
-                1 + self.cost_in_x(*base, most - 1)
+    /// Of a value that is nowhere yet, and is some bits of another one: that, and the bits.
+    fn tested_bits(&self, value: Register) -> Option<(Register, u32)> {
+        let is_there = self.held.a == Some(value) || self.held.stored.contains_key(&value);
+        match self.definitions.get(&value).filter(|_| !is_there)? {
+            Operation::Binary { op: Binary::And, a: Operand::Register(a), b: Operand::Constant(bits), .. } => {
+                Some((*a, *bits))
             }
-            Some(Operation::Binary { a, b, .. }) => {
-                let of = |o: &Operand| match o {
-                    Operand::Register(r) => self.cost_below(*r, most - 1),
-                    Operand::Constant(_) => 0,
-                };
-                1 + of(a) + of(b)
-            }
-            Some(Operation::Negate { a, .. }) => 1 + self.cost_below(*a, most - 1),
-            _ => 1,
-        }
-    }
-
-    fn cost_in_x(&self, value: Register, most: u32) -> u32 {
-        match self.definitions.get(&value) {
-            Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. }) => 1,
-            _ => 1 + self.cost_below(value, most),
-        }
-    }
-
-    /// Brings a value to the accumulator. The index register may change.
-    fn bring_to_a(&mut self, value: Register) -> Result<(), ClassicError> {
-        if self.held.a == Some(value) {
-            return Ok(());
-        }
-        if self.held.stored.contains(&value) {
-            self.plain(LD | MEM, self.slots[&value]);
-        } else if self.held.x == Some(value) {
-            self.plain(MISC | TXA, 0);
-        } else {
-            let worth = self.uses.get(&value).is_some_and(|n| *n > 1) && self.cost(value) > 2;
-            self.compute(value)?;
-            if worth {
-                let slot = self.slot(value)?;
-                self.plain(ST, slot);
-                self.held.stored.insert(value);
-            }
-        }
-        self.held.a = Some(value);
-        Ok(())
-    }
-
-    fn slot(&mut self, value: Register) -> Result<u32, ClassicError> {
-        if let Some(slot) = self.slots.get(&value) {
-            return Ok(*slot);
-        }
-        // A word whose value nobody reads any more is free again.
-        let is_over = |s: &Self, r: &Register| s.last_reads.get(r).is_none_or(|last| *last < s.here);
-        let over: Vec<Register> = self.slots.keys().copied().filter(|r| is_over(self, r)).collect();
-        for r in over {
-            self.slots.remove(&r);
-            self.held.stored.remove(&r);
-        }
-        let Some(free) = (0..MEMORY as u32).find(|slot| self.slots.values().all(|taken| taken != slot)) else {
-            return Err(ClassicError::Memory);
-        };
-        self.slots.insert(value, free);
-        Ok(free)
-    }
-
-    fn compute(&mut self, value: Register) -> Result<(), ClassicError> {
-        let size_code = |size: u8| match size {
-            1 => BYTE,
-            2 => HALF,
-            _ => 0,
-        };
-        match self.definitions.get(&value).cloned() {
-            None => self.plain(LD, 0),
-            Some(Operation::Constant { n, .. }) => self.plain(LD, n),
-            Some(Operation::Length { .. }) => self.plain(LD | LEN, 0),
-            Some(Operation::Ancillary { what, .. }) => self.plain(LD | ABS, what.classic_offset()),
-            Some(Operation::Load { base: None, offset, size, .. }) => self.plain(LD | ABS | size_code(size), offset),
-            Some(Operation::Load { base: Some(base), offset, size, .. }) => {
-                self.bring_base(base, u64::from(offset) + u64::from(size))?;
-                self.plain(LD | IND | size_code(size), offset);
-            }
-            Some(Operation::HeaderLength { .. }) => {
-                self.bring_to_x(value)?;
-                self.plain(MISC | TXA, 0);
-            }
-            Some(Operation::Negate { a, .. }) => {
-                self.bring_to_a(a)?;
-                self.plain(ALU | NEG, 0);
-            }
-            Some(Operation::Binary { op, a, b, .. }) => {
-                let code = ALU | alu(op);
-                match (a, b) {
-                    (Operand::Register(a), Operand::Constant(k)) => {
-                        self.bring_to_a(a)?;
-                        // A shift by more is not allowed with a constant: nothing is left.
-                        let far = matches!(op, Binary::ShiftLeft | Binary::ShiftRight) && k > 31;
-                        if far { self.plain(ALU | alu(Binary::And), 0) } else { self.plain(code, k) }
-                    }
-                    (Operand::Register(a), Operand::Register(b)) => {
-                        self.bring_both(a, b)?;
-                        self.by_x(code, value, b)?;
-                    }
-                    (Operand::Constant(n), Operand::Register(b)) => {
-                        self.bring_to_x(b)?;
-                        self.plain(LD, n);
-                        self.by_x(code, value, b)?;
-                    }
-                    (Operand::Constant(a), Operand::Constant(b)) => {
-                        self.plain(LD, a);
-                        self.plain(code, b);
-                    }
-                }
-            }
-            // What is compared is compared by a branch.
-            Some(Operation::IsGreater { a, b, .. }) => {
-                let (yes, no, done) = (self.label(), self.label(), self.label());
-                match (a, b) {
-                    (Operand::Register(a), Operand::Register(b)) => self.bring_both(a, b)?,
-                    (Operand::Constant(n), Operand::Register(b)) => {
-                        self.bring_to_x(b)?;
-                        self.plain(LD, n);
-                    }
-                    (Operand::Register(a), Operand::Constant(_)) => self.bring_to_a(a)?,
-                    (Operand::Constant(a), Operand::Constant(_)) => self.plain(LD, a),
-                }
-                let (code, k) = match b {
-                    Operand::Register(_) => (JMP | JGT | X, 0),
-                    Operand::Constant(k) => (JMP | JGT, k),
-                };
-                self.items.push(Item::Branch { test: (code, k), yes, no });
-                self.items.push(Item::Here(yes));
-                self.plain(LD, 1);
-                self.items.push(Item::Jump(done));
-                self.items.push(Item::Here(no));
-                self.plain(LD, 0);
-                self.items.push(Item::Here(done));
-            }
-            Some(Operation::Copy { .. }) => return Err(ClassicError::Variables),
-            Some(Operation::Bound { .. } | Operation::NotZero { .. } | Operation::Note { .. }) => {}
-        }
-        Ok(())
-    }
-
-    /// Computes a value of the accumulator and the index register, which holds `b`.
-    fn by_x(&mut self, code: u16, value: Register, b: Register) -> Result<(), ClassicError> {
-        let is_shift = [Binary::ShiftLeft, Binary::ShiftRight].map(|op| ALU | alu(op)).contains(&code);
-        if !is_shift || self.ranges.range(b).greatest <= 31 {
-            self.plain(code | X, 0);
-            return Ok(());
-        }
-        // The value's own word holds its operand meanwhile.
-        let slot = self.slot(value)?;
-        let (far, near, done) = (self.label(), self.label(), self.label());
-        self.plain(ST, slot);
-        self.plain(MISC | TXA, 0);
-        self.items.push(Item::Branch { test: (JMP | JGT, 31), yes: far, no: near });
-        self.items.push(Item::Here(near));
-        self.plain(LD | MEM, slot);
-        self.plain(code | X, 0);
-        self.items.push(Item::Jump(done));
-        self.items.push(Item::Here(far));
-        self.plain(LD, 0);
-        self.items.push(Item::Here(done));
-        Ok(())
-    }
-
-    /// Brings a number to the index register from which on a field is read that ends so far behind it. The accumulator may change.
-    fn bring_base(&mut self, base: Register, end: u64) -> Result<(), ClassicError> {
-        // The sum is not negative, and so does not wrap either.
-        let most = u32::try_from(LONGEST.saturating_sub(end)).unwrap_or(u32::MAX);
-        if self.ranges.range(base).greatest <= most || self.held.most.get(&base).is_some_and(|known| *known <= most) {
-            return self.bring_to_x(base);
-        }
-        self.bring_to_a(base)?;
-        self.reject_if(JMP | JGT, most);
-        self.held.most.insert(base, most);
-        if self.held.x != Some(base) {
-            self.plain(MISC | TAX, 0);
-            self.held.x = Some(base);
-        }
-        Ok(())
-    }
-
-    /// Brings a value to the index register. The accumulator may change.
-    fn bring_to_x(&mut self, value: Register) -> Result<(), ClassicError> {
-        if self.held.x == Some(value) {
-            return Ok(());
-        }
-        match self.definitions.get(&value) {
-            _ if self.held.stored.contains(&value) => self.plain(LDX | MEM, self.slots[&value]),
-            Some(Operation::HeaderLength { offset, .. }) => self.plain(LDX | MSH | BYTE, *offset),
-            Some(Operation::Constant { n, .. }) => self.plain(LDX, *n),
-            Some(Operation::Length { .. }) => self.plain(LDX | LEN, 0),
-            _ => {
-                self.bring_to_a(value)?;
-                self.plain(MISC | TAX, 0);
-            }
-        }
-        self.held.x = Some(value);
-        Ok(())
-    }
-
-    /// The first to the accumulator, the second to the index register.
-    fn bring_both(&mut self, a: Register, b: Register) -> Result<(), ClassicError> {
-        let keeps_a = self.held.stored.contains(&b)
-            || matches!(
-                self.definitions.get(&b),
-                Some(Operation::HeaderLength { .. } | Operation::Constant { .. } | Operation::Length { .. })
-            );
-        if self.held.x == Some(b) && self.keeps_x(a, b) {
-            return self.bring_to_a(a);
-        }
-        if keeps_a {
-            self.bring_to_a(a)?;
-            return self.bring_to_x(b);
-        }
-        if self.keeps_x(a, b) {
-            self.bring_to_x(b)?;
-            return self.bring_to_a(a);
-        }
-        self.bring_to_a(b)?;
-        let slot = self.slot(b)?;
-        if !self.held.stored.contains(&b) {
-            self.plain(ST, slot);
-            self.held.stored.insert(b);
-        }
-        self.bring_to_a(a)?;
-        self.bring_to_x(b)
-    }
-
-    /// Whether a value comes to the accumulator while the index register holds `x`, and leaves it there.
-    fn keeps_x(&self, value: Register, x: Register) -> bool {
-        if value == x || self.held.stored.contains(&value) {
-            return true;
-        }
-        match self.definitions.get(&value) {
-            Some(Operation::Load { base, .. }) => base.is_none_or(|b| b == x),
-            Some(Operation::HeaderLength { .. } | Operation::IsGreater { .. }) => false,
-            Some(Operation::Negate { a, .. }) => self.keeps_x(*a, x),
-            Some(Operation::Binary { a, b, .. }) => {
-                let keeps = |o: &Operand| match o {
-                    Operand::Register(r) => self.keeps_x(*r, x),
-                    Operand::Constant(_) => true,
-                };
-                matches!(b, Operand::Constant(_)) && keeps(a)
-            }
-            _ => true,
+            _ => None,
         }
     }
 }
