@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::error::{ErrorKind, Fault};
 
@@ -24,7 +24,7 @@ pub struct Source {
 
 enum Input {
     Plain(Raw),
-    Gzip(Box<BufReader<MultiGzDecoder<Raw>>>),
+    Gzip(Box<BufReader<Members>>),
 }
 
 /// The first bytes, which have been looked at, and the rest.
@@ -41,6 +41,52 @@ impl Read for Counted {
         let taken = self.input.read(buffer)?;
         self.taken += taken as u64;
         Ok(taken)
+    }
+}
+
+fn taken(raw: &Raw) -> u64 {
+    raw.get_ref().1.get_ref().taken
+}
+
+/// What gzip wrote: members one behind the other, and zeros behind them that fill a block of a tape, which gzip ignores.
+struct Members {
+    /// The member at hand; `None` behind the last one.
+    decoder: Option<GzDecoder<Raw>>,
+    /// What was taken in all.
+    all: u64,
+}
+
+impl Members {
+    fn new(raw: Raw) -> Self {
+        Self { decoder: Some(GzDecoder::new(raw)), all: 0 }
+    }
+
+    fn taken(&self) -> u64 {
+        self.decoder.as_ref().map_or(self.all, |decoder| taken(decoder.get_ref()))
+    }
+}
+
+impl Read for Members {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(decoder) = &mut self.decoder else { return Ok(0) };
+            let read = decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            // Interruptions leave the decoder at its end, so that this is done again.
+            let raw = decoder.get_mut();
+            let is_over = loop {
+                let there = raw.fill_buf()?;
+                let (zeros, length) = (there.iter().take_while(|byte| **byte == 0).count(), there.len());
+                raw.consume(zeros);
+                if length == 0 || zeros < length {
+                    break length == 0;
+                }
+            };
+            self.all = taken(raw);
+            self.decoder = self.decoder.take().filter(|_| !is_over).map(|decoder| GzDecoder::new(decoder.into_inner()));
+        }
     }
 }
 
@@ -63,7 +109,7 @@ impl Source {
         let compressed = start == GZIP;
         let raw = Cursor::new(start).chain(input);
         let input = if compressed {
-            Input::Gzip(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(raw))))
+            Input::Gzip(Box::new(BufReader::with_capacity(BUFFER, Members::new(raw))))
         } else {
             Input::Plain(raw)
         };
@@ -77,11 +123,10 @@ impl Source {
 
     /// Bytes taken from the input, which may be compressed; a buffer ahead of what was handed out.
     pub fn position(&self) -> u64 {
-        let raw = match &self.input {
-            Input::Plain(raw) => raw,
-            Input::Gzip(decoder) => decoder.get_ref().get_ref(),
-        };
-        raw.get_ref().1.get_ref().taken
+        match &self.input {
+            Input::Plain(raw) => taken(raw),
+            Input::Gzip(members) => members.get_ref().taken(),
+        }
     }
 
     /// Length of the file in bytes, if it is one.

@@ -86,6 +86,8 @@ impl Failure {
                 Failure { code: exit::UNKNOWN, message: error.to_string(), hint: Some("run it with sudo".to_owned()) }
             }
             KernelError::UnknownProgramType { .. } => Failure::bad_input(error.to_string()),
+            // The message says what was tried, and the source why not.
+            KernelError::Refused { source, .. } => Failure::bad_input(format!("{}: {error}: {source}", path.display())),
             _ => Failure::bad_input(format!("{}: {error}", path.display())),
         }
     }

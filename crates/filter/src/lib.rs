@@ -58,7 +58,7 @@ pub use filter::{ClassicGoal, Filter, Form};
 pub use jit::{Jit, JitError};
 pub use link::LinkType;
 pub use name_files::NameFiles;
-pub use names::set_of_file;
+pub use names::{set_of_file, text_of_file};
 pub use options::{Dialect, Lookup, MOST_ACCEPTED, Options, Source};
 pub use passes::{Pass, Passes};
 pub use profile::Profile;
@@ -107,6 +107,9 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
     for (name, entries) in &options.sets {
         let parsed = |entry: &String| {
             let named = |e| Error::new(0..text.len(), format!("{entry:?} in the set {name:?}: {e}"));
+            if entry.starts_with('$') {
+                return Err(named(Error::new(0..0, "a set holds no other set, but addresses, networks or ports")));
+            }
             language::parse_id(entry).map_err(named)
         };
         let ids = entries.iter().map(parsed).collect::<Result<Vec<Id>, Error>>()?;

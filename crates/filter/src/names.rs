@@ -248,14 +248,37 @@ pub(crate) fn decnet(text: &str) -> Option<u32> {
     (area <= 63 && node <= 1023).then_some(area << 10 | node)
 }
 
+/// The text of a file, with spaces for comments, which go from `#` to the end of a line, and for a mark of byte order before it.
+/// Comments may be in any encoding.
+///
+/// # Errors
+/// If the file cannot be read, or what is no comment is not UTF-8.
+pub fn text_of_file(path: &Path) -> io::Result<String> {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    let mut bytes = std::fs::read(path)?;
+    if bytes.starts_with(MARK) {
+        bytes[..MARK.len()].fill(b' ');
+    }
+    let mut is_comment = false;
+    for byte in &mut bytes {
+        is_comment = *byte != b'\n' && (is_comment || *byte == b'#');
+        if is_comment {
+            *byte = b' ';
+        }
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
+    })
+}
+
 /// The lines of a file that holds a set: addresses, networks or ports, one a line, `#` before comments.
 ///
 /// # Errors
 /// If the file cannot be read.
 pub fn set_of_file(path: &Path) -> io::Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)?;
-    let entries = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(entries.filter(|e| !e.is_empty()).map(str::to_owned).collect())
+    let text = text_of_file(path)?;
+    Ok(text.lines().map(str::trim).filter(|e| !e.is_empty()).map(str::to_owned).collect())
 }
 
 /// An address as a filter writes it.

@@ -15,6 +15,9 @@ pub enum Source {
     /// A capture file: all that is known of a packet is in it.
     #[default]
     File,
+    /// An interface, as libpcap has one that is for compiling only (`pcap_open_dead`, `tcpdump -y TYPE -d`): the kernel knows direction
+    /// and interface, families have this system's numbers, and VLAN tags are in the packet.
+    Interface,
     /// The driver, before the kernel has looked at the packet: VLAN tags are in it.
     Xdp,
     /// A socket buffer at ingress or egress.
@@ -34,9 +37,9 @@ impl Source {
         matches!(self, Source::File | Source::Replay)
     }
 
-    /// A program of the kernel sees the packets.
+    /// The program may have no loops: it is eBPF, or classic BPF that the kernel is to take.
     pub(crate) fn is_kernel(self) -> bool {
-        self != Source::File
+        !matches!(self, Source::File | Source::Interface)
     }
 
     /// The kernel may have taken the outermost VLAN tag out of the packet.
@@ -46,7 +49,7 @@ impl Source {
 
     /// The kernel says whether a packet comes or goes.
     pub(crate) fn has_packet_type(self) -> bool {
-        self.strips_vlan()
+        self.strips_vlan() || self == Source::Interface
     }
 }
 

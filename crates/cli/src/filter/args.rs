@@ -71,14 +71,15 @@ pub struct FilterArgs {
     pub function: Option<FunctionArg>,
 
     /// What the function is called [default: filter]
-    #[arg(long, value_name = "NAME", requires = "function")]
+    #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
     /// Write a C header that declares the function
-    #[arg(long, value_name = "OUT.h", requires = "function")]
+    #[arg(long, value_name = "OUT.h")]
     pub header: Option<PathBuf>,
 
-    /// Print classic BPF: -d a listing, -dd C initializers, -ddd numbers
+    /// Print classic BPF: -d a listing, -dd C initializers, -ddd numbers. For an interface, as `tcpdump -y TYPE -d` prints it;
+    /// with --hook socket for a socket of Linux, where a VLAN tag may stand beside the packet
     #[arg(short = 'd', action = ArgAction::Count)]
     pub dump: u8,
 
@@ -95,13 +96,13 @@ pub struct FilterArgs {
     pub profile: Option<PathBuf>,
 
     /// Which parts of the optimizer run: `all`, `none`, or of lists, predicates, checks, order, copies, trees, tables those
-    /// named, separated by commas
-    #[arg(long, value_name = "PASSES", default_value = "all", value_parser = passes, conflicts_with = "no_optimize")]
-    pub passes: Passes,
+    /// named, separated by commas [default: all]
+    #[arg(long, value_name = "PASSES", value_parser = passes, conflicts_with = "no_optimize")]
+    pub passes: Option<Passes>,
 
-    /// What classic BPF is to have little of
-    #[arg(long, value_enum, default_value_t = GoalArg::Size)]
-    pub goal: GoalArg,
+    /// What classic BPF is to have little of [default: size]
+    #[arg(long, value_enum)]
+    pub goal: Option<GoalArg>,
 
     /// What is accepted of a packet, in bytes; 0 is the default [default: what the capture has at most of a packet; 262144]
     #[arg(long, value_name = "BYTES")]
@@ -112,7 +113,7 @@ pub struct FilterArgs {
     pub read: Option<PathBuf>,
 
     /// Write the packets that match (`-`: standard output)
-    #[arg(short, long, value_name = "OUT.pcap", requires = "read")]
+    #[arg(short, long, value_name = "OUT.pcap")]
     pub write: Option<PathBuf>,
 
     /// With --read: print how many packets match. With --hook: the program counts packets and bytes, by processor, in the
@@ -126,12 +127,12 @@ pub struct FilterArgs {
     pub report: bool,
 
     /// Print a line for each packet: what of it is accepted in bytes, 0 if it does not match
-    #[arg(long, requires = "read", conflicts_with = "count")]
+    #[arg(long, conflicts_with = "count")]
     pub verdicts: bool,
 
-    /// What runs the filter
-    #[arg(long, value_enum, default_value_t = Engine::Jit, requires = "read")]
-    pub engine: Engine,
+    /// What runs the filter [default: jit]
+    #[arg(long, value_enum)]
+    pub engine: Option<Engine>,
 
     /// A name for the lines of a file, used as `$NAME` where an address, a network or a port may stand (repeatable)
     #[arg(long, value_name = "NAME=FILE")]
@@ -139,15 +140,15 @@ pub struct FilterArgs {
 
     /// This set (--set) becomes a map of the object, which user space changes while the program runs. KIND says what its keys
     /// are, if its entries do not: ipv4, ipv4-net, ipv6, ipv6-net, mac, port (repeatable)
-    #[arg(long, value_name = "NAME[:KIND,…]", conflicts_with_all = ["read", "dump"])]
+    #[arg(long, value_name = "NAME[:KIND,…]", conflicts_with = "dump")]
     pub updatable: Vec<String>,
 
     /// How many elements such a map takes [default: 1024, or twice the lines of the set]
-    #[arg(long, value_name = "N", requires = "updatable")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_ELEMENTS))]
     pub max_entries: Option<u32>,
 
     /// Write the lines of such sets for `bpftool batch file FILE`: an object cannot hold them
-    #[arg(long, value_name = "FILE", requires = "updatable")]
+    #[arg(long, value_name = "FILE")]
     pub map_contents: Option<PathBuf>,
 
     /// The interface's network mask, for `ip broadcast`
@@ -178,6 +179,10 @@ pub struct FilterArgs {
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 }
+
+/// More elements no map of an object has: BTF says the number as the length of an array of `int` (`btf_array_check_member` and
+/// `btf_array_resolve` of kernel/bpf/btf.c), whose bytes are counted by 32 bits.
+const MOST_ELEMENTS: i64 = u32::MAX as i64 / 4;
 
 /// The passes of a list.
 fn passes(text: &str) -> Result<Passes, String> {

@@ -2,7 +2,7 @@
 
 use bpf_filter::{Actions, EbpfForm, FunctionName, Hook, Takes};
 
-use super::args::{Emit, FilterArgs, FunctionArg};
+use super::args::{Emit, FilterArgs, FunctionArg, HookArg};
 use super::source::accepted_length;
 use crate::failure::Failure;
 
@@ -20,14 +20,6 @@ pub(super) fn of(args: &FilterArgs) -> Result<Option<EbpfForm>, Failure> {
                     "--hook HOOK makes a program, --function data a function",
                 );
             }
-            if args.count {
-                let hint = "--read IN.pcap counts the packets of a capture, --hook HOOK those that the hook sees";
-                return wrong("--count: there is nothing that could count", hint);
-            }
-            if args.report {
-                let hint = "--read IN.pcap reports of a capture, --hook HOOK of what the hook sees";
-                return wrong("--report: there is nothing that could report", hint);
-            }
             if !is_shown {
                 return Ok(None);
             }
@@ -35,11 +27,13 @@ pub(super) fn of(args: &FilterArgs) -> Result<Option<EbpfForm>, Failure> {
         }
     };
     let writes = args.output.is_some() || args.header.is_some() || args.map_contents.is_some();
-    if !writes && !is_shown && (args.hook.is_some() || args.function.is_some()) {
+    // Sockets take classic BPF, too.
+    let is_classic = args.dump > 0 && args.hook == Some(HookArg::Socket) && args.function.is_none();
+    if !writes && !is_shown && !is_classic && (args.hook.is_some() || args.function.is_some()) {
         let asked = if args.function.is_some() { "--function" } else { "--hook" };
         return wrong(
             &format!("{asked}: nothing is asked for"),
-            "-o OUT.o writes an object, --emit asm prints its code",
+            "-o OUT.o writes an object, --emit asm prints its code; -d prints classic BPF, with --hook socket for a socket",
         );
     }
     Ok(Some(form))

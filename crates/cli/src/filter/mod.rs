@@ -1,6 +1,7 @@
 //! `bpf-opt filter`: tcpdump's filter language, compiled.
 
 mod args;
+mod effects;
 mod form;
 mod profile;
 mod report;
@@ -23,6 +24,7 @@ use crate::files::{self, Destination};
 
 /// Runs the command.
 pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
+    effects::check(args)?;
     let text = text(args)?;
     let mut options = options(args)?;
     if let Some(capture) = &args.read {
@@ -162,8 +164,8 @@ fn assembly(form: &EbpfForm, filter: &Filter) -> Result<String, Failure> {
 
 fn goal(args: &FilterArgs) -> ClassicGoal {
     match args.goal {
-        GoalArg::Size => ClassicGoal::Size,
-        GoalArg::Latency => ClassicGoal::Time,
+        None | Some(GoalArg::Size) => ClassicGoal::Size,
+        Some(GoalArg::Latency) => ClassicGoal::Time,
     }
 }
 

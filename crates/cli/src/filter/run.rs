@@ -159,6 +159,10 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         destination.overwrites_none("what matches", &inputs, "name another file behind -w")?;
     }
+    if files::is_dash(path) && args.profile.as_deref().is_some_and(files::is_dash) {
+        let text = "--profile -: standard input is taken by --read -";
+        return Err(Failure::bad_input(text).with_hint("name a file for one of them"));
+    }
     let mut capture = Capture::open(path).map_err(failed)?;
     let mut runners: HashMap<(u16, bool), Runner> = HashMap::new();
     // The filter is compiled for the file's own link type even if the file has no packet: errors are told.
@@ -171,7 +175,11 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         let link_type = filtered(link_type);
         // Of the other link types of a pcapng file the profile says nothing.
         let profile = typical.clone().filter(|profile| profile.link_type() == link_type);
-        Runner::new(args.engine, text, &Options { link_type, is_swapped: swapped, profile, ..options.clone() })
+        Runner::new(
+            args.engine.unwrap_or(Engine::Jit),
+            text,
+            &Options { link_type, is_swapped: swapped, profile, ..options.clone() },
+        )
     };
     runners.insert((capture.link_type(), capture.swapped()), of(capture.link_type(), capture.swapped())?);
     let mut writer = match destination.map(Pieces::to).transpose()? {
@@ -214,8 +222,15 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
             std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::hash_map::Entry::Vacant(entry) => entry.insert(of(packet.link_type, packet.swapped)?),
         };
-        let accepted =
-            runner.accepts(&Packet { captured: packet.captured, length: packet.length, beside: Beside::default() })?;
+        let asked = Packet { captured: packet.captured, length: packet.length, beside: Beside::default() };
+        let accepted = match runner.accepts(&asked) {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                ended = Err(Failure { message: format!("packet {seen}: {}", e.message), ..e });
+                seen -= 1;
+                break;
+            }
+        };
         matches += u64::from(accepted);
         if args.verdicts {
             let _ = writeln!(verdicts, "{}", if accepted { accepted_length } else { 0 });
@@ -234,7 +249,7 @@ pub fn over_capture(args: &FilterArgs, path: &Path, text: &str, options: &Option
         }
     }
     bar.finish_and_clear();
-    // What came before a damaged packet, or an interruption, is there.
+    // What came before a damaged packet, one that the kernel does not run, or an interruption, is there.
     if let Some((mut writer, pieces)) = writer {
         writer.flush().map_err(failed)?;
         pieces.finish()?;

@@ -5,28 +5,18 @@ use std::path::{Path, PathBuf};
 
 use bpf_filter::{Filter, Form, Hook, KeyKind, LinkType, MOST_ACCEPTED, NameFiles, Options, Source, Updatable};
 
-use super::args::{FilterArgs, FunctionArg, HookArg};
+use super::args::{Emit, FilterArgs, FunctionArg, HookArg};
 use crate::failure::Failure;
 use crate::files;
 
 pub(super) fn text(args: &FilterArgs) -> Result<String, Failure> {
     match &args.file {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::io("read", path, &e))?;
-            Ok(without_comments(&text))
+            // tcpdump takes comments there, too.
+            bpf_filter::text_of_file(path).map_err(|e| Failure::io("read", path, &e))
         }
         None => Ok(args.expression.join(" ")),
     }
-}
-
-/// The text with spaces for comments, from `#` to the end of a line, as tcpdump reads a file.
-fn without_comments(text: &str) -> String {
-    let mut is_comment = false;
-    let kept = |c: char| {
-        is_comment = c != '\n' && (is_comment || c == '#');
-        if is_comment { ' ' } else { c }
-    };
-    text.chars().map(kept).collect()
 }
 
 /// The files that the arguments name to be read.
@@ -82,6 +72,10 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         }
     }
     let updatable = updatable(args, &sets)?;
+    // What the system has may be missing; what the arguments name may not.
+    for path in [&args.services, &args.protocols, &args.ethers, &args.networks, &args.hosts].into_iter().flatten() {
+        std::fs::File::open(path).map_err(|e| Failure::io("read", path, &e))?;
+    }
     let names = NameFiles::default();
     let or = |path: &Option<std::path::PathBuf>, default| path.clone().unwrap_or(default);
     Ok(Options {
@@ -101,7 +95,7 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
         updatable,
         accepted_length: accepted_length(args),
         optimize: !args.no_optimize,
-        passes: args.passes,
+        passes: args.passes.unwrap_or_default(),
         report: args.report,
         ..Options::default()
     })
@@ -110,12 +104,6 @@ pub(super) fn options(args: &FilterArgs) -> Result<Options, Failure> {
 /// The sets that user space changes.
 fn updatable(args: &FilterArgs, sets: &HashMap<String, Vec<String>>) -> Result<HashMap<String, Updatable>, Failure> {
     let mut all = HashMap::new();
-    if !args.updatable.is_empty() && args.hook.is_none() && args.function.is_none() && args.emit.is_none() {
-        let text = "--updatable: classic BPF and captures have no maps";
-        return Err(
-            Failure::bad_input(text).with_hint("--hook HOOK makes a program that has some, --function a function")
-        );
-    }
     for text in &args.updatable {
         let wrong = |what: String| Err(Failure::bad_input(format!("--updatable {text}: {what}")));
         let (name, kinds) = text.split_once(':').unwrap_or((text, ""));
@@ -139,12 +127,16 @@ fn updatable(args: &FilterArgs, sets: &HashMap<String, Vec<String>>) -> Result<H
     Ok(all)
 }
 
-/// A function of data and data_end knows of a packet what a driver does.
+/// A function of data and data_end knows of a packet what a driver does. Without a hook the filter is for an interface, as that of
+/// `tcpdump -d` is.
 fn source(args: &FilterArgs) -> Source {
     match (args.function, args.hook) {
+        _ if args.read.is_some() => Source::File,
         (Some(FunctionArg::Data), _) => Source::Xdp,
         (_, Some(hook)) => Hook::from(hook).source(),
-        (_, None) => Source::File,
+        // The program of XDP is what is shown.
+        (_, None) if args.emit == Some(Emit::Asm) => Source::Xdp,
+        (_, None) => Source::Interface,
     }
 }
 

@@ -44,8 +44,9 @@ fn statistics_show_what_a_profile_brings() {
     assert!(!plain.contains("profile"), "{plain}");
     // The last byte is asked for first where that is for speed.
     let first = |text: &str| text.find("[23]").is_some() && text.find("[23]") < text.find("[22]");
-    let size = with(&["-d"]).out;
-    assert_eq!(size, bpf_opt(["filter", EXPRESSION, "-d"]).expect(0).out);
+    let said = bpf_opt(["filter", "--profile", text(&path), EXPRESSION, "-d"]).expect(2).err;
+    assert!(said.contains("--profile: it has no effect") && said.contains("--goal latency"), "{said}");
+    let size = bpf_opt(["filter", EXPRESSION, "-d"]).expect(0).out;
     let latency = with(&["-d", "--goal", "latency"]).out;
     assert!(!first(&size) && first(&latency), "{size}{latency}");
     let object = path.with_extension("o");
@@ -72,19 +73,19 @@ fn wrong_profiles_are_errors_and_empty_ones_a_warning() {
     let raw = capture("raw.pcap", 101, &[ip(1, 6)[14..].to_vec()]);
     let empty = capture("empty.pcap", 1, &[]);
     let with = |path: &Path, more: &[&str]| bpf_opt(["filter", "tcp", "--profile", text(path)].iter().chain(more));
-    for more in [&["-d"][..], &["--read", text(&ethernet)]] {
+    for more in [&["-d", "--goal", "latency"][..], &["--read", text(&ethernet)]] {
         let said = with(&raw, more).expect(2).err;
         assert!(said.contains("raw.pcap") && said.contains("RAW") && said.contains("EN10MB"), "{said}");
         let said = with(&empty, more).expect(0).err;
         assert!(said.contains("warning") && said.contains("empty.pcap"), "{said}");
     }
-    with(&raw, &["-y", "RAW"]).expect(0);
+    with(&raw, &["-y", "RAW", "--emit", "ir"]).expect(0);
     let cut = ethernet.with_file_name("cut.pcap");
     let bytes = std::fs::read(&ethernet).expect("it was written");
     std::fs::write(&cut, &bytes[..bytes.len() - 10]).expect("room for a file");
-    let said = with(&cut, &[]).expect(2).err;
+    let said = with(&cut, &["--emit", "ir"]).expect(2).err;
     assert!(said.contains("cut.pcap: truncated in packet 2"), "{said}");
-    let said = with(Path::new("/nowhere/typical.pcap"), &[]).expect(2).err;
+    let said = with(Path::new("/nowhere/typical.pcap"), &["--emit", "ir"]).expect(2).err;
     assert!(said.contains("/nowhere/typical.pcap"), "{said}");
     let said = with(&ethernet, &["--no-optimize"]).expect(2).err;
     assert!(said.contains("--no-optimize"), "{said}");

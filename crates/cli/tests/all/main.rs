@@ -12,6 +12,7 @@ mod cli;
 mod common;
 mod difftest;
 mod filter;
+mod filter_options;
 mod filter_profile;
 mod inputs;
 mod install;

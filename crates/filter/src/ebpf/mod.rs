@@ -83,8 +83,8 @@ pub(crate) fn write_object(program: &Program, form: &EbpfForm) -> Result<Vec<u8>
         maps,
         variables,
         linkable,
-        // libbpf takes functions without lines in no program that has some.
-        lines: linkable,
+        // libbpf takes functions without lines in no program that has some, and complains of programs without.
+        lines: true,
         ..Surroundings::default()
     };
     let (name, params, role, section) = match form {

@@ -6,8 +6,10 @@ use bpf_filter::{ClassicGoal, LinkType, NameFiles, Options, compile};
 
 use crate::common::options;
 
-const NETWORKS: &[u8] = b"foo 10 # in Latin-1: \xe4\nbar 10.1 bars\nbaz 192.168.1\nsmall 0.10\nhex 0x0a\nbroken 08\nnone 0\n";
-const SERVICES: &[u8] = b"hexp 0x10/tcp\noctal 010/tcp\nlarge 65537/tcp\nslash 5//tcp\nspace 5 /tcp\nother 7/sctp\nminus -5/tcp\n";
+const NETWORKS: &[u8] =
+    b"foo 10 # in Latin-1: \xe4\nbar 10.1 bars\nbaz 192.168.1\nsmall 0.10\nhex 0x0a\nbroken 08\nnone 0\n";
+const SERVICES: &[u8] =
+    b"hexp 0x10/tcp\noctal 010/tcp\nlarge 65537/tcp\nslash 5//tcp\nspace 5 /tcp\nother 7/sctp\nminus -5/tcp\n";
 const PROTOCOLS: &[u8] = b"hexq 0x10\noctq 010\nplus +5\n";
 const ETHERS: &[u8] =
     b"02-00-00-00-00-03 dash\n02:00:00:00:00:04 colon\n002:0:0:0:0x0:5 short\n2:0:0:0:0:0:8 seven\n1ff:0:0:0:0:1 over\n";
