@@ -90,7 +90,6 @@ fn each_option_has_an_effect_or_is_an_error() {
     ];
     const CLASSIC: [&str; 6] = ["classic", "d", "dd", "ddd", "d-socket", "latency"];
     const PROGRAMS: [&str; 5] = ["asm", "xdp", "tc", "socket", "xdp-asm"];
-    const FUNCTIONS: [&str; 4] = ["data", "ctx", "header-alone", "data-asm"];
     const READ: [&str; 2] = ["read", "read-verdicts"];
     let all_but = |those: &[&str]| modes.iter().map(|(name, _)| *name).filter(|name| !those.contains(name)).collect();
     let of = |those: &[&[&'static str]]| -> Vec<&'static str> { those.concat() };
