@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use bpf_kernel::testing::permitted;
+use bpf_kernel::testing::{available, in_private_pins, permitted};
 
-use crate::common::{bpf_opt, command};
+use crate::common::{Ran, bpf_opt, command};
 
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("filter-options");
@@ -237,22 +237,23 @@ fn packets_before_one_that_the_kernel_does_not_run_are_kept() {
 /// libbpf has nothing to say of an object.
 #[test]
 fn libbpf_does_not_complain_of_objects() {
-    let bpftool = std::process::Command::new("bpftool").arg("version").output();
-    if !permitted() || bpftool.is_err() {
+    let version = std::process::Command::new("bpftool").arg("version").output().map_err(|e| format!("bpftool: {e}"));
+    if !permitted() || available(version).is_none() {
         return;
     }
     let object = file("lines.o", b"");
-    for hook in ["xdp", "tc", "cgroup-skb", "socket"] {
-        bpf_opt(["filter", "--hook", hook, "-o", &object, "tcp port 80"]).expect(0);
-        let pin = format!("/sys/fs/bpf/bpf-opt-lines-{}", std::process::id());
-        let out =
-            std::process::Command::new("bpftool").args(["prog", "load", &object, &pin]).output().expect("it runs");
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        if std::fs::remove_file(&pin).is_err() && said.contains("bpffs") {
-            return;
+    let ran = in_private_pins(|| {
+        for hook in ["xdp", "tc", "cgroup-skb", "socket"] {
+            let args = ["filter", "--hook", hook, "-o", &object, "tcp port 80"];
+            Ran::of(command().args(args).output().expect("the binary runs")).expect(0);
+            let pin = format!("/sys/fs/bpf/{hook}");
+            let out = std::process::Command::new("bpftool").args(["prog", "load", &object, &pin]).output();
+            let out = out.expect("bpftool runs");
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success() && !said.contains("line info"), "{hook}: {said}");
         }
-        assert!(out.status.success() && !said.contains("line info"), "{hook}: {said}");
-    }
+    });
+    available(ran);
 }
 
 /// Without --read a filter is for an interface.
