@@ -18,6 +18,7 @@
 
 mod checked;
 mod elsewhere;
+mod growth;
 mod settle;
 mod whole;
 mod work;
@@ -41,9 +42,9 @@ use rustc_hash::FxHashSet;
 
 use checked::{Checked, Original};
 pub(crate) use elsewhere::Elsewhere;
+use growth::Growth;
 pub(crate) use settle::settle;
 pub(crate) use whole::settle_whole;
-use work::Growth;
 pub(crate) use work::Work;
 
 use crate::candidate::Candidate;

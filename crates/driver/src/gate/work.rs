@@ -6,27 +6,6 @@ use bpf_object::Object;
 
 use super::{Gate, find};
 use crate::module::Module;
-use crate::options::Options;
-
-/// By how much the verifier's work on a program may grow: by the larger of the two.
-#[derive(Clone, Copy)]
-pub(super) struct Growth {
-    /// So many percent.
-    pub(super) percent: f64,
-    /// So many instructions.
-    pub(super) always: u64,
-}
-
-impl Growth {
-    /// Not at all: where that work is the goal.
-    pub(super) const NONE: Growth = Growth { percent: 0.0, always: 0 };
-}
-
-impl Default for Growth {
-    fn default() -> Growth {
-        Growth { percent: Options::default().max_verifier_growth, always: 2 }
-    }
-}
 
 /// What a form of a program is for the verifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
