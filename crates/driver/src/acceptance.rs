@@ -18,7 +18,7 @@ use bpf_program::Function;
 use bpf_prove::{Limits, Options as ProofOptions};
 
 use crate::decided::{self, Pairs};
-use crate::gate::MADE_OTHERWISE;
+use crate::gate::{MADE_OTHERWISE, Unfit, UnfitBecause, Yardstick};
 use crate::lengths;
 use crate::module::Module;
 use crate::options::Options;
@@ -38,18 +38,81 @@ const NOT_ASKED: &str = "the kernel could not be asked";
 /// The programs of `b` that this kernel refuses, of those of `a` that it takes; and in words those of which it is not proven
 /// that it leaves the same of both, or that it cannot be asked about. None where it may not be asked.
 pub(crate) fn refused(a: &[u8], b: &[u8], names: &Names, options: &Options) -> (Vec<Refused>, Vec<String>) {
-    if !options.kernel || !options.run_check {
-        return Default::default();
+    let may_ask = options.kernel && options.run_check;
+    let (mut refused, mut unknown, yardstick) = match options.original.as_deref() {
+        Some(original) => of_the_original(original, b, names, &Options { kernel: may_ask, ..options.clone() }),
+        None => Default::default(),
+    };
+    if !may_ask {
+        return (refused, unknown);
     }
-    match ask(a, b, names, options) {
+    match ask(a, b, names, yardstick.as_ref(), options) {
+        Ok((more, unknowns)) => {
+            let is_new = |r: &Refused| !refused.iter().any(|known| known.name == r.name);
+            let more: Vec<Refused> = more.into_iter().filter(is_new).collect();
+            refused.extend(more);
+            // Of what is refused nobody wants to know how it runs.
+            let refused: Vec<String> = refused.iter().map(|r| refused_as_specialized(&r.name)).collect();
+            unknown.extend(unknowns.into_iter().filter(|text| !refused.contains(text)));
+        }
+        Err(KernelError::NotPermitted { .. }) => {}
+        Err(e) => unknown.push(format!("{NOT_ASKED}: {e}")),
+    }
+    (refused, unknown)
+}
+
+/// What is said where the kernel's decisions about the second cannot be held against any of the first.
+fn refused_as_specialized(program: &str) -> String {
+    let why =
+        "the kernel takes the original, but not as it is specialized, so that what runs of the second is not compared";
+    format!("{program}: {why}")
+}
+
+/// What is said of `b` beside the object that `a` was made of: there the first must be taken, too, and where the kernel is not
+/// asked, by `bpf_check`.
+fn of_the_original(
+    original: &[u8],
+    b: &[u8],
+    names: &Names,
+    options: &Options,
+) -> (Vec<Refused>, Vec<String>, Option<Yardstick>) {
+    let in_half_of_the_time = Options { time_limit: options.time_limit / 2, ..options.clone() };
+    let yardstick = Yardstick::of(original, &in_half_of_the_time);
+    let told = yardstick.and_then(|yardstick| Ok((yardstick.unfit(b)?, yardstick)));
+    let (unfit, yardstick) = match told {
         Ok(told) => told,
-        Err(KernelError::NotPermitted { .. }) => Default::default(),
-        Err(e) => (Vec::new(), vec![format!("{NOT_ASKED}: {e}")]),
+        Err(e) => return (Vec::new(), vec![format!("{NOT_ASKED}: {e}")], None),
+    };
+    let chosen = Chosen::of(names, &options.programs);
+    let is_chosen = |name: &str| {
+        let functions = names.a.object.functions().iter();
+        functions.filter(|f| f.name == name).any(|f| chosen.holds(name, &f.section))
+    };
+    let (mut refused, mut unknown) = (Vec::new(), Vec::new());
+    for (name, why) in yardstick.not_judged().into_iter().filter(|(name, _)| is_chosen(name)) {
+        unknown.push(format!("{name}: {why}"));
     }
+    for Unfit { program: name, because, by_kernel, .. } in unfit.into_iter().filter(|u| is_chosen(&u.program)) {
+        match because {
+            UnfitBecause::Refused(reason) if by_kernel => refused.push(Refused { name, reason }),
+            UnfitBecause::Refused(why) | UnfitBecause::NotJudged(why) => {
+                let who = if by_kernel { "the kernel" } else { "check" };
+                unknown.push(format!("{name}: {who} takes the original, and not the second: {why}"));
+            }
+            UnfitBecause::Heavier(..) => {}
+        }
+    }
+    (refused, unknown, Some(yardstick))
 }
 
 /// [`refused`], of a kernel that may be asked.
-fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refused>, Vec<String>), KernelError> {
+fn ask(
+    a: &[u8],
+    b: &[u8],
+    names: &Names,
+    yardstick: Option<&Yardstick>,
+    options: &Options,
+) -> Result<(Vec<Refused>, Vec<String>), KernelError> {
     let mut loader = Loader::new(LoadOptions { program_type: options.program_type.clone(), only: None })?;
     // The second has as much time as the first, and the proofs that are needed.
     let in_half_of_the_time = || Instant::now().checked_add(options.time_limit / 2);
@@ -64,6 +127,9 @@ fn ask(a: &[u8], b: &[u8], names: &Names, options: &Options) -> Result<(Vec<Refu
     let mut first = verdicts(a, names.a, &|name, section| chosen.holds(name, section))?;
     let open = first.iter().filter(|p| p.verdict.is_open());
     let mut unknown: Vec<String> = open.map(|p| format!("{}: {NOT_ASKED}: {}", p.name, p.verdict.reason())).collect();
+    let is_refused = |p: &&ProgramVerdict| matches!(p.verdict, LoadVerdict::Rejected { .. });
+    let taken_before = |p: &&ProgramVerdict| yardstick.is_some_and(|y| y.is_taken(&p.name, &p.section));
+    unknown.extend(first.iter().filter(is_refused).filter(taken_before).map(|p| refused_as_specialized(&p.name)));
     let mut namesakes = shared_names(&first);
     first.retain(|p| p.verdict.is_accepted());
     if first.is_empty() {

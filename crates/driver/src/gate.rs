@@ -22,6 +22,7 @@ mod growth;
 mod settle;
 mod whole;
 mod work;
+mod yardstick;
 
 use std::borrow::Cow;
 use std::cell::{Cell, LazyCell, RefCell};
@@ -46,6 +47,7 @@ use growth::Growth;
 pub(crate) use settle::settle;
 pub(crate) use whole::settle_whole;
 pub(crate) use work::Work;
+pub use yardstick::{Unfit, UnfitBecause, Yardstick};
 
 use crate::candidate::Candidate;
 use crate::decided::{self, Pairs};
@@ -76,6 +78,8 @@ const PROOFS: f64 = 10.0;
 pub(crate) struct Gate {
     /// LoadVerdict on the original, or why there is none.
     before: Result<ObjectVerdict, Unasked>,
+    /// That on the object which this original was made of, if it was ([`Options::original`]).
+    first: Option<ObjectVerdict>,
     /// The programs that `bpf_check` judges in the kernel's place. Their numbers follow those of the others.
     checked: Vec<Checked>,
     /// How long loading the original took.
@@ -193,9 +197,11 @@ impl Gate {
         let run_maps = loader.borrow().as_ref().map_or(Duration::ZERO, Loader::maps_for_runs_take);
         let may_grow = match options.goal {
             Goal::Verifier => Growth::NONE,
-            _ => Growth { percent: options.max_verifier_growth, ..Growth::default() },
+            _ => Growth::of(options),
         };
         let mut gate = Gate { run_maps, may_grow, whole, ..gate };
+        let first_verdict = |bytes: &Vec<u8>| (gate.judge)(bytes, &|_, _| Question::AsDefined, first).ok();
+        gate.first = options.original.as_deref().and_then(first_verdict);
         let others = gate.not_looked_at(&module.object);
         gate.checked = checked::originals(&module.object, &others, options.program_type.as_deref(), first);
         gate.took += gate.checked.iter().map(|c| c.takes).sum::<Duration>();
@@ -223,6 +229,7 @@ impl Gate {
         let whole = Box::new(|_: &[u8], _| None);
         Gate {
             before,
+            first: None,
             checked: Vec::new(),
             took,
             run_maps,
@@ -274,7 +281,7 @@ impl Gate {
     pub(crate) fn not_for_runs(&self, time: Duration) -> Option<String> {
         match &self.before {
             Err(why) => Some(format!("the kernel could not be asked: {why}")),
-            Ok(_) if self.accepted().is_empty() => Some("the original does not load".to_owned()),
+            Ok(_) if self.accepted().is_empty() => Some(format!("{} does not load", self.original_in_words())),
             Ok(_) if (self.took + self.run_maps) * 2 > time => {
                 let (load, time) = (2.0 * (self.took + self.run_maps).as_secs_f64(), time.as_secs_f64());
                 Some(format!("loading both objects takes {load:.2} s, and a tenth of the time limit is {time:.2} s"))
@@ -374,10 +381,10 @@ impl Gate {
 
     /// Whether a form makes much more work for the verifier than the original of this program did.
     fn is_heavier(&self, program: usize, form: &Known) -> bool {
-        let before = self.original(program).and_then(|p| p.stats.as_ref()).map(|stats| stats.processed);
-        let (Some(before), Some(after)) = (before, form.words.processed) else { return false };
-        let more = after.saturating_sub(before);
-        more > self.may_grow.always && more as f64 > before as f64 * self.may_grow.percent / 100.0
+        let processed = |p: Option<&ProgramVerdict>| Some(p?.stats.as_ref()?.processed);
+        let (Some(own), Some(after)) = (processed(self.original(program)), form.words.processed) else { return false };
+        let before = processed(self.first(program)).unwrap_or(own);
+        after > own && self.may_grow.is_exceeded(before, after)
     }
 
     /// Asks about programs of an object and remembers the answers.

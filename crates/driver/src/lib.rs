@@ -57,6 +57,7 @@ pub use bpf_isa::{Costs, CostsError, Goal};
 pub use error::DriverError;
 pub use estimate::Estimate;
 pub use explain::{Change, ChangeProof, ProvenBy};
+pub use gate::{Unfit, UnfitBecause, Yardstick};
 pub use measures::{Reached, Shape};
 pub use options::{Options, PassSelection};
 pub use other_kernel::OtherKernel;

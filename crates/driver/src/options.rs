@@ -63,6 +63,11 @@ pub struct Options {
     pub program_type: Option<String>,
     /// By how many percent the instructions that the verifier processes of a program may grow.
     pub max_verifier_growth: f64,
+    /// So many more it may always process.
+    pub free_verifier_growth: u64,
+    /// The object that the one to be optimized, or the first to be compared, was made of for what will not change: what the
+    /// kernel says of this one is what counts, and what reports tell ([`Yardstick`](crate::Yardstick)).
+    pub original: Option<std::sync::Arc<Vec<u8>>>,
     /// Forbid merging accesses to shared memory and load-add-store to atomics.
     pub strict_shared_memory: bool,
     /// Keep DWARF sections although they describe the old code.
@@ -123,6 +128,8 @@ impl Default for Options {
             run_check: true,
             program_type: None,
             max_verifier_growth: 2.0,
+            free_verifier_growth: 2,
+            original: None,
             strict_shared_memory: false,
             keep_debug: false,
             explain: false,

@@ -125,7 +125,9 @@ impl Checked {
         object: &Object,
         deadline: Option<Instant>,
     ) -> Option<Result<(), String>> {
-        let Original::Taken(types) = &self.original else { return Some(Ok(())) };
+        if !matches!(self.original, Original::Taken(_)) {
+            return Some(Ok(()));
+        }
         let same = |id: FuncId| {
             let [old, new] = [before, object].map(|o| o.functions().get(id.0).map(|f| (&f.name, &f.section)));
             old == new
@@ -133,8 +135,19 @@ impl Checked {
         if !same(self.id) {
             return Some(Err("it is no longer there".to_owned()));
         }
+        self.judge_as(self.id, object, deadline)
+    }
+
+    /// The same of the form that has this number in the object.
+    pub(super) fn judge_as(
+        &self,
+        id: FuncId,
+        object: &Object,
+        deadline: Option<Instant>,
+    ) -> Option<Result<(), String>> {
+        let Original::Taken(types) = &self.original else { return Some(Ok(())) };
         for (kind, before) in types {
-            match judged(object, self.id, *kind, deadline)? {
+            match judged(object, id, *kind, deadline)? {
                 Err(why) => return Some(Err(why)),
                 Ok(Word::CannotTell(why)) if *before == Word::Safe => return Some(Err(format!("cannot tell: {why}"))),
                 Ok(_) => {}

@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bpf_kernel::Question;
+use bpf_kernel::{ObjectVerdict, Question};
 use bpf_object::Object;
 use bpf_passes::Settings;
 
@@ -90,15 +90,32 @@ impl<'a> Elsewhere<'a> {
             let judge = Box::new(move |bytes: &[u8], _: &dyn Fn(&str, &str) -> Question, _| {
                 asked.judge(bytes, program_type.as_deref()).map_err(Unasked::Failed)
             });
+            let failed = |why: String| DriverError::OtherKernel { kernel: kernel.name().to_owned(), why };
             let gate = Gate::with(self.input, judge, &|_, _| Question::AsDefined, None, None);
-            match &gate.before {
-                Ok(_) => Ok(Gate { may_grow: here.may_grow, kernel: Some(kernel.name().to_owned()), ..gate }),
-                Err(why) => Err(DriverError::OtherKernel { kernel: kernel.name().to_owned(), why: why.to_string() }),
+            let before = gate.before.as_ref().map_err(|why| failed(why.to_string()))?;
+            let program_type = self.options.program_type.as_deref();
+            let first = self.options.original.as_deref().map(|original| kernel.judge(original, program_type));
+            let first = first.transpose().map_err(failed)?;
+            if let Some((name, why)) = first.as_ref().and_then(|first| not_taken_any_more(first, before)) {
+                return Err(failed(format!("it takes `{name}` of the original, and not as it is specialized: {why}")));
             }
+            Ok(Gate { may_grow: here.may_grow, kernel: Some(kernel.name().to_owned()), first, ..gate })
         };
         let gates = self.options.other_kernels.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
         Ok(self.gates.get_or_init(|| gates))
     }
+}
+
+/// A program that is accepted in the first verdict and not in the second, and why.
+fn not_taken_any_more(first: &ObjectVerdict, second: &ObjectVerdict) -> Option<(String, String)> {
+    first.programs.iter().filter(|p| p.verdict.is_accepted()).find_map(|p| {
+        let same = second.programs.iter().find(|q| q.name == p.name && q.section == p.section);
+        match same {
+            Some(q) if q.verdict.is_accepted() => None,
+            Some(q) => Some((p.name.clone(), q.verdict.reason().to_owned())),
+            None => Some((p.name.clone(), "it is no longer there".to_owned())),
+        }
+    })
 }
 
 /// What a kernel says of each program, before and after.
@@ -110,7 +127,11 @@ fn programs(gate: &Gate, module: &Module, object: &Object, candidates: &[Candida
             false => words(p),
             true => gate.known(module, object, program).map_or_else(KernelVerdict::default, |known| known.words),
         };
-        OtherProgram { name: p.name.clone(), before: words(p), after }
+        OtherProgram {
+            name: p.name.clone(),
+            before: gate.first(program).map_or_else(KernelVerdict::default, words),
+            after,
+        }
     };
     before.map(of).collect()
 }
@@ -118,7 +139,7 @@ fn programs(gate: &Gate, module: &Module, object: &Object, candidates: &[Candida
 #[cfg(test)]
 mod tests {
     use bpf_isa::Insn;
-    use bpf_kernel::{LoadVerdict, ObjectVerdict, ProgramType, ProgramVerdict};
+    use bpf_kernel::{LoadVerdict, ProgramType, ProgramVerdict};
     use bpf_object::{FuncId, WriteOptions};
 
     use super::*;
@@ -198,6 +219,26 @@ mod tests {
         assert!(of.kernel == "4.19" && of.taken_back > 0, "{of:?}");
         assert!(of.programs.iter().all(|p| p.after.accepted), "{of:?}");
         assert!(report.taken_back.iter().all(|t| t.reason.starts_with("4.19: ")), "{:?}", report.taken_back);
+    }
+
+    #[test]
+    fn what_another_kernel_takes_of_the_true_original_it_has_to_take_as_it_is_specialized() {
+        let old = Old { answers: true };
+        let with_atomics = {
+            let module = Module::new(Object::parse(OBJECT.to_vec()).expect("a committed object"));
+            crate::candidate::after_passes(&module, &Settings::default()).1.write(&WRITE).expect("it is written").bytes
+        };
+        let verdicts = [OBJECT, &with_atomics[..]].map(|object| old.judge(object, None).expect("it answers"));
+        let [without, with] = &verdicts;
+        assert!(not_taken_any_more(without, with).is_some_and(|(_, why)| why.contains("no atomics")));
+        assert!(not_taken_any_more(with, without).is_none() && not_taken_any_more(without, without).is_none());
+        let options = Options {
+            other_kernels: vec![Arc::new(old)],
+            original: Some(Arc::new(OBJECT.to_vec())),
+            ..Options::default()
+        };
+        let said = crate::optimize(&with_atomics, &options, &crate::Silent).map(|_| ()).expect_err("it is refused");
+        assert!(said.to_string().contains("not as it is specialized"), "{said}");
     }
 
     #[test]

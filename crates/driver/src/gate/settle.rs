@@ -387,7 +387,7 @@ fn record(job: Job, before: &ObjectVerdict, object: &Object, candidates: &mut [C
         };
         let entry = module.object.entries(&p.name, &p.section).first().and_then(|f| candidates.get_mut(f.0));
         if let Some(c) = entry {
-            c.report.kernel_before = Some(words(p));
+            c.report.kernel_before = gate.first(program).map(words);
             c.report.kernel_after = after;
         }
     }
@@ -416,10 +416,11 @@ fn of_the_checked(gate: &Gate, late: &BTreeSet<usize>, candidates: &[Candidate],
     if taken_back > 0 {
         text.push_str(&format!(" after taking back {taken_back} change(s) that made one unsafe"));
     }
+    let original = gate.original_in_words();
     for (what, who) in [
-        ("not followed to the end, as the original", unfollowed.join(", ")),
-        ("not judged, because the original is not safe", refused.join(", ")),
-        (NOT_JUDGED, not_in_time.join(", ")),
+        (format!("not followed to the end, as {original}"), unfollowed.join(", ")),
+        (format!("not judged, because {original} is not safe"), refused.join(", ")),
+        (NOT_JUDGED.to_owned(), not_in_time.join(", ")),
     ] {
         if !who.is_empty() {
             text.push_str(&format!("; {what}: {who}"));
@@ -451,7 +452,7 @@ fn summary(
         let first = before.programs.first().map(|p| p.verdict.reason().to_owned());
         let why = before.not_loadable.clone().or(first).filter(|why| !why.trim().is_empty());
         let why = why.unwrap_or_else(|| "it has no programs that libbpf knows".to_owned());
-        return format!("skipped: the original does not load: {why}");
+        return format!("skipped: {} does not load: {why}", gate.original_in_words());
     }
     let mut text = match dropped {
         0 => "accepted".to_owned(),
