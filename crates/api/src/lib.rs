@@ -16,9 +16,9 @@
 mod check;
 mod error;
 
-pub use bpf_driver::{Goal, Observer, Options, Report, VerifyReport};
+pub use bpf_driver::{Goal, Observer, Options, Report, Unfit, UnfitBecause, VerifyReport, Yardstick};
 pub use bpf_filter::Hook;
-pub use bpf_specialize::{Declared, Done as Specialized, Given};
+pub use bpf_specialize::{Contents, Declared, Done as Specialized, Form, Given};
 pub use check::{Checked, Verdict, check};
 pub use error::Error;
 
@@ -92,6 +92,9 @@ pub fn checked_json(all: &[Checked]) -> String {
 }
 
 /// The object for declared constants and frozen maps, before it is optimized.
+///
+/// What counts is what the kernel says of the object that is given: [`Yardstick::unfit`] tells what it does not take any more, which
+/// another [`Form`] may help, and [`Options::original`] has [`optimize`] and [`verify`] tell figures and verdicts of it.
 ///
 /// # Errors
 /// If something declared is not there, does not fit, or may be changed by the object itself.

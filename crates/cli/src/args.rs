@@ -1,6 +1,6 @@
 //! The command line as data, and the help that teaches it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ order and numbers of types, source lines and DWARF, is listed as ignored.
 Both are run on some inputs first, in the interpreter and, where that is permitted and can do no harm, in
 this kernel: a difference found by running is reported at once; otherwise the prover decides.
 If all is equal, both are loaded (where that is permitted): the kernel must take from the second what it
-takes from the first.
+takes from the first. With --assume `check` is asked in the kernel's place where that is not asked.
 
 Examples:
   bpf-opt verify prog.o prog.opt.o
@@ -120,8 +120,11 @@ outside of the code, or this kernel refuses a program of the second only; 2 bad 
 const SPECIALIZE_HELP: &str = "\
 Values that will not change become constants, and what they decide goes away. Lookups in frozen maps become lookups
 in tables in a read-only section of the object (`.rodata.bpf_opt`): comparisons for up to 8 keys of four bytes, a
-perfect hash for others, an index for arrays. The result is optimized as `opt` does, with the same options; each change
+perfect hash for others, an index for arrays. Where the verifier refuses that or has much more work, keys are not compared, or
+lookups stay: a note says so. The result is optimized as `opt` does, with the same options; each change
 is proven, and the code of each table is run on all its keys.
+
+Of an array all elements have to be listed; --array-length and --zero-others say what is not in the list.
 
 Nothing checks at run time that what is declared holds: freeze the map (`bpf_map_freeze`, `bpftool map freeze`) and
 leave the variables alone. The object says in a note what it was specialized for (`.note.bpf_opt`);
@@ -138,7 +141,8 @@ Examples:
   bpf-opt specialize prog.o --frozen-map allowed=allowed.json -o out.o
   bpf-opt verify prog.o out.o --assume --frozen-map allowed=allowed.json
 
-Exit codes: as of `opt`; 1 if this kernel takes the original and not what is specialized, nothing written.";
+Exit codes: as of `opt`; 1 if this kernel (or `check`, where it is not asked) takes the original and not what is specialized,
+nothing written.";
 
 const CHECK_HELP: &str = "\
 Walks every path of each program as the verifier of Linux 6.18 does for a privileged loader, without a
@@ -642,9 +646,10 @@ pub struct OptArgs {
     /// Program type for the kernel, where the section name does not tell (`xdp`, `classifier`, `socket` …)
     #[arg(long = "type", value_name = "PROGTYPE", value_parser = program_type)]
     pub program_type: Option<String>,
-    /// By how much the work of the kernel's verifier on a program may grow; two instructions always may, none with `--goal verifier`
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
-    pub max_verifier_growth: f64,
+    /// By how much the work of the kernel's verifier on a program may grow; two instructions always may, none with `--goal
+    /// verifier` [default: 2; of `specialize` 300, and 1,000 instructions always may]
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub max_verifier_growth: Option<f64>,
     /// Never merge accesses to neighbouring places of shared memory, nor read more of it than before, nor make an atomic add of
     /// load, add and store
     #[arg(long)]
@@ -679,6 +684,9 @@ pub struct OptArgs {
     /// What the object is specialized for first.
     #[arg(skip)]
     pub declared: Option<Box<bpf_specialize::Declared>>,
+    /// The files in which that is said.
+    #[arg(skip)]
+    pub declared_in: Vec<PathBuf>,
 }
 
 /// What is declared for `specialize`.
@@ -689,11 +697,18 @@ pub struct DeclaredArgs {
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub rodata: Vec<String>,
     /// The loader gives a kconfig variable this number: of a bool 0 or 1, of a tristate 0, 1 or 2 for n, y or m (may be repeated)
-    #[arg(long, value_name = "NAME=VALUE")]
+    #[arg(long, value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub kconfig: Vec<String>,
-    /// A map holds the elements of this file and no others, as `bpftool -j map dump` writes them (may be repeated)
+    /// A map holds the elements of this file and no others, as `bpftool -j map dump` writes them; of an array all have to be
+    /// there (may be repeated)
     #[arg(long, value_name = "NAME=FILE")]
     pub frozen_map: Vec<String>,
+    /// The loader makes a frozen array so long, and not as the object says (may be repeated)
+    #[arg(long, value_name = "NAME=NUMBER")]
+    pub array_length: Vec<String>,
+    /// The elements of a frozen array that its file does not have are 0 (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    pub zero_others: Vec<String>,
     /// The maps may change: the general code stays, and is used once user space sets the number in `.data.bpf_opt` to
     /// other than 0
     #[arg(long, requires = "frozen_map")]
@@ -1283,6 +1298,11 @@ impl OptArgs {
             GoalArg::Latency => Goal::Latency(costs),
             GoalArg::Verifier => Goal::Verifier,
         };
+        // A table may be more work than a call. How much more is told.
+        let (growth, free_verifier_growth) = match (self.max_verifier_growth, &self.declared) {
+            (None, Some(_)) => (300.0, 1000),
+            _ => (Options::default().max_verifier_growth, Options::default().free_verifier_growth),
+        };
         let leveled = Options { goal, ..Options::default() }.at_level(self.level().unwrap_or_default());
         Options {
             costs,
@@ -1300,7 +1320,9 @@ impl OptArgs {
             other_kernels: Vec::new(),
             run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
-            max_verifier_growth: self.max_verifier_growth,
+            max_verifier_growth: self.max_verifier_growth.unwrap_or(growth),
+            free_verifier_growth,
+            original: None,
             strict_shared_memory: self.strict_shared_memory,
             keep_debug: self.keep_debug,
             explain: self.explain || self.report.is_some(),
@@ -1326,6 +1348,11 @@ impl OptArgs {
             GoalArg::Latency if self.searches() && !self.no_kernel && !runs_repeat => MEASURED,
             _ => 1,
         }
+    }
+
+    /// The files that are read beside the objects, and must stay as they are.
+    pub fn read_besides(&self) -> impl Iterator<Item = &Path> {
+        self.also.iter().chain(&self.declared_in).chain(&self.many.list).chain(&self.raw.maps).map(PathBuf::as_path)
     }
 
     /// Where what the search learns is kept, if it is.
@@ -1368,6 +1395,13 @@ fn image_name(text: &str) -> Result<String, String> {
         return Err("letters, digits and .-_+~ make a name, and no dot begins it".to_owned());
     }
     Ok(text.to_owned())
+}
+
+impl DeclaredArgs {
+    /// The files in which elements are, as far as names of files are given.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.frozen_map.iter().filter_map(|text| text.split_once('=')).map(|(_, file)| Path::new(file))
+    }
 }
 
 impl VerifyArgs {

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use bpf_driver::Report;
-use bpf_kernel::{LoadOptions, permitted};
+use bpf_driver::{Options, Report, Unfit, UnfitBecause, Yardstick};
 use bpf_object::Object;
 use bpf_specialize::{Declared, Done, Given, SpecializeError};
 use serde::Serialize;
@@ -27,10 +26,9 @@ pub fn declared(args: &DeclaredArgs) -> Result<Declared, Failure> {
         let (name, value) = text.split_once('=').ok_or_else(|| {
             Failure::bad_input(format!("--kconfig {text}: its value is missing")).with_hint("--kconfig CONFIG_HZ=250")
         })?;
-        let n = number(value).and_then(|n| u64::try_from(n).ok());
-        let n = n.ok_or_else(|| {
+        let n = number(value).ok_or_else(|| {
             Failure::bad_input(format!("--kconfig {text}: not a number"))
-                .with_hint("of a bool 0 or 1, of a tristate 0, 1 or 2 for n, y or m, of a character its code")
+                .with_hint("of a bool 0 or 1, of a tristate 0, 1 or 2 for n, y or m")
         })?;
         if declared.kconfig.insert(name.to_owned(), n).is_some() {
             return Err(twice("kconfig variable", name));
@@ -42,9 +40,29 @@ pub fn declared(args: &DeclaredArgs) -> Result<Declared, Failure> {
                 .with_hint("--frozen-map NAME=FILE, as `bpftool -j map dump name NAME` writes it")
         })?;
         let elements = elements::of_map(name, Path::new(file))?;
-        if declared.maps.insert(name.to_owned(), elements).is_some() {
+        if declared.maps.insert(name.to_owned(), elements.into()).is_some() {
             return Err(twice("map", name));
         }
+    }
+    let unknown = |option: &str, name: &str| {
+        Failure::bad_input(format!("{option} {name}: nothing else is declared of that map"))
+            .with_hint(format!("--frozen-map {name}=FILE"))
+    };
+    for text in &args.array_length {
+        let (name, length) = text.split_once('=').ok_or_else(|| {
+            Failure::bad_input(format!("--array-length {text}: the number is missing"))
+                .with_hint("--array-length NAME=NUMBER")
+        })?;
+        let length = number(length).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        let length = length
+            .ok_or_else(|| Failure::bad_input(format!("--array-length {text}: not a number from 1 to {}", u32::MAX)))?;
+        let map = declared.maps.get_mut(name).ok_or_else(|| unknown("--array-length", name))?;
+        if map.length.replace(length).is_some() {
+            return Err(twice("the length of map", name));
+        }
+    }
+    for name in &args.zero_others {
+        declared.maps.get_mut(name).ok_or_else(|| unknown("--zero-others", name))?.others_are_zero = true;
     }
     Ok(declared)
 }
@@ -66,6 +84,10 @@ fn given(name: &str, value: &str) -> Result<Given, Failure> {
 
 fn number(text: &str) -> Option<i128> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    // Rust's own reader takes a second sign.
+    if digits.contains(['+', '-']) {
+        return None;
+    }
     let n = match digits.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok()?,
         None => digits.parse().ok()?,
@@ -82,6 +104,67 @@ pub fn specialized(path: &Path, object: &[u8], declared: &Declared) -> Result<Do
     })
 }
 
+/// The object at `path` for what is declared, in the first form in which each program is taken that is taken of the original,
+/// and is not more work for the verifier than `options` allow; and what to say of it.
+pub fn fitted(
+    path: &Path,
+    object: &[u8],
+    declared: &Declared,
+    options: &Options,
+) -> Result<(Done, Vec<String>), Failure> {
+    let yardstick = Yardstick::of(object, options).map_err(|e| Failure::driver(path, &e))?;
+    let mut declared = declared.clone();
+    let mut notes = Vec::new();
+    loop {
+        let done = specialized(path, object, &declared)?;
+        let unfit = yardstick.unfit(&done.bytes).map_err(|e| Failure::driver(path, &e))?;
+        let Some(first) = unfit.first() else { return Ok((done, notes)) };
+        // Of the elements of tables that are compared one after the other the verifier knows which was found, and goes on
+        // for each of them.
+        if done.compares_keys() && !declared.form.only_hashes {
+            declared.form.only_hashes = true;
+            notes.push(format!("note: no keys are compared one after the other: {}", against(first)));
+            continue;
+        }
+        let general = &mut declared.form.general;
+        let mut more = false;
+        for program in &unfit {
+            let new = program.functions.iter().filter(|name| done.looks_up_in.contains(*name));
+            let count = general.len();
+            general.extend(new.cloned());
+            if general.len() > count {
+                more = true;
+                notes.push(format!("note: all lookups of `{}` stay: {}", program.program, against(program)));
+            }
+        }
+        if !more {
+            return Err(refusal(path, first));
+        }
+    }
+}
+
+/// What stands against a program, in words.
+fn against(unfit: &Unfit) -> String {
+    let name = &unfit.program;
+    let who = if unfit.by_kernel { "this kernel" } else { "check" };
+    match &unfit.because {
+        UnfitBecause::Refused(why) => format!("{who} refuses `{name}` once it is specialized: {why}"),
+        UnfitBecause::NotJudged(why) => format!("{who} has not judged `{name}` as it is specialized: {why}"),
+        UnfitBecause::Heavier(before, after) => {
+            format!("the verifier's work on `{name}` grows from {before} to {after} instructions")
+        }
+    }
+}
+
+fn refusal(path: &Path, unfit: &Unfit) -> Failure {
+    let hint = match unfit.because {
+        UnfitBecause::Heavier(..) => "--max-verifier-growth says how much it may grow",
+        UnfitBecause::NotJudged(_) => "more time: --time-limit",
+        UnfitBecause::Refused(_) => "declare less, or report it",
+    };
+    Failure { code: exit::NO, message: format!("{}: {}", path.display(), against(unfit)), hint: Some(hint.into()) }
+}
+
 /// What of an object's specialization is told in reports.
 #[derive(Serialize)]
 pub struct Specialized {
@@ -90,6 +173,10 @@ pub struct Specialized {
     /// Loads that have become constants.
     constants: usize,
     maps: Vec<Map>,
+    /// Why it is written in another form than the first.
+    notes: Vec<String>,
+    #[serde(skip)]
+    guard_is_missing: bool,
 }
 
 #[derive(Serialize)]
@@ -104,7 +191,7 @@ struct Map {
 
 impl Specialized {
     /// Of what was done.
-    pub fn of(done: &Done) -> Specialized {
+    pub fn of(done: &Done, wanted: &Declared, notes: Vec<String>) -> Specialized {
         let map = |m: &bpf_specialize::MapUse| Map {
             name: m.name.clone(),
             elements: m.elements,
@@ -117,6 +204,8 @@ impl Specialized {
             assumed: done.declared.lines(),
             constants: done.constants,
             maps: done.maps.iter().map(map).collect(),
+            notes,
+            guard_is_missing: wanted.guard && !done.declared.guard,
         }
     }
 
@@ -130,6 +219,13 @@ impl Specialized {
             let left: String = m.left_because.iter().map(|why| format!("; {why}")).collect();
             lines.push(format!("map {}: {} lookups in a table of {} bytes{left}", m.name, m.lookups, m.table_bytes));
         }
+        if self.guard_is_missing {
+            lines.push(
+                "warning: no lookup has become one in a table, so there is nothing to guard: no .data.bpf_opt"
+                    .to_owned(),
+            );
+        }
+        lines.extend_from_slice(&self.notes);
         if self.constants == 0 && self.maps.iter().all(|m| m.lookups + m.lookups_left == 0) {
             lines.push("warning: nothing in the object depends on what is declared".to_owned());
         }
@@ -177,31 +273,4 @@ pub fn assumed(
         return Err(Failure { code: exit::NO, message, hint });
     }
     Ok(Some(Assumed { object: done.bytes, lines: done.declared.lines() }))
-}
-
-/// Says no if this kernel takes a program of the original and not that of the object which is specialized.
-pub fn loads(path: &Path, original: &[u8], specialized: &[u8], program_type: Option<&str>) -> Result<(), Failure> {
-    if permitted().require().is_err() {
-        return Ok(());
-    }
-    let options = LoadOptions { program_type: program_type.map(str::to_owned), ..LoadOptions::default() };
-    let verdicts = |bytes: &[u8]| bpf_kernel::load_object(bytes, &options).map(|v| v.programs);
-    let (Ok(before), Ok(after)) = (verdicts(original), verdicts(specialized)) else { return Ok(()) };
-    let refused = after
-        .iter()
-        .find(|p| !p.verdict.is_accepted() && before.iter().any(|old| old.name == p.name && old.verdict.is_accepted()));
-    match refused {
-        None => Ok(()),
-        Some(p) => {
-            let reason = p.verdict.reason();
-            let (path, name) = (path.display(), &p.name);
-            let is_of_a_pointer = ["pointer", "register fill"].iter().any(|word| reason.contains(word));
-            let hint = if is_of_a_pointer { "the key of a lookup may hold an address; " } else { "" };
-            Err(Failure {
-                code: exit::NO,
-                message: format!("{path}: this kernel refuses `{name}` once it is specialized: {reason}"),
-                hint: Some(format!("{hint}declare fewer maps, or report it")),
-            })
-        }
-    }
 }

@@ -7,6 +7,7 @@ mod summary;
 mod totals;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bpf_driver::{Observer, Options, PassSelection, Report, Variant};
@@ -32,7 +33,7 @@ pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
     let kernels = elsewhere::of(args)?;
     let job = Job { args, input, output, jobs: args.jobs(), kernels: &kernels, shared: None };
     let cache = args.cache_file();
-    let besides: Vec<&Path> = [input, output].into_iter().chain(cache.as_deref()).collect();
+    let besides: Vec<&Path> = [input, output].into_iter().chain(cache.as_deref()).chain(args.read_besides()).collect();
     let json = Destination::of_report(args.json.as_deref(), &besides)?;
     let json_wants_it = matches!(json, Some(Destination::Stdout));
     let wants_stdout = [("-o -", files::is_dash(output)), ("--json -", json_wants_it)];
@@ -126,22 +127,24 @@ pub fn optimize(
     let args = job.args;
     let output = Destination::of_object(job.output)?;
     let cache = args.cache_file();
-    output.overwrites_none("the result", cache.as_deref().as_slice(), HINT)?;
+    let kept: Vec<&Path> = cache.as_deref().into_iter().chain(args.read_besides()).collect();
+    output.overwrites_none("the result", &kept, HINT)?;
     let taken = [Some(job.input), args.json.as_deref(), args.report.as_deref(), cache.as_deref()];
-    let also = args.also.iter().map(PathBuf::as_path);
-    let taken: Vec<&Path> = taken.into_iter().flatten().chain(also).collect();
+    let taken: Vec<&Path> = taken.into_iter().flatten().chain(args.read_besides()).collect();
     for path in (2..=args.keep.unwrap_or(1).into()).map(|n| beside(job.output, n)) {
         Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
     let taken = Input::read(job.input, &args.raw, args.program_type.as_deref())?;
     let program_type = taken.forced_type(args.program_type.as_deref());
     let (read, array, original) = (taken.bytes, taken.array, taken.object);
-    let done = args.declared.as_ref().map(|d| declared::specialized(job.input, &original, d)).transpose()?;
-    let specialized = done.as_ref().map(Specialized::of);
-    if let Some(done) = done.as_ref().filter(|_| !args.no_kernel) {
-        declared::loads(job.input, &original, &done.bytes, args.program_type.as_deref())?;
-    }
-    let input = done.map_or_else(|| original.clone(), |done| done.bytes);
+    let first = Options { program_type: program_type.clone(), ..job.options() };
+    let done = args.declared.as_ref().map(|d| declared::fitted(job.input, &original, d, &first)).transpose()?;
+    let is_of =
+        |(done, notes): (&bpf_specialize::Done, &Vec<String>), wanted| Specialized::of(done, wanted, notes.clone());
+    let specialized =
+        done.as_ref().zip(args.declared.as_deref()).map(|((done, notes), wanted)| is_of((done, notes), wanted));
+    let true_original = done.is_some().then(|| Arc::new(original.clone()));
+    let input = done.map_or_else(|| original.clone(), |(done, _)| done.bytes);
     // What is optimized is an object; what is written is what was read, unless another form is asked for.
     let as_written = |object: &[u8]| match &array {
         None => Ok(object.to_vec()),
@@ -160,7 +163,7 @@ pub fn optimize(
         Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), other))
     });
     let also = also.collect::<Result<_, Failure>>()?;
-    let mut options = Options { queries: recorder, program_type, also, ..job.options() };
+    let mut options = Options { queries: recorder, program_type, also, original: true_original, ..job.options() };
     let several = options.forms > 1;
     // What is wrong with it is told by whoever optimizes it.
     let object = Object::parse(original).ok();

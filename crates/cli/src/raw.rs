@@ -14,6 +14,13 @@ use crate::input::{self, Input};
 pub fn run(args: &RawCommandArgs) -> Result<u8, Failure> {
     let output = Destination::of(&args.output)?;
     let maps_to = args.write_maps.as_deref().map(Destination::of).transpose()?;
+    let read: Vec<&Path> = [args.input.as_path()].into_iter().chain(args.maps.as_deref()).collect();
+    let hint = "name another file for one of them";
+    output.overwrites_none("what is written", args.maps.as_deref().as_slice(), hint)?;
+    if let Some(maps_to) = &maps_to {
+        let others: Vec<&Path> = read.into_iter().chain([args.output.as_path()]).collect();
+        maps_to.overwrites_none("what the maps are like", &others, hint)?;
+    }
     let named = args.form.map(FormArg::form).or_else(|| input::form_of_name(&args.output));
     let bytes = files::read(&args.input)?;
     let is_object = input::is_object(&bytes);

@@ -1,5 +1,7 @@
 //! `bpf-opt specialize`: an object for declared constants and frozen maps, optimized.
 
+use std::path::Path;
+
 use crate::args::SpecializeArgs;
 use crate::declared::declared;
 use crate::failure::Failure;
@@ -20,6 +22,10 @@ pub fn run(args: &SpecializeArgs) -> Result<u8, Failure> {
             return Err(Failure::bad_input(format!("{option} does not go with specialize")));
         }
     }
+    let ([_], Some(_)) = (&opt.inputs[..], &opt.output) else {
+        return Err(Failure::bad_input("one object is specialized, and the result goes to -o OUT.o"));
+    };
     opt.declared = Some(Box::new(declared));
+    opt.declared_in = args.declared.files().map(Path::to_owned).collect();
     many::optimize(&opt)
 }

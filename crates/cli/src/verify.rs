@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use bpf_driver::{DriverError, FunctionVerdict, Options, Refused, RunsFirst, VerifyReport};
 use serde::Serialize;
@@ -65,7 +66,8 @@ impl<'a> Document<'a> {
 
 /// Runs the command on two objects.
 pub fn run(args: &VerifyArgs, a: &Path, b: &Path) -> Result<u8, Failure> {
-    let json = Destination::of_report(args.json.as_deref(), &[a, b])?;
+    let inputs: Vec<&Path> = [a, b].into_iter().chain(args.declared.files()).chain(args.raw.maps.as_deref()).collect();
+    let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     if [a, b].iter().all(|path| files::is_dash(path)) {
         return Err(Failure::bad_input("standard input (`-`) holds one object"));
     }
@@ -102,10 +104,12 @@ pub fn compare(args: &VerifyArgs, a: &Path, b: &Path, jobs: usize) -> Result<Ver
         bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
     }
     let assumed = declared::assumed(args, [a, b], &first, &second)?;
+    // What is taken of the original has to be taken of the second, however the first looks for what is assumed.
+    let original = assumed.is_some().then(|| Arc::new(first.clone()));
     let (first, assumed) = assumed.map_or((first, Vec::new()), |assumed| (assumed.object, assumed.lines));
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
-    let options = Options { queries: recorder, program_type, jobs, ..args.options() };
+    let options = Options { queries: recorder, program_type, jobs, original, ..args.options() };
     let outcome = bpf_driver::verify(&first, &second, &options);
     files::queries_written(queries)?;
     outcome.map(|report| Verified { report, assumed }).map_err(|e| match e {

@@ -247,21 +247,50 @@ fn note(owner: &str, description: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The description of the note of this owner in a note section's bytes.
-pub(crate) fn description<'a>(section: &'a [u8], owner: &str) -> Option<&'a [u8]> {
-    let word = |at: usize| Some(u32::from_le_bytes(*section.get(at..)?.first_chunk()?) as usize);
-    let (name_len, len) = (word(0)?, word(4)?);
-    let name = section.get(12..12usize.checked_add(name_len)?)?;
-    let start = 12 + name_len.checked_next_multiple_of(4)?;
-    let text = section.get(start..start.checked_add(len)?)?;
-    (name.strip_suffix(&[0]) == Some(owner.as_bytes())).then_some(text)
+/// The descriptions of the notes of this owner in a note section's bytes: several, if objects were linked. `None` if it ends
+/// within a note.
+pub(crate) fn descriptions<'a>(section: &'a [u8], owner: &str) -> Option<Vec<&'a [u8]>> {
+    let (mut found, mut rest) = (Vec::new(), section);
+    while !rest.is_empty() {
+        // Linkers may fill up with zeros; no note is without an owner.
+        if let Some(behind) = rest.strip_prefix(&[0; 4]) {
+            rest = behind;
+            continue;
+        }
+        let word = |at: usize| Some(u32::from_le_bytes(*rest.get(at..)?.first_chunk()?) as usize);
+        let (name_len, len) = (word(0)?, word(4)?);
+        let name = rest.get(12..12usize.checked_add(name_len)?)?;
+        let start = 12 + name_len.checked_next_multiple_of(4)?;
+        let text = rest.get(start..start.checked_add(len)?)?;
+        if name.strip_suffix(&[0]) == Some(owner.as_bytes()) {
+            found.push(text);
+        }
+        rest = rest.get(start.checked_add(len.checked_next_multiple_of(4)?)?..).unwrap_or_default();
+    }
+    Some(found)
 }
 
 impl Object {
-    /// The description of an owner's ELF note in the section of this name.
+    /// The descriptions of an owner's ELF notes in the sections of this name; `None` if they cannot be read.
     #[must_use]
-    pub fn note(&self, section: &str, owner: &str) -> Option<&[u8]> {
-        let s = self.elf.sections.iter().position(|s| s.name == section)?;
-        description(self.elf.data(s), owner)
+    pub fn notes(&self, section: &str, owner: &str) -> Option<Vec<&[u8]>> {
+        let of_name = self.elf.sections.iter().enumerate().filter(|(_, s)| s.name == section);
+        let all = of_name.map(|(i, _)| descriptions(self.elf.data(i), owner)).collect::<Option<Vec<_>>>()?;
+        Some(all.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_linked_objects_are_all_found() {
+        let (one, two) = (note("bpf-opt", b"12345"), note("bpf-opt", b"6"));
+        let linked = [&one[..], &note("other", b"x"), &[0; 8], &two, &[0; 4]].concat();
+        assert_eq!(descriptions(&one, "bpf-opt"), Some(vec![&b"12345"[..]]));
+        assert_eq!(descriptions(&linked, "bpf-opt"), Some(vec![&b"12345"[..], b"6"]));
+        assert_eq!(descriptions(&one[..one.len() - 5], "bpf-opt"), None);
+        assert_eq!(descriptions(&[], "bpf-opt"), Some(Vec::new()));
     }
 }

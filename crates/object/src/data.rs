@@ -1,6 +1,6 @@
 //! Global data: sections that loaders make maps of, and the variables in them.
 
-use crate::btf::{DATASEC, VAR};
+use crate::btf::{Btf, DATASEC, ENUM, ENUM64, INT, Type, VAR};
 use crate::elf::SHT_NOBITS;
 use crate::object::Object;
 
@@ -40,6 +40,33 @@ pub struct Variable<'a> {
     pub size: u64,
 }
 
+/// A variable that the loader gives a value of the kernel's configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KconfigVariable {
+    /// Its name.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u32,
+    /// What a loader takes it for.
+    pub kind: KconfigKind,
+}
+
+/// What libbpf takes a kconfig variable for (tools/lib/bpf/libbpf.c, `find_kcfg_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KconfigKind {
+    /// 0 or 1.
+    Bool,
+    /// `enum libbpf_tristate`: 0, 1, 2.
+    Tristate,
+    /// A number, with a sign or without.
+    Number {
+        /// Whether it has one.
+        is_signed: bool,
+    },
+    /// Something else: a text.
+    Other,
+}
+
 impl Object {
     /// The sections that a loader makes maps of global data from.
     pub fn data_sections(&self) -> impl Iterator<Item = DataSection<'_>> {
@@ -59,15 +86,19 @@ impl Object {
         self.symbols.relocs.iter().any(|list| here(list.target) && list.relocs.iter().any(|r| inside(r.offset)))
     }
 
-    /// The kconfig variables and their sizes in bytes.
+    /// The kconfig variables.
     #[must_use]
-    pub fn kconfig_variables(&self) -> Vec<(String, u32)> {
+    pub fn kconfig_variables(&self) -> Vec<KconfigVariable> {
         let Some(btf) = &self.btf else { return Vec::new() };
         let sections = btf.ids().filter_map(|id| btf.get(id)).filter(|t| t.kind == DATASEC);
         let kconfig = sections.filter(|t| btf.string(t.name).as_deref() == Some(".kconfig"));
         let entries = kconfig.flat_map(|t| btf.section_variables(t));
         let variables = entries.filter_map(|entry| btf.get(entry.id)).filter(|v| v.kind == VAR);
-        variables.filter_map(|v| Some((btf.string(v.name)?, btf.size_of(v.size_or_type)?))).collect()
+        let variable = |v: Type| {
+            let (name, size) = (btf.string(v.name)?, btf.size_of(v.size_or_type)?);
+            Some(KconfigVariable { name, size, kind: kconfig_kind(btf, v.size_or_type, size) })
+        };
+        variables.filter_map(variable).collect()
     }
 
     /// The symbols in sections of global data.
@@ -76,6 +107,25 @@ impl Object {
             let section = self.elf.name(s.section()?);
             is_data(section).then_some(Variable { section, name: &s.name, offset: s.value, size: s.size })
         })
+    }
+}
+
+fn kconfig_kind(btf: &Btf, id: u32, size: u32) -> KconfigKind {
+    const SIGNED: u32 = 1;
+    const BOOL: u32 = 4;
+    let Some((_, t)) = btf.plain(id) else { return KconfigKind::Other };
+    match t.kind {
+        INT => {
+            let encoding = btf.word(t, 0).unwrap_or_default() >> 24;
+            match (encoding & BOOL != 0, size) {
+                (true, 1) => KconfigKind::Bool,
+                (false, 1 | 2 | 4 | 8) => KconfigKind::Number { is_signed: encoding & SIGNED != 0 },
+                _ => KconfigKind::Other,
+            }
+        }
+        ENUM if size != 4 => KconfigKind::Other,
+        ENUM | ENUM64 if btf.string(t.name).as_deref() == Some("libbpf_tristate") => KconfigKind::Tristate,
+        _ => KconfigKind::Other,
     }
 }
 

@@ -25,7 +25,7 @@ mod symbols;
 
 pub use append::{Addition, NewReference, NewSection, SectionUse};
 pub use btf::{FuncProto, Param, ValueType};
-pub use data::{DataSection, Variable};
+pub use data::{DataSection, KconfigKind, KconfigVariable, Variable};
 pub use error::ObjectError;
 pub use functions::{CoreReloc, FuncId, FuncKind, Function, Ref, RefKind};
 pub use maps::MapDef;

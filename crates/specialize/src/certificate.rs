@@ -105,10 +105,11 @@ mod tests {
     fn tables_of_all_sizes_find_their_elements_and_nothing_else() {
         for key in [1, 2, 3, 4, 6, 8, 13, 16, 40] {
             for n in [1, 2, 8, 9, 100, 1000] {
-                for with_values in [false, true] {
+                for (with_values, only_hashes) in [(false, false), (false, true), (true, false), (true, true)] {
                     let elements = elements(n, key, 12);
-                    let table = Table::of_hash(&elements, key as u32, with_values).unwrap();
+                    let table = Table::of_hash(&elements, key as u32, with_values, only_hashes).unwrap();
                     assert_eq!(check(&table, &elements), Ok(()), "{n} keys of {key} bytes");
+                    assert_eq!(table.layout == Layout::Few, !only_hashes && key <= 4 && elements.len() <= 8);
                 }
             }
         }
@@ -120,12 +121,12 @@ mod tests {
         for at in 0..8 {
             let key = |n: u8| (0..8).map(|i| if i == at { n } else { 10 }).collect::<Vec<u8>>();
             let elements: Vec<Element> = (0..=255).map(|n| (key(n), vec![n; 4])).collect();
-            let table = Table::of_hash(&elements, 8, true).expect("a table");
+            let table = Table::of_hash(&elements, 8, true, false).expect("a table");
             assert_eq!(check(&table, &elements), Ok(()));
             let of =
                 |word: &dyn Fn(u8) -> u32| (0..=255).map(|n| (word(n).to_le_bytes().to_vec(), vec![n; 4])).collect();
             let both: Vec<Element> = of(&|n| if n < 128 { u32::from(n) << (8 * (at % 4)) } else { u32::from(n) });
-            let table = Table::of_hash(&both, 4, true).expect("a table");
+            let table = Table::of_hash(&both, 4, true, false).expect("a table");
             assert_eq!(check(&table, &both), Ok(()));
         }
     }
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn a_damaged_table_is_found_out() {
         let elements = elements(50, 4, 4);
-        let table = Table::of_hash(&elements, 4, true).unwrap();
+        let table = Table::of_hash(&elements, 4, true, false).unwrap();
         for at in 0..table.keys.len() * table.stride as usize {
             let mut damaged = table.clone();
             damaged.bytes[at] ^= 0x10;

@@ -1,6 +1,6 @@
 //! What is assumed: as the user says it, and as the note in the object has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use bpf_object::Object;
@@ -27,26 +27,67 @@ pub enum Given {
 /// The key and the value of an element of a map, as they stand in memory.
 pub type Element = (Vec<u8>, Vec<u8>);
 
+/// What a map holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contents {
+    /// Its elements: all of them.
+    pub elements: Vec<Element>,
+    /// How many it has if it is an array, as its loader says; `None`: as many as the object says.
+    pub length: Option<u32>,
+    /// It is an array, and the elements that are not given are 0.
+    pub others_are_zero: bool,
+}
+
+impl From<Vec<Element>> for Contents {
+    fn from(elements: Vec<Element>) -> Contents {
+        Contents { elements, ..Contents::default() }
+    }
+}
+
+/// How it is written, which assumes nothing: what the verifier has less work with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Form {
+    /// No keys are compared one after the other, however few there are.
+    pub only_hashes: bool,
+    /// In functions of these names all lookups stay.
+    pub general: BTreeSet<String>,
+}
+
 /// What will hold whenever a program of the object runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Declared {
     /// Variables in `.rodata` and the like that hold these values.
     pub variables: BTreeMap<String, Given>,
     /// Kconfig variables and what the loader gives them.
-    pub kconfig: BTreeMap<String, u64>,
+    pub kconfig: BTreeMap<String, i128>,
     /// Maps that hold these elements and no others.
-    pub maps: BTreeMap<String, Vec<Element>>,
+    pub maps: BTreeMap<String, Contents>,
     /// The maps do so only while the variable `bpf_opt_generation` of the section `.data.bpf_opt` is 0.
     pub guard: bool,
+    /// How the object is written.
+    pub form: Form,
 }
 
 #[derive(Serialize, Deserialize, Default)]
-#[serde(default)]
+// What is not understood may be something that is assumed.
+#[serde(default, deny_unknown_fields)]
 struct Note {
     variables: BTreeMap<String, String>,
-    kconfig: BTreeMap<String, u64>,
+    kconfig: BTreeMap<String, i128>,
     maps: BTreeMap<String, Vec<(String, String)>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    lengths: BTreeMap<String, u32>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    others_are_zero: BTreeSet<String>,
     guard: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    only_hashes: bool,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    general: BTreeSet<String>,
+}
+
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 impl Declared {
@@ -61,8 +102,13 @@ impl Declared {
     /// # Errors
     /// If it says nothing, or nothing that can be read.
     pub fn of_note(object: &Object) -> Result<Declared, SpecializeError> {
-        let text = object.note(NOTE_SECTION, NOTE_OWNER).ok_or(SpecializeError::NoNote)?;
-        Declared::of_json(text)
+        let notes =
+            object.notes(NOTE_SECTION, NOTE_OWNER).ok_or_else(|| SpecializeError::BadNote("it ends early".into()))?;
+        match notes.as_slice() {
+            [] => Err(SpecializeError::NoNote),
+            [text] => Declared::of_json(text),
+            several => Err(SpecializeError::Linked(several.len())),
+        }
     }
 
     /// Reads the text of a note.
@@ -77,12 +123,17 @@ impl Declared {
         let elements = |list: &Vec<(String, String)>| {
             list.iter().map(|(k, v)| Ok((bytes(k)?, bytes(v)?))).collect::<Result<Vec<Element>, SpecializeError>>()
         };
-        let maps = note.maps.iter().map(|(name, list)| Ok((name.clone(), elements(list)?)));
+        let contents = |name: &String, list| -> Result<Contents, SpecializeError> {
+            let length = note.lengths.get(name).copied();
+            Ok(Contents { elements: elements(list)?, length, others_are_zero: note.others_are_zero.contains(name) })
+        };
+        let maps = note.maps.iter().map(|(name, list)| Ok((name.clone(), contents(name, list)?)));
         Ok(Declared {
             variables: variables.collect::<Result<_, SpecializeError>>()?,
             maps: maps.collect::<Result<_, SpecializeError>>()?,
             kconfig: note.kconfig,
             guard: note.guard,
+            form: Form { only_hashes: note.only_hashes, general: note.general },
         })
     }
 
@@ -97,9 +148,16 @@ impl Declared {
             variables: self.variables.iter().map(|(name, given)| (name.clone(), value(given))).collect(),
             kconfig: self.kconfig.clone(),
             maps: (self.maps.iter())
-                .map(|(name, list)| (name.clone(), list.iter().map(|(k, v)| (hex(k), hex(v))).collect()))
+                .map(|(name, map)| (name.clone(), map.elements.iter().map(|(k, v)| (hex(k), hex(v))).collect()))
+                .collect(),
+            lengths: self.maps.iter().filter_map(|(name, map)| Some((name.clone(), map.length?))).collect(),
+            others_are_zero: (self.maps.iter())
+                .filter(|(_, map)| map.others_are_zero)
+                .map(|(name, _)| name.clone())
                 .collect(),
             guard: self.guard,
+            only_hashes: self.form.only_hashes,
+            general: self.form.general.clone(),
         };
         serde_json::to_string(&note).unwrap_or_default()
     }
@@ -120,13 +178,19 @@ impl Declared {
         }
         lines.extend(self.kconfig.iter().map(|(name, n)| format!("kconfig variable {name} is {n}")));
         let guard = if self.guard { ", while bpf_opt_generation is 0" } else { "" };
-        for (name, elements) in &self.maps {
-            let elements = match elements.len() {
-                0 => "no element".to_owned(),
-                1 => "1 given element and no other".to_owned(),
-                n => format!("{n} given elements and no other"),
+        for (name, map) in &self.maps {
+            let given = match map.elements.len() {
+                1 => "1 given element".to_owned(),
+                n => format!("{n} given elements"),
             };
-            lines.push(format!("map {name} holds {elements}{guard}"));
+            let holds = match (map.elements.len(), map.length.map(u64::from)) {
+                (0, None) => "holds no element".to_owned(),
+                (_, None) => format!("holds {given} and no other"),
+                (0, Some(all)) => format!("has {all} elements, which are 0"),
+                (n, Some(all)) if n as u64 == all => format!("has {all} elements, all as given"),
+                (_, Some(all)) => format!("has {all} elements: {given}, and the others are 0"),
+            };
+            lines.push(format!("map {name} {holds}{guard}"));
         }
         lines
     }
@@ -159,13 +223,20 @@ mod tests {
     fn a_note_reads_back_as_it_was_written() {
         let declared = Declared {
             variables: BTreeMap::from([("a".into(), Given::Bytes(vec![1, 0xff]))]),
-            kconfig: BTreeMap::from([("CONFIG_HZ".into(), 250)]),
-            maps: BTreeMap::from([("m".into(), vec![(vec![1, 2, 3, 4], vec![])])]),
+            kconfig: BTreeMap::from([("CONFIG_A".into(), -7), ("CONFIG_B".into(), u64::MAX.into())]),
+            maps: BTreeMap::from([(
+                "m".into(),
+                Contents { elements: vec![(vec![1, 2, 3, 4], vec![])], length: Some(4), others_are_zero: true },
+            )]),
             guard: true,
+            form: Form { only_hashes: true, general: ["f".to_owned()].into() },
         };
+        assert!(declared.lines()[3].contains("has 4 elements: 1 given element, and the others are 0"));
         assert_eq!(Declared::of_json(declared.to_json().as_bytes()).unwrap(), declared);
-        assert_eq!(declared.lines().len(), 3);
+        assert_eq!(declared.lines().len(), 4);
         assert!(Declared::of_json(br#"{"variables": {"a": "0"}}"#).is_err());
         assert!(Declared::of_json(b"7").is_err());
+        // What a later version may assume.
+        assert!(Declared::of_json(br#"{"guard": true, "moon": "full"}"#).is_err());
     }
 }

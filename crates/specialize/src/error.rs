@@ -50,6 +50,9 @@ pub enum SpecializeError {
     /// An object that is not specialized for anything.
     #[error("the object does not say what it was specialized for: it has no note section `.note.bpf_opt`")]
     NoNote,
+    /// An object that several specialized ones have become.
+    #[error("the object was linked of {0} that were specialized: compare these, each with its original")]
+    Linked(usize),
     /// A note that cannot be read.
     #[error("the note of what the object was specialized for cannot be read: {0}")]
     BadNote(String),

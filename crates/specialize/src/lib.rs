@@ -34,6 +34,6 @@ mod specialize;
 mod table;
 mod write;
 
-pub use declared::{Declared, Element, Given, NOTE_OWNER, NOTE_SECTION};
+pub use declared::{Contents, Declared, Element, Form, Given, NOTE_OWNER, NOTE_SECTION};
 pub use error::SpecializeError;
 pub use specialize::{Done, MapUse, Stays, specialize};

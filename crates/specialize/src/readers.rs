@@ -401,8 +401,11 @@ fn overlap(bytes: &StackSet, off: i64) -> bool {
 /// Whether the inner maps of a map may be such a one.
 fn may_hold(outer: &MapDef, m: &MapDef) -> bool {
     let holds_maps = outer.map_type.is_none_or(|kind| maps::element(kind) == maps::Element::Map);
-    let same =
-        |inner: &MapDef| (inner.map_type, inner.key_size, inner.value_size) == (m.map_type, m.key_size, m.value_size);
+    // What a definition does not say its loader may say.
+    let agree = |a: Option<u32>, b: Option<u32>| a.is_none() || b.is_none() || a == b;
+    let same = |inner: &MapDef| {
+        agree(inner.map_type, m.map_type) && agree(inner.key_size, m.key_size) && agree(inner.value_size, m.value_size)
+    };
     holds_maps && outer.inner.as_deref().is_none_or(same)
 }
 

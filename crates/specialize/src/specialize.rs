@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use bpf_driver::Module;
-use bpf_object::{Addition, MapDef, Object};
+use bpf_object::{Addition, KconfigKind, MapDef, Object};
 use bpf_platform::maps;
 use bpf_program::{Function, LowerError};
 
 use crate::constants::Known;
-use crate::declared::{Declared, Element, Given, NOTE_SECTION};
+use crate::declared::{Contents, Declared, Element, Form, Given, NOTE_SECTION};
 use crate::error::SpecializeError;
 use crate::lookup::{self, Place, Places, Site};
 use crate::readers::{Lookup, Use};
-use crate::table::Table;
+use crate::table::{Layout, Table};
 use crate::{certificate, write};
 
 /// No more bytes of tables are written.
@@ -33,6 +33,8 @@ pub struct Done {
     pub constants: usize,
     /// What became of each map.
     pub maps: Vec<MapUse>,
+    /// The names of functions that look up in tables.
+    pub looks_up_in: BTreeSet<String>,
 }
 
 /// What became of a declared map.
@@ -40,7 +42,7 @@ pub struct Done {
 pub struct MapUse {
     /// Its name.
     pub name: String,
-    /// Whether it is an array: what is not given is 0.
+    /// Whether it is an array.
     pub is_array: bool,
     /// Its elements.
     pub elements: usize,
@@ -52,6 +54,8 @@ pub struct MapUse {
     pub left_because: BTreeMap<Stays, usize>,
     /// Bytes of the table.
     pub bytes: usize,
+    /// Keys are compared one after the other.
+    pub compares: bool,
 }
 
 /// Why a lookup stays as it is.
@@ -59,6 +63,8 @@ pub struct MapUse {
 pub enum Stays {
     /// Its key is neither on the stack nor in the packet.
     Key,
+    /// So says the [`Form`](crate::Form): the verifier refuses a program with tables there, or has too much work.
+    Verifier,
     /// The function would be so long with tables that a jump could not reach its target.
     TooLong,
     /// Addresses of values are compared with each other, and they would not all be in the table.
@@ -68,6 +74,7 @@ pub enum Stays {
 impl fmt::Display for Stays {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
+            Stays::Verifier => "with tables in their function a program is too much for the verifier, or refused",
             Stays::Key => "their key is neither on the stack nor in the packet",
             Stays::TooLong => "a jump in their function would be too far with tables",
             Stays::Compared => "addresses of values are compared, and not all would be in the table",
@@ -81,15 +88,20 @@ impl Done {
     #[must_use]
     pub fn is_for_the_same(&self, other: &Done) -> bool {
         let assumed = |done: &Done| {
-            let mut declared = done.declared.clone();
-            for map in done.maps.iter().filter(|map| map.is_array) {
-                if let Some(elements) = declared.maps.get_mut(&map.name) {
-                    elements.retain(|(_, value)| value.iter().any(|byte| *byte != 0));
-                }
+            let mut declared = Declared { form: Form::default(), ..done.declared.clone() };
+            for map in declared.maps.values_mut().filter(|map| map.length.is_some()) {
+                map.elements.retain(|(_, value)| value.iter().any(|byte| *byte != 0));
+                map.others_are_zero = true;
             }
             declared
         };
         assumed(self) == assumed(other)
+    }
+
+    /// Whether keys are compared one after the other somewhere.
+    #[must_use]
+    pub fn compares_keys(&self) -> bool {
+        self.maps.iter().any(|map| map.compares)
     }
 }
 
@@ -114,12 +126,14 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     let mut module = Module::new(Object::parse(bytes)?);
     let mut changed = vec![false; module.graphs.len()];
     let mut constants = fold(&mut module, &known, &mut changed);
-    for (name, elements) in &declared.maps {
-        Frozen::new(&module, name, elements)?;
+    for (name, map) in &mut declared.maps {
+        map.length = Frozen::new(&module, name, map)?.length;
+        map.others_are_zero &= map.length.is_some_and(|length| map.elements.len() < length as usize);
+        // In which order elements are given does not count.
+        map.elements.sort();
     }
-    // In which order elements are given does not count.
-    declared.maps.values_mut().for_each(|elements| elements.sort());
-    let frozen = declared.maps.iter().map(|(name, elements)| Frozen::new(&module, name, elements));
+    let maps = declared.maps.clone();
+    let frozen = maps.iter().map(|(name, map)| Frozen::new(&module, name, map));
     let frozen = frozen.collect::<Result<Vec<Frozen>, SpecializeError>>()?;
     let used = |module: &Module, map: &Frozen| {
         Use::of(module, map.number)
@@ -135,27 +149,43 @@ pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeE
     constants += fold(&mut module, &known, &mut changed);
     let uses = frozen.iter().map(|map| used(&module, map)).collect::<Result<Vec<Use>, SpecializeError>>()?;
 
-    // Functions in which jumps would be too far with tables.
-    let mut too_long = BTreeSet::new();
+    let mut stay = Staying { asked: declared.form.general.clone(), too_long: BTreeSet::new() };
     loop {
-        let Placed { functions, places, tables, guard, maps } =
-            placed(&module, &changed, (&frozen, &uses), &too_long, declared.guard)?;
+        let Placed { functions, places, tables, guard, maps, looks_up_in } =
+            placed(&module, &changed, (&frozen, &uses), &stay, &declared)?;
         match write::lowered(&functions) {
             Ok(lowered) => {
+                // The note has what somebody needs to come to the same bytes, and nothing that is not assumed.
+                declared.form.general = stay.asked.union(&stay.too_long).cloned().collect();
+                if declared.guard {
+                    declared.maps.retain(|name, _| maps.iter().any(|map| map.name == *name && map.lookups > 0));
+                    declared.guard = guard;
+                }
                 let bytes = write::write(&module.object, lowered, &places, tables, guard, &declared)?;
-                return Ok(Done { bytes, declared, constants, maps });
+                return Ok(Done { bytes, declared, constants, maps, looks_up_in });
             }
             Err((f, LowerError::TooFar { distance })) => {
-                if uses.iter().flat_map(|found| &found.lookups).any(|l| l.function == f) && too_long.insert(f) {
+                let name = module.object.functions().get(f).map(|f| f.name.clone()).unwrap_or_default();
+                if uses.iter().flat_map(|found| &found.lookups).any(|l| l.function == f)
+                    && !stay.asked.contains(&name)
+                    && stay.too_long.insert(name.clone())
+                {
                     continue;
                 }
-                let name = module.object.functions().get(f).map(|f| f.name.clone()).unwrap_or_default();
                 let problem = format!("with constants in the place of loads a jump would have to go {distance} slots");
                 return Err(SpecializeError::Function { name, problem });
             }
             Err((f, e)) => return Err(SpecializeError::Internal(format!("function {f}: {e}"))),
         }
     }
+}
+
+/// The names of functions in which lookups stay.
+struct Staying {
+    /// As the form says.
+    asked: BTreeSet<String>,
+    /// As jumps would be too far with tables.
+    too_long: BTreeSet<String>,
 }
 
 /// Functions with tables in the place of maps.
@@ -168,31 +198,38 @@ struct Placed {
     /// Whether there is a guard.
     guard: bool,
     maps: Vec<MapUse>,
+    /// The names of functions that look up in tables.
+    looks_up_in: BTreeSet<String>,
 }
 
-/// Puts tables in the place of maps in all functions but those that would be too long.
+/// Puts tables in the place of maps in all functions but those in which lookups stay.
 fn placed(
     module: &Module,
     changed: &[bool],
     (frozen, uses): (&[Frozen], &[Use]),
-    too_long: &BTreeSet<usize>,
-    guard: bool,
+    stay: &Staying,
+    declared: &Declared,
 ) -> Result<Placed, SpecializeError> {
+    let guard = declared.guard;
+    let name = |l: &Lookup| module.object.functions().get(l.function).map_or("", |f| f.name.as_str());
     let mut bytes: Vec<u8> = Vec::new();
     // By map, and where in these bytes each is.
     let mut tables: Vec<Option<(Table, Place)>> = Vec::new();
     let mut maps = Vec::new();
-    let mut sites = BTreeMap::new();
+    let (mut sites, mut looks_up_in) = (BTreeMap::new(), BTreeSet::new());
     for (map, found) in frozen.iter().zip(uses) {
-        let (mut lookups, long): (Vec<&Lookup>, Vec<&Lookup>) =
-            found.lookups.iter().partition(|l| !too_long.contains(&l.function));
-        let mut left = BTreeMap::from([(Stays::Key, found.left), (Stays::TooLong, long.len())]);
+        let (asked, others): (Vec<&Lookup>, Vec<&Lookup>) =
+            found.lookups.iter().partition(|l| stay.asked.contains(name(l)));
+        let (long, mut lookups): (Vec<&Lookup>, Vec<&Lookup>) =
+            others.into_iter().partition(|l| stay.too_long.contains(name(l)));
+        let mut left =
+            BTreeMap::from([(Stays::Key, found.left), (Stays::Verifier, asked.len()), (Stays::TooLong, long.len())]);
         // An address in the table is no address in the map: where they could be compared with each other, all stays.
         if found.compares && (guard || left.values().any(|n| *n > 0)) {
             left.insert(Stays::Compared, lookups.drain(..).count());
         }
         left.retain(|_, n| *n > 0);
-        let table = if lookups.is_empty() { None } else { map.table(found.uses_values)? };
+        let table = if lookups.is_empty() { None } else { map.table(found.uses_values, &declared.form)? };
         let place = Place { section: 0, offset: bytes.len() as u32 };
         if let Some(table) = &table {
             bytes.extend_from_slice(&table.bytes);
@@ -202,13 +239,15 @@ fn placed(
         }
         maps.push(MapUse {
             name: map.def.name.clone(),
-            is_array: map.is_array(),
+            is_array: map.length.is_some(),
             elements: map.elements.len(),
             lookups: lookups.len(),
             left: left.values().sum(),
             left_because: left,
             bytes: table.as_ref().map_or(0, |t| t.bytes.len()),
+            compares: table.as_ref().is_some_and(|t| t.layout == Layout::Few),
         });
+        looks_up_in.extend(lookups.iter().map(|l| name(l).to_owned()));
         for site in lookups {
             let at = (site.function, site.block, std::cmp::Reverse(site.index));
             sites.insert(at, (site.key_alignment, tables.len()));
@@ -227,7 +266,7 @@ fn placed(
         let table = tables.get(*table).and_then(Option::as_ref);
         lookup::put(f, site, table.map(|(table, place)| (table, *place)), &mut places);
     }
-    Ok(Placed { functions, places, tables: bytes, guard: guard.is_some(), maps })
+    Ok(Placed { functions, places, tables: bytes, guard: guard.is_some(), maps, looks_up_in })
 }
 
 /// Puts constants in place in all functions; how many.
@@ -313,15 +352,28 @@ fn number(n: i128, size: usize) -> Result<Vec<u8>, String> {
     Ok(n.to_le_bytes().into_iter().take(size).collect())
 }
 
-/// The bytes of a kconfig variable that is given this number.
-fn kconfig(object: &Object, name: &str, n: u64) -> Result<Vec<u8>, SpecializeError> {
+/// The bytes of a kconfig variable that is given this number, if libbpf would give it to one of its type.
+fn kconfig(object: &Object, name: &str, n: i128) -> Result<Vec<u8>, SpecializeError> {
     let all = object.kconfig_variables();
-    let Some((_, size)) = all.iter().find(|(there, _)| there == name) else {
-        let known = list(all.iter().map(|(name, _)| name.as_str()));
+    let Some(variable) = all.iter().find(|there| there.name == name) else {
+        let known = list(all.iter().map(|there| there.name.as_str()));
         return Err(SpecializeError::Unknown { what: "kconfig variable", name: name.to_owned(), known });
     };
-    let bad = |problem| SpecializeError::Variable { name: name.to_owned(), problem };
-    number(n.into(), *size as usize).map_err(bad)
+    let bad = |problem: String| SpecializeError::Variable { name: name.to_owned(), problem };
+    let bits = 8 * variable.size;
+    let (range, is) = match variable.kind {
+        KconfigKind::Bool => (0..=1, "a bool, 0 or 1"),
+        KconfigKind::Tristate => (0..=2, "a tristate: 0, 1 or 2 for n, y or m"),
+        KconfigKind::Number { is_signed: true } if bits <= 64 => {
+            (-(1i128 << (bits - 1))..=(1 << (bits - 1)) - 1, "a number with a sign")
+        }
+        KconfigKind::Number { is_signed: false } if bits <= 64 => (0..=(1i128 << bits) - 1, "a number without a sign"),
+        _ => return Err(bad(format!("it is no number, but something of {} bytes", variable.size))),
+    };
+    if !range.contains(&n) {
+        return Err(bad(format!("{n} does not fit: it is {is}, of {} bytes", variable.size)));
+    }
+    Ok(n.to_le_bytes().into_iter().take(variable.size as usize).collect())
 }
 
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -335,11 +387,15 @@ struct Frozen<'a> {
     def: MapDef,
     key_size: u32,
     value_size: u32,
+    /// How many elements it has, if it is an array.
+    length: Option<u32>,
     elements: &'a [Element],
+    others_are_zero: bool,
 }
 
 impl<'a> Frozen<'a> {
-    fn new(module: &Module, name: &str, elements: &'a [Element]) -> Result<Frozen<'a>, SpecializeError> {
+    fn new(module: &Module, name: &str, given: &'a Contents) -> Result<Frozen<'a>, SpecializeError> {
+        let elements = &given.elements;
         let all = module.object.maps();
         let bad = |problem: String| SpecializeError::map(name, problem);
         let Some(number) = all.iter().position(|m| m.name == name) else {
@@ -355,9 +411,18 @@ impl<'a> Frozen<'a> {
             let kind = maps::name(kind).unwrap_or("of no known type");
             return Err(bad(format!("it is {kind}; only hash maps and arrays can be frozen")));
         }
-        let (Some(key_size), Some(value_size), Some(entries)) = (def.key_size, def.value_size, def.max_entries) else {
-            return Err(bad("its definition does not say the sizes of keys and values, and how many there are".into()));
+        let (Some(key_size), Some(value_size)) = (def.key_size, def.value_size) else {
+            return Err(bad("its definition does not say the sizes of keys and values".into()));
         };
+        let is_array = kind == maps::ARRAY;
+        // How many a hash map has room for, which its loader may change, says nothing of what it holds.
+        let length = if is_array { given.length.or(def.max_entries) } else { None };
+        if is_array && length.is_none() {
+            return Err(bad("its definition does not say how many elements it has; --array-length does".into()));
+        }
+        if !is_array && (given.others_are_zero || given.length.is_some()) {
+            return Err(bad("it is no array, and has no elements but those that are given".into()));
+        }
         if key_size > LONGEST_KEY {
             return Err(bad(format!(
                 "its keys have {key_size} bytes; those of frozen maps have {LONGEST_KEY} at most"
@@ -378,29 +443,29 @@ impl<'a> Frozen<'a> {
             if let Some(first) = seen.insert(key.as_slice(), i) {
                 return Err(bad(format!("elements {first} and {i} have the same key")));
             }
-            if kind == maps::ARRAY && crate::table::words(key).first().is_none_or(|n| *n >= entries) {
-                return Err(bad(format!("element {i} is outside of the array's {entries}")));
+            if let Some(length) = length
+                && crate::table::words(key).first().is_none_or(|n| *n >= length)
+            {
+                return Err(bad(format!(
+                    "element {i} is outside of the array's {length}; --array-length says if its loader makes it longer"
+                )));
             }
         }
-        if elements.len() > entries as usize {
-            return Err(bad(format!("{} elements are given, and it has room for {entries}", elements.len())));
+        if let Some(length) = length.filter(|n| elements.len() < *n as usize && !given.others_are_zero) {
+            return Err(bad(format!(
+                "{} elements are given, and the array has {length}: --zero-others says that the others are 0, \
+                 --array-length if its loader makes it shorter",
+                elements.len()
+            )));
         }
-        Ok(Frozen { number, def, key_size, value_size, elements })
-    }
-
-    fn is_array(&self) -> bool {
-        self.def.map_type == Some(maps::ARRAY)
-    }
-
-    fn entries(&self) -> u32 {
-        self.def.max_entries.unwrap_or_default()
+        let others_are_zero = given.others_are_zero;
+        Ok(Frozen { number, def, key_size, value_size, length, elements, others_are_zero })
     }
 
     /// The bytes that all values have in common, by their place in a value.
     fn common(&self) -> BTreeMap<u64, u8> {
         let zero = vec![0; self.value_size as usize];
-        let has_others = self.is_array() && self.elements.len() < self.entries() as usize;
-        let all = || self.elements.iter().map(|(_, value)| value).chain(has_others.then_some(&zero));
+        let all = || self.elements.iter().map(|(_, value)| value).chain(self.others_are_zero.then_some(&zero));
         let Some(first) = all().next() else { return BTreeMap::new() };
         let same =
             |(at, byte): (usize, &u8)| all().all(|value| value.get(at) == Some(byte)).then_some((at as u64, *byte));
@@ -412,14 +477,14 @@ impl<'a> Frozen<'a> {
     }
 
     /// Its table, with the certificate; `None` if it has no elements.
-    fn table(&self, with_values: bool) -> Result<Option<Table>, SpecializeError> {
-        let rows = if self.is_array() { self.entries() as usize } else { 2 * self.elements.len() };
+    fn table(&self, with_values: bool, form: &Form) -> Result<Option<Table>, SpecializeError> {
+        let rows = self.length.map_or(2 * self.elements.len(), |length| length as usize);
         let row = (self.key_size as usize + self.value_size as usize).max(8);
         if rows.saturating_mul(row) > MOST_BYTES {
             return Err(self.too_large());
         }
-        let table = if self.is_array() {
-            Table::of_array(self.elements, self.entries(), self.value_size)
+        let table = if let Some(length) = self.length {
+            Table::of_array(self.elements, length, self.value_size)
         } else if self.elements.is_empty() {
             return Ok(None);
         } else {
@@ -429,7 +494,7 @@ impl<'a> Frozen<'a> {
                     format!("no perfect hash of its {} keys of {} bytes is found", self.elements.len(), self.key_size),
                 )
             };
-            Table::of_hash(self.elements, self.key_size, with_values).ok_or_else(none)?
+            Table::of_hash(self.elements, self.key_size, with_values, form.only_hashes).ok_or_else(none)?
         };
         certificate::check(&table, self.elements).map_err(SpecializeError::Internal)?;
         Ok(Some(table))

@@ -76,9 +76,9 @@ impl Layout {
 
 impl Table {
     /// The table of a hash map's elements, which are not none; `None` if no perfect hash of them is found.
-    pub(crate) fn of_hash(elements: &[Element], key_size: u32, with_values: bool) -> Option<Table> {
+    pub(crate) fn of_hash(elements: &[Element], key_size: u32, with_values: bool, only_hashes: bool) -> Option<Table> {
         let keys: Vec<Vec<u32>> = elements.iter().map(|(key, _)| words(key)).collect();
-        if keys.len() <= FEW && key_size <= 4 {
+        if keys.len() <= FEW && key_size <= 4 && !only_hashes {
             let rows = elements.iter().map(|(key, value)| (words(key), value.clone())).collect();
             return Some(Table::of_rows(Layout::Few, key_size, rows, with_values));
         }

@@ -66,7 +66,7 @@ pub fn run(args: &CiArgs) -> Result<u8, Failure> {
     }
     let baseline_too = Item { path: args.baseline.clone(), below: args.baseline.clone() };
     let read_too = [&objects[..], &[baseline_too]].concat();
-    let mut account = Account::of_readers(&read_too, &args.many, &args.table, args.json.as_deref())?;
+    let mut account = Account::of_readers(&read_too, None, &args.many, &args.table, args.json.as_deref())?;
     if args.run_time {
         // Nothing else of ours is to run while one is timed.
         (account.jobs, account.at_once) = (1, 1);

@@ -88,7 +88,7 @@ pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     let pairs = pairs(a, b)?;
     let read: Vec<Item> =
         pairs.iter().flat_map(|p| p.paths()).map(|path| Item { path: path.clone(), below: path }).collect();
-    let account = Account::of_readers(&read, &args.many, &args.table, args.json.as_deref())?;
+    let account = Account::of_readers(&read, None, &args.many, &args.table, args.json.as_deref())?;
     let items = pairs.iter().map(|p| Item { path: p.name.clone(), below: p.name.clone() }).collect();
     let each_alone: Vec<Vec<usize>> = (0..pairs.len()).map(|i| vec![i]).collect();
     let interrupt = Interrupt::listen();

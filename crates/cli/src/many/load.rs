@@ -51,7 +51,7 @@ const SHAPE: Shape = Shape {
 /// Runs the command on many objects.
 pub fn run(args: &LoadArgs) -> Result<u8, Failure> {
     let items = inputs::gather(&args.files, args.many.list.as_deref(), None)?;
-    let account = Account::of_readers(&items, &args.many, &args.table, args.json.as_deref())?;
+    let account = Account::of_readers(&items, None, &args.many, &args.table, args.json.as_deref())?;
     let interrupt = Interrupt::listen();
     work::run(&Loading { args, items: &items }, &inputs::twins(&items), &account, &interrupt)
 }

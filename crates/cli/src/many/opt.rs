@@ -50,8 +50,12 @@ pub fn run(args: &OptArgs, folder: &Path) -> Result<u8, Failure> {
     let items = inputs::gather(&args.inputs, args.many.list.as_deref(), Some(folder))?;
     let targets = inputs::targets(&items, folder)?;
     let cache = args.cache_file();
+    let read: Vec<&Path> = args.read_besides().chain(cache.as_deref()).collect();
+    for target in &targets {
+        Destination::File(target.clone()).overwrites_none("a result", &read, "name another folder behind -d")?;
+    }
     let paths = items.iter().map(|i| i.path.as_path()).chain(targets.iter().map(PathBuf::as_path));
-    let besides: Vec<&Path> = paths.chain(cache.as_deref()).collect();
+    let besides: Vec<&Path> = paths.chain(cache.as_deref()).chain(args.read_besides()).collect();
     let (json, csv) = work::destinations(args.json.as_deref(), args.csv.as_deref(), &besides)?;
     fs::create_dir_all(folder).map_err(|e| Failure::io("make this folder", folder, &e))?;
     let kernels = elsewhere::of(args)?;

@@ -1,6 +1,7 @@
 //! `bpf-opt verify … -d DIR`: many objects against those of the same names below a folder.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use bpf_driver::{FunctionVerdict, VerifyReport};
 
@@ -32,16 +33,20 @@ const SHAPE: Shape = Shape {
 pub fn run(args: &VerifyArgs, folder: &Path) -> Result<u8, Failure> {
     let items = inputs::gather(&args.objects, args.many.list.as_deref(), Some(folder))?;
     let others = inputs::targets(&items, folder)?;
-    let account = Account::of_readers(&items, &args.many, &args.table, args.json.as_deref())?;
+    let besides = others.iter().map(PathBuf::as_path).chain(args.declared.files()).chain(args.raw.maps.as_deref());
+    let account = Account::of_readers(&items, besides, &args.many, &args.table, args.json.as_deref())?;
     let interrupt = Interrupt::listen();
     let each_alone: Vec<Vec<usize>> = (0..items.len()).map(|i| vec![i]).collect();
-    work::run(&Verifying { args, items: &items, others }, &each_alone, &account, &interrupt)
+    let assumed = Mutex::new(vec![Vec::new(); items.len()]);
+    work::run(&Verifying { args, items: &items, others, assumed }, &each_alone, &account, &interrupt)
 }
 
 struct Verifying<'a> {
     args: &'a VerifyArgs,
     items: &'a [Item],
     others: Vec<PathBuf>,
+    /// What is taken for granted of each pair, line by line.
+    assumed: Mutex<Vec<Vec<String>>>,
 }
 
 impl Work for Verifying<'_> {
@@ -55,12 +60,25 @@ impl Work for Verifying<'_> {
     fn work(&self, group: &[usize], threads: usize, tell: &dyn Fn(usize, Told)) {
         for &item in group {
             let outcome = verify::compare(self.args, &self.items[item].path, &self.others[item], threads);
+            if let Ok(verified) = &outcome {
+                let mut all = self.assumed.lock().unwrap_or_else(PoisonError::into_inner);
+                all[item].clone_from(&verified.assumed);
+            }
             tell(item, self.told(item, outcome.as_ref()));
         }
     }
 
     fn failed(&self, item: usize, failure: Failure) -> Told {
         self.told(item, Err(&failure))
+    }
+
+    fn above_the_table(&self) -> String {
+        let all = self.assumed.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(item, lines): (&Item, &Vec<String>)| {
+            let object = item.path.display();
+            lines.iter().map(|line| format!("{object}: assumed: {line}\n")).collect::<String>()
+        };
+        self.items.iter().zip(all.iter()).map(of).collect()
     }
 
     fn total(&self, rows: &[Row]) -> Row {

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -62,6 +62,11 @@ pub trait Work: Sync {
 
     /// The last line of the table.
     fn total(&self, rows: &[Row]) -> Row;
+
+    /// What is to be read before the table, once all is done.
+    fn above_the_table(&self) -> String {
+        String::new()
+    }
 }
 
 /// How the work is done, and where its account goes.
@@ -83,14 +88,17 @@ pub struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// Of a command that writes nothing but its account of these objects.
-    pub fn of_readers(
-        items: &[Item],
+    /// Of a command that writes nothing but its account of these objects, and reads other files besides.
+    pub fn of_readers<'p>(
+        items: &'p [Item],
+        besides: impl IntoIterator<Item = &'p Path>,
         many: &'a ManyArgs,
         table: &TableArgs,
         json: Option<&Path>,
     ) -> Result<Account<'a>, Failure> {
-        let inputs: Vec<&Path> = items.iter().map(|i| i.path.as_path()).collect();
+        let (objects, list) = (items.iter().map(|i| i.path.as_path()), many.list.iter().map(PathBuf::as_path));
+        let others: Vec<&Path> = besides.into_iter().collect();
+        let inputs: Vec<&Path> = objects.chain(list).chain(others).collect();
         let (json, csv) = destinations(json, table.csv.as_deref(), &inputs)?;
         let (jobs, sort, only) = (table.jobs(), many.sort.as_ref(), &many.only[..]);
         Ok(Account { jobs, at_once: jobs, quiet: false, json, csv, sort, only })
@@ -257,6 +265,7 @@ pub fn run<W: Work>(
     }
     if !account.quiet {
         if ![&account.json, &account.csv].iter().any(|d| matches!(d, Some(Destination::Stdout))) {
+            files::print(&work.above_the_table())?;
             files::print(&table.text())?;
         }
         let memory = memory.map_or_else(String::new, |kib| format!(", {} MiB of memory at most", kib.div_ceil(1024)));

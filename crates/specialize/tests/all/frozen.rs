@@ -2,7 +2,7 @@
 
 use bpf_assembly::Map;
 use bpf_kernel::testing::permitted;
-use bpf_specialize::{Declared, Element, Stays};
+use bpf_specialize::{Contents, Declared, Element, Form, Stays};
 
 use crate::support::*;
 
@@ -88,7 +88,7 @@ fn an_array_is_an_index_and_an_empty_map_finds_nothing() {
     let bytes = build(&around(vec![map("m", ARRAY, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
     let mut packets: Vec<Vec<u8>> = (0u32..20).map(|n| [n.to_le_bytes().to_vec(), vec![0; 60]].concat()).collect();
     packets.push(vec![0xff; 64]);
-    let done = specialized(&bytes, &frozen("m", &elements));
+    let done = specialized(&bytes, &zero_beside("m", &elements));
     assert_eq!(results(&done.bytes, "m", &[], &packets), results(&bytes, "m", &elements, &packets));
 
     let bytes = build(&around(vec![map("m", HASH, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
@@ -152,7 +152,8 @@ fn several_lookups_in_a_block_and_in_several_maps() {
             .collect()
     };
     let (m, n) = (of(vec![1, 5, 7, 20, 21, 22, 23, 24, 25, 26, 27]), of(vec![0, 5, 29]));
-    let declared = Declared { maps: [("m".into(), m.clone()), ("n".into(), n.clone())].into(), ..Declared::default() };
+    let mut declared = frozen("m", &m);
+    declared.maps.extend(zero_beside("n", &n).maps);
     let done = specialized(&bytes, &declared);
     assert_eq!(done.maps.iter().map(|m| m.lookups).collect::<Vec<_>>(), [2, 1]);
     let packets: Vec<Vec<u8>> = (0..400)
@@ -369,15 +370,19 @@ fn the_order_of_elements_does_not_count() {
         let elements: Vec<Element> = (0..count).map(|n| number(n * 5 % 13, n as u8)).collect();
         let mut others = elements.clone();
         others.reverse();
-        let [one, other] = [&elements, &others].map(|elements| specialized(&bytes, &frozen("m", elements)));
+        let declared = |elements: &[Element]| match kind {
+            ARRAY => zero_beside("m", elements),
+            _ => frozen("m", elements),
+        };
+        let [one, other] = [&elements, &others].map(|elements| specialized(&bytes, &declared(elements)));
         assert!(one.is_for_the_same(&other));
         assert_eq!(one.bytes, other.bytes);
         let zero = number(15, 0);
         others.push(zero);
-        let more = specialized(&bytes, &frozen("m", &others));
+        let more = specialized(&bytes, &declared(&others));
         assert_eq!(one.is_for_the_same(&more), kind == ARRAY);
         others.push(number(14, 1));
-        assert!(!one.is_for_the_same(&specialized(&bytes, &frozen("m", &others))));
+        assert!(!one.is_for_the_same(&specialized(&bytes, &declared(&others))));
     }
 }
 
@@ -399,10 +404,112 @@ fn declarations_that_do_not_fit_are_refused() {
     assert!(said(LRU, &[], &text).contains("lru_hash"), "{}", said(LRU, &[], &text));
     assert!(said(HASH, &[(vec![0; 3], value())], &text).contains("a key of 3"));
     assert!(said(HASH, &[(key(1), value()), (key(1), value())], &text).contains("the same key"));
-    let many: Vec<Element> = (0..17).map(|n| (key(n), value())).collect();
-    assert!(said(HASH, &many, &text).contains("room for 16"));
     assert!(said(ARRAY, &[(key(16), value())], &text).contains("outside"));
     let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![]), &text);
     let no = refusal(&bytes, &frozen("nobody", &[]));
     assert!(no.contains("no map `nobody`") && no.contains("there are: m"), "{no}");
+}
+
+/// A loader may make an array longer or shorter than its object says: a list that is not complete tells nothing of that.
+#[test]
+fn an_array_has_the_length_that_is_told_and_no_element_is_made_up() {
+    let number = |n: u32| (n.to_le_bytes().to_vec(), vec![7u8; 6]);
+    let bytes = build(&around(vec![map("m", ARRAY, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    let of = |count: u32, length: Option<u32>, others_are_zero: bool| {
+        let map = Contents { elements: (0..count).map(number).collect(), length, others_are_zero };
+        Declared { maps: [("m".to_owned(), map)].into(), ..Declared::default() }
+    };
+    assert!(refusal(&bytes, &of(10, None, false)).contains("10 elements are given, and the array has 12"));
+    assert!(refusal(&bytes, &of(0, None, false)).contains("0 elements are given"));
+    assert!(refusal(&bytes, &of(13, None, false)).contains("outside of the array's 12"));
+    assert!(refusal(&bytes, &of(11, Some(10), false)).contains("outside of the array's 10"));
+    for (declared, length, line) in [
+        (of(12, None, false), 12, "map m has 12 elements, all as given"),
+        (of(12, Some(12), true), 12, "map m has 12 elements, all as given"),
+        (of(10, Some(10), false), 10, "map m has 10 elements, all as given"),
+        (of(40, Some(40), false), 40, "map m has 40 elements, all as given"),
+        (of(10, None, true), 12, "map m has 12 elements: 10 given elements, and the others are 0"),
+        (of(0, Some(3), true), 3, "map m has 3 elements, which are 0"),
+    ] {
+        let done = specialized(&bytes, &declared);
+        assert_eq!(done.declared.maps["m"].length, Some(length));
+        assert_eq!(done.declared.lines(), [line]);
+        let noted = Declared::of_note(&bpf_object::Object::parse(done.bytes.clone()).expect("an object"));
+        assert_eq!(specialized(&bytes, &noted.expect("a note")).bytes, done.bytes);
+    }
+    // What the loader does, in the place of the object.
+    if permitted() {
+        let short = build(&around(vec![map("m", ARRAY, 4, 6, 10)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+        let packets: Vec<Vec<u8>> = (0..15u32).map(|n| [n.to_le_bytes().to_vec(), vec![0; 60]].concat()).collect();
+        let elements: Vec<Element> = (0..10).map(number).collect();
+        let done = specialized(&bytes, &of(10, Some(10), false));
+        assert_eq!(results(&done.bytes, "m", &[], &packets), results(&short, "m", &elements, &packets));
+    }
+    // A hash map finds what it holds, however much room there is.
+    let bytes = build(&around(vec![map("m", HASH, 4, 6, 12)], vec![]), &reader(4, -4, "r0 = *(u8 *)(r0 + 5)"));
+    assert_eq!(specialized(&bytes, &of(13, None, false)).declared.maps["m"].length, None);
+    assert!(refusal(&bytes, &of(3, None, true)).contains("no array"));
+    assert!(refusal(&bytes, &of(3, Some(12), false)).contains("no array"));
+}
+
+/// What a definition does not say is for its loader to say.
+#[test]
+fn a_map_that_may_be_an_inner_map_is_refused() {
+    const HASH_OF_MAPS: u32 = 13;
+    let element = [(vec![0; 4], vec![1; 8])];
+    for (key, value, refused) in [(4, 8, true), (4, 0, true), (0, 8, true), (0, 0, true), (4, 4, false), (8, 0, false)]
+    {
+        let outer = Map { inner: Some("t".into()), ..map("outer", HASH_OF_MAPS, 4, 4, 4) };
+        let maps = vec![map("m", HASH, 4, 8, 16), map("t", HASH, key, value, 16), outer];
+        let bytes = build(&around(maps, vec![]), &reader(4, -4, "r0 = 5"));
+        match refused {
+            true => {
+                let text = refusal(&bytes, &frozen("m", &element));
+                assert!(text.contains("user space may put it into the map `outer`"), "{key} {value}: {text}");
+            }
+            false => assert_eq!(specialized(&bytes, &frozen("m", &element)).maps[0].lookups, 1, "{key} {value}"),
+        }
+    }
+}
+
+/// With a guard and without a lookup in a table nothing is assumed of a map, and nothing is there to be set.
+#[test]
+fn what_is_not_assumed_is_not_noted() {
+    let lookup = "r1 = m ll\ncall bpf_map_lookup_elem\nif r0 == 0 goto out\nr0 = *(u32 *)(r0 + 0)\nout:\nexit\n";
+    let text = format!("r3 = n ll\nr2 = r3\n{lookup}");
+    let variable = bpf_assembly::Variable {
+        name: "n".into(),
+        section: ".data".into(),
+        size: 4,
+        value: vec![1, 0, 0, 0],
+        pointer: None,
+    };
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![variable]), &text);
+    let element = [(vec![1, 0, 0, 0], vec![1; 8])];
+    let done = specialized(&bytes, &Declared { guard: true, ..frozen("m", &element) });
+    assert_eq!(done.maps[0].left_because, [(Stays::Key, 1)].into());
+    assert!(done.declared.is_empty() && !done.declared.guard);
+    let object = bpf_object::Object::parse(done.bytes.clone()).expect("an object");
+    assert!(object.section(".data.bpf_opt").is_none());
+    assert_eq!(specialized(&bytes, &Declared::of_note(&object).expect("a note")).bytes, done.bytes);
+}
+
+/// In another form it is another way to do the same, and the note says which.
+#[test]
+fn a_form_without_comparisons_and_one_with_lookups_that_stay() {
+    let text = format!("{}program other xdp:\n{}", reader(4, -4, "r0 = 5"), reader(4, -4, "r0 = 5"));
+    let bytes = build(&around(vec![map("m", HASH, 4, 8, 16)], vec![]), &text);
+    let elements: Vec<Element> = (0..5u32).map(|n| (n.to_le_bytes().to_vec(), vec![1; 8])).collect();
+    let first = specialized(&bytes, &frozen("m", &elements));
+    assert!(first.compares_keys());
+    assert_eq!(first.looks_up_in, ["main".to_owned(), "other".to_owned()].into());
+    for (only_hashes, general, lookups) in [(true, &[][..], 2), (false, &["other"], 1), (true, &["other", "main"], 0)] {
+        let form = Form { only_hashes, general: general.iter().map(|name| (*name).to_owned()).collect() };
+        let done = specialized(&bytes, &Declared { form, ..frozen("m", &elements) });
+        assert_eq!((done.maps[0].lookups, done.maps[0].left), (lookups, 2 - lookups));
+        assert_eq!(done.compares_keys(), !only_hashes && lookups > 0);
+        assert!(done.bytes != first.bytes && done.is_for_the_same(&first));
+        let noted = Declared::of_note(&bpf_object::Object::parse(done.bytes.clone()).expect("an object"));
+        assert_eq!(specialized(&bytes, &noted.expect("a note")).bytes, done.bytes);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bpf_assembly::{Map, Surroundings, Variable, functions, object};
 use bpf_kernel::{LoadOptions, LoadedObject};
-use bpf_specialize::{Declared, Done, Element, SpecializeError, specialize};
+use bpf_specialize::{Contents, Declared, Done, Element, SpecializeError, specialize};
 
 /// The surroundings of an XDP program.
 pub fn around(maps: Vec<Map>, variables: Vec<Variable>) -> Surroundings {
@@ -20,7 +20,13 @@ pub fn build(around: &Surroundings, text: &str) -> Vec<u8> {
 }
 
 pub fn frozen(name: &str, elements: &[Element]) -> Declared {
-    Declared { maps: BTreeMap::from([(name.into(), elements.to_vec())]), ..Declared::default() }
+    Declared { maps: BTreeMap::from([(name.into(), elements.to_vec().into())]), ..Declared::default() }
+}
+
+/// The same of an array that has more elements, which are 0.
+pub fn zero_beside(name: &str, elements: &[Element]) -> Declared {
+    let map = Contents { elements: elements.to_vec(), others_are_zero: true, ..Contents::default() };
+    Declared { maps: BTreeMap::from([(name.into(), map)]), ..Declared::default() }
 }
 
 /// Specializes an object whose declaration is in order.
