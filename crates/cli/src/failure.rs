@@ -74,6 +74,11 @@ impl Failure {
             DriverError::OtherKernel { .. } => {
                 Failure { code: exit::UNKNOWN, ..Failure::bad_input(format!("{}: {error}", path.display())) }
             }
+            DriverError::NotAsSpecialized { .. } => Failure {
+                code: exit::NO,
+                ..Failure::bad_input(format!("{}: {error}", path.display()))
+                    .with_hint("declare less, or leave that kernel out")
+            },
             DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
             DriverError::NoSuchProgram { .. } => Failure::bad_input(format!("{}: {error}", path.display())),
         }

@@ -16,6 +16,16 @@ pub enum DriverError {
         /// Why.
         why: String,
     },
+    /// A kernel that was to be asked takes a program of the true original only.
+    #[error("{kernel}: `{program}` is taken of the original, and not as it is specialized: {why}")]
+    NotAsSpecialized {
+        /// Its release.
+        kernel: String,
+        /// The program.
+        program: String,
+        /// Why.
+        why: String,
+    },
     /// No function has this name.
     #[error("no program named `{name}`; the object has: {known}")]
     NoSuchProgram {

@@ -37,7 +37,7 @@ impl<'a> Elsewhere<'a> {
     /// result has to be settled anew. `job` is of the running kernel's gate, whose time does not pass meanwhile.
     ///
     /// # Errors
-    /// If a kernel does not answer about the original.
+    /// If a kernel does not answer about the original, or takes the true one only.
     pub(crate) fn settle(
         &self,
         job: Job,
@@ -96,8 +96,8 @@ impl<'a> Elsewhere<'a> {
             let program_type = self.options.program_type.as_deref();
             let first = self.options.original.as_deref().map(|original| kernel.judge(original, program_type));
             let first = first.transpose().map_err(failed)?;
-            if let Some((name, why)) = first.as_ref().and_then(|first| not_taken_any_more(first, before)) {
-                return Err(failed(format!("it takes `{name}` of the original, and not as it is specialized: {why}")));
+            if let Some((program, why)) = first.as_ref().and_then(|first| not_taken_any_more(first, before)) {
+                return Err(DriverError::NotAsSpecialized { kernel: kernel.name().to_owned(), program, why });
             }
             Ok(Gate { may_grow: here.may_grow, kernel: Some(kernel.name().to_owned()), first, ..gate })
         };
