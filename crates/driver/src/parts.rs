@@ -2,11 +2,11 @@
 //!
 //! With [`Options::by_function`](crate::Options::by_function) each function is worked on by itself: passes, then a search of so many
 //! rounds that knows nothing of other functions. What comes of it, its [`Part`], depends on the function, its surroundings and the
-//! options, and on nothing else but time ([`Question`] holds all of that), so it has a name made of these ([`names`]). [`make`] makes
+//! options, and on nothing else but time (`Question` holds all of that), so it has a name made of these ([`names`]). [`make`] makes
 //! parts; a run that has them ([`Options::parts`](crate::Options::parts)) takes them in place of the work.
 //!
 //! Nothing of a part is trusted: it stands only where it is proven, as a whole function, to do what the original does
-//! ([`Start::of_part`]). Where that cannot be shown, the work is done again, and the same comes of it. Neither the kernel nor
+//! (`Start::of_part`). Where that cannot be shown, the work is done again, and the same comes of it. Neither the kernel nor
 //! `check` has seen it; should they find fault with an object that is made of parts, it is made again without any
 //! ([`crate::optimize`]), since a part does not tell its steps. So a run with parts writes the bytes of one without.
 
