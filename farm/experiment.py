@@ -21,7 +21,9 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 
@@ -79,6 +81,11 @@ def make_objects(sources: list[Path], folder: Path, count: int, small: list[Path
             keep(data, f"{source.stem}.m{seed:05}.o")
         seed += 1
     return originals
+
+
+def places(out: Path, store: Path, cluster: Cluster, told: Path) -> list[str]:
+    """Words that say where results, store and report go, and who does the work."""
+    return ["-d", str(out), "--store", str(store), "--address", cluster.address, "--json", str(told)]
 
 
 def farm(words: list[str], wait: bool = True) -> subprocess.Popen[bytes]:
@@ -167,10 +174,7 @@ def main() -> None:
     objects = place / "objects"
     sources = [s for d in (args.bench / "k2", args.bench / "public", args.debian) if d for s in sorted(d.glob("*.o"))]
     by = ["--by-function", "--no-kernel", *budget]
-    listed = subprocess.run(
-        [tool, "opt", *map(str, sources), "--list-parts", *by], capture_output=True, text=True, check=False
-    )
-    lines = [json.loads(line) for line in listed.stdout.splitlines()]
+    lines = _listed(tool, sources, by)
     slots_of = {Path(line["input"]): sum(f["slots"] for f in line["functions"]) for line in lines}
     if args.leave_out:
         sources = [s for s in sources if slots_of[s] <= int(args.leave_out)]
@@ -208,23 +212,12 @@ def main() -> None:
         trace.mkdir(parents=True)
         os.environ["BPF_OPT_FARM_TRACE"] = ENVIRONMENT["BPF_OPT_FARM_TRACE"] = str(trace)
         cluster = Cluster()
-        words = [
-            str(objects),
-            "-d",
-            str(out),
-            "--store",
-            str(store),
-            "--address",
-            cluster.address,
-            *base,
-            "--json",
-            str(told),
-        ]
+        words = [str(objects), *places(out, store, cluster, told), *base]
         words += ["-q", "--", "--no-kernel"]
         began = time.monotonic()
         driver = farm(words, wait=False)
         count = lambda: sum(1 for d in store.glob("*/parts") for _ in os.scandir(d))  # noqa: E731
-        wanted = len({f["part"] for n in _names(tool, objects, by) for f in n["functions"] if f["part"]})
+        wanted = len({f["part"] for n in _listed(tool, sorted(objects.glob("*.o")), by) for f in n["functions"] if f["part"]})
         for event, share in (("node", 1 / 3), ("driver", 2 / 3)):
             while count() < share * wanted and driver.poll() is None:
                 time.sleep(0.1)
@@ -259,18 +252,7 @@ def main() -> None:
         for path in (out, store):
             shutil.rmtree(path, ignore_errors=True)
         cluster = Cluster()
-        words = [
-            str(objects),
-            "-d",
-            str(out),
-            "--store",
-            str(store),
-            "--address",
-            cluster.address,
-            *base,
-            "--json",
-            str(told),
-        ]
+        words = [str(objects), *places(out, store, cluster, told), *base]
         farm([*words, "-q", "--share-rules", "--", "--no-kernel"])
         cluster.close()
         alone = json.loads((place / "kill.json").read_text())["totals"]
@@ -291,19 +273,7 @@ def main() -> None:
                 shutil.rmtree(path, ignore_errors=True)
             cluster = Cluster(nodes)
             before = load()
-            words = [
-                "--list",
-                str(some),
-                "-d",
-                str(out),
-                "--store",
-                str(store),
-                "--address",
-                cluster.address,
-                *base,
-                "--json",
-                str(told),
-            ]
+            words = ["--list", str(some), *places(out, store, cluster, told), *base]
             farm([*words, "-q", "--", "--no-kernel"])
             cluster.close()
             times[nodes] = costs(told)["seconds"]
@@ -315,12 +285,11 @@ def main() -> None:
         print(f"1 to 2 workers: {times[1] / times[2]:.2f} times as fast", flush=True)
 
 
-def _names(tool: str, folder: Path, by: list[str]) -> list[dict[str, list[dict[str, str]]]]:
-    command = [tool, "opt", *map(str, sorted(folder.glob("*.o"))), "--list-parts", *by]
-    return [
-        json.loads(line)
-        for line in subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    ]
+def _listed(tool: str, objects: Iterable[Path], by: list[str]) -> list[dict[str, Any]]:
+    """What `opt --list-parts` says of each object."""
+    command = [tool, "opt", *map(str, objects), "--list-parts", *by]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 if __name__ == "__main__":

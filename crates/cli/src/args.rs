@@ -1317,7 +1317,6 @@ impl OptArgs {
             programs: self.program.clone(),
             also: Vec::new(),
             kernel: !self.no_kernel,
-            other_kernels: Vec::new(),
             run_check: !self.no_run_check,
             program_type: self.program_type.clone(),
             max_verifier_growth: self.max_verifier_growth.unwrap_or(growth),

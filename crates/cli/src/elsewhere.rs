@@ -248,25 +248,16 @@ fn verdict(p: &Judged) -> ProgramVerdict {
         LoadVerdict::OutOfTime,
     ];
     let said = all.into_iter().find(|v| crate::load::verdict(v) == p.verdict);
-    ProgramVerdict {
-        name: p.name.clone(),
-        section: p.section.clone(),
-        kind: ProgramType::UNSPEC,
-        slots: p.slots,
-        verdict: said.unwrap_or(LoadVerdict::NotLoadable { reason }),
-        stats: p.processed.map(|processed| VerifierStats {
-            processed,
-            total_states: p.states.unwrap_or_default(),
-            peak_states: p.peak_states.unwrap_or_default(),
-            stack_depths: p.stack_depths.clone(),
-            ..VerifierStats::default()
-        }),
-        info: None,
-        marks: None,
-        decided: None,
-        at_other_lengths: None,
-        with_any_constants: None,
-    }
+    let stats = p.processed.map(|processed| VerifierStats {
+        processed,
+        total_states: p.states.unwrap_or_default(),
+        peak_states: p.peak_states.unwrap_or_default(),
+        stack_depths: p.stack_depths.clone(),
+        ..VerifierStats::default()
+    });
+    let verdict = said.unwrap_or(LoadVerdict::NotLoadable { reason });
+    let plain = ProgramVerdict::new(p.name.clone(), p.section.clone(), ProgramType::UNSPEC, p.slots, verdict);
+    ProgramVerdict { stats, ..plain }
 }
 
 fn read(place: &Path) -> Option<Answer> {

@@ -16,7 +16,7 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use bpf_isa::{AluOp, Call, Class, Costs, Insn, MemoryOperand, Reg, RegSet, Src, Width};
-use bpf_platform::maps;
+use bpf_platform::{Effects, maps};
 use bpf_program::{BlockId, Function, Op, Symbol, Terminator};
 use bpf_semantics::interp::Step;
 
@@ -353,28 +353,20 @@ impl<'a> Flow<'a> {
 
 /// The class of a call, with a map of this type as the first argument.
 fn called(insn: &Insn, map: Option<u32>) -> Class {
-    const LOOKUP: i32 = 1;
-    const UPDATE: i32 = 2;
-    const DELETE: i32 = 3;
-    const KTIME: i32 = 5;
-    const RANDOM: i32 = 7;
-    const PROCESSOR: i32 = 8;
-    const TAIL_CALL: i32 = 12;
-    const CSUM_DIFF: i32 = 28;
-    match insn {
-        Insn::Call(Call::Local(_)) => Class::CallLocal,
-        Insn::Call(Call::Helper(LOOKUP)) => match map {
-            Some(maps::ARRAY) => Class::CallLookupArray,
-            Some(maps::PERCPU_ARRAY) => Class::CallLookupPerCpu,
-            _ => Class::CallLookupHash,
-        },
-        Insn::Call(Call::Helper(UPDATE)) if map == Some(maps::ARRAY) => Class::CallUpdateArray,
-        Insn::Call(Call::Helper(UPDATE | DELETE)) => Class::CallUpdateHash,
-        Insn::Call(Call::Helper(KTIME)) => Class::CallKtime,
-        Insn::Call(Call::Helper(RANDOM)) => Class::CallRandom,
-        Insn::Call(Call::Helper(PROCESSOR)) => Class::CallProcessor,
-        Insn::Call(Call::Helper(TAIL_CALL)) => Class::CallTail,
-        Insn::Call(Call::Helper(CSUM_DIFF)) => Class::CallCsumDiff,
+    if matches!(insn, Insn::Call(Call::Local(_))) {
+        return Class::CallLocal;
+    }
+    match (Effects::helper(insn, false).map(|h| h.name), map) {
+        (Some("map_lookup_elem"), Some(maps::ARRAY)) => Class::CallLookupArray,
+        (Some("map_lookup_elem"), Some(maps::PERCPU_ARRAY)) => Class::CallLookupPerCpu,
+        (Some("map_lookup_elem"), _) => Class::CallLookupHash,
+        (Some("map_update_elem"), Some(maps::ARRAY)) => Class::CallUpdateArray,
+        (Some("map_update_elem" | "map_delete_elem"), _) => Class::CallUpdateHash,
+        (Some("ktime_get_ns"), _) => Class::CallKtime,
+        (Some("get_prandom_u32"), _) => Class::CallRandom,
+        (Some("get_smp_processor_id"), _) => Class::CallProcessor,
+        (Some("tail_call"), _) => Class::CallTail,
+        (Some("csum_diff"), _) => Class::CallCsumDiff,
         _ => Class::CallHelper,
     }
 }

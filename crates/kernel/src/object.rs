@@ -270,17 +270,8 @@ pub(crate) fn with_info(
 }
 
 pub(crate) fn described(object: &sys::Object, index: usize, verdict: LoadVerdict) -> ProgramVerdict {
-    ProgramVerdict {
-        name: object.program_name(index),
-        section: object.program_section(index),
-        kind: ProgramType(object.program_type(index)),
-        slots: object.program_slots(index),
-        verdict,
-        stats: VerifierStats::parse(&object.log(index)),
-        info: None,
-        marks: None,
-        decided: None,
-        at_other_lengths: None,
-        with_any_constants: None,
-    }
+    let (name, section) = (object.program_name(index), object.program_section(index));
+    let kind = ProgramType(object.program_type(index));
+    let stats = VerifierStats::parse(&object.log(index));
+    ProgramVerdict { stats, ..ProgramVerdict::new(name, section, kind, object.program_slots(index), verdict) }
 }

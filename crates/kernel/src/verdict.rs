@@ -115,6 +115,23 @@ pub struct ProgramVerdict {
 }
 
 impl ProgramVerdict {
+    /// The answer to a program of this name, section, type and length, and nothing beside it.
+    pub fn new(name: String, section: String, kind: ProgramType, slots: usize, verdict: LoadVerdict) -> ProgramVerdict {
+        ProgramVerdict {
+            name,
+            section,
+            kind,
+            slots,
+            verdict,
+            stats: None,
+            info: None,
+            marks: None,
+            decided: None,
+            at_other_lengths: None,
+            with_any_constants: None,
+        }
+    }
+
     /// Whether the kernel, which has accepted this program, accepts another one in its place, and makes the same of it,
     /// whatever the loader has set.
     pub fn replaced_by(&self, other: &ProgramVerdict) -> bool {

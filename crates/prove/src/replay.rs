@@ -91,10 +91,8 @@ fn try_part(
     // Of equal calls any may be the one that is left. What differs for each is different.
     let mut first = None;
     let mut ways = 1;
-    for way in 0..MAX_WAYS {
-        if way >= ways {
-            break;
-        }
+    let mut way = 0;
+    while way < ways {
         let mut replayed = Recording::default();
         let follow = Follow { old: &recording, choices: way };
         let b = run(cx, &model, env, new, &mut replayed, Some(follow), fewer);
@@ -104,6 +102,7 @@ fn try_part(
             return None;
         }
         first = first.or(Some((b, replayed, found)));
+        way += 1;
     }
     let (b, replayed, found) = first?;
     let words = |r: &Result<u64, Fault>, rec: &Recording, state: &Option<String>| {

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use bpf_isa::{AluOp, Call, Cond, Imm64Kind, Insn, Reg, Size, Src, Width};
+use bpf_platform::helpers;
 use bpf_program::{Block, BlockId, Function, Op, Terminator};
 
 use crate::table::{Layout, Table};
@@ -109,8 +110,7 @@ pub(crate) fn put(f: &mut Function, site: Site, table: Option<(&Table, Place)>, 
 
 /// Whether an operation is a call of `bpf_map_lookup_elem`.
 pub(crate) fn is_lookup(op: &Op) -> bool {
-    const MAP_LOOKUP_ELEM: i32 = 1;
-    op.link.is_none() && op.insn == Insn::Call(Call::Helper(MAP_LOOKUP_ELEM))
+    op.link.is_none() && op.insn == Insn::Call(Call::Helper(helpers::MAP_LOOKUP))
 }
 
 /// Blocks on their way into a function.

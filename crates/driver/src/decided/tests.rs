@@ -41,19 +41,9 @@ impl Pairs for Nobody {
 }
 
 fn accepted(decided: Option<Decided>) -> ProgramVerdict {
-    ProgramVerdict {
-        name: "main".into(),
-        section: "socket".into(),
-        kind: ProgramType::SOCKET_FILTER,
-        slots: 2,
-        verdict: LoadVerdict::Accepted,
-        stats: None,
-        info: None,
-        marks: None,
-        decided,
-        at_other_lengths: None,
-        with_any_constants: None,
-    }
+    let (name, section) = ("main".into(), "socket".into());
+    let plain = ProgramVerdict::new(name, section, ProgramType::SOCKET_FILTER, 2, LoadVerdict::Accepted);
+    ProgramVerdict { decided, ..plain }
 }
 
 /// Kernels show nothing of programs with blinded constants to those who may not see addresses.

@@ -171,19 +171,7 @@ mod tests {
                     false => LoadVerdict::Accepted,
                 };
                 let f = &object.functions()[i];
-                ProgramVerdict {
-                    name: f.name.clone(),
-                    section: f.section.clone(),
-                    kind: ProgramType::UNSPEC,
-                    slots: f.slots,
-                    verdict,
-                    stats: None,
-                    info: None,
-                    marks: None,
-                    decided: None,
-                    at_other_lengths: None,
-                    with_any_constants: None,
-                }
+                ProgramVerdict::new(f.name.clone(), f.section.clone(), ProgramType::UNSPEC, f.slots, verdict)
             });
             Ok(ObjectVerdict { programs: programs.collect(), not_loadable: None })
         }

@@ -81,11 +81,7 @@ pub(super) fn settle_changes(
     let late = Vec::new();
     let mut settling = Settling { gate, cx, object, candidates, report, patience: PATIENCE, late };
     settling.keep_what_was_not_judged()?;
-    if let Ok(before) = &gate.before {
-        settling.run(before)?;
-    } else {
-        settling.run(&ObjectVerdict { programs: Vec::new(), not_loadable: None })?;
-    }
+    settling.run()?;
     let late = settling.late;
     gate.memory.borrow_mut().late.extend(late);
     Ok(())
@@ -115,8 +111,9 @@ impl Settling<'_> {
         Ok(())
     }
 
-    fn run(&mut self, before: &ObjectVerdict) -> Result<(), DriverError> {
-        let accepted = (0..before.programs.len()).filter(|&i| before.programs[i].verdict.is_accepted());
+    fn run(&mut self) -> Result<(), DriverError> {
+        let programs = self.gate.before.iter().flat_map(|v| v.programs.iter().enumerate());
+        let accepted = programs.filter(|(_, p)| p.verdict.is_accepted()).map(|(program, _)| program);
         let safe = self.gate.checked().filter(|(_, c)| matches!(c.original, Original::Taken(_)));
         let accepted: Vec<usize> = accepted.chain(safe.map(|(program, _)| program)).collect();
         loop {
@@ -522,19 +519,8 @@ mod tests {
             .filter(|i| wanted(&object.functions()[*i].name, &object.functions()[*i].section) != Question::Nothing)
             .map(|i| {
                 let f = &object.functions()[i];
-                ProgramVerdict {
-                    name: f.name.clone(),
-                    section: f.section.clone(),
-                    kind: ProgramType::XDP,
-                    slots: f.slots,
-                    verdict: says(&bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default()),
-                    stats: None,
-                    info: None,
-                    marks: None,
-                    decided: None,
-                    at_other_lengths: None,
-                    with_any_constants: None,
-                }
+                let verdict = says(&bpf_isa::decode_all(object.code(FuncId(i))).unwrap_or_default());
+                ProgramVerdict::new(f.name.clone(), f.section.clone(), ProgramType::XDP, f.slots, verdict)
             })
             .collect();
         Ok(ObjectVerdict { programs, not_loadable: None })
