@@ -91,8 +91,7 @@ impl OtherKernel {
     /// Where the answer to a question is kept.
     fn place(&self, question: &[u8]) -> Option<PathBuf> {
         let hash = Sha256::new().chain_update(self.both).chain_update(question).finalize();
-        let name: String = hash.iter().map(|b| format!("{b:02x}")).collect();
-        Some(self.ways.answers.as_ref()?.join(name + ".json"))
+        Some(self.ways.answers.as_ref()?.join(hex::encode(hash) + ".json"))
     }
 
     /// Boots the machine, if it does not run: whoever knows that there will be questions need not wait for the first one.

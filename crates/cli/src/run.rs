@@ -74,8 +74,7 @@ pub fn faulting_packet(path: &Path, object: &Object, f: FuncId) -> Option<(Strin
         if let Err(fault) = outcome
             && !is_limit(&fault)
         {
-            let hex = packet.iter().map(|b| format!("{b:02x}")).collect();
-            return Some((hex, fault.to_string()));
+            return Some((hex::encode(&packet), fault.to_string()));
         }
     }
     None

@@ -35,7 +35,6 @@ use scenario::{Aspect, Loaded, OneCpu, Open, Runnable, Seen};
 pub use harmless::{Callee, harmless_in_test_run};
 pub use inputs::Input;
 pub(crate) use inputs::runs_on_demand;
-pub(crate) use maps::hex;
 pub use scenario::Scenario;
 pub use setup::{Furnish, PairError, Setup};
 pub use traffic::{Random, packet};
@@ -232,8 +231,8 @@ impl Pair {
         let difference = Difference {
             program: scenario.program().to_owned(),
             number: scenario.inputs.len() - 1,
-            packet: maps::hex(&last.packet),
-            context: last.context.as_deref().map(maps::hex),
+            packet: hex::encode(&last.packet),
+            context: last.context.as_deref().map(hex::encode),
             what: what.into_iter().filter(|(aspect, _)| aspects.contains(aspect)).map(|(_, words)| words).collect(),
             scenario: Scenario { aspects, ..scenario },
         };

@@ -1,6 +1,6 @@
 //! What became of one function, as data; how it is made and used is in [`crate::parts`].
 
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 
 use bpf_object::NewInsn;
 use serde::{Deserialize, Serialize};
@@ -44,20 +44,13 @@ pub struct Named {
 
 impl Piece {
     fn of(insn: &NewInsn) -> Piece {
-        let hex = insn.bytes.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        Piece(hex, insn.origin, insn.refs_from)
+        Piece(hex::encode(&insn.bytes), insn.origin, insn.refs_from)
     }
 
     fn insn(&self) -> Option<NewInsn> {
-        let Piece(hex, origin, refs_from) = self;
-        let digits: Vec<u8> =
-            hex.chars().map(|c| c.to_digit(16).and_then(|d| d.try_into().ok())).collect::<Option<_>>()?;
-        let (pairs, rest) = digits.as_chunks::<2>();
-        let bytes = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        rest.is_empty().then_some(NewInsn { bytes, origin: *origin, refs_from: *refs_from })
+        let Piece(digits, origin, refs_from) = self;
+        let bytes = hex::decode(digits).ok()?;
+        Some(NewInsn { bytes, origin: *origin, refs_from: *refs_from })
     }
 }
 

@@ -11,7 +11,6 @@
 //! ([`crate::optimize`]), since a part does not tell its steps. So a run with parts writes the bytes of one without.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -95,11 +94,7 @@ fn name(module: &Module, id: usize, options: &Options, settings: &Settings) -> O
     let Options { seed, rounds, patience, search, cache, min_kernel, .. } = options;
     let asked = (seed, rounds, patience, search, cache.is_some(), min_kernel.to_string());
     let text = format!("{} {question:?} {asked:?} {}", env!("CARGO_PKG_VERSION"), is_in_struct_ops(module, FuncId(id)));
-    let digest = Sha256::digest(text.as_bytes());
-    Some(digest.iter().take(16).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Some(hex::encode(&Sha256::digest(text.as_bytes())[..16]))
 }
 
 /// What working on functions by themselves needs.

@@ -19,7 +19,7 @@ use bpf_program::ProgKind;
 use bpf_semantics::interp::{KernelHost, MapSpec, Output};
 
 use crate::difftest::calls::Calls;
-use crate::difftest::{Random, Setup, hex, packet};
+use crate::difftest::{Random, Setup, packet};
 use crate::interpret::{MapState, Program, RunState};
 use crate::module::{Module, is_program};
 use crate::options::Options;
@@ -275,8 +275,8 @@ impl View {
         ];
         let differing = parts.iter().filter(|(_, differs)| *differs);
         lines.extend(differing.map(|(what, _)| format!("first and second: {what}; see `bpf-opt run`")));
-        lines.push(format!("packet {}", hex(packet)));
-        lines.extend(context.as_ref().map(|c| format!("context {}", hex(c))));
+        lines.push(format!("packet {}", hex::encode(packet)));
+        lines.extend(context.as_ref().map(|c| format!("context {}", hex::encode(c))));
         if earlier > 0 {
             lines.push(format!(
                 "as input {} of a round; maps and global data are kept from one to the next",

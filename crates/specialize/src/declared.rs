@@ -1,7 +1,6 @@
 //! What is assumed: as the user says it, and as the note in the object has it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use bpf_object::Object;
 use serde::{Deserialize, Serialize};
@@ -118,7 +117,7 @@ impl Declared {
     pub fn of_json(text: &[u8]) -> Result<Declared, SpecializeError> {
         let bad = |e: String| SpecializeError::BadNote(e);
         let note: Note = serde_json::from_slice(text).map_err(|e| bad(e.to_string()))?;
-        let bytes = |hex: &str| of_hex(hex).ok_or_else(|| bad(format!("`{hex}` are no bytes")));
+        let bytes = |digits: &str| hex::decode(digits).map_err(|_| bad(format!("`{digits}` are no bytes")));
         let variables = note.variables.iter().map(|(name, hex)| Ok((name.clone(), Given::Bytes(bytes(hex)?))));
         let elements = |list: &Vec<(String, String)>| {
             list.iter().map(|(k, v)| Ok((bytes(k)?, bytes(v)?))).collect::<Result<Vec<Element>, SpecializeError>>()
@@ -141,14 +140,16 @@ impl Declared {
     #[must_use]
     pub fn to_json(&self) -> String {
         let value = |given: &Given| match given {
-            Given::Bytes(bytes) => hex(bytes),
+            Given::Bytes(bytes) => hex::encode(bytes),
             _ => String::new(),
         };
         let note = Note {
             variables: self.variables.iter().map(|(name, given)| (name.clone(), value(given))).collect(),
             kconfig: self.kconfig.clone(),
             maps: (self.maps.iter())
-                .map(|(name, map)| (name.clone(), map.elements.iter().map(|(k, v)| (hex(k), hex(v))).collect()))
+                .map(|(name, map)| {
+                    (name.clone(), map.elements.iter().map(|(k, v)| (hex::encode(k), hex::encode(v))).collect())
+                })
                 .collect(),
             lengths: self.maps.iter().filter_map(|(name, map)| Some((name.clone(), map.length?))).collect(),
             others_are_zero: (self.maps.iter())
@@ -171,8 +172,8 @@ impl Declared {
                 Given::AsIs => format!("variable {name} holds what the object says"),
                 Given::Number(n) => format!("variable {name} is {n}"),
                 Given::Bytes(bytes) => match number(bytes) {
-                    Some(n) => format!("variable {name} is {n} (bytes {})", hex(bytes)),
-                    None => format!("variable {name} holds the bytes {}", hex(bytes)),
+                    Some(n) => format!("variable {name} is {n} (bytes {})", hex::encode(bytes)),
+                    None => format!("variable {name} holds the bytes {}", hex::encode(bytes)),
                 },
             });
         }
@@ -200,19 +201,6 @@ fn number(bytes: &[u8]) -> Option<u64> {
     let mut all = [0; 8];
     all.get_mut(..bytes.len()).filter(|_| bytes.len().is_power_of_two())?.copy_from_slice(bytes);
     Some(u64::from_le_bytes(all))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn of_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
-    let pairs = digits.chunks(2).map(|pair| Some((*pair.first()? << 4 | pair.get(1)?) as u8));
-    pairs.collect()
 }
 
 #[cfg(test)]

@@ -191,7 +191,7 @@ impl SharedMap {
             let mut outcomes = self.sides.iter().map(|side| side.update(key, value).is_ok());
             let first = outcomes.next();
             if outcomes.any(|outcome| Some(outcome) != first) {
-                return Err(format!("map {}: not all objects take the key {}", self.name, hex(key)));
+                return Err(format!("map {}: not all objects take the key {}", self.name, hex::encode(key)));
             }
         }
         Ok(())
@@ -237,28 +237,23 @@ pub(super) fn compare(name: &str, a: &[Entry], b: &[Entry]) -> Option<String> {
             (Some((k, v)), Some((l, w))) if k == l => {
                 if v != w {
                     let at = v.iter().zip(w).position(|(x, y)| x != y).unwrap_or(0);
-                    let part = |v: &[u8]| hex(&v[at & !7..v.len().min((at & !7) + 8)]);
+                    let part = |v: &[u8]| hex::encode(&v[at & !7..v.len().min((at & !7) + 8)]);
                     let (x, y) = (part(v), part(w));
                     return Some(format!(
                         "map {name}, key {}: byte {at} of the value; bytes from {}: {x} and {y}",
-                        hex(k),
+                        hex::encode(k),
                         at & !7
                     ));
                 }
                 (i, j) = (i + 1, j + 1);
             }
             (Some((k, _)), other) if other.is_none_or(|(l, _)| k < l) => {
-                return Some(format!("map {name}: key {} is only in the first", hex(k)));
+                return Some(format!("map {name}: key {} is only in the first", hex::encode(k)));
             }
-            (_, Some((l, _))) => return Some(format!("map {name}: key {} is only in the second", hex(l))),
+            (_, Some((l, _))) => return Some(format!("map {name}: key {} is only in the second", hex::encode(l))),
             (Some(_), None) => return None,
         }
     }
-}
-
-/// Hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn key(r: &mut Random, kind: u32, len: usize, packets: &[Vec<u8>]) -> Vec<u8> {

@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::input::{Hook, Input};
 use super::search::Search;
 use super::world::Block;
-use crate::difftest::hex;
 
 /// How far a block was reached.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -130,16 +129,18 @@ pub struct FoundInput {
 
 impl FoundInput {
     pub(super) fn new(input: &Input, assumed: bool) -> FoundInput {
-        let byte = |b: &u8| format!("{b:02x}");
+        let byte = |b: &u8| hex::encode([*b]);
         FoundInput {
-            packet: hex(&input.packet),
+            packet: hex::encode(&input.packet),
             linear: input.linear,
             context: input.context.iter().map(|(at, b)| (*at, byte(b))).collect(),
             maps: input
                 .maps
                 .iter()
                 .filter(|(_, entries)| !entries.is_empty())
-                .map(|(name, entries)| (name.clone(), entries.iter().map(|(k, v)| (hex(k), hex(v))).collect()))
+                .map(|(name, entries)| {
+                    (name.clone(), entries.iter().map(|(k, v)| (hex::encode(k), hex::encode(v))).collect())
+                })
                 .collect(),
             data: input
                 .data

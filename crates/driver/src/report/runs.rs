@@ -4,7 +4,7 @@
 use bpf_kernel::Entry;
 use serde::Serialize;
 
-use crate::difftest::{Input, hex};
+use crate::difftest::Input;
 
 /// How running original and result went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -146,12 +146,15 @@ impl RunDifference {
 
 impl HexInput {
     pub(crate) fn of(input: &Input) -> HexInput {
-        HexInput { packet: hex(&input.packet), context: input.context.as_deref().map(hex) }
+        HexInput { packet: hex::encode(&input.packet), context: input.context.as_deref().map(hex::encode) }
     }
 }
 
 impl MapContents {
     pub(crate) fn of((name, entries): &(String, Vec<Entry>)) -> MapContents {
-        MapContents { name: name.clone(), entries: entries.iter().map(|(k, v)| (hex(k), hex(v))).collect() }
+        MapContents {
+            name: name.clone(),
+            entries: entries.iter().map(|(k, v)| (hex::encode(k), hex::encode(v))).collect(),
+        }
     }
 }
