@@ -11,6 +11,7 @@
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
 # make pgo   target/pgo/bpf-opt, compiled by what it does: a tenth faster (docs/search-speed.md); two release builds
+# make mine-rules   the rules that come with the program, mined anew into crates/search/shipped.rules; some ten minutes
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
@@ -43,7 +44,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo mine-rules proposals same-outputs many-objects \
   fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
@@ -99,6 +100,8 @@ k2-tables: build
 PGO_TRAIN ?= examples $(wildcard $(BENCH)/public)
 pgo: setup
 	CARGO="$(CARGO)" scripts/pgo $(TARGET)/pgo $(PGO_TRAIN)
+mine-rules: build
+	scripts/mine-rules $(BPF_OPT) crates/search/shipped.rules examples $(BENCH_DIRS)
 proposals: setup
 	$(CARGO) run --release -q -p bpf-bench --bin proposals -- $(BENCH)/k2 --windows 8
 

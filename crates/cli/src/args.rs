@@ -342,14 +342,16 @@ Examples:
 Exit codes: 0 written; 2 bad input or usage.";
 
 const RULES_HELP: &str = "\
-What a search has found for a window of code, or that it found nothing, is kept from run to run. A rule
-is never trusted: where it is applied, it is proven again.
+What a search has found for a window of code, or that it found nothing, is kept from run to run. Some rules
+come with the program (--shipped), so that a first run is as quick as a later one. A rule is never trusted:
+where it is applied, it is proven again.
 
 Examples:
   bpf-opt rules list
   bpf-opt rules verify                                prove every rule from its text
   bpf-opt rules export rules.txt                      (`-`: standard output)
   bpf-opt rules import rules.txt --cache other.redb
+  bpf-opt rules html rules.html --shipped             a page to browse what comes with the program
   bpf-opt rules stats
 
 Exit codes: 0 done, all proven; 1 some rule could not be proven (verify); 2 bad input or usage.";
@@ -608,7 +610,7 @@ pub struct OptArgs {
     /// Global passes on an SSA form of each function, too (new: slower, and off unless asked for)
     #[arg(long)]
     pub ssa: bool,
-    /// Rules only: no search for what no rule finds (also where `--passes` names passes)
+    /// Rules only, those of the passes and those shipped: no search for what no rule finds (also where `--passes` names passes)
     #[arg(long)]
     pub no_search: bool,
     /// Where what the search learns is kept [default: bpf-opt/rules.redb in the user's cache directory]
@@ -617,6 +619,9 @@ pub struct OptArgs {
     /// Neither use nor keep what searches have learned
     #[arg(long, conflicts_with = "cache")]
     pub no_cache: bool,
+    /// Do not use the rules that come with this program either (`bpf-opt rules list --shipped`)
+    #[arg(long)]
+    pub no_shipped_rules: bool,
     /// With `--goal latency`: keep up to N proven forms of the search, measure them in this kernel, write the fastest to OUT and
     /// the others, in their order, beside it (`out.2.o`, `out.3.o` …) [default: 5, of which only the fastest is written; 1
     /// without search or kernel, with --rounds, and with other goals]
@@ -1061,6 +1066,9 @@ pub struct RulesArgs {
     /// The file they are in [default: bpf-opt/rules.redb in the user's cache directory]
     #[arg(long, value_name = "PATH", global = true)]
     pub cache: Option<PathBuf>,
+    /// The rules that come with this program, not those of earlier runs
+    #[arg(long, global = true, conflicts_with = "cache")]
+    pub shipped: bool,
 }
 
 /// Of `kernels`.
@@ -1220,6 +1228,15 @@ pub enum RulesCommand {
         /// Where to (`-`: standard output)
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Only the general ones, those with parameters
+        #[arg(long)]
+        general: bool,
+    },
+    /// Write all rules that make code shorter as a page to browse: one file that loads nothing
+    Html {
+        /// Where to (`-`: standard output)
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
     },
     /// Add the rules of a file to the cache
     Import {
@@ -1328,6 +1345,7 @@ impl OptArgs {
             queries: None,
             forms: self.keep.map_or_else(|| self.default_forms(), usize::from),
             search: self.searches(),
+            shipped_rules: !self.no_shipped_rules && self.passes == PassSelection::All,
             cache: self.cache_file(),
             by_function: self.by_function,
             parts: self.parts.as_deref().map(|folder| Arc::new(KeptParts::below(folder)) as Arc<dyn Parts>),
@@ -1360,7 +1378,7 @@ impl OptArgs {
             (_, true) => None,
             (Some(path), _) => Some(path.clone()),
             // What others have left there must not change what so many rounds give.
-            (None, _) if self.rounds.is_some() => None,
+            (None, _) if self.rounds.is_some() || !self.searches() => None,
             (None, _) => default_cache(),
         }
     }

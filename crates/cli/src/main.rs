@@ -44,6 +44,7 @@ mod progress;
 mod raw;
 mod reduce;
 mod rules;
+mod rules_page;
 mod run;
 mod specialize;
 mod trace;

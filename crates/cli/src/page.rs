@@ -17,7 +17,7 @@ use graph::Graph;
 
 /// The parts of the file.
 const FRAME: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
+pub const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
 /// What stands above all functions.
@@ -108,16 +108,20 @@ pub fn html(top: &Top, report: &Report, before: &Object, after: &Object) -> serd
     let functions = functions.map(|(i, f)| Part::of(f, FuncId(i), before, after)).collect();
     // `<` cannot end the element that holds it then.
     let data = serde_json::to_string(&Page { top, functions })?.replace('<', "\\u003c");
-    let parts = [("{{style}}", STYLE), ("{{data}}", &data), ("{{script}}", SCRIPT)];
-    let mut page = String::with_capacity(FRAME.len() + STYLE.len() + SCRIPT.len() + data.len());
-    let mut rest = FRAME;
+    Ok(filled(FRAME, &[("{{style}}", STYLE), ("{{data}}", &data), ("{{script}}", SCRIPT)]))
+}
+
+/// A frame with its parts in their places, which stand in this order; what a part says is never taken for a place.
+pub fn filled(frame: &str, parts: &[(&str, &str)]) -> String {
+    let mut page = String::with_capacity(frame.len() + parts.iter().map(|(_, part)| part.len()).sum::<usize>());
+    let mut rest = frame;
     for (name, part) in parts {
-        let (head, tail) = rest.split_once(name).unwrap_or((rest, ""));
+        let (head, tail) = rest.split_once(*name).unwrap_or((rest, ""));
         page += head;
         page += part;
         rest = tail;
     }
-    Ok(page + rest)
+    page + rest
 }
 
 impl<'a> Part<'a> {

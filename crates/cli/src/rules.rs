@@ -1,42 +1,99 @@
 //! `bpf-opt rules`: what the searches of earlier runs have learnt, as text one can read, prove and share.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bpf_prove::{Limits, Verdict};
 use bpf_search::general::General;
 use bpf_search::rules::{Entry, Rule, parse_all};
+use bpf_search::shipped;
 use bpf_search::store::Store;
 
 use crate::args::{RulesArgs, RulesCommand, default_cache};
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
+use crate::rules_page;
 
 /// Runs the command.
 pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
-    let path = match args.cache.clone().or_else(default_cache) {
-        Some(path) => path,
-        None => return Err(Failure::bad_input("no home directory to look for rules in").with_hint("give --cache PATH")),
+    let from = match (args.shipped, args.cache.clone().or_else(default_cache)) {
+        (true, _) => Source::Shipped,
+        (false, Some(path)) => Source::Kept(path),
+        (false, None) => {
+            return Err(Failure::bad_input("no home directory to look for rules in").with_hint("give --cache PATH"));
+        }
     };
     match &args.command {
         RulesCommand::List => {
-            files::print(&text(&entries(&open(path, true)?)))?;
+            files::print(&text(&from.entries()?))?;
             Ok(exit::YES)
         }
-        RulesCommand::Export { file } => {
-            let destination = Destination::or_stdout(file)?;
-            destination.overwrites_none("the text", &[&path], "name another file")?;
-            destination.write(text(&entries(&open(path, true)?)).as_bytes(), None)?;
-            Ok(exit::YES)
+        RulesCommand::Export { file, general } => {
+            let kept = |e: &Entry| !general || matches!(e, Entry::General(_));
+            let all: Vec<Entry> = from.entries()?.into_iter().filter(kept).collect();
+            from.write(file, text(&all).as_bytes())
         }
-        RulesCommand::Import { file } => import(path, file),
+        RulesCommand::Html { file } => {
+            let name = from.name();
+            from.write(file, rules_page::html(&name, &from.entries()?).as_bytes())
+        }
+        RulesCommand::Import { file } => match from {
+            Source::Kept(path) => import(path, file),
+            Source::Shipped => Err(Failure::bad_input("`rules import --shipped`: those are part of the program")
+                .with_hint("give --cache PATH, or nothing for the rules of your runs")),
+        },
         RulesCommand::Verify { file: Some(file) } => verify(&read(file)?),
-        RulesCommand::Verify { file: None } => verify(&entries(&open(path, true)?)),
+        RulesCommand::Verify { file: None } => verify(&from.entries()?),
         RulesCommand::Stats => {
-            let store = open(path.clone(), true)?;
-            files::print(&stats(&path, &store.rules(), &store.general_rules()))?;
+            files::print(&from.stats()?)?;
             Ok(exit::YES)
         }
+    }
+}
+
+/// Where rules come from.
+enum Source {
+    /// They come with the program.
+    Shipped,
+    /// Earlier runs have left them in this file.
+    Kept(PathBuf),
+}
+
+impl Source {
+    /// For people.
+    fn name(&self) -> String {
+        match self {
+            Source::Shipped => "shipped rules".to_owned(),
+            Source::Kept(path) => path.display().to_string(),
+        }
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, Failure> {
+        match self {
+            Source::Shipped => Ok(shipped::rules().into_iter().map(Entry::General).collect()),
+            Source::Kept(path) => Ok(entries(&open(path.clone(), true)?)),
+        }
+    }
+
+    /// Writes what was made of the rules, and never over them.
+    fn write(&self, file: &Path, content: &[u8]) -> Result<u8, Failure> {
+        let destination = Destination::or_stdout(file)?;
+        if let Source::Kept(path) = self {
+            destination.overwrites_none("the text", &[path], "name another file")?;
+        }
+        destination.write(content, None)?;
+        Ok(exit::YES)
+    }
+
+    fn stats(&self) -> Result<String, Failure> {
+        Ok(match self {
+            Source::Shipped => stats("shipped rules", shipped::TEXT.len() as u64, &[], &shipped::rules()),
+            Source::Kept(path) => {
+                let store = open(path.clone(), true)?;
+                let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+                stats(&path.display().to_string(), bytes, &store.rules(), &store.general_rules())
+            }
+        })
     }
 }
 
@@ -44,7 +101,9 @@ pub fn run(args: &RulesArgs) -> Result<u8, Failure> {
 fn open(path: PathBuf, needed: bool) -> Result<Store, Failure> {
     if needed && !path.exists() {
         let failure = Failure::bad_input(format!("{}: there are no rules", path.display()));
-        return Err(failure.with_hint("`bpf-opt opt` makes them; --cache names another file"));
+        return Err(
+            failure.with_hint("`bpf-opt opt` makes them; --cache names another file, --shipped those of the program")
+        );
     }
     let store = if needed { Store::read_only(&path) } else { Store::open(&path) };
     if needed && store.is_empty() && !store.notes.is_empty() {
@@ -63,14 +122,14 @@ fn text(rules: &[Entry]) -> String {
     rules.iter().map(Entry::text).collect::<Vec<_>>().join("\n")
 }
 
-fn read(file: &std::path::Path) -> Result<Vec<Entry>, Failure> {
+fn read(file: &Path) -> Result<Vec<Entry>, Failure> {
     let text = String::from_utf8(files::read(file)?)
         .map_err(|_| Failure::bad_input(format!("{}: is not a text of rules", file.display())))?;
     parse_all(&text).map_err(|e| Failure::bad_input(format!("{}: {e}", file.display())))
 }
 
 /// Takes what is in the text, and nothing else: no general rules are made of it.
-fn import(path: PathBuf, file: &std::path::Path) -> Result<u8, Failure> {
+fn import(path: PathBuf, file: &Path) -> Result<u8, Failure> {
     let rules = read(file)?;
     let all = rules.len();
     let mut store = open(path, false)?;
@@ -136,7 +195,7 @@ fn plural(n: usize) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-fn stats(path: &std::path::Path, rules: &[Rule], general: &[General]) -> String {
+fn stats(name: &str, bytes: u64, rules: &[Rule], general: &[General]) -> String {
     let slots = |ops: &[bpf_program::Op]| ops.iter().map(|o| o.insn.slots()).sum::<usize>();
     let solved: Vec<(usize, usize)> =
         rules.iter().filter_map(|r| Some((slots(&r.window.old), slots(r.answer.with.as_ref()?)))).collect();
@@ -154,8 +213,7 @@ fn stats(path: &std::path::Path, rules: &[Rule], general: &[General]) -> String 
     }
     by.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
     let mut t = String::new();
-    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
-    let _ = writeln!(t, "{}: {bytes} bytes", path.display());
+    let _ = writeln!(t, "{name}: {bytes} bytes");
     let _ = writeln!(
         t,
         "{} problems, {} with a replacement, {} of them known to be shortest",

@@ -197,8 +197,8 @@ fn once(
         }
     }
     let mut states = None;
-    if options.search && !options.by_function {
-        observer.phase("searching");
+    if options.looks_at_windows() && !options.by_function {
+        observer.phase(if options.search { "searching" } else { "applying rules" });
         let (found, others) = watched(observer, &stop, || {
             let search = Search::new(&module, &settings, options, observer, started);
             synthesis::run(&mut candidates, &searched, search, &mut report.notes)

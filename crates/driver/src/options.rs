@@ -80,6 +80,8 @@ pub struct Options {
     pub forms: usize,
     /// Search after the passes, for as long as the time allows and something may come of it.
     pub search: bool,
+    /// The rules that come with the program are used ([`bpf_search::shipped`]), also where there is no search.
+    pub shipped_rules: bool,
     /// Where what the search learns is kept from run to run; `None`: nowhere.
     pub cache: Option<std::path::PathBuf>,
     /// Each function is worked on by itself, with so many rounds of its own: what comes of it does not depend on other functions.
@@ -102,7 +104,14 @@ impl Options {
         let whole = if level == 2 { self.whole / 20 } else { self.whole };
         // They count slots.
         let ssa = self.goal.puts_slots_first() && level > 1;
-        Options { patience, whole, ssa, search: level > 1, ..self }
+        Options { patience, whole, ssa, search: level > 1, shipped_rules: true, ..self }
+    }
+}
+
+impl Options {
+    /// Whether windows are looked at after the passes: to search them, or only for what known rules make of them.
+    pub(crate) fn looks_at_windows(&self) -> bool {
+        self.search || self.shipped_rules || self.cache.is_some()
     }
 }
 
@@ -136,6 +145,7 @@ impl Default for Options {
             queries: None,
             forms: 1,
             search: false,
+            shipped_rules: false,
             cache: None,
             by_function: false,
             parts: None,

@@ -91,8 +91,8 @@ fn name(module: &Module, id: usize, options: &Options, settings: &Settings) -> O
         return None;
     }
     let question = module.with_env(|env| Question::new(Topic::Local, f, f, env, settings));
-    let Options { seed, rounds, patience, search, cache, min_kernel, .. } = options;
-    let asked = (seed, rounds, patience, search, cache.is_some(), min_kernel.to_string());
+    let Options { seed, rounds, patience, search, shipped_rules, cache, min_kernel, .. } = options;
+    let asked = (seed, rounds, patience, search, shipped_rules, cache.is_some(), min_kernel.to_string());
     let text = format!("{} {question:?} {asked:?} {}", env!("CARGO_PKG_VERSION"), is_in_struct_ops(module, FuncId(id)));
     Some(hex::encode(&Sha256::digest(text.as_bytes())[..16]))
 }
@@ -135,7 +135,7 @@ impl Work<'_> {
         let leaders: Vec<usize> = candidates.iter().filter(|c| is_mine(c)).map(|c| c.id).collect();
         for id in leaders {
             let mut ended = Ended::Rounds;
-            if options.search {
+            if options.looks_at_windows() {
                 let mut only = vec![false; count];
                 only[id] = true;
                 let (found, _) = watched(observer, stop, || {

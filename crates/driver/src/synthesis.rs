@@ -49,7 +49,7 @@ pub(crate) fn run(
     let Search { module, settings, options, observer, begun, .. } = search;
     let mut report = SearchReport::default();
     let mut states = States::new(candidates, options.forms);
-    let mut memory = Memory::new(options.cache.as_deref().map_or_else(Store::in_memory, Store::open));
+    let mut memory = Memory::new(store(options));
     let twins = Twins::of(candidates, wanted);
     let mut agenda = Agenda::new(candidates.len());
     let is_open = |c: &&Candidate| wanted[c.id] && c.report.untouched.is_none() && twins.leads(c.id);
@@ -88,6 +88,12 @@ pub(crate) fn run(
     (report, states)
 }
 
+/// What is remembered at the start.
+fn store(options: &Options) -> Store {
+    let store = options.cache.as_deref().map_or_else(Store::in_memory, Store::open);
+    if options.shipped_rules { store.with_shipped() } else { store }
+}
+
 /// Looks at the next batch and applies what it gives; `None` if nothing is open.
 fn round<'a>(
     search: &Search,
@@ -97,7 +103,7 @@ fn round<'a>(
     states: &mut States,
     report: &mut SearchReport,
 ) -> Option<apply::Applied> {
-    let batch = agenda.next(memory)?;
+    let batch = agenda.next(memory, search.options.search)?;
     let mut found = Vec::new();
     let [leaders, mut followers] = [batch.leaders, batch.followers];
     let mut look_at = |items: &[Item<'a>], memory: &mut Memory| {

@@ -20,6 +20,7 @@ pub mod propose;
 pub mod rng;
 pub mod rules;
 pub mod settings;
+pub mod shipped;
 pub mod store;
 pub mod superblock;
 pub mod test_memory;

@@ -51,6 +51,8 @@ pub struct Store {
     general: Index,
     /// Keys of general rules that are not in the file yet.
     new_general: BTreeSet<String>,
+    /// The rules that come with the program are among them.
+    has_shipped: bool,
     /// What went wrong, for the user.
     pub notes: Vec<String>,
     /// Look-ups that found an entry.
@@ -85,6 +87,16 @@ impl Store {
         store.read(path, false);
         store.path = None;
         store
+    }
+
+    /// The same with the rules that come with the program ([`crate::shipped`]). They are not written to the file.
+    #[must_use]
+    pub fn with_shipped(mut self) -> Store {
+        for g in crate::shipped::index().rules() {
+            self.general.insert(g.clone());
+        }
+        self.has_shipped = true;
+        self
     }
 
     /// Takes what the file holds; a broken one is moved only if it `may_move`.
@@ -156,7 +168,10 @@ impl Store {
             return found;
         }
         // Of regions there are only rules for exactly them.
-        let Some(with) = self.general.apply(p).filter(|with| p.sides.is_empty() && stands_alone(p, with)) else {
+        let instance = |rules: &Index| rules.apply(p).filter(|with| p.sides.is_empty() && stands_alone(p, with));
+        // A wrong rule of the file may have come before a good one: those that come with the program are asked by themselves then.
+        let shipped = || self.has_shipped.then(crate::shipped::index).and_then(instance);
+        let Some(with) = instance(&self.general).or_else(shipped) else {
             self.misses += 1;
             return None;
         };

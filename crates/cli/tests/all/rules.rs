@@ -220,3 +220,60 @@ fn bad_files_are_bad_input() {
     let help = bpf_opt(["rules", "--help"]).expect(0).out;
     assert!(help.contains("bpf-opt rules ") && help.contains("Exit codes:"), "{help}");
 }
+
+#[test]
+fn shipped_rules_are_listed_counted_and_browsed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let list = bpf_opt(["rules", "list", "--shipped"]).expect(0).out;
+    let count = list.lines().filter(|l| l.starts_with("rule general ")).count();
+    assert!(count > 100, "{count} rules");
+    bpf_opt(["rules", "export", &at("a.rules"), "--shipped"]).expect(0);
+    bpf_opt(["rules", "export", &at("b.rules"), "--shipped", "--general"]).expect(0);
+    assert_eq!(fs::read_to_string(at("a.rules")).expect("a file"), list);
+    assert_eq!(fs::read_to_string(at("b.rules")).expect("a file"), list);
+    let stats = bpf_opt(["rules", "stats", "--shipped"]).expect(0).out;
+    assert!(stats.contains(&format!("{count} general rules")), "{stats}");
+    bpf_opt(["rules", "html", &at("rules.html"), "--shipped"]).expect(0);
+    let page = fs::read_to_string(at("rules.html")).expect("a page");
+    assert_eq!(page.matches("<article").count(), count);
+    // They are part of the program.
+    bpf_opt(["rules", "import", &at("a.rules"), "--shipped"]).expect(2);
+    bpf_opt(["rules", "list", "--shipped", "--cache", &at("x.redb")]).expect(2);
+    // A page of other rules, and never over them.
+    fs::write(at("text"), GOOD).expect("a file");
+    bpf_opt(["rules", "import", &at("text"), "--cache", &at("x.redb")]).expect(0);
+    let page = bpf_opt(["rules", "html", "-", "--cache", &at("x.redb")]).expect(0).out;
+    assert!(page.contains("r0 &lt;&lt;= 0x20") && page.contains("w0 = w0"), "{page}");
+    bpf_opt(["rules", "html", &at("x.redb"), "--cache", &at("x.redb")]).expect(2);
+}
+
+#[test]
+fn a_first_run_without_search_uses_shipped_rules_and_proves_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let public = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let (mut with, mut without) = (0, 0);
+    for object in fs::read_dir(public).expect("examples").filter_map(|e| Some(e.ok()?.path())) {
+        if object.extension().is_none_or(|e| e != "o") {
+            continue;
+        }
+        let run = |more: &[&str]| {
+            let args =
+                ["opt", object.to_str().expect("text"), "-o", &at("out.o"), "-O1", "--no-kernel", "-q", "--json", "-"];
+            let report: serde_json::Value =
+                serde_json::from_str(&bpf_opt(args.iter().chain(more)).expect(0).out).expect("JSON");
+            bpf_opt(["verify", object.to_str().expect("text"), &at("out.o")]).expect(0);
+            (
+                report["totals"]["slots_after"].as_u64().expect("slots"),
+                report["search"]["by_rule"].as_u64().unwrap_or(0),
+            )
+        };
+        let ((shorter, rules), (longer, none)) = (run(&[]), run(&["--no-shipped-rules"]));
+        assert_eq!(none, 0, "{}", object.display());
+        assert!(shorter <= longer, "{}", object.display());
+        assert!(rules > 0 || shorter == longer, "{}", object.display());
+        (with, without) = (with + shorter, without + longer);
+    }
+    assert!(with < without, "no rule was of use: {with} slots");
+}

@@ -123,14 +123,16 @@ impl Agenda {
         }
     }
 
-    /// What comes next; `None` if nothing is open.
-    pub(super) fn next(&self, memory: &mut Memory) -> Option<Batch<'_>> {
+    /// What comes next, if unknown windows are not to be searched only those for which a replacement is known; `None` if
+    /// nothing is open.
+    pub(super) fn next(&self, memory: &mut Memory, search: bool) -> Option<Batch<'_>> {
         let mut items = self.open_items(memory);
-        if items.is_empty() {
-            return None;
-        }
         for item in &mut items {
             item.rule = memory.look_up(item);
+        }
+        items.retain(|item| search || item.is_known());
+        if items.is_empty() {
+            return None;
         }
         // What is known already comes first; among the others the largest expected gain for its cost.
         let rate =

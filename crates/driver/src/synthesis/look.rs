@@ -114,6 +114,9 @@ fn search_one(search: &Search, item: &Item, a: &Analysed, env: &Env, memory: &Me
             None => {}
         }
     }
+    if !options.search {
+        return Some(Outcome { remembered: true, settled: true, ..out });
+    }
     // Regions are for the chains alone.
     let short = match window.superblock {
         Some(_) => Enumerated::default(),

@@ -33,7 +33,7 @@ impl Run {
     }
 
     fn rounds(bytes: &[u8], rounds: u64, jobs: usize) -> Run {
-        Run::new(bytes, &Options { rounds: Some(rounds), jobs, ..Options::default() }, None)
+        Run::new(bytes, &Options { rounds: Some(rounds), jobs, search: true, ..Options::default() }, None)
     }
 
     /// The steps of each function, in words.
@@ -63,7 +63,7 @@ fn states_beside_the_last_are_others_and_come_in_the_order_of_their_cost() {
     let settings = Settings { goal: Goal::latency(), ..Settings::default() };
     let (mut candidates, _) = crate::candidate::after_passes(&module, &settings);
     let states = |candidates: &mut Vec<Candidate>, forms| {
-        let options = Options { goal: Goal::latency(), rounds: Some(2), forms, ..Options::default() };
+        let options = Options { goal: Goal::latency(), rounds: Some(2), search: true, forms, ..Options::default() };
         let search = Search::new(&module, &settings, &options, &Silent, Instant::now());
         let wanted = vec![true; candidates.len()];
         run(candidates, &wanted, search, &mut Vec::new()).1.beside(candidates, &module, &settings)
@@ -95,7 +95,7 @@ fn whenever_time_ends_the_work_is_the_first_part_and_what_was_found_is_kept() {
     let long = Run::rounds(bytes, 3, 1);
     let whole = Duration::from_secs_f64(long.report.seconds);
     for part in [8, 4, 2] {
-        let options = Options { jobs: 1, time_limit: Duration::from_secs(30), ..Options::default() };
+        let options = Options { jobs: 1, search: true, time_limit: Duration::from_secs(30), ..Options::default() };
         let short = Run::new(bytes, &options, Some(whole / part));
         // The machine may be faster now.
         if short.report.rounds > 2 {
