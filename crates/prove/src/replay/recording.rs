@@ -48,7 +48,13 @@ impl Recording {
         self.constants.iter().enumerate().any(differs)
     }
 
-    /// The bytes that stores have left in the context's fields by the call of this number.
+    /// How many calls were made that may see what the context holds: all but those that may have no effect, which read what they
+    /// are given and nothing else.
+    pub(super) fn calls_that_see(&self) -> usize {
+        self.without_effect.iter().filter(|without| !**without).count()
+    }
+
+    /// The bytes that stores have left in the context's fields by so many calls that may see them.
     pub(super) fn context(&self, calls: usize) -> FxHashMap<i64, u8> {
         let mut bytes = FxHashMap::default();
         for (_, off, n, v) in self.ctx_stores.iter().filter(|(c, ..)| *c <= calls) {
@@ -58,7 +64,7 @@ impl Recording {
     }
 }
 
-/// The first call, and the byte, before which the two sides leave the context differently.
+/// The first call that may see it, and the byte, before which the two sides leave the context differently.
 pub(super) fn context_differs(old: &Recording, new: &Recording) -> Option<(usize, i64)> {
     let mut calls: Vec<usize> = old.ctx_stores.iter().chain(&new.ctx_stores).map(|s| s.0).collect();
     calls.sort_unstable();
@@ -71,7 +77,7 @@ pub(super) fn context_differs(old: &Recording, new: &Recording) -> Option<(usize
     })
 }
 
-/// A store to a context field: calls made before, offset, bytes, value.
+/// A store to a context field: calls made before that may see it ([`Recording::calls_that_see`]), offset, bytes, value.
 pub(super) type CtxStore = (usize, i64, u32, u64);
 
 pub(super) fn words(call: &Call) -> String {

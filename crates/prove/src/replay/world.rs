@@ -267,8 +267,7 @@ impl World<'_> {
         {
             return Err(Fault::Unmodelled("an object at another place of the frame".into()));
         }
-        let is_passed_over = cpu.trace.last().is_some_and(|now| self.recording.passed_over.contains(now));
-        if !asks && !is_passed_over && self.may_come_later(cpu, op, old, k) {
+        if !asks && self.may_stand_elsewhere(cpu, op, old, k) {
             return Err(Fault::Unmodelled("calls that may have no effect stand elsewhere".into()));
         }
         if !same {
@@ -294,13 +293,25 @@ impl World<'_> {
         self.behind(op)
     }
 
-    /// Whether the new side asks now what the old one asks later, and what it passes over may have no effect, or what it asks is the
-    /// same all through a run.
-    fn may_come_later(&self, cpu: &Cpu, op: &Op, old: &Recording, k: usize) -> bool {
+    /// Whether what the new side asks now, and the old one does not, may be a call that stands elsewhere there. It may have no
+    /// effect itself, and the old side asks the same
+    /// - with nothing between but calls that may have no effect, or
+    /// - anywhere, if what it gives does not depend on what was called before: it is the same all through a run, or a helper
+    ///   without arguments gives it. Of calls that were left out in vain or taken out before the run, nobody knows where they stand.
+    fn may_stand_elsewhere(&self, cpu: &Cpu, op: &Op, old: &Recording, k: usize) -> bool {
         let Some(now) = cpu.trace.last() else { return false };
-        let later = old.calls.iter().skip(k).position(|call| call == now);
-        let passed = |n: usize| old.without_effect.iter().skip(k).take(n).all(|without| *without);
-        later.is_some_and(|n| passed(n) || op.link.is_none() && Effects::of(&op.insn, false).is_constant())
+        let may_be_none = |calls: std::ops::Range<usize>| {
+            old.without_effect.get(calls).is_some_and(|calls| calls.iter().all(|without| *without))
+        };
+        let places = || (0..old.calls.len()).filter(|p| old.calls[*p] == *now);
+        // A call that has an effect may have others in front of it that are made behind it here.
+        if !is_without_effect(op) {
+            return places().any(|p| p >= k && may_be_none(k..p));
+        }
+        let row = Effects::of(&op.insn, false);
+        let depends_on_nothing = row.is_constant() || row.arguments.is_empty();
+        self.fewer.has_named(&now.call)
+            || places().any(|p| depends_on_nothing || may_be_none(if p < k { p..k } else { k..p }))
     }
 
     /// What comes after a call: nothing, if that throws. The program ends there, and so does the run.
@@ -363,7 +374,7 @@ impl Host for World<'_> {
     fn store(&mut self, address: u64, size: Size, v: u64, _imm: bool) -> Result<(), Fault> {
         if in_ctx(address) && !self.plain_ctx(address, size.bytes().into()) {
             let off = (address - CTX) as i64;
-            let n = self.recording.effects.len();
+            let n = self.recording.calls_that_see();
             let field = u32::try_from(off).ok().filter(|_| size.bytes() == 4);
             let stored = v & field.map_or(u64::MAX, |o| possible_bits(self.kind, o).into());
             self.recording.ctx_stores.push((n, off, size.bytes(), low(stored, size.bits())));
@@ -411,7 +422,7 @@ impl Host for World<'_> {
             return Err(Fault::Unmodelled(format!("`{}`: not on the path the formula describes", op.insn)));
         };
         let r0 = row.result_range.within(self.cx.lookup(&VarKey::Ret(id)).map_or(0, |t| self.eval(t)));
-        if op.link.is_none() && row.is_constant() {
+        if op.link.is_none() && row.constant {
             self.recording.constants.push((wanted_name(cpu), r0));
         }
         cpu.set(Reg::R0, r0);
