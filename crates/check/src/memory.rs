@@ -56,8 +56,7 @@ impl Walk<'_> {
             && let Some(value) = contents.get(at..at + bytes as usize)
         {
             // Nobody can change `.rodata` any more when the verifier looks at it.
-            let value = value.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
-            return Ok(self.number(Scalar::constant(value)));
+            return Ok(self.number(Scalar::constant(self.p.order.number(value))));
         }
         Ok(self.number(Scalar::TOP))
     }
@@ -310,7 +309,9 @@ impl Walk<'_> {
             if !reg.is_scalar() {
                 return bad("invalid size of register fill");
             }
-            if first == 0 && bytes <= stored {
+            // The lower bytes of what was stored (`bpf_stack_narrow_access_ok` in kernel/bpf/verifier.c).
+            let inside = first as u32 + bytes <= stored;
+            if inside && self.p.order.bit(first as u32, bytes, stored) == 0 {
                 let id = if reg.num.w.umax >> (bytes * 8 - 1) > 1 { 0 } else { reg.id };
                 return Ok(RegState { id, ..*reg });
             }

@@ -5,7 +5,7 @@
 
 use bpf_isa::{Call, Imm64Kind, Insn};
 use bpf_object::{FuncId, FuncKind, FuncProto, MapDef, Object, RefKind};
-use bpf_platform::maps;
+use bpf_platform::{ByteOrder, maps};
 use rustc_hash::FxHashMap;
 
 /// What the operand of an instruction stands for.
@@ -119,6 +119,8 @@ pub struct Program {
     pub attach: u32,
     /// Whether its licence opens the GPL-only helpers.
     pub gpl: bool,
+    /// The order of bytes of the machine it is for, whose kernel is asked.
+    pub order: ByteOrder,
 }
 
 /// Licences the kernel takes for compatible with the GPL (`license_is_gpl_compatible`).
@@ -144,6 +146,7 @@ impl Program {
             kind,
             attach,
             gpl: is_gpl(&license),
+            order: object.byte_order(),
             ..Program::default()
         };
         // Functions in the order in which calls to them are found.
@@ -182,7 +185,7 @@ impl Program {
     }
 
     /// A program of bare instructions, where map file descriptors are indices into `maps`, and calls and function
-    /// addresses count slots.
+    /// addresses count slots; for a little-endian machine.
     pub fn of_insns(insns: &[Insn], maps: Vec<MapInfo>, kind: u32, attach: u32, gpl: bool) -> Program {
         let mut slots: Vec<Slot> = Vec::new();
         let mut starts = vec![0usize];
@@ -217,7 +220,8 @@ impl Program {
             .zip(ends)
             .map(|(&start, end)| Sub { start, end, name: format!("sub{start}"), global: false, proto: None })
             .collect();
-        Program { name: "program".into(), section: String::new(), slots, subs, maps, kind, attach, gpl }
+        let order = ByteOrder::Little;
+        Program { name: "program".into(), section: String::new(), slots, subs, maps, kind, attach, gpl, order }
     }
 
     /// The function that holds a slot.

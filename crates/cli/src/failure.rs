@@ -79,7 +79,7 @@ impl Failure {
                 ..Failure::bad_input(format!("{}: {error}", path.display()))
                     .with_hint("declare less, or leave that kernel out")
             },
-            DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
+            DriverError::OtherOrder { .. } | DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
             DriverError::NoSuchProgram { .. } => Failure::bad_input(format!("{}: {error}", path.display())),
         }
     }
@@ -91,6 +91,9 @@ impl Failure {
                 Failure { code: exit::UNKNOWN, message: error.to_string(), hint: Some("run it with sudo".to_owned()) }
             }
             KernelError::UnknownProgramType { .. } => Failure::bad_input(error.to_string()),
+            KernelError::ByteOrder { .. } => Failure::bad_input(format!("{}: {error}", path.display())).with_hint(
+                "`bpf-opt check` says what a kernel of such a machine would; `verify` and `run` need no kernel",
+            ),
             // The message says what was tried, and the source why not.
             KernelError::Refused { source, .. } => Failure::bad_input(format!("{}: {error}: {source}", path.display())),
             _ => Failure::bad_input(format!("{}: {error}", path.display())),
@@ -127,7 +130,6 @@ fn object_hint(error: &ObjectError) -> Option<&'static str> {
         ObjectError::Not64Bit | ObjectError::WrongMachine { .. } => {
             "this is compiled for another machine; give clang `--target=bpf`"
         }
-        ObjectError::BigEndian => "give clang `--target=bpfel` for a little-endian object",
         ObjectError::WrongType { .. } => "give the .o file that `clang -c` or `bpftool gen object` makes",
         ObjectError::Truncated { .. } => "is the file complete? Copy or build it again",
         ObjectError::Corrupt { .. } => "the file is damaged or was changed after compiling; build it again",

@@ -29,6 +29,10 @@ impl Builds {
         let mut functions = vec![Vec::new(); module.graphs.len()];
         for (name, bytes) in builds {
             let other = Module::new(Object::parse(bytes.clone())?);
+            if other.object.byte_order() != module.object.byte_order() {
+                let [is, wanted] = [&other, module].map(|m| m.object.byte_order().name());
+                return Err(DriverError::OtherOrder { name: name.clone(), is, wanted });
+            }
             let comparison = Comparison::of(&module.object, &other.object);
             let list = comparison.matchings().list;
             let Some(matching) = list.first() else { continue };

@@ -543,9 +543,7 @@ fn constant(op: &Op, state: &State, object: &Object) -> Option<Op> {
     let (_, bytes) = object.section(section).filter(|_| section.starts_with(".rodata"))?;
     let at = usize::try_from(pointer.num.as_signed_const()? + i64::from(off)).ok()?;
     let bytes = bytes.get(at..at + size.bytes() as usize)?;
-    let mut number = [0; 8];
-    number[..bytes.len()].copy_from_slice(bytes);
-    let (number, shift) = (u64::from_le_bytes(number), 64 - size.bits());
+    let (number, shift) = (object.byte_order().number(bytes), 64 - size.bits());
     let imm = if sext { ((number << shift) as i64 >> shift) as u64 } else { number };
     Some(Op::with_origin(Insn::LoadImm64 { dst, kind: Imm64Kind::Const, imm }, op.origin))
 }

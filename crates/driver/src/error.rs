@@ -34,6 +34,16 @@ pub enum DriverError {
         /// What there is.
         known: String,
     },
+    /// Another build of the object is for machines of another byte order.
+    #[error("{name} is {is}, and the object is {wanted}")]
+    OtherOrder {
+        /// The build.
+        name: String,
+        /// Its byte order.
+        is: &'static str,
+        /// The object's.
+        wanted: &'static str,
+    },
     /// No pass has this name.
     #[error("no pass named `{name}`; there are: {known}")]
     NoSuchPass {

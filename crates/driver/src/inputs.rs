@@ -19,7 +19,7 @@ use std::time::Instant;
 use bpf_facts::Facts;
 use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, FuncKind, Object};
-use bpf_program::{BlockId, Function, ProgKind};
+use bpf_program::{BlockId, ByteOrder, Function, ProgKind};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, packet};
@@ -73,7 +73,7 @@ pub fn inputs(
     for (done, &number) in programs.iter().enumerate() {
         progress(done, programs.len());
         let function = &object.functions()[number];
-        let hook = hook(&function.section, graphs[number].as_deref(), settings.program_type.as_deref());
+        let hook = hook(object, &function.section, graphs[number].as_deref(), settings.program_type.as_deref());
         let mut program = ProgramInputs::new(&function.name, hook);
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left.mul_f64(weight(number) as f64 / open.max(1) as f64);
@@ -116,7 +116,7 @@ pub fn inputs(
     for (number, function) in &mut functions {
         function.dead = dead.get(number).map_or(0, BTreeSet::len);
     }
-    if settings.kernel {
+    if settings.kernel && object.byte_order() == ByteOrder::HOST {
         kernel::confirm(bytes, settings, &module, &graphs, &mut report, &mut functions);
     }
     report.functions = functions.into_values().collect();
@@ -126,7 +126,7 @@ pub fn inputs(
 }
 
 /// What a program runs as.
-fn hook(section: &str, graph: Option<&Function>, program_type: Option<&str>) -> Hook {
+fn hook(object: &Object, section: &str, graph: Option<&Function>, program_type: Option<&str>) -> Hook {
     let named = program_type.and_then(|name| ProgramType::named(name).ok()).map(|(kind, _)| kind.0);
     let of_section = || match &ProgramType::usual(section)[..] {
         [(kind, _)] => *kind,
@@ -143,7 +143,7 @@ fn hook(section: &str, graph: Option<&Function>, program_type: Option<&str>) -> 
     // A name that libbpf does not know may be one that other loaders do.
     const XDP: u32 = 6;
     let number = if number == 0 && kind == ProgKind::Xdp { XDP } else { number };
-    Hook { kind, program_type: number }
+    Hook { kind, program_type: number, byte_order: object.byte_order() }
 }
 
 /// Blocks that facts show never to be reached, by function.

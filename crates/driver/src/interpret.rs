@@ -112,9 +112,14 @@ impl Program {
         self.main.kind
     }
 
+    /// The world of a run on a packet, without maps and global data.
+    pub(crate) fn host(&self, packet: &[u8]) -> KernelHost {
+        KernelHost::of_order(self.main.byte_order, self.main.kind, packet)
+    }
+
     /// The state before the first run.
     pub fn start(&self) -> RunState {
-        let mut host = KernelHost::new(self.main.kind, &[]);
+        let mut host = self.host(&[]);
         self.furnish(&mut host, None);
         self.state(&host)
     }
@@ -155,7 +160,7 @@ impl Program {
         state: &RunState,
         fuel: u64,
     ) -> (Interp<KernelHost>, Result<Outcome, Fault>) {
-        let mut host = KernelHost::new(self.main.kind, packet);
+        let mut host = self.host(packet);
         host.core_as_compiled = self.core_as_compiled;
         self.furnish(&mut host, Some(state));
         if let Some(bytes) = context {

@@ -91,7 +91,13 @@ impl Module {
             }
         }
         let arity = |name: &str| module.arities.get(name).copied();
-        let env = Env { maps: &module.maps, callee_args: &arity, sections: &module.sections, externs: &module.externs };
+        let env = Env {
+            maps: &module.maps,
+            callee_args: &arity,
+            sections: &module.sections,
+            externs: &module.externs,
+            byte_order: module.object.byte_order(),
+        };
         crate::arguments::find(&module.object, &mut module.graphs, &env);
         module
     }
@@ -104,8 +110,7 @@ impl Module {
                 continue;
             }
             let callee_args = |name: &str| self.arities.get(name).copied();
-            let env =
-                Env { maps: &self.maps, callee_args: &callee_args, sections: &self.sections, externs: &self.externs };
+            let env = self.env(&callee_args);
             let facts = Facts::of(f, &env);
             let live = Liveness::of(f, &env, &facts);
             let entry = live.entry(f.entry()).regs;
@@ -122,7 +127,17 @@ impl Module {
     /// Calls `f` with the environment of this module's functions.
     pub fn with_env<T>(&self, f: impl FnOnce(&Env) -> T) -> T {
         let arity = |name: &str| self.arity(name);
-        f(&Env { maps: &self.maps, callee_args: &arity, sections: &self.sections, externs: &self.externs })
+        f(&self.env(&arity))
+    }
+
+    fn env<'a>(&'a self, callee_args: &'a dyn Fn(&str) -> Option<usize>) -> Env<'a> {
+        Env {
+            maps: &self.maps,
+            callee_args,
+            sections: &self.sections,
+            externs: &self.externs,
+            byte_order: self.object.byte_order(),
+        }
     }
 
     /// Its sections.

@@ -61,8 +61,14 @@ fn once(
 ) -> Result<(Vec<Form>, bool), DriverError> {
     let started = Instant::now();
     let object = Object::parse(input.to_vec())?;
+    let asked = options.kernel;
+    let options = &*options.for_object(&object)?;
     check_names(&object, options)?;
     let mut report = Report { warnings: object.warnings().to_vec(), ..Report::default() };
+    if asked && !options.kernel {
+        let order = object.byte_order().name();
+        report.notes.push(format!("the object is {order}, so this kernel cannot judge it; `check` does in its place"));
+    }
     let mut module = Module::new(object);
     module.shared = shared.cloned();
     let builds = Builds::read(&module, &options.also)?;

@@ -1,11 +1,14 @@
 //! What the user asks of the pipeline: the goal, the passes, the limits and what is switched on.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bpf_isa::{Costs, Goal};
-use bpf_platform::KernelVersion;
+use bpf_object::Object;
+use bpf_platform::{ByteOrder, KernelVersion};
 
+use crate::error::DriverError;
 use crate::other_kernel::OtherKernel;
 use crate::part::Parts;
 
@@ -91,6 +94,21 @@ pub struct Options {
 }
 
 impl Options {
+    /// These options for an object: of one for machines with another byte order than this one, the kernel here can say nothing.
+    ///
+    /// # Errors
+    /// Other kernels are to be asked about such an object.
+    pub(crate) fn for_object(&self, object: &Object) -> Result<Cow<'_, Options>, DriverError> {
+        if object.byte_order() == ByteOrder::HOST {
+            return Ok(Cow::Borrowed(self));
+        }
+        if let Some(kernel) = self.other_kernels.first() {
+            let why = format!("it runs on this machine, and the object is {}", object.byte_order().name());
+            return Err(DriverError::OtherKernel { kernel: kernel.name().to_owned(), why });
+        }
+        Ok(Cow::Owned(Options { kernel: false, ..self.clone() }))
+    }
+
     /// How much to do, as `opt -O` says, for the goal these options have. 1: rules. 2: global passes and a short search, too.
     /// 3: a search that ends when it gains no more. Any other: one that ends when nothing is open.
     #[must_use]

@@ -115,8 +115,8 @@ impl Names<'_, '_> {
             Some(mine.max(theirs))
         };
         // What the two declare is compared elsewhere.
-        let externs = self.a.externs();
-        f(&Env { maps: &self.a.maps, callee_args: &callee_args, sections: &self.sections(), externs })
+        let (externs, byte_order) = (self.a.externs(), self.a.object.byte_order());
+        f(&Env { maps: &self.a.maps, callee_args: &callee_args, sections: &self.sections(), externs, byte_order })
     }
 }
 

@@ -16,7 +16,7 @@ use bpf_facts::MapInfo;
 use bpf_object::{FuncId, Object, Variable};
 use bpf_platform::maps::{ARRAY, LRU_HASH, LRU_PERCPU_HASH, PERCPU_ARRAY};
 use bpf_program::ProgKind;
-use bpf_semantics::interp::{KernelHost, MapSpec, Output};
+use bpf_semantics::interp::{MapSpec, Output};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, Setup, packet};
@@ -237,7 +237,7 @@ fn view(program: &Program, (packet, context): &Given, before: &RunState) -> Opti
     let outcome = outcome.ok()?;
     let untouched = match context {
         Some(bytes) => bytes.clone(),
-        None => KernelHost::new(program.kind(), packet).context().to_vec(),
+        None => program.host(packet).context().to_vec(),
     };
     if world.host.context() != untouched {
         return None;

@@ -53,8 +53,8 @@ fn are_twins(a: &Candidate, b: &Candidate) -> bool {
 }
 
 fn same_but_for_the_name(a: &Function, b: &Function) -> bool {
-    let Function { name: _, kind, arguments, blocks, layout } = a;
-    (kind, arguments, blocks, layout) == (&b.kind, &b.arguments, &b.blocks, &b.layout)
+    let Function { name: _, kind, arguments, byte_order, blocks, layout } = a;
+    (kind, arguments, byte_order, blocks, layout) == (&b.kind, &b.arguments, &b.byte_order, &b.blocks, &b.layout)
 }
 
 #[cfg(test)]

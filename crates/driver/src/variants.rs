@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use bpf_kernel::permitted;
+use bpf_object::{ByteOrder, Object};
 
 use crate::error::DriverError;
 use crate::options::{Options, PassSelection};
@@ -46,7 +47,8 @@ pub fn variants(input: &[u8], options: &Options, observer: &dyn Observer) -> Res
     let end = Instant::now().checked_add(options.time_limit);
     let with = Options { time_limit: options.time_limit.mul_f64(1.0 - MEASURING), ..options.clone() };
     let forms = crate::optimize::forms(input, &with, None, observer)?;
-    let may_measure = options.kernel && !observer.stop() && forms[0].0 != input;
+    let is_for_here = Object::parse(input.to_vec()).is_ok_and(|o| o.byte_order() == ByteOrder::HOST);
+    let may_measure = options.kernel && is_for_here && !observer.stop() && forms[0].0 != input;
     let measured = may_measure.then(|| measure(input, &forms, options, end, observer)).flatten();
     let of = |i: usize| measured.as_ref().map(|m| m[i]);
     let mut variants: Vec<Variant> =

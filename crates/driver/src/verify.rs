@@ -13,7 +13,7 @@ use bpf_object::compare::{Comparison, Finding, Matching};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_passes::Settings;
 use bpf_platform::is_kfunc_translated_by_type;
-use bpf_program::{Function, slot_count};
+use bpf_program::{ByteOrder, Function, slot_count};
 use bpf_prove::{Limits, Options as ProofOptions, Verdict};
 
 use crate::acceptance;
@@ -37,6 +37,14 @@ pub(crate) fn run(a: &[u8], b: &[u8], options: &Options) -> Result<VerifyReport,
     let started = Instant::now();
     let bytes = [a, b];
     let (a, b) = (Module::new(Object::parse(a.to_vec())?), Module::new(Object::parse(b.to_vec())?));
+    let orders = [&a, &b].map(|m| m.object.byte_order());
+    if orders[0] != orders[1] {
+        let [first, second] = orders.map(ByteOrder::name);
+        let what = format!("byte order: the first object is {first}, the second {second}");
+        let seconds = started.elapsed().as_secs_f64();
+        return Ok(VerifyReport { differences: vec![what], seconds, ..VerifyReport::default() });
+    }
+    let options = &*options.for_object(&a.object)?;
     check_programs(&a.object, options)?;
     let runs = runs_first::try_runs(bytes[0], bytes[1], &a, &b, options);
     // Once a run has shown a difference, the rest is told only as far as that is quick.

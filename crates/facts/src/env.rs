@@ -1,7 +1,7 @@
 //! What the function's surroundings tell about it.
 
 use bpf_platform::{ManagedFields, first_key_of_longer, maps};
-use bpf_program::Symbol;
+use bpf_program::{ByteOrder, Symbol};
 
 /// What the object states of a map.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -72,6 +72,8 @@ pub struct Env<'a> {
     pub sections: &'a [SectionInfo],
     /// Functions that are not in the object.
     pub externs: &'a [ExternInfo],
+    /// The order of bytes of the machine it is for: that of its functions.
+    pub byte_order: ByteOrder,
 }
 
 /// A function of the kernel's or of another object, as this one declares it.
@@ -100,9 +102,9 @@ fn unknown_arity(_: &str) -> Option<usize> {
 }
 
 impl Env<'static> {
-    /// No maps, nothing known of callees.
+    /// No maps, nothing known of callees, a little-endian machine.
     pub fn empty() -> Env<'static> {
-        Env { maps: &[], callee_args: &unknown_arity, sections: &[], externs: &[] }
+        Env { maps: &[], callee_args: &unknown_arity, sections: &[], externs: &[], byte_order: ByteOrder::Little }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use bpf_isa::RegSet;
-use bpf_program::{BlockId, Function, Terminator, predecessors, reverse_postorder};
+use bpf_program::{BlockId, ByteOrder, Function, Terminator, predecessors, reverse_postorder};
 
 use crate::refine::Test;
 use crate::{Env, State, calls};
@@ -30,6 +30,7 @@ pub struct Facts {
     maps: Vec<crate::MapInfo>,
     externs: Vec<crate::ExternInfo>,
     arities: Arities,
+    byte_order: ByteOrder,
 }
 
 /// What `Env::callee_args` said of every function this one calls, so that replays need no `Env`.
@@ -48,6 +49,7 @@ impl Facts {
     }
 
     fn solved(f: &Function, env: &Env<'_>, every_way: bool) -> Facts {
+        assert_eq!(f.byte_order, env.byte_order, "a function is analysed in surroundings of its own byte order");
         let mut solver = Solver::new(f, env);
         solver.every_way = every_way;
         if solver.ascend() {
@@ -64,6 +66,7 @@ impl Facts {
             maps: env.maps.to_vec(),
             externs: env.externs.to_vec(),
             arities: arities(f, env),
+            byte_order: env.byte_order,
         }
     }
 
@@ -87,7 +90,8 @@ impl Facts {
     /// The surroundings the facts were computed in.
     fn with_env<T>(&self, g: impl FnOnce(&Env<'_>) -> T) -> T {
         let callee_args = |name: &str| self.arities.get(name).copied();
-        g(&Env { maps: &self.maps, callee_args: &callee_args, externs: &self.externs, ..Env::empty() })
+        let byte_order = self.byte_order;
+        g(&Env { maps: &self.maps, callee_args: &callee_args, externs: &self.externs, byte_order, ..Env::empty() })
     }
 }
 

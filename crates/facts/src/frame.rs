@@ -2,10 +2,13 @@
 //!
 //! One idea: contents are non-overlapping *pieces*, each as wide as the store that made it, so that a
 //! load of the same bytes gives back the very value stored, pointers included, and any other load is
-//! put together from parts. Bytes without a piece are unknown.
+//! put together from parts. Bytes without a piece are unknown. Each piece knows the byte order in which it was stored,
+//! which is the same for all of a function.
 
 use std::fmt;
 use std::sync::Arc;
+
+use bpf_program::ByteOrder;
 
 use crate::{Num, Value};
 
@@ -111,6 +114,7 @@ impl fmt::Debug for StackSet {
 struct Piece {
     off: i64,
     value: Value,
+    order: ByteOrder,
 }
 
 impl Piece {
@@ -122,7 +126,8 @@ impl Piece {
     }
     /// The bytes `lo .. hi` of it, which it covers.
     fn part(&self, lo: i64, hi: i64) -> Value {
-        self.value.part((lo - self.off) as u32 * 8, (hi - lo) as u32 * 8)
+        let (at, len) = ((lo - self.off) as u32, (hi - lo) as u32);
+        self.value.part(self.order.bit(at, len, self.value.num.bits / 8), len * 8)
     }
 }
 
@@ -138,6 +143,11 @@ impl Frame {
         let from = self.pieces.partition_point(|p| p.end() <= lo);
         let to = self.pieces.partition_point(|p| p.off < hi);
         &self.pieces[from..to.max(from)]
+    }
+
+    /// The byte order of the known parts.
+    pub(crate) fn order(&self) -> ByteOrder {
+        self.pieces.first().map_or(ByteOrder::Little, |p| p.order)
     }
 
     /// The known parts.
@@ -156,7 +166,13 @@ impl Frame {
             return p.value.clone();
         }
         let mut sum: Option<Num> = None;
-        let mut append = |n: Num| sum = Some(sum.map_or(n, |low| n.concat(&low)));
+        let order = pieces.first().map_or(ByteOrder::Little, |p| p.order);
+        let mut append = |n: Num| {
+            sum = Some(sum.map_or(n, |before| match order {
+                ByteOrder::Little => n.concat(&before),
+                ByteOrder::Big => before.concat(&n),
+            }));
+        };
         let (mut at, mut gap) = (off, false);
         for p in pieces {
             let (lo, hi) = (p.off.max(off), p.end().min(end));
@@ -185,9 +201,9 @@ impl Frame {
         self.overlapping(lo, hi).iter().any(|p| p.value.is_stack())
     }
 
-    /// Stores `value` at `off`. Returns whether a piece of a spilled frame pointer is left behind.
+    /// Stores `value` at `off`, its bytes in this order. Returns whether a piece of a spilled frame pointer is left behind.
     #[must_use]
-    pub(crate) fn store(&mut self, off: i64, value: Value) -> bool {
+    pub(crate) fn store(&mut self, off: i64, value: Value, order: ByteOrder) -> bool {
         let end = off + i64::from(value.num.bits / 8);
         let from = self.pieces.partition_point(|p| p.end() <= off);
         let to = self.pieces.partition_point(|p| p.off < end).max(from);
@@ -195,16 +211,16 @@ impl Frame {
         let mut torn = false;
         for p in &self.pieces[from..to] {
             if p.off < off {
-                new.push(Piece { off: p.off, value: p.part(p.off, off) });
+                new.push(Piece { off: p.off, value: p.part(p.off, off), order: p.order });
             }
             torn |= p.value.is_stack() && (p.off < off || p.end() > end);
         }
         if !value.is_unknown() {
-            new.push(Piece { off, value });
+            new.push(Piece { off, value, order });
         }
         for p in &self.pieces[from..to] {
             if p.end() > end {
-                new.push(Piece { off: end, value: p.part(end, p.end()) });
+                new.push(Piece { off: end, value: p.part(end, p.end()), order: p.order });
             }
         }
         if from != to || !new.is_empty() {
@@ -229,7 +245,8 @@ impl Frame {
             while at < hi {
                 let n = (hi - at).min(8) as u32;
                 if !self.overlapping(at, at + i64::from(n)).is_empty() {
-                    lost |= self.store(at, Value::scalar(Num::top(n * 8)));
+                    // It does not stay, whatever its order.
+                    lost |= self.store(at, Value::scalar(Num::top(n * 8)), ByteOrder::Little);
                     Arc::make_mut(&mut self.pieces).retain(|p| p.off != at);
                 }
                 at += i64::from(n);
@@ -259,9 +276,10 @@ impl Frame {
         for p in self.pieces.iter() {
             for q in o.overlapping(p.off, p.end()) {
                 let (lo, hi) = (p.off.max(q.off), p.end().min(q.end()));
+                debug_assert_eq!(p.order, q.order, "one function has one byte order");
                 let value = merge(&p.part(lo, hi), &q.part(lo, hi));
                 if !value.is_unknown() {
-                    pieces.push(Piece { off: lo, value });
+                    pieces.push(Piece { off: lo, value, order: p.order });
                 }
             }
         }

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_platform::helpers::Ret;
-use bpf_program::{BlockId, FieldKind, Link, Op, ProgKind, Symbol, ctx_field, may_read_wider};
+use bpf_program::{BlockId, ByteOrder, FieldKind, Link, Op, ProgKind, Symbol, ctx_field, may_read_wider};
 use bpf_semantics::{Domain, Machine, alu};
 
 use crate::calls::{self, CallEffects};
@@ -162,7 +162,7 @@ impl AbstractMachine<'_, '_, '_> {
         let touched = self.state.touched(base, off, size.bytes());
         match base.pointer_at() {
             Some((Region::Stack, _, o)) if touched.len() == size.bytes() as usize => {
-                if self.state.frame.store(o + i64::from(off), v) {
+                if self.state.frame.store(o + i64::from(off), v, self.env.byte_order) {
                     self.state.leak();
                 }
             }
@@ -337,6 +337,10 @@ impl Domain for AbstractMachine<'_, '_, '_> {
 
 impl Machine for AbstractMachine<'_, '_, '_> {
     type Stop = Infallible;
+
+    fn byte_order(&self) -> ByteOrder {
+        self.env.byte_order
+    }
 
     fn get(&mut self, r: Reg) -> Result<Abs, Infallible> {
         Ok(Abs::Plain(self.state.reg(r).clone()))

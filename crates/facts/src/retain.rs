@@ -49,7 +49,7 @@ impl State {
             }
             if let Some(v) = met(&self.stack_bytes(off, len), theirs) {
                 // Nothing but numbers goes, so nothing leaks.
-                let _ = self.frame.store(off, v);
+                let _ = self.frame.store(off, v, other.frame.order());
             }
         }
     }

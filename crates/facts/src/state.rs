@@ -11,7 +11,7 @@
 //! number computed from such an address as an address, because a helper may probe it.
 
 use bpf_isa::{Reg, RegSet};
-use bpf_program::{Argument, BlockId, Function, Pointee, ProgKind};
+use bpf_program::{Argument, BlockId, ByteOrder, Function, Pointee, ProgKind};
 
 use crate::frame::Frame;
 use crate::{BaseId, Kind, Num, Region, StackSet, Value};
@@ -63,7 +63,7 @@ impl State {
 
     /// A state put together from its parts, for a question that does not come from an analysis: registers
     /// (r10 is the frame pointer whatever is said of it), pieces of the frame by their offset, whether the
-    /// frame's address has leaked, and the base of the packet.
+    /// frame's address has leaked, and the base of the packet. The frame is that of a little-endian machine.
     pub fn from_parts(
         regs: impl IntoIterator<Item = (Reg, Value)>,
         stack: impl IntoIterator<Item = (i64, Value)>,
@@ -73,7 +73,7 @@ impl State {
         let mut s = State { frame_leaked, packet, ..State::entry(ProgKind::Subprogram) };
         regs.into_iter().for_each(|(r, v)| s.set_reg(r, v));
         for (off, v) in stack {
-            s.frame_leaked |= s.frame.store(off, v);
+            s.frame_leaked |= s.frame.store(off, v, ByteOrder::Little);
         }
         s
     }

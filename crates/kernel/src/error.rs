@@ -5,6 +5,7 @@
 
 use std::{io, path::PathBuf};
 
+use bpf_platform::ByteOrder;
 use thiserror::Error;
 
 /// Why a question to the kernel got no answer.
@@ -23,6 +24,12 @@ pub enum KernelError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// The object is for machines of another byte order than this one.
+    #[error("the object is {}, and the kernel of this machine is not", order.name())]
+    ByteOrder {
+        /// The object's byte order.
+        order: ByteOrder,
     },
     /// libbpf could not open the bytes as a BPF object.
     #[error("libbpf cannot open the object: {reason}")]

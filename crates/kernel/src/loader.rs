@@ -44,7 +44,7 @@ use crate::{
     VerifierStats,
     failure::{Failure, quoted, speaks_of_means, why_not_created},
     marks::{self, Wired},
-    object::{Attempt, STATISTICS, accepted, accepted_alone, described, open, with_info},
+    object::{Attempt, STATISTICS, accepted, accepted_alone, described, is_for_this_machine, open, with_info},
     permitted,
     raw::LOG_BYTES,
     stats,
@@ -215,6 +215,7 @@ impl Loader {
         wanted: impl Fn(&str, &str) -> Q,
         deadline: Option<Instant>,
     ) -> Result<ObjectVerdict, KernelError> {
+        is_for_this_machine(bytes)?;
         // Each is asked for several times, and may take the analysis of a whole program to answer.
         let questions: RefCell<BTreeMap<Key, Question>> = RefCell::default();
         let question = |name: &str, section: &str| {
@@ -620,6 +621,7 @@ impl LoadedObject {
     /// As for [`LoadedObject::load`].
     pub fn load_for_runs(bytes: &[u8], options: &LoadOptions, deadline: Option<Instant>) -> Result<Self, KernelError> {
         permitted().require()?;
+        is_for_this_machine(bytes)?;
         let mut source = Source::new(bytes);
         // What only some loaders ask for may keep the rest from being loaded.
         source.without_optional = true;

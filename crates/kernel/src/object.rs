@@ -9,6 +9,7 @@
 
 use std::{fs, os::fd::BorrowedFd, path::Path};
 
+use bpf_platform::ByteOrder;
 use object::{Object as _, ObjectSection as _};
 
 use crate::{
@@ -196,6 +197,7 @@ impl Attempt {
 /// Opens an object, without pins and with the types the caller wants; `lenient` ignores attributes of maps that libbpf
 /// does not know.
 pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result<sys::Object, KernelError> {
+    is_for_this_machine(bytes)?;
     if let Some(fault) = type_fault(bytes) {
         return Err(KernelError::Open { reason: format!("section .BTF: {fault}") });
     }
@@ -208,6 +210,18 @@ pub(crate) fn open(bytes: &[u8], options: &LoadOptions, lenient: bool) -> Result
         }
     }
     Ok(object)
+}
+
+/// Whether an object is in this machine's byte order, as `EI_DATA` of its ELF header says. libbpf would read some others, and
+/// the kernel would take their code for another.
+pub(crate) fn is_for_this_machine(bytes: &[u8]) -> Result<(), KernelError> {
+    let order = match bytes.get(5) {
+        Some(1) => ByteOrder::Little,
+        Some(2) => ByteOrder::Big,
+        // What else it is, libbpf says.
+        _ => return Ok(()),
+    };
+    if order == ByteOrder::HOST { Ok(()) } else { Err(KernelError::ByteOrder { order }) }
 }
 
 /// What libbpf would stumble over in the types of an object.

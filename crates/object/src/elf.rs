@@ -1,13 +1,17 @@
-//! The section table of a 64-bit little-endian ELF file, and laying a changed one out again.
+//! The section table of a 64-bit ELF file, and laying a changed one out again.
 //!
 //! The one idea: the input bytes are kept and every section is a checked range of them, so that
 //! an unchanged object is written by giving the bytes back, and a changed one by copying all
 //! sections but the patched ones. Promise: all ranges handed out lie inside the file and do not
-//! overlap, section order and (but for dropped sections) numbers are preserved.
+//! overlap, section order and (but for dropped sections) numbers are preserved. Big-endian files are held in the form that
+//! `byte_order.rs` makes of them, so that all is little-endian here.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
+use bpf_platform::ByteOrder;
+
+use crate::byte_order::{BIG, EI_DATA, from_little, to_little};
 use crate::error::ObjectError;
 
 pub(crate) const SHT_PROGBITS: u32 = 1;
@@ -136,6 +140,8 @@ const CALL_FRAMES: &str = ".eh_frame";
 #[derive(Debug, Clone)]
 pub(crate) struct Elf {
     pub bytes: Vec<u8>,
+    /// The order of the file's numbers. In `bytes` they are little-endian.
+    pub order: ByteOrder,
     pub sections: Vec<Section>,
     shstrndx: usize,
 }
@@ -159,28 +165,29 @@ pub(crate) struct Added {
 }
 
 impl Elf {
-    pub fn parse(bytes: Vec<u8>) -> Result<Self, ObjectError> {
+    pub fn parse(mut bytes: Vec<u8>) -> Result<Self, ObjectError> {
         if bytes.get(..4) != Some(&b"\x7fELF"[..]) {
             return Err(ObjectError::NotElf);
         }
-        let (class, data) = (bytes.get(4).copied(), bytes.get(5).copied());
-        match class {
+        match bytes.get(4) {
             Some(2) => {}
             Some(1) => return Err(ObjectError::Not64Bit),
             _ => return Err(ObjectError::NotElf),
         }
-        let half = |at| {
-            let v = u16_at(&bytes, at).ok_or(ObjectError::NotElf)?;
-            Ok::<u16, ObjectError>(if data == Some(2) { v.swap_bytes() } else { v })
+        let order = match bytes.get(EI_DATA) {
+            Some(1) => ByteOrder::Little,
+            Some(&BIG) => ByteOrder::Big,
+            _ => return Err(ObjectError::NotElf),
         };
+        if order == ByteOrder::Big {
+            bytes = to_little(&bytes).ok_or_else(|| ObjectError::Unsupported {
+                what: "a big-endian object in which parts of different kinds overlap".into(),
+            })?;
+        }
+        let half = |at| u16_at(&bytes, at).ok_or(ObjectError::NotElf);
         let (etype, machine) = (half(16)?, half(18)?);
         if machine != EM_BPF && machine != 0 {
             return Err(ObjectError::WrongMachine { machine });
-        }
-        match data {
-            Some(1) => {}
-            Some(2) => return Err(ObjectError::BigEndian),
-            _ => return Err(ObjectError::NotElf),
         }
         if bytes.len() < EHDR_SIZE {
             return Err(truncated("ELF header", 0, EHDR_SIZE as u64, bytes.len()));
@@ -230,16 +237,29 @@ impl Elf {
         for (s, identity) in sections.iter_mut().zip(identities) {
             s.identity = identity;
         }
-        let mut order: Vec<&Section> = sections.iter().filter(|s| !s.range.is_empty()).collect();
-        order.sort_by_key(|s| s.range.start);
-        for pair in order.windows(2) {
+        let mut in_file: Vec<&Section> = sections.iter().filter(|s| !s.range.is_empty()).collect();
+        in_file.sort_by_key(|s| s.range.start);
+        for pair in in_file.windows(2) {
             if let [a, b] = pair
                 && b.range.start < a.range.end
             {
                 return Err(ObjectError::corrupt(&b.name, 0, format!("it overlaps section `{}` in the file", a.name)));
             }
         }
-        Ok(Self { bytes, sections, shstrndx })
+        Ok(Self { bytes, order, sections, shstrndx })
+    }
+
+    /// The file as it was read.
+    pub fn file(&self) -> Vec<u8> {
+        self.in_order(self.bytes.clone())
+    }
+
+    /// A file that was laid out, in the order of this one.
+    fn in_order(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match self.order {
+            ByteOrder::Little => bytes,
+            ByteOrder::Big => from_little(&bytes),
+        }
     }
 
     pub fn data(&self, section: usize) -> &[u8] {
@@ -341,7 +361,7 @@ impl Elf {
         let _ = put(&mut out, 40, &shoff.to_le_bytes());
         let _ = put(&mut out, 60, &count.to_le_bytes());
         let _ = put(&mut out, 62, &shstrndx.to_le_bytes());
-        out
+        self.in_order(out)
     }
 }
 

@@ -14,9 +14,6 @@ pub enum ObjectError {
     /// A 32-bit ELF file.
     #[error("a 32-bit ELF file; BPF objects are 64-bit")]
     Not64Bit,
-    /// A big-endian BPF object.
-    #[error("big-endian BPF objects are not supported yet")]
-    BigEndian,
     /// ELF for another machine.
     #[error("not a BPF object: ELF machine {machine}, expected 247 (EM_BPF)")]
     WrongMachine {

@@ -9,6 +9,7 @@
 mod append;
 mod btf;
 mod btf_ext;
+mod byte_order;
 pub mod compare;
 mod core_relo;
 mod data;
@@ -24,6 +25,7 @@ mod rewrite;
 mod symbols;
 
 pub use append::{Addition, NewReference, NewSection, SectionUse};
+pub use bpf_platform::ByteOrder;
 pub use btf::{FuncProto, Param, ValueType};
 pub use data::{DataSection, KconfigKind, KconfigVariable, Variable};
 pub use error::ObjectError;

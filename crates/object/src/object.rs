@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use bpf_platform::ManagedFields;
+use bpf_platform::{ByteOrder, ManagedFields};
 
 use crate::btf::{Btf, FuncProto};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
@@ -22,7 +22,7 @@ use crate::symbols::Symbols;
 /// One instruction of a new body.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewInsn {
-    /// Its encoding: 8 bytes, or 16 for `ld_imm64`.
+    /// Its encoding, little-endian: 8 bytes, or 16 for `ld_imm64`.
     pub bytes: Vec<u8>,
     /// Slot of the original instruction it comes from: it inherits the source line of that, and
     /// labels there move to it.
@@ -105,7 +105,7 @@ impl Object {
     /// Reads an object file.
     ///
     /// # Errors
-    /// If the file is not a 64-bit little-endian relocatable BPF ELF file, or is corrupt.
+    /// If the file is not a 64-bit relocatable BPF ELF file, or is corrupt.
     pub fn parse(data: Vec<u8>) -> Result<Object, ObjectError> {
         let elf = Elf::parse(data)?;
         let symbols = Symbols::parse(&elf)?;
@@ -158,6 +158,12 @@ impl Object {
         })
     }
 
+    /// The order of the bytes of numbers in the file, and in the memory of the machine it is for.
+    #[must_use]
+    pub fn byte_order(&self) -> ByteOrder {
+        self.elf.order
+    }
+
     /// All functions, by section and start.
     #[must_use]
     pub fn functions(&self) -> &[Function] {
@@ -171,6 +177,7 @@ impl Object {
     }
 
     /// The code of a function as in the input, whatever [`Object::set_body`] did; empty if there is no such function.
+    /// Instructions are in the little-endian encoding, here and in new bodies, whatever the order of the file.
     #[must_use]
     pub fn code(&self, f: FuncId) -> &[u8] {
         self.functions()
@@ -236,7 +243,7 @@ impl Object {
     }
 
     /// Size and contents of the section of this name (of several the first, see [`RefKind::Data`]); a section without
-    /// contents (`.bss`) has no bytes.
+    /// contents (`.bss`) has no bytes. Data is in the order of the file ([`Object::byte_order`]).
     #[must_use]
     pub fn section(&self, name: &str) -> Option<(u64, &[u8])> {
         let index = self.elf.sections.iter().position(|s| s.identity == name)?;

@@ -126,7 +126,7 @@ impl Object {
     /// If some number does not fit its field any more.
     pub fn write(&self, options: &WriteOptions) -> Result<Written, ObjectError> {
         if self.bodies.is_empty() {
-            return Ok(Written { bytes: self.elf.bytes.clone(), notes: Vec::new() });
+            return Ok(Written { bytes: self.elf.file(), notes: Vec::new() });
         }
         let mut rewrite = Rewrite::new(self);
         rewrite.symbol_values();

@@ -9,6 +9,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::ByteOrder;
 use crate::beliefs::reads_wider_than_believed;
 
 /// What a function runs as, as far as its meaning depends on it.
@@ -259,12 +260,12 @@ const SKB_SHORT: [u32; 14] = [4, 12, 16, 20, 24, 28, 44, 72, 88, 132, 136, 164, 
 /// The bits that can be set in the four bytes of a field of the context, as far as the kernel's own field says. Nothing is
 /// proven by this; an input in which others are set is none that a kernel gives (`bpf_convert_ctx_access` and
 /// `sock_addr_convert_ctx_access` in net/core/filter.c).
-pub fn possible_bits(kind: ProgKind, offset: u32) -> u32 {
+pub fn possible_bits(kind: ProgKind, offset: u32, order: ByteOrder) -> u32 {
     match (kind, offset) {
-        // Three bits of a byte, and one; `remote_port` is shifted.
+        // Three bits of a byte, and one; `remote_port` is shifted on little-endian machines.
         (ProgKind::Skb, 4) => 7,
         (ProgKind::Skb, 20) => 1,
-        (ProgKind::Skb, 132) => 0xffff_0000,
+        (ProgKind::Skb, 132) if order == ByteOrder::Little => 0xffff_0000,
         (ProgKind::Skb, o) if SKB_SHORT.contains(&o) => 0xffff,
         // user_family, user_port, family, type, protocol.
         (ProgKind::SockAddr, 0 | 24 | 28 | 32 | 36) => 0xffff,

@@ -9,6 +9,7 @@
 //! What has no row is unknown, and clients must assume that it touches everything it could reach.
 
 pub mod beliefs;
+mod byte_order;
 pub mod context;
 pub mod effects;
 pub mod fields;
@@ -25,6 +26,7 @@ pub use beliefs::{
     first_key_of_longer, hands_back_its_buffer, inner_maps_may_be_shorter, is_result_misjudged,
     reads_wider_than_believed,
 };
+pub use byte_order::ByteOrder;
 pub use context::{
     CtxField, FieldKind, NO_QUEUE_MAPPING, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter,
     impossible_numbers, is_cleared, may_be_given_values, may_read_wider, others_may_change, packet_pointer_offset,

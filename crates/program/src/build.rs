@@ -7,7 +7,7 @@ use bpf_isa::{Call, Imm64Kind, Insn};
 use bpf_object::{FuncId, FuncKind, Object, RefKind};
 use thiserror::Error;
 
-use crate::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator};
+use crate::{Block, BlockId, ByteOrder, Function, Link, Op, ProgKind, Symbol, Terminator};
 
 /// Why a function cannot be represented as a graph. Slots count from the start of the function.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -74,7 +74,8 @@ pub fn build(object: &Object, f: FuncId) -> Result<Function, BuildError> {
     };
     let decoded = bpf_isa::decode_all(object.code(f)).map_err(|_| BuildError::Ragged)?;
     let links = links(object, f, &decoded)?;
-    build_from_insns(object.function_identity(f), kind, &decoded, links)
+    let function = build_from_insns(object.function_identity(f), kind, &decoded, links)?;
+    Ok(Function { byte_order: object.byte_order(), ..function })
 }
 
 fn links(object: &Object, f: FuncId, decoded: &[(usize, Insn)]) -> Result<HashMap<usize, Link>, BuildError> {
@@ -110,7 +111,8 @@ fn links(object: &Object, f: FuncId, decoded: &[(usize, Insn)]) -> Result<HashMa
     Ok(links)
 }
 
-/// Builds a graph from decoded instructions `(slot, instruction)` and the links of the patched ones.
+/// Builds a graph from decoded instructions `(slot, instruction)` and the links of the patched ones, for a little-endian
+/// machine.
 ///
 /// # Errors
 /// As [`build`].
@@ -199,7 +201,7 @@ pub fn build_from_insns(
         }
     }
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Ok(Function { name: name.to_string(), kind, arguments: None, blocks, layout })
+    Ok(Function { name: name.to_string(), kind, arguments: None, byte_order: ByteOrder::Little, blocks, layout })
 }
 
 /// Whether the loader patches this instruction for this kind of reference. CO-RE records sit on

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
 
-use crate::ProgKind;
+use crate::{ByteOrder, ProgKind};
 
 /// Index of a basic block in [`Function::blocks`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -264,6 +264,8 @@ pub struct Function {
     pub kind: ProgKind,
     /// What all callers pass in r1 to r5, if it is a subprogram whose callers are known.
     pub arguments: Option<[Argument; 5]>,
+    /// The order of bytes of the machine it is for.
+    pub byte_order: ByteOrder,
     /// Blocks, indexed by [`BlockId`]. A block absent from `layout` is dead.
     pub blocks: Vec<Block>,
     /// Order of the live blocks in memory; the first is the entry.

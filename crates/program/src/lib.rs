@@ -13,7 +13,7 @@ mod graph;
 mod lower;
 
 pub use bpf_platform::{
-    CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, is_cleared,
+    ByteOrder, CtxField, FieldKind, ProgKind, access_matters, ctx_field, depends_on_access, fields_matter, is_cleared,
     may_read_wider, others_may_change, packet_pointer_offset, stores_matter,
 };
 pub use build::{BuildError, build, build_from_insns};

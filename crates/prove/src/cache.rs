@@ -8,7 +8,7 @@
 
 use bpf_facts::{BaseId, Env, Kind, Live, StackSet, State, Value};
 use bpf_isa::{AtomicOp, Cond, Insn, Reg, RegSet, Src, Width};
-use bpf_program::{Function, Op, ProgKind, Symbol, Terminator};
+use bpf_program::{ByteOrder, Function, Op, ProgKind, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use crate::compare::verdict::Verdict;
@@ -56,7 +56,7 @@ impl Cache {
             Ok(q) => q.without_the_irrelevant(),
             Err(why) => return Err((Verdict::Unknown(why.into()), Stats::default())),
         };
-        let form = Form::of(f.kind, &question, options);
+        let form = Form::of(f.kind, env.byte_order, &question, options);
         if let Some(equal) = self.answers.get(&form) {
             self.hits += 1;
             let stats = Stats { cached: 1, ..Stats::default() };
@@ -153,6 +153,7 @@ fn pure(i: &Insn) -> bool {
 #[derive(PartialEq, Eq, Hash)]
 struct Form {
     kind: ProgKind,
+    byte_order: ByteOrder,
     regs: Vec<(Reg, Value)>,
     stack: Vec<(i64, Value)>,
     frame: (bool, BaseId, u32),
@@ -164,7 +165,7 @@ struct Form {
 }
 
 impl Form {
-    fn of(kind: ProgKind, q: &Question, options: &Options) -> Form {
+    fn of(kind: ProgKind, byte_order: ByteOrder, q: &Question, options: &Options) -> Form {
         let names = Names::of(q);
         let mut sites: Vec<BaseId> = Vec::new();
         let mut value = |v: &Value| match &v.kind {
@@ -197,7 +198,7 @@ impl Form {
         };
         let tail = q.tail.as_ref().and_then(|(a, b)| Some([jump(a)?, jump(b)?]));
         let effort = (options.strict_shared_memory, options.limits.conflicts, options.limits.work);
-        Form { kind, regs, stack, frame, code, live, sides, tail, effort }
+        Form { kind, byte_order, regs, stack, frame, code, live, sides, tail, effort }
     }
 }
 

@@ -251,7 +251,8 @@ impl Entry<'_> {
             };
             for i in 0..bytes {
                 let at = number(64, (off + i64::from(i)) as u64);
-                let byte = format!("((_ extract {} {}) {})", i * 8 + 7, i * 8, t.name);
+                let lo = self.env.byte_order.bit(i, 1, bytes);
+                let byte = format!("((_ extract {} {lo}) {})", lo + 7, t.name);
                 self.text.assume(format!("(= (select m0 (bvadd frame {at})) {byte})"));
             }
         }
@@ -357,7 +358,8 @@ fn side(
 ) -> Result<(Walked, Option<Rc<str>>), String> {
     let end = Ended { regs: registers.clone(), memory: "m0".into(), stores: vec![] };
     let guard = Rc::from("true");
-    let mut m = Reference { text, kind: w.kind, end, guard, place: None, perhaps_frame: false, accesses };
+    let order = env.byte_order;
+    let mut m = Reference { text, kind: w.kind, order, end, guard, place: None, perhaps_frame: false, accesses };
     let mut facts = w.before.clone();
     let mut exits = Vec::new();
     for (i, op) in if old { &w.old } else { &w.new }.iter().enumerate() {

@@ -64,7 +64,7 @@ pub enum ShapeDifference {
 /// # Errors
 /// Why it is not, as far as could be shown.
 pub fn same_behaviour(old: &Function, new: &Function) -> Result<(), ShapeDifference> {
-    if old.kind != new.kind {
+    if (old.kind, old.byte_order) != (new.kind, new.byte_order) {
         return Err(ShapeDifference::Kind);
     }
     let (a, b) = (reachable(old)?, reachable(new)?);

@@ -1,7 +1,7 @@
 //! From an object to the array of one of its programs.
 
 use bpf_isa::slot::{FUNC, LD_IMM64, MAP_FD, MAP_IDX, SUBPROGRAM, Slot};
-use bpf_object::{FuncId, FuncKind, MapDef, Object, RefKind};
+use bpf_object::{ByteOrder, FuncId, FuncKind, MapDef, Object, RefKind};
 
 use crate::error::RawError;
 use crate::maps::RawMap;
@@ -30,6 +30,9 @@ pub fn unwrap(
 ) -> Result<Program, RawError> {
     let object = Object::parse(bytes.to_vec()).map_err(|e| RawError::Object(e.to_string()))?;
     let not_bare = |what: String| RawError::NotBare { program: program.to_owned(), what };
+    if object.byte_order() != ByteOrder::Little {
+        return Err(not_bare("the object is big-endian, and arrays are taken for little-endian".to_owned()));
+    }
     let all = object.functions();
     let is_it = |f: &&usize| all[**f].name == program && all[**f].kind == FuncKind::Program;
     let ids: Vec<usize> = (0..all.len()).collect();

@@ -372,6 +372,7 @@ fn build<const N: usize>(
         stride,
         segments: Vec::new(),
         ctx: std::array::from_fn(|l| inputs[l].ctx),
+        order: inputs[0].order(),
         cells: Vec::new(),
         settable: Vec::new(),
         symbols: Vec::new(),

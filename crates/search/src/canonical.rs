@@ -11,7 +11,7 @@
 
 use bpf_facts::{BaseId, Env, Kind, Live, MapInfo, Num, Region, StackSet, State, Value};
 use bpf_isa::{AtomicOp, Goal, Insn, MemoryOperand, Reg, RegSet, Src};
-use bpf_program::{BlockId, Link, Op, ProgKind, Symbol};
+use bpf_program::{BlockId, ByteOrder, Link, Op, ProgKind, Symbol};
 
 use crate::propose::readable;
 use crate::window::{NOP, Window};
@@ -188,6 +188,10 @@ fn rename(i: &Insn, name: impl Fn(Reg) -> Option<Reg>) -> Option<Insn> {
 /// unknown, or if it may access fields that the kernel manages, of which the form says nothing. A superblock's room is not
 /// part of it.
 pub fn canonical(w: &Window) -> Option<(WindowKey, Renaming)> {
+    // Texts of rules do not name the byte order: they are about little-endian machines.
+    if w.env.byte_order != ByteOrder::Little {
+        return None;
+    }
     if !w.is_plain() || w.knows_managed_fields() {
         return None;
     }

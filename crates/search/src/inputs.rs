@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use bpf_facts::{BaseId, Kind, Num, Region, Value};
 use bpf_isa::{Insn, Reg, Size, Src};
-use bpf_program::{FieldKind, ProgKind, Symbol, ctx_field};
+use bpf_program::{ByteOrder, FieldKind, ProgKind, Symbol, ctx_field};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::lanes::ones;
@@ -39,6 +39,7 @@ pub struct Input {
     pub frame: u64,
     /// Address of the context.
     pub ctx: u64,
+    order: ByteOrder,
     seed: u64,
     style: Style,
     bytes: FxHashMap<u64, u8>,
@@ -62,6 +63,7 @@ impl Input {
             _ => Style::Random,
         };
         let mut input = Input {
+            order: w.env.byte_order,
             regs: [0; 11],
             frame: 0xffff_c900_0000_1000 + (rng.bits() & 0xfff_ffff8),
             ctx: 0xffff_8881_0000_0000 + (rng.bits() & 0xfff_ff000),
@@ -103,10 +105,16 @@ impl Input {
         input
     }
 
+    /// The order of the bytes of values in memory.
+    pub fn order(&self) -> ByteOrder {
+        self.order
+    }
+
     /// Fixes bytes of the initial memory.
     pub fn set_bytes(&mut self, at: u64, v: u64, len: u32) {
-        for i in 0..u64::from(len) {
-            self.bytes.insert(at.wrapping_add(i), (v >> (8 * i)) as u8);
+        let bytes = self.order.bytes(v, len as usize);
+        for (i, byte) in (0..u64::from(len)).zip(bytes) {
+            self.bytes.insert(at.wrapping_add(i), byte);
         }
     }
 
@@ -246,7 +254,7 @@ impl Input {
             FieldKind::Pointer if whole => (64, self.address(mix(5, u64::from(off)))),
             FieldKind::Scalar { narrow: true } if off + n <= f.offset + f.size => {
                 let full = self.raw(f.offset, f.size);
-                (size.bits(), (full >> (8 * (off - f.offset))) & ones(size.bits()))
+                (size.bits(), (full >> self.order.bit(off - f.offset, n, f.size)) & ones(size.bits()))
             }
             _ => (size.bits(), self.raw(off, n)),
         }

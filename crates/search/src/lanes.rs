@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
-use bpf_program::{Link, Op};
+use bpf_program::{ByteOrder, Link, Op};
 use bpf_prove::superblock::SideExit;
 use bpf_semantics::{Domain, Machine, atomic_new, branch};
 
@@ -73,6 +73,8 @@ impl<const N: usize> Lanes<N> {
 
 /// What loads and stores do. A fault does not stop the run: it is counted.
 pub trait Memory<const N: usize> {
+    /// The order of the bytes of values in it.
+    fn byte_order(&self) -> ByteOrder;
     /// `size` bytes at the addresses: usually `8 * size` bits, 64 where a context field is a pointer.
     fn load(&mut self, addr: &[u64; N], size: Size, world: &[u64; N]) -> Lanes<N>;
     /// Writes them; `true` if it changed nothing here but is an event to be noted.
@@ -307,6 +309,11 @@ fn address<const N: usize>(base: &Lanes<N>, off: i16) -> [u64; N] {
 
 impl<const N: usize, M: Memory<N>, R: Registers<N>> Machine for LaneMachine<'_, N, M, R> {
     type Stop = Infallible;
+
+    #[inline(always)]
+    fn byte_order(&self) -> ByteOrder {
+        self.memory.byte_order()
+    }
 
     #[inline(always)]
     fn get(&mut self, r: Reg) -> Result<Lanes<N>, Infallible> {

@@ -6,7 +6,7 @@
 //! their masks and complements, and what turns an available value into a wanted one on every test.
 
 use bpf_isa::{AluOp, AtomicOp, Endian, Imm64Kind, Insn, MemoryOperand, Reg, RegSet, Size, Src, Width};
-use bpf_program::Op;
+use bpf_program::{ByteOrder, Op};
 
 use crate::propose::readable;
 use crate::window::Window;
@@ -326,7 +326,7 @@ impl Maker<'_, '_> {
                         for src in self.sources.clone() {
                             self.add(Insn::Store { size, base, off, src: Src::Reg(src) });
                         }
-                        for k in stored(&window, base, off, size) {
+                        for k in stored(&window, self.w.env.byte_order, base, off, size) {
                             self.add(Insn::Store { size, base, off, src: Src::Imm(k) });
                         }
                         let adds = window.iter().any(|o| matches!(o.insn, Insn::Alu { op: AluOp::Add, .. }));
@@ -355,7 +355,7 @@ fn constant(i: &Insn) -> Option<u64> {
 }
 
 /// Immediates that a store may have: what the window's stores of numbers leave there.
-fn stored(window: &[Op], base: Reg, off: i16, size: Size) -> Vec<i32> {
+fn stored(window: &[Op], order: ByteOrder, base: Reg, off: i16, size: Size) -> Vec<i32> {
     let mut bytes = [None::<u8>; 8];
     let mut known: Vec<(Reg, u64)> = Vec::new();
     for o in window {
@@ -371,7 +371,7 @@ fn stored(window: &[Op], base: Reg, off: i16, size: Size) -> Vec<i32> {
                 if let Ok(p) = usize::try_from(place)
                     && p < 8
                 {
-                    bytes[p] = v.map(|v| (v >> (8 * i)) as u8);
+                    bytes[p] = v.map(|v| (v >> order.bit(i, 1, s.bytes())) as u8);
                 }
             }
         }
@@ -383,10 +383,8 @@ fn stored(window: &[Op], base: Reg, off: i16, size: Size) -> Vec<i32> {
         }
     }
     let n = size.bytes() as usize;
-    let Some(whole) = bytes[..n].iter().enumerate().try_fold(0u64, |a, (i, b)| Some(a | u64::from((*b)?) << (8 * i)))
-    else {
-        return Vec::new();
-    };
+    let Some(known) = bytes[..n].iter().copied().collect::<Option<Vec<u8>>>() else { return Vec::new() };
+    let whole = order.number(&known);
     let spare = 64 - 8 * n as u32;
     i32::try_from(((whole << spare) as i64) >> spare).into_iter().collect()
 }

@@ -6,7 +6,7 @@
 //! Context fields are not memory but cells, as in the prover.
 
 use bpf_isa::Size;
-use bpf_program::{FieldKind, Link, ProgKind, ctx_field};
+use bpf_program::{ByteOrder, FieldKind, Link, ProgKind, ctx_field};
 use rustc_hash::FxHashMap;
 
 use crate::inputs::{CTX_BYTES, Input};
@@ -59,6 +59,10 @@ fn field(input: &Input, kind: ProgKind, addr: u64, size: Size) -> Option<u32> {
 }
 
 impl Memory<1> for Sparse<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.input.order()
+    }
+
     fn load(&mut self, addr: &[u64; 1], size: Size, world: &[u64; 1]) -> Lanes<1> {
         let addr = addr[0];
         let field = field(self.input, self.kind, addr, size);
@@ -69,7 +73,9 @@ impl Memory<1> for Sparse<'_> {
                 Lanes { bits, v: [versioned(bits, size, v, world[0])] }
             }
             None => {
-                let bytes = (0..u64::from(size.bytes())).map(|i| u64::from(self.byte(addr.wrapping_add(i))) << (8 * i));
+                let n = size.bytes();
+                let shift = |i: u32| self.input.order().bit(i, 1, n);
+                let bytes = (0..n).map(|i| u64::from(self.byte(addr.wrapping_add(i.into()))) << shift(i));
                 Lanes { bits: size.bits(), v: [bytes.fold(0, |a, b| a | b)] }
             }
         }
@@ -83,7 +89,8 @@ impl Memory<1> for Sparse<'_> {
             return Stored::Field(off);
         }
         for i in 0..size.bytes() {
-            self.overlay.insert(addr.wrapping_add(u64::from(i)), (v.v[0] >> (8 * i)) as u8);
+            let byte = v.v[0] >> self.input.order().bit(i, 1, size.bytes());
+            self.overlay.insert(addr.wrapping_add(u64::from(i)), byte as u8);
         }
         Stored::Memory
     }
@@ -143,6 +150,8 @@ pub struct TestMemory<const N: usize> {
     pub segments: Vec<Segment<N>>,
     /// Address of the context.
     pub ctx: [u64; N],
+    /// The order of the bytes of values.
+    pub order: ByteOrder,
     /// Fields that may be read.
     pub cells: Vec<Cell<N>>,
     /// Fields that may be written.
@@ -166,6 +175,12 @@ fn write8(bytes: &mut [u8], at: usize, v: u64) {
     if let Some(b) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
         *b = v.to_le_bytes();
     }
+}
+
+/// Values with their bytes in the other order.
+#[inline(never)]
+fn turned<const N: usize>(v: &Lanes<N>) -> Lanes<N> {
+    Lanes { bits: v.bits, v: lanes(|l| v.v[l].swap_bytes() >> (64 - v.bits)) }
 }
 
 /// `pattern` in each of the low `size` bytes.
@@ -277,6 +292,11 @@ impl<const N: usize> TestMemory<N> {
 }
 
 impl<const N: usize> Memory<N> for TestMemory<N> {
+    #[inline(always)]
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
+
     #[inline]
     fn load(&mut self, addr: &[u64; N], size: Size, world: &[u64; N]) -> Lanes<N> {
         if !self.cells.is_empty()
@@ -293,7 +313,8 @@ impl<const N: usize> Memory<N> for TestMemory<N> {
         self.faults += faults;
         let mask = ones(size.bits());
         let words = self.words(&at);
-        Lanes { bits: size.bits(), v: lanes(|l| words[l] & mask) }
+        let value = Lanes { bits: size.bits(), v: lanes(|l| words[l] & mask) };
+        if self.order == ByteOrder::Little { value } else { turned(&value) }
     }
 
     #[inline]
@@ -309,6 +330,8 @@ impl<const N: usize> Memory<N> for TestMemory<N> {
         let mask = ones(size.bits());
         let old = self.words(&at);
         let mut new = old;
+        let big = (self.order == ByteOrder::Big).then(|| turned(v));
+        let v = big.as_ref().unwrap_or(v);
         for l in 0..N {
             new[l] = (old[l] & !mask) | v.v[l];
             write8(&mut self.bytes, at[l] as usize, new[l]);

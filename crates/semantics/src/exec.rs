@@ -1,7 +1,7 @@
 //! The instruction semantics (RFC 9669 §4 and §5; Linux `kernel/bpf/core.c`, `___bpf_prog_run`).
 
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
-use bpf_program::{Link, Op};
+use bpf_program::{ByteOrder, Link, Op};
 
 use crate::Domain;
 
@@ -17,7 +17,9 @@ pub trait Machine: Domain {
     fn get(&mut self, r: Reg) -> Result<Self::V, Self::Stop>;
     /// Sets a register to a 64-bit value.
     fn set(&mut self, r: Reg, v: Self::V);
-    /// `size` bytes at `base + off`, as a value of `8 * size` bits, little-endian.
+    /// The order of the bytes of values in memory.
+    fn byte_order(&self) -> ByteOrder;
+    /// `size` bytes at `base + off`, as a value of `8 * size` bits, in the machine's byte order.
     ///
     /// # Errors
     /// If the access may fault or is not modelled.
@@ -233,10 +235,12 @@ pub fn exec<M: Machine + ?Sized>(m: &mut M, op: &Op) -> Result<(), M::Stop> {
         Insn::Endian { kind, bits, dst } => {
             let v = m.get(dst)?;
             let low = m.extract(&v, 0, u32::from(bits));
-            let r = match kind {
-                Endian::Le => low,
-                Endian::Be | Endian::Swap => byte_swap(m, &low, u32::from(bits)),
+            let swaps = match kind {
+                Endian::Le => m.byte_order() != ByteOrder::Little,
+                Endian::Be => m.byte_order() != ByteOrder::Big,
+                Endian::Swap => true,
             };
+            let r = if swaps { byte_swap(m, &low, u32::from(bits)) } else { low };
             let r = m.zext(&r, 64);
             m.set(dst, r);
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use bpf_isa::{Call, Insn, Reg, Src, Width};
-use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Link, Op, ProgKind, Symbol, Terminator};
 use bpf_semantics::interp::{Host, Interp, KernelHost};
 
 use crate::declared::Element;
@@ -75,7 +75,14 @@ fn program(table: &Table, key_alignment: u32) -> Function {
     let ops = vec![key, Op::new(Insn::Call(Call::Helper(1)))];
     let blocks = vec![Block { ops, term: Terminator::Exit { origin: None } }];
     let layout = vec![BlockId(0)];
-    let mut f = Function { name: "lookup".into(), kind: ProgKind::Tracing, arguments: None, blocks, layout };
+    let mut f = Function {
+        name: "lookup".into(),
+        kind: ProgKind::Tracing,
+        arguments: None,
+        byte_order: ByteOrder::Little,
+        blocks,
+        layout,
+    };
     let mut places = Places::default();
     let site = Site { block: BlockId(0), index: 1, key_alignment, guard: None };
     lookup::put(&mut f, site, Some((table, Place { section: 0, offset: 0 })), &mut places);

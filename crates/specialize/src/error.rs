@@ -44,6 +44,9 @@ pub enum SpecializeError {
         /// What stands against it.
         problem: String,
     },
+    /// A big-endian object: what this writes is for little-endian machines.
+    #[error("the object is big-endian, and only little-endian ones are specialized")]
+    BigEndian,
     /// An object that is specialized already.
     #[error("the object is specialized already: begin with the one that it was made of")]
     Already,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use bpf_driver::Module;
-use bpf_object::{Addition, KconfigKind, MapDef, Object};
+use bpf_object::{Addition, ByteOrder, KconfigKind, MapDef, Object};
 use bpf_platform::maps;
 use bpf_program::{Function, LowerError};
 
@@ -113,6 +113,9 @@ impl Done {
 /// If something declared is not there, does not fit, or may be changed by the object itself.
 pub fn specialize(input: &[u8], declared: &Declared) -> Result<Done, SpecializeError> {
     let object = Object::parse(input.to_vec())?;
+    if object.byte_order() == ByteOrder::Big {
+        return Err(SpecializeError::BigEndian);
+    }
     if object.section(NOTE_SECTION).is_some() {
         return Err(SpecializeError::Already);
     }

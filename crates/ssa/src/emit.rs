@@ -95,6 +95,7 @@ pub(crate) fn emit(original: &Function, m: &Machine, units: &Units, a: &Allocati
         name: original.name.clone(),
         kind: original.kind,
         arguments: original.arguments.clone(),
+        byte_order: original.byte_order,
         blocks,
         layout,
     })

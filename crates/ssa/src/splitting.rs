@@ -198,6 +198,7 @@ pub(crate) fn lower(original: &Function, m: &Machine) -> Option<Function> {
         name: original.name.clone(),
         kind: original.kind,
         arguments: original.arguments.clone(),
+        byte_order: original.byte_order,
         blocks,
         layout,
     })

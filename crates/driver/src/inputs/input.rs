@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bpf_platform::packet_pointer_offset;
-use bpf_program::{FieldKind, ProgKind};
+use bpf_program::{ByteOrder, FieldKind, ProgKind};
 use bpf_prove::path::{Answered, Assignment, Given};
 use bpf_semantics::interp::KernelHost;
 
@@ -28,6 +28,8 @@ pub struct Hook {
     pub kind: ProgKind,
     /// `BPF_PROG_TYPE_*`; 0 if it is not known.
     pub program_type: u32,
+    /// The byte order of its machine.
+    pub byte_order: ByteOrder,
 }
 
 impl Hook {
@@ -55,10 +57,11 @@ impl Hook {
 
     /// The context that a run begins with.
     pub fn context(self, packet: &[u8]) -> Vec<u8> {
-        let mut context = KernelHost::new(self.kind, packet).context().to_vec();
+        let mut context = KernelHost::of_order(self.byte_order, self.kind, packet).context().to_vec();
         if self.kind == ProgKind::Skb && !self.has_ethernet() {
-            context[PKT_TYPE] = 0;
-            context[PROTOCOL..PROTOCOL + 4].copy_from_slice(&[8, 0, 0, 0]);
+            context[PKT_TYPE..PKT_TYPE + 4].fill(0);
+            let protocol = self.byte_order.number(&[8, 0]);
+            context[PROTOCOL..PROTOCOL + 4].copy_from_slice(&self.byte_order.bytes(protocol, 4)[..4]);
         }
         context
     }

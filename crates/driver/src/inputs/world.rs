@@ -7,7 +7,7 @@ use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
 use bpf_object::{FuncId, Object};
 use bpf_platform::Effects;
 use bpf_platform::helpers::Ret;
-use bpf_program::{BlockId, Function, Link, Op};
+use bpf_program::{BlockId, ByteOrder, Function, Link, Op};
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, KernelHost, MapSpec, Next, Outcome, Step};
 
 use bpf_prove::path::Answered;
@@ -93,7 +93,7 @@ impl World {
 
     /// Runs it; `seed` makes clock and random numbers.
     pub fn run(&self, input: &Input, seed: u64) -> Run {
-        let mut host = KernelHost::new(self.hook.kind, &input.packet);
+        let mut host = KernelHost::of_order(self.hook.byte_order, self.hook.kind, &input.packet);
         host.core_as_compiled = true;
         host.seed(seed);
         host.set_clock(1_000_000_000 + seed.wrapping_mul(7_777_777_777));
@@ -181,6 +181,10 @@ impl Scripted<'_> {
 }
 
 impl Host for Scripted<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.inner.byte_order()
+    }
+
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.inner.read(address, out)
     }

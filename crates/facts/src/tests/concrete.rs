@@ -1,7 +1,7 @@
 //! A concrete domain and machine, as small as can be, to hold the abstract one against.
 
 use bpf_isa::{AtomicOp, Call, Imm64Kind, Insn, Reg, Size};
-use bpf_program::{Link, Op};
+use bpf_program::{ByteOrder, Link, Op};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use bpf_testgen::random::Rng;
@@ -103,6 +103,8 @@ pub(crate) struct Cpu {
     pub(crate) stack: [u8; 512],
     /// Feeds call results: the same seed gives the same run.
     pub(crate) seed: u64,
+    /// Of what is stored.
+    pub(crate) order: ByteOrder,
 }
 
 /// An access outside the stack.
@@ -113,7 +115,13 @@ impl Cpu {
     pub(crate) fn new(rng: &mut Rng) -> Cpu {
         let mut regs = std::array::from_fn(|_| rng.number(64));
         regs[10] = R10;
-        Cpu { regs, stack: std::array::from_fn(|_| rng.next() as u8), seed: rng.next() | 1 }
+        let stack = std::array::from_fn(|_| rng.next() as u8);
+        Cpu { regs, stack, seed: rng.next() | 1, order: ByteOrder::Little }
+    }
+
+    /// The same of a machine with this byte order.
+    pub(crate) fn in_order(self, order: ByteOrder) -> Cpu {
+        Cpu { order, ..self }
     }
 
     fn place(&self, base: u64, off: i16, size: Size) -> Result<usize, Fault> {
@@ -122,12 +130,15 @@ impl Cpu {
         if end <= 512 { Ok(at as usize) } else { Err(Fault) }
     }
 
-    /// The little-endian number at frame offset `off`.
+    /// The number at frame offset `off`.
     pub(crate) fn stack_at(&self, off: i64, len: usize) -> u64 {
         let at = (off + 512) as usize;
-        let mut bytes = [0; 8];
-        bytes[..len].copy_from_slice(&self.stack[at..at + len]);
-        u64::from_le_bytes(bytes)
+        let bytes = self.stack[at..at + len].iter();
+        let number = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        match self.order {
+            ByteOrder::Little => bytes.rev().fold(0, number),
+            ByteOrder::Big => bytes.fold(0, number),
+        }
     }
 }
 
@@ -169,6 +180,9 @@ impl Domain for Cpu {
 
 impl Machine for Cpu {
     type Stop = Fault;
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
     fn get(&mut self, r: Reg) -> Result<Bv, Fault> {
         Ok((64, self.regs[r.index()]))
     }
@@ -184,7 +198,10 @@ impl Machine for Cpu {
         let at = self.place(base.1, off, size)?;
         assert_eq!(v.0, size.bits());
         let n = size.bytes() as usize;
-        self.stack[at..at + n].copy_from_slice(&v.1.to_le_bytes()[..n]);
+        for i in 0..n {
+            let byte = if self.order == ByteOrder::Little { i } else { n - 1 - i };
+            self.stack[at + i] = (v.1 >> (8 * byte)) as u8;
+        }
         Ok(())
     }
     fn atomic(

@@ -2,7 +2,7 @@
 //! dead must not matter.
 
 use bpf_isa::{AluOp, AtomicOp, Call, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
-use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Op, ProgKind, Terminator};
 use bpf_testgen::random::Rng;
 
 use super::concrete::{Cpu, R10};
@@ -221,11 +221,27 @@ fn random_function(rng: &mut Rng) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "random".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
+    Function {
+        name: "random".into(),
+        kind: ProgKind::Subprogram,
+        arguments: None,
+        byte_order: ByteOrder::Little,
+        blocks,
+        layout,
+    }
+}
+
+fn env_of(f: &Function) -> Env<'static> {
+    Env { byte_order: f.byte_order, ..Env::empty() }
+}
+
+/// The function for a machine of each byte order.
+fn in_both_orders(f: Function) -> [Function; 2] {
+    [ByteOrder::Little, ByteOrder::Big].map(|byte_order| Function { byte_order, ..f.clone() })
 }
 
 fn facts_of(f: &Function) -> (Facts, Vec<Vec<State>>) {
-    let facts = Facts::of(f, &Env::empty());
+    let facts = Facts::of(f, &env_of(f));
     let states = (0..f.blocks.len()).map(|i| facts.states(f, BlockId(i as u32))).collect();
     (facts, states)
 }
@@ -234,12 +250,11 @@ fn facts_of(f: &Function) -> (Facts, Vec<Vec<State>>) {
 fn states_describe_every_run() {
     let mut rng = Rng::new(11);
     let mut points = 0u64;
-    for _ in 0..20_000 {
-        let f = random_function(&mut rng);
+    for f in (0..20_000).flat_map(|_| in_both_orders(random_function(&mut rng))).collect::<Vec<_>>() {
         let (_, states) = facts_of(&f);
         for _ in 0..6 {
             let mut sampler = Rng::new(rng.next() | 1);
-            run(&f, Cpu::new(&mut rng), |b, i, cpu| {
+            run(&f, Cpu::new(&mut rng).in_order(f.byte_order), |b, i, cpu| {
                 let state = states[b.index()].get(i).unwrap_or_else(|| panic!("{b} is not unreachable in\n{f}"));
                 check(&f, state, cpu, b, i, &mut sampler);
                 points += 1;
@@ -253,11 +268,10 @@ fn states_describe_every_run() {
 fn what_is_dead_does_not_matter() {
     let mut rng = Rng::new(13);
     let (mut finished, mut bytes) = (0, 0u64);
-    for _ in 0..40_000 {
-        let f = random_function(&mut rng);
+    for f in (0..40_000).flat_map(|_| in_both_orders(random_function(&mut rng))).collect::<Vec<_>>() {
         let (facts, _) = facts_of(&f);
-        let live = Liveness::of(&f, &Env::empty(), &facts);
-        let cpu = Cpu::new(&mut rng);
+        let live = Liveness::of(&f, &env_of(&f), &facts);
+        let cpu = Cpu::new(&mut rng).in_order(f.byte_order);
         let mut points = 0;
         let Some(expected) = run(&f, cpu.clone(), |_, _, _| points += 1) else { continue };
         for _ in 0..4 {

@@ -26,9 +26,8 @@ fn files_of_other_kinds_are_named() {
     assert_eq!(error(with(4, &[1])), ObjectError::Not64Bit);
     assert_eq!(error(with(18, &62u16.to_le_bytes())), ObjectError::WrongMachine { machine: 62 });
     assert_eq!(error(with(16, &2u16.to_le_bytes())), ObjectError::WrongType { found: 2 });
-    let mut big = with(18, &247u16.to_be_bytes());
-    big[5] = 2;
-    assert_eq!(error(big).to_string(), "big-endian BPF objects are not supported yet");
+    // Little-endian numbers in a file that says that it is big-endian.
+    assert!(matches!(error(with(5, &[2])), ObjectError::WrongMachine { .. }));
     for len in [3, 20, 63, 64, good.len() / 2, good.len() - 1] {
         let e = error(good[..len].to_vec());
         assert!(matches!(e, ObjectError::Truncated { .. } | ObjectError::NotElf), "{len}: {e}");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bpf_facts::Env;
 use bpf_isa::{AluOp, Cond, Insn, Reg, Size, Src, Width};
 use bpf_passes::{Engine, Pass, Proposal, Recorder, Settings, View, cfg, optimize};
-use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Link, Op, ProgKind, Symbol, Terminator};
 use bpf_prove::shape::same_behaviour;
 use bpf_prove::{Derivation, Options, Rewrite, Session, Step, unreachable_operations};
 use bpf_testgen::listing;
@@ -71,7 +71,7 @@ fn graph(rng: &mut Rng) -> Function {
         }
     }
     let layout = (0..n as u32).map(BlockId).collect();
-    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, blocks, layout }
+    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, byte_order: ByteOrder::Little, blocks, layout }
 }
 
 /// What a run does, if questions are answered by `seed`: the same question after the same history alike.

@@ -71,6 +71,9 @@ pub(crate) fn by_way_of(
 
 /// Why nothing can be said of a function, if nothing can.
 fn not_comparable(f: &Function, env: &Env) -> Option<&'static str> {
+    if f.byte_order != env.byte_order {
+        return Some("a function for a machine of another byte order");
+    }
     // A jump inside a block would be taken for one between the blocks of a path.
     if !f.layout.iter().flat_map(|b| &f.block(*b).ops).all(has_meaning) {
         return Some("a jump, or what nobody knows, inside a block");

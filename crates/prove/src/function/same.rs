@@ -8,7 +8,7 @@ use bpf_program::{BlockId, Function, Op, Symbol, Terminator, reverse_postorder};
 pub fn same_graph(a: &Function, b: &Function) -> bool {
     let (oa, _) = reverse_postorder(a);
     let (ob, _) = reverse_postorder(b);
-    if oa.len() != ob.len() || a.kind != b.kind {
+    if oa.len() != ob.len() || (a.kind, a.byte_order) != (b.kind, b.byte_order) {
         return false;
     }
     let number = |order: &[BlockId], n: usize| {

@@ -278,7 +278,8 @@ impl Path<'_> {
             let value = mixed.vars.get(v).copied().unwrap_or(0);
             match self.cx.key_of(*v) {
                 Some(VarKey::CtxField(offset, bytes, _)) => {
-                    let bytes = value.to_le_bytes().into_iter().take((*bytes).min(8) as usize);
+                    let n = (*bytes).min(8) as usize;
+                    let bytes = self.cx.byte_order.bytes(value, n).into_iter().take(n);
                     let start = usize::try_from(*offset).unwrap_or(0);
                     out.context.extend(bytes.enumerate().map(|(i, b)| (start + i, b)));
                 }

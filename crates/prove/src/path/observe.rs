@@ -206,7 +206,7 @@ fn field(cx: &Context, given: &dyn Given, v: VarId) -> u64 {
         Some(VarKey::CtxField(offset, bytes, _)) => {
             let start = usize::try_from(*offset).unwrap_or(usize::MAX);
             let field = given.context().get(start..).unwrap_or_default();
-            field.iter().take((*bytes).min(8) as usize).rev().fold(0, |value, b| value << 8 | u64::from(*b))
+            cx.byte_order.number(&field[..field.len().min(*bytes as usize)])
         }
         _ => 0,
     }

@@ -196,10 +196,11 @@ impl Walk<'_, '_, '_> {
             let region = cx.region_id(&MemoryRegion::Packet);
             let memory = cx.terms.mem_base(region, zero);
             let [high, low] = [12, 13].map(|at| cx.terms.select(memory, data, at));
-            let word = cx.terms.concat(&[high, low]);
+            let word = cx.from_memory(&[high, low]);
             let word = cx.terms.zext(word, 32);
             // Below 0x600 it is a length, and what is in the field another question.
-            if self.observed.value(self.sym.cx, self.given, &[], word) as u8 >= 6 {
+            let seen = self.observed.value(self.sym.cx, self.given, &[], word);
+            if self.sym.cx.byte_order.bytes(seen, 2)[0] >= 6 {
                 self.observed.set_role(self.sym.cx, protocol, Role::Derived(word));
                 let six = self.sym.cx.terms.constant(8, 6);
                 let below = self.sym.cx.terms.ult(high, six);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bpf_facts::{Kind, Region, Value};
 use bpf_isa::{AtomicOp, Imm64Kind, Reg, Size};
-use bpf_program::{FieldKind, Link, Op, ProgKind, ctx_field};
+use bpf_program::{ByteOrder, FieldKind, Link, Op, ProgKind, ctx_field};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use super::text::{Access, Ended, Text, V, symbol};
@@ -19,6 +19,7 @@ fn at(start: &V, i: u32) -> String {
 pub(super) struct Reference<'a> {
     pub(super) text: &'a mut Text,
     pub(super) kind: ProgKind,
+    pub(super) order: ByteOrder,
     pub(super) end: Ended,
     /// Under which condition it comes to the current operation.
     pub(super) guard: Rc<str>,
@@ -56,7 +57,7 @@ impl Reference<'_> {
             }
             FieldKind::Scalar { narrow: true } if inside => {
                 let all = self.ctx_cell(start, field.size);
-                let lo = (off - start) as u32 * 8;
+                let lo = self.order.bit((off - start) as u32, n, field.size);
                 self.extract(&all, lo, n * 8)
             }
             _ => self.ctx_cell(off, n),
@@ -74,14 +75,20 @@ impl Reference<'_> {
 
     fn read(&mut self, start: &V, n: u32) -> V {
         let byte = |i| format!("(select {} {})", self.end.memory, at(start, i));
-        let all = (0..n).rev().map(byte).reduce(|a, b| format!("(concat {a} {b})")).unwrap_or_default();
+        let mut bytes: Vec<String> = (0..n).map(byte).collect();
+        // The highest one first.
+        if self.order == ByteOrder::Little {
+            bytes.reverse();
+        }
+        let all = bytes.into_iter().reduce(|a, b| format!("(concat {a} {b})")).unwrap_or_default();
         self.text.bits(n * 8, all)
     }
 
     fn write(&mut self, start: &V, n: u32, v: &V) {
         for i in 0..n {
             let at = at(start, i);
-            let byte = format!("((_ extract {} {}) {})", i * 8 + 7, i * 8, v.name);
+            let lo = self.order.bit(i, 1, n);
+            let byte = format!("((_ extract {} {lo}) {})", lo + 7, v.name);
             let stored = format!("(store {} {at} {byte})", self.end.memory);
             self.end.memory = self.text.define("(Array (_ BitVec 64) (_ BitVec 8))", stored);
         }
@@ -180,6 +187,10 @@ impl Domain for Reference<'_> {
 
 impl Machine for Reference<'_> {
     type Stop = String;
+
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
 
     fn get(&mut self, r: Reg) -> Result<V, String> {
         Ok(self.end.regs[r.index()].clone())

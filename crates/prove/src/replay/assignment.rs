@@ -39,7 +39,7 @@ pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: boo
             (VarKey::CtxField(off, 4, _), _) => {
                 let field = u32::try_from(*off).unwrap_or(0);
                 constraints.extend(impossible_numbers(kind, field).map(|range| outside(cx, *t, range)));
-                no_others(cx, *t, possible_bits(kind, field))
+                no_others(cx, *t, possible_bits(kind, field, cx.byte_order))
             }
             (VarKey::Ret(event), Meaning::Scalar) => {
                 let event = (*event as usize).checked_sub(1).and_then(|i| cx.events.get(i));
@@ -114,11 +114,15 @@ fn fields_agree(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, Meani
             let (VarKey::CtxField(at, n, v), VarKey::CtxField(from, m, w)) = (a, b) else { continue };
             let skip = at - from;
             // Where the kernel's field is shorter, upper bytes are not what a narrow read of them finds.
-            let whole = u32::try_from(*from).is_ok_and(|o| possible_bits(kind, o) == u32::MAX);
-            if v != w || n >= m || skip < 0 || skip + i64::from(*n) > i64::from(*m) || skip > 0 && !whole {
+            let whole = u32::try_from(*from).is_ok_and(|o| possible_bits(kind, o, cx.byte_order) == u32::MAX);
+            if v != w || n >= m || skip < 0 || skip + i64::from(*n) > i64::from(*m) {
                 continue;
             }
-            let (narrow, wide) = (cx.terms.extract(*t, 0, 8 * n), cx.terms.extract(*u, 8 * skip as u32, 8 * n));
+            let lo = cx.byte_order.bit(skip as u32, *n, *m);
+            if lo > 0 && !whole {
+                continue;
+            }
+            let (narrow, wide) = (cx.terms.extract(*t, 0, 8 * n), cx.terms.extract(*u, lo, 8 * n));
             out.push(cx.terms.eq(narrow, wide));
         }
     }

@@ -1,11 +1,14 @@
 //! What a run of the old function did, for the run of the new one to follow.
 
+use bpf_program::ByteOrder;
 use bpf_semantics::interp::{ArgValue, Event as Call};
 use rustc_hash::FxHashMap;
 
 /// What a run did, as far as the outside can tell.
 #[derive(Default)]
 pub(super) struct Recording {
+    /// The order of bytes of what was stored to the context.
+    pub(super) byte_order: ByteOrder,
     pub(super) calls: Vec<Call>,
     /// For each call its result and what it wrote.
     pub(super) effects: Vec<(u64, Vec<(u64, u8)>)>,
@@ -58,7 +61,7 @@ impl Recording {
     pub(super) fn context(&self, calls: usize) -> FxHashMap<i64, u8> {
         let mut bytes = FxHashMap::default();
         for (_, off, n, v) in self.ctx_stores.iter().filter(|(c, ..)| *c <= calls) {
-            bytes.extend((0..i64::from(*n)).map(|i| (off + i, (v >> (8 * i)) as u8)));
+            bytes.extend((*off..off + i64::from(*n)).zip(self.byte_order.bytes(*v, *n as usize)));
         }
         bytes
     }

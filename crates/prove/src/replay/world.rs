@@ -3,7 +3,7 @@
 use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_platform::{Effects, possible_bits};
-use bpf_program::{Argument, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_program::{Argument, ByteOrder, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
 use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
@@ -77,6 +77,7 @@ pub(super) fn run(
     } else {
         cpu.set(Reg::R1, CTX);
     }
+    recording.byte_order = env.byte_order;
     let world = World {
         cx,
         model,
@@ -192,7 +193,7 @@ impl World<'_> {
                 }
                 FieldKind::Scalar { narrow: true } if inside => {
                     if let Some(full) = self.cell(|v| VarKey::CtxField(start, f.size, v)) {
-                        return full >> ((off - start) * 8);
+                        return full >> self.env.byte_order.bit((off - start) as u32, n, f.size);
                     }
                 }
                 _ => {}
@@ -326,7 +327,8 @@ impl World<'_> {
     }
 
     fn keeps(&self, off: i64) -> bool {
-        ctx_field(self.kind, off).is_some() && u32::try_from(off).is_ok_and(|o| possible_bits(self.kind, o) == u32::MAX)
+        ctx_field(self.kind, off).is_some()
+            && u32::try_from(off).is_ok_and(|o| possible_bits(self.kind, o, self.env.byte_order) == u32::MAX)
     }
 
     fn plain_ctx(&self, address: u64, size: u64) -> bool {
@@ -335,6 +337,10 @@ impl World<'_> {
 }
 
 impl Host for World<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.env.byte_order
+    }
+
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         for (i, b) in out.iter_mut().enumerate() {
             *b = self.byte(address.wrapping_add(i as u64));
@@ -357,8 +363,8 @@ impl Host for World<'_> {
             return match self.recording.ctx_stores.iter().rfind(overlaps) {
                 None => {
                     let v = self.ctx_load(off, size);
-                    let bytes = (0..i64::from(n)).map(|i| (off + i, (v >> (8 * i)) as u8));
-                    self.recording.ctx_read.extend(bytes);
+                    let bytes = self.env.byte_order.bytes(v, n as usize);
+                    self.recording.ctx_read.extend((off..off + i64::from(n)).zip(bytes));
                     Ok(v)
                 }
                 // A field as wide as in the kernel keeps what is stored.
@@ -368,7 +374,7 @@ impl Host for World<'_> {
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes[..size.bytes() as usize])?;
-        Ok(u64::from_le_bytes(bytes))
+        Ok(self.env.byte_order.number(&bytes[..size.bytes() as usize]))
     }
 
     fn store(&mut self, address: u64, size: Size, v: u64, _imm: bool) -> Result<(), Fault> {
@@ -376,7 +382,7 @@ impl Host for World<'_> {
             let off = (address - CTX) as i64;
             let n = self.recording.calls_that_see();
             let field = u32::try_from(off).ok().filter(|_| size.bytes() == 4);
-            let stored = v & field.map_or(u64::MAX, |o| possible_bits(self.kind, o).into());
+            let stored = v & field.map_or(u64::MAX, |o| possible_bits(self.kind, o, self.env.byte_order).into());
             self.recording.ctx_stores.push((n, off, size.bytes(), low(stored, size.bits())));
             let kind = EventKind::CtxStore(off, size.bytes());
             if let Some(id) = self.next_event(|k| *k == kind, &[low(v, size.bits())]) {
@@ -385,7 +391,9 @@ impl Host for World<'_> {
             }
             return Ok(());
         }
-        self.write(address, &v.to_le_bytes()[..size.bytes() as usize])
+        let n = size.bytes() as usize;
+        let bytes = self.env.byte_order.bytes(v, n);
+        self.write(address, &bytes[..n])
     }
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bpf_facts::Num;
 use bpf_isa::{Call, Insn};
+use bpf_program::ByteOrder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::options::{Limits, Options, Stats};
@@ -29,6 +30,8 @@ const REPAIRS: usize = 8;
 pub struct Context {
     /// The term graph.
     pub terms: Terms,
+    /// The order of bytes of the machine that both sides are for.
+    pub byte_order: ByteOrder,
     vars: FxHashMap<VarKey, TermId>,
     keys: FxHashMap<VarId, VarKey>,
     meanings: FxHashMap<VarId, Meaning>,
@@ -121,6 +124,7 @@ impl Context {
     pub fn new(limits: Limits) -> Context {
         Context {
             terms: Terms::new(),
+            byte_order: ByteOrder::Little,
             vars: FxHashMap::default(),
             keys: FxHashMap::default(),
             meanings: FxHashMap::default(),
@@ -305,6 +309,19 @@ impl Context {
             bound(self, n.smax as u64, false, true);
         }
         r
+    }
+
+    /// The `n` lower bytes of a value as they stand in memory, the one at the lowest address first.
+    pub(crate) fn to_memory(&mut self, value: TermId, n: u32) -> Vec<TermId> {
+        (0..n).map(|i| self.terms.extract(value, self.byte_order.bit(i, 1, n), 8)).collect()
+    }
+
+    /// The value that these bytes of memory are: the other way round.
+    pub(crate) fn from_memory(&mut self, bytes: &[TermId]) -> TermId {
+        match self.byte_order {
+            ByteOrder::Little => self.terms.concat(bytes),
+            ByteOrder::Big => self.terms.concat(&bytes.iter().rev().copied().collect::<Vec<_>>()),
+        }
     }
 
     /// `t` with the bits outside `unknown` replaced by those of `value`.

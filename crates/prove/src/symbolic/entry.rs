@@ -18,6 +18,7 @@ use crate::term::{TermId, mask};
 
 /// Numbers every region either side can touch. Must run before execution.
 pub fn register_regions<'a>(cx: &mut Context, env: &Env, ops: impl Iterator<Item = &'a bpf_program::Op>) {
+    cx.byte_order = env.byte_order;
     for r in [
         MemoryRegion::Stack,
         MemoryRegion::CtxBytes,
@@ -88,7 +89,7 @@ impl<'a> Entry<'a> {
                     cx.terms.extract(t, 0, n * 8)
                 }
             };
-            bytes.extend((0..n).map(|i| (off + i64::from(i), cx.terms.extract(t, i * 8, 8))));
+            bytes.extend((off..).zip(cx.to_memory(t, n)));
         }
         if bytes.is_empty() {
             return;

@@ -12,7 +12,9 @@ mod values;
 use bpf_facts::Env;
 use bpf_isa::{AluOp, AtomicOp, Call, Imm64Kind, Insn, Reg, Size, Width};
 use bpf_platform::effects::Effects;
-use bpf_program::{Link, Op, ProgKind, Symbol, access_matters, fields_matter, others_may_change, stores_matter};
+use bpf_program::{
+    ByteOrder, Link, Op, ProgKind, Symbol, access_matters, fields_matter, others_may_change, stores_matter,
+};
 use bpf_semantics::{Domain, Machine, atomic_new};
 
 use crate::compare::refinement::is_aligned;
@@ -87,6 +89,7 @@ enum Place {
 impl<'c, 'e> Sym<'c, 'e> {
     /// A machine in `state`.
     pub fn new(cx: &'c mut Context, env: &'e Env<'e>, kind: ProgKind, side: Side, state: SymbolicState) -> Sym<'c, 'e> {
+        cx.byte_order = env.byte_order;
         let guard = cx.terms.tru();
         Sym {
             cx,
@@ -124,6 +127,10 @@ const LONGEST: u32 = 4096;
 
 impl Machine for Sym<'_, '_> {
     type Stop = Stop;
+
+    fn byte_order(&self) -> ByteOrder {
+        self.env.byte_order
+    }
 
     fn get(&mut self, r: Reg) -> Result<TermId, Stop> {
         Ok(self.state.regs[r.index()])
@@ -169,12 +176,12 @@ impl Machine for Sym<'_, '_> {
                 return self.managed_access((&region, sym, k), size, None, false);
             }
             let bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
-            return Ok(self.cx.terms.concat(&bytes));
+            return Ok(self.cx.from_memory(&bytes));
         }
         let bytes = self.read_bytes(&region, sym, k, size.bytes());
         let r = self.cx.region_id(&region);
         self.record(r, sym, k, &bytes, false);
-        Ok(self.cx.terms.concat(&bytes))
+        Ok(self.cx.from_memory(&bytes))
     }
 
     fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, imm: bool) -> Result<(), Stop> {
@@ -218,7 +225,7 @@ impl Machine for Sym<'_, '_> {
             self.managed_access((&region, sym, k), size, Some(*v), imm)?;
             return Ok(());
         }
-        let bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(*v, i * 8, 8)).collect();
+        let bytes = self.cx.to_memory(*v, size.bytes());
         if self.is_told(&region) {
             let bytes: Vec<Option<TermId>> = bytes.into_iter().map(Some).collect();
             self.shared_access(&region, sym, k, &bytes, None)?;
@@ -300,17 +307,17 @@ impl Machine for Sym<'_, '_> {
         if alone && self.cx.concurrent {
             let first = self.log.len();
             let old_bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
-            let old = self.cx.terms.concat(&old_bytes);
+            let old = self.cx.from_memory(&old_bytes);
             let new = atomic_new(self, op, &old, operand, compare);
-            let new_bytes: Vec<_> = (0..size.bytes()).map(|i| Some(self.cx.terms.extract(new, i * 8, 8))).collect();
+            let new_bytes: Vec<_> = self.cx.to_memory(new, size.bytes()).into_iter().map(Some).collect();
             self.shared_access(&region, sym, k, &new_bytes, None)?;
             self.log[first..].iter_mut().for_each(|a| a.atomic = true);
             return Ok(old);
         }
         let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
-        let old = self.cx.terms.concat(&old_bytes);
+        let old = self.cx.from_memory(&old_bytes);
         let new = atomic_new(self, op, &old, operand, compare);
-        let new_bytes: Vec<TermId> = (0..size.bytes()).map(|i| self.cx.terms.extract(new, i * 8, 8)).collect();
+        let new_bytes = self.cx.to_memory(new, size.bytes());
         if alone {
             let first = self.log.len();
             self.record(r, sym, k, &old_bytes, false);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bpf_isa::{Call, Cond, Imm64Kind, Insn, Reg, Src, Width, parse_listing};
-use bpf_program::{Block, BlockId, Function, Link, Op, ProgKind, Symbol, Terminator};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Link, Op, ProgKind, Symbol, Terminator};
 use bpf_prove::shape::{ShapeDifference, same_behaviour};
 
 /// Blocks in their order, each the text of its operations and how it ends.
@@ -16,7 +16,7 @@ fn graph(blocks: Vec<(&str, Terminator)>) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, blocks, layout }
+    Function { name: "f".into(), kind: ProgKind::Xdp, arguments: None, byte_order: ByteOrder::Little, blocks, layout }
 }
 
 fn goto(to: u32) -> Terminator {

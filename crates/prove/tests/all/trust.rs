@@ -121,6 +121,7 @@ fn a_new_terminator_goes_with_the_whole_rest_of_the_block() {
         name: "f".into(),
         kind: ProgKind::Xdp,
         arguments: None,
+        byte_order: bpf_program::ByteOrder::Little,
         blocks: vec![block(ops, branch(Reg::R0, 0)), exit(), exit()],
         layout: vec![BlockId(0), BlockId(1), BlockId(2)],
     };

@@ -1,7 +1,7 @@
 //! The world around a program, as the interpreter sees it, and the memory that is stack or world.
 
 use bpf_isa::{Imm64Kind, Insn, Size};
-use bpf_program::{Link, Op};
+use bpf_program::{ByteOrder, Link, Op};
 
 use super::{Cpu, Fault};
 
@@ -21,6 +21,11 @@ pub enum Next {
 
 /// Everything outside the registers and the stack.
 pub trait Host {
+    /// The order of the bytes of values in memory, here and in the stack.
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::Little
+    }
+
     /// Reads memory. The address is never in the stack.
     ///
     /// # Errors
@@ -53,7 +58,7 @@ pub trait Host {
     fn load(&mut self, address: u64, size: Size) -> Result<u64, Fault> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes[..size.bytes() as usize])?;
-        Ok(u64::from_le_bytes(bytes))
+        Ok(self.byte_order().number(&bytes[..size.bytes() as usize]))
     }
 
     /// A store by the program; `imm` tells that the source is an immediate.
@@ -62,7 +67,9 @@ pub trait Host {
     /// As [`Host::write`].
     fn store(&mut self, address: u64, size: Size, v: u64, imm: bool) -> Result<(), Fault> {
         let _ = imm;
-        self.write(address, &v.to_le_bytes()[..size.bytes() as usize])
+        let n = size.bytes() as usize;
+        let bytes = self.byte_order().bytes(v, n);
+        self.write(address, &bytes[..n])
     }
 
     /// `ld_abs` and `ld_ind`: the packet bytes at `offset` as a big-endian number, or `None` if they are not

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
 use bpf_platform::helpers::Helper;
-use bpf_program::{FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
+use bpf_program::{ByteOrder, FieldKind, Link, Op, ProgKind, Symbol, ctx_field};
 use rustc_hash::FxHashMap;
 
 use super::maps::{Map, Update, errno};
@@ -70,6 +70,7 @@ struct Allocation {
 #[derive(Clone, Debug)]
 pub struct KernelHost {
     kind: ProgKind,
+    order: ByteOrder,
     context: Vec<u8>,
     packet: Packet,
     regions: BTreeMap<u64, Allocation>,
@@ -96,14 +97,20 @@ impl KernelHost {
     /// The world of a program of this kind that gets this packet. Other contexts than that of XDP and
     /// `__sk_buff` are zero until [`KernelHost::set_context`].
     pub fn new(kind: ProgKind, packet: &[u8]) -> KernelHost {
+        KernelHost::of_order(ByteOrder::Little, kind, packet)
+    }
+
+    /// The same on a machine with this byte order. Checksum helpers are modelled on little-endian ones alone.
+    pub fn of_order(order: ByteOrder, kind: ProgKind, packet: &[u8]) -> KernelHost {
         let packet = Packet::new(packet);
         let context = match kind {
-            ProgKind::Xdp => xdp_context(),
-            ProgKind::Skb => skb_context(packet.bytes()),
+            ProgKind::Xdp => xdp_context(order),
+            ProgKind::Skb => skb_context(order, packet.bytes()),
             _ => vec![0; 256],
         };
         KernelHost {
             kind,
+            order,
             context,
             packet,
             regions: BTreeMap::new(),
@@ -172,7 +179,7 @@ impl KernelHost {
     /// Adds a map and returns its number.
     pub fn add_map(&mut self, spec: MapSpec) -> usize {
         self.map_names.insert(spec.name.clone(), self.maps.len());
-        self.maps.push(Map::new(spec));
+        self.maps.push(Map::new(spec, self.order));
         self.maps.len() - 1
     }
 
@@ -310,6 +317,10 @@ impl KernelHost {
 }
 
 impl Host for KernelHost {
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
+
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         let fault = Fault::Access { write: false, address, size: out.len() as u64 };
         if let Some(bytes) = self.packet.at(address, out.len()) {
@@ -366,7 +377,7 @@ impl Host for KernelHost {
         }
         let mut bytes = [0; 8];
         self.read(address, &mut bytes[..n])?;
-        Ok(u64::from_le_bytes(bytes))
+        Ok(self.order.number(&bytes[..n]))
     }
 
     fn call(&mut self, cpu: &mut Cpu, op: &Op) -> Result<Next, Fault> {

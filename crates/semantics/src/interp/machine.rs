@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, Size};
-use bpf_program::{Function, Link, Op, Symbol, Terminator};
+use bpf_program::{ByteOrder, Function, Link, Op, Symbol, Terminator};
 use rustc_hash::FxHashMap;
 
 use super::bv::concrete_domain;
@@ -101,6 +101,7 @@ impl<H: Host> Interp<H> {
     /// # Errors
     /// What stops it short of its `exit`.
     pub fn run(&mut self, f: &Function, fuel: u64) -> Result<Outcome, Fault> {
+        self.can_run(f)?;
         self.fuel = fuel;
         self.steps = 0;
         self.trail.note(Step::Enter(None));
@@ -112,6 +113,15 @@ impl<H: Host> Interp<H> {
             None => return Err(Fault::Uninitialised(Reg::R0)),
         };
         Ok(Outcome { r0, steps: self.steps })
+    }
+
+    /// Whether the world is one of the byte order that a function is for.
+    fn can_run(&self, f: &Function) -> Result<(), Fault> {
+        if f.byte_order == self.host.byte_order() {
+            return Ok(());
+        }
+        let (is, world) = (f.byte_order.name(), self.host.byte_order().name());
+        Err(Fault::Unmodelled(format!("{}, a {is} function, in a {world} world", f.name)))
     }
 
     /// Executes straight-line instructions.
@@ -172,6 +182,7 @@ impl<H: Host> Interp<H> {
     /// Runs a function in a frame of its own; r1 … r5 are its arguments.
     fn enter(&mut self, number: usize) -> Result<(), Fault> {
         let f = self.functions[number].clone();
+        self.can_run(&f)?;
         if self.cpu.depth + 1 == FRAMES {
             return Err(Fault::CallDepth);
         }
@@ -242,6 +253,11 @@ impl<H: Host> Machine for Interp<H> {
     type Stop = Stop;
 
     #[inline]
+    fn byte_order(&self) -> ByteOrder {
+        self.host.byte_order()
+    }
+
+    #[inline]
     fn get(&mut self, r: Reg) -> Result<Bv, Stop> {
         Ok(Bv { bits: 64, v: self.cpu.get(r)? })
     }
@@ -256,11 +272,7 @@ impl<H: Host> Machine for Interp<H> {
         let address = base.v.wrapping_add_signed(off.into());
         let n = size.bytes() as usize;
         let v = match self.cpu.place(address, n, false)? {
-            Some(at) => {
-                let mut bytes = [0; 8];
-                bytes[..n].copy_from_slice(&self.cpu.stack[at..at + n]);
-                u64::from_le_bytes(bytes)
-            }
+            Some(at) => self.host.byte_order().number(&self.cpu.stack[at..at + n]),
             None => self.host.load(address, size)?,
         };
         self.trail.note(Step::Load(v));
@@ -272,7 +284,10 @@ impl<H: Host> Machine for Interp<H> {
         let address = base.v.wrapping_add_signed(off.into());
         let n = size.bytes() as usize;
         match self.cpu.place(address, n, true)? {
-            Some(at) => self.cpu.stack[at..at + n].copy_from_slice(&v.v.to_le_bytes()[..n]),
+            Some(at) => {
+                let bytes = self.host.byte_order().bytes(v.v, n);
+                self.cpu.stack[at..at + n].copy_from_slice(&bytes[..n]);
+            }
             None => self.host.store(address, size, v.v, imm)?,
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bpf_platform::maps as kind;
+use bpf_platform::{ByteOrder, maps as kind};
 
 /// Errors as helpers return them.
 pub(super) mod errno {
@@ -57,6 +57,8 @@ pub(super) struct Map {
     elements: BTreeMap<Vec<u8>, u64>,
     /// Keys of a hash, least recently added first.
     order: Vec<Vec<u8>>,
+    /// Of the numbers in keys: indices and prefix lengths.
+    byte_order: ByteOrder,
 }
 
 /// What an update has to do with memory.
@@ -68,8 +70,8 @@ pub(super) enum Update {
 }
 
 impl Map {
-    pub fn new(spec: MapSpec) -> Map {
-        Map { spec, elements: BTreeMap::new(), order: vec![] }
+    pub fn new(spec: MapSpec, byte_order: ByteOrder) -> Map {
+        Map { spec, elements: BTreeMap::new(), order: vec![], byte_order }
     }
 
     fn shape(&self) -> Shape {
@@ -93,7 +95,8 @@ impl Map {
     }
 
     fn index(&self, key: &[u8]) -> Option<u32> {
-        let index = u32::from_le_bytes(key.try_into().ok()?);
+        let key: &[u8; 4] = key.try_into().ok()?;
+        let index = self.byte_order.number(key) as u32;
         (index < self.spec.max_entries).then_some(index)
     }
 
@@ -108,9 +111,9 @@ impl Map {
     pub fn lookup(&self, key: &[u8]) -> Option<u64> {
         match self.shape() {
             Shape::Trie => {
-                let (bits, data) = prefix(key)?;
+                let (bits, data) = self.prefix(key)?;
                 let bits = bits.min(data.len() as u32 * 8);
-                (0..=bits).rev().find_map(|n| self.elements.get(&trie_key(n, data)).copied())
+                (0..=bits).rev().find_map(|n| self.elements.get(&self.trie_key(n, data)).copied())
             }
             _ => self.elements.get(key).copied(),
         }
@@ -134,11 +137,11 @@ impl Map {
                 key.to_vec()
             }
             Shape::Trie => {
-                let (bits, data) = prefix(key).ok_or(EINVAL)?;
+                let (bits, data) = self.prefix(key).ok_or(EINVAL)?;
                 if bits > data.len() as u32 * 8 {
                     return Err(EINVAL);
                 }
-                trie_key(bits, data)
+                self.trie_key(bits, data)
             }
             Shape::Hash { .. } => key.to_vec(),
         };
@@ -168,8 +171,8 @@ impl Map {
         let key = match self.shape() {
             Shape::Array => return EINVAL,
             Shape::Empty => return EOPNOTSUPP,
-            Shape::Trie => match prefix(key) {
-                Some((bits, data)) if bits <= data.len() as u32 * 8 => trie_key(bits, data),
+            Shape::Trie => match self.prefix(key) {
+                Some((bits, data)) if bits <= data.len() as u32 * 8 => self.trie_key(bits, data),
                 _ => return EINVAL,
             },
             Shape::Hash { .. } => key.to_vec(),
@@ -186,24 +189,26 @@ impl Map {
     /// Every key `for_each_map_elem` visits.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         match self.shape() {
-            Shape::Array => (0..self.spec.max_entries).map(|i| i.to_le_bytes().to_vec()).collect(),
+            Shape::Array => {
+                (0..self.spec.max_entries).map(|i| self.byte_order.bytes(i.into(), 4)[..4].to_vec()).collect()
+            }
             _ => self.order.clone(),
         }
     }
-}
 
-/// A trie key's prefix length and data.
-fn prefix(key: &[u8]) -> Option<(u32, &[u8])> {
-    let (bits, data) = key.split_at_checked(4)?;
-    Some((u32::from_le_bytes(bits.try_into().ok()?), data))
-}
+    /// A trie key's prefix length and data.
+    fn prefix<'k>(&self, key: &'k [u8]) -> Option<(u32, &'k [u8])> {
+        let (bits, data) = key.split_at_checked(4)?;
+        Some((self.byte_order.number(bits) as u32, data))
+    }
 
-/// The first `bits` bits of `data` as a key; the rest is zero.
-fn trie_key(bits: u32, data: &[u8]) -> Vec<u8> {
-    let mut key = bits.to_le_bytes().to_vec();
-    key.extend(data.iter().enumerate().map(|(i, b)| {
-        let kept = bits.saturating_sub(8 * i as u32).min(8);
-        b & !(0xff_u32 >> kept) as u8
-    }));
-    key
+    /// The first `bits` bits of `data` as a key; the rest is zero.
+    fn trie_key(&self, bits: u32, data: &[u8]) -> Vec<u8> {
+        let mut key = self.byte_order.bytes(bits.into(), 4)[..4].to_vec();
+        key.extend(data.iter().enumerate().map(|(i, b)| {
+            let kept = bits.saturating_sub(8 * i as u32).min(8);
+            b & !(0xff_u32 >> kept) as u8
+        }));
+        key
+    }
 }

@@ -1,7 +1,7 @@
 //! Flat memory and calls answered by callbacks: the world of a counterexample.
 
 use bpf_isa::{Imm64Kind, Size};
-use bpf_program::{Link, Op};
+use bpf_program::{ByteOrder, Link, Op};
 use rustc_hash::FxHashMap;
 
 use super::{Cpu, Fault, Host, Next};
@@ -9,13 +9,20 @@ use super::{Cpu, Fault, Host, Next};
 /// Memory in which every address exists. A byte has its initial value until it is written.
 pub struct FlatMemory<'a> {
     initial: Box<dyn FnMut(u64) -> u8 + 'a>,
+    order: ByteOrder,
     written: FxHashMap<u64, u8>,
 }
 
 impl<'a> FlatMemory<'a> {
-    /// Memory with these initial bytes.
+    /// Memory with these initial bytes, little-endian.
     pub fn new(initial: impl FnMut(u64) -> u8 + 'a) -> FlatMemory<'a> {
-        FlatMemory { initial: Box::new(initial), written: FxHashMap::default() }
+        FlatMemory { initial: Box::new(initial), order: ByteOrder::Little, written: FxHashMap::default() }
+    }
+
+    /// The same memory of a machine with this byte order.
+    #[must_use]
+    pub fn in_order(self, order: ByteOrder) -> FlatMemory<'a> {
+        FlatMemory { order, ..self }
     }
 
     /// The byte at an address now.
@@ -69,6 +76,12 @@ impl<'a> Oracle<'a> {
         }
     }
 
+    /// The same world of a machine with this byte order.
+    #[must_use]
+    pub fn in_order(self, order: ByteOrder) -> Oracle<'a> {
+        Oracle { memory: self.memory.in_order(order), ..self }
+    }
+
     /// Calls do this: the arguments are in r1 … r5 of the [`Cpu`] ([`Cpu::arg`]), the callback sets r0 and may
     /// change memory of both kinds ([`Cpu::write`] takes care of which).
     #[must_use]
@@ -97,6 +110,10 @@ impl<'a> Oracle<'a> {
 }
 
 impl Host for FlatMemory<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
+
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         for (i, b) in out.iter_mut().enumerate() {
             *b = self.byte(address.wrapping_add(i as u64));
@@ -121,6 +138,10 @@ impl Host for FlatMemory<'_> {
 }
 
 impl Host for Oracle<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.memory.order
+    }
+
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.memory.read(address, out)
     }

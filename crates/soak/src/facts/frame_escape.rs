@@ -4,7 +4,7 @@
 
 use bpf_driver::difftest::Random;
 use bpf_isa::{AluOp, AtomicOp, Cond, Endian, Imm64Kind, Insn, Reg, Size, Src, Width};
-use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Op, ProgKind, Terminator};
 
 use crate::generate::number;
 
@@ -161,5 +161,12 @@ pub(super) fn function(r: &mut Random) -> Function {
         })
         .collect();
     let layout = (0..blocks.len() as u32).map(BlockId).collect();
-    Function { name: "frame_escape".into(), kind: ProgKind::Subprogram, arguments: None, blocks, layout }
+    Function {
+        name: "frame_escape".into(),
+        kind: ProgKind::Subprogram,
+        arguments: None,
+        byte_order: ByteOrder::Little,
+        blocks,
+        layout,
+    }
 }

@@ -40,8 +40,9 @@ impl<'c, 'e> Sym<'c, 'e> {
             FieldKind::PacketEnd if whole => packet(self, MemoryRegion::PacketEnd),
             FieldKind::Scalar { narrow: true } if inside => {
                 let full = self.ctx_cell(i64::from(field.offset), field.size, Meaning::Scalar);
-                let lo = (off - i64::from(field.offset)) as u32 * 8;
-                Ok(self.cx.terms.extract(full, lo, n * 8))
+                // `bpf_ctx_narrow_access_offset` in include/linux/filter.h.
+                let at = (off - i64::from(field.offset)) as u32;
+                Ok(self.cx.terms.extract(full, self.env.byte_order.bit(at, n, field.size), n * 8))
             }
             FieldKind::Scalar { .. } if whole => Ok(self.ctx_cell(off, n, Meaning::Scalar)),
             FieldKind::Pointer if whole => Ok(self.ctx_cell(off, n, Meaning::Pointer(MemoryRegion::Kernel))),

@@ -1,7 +1,7 @@
 //! Helpers by name, and those of packets, maps, rings and texts.
 
 use bpf_isa::Reg;
-use bpf_program::ProgKind;
+use bpf_program::{ByteOrder, ProgKind};
 
 use super::super::maps::errno;
 use super::super::{Cpu, Fault, Next};
@@ -117,6 +117,8 @@ impl KernelHost {
     pub(super) fn helper(&mut self, cpu: &mut Cpu, name: &str) -> Result<Option<i64>, Fault> {
         let xdp = self.kind == ProgKind::Xdp;
         let skb = self.kind == ProgKind::Skb;
+        // Sums are of words of memory, and this model of them is that of a little-endian machine.
+        let sums = self.order == ByteOrder::Little;
         Ok(Some(match name {
             "map_lookup_elem" | "map_lookup_percpu_elem" => {
                 let map = self.map_arg(cpu, Reg::R1)?;
@@ -184,9 +186,9 @@ impl KernelHost {
                     errno::ENOMEM
                 }
             }
-            "l3_csum_replace" if skb => self.l3_csum_replace(cpu)?,
-            "l4_csum_replace" if skb => self.l4_csum_replace(cpu)?,
-            "csum_diff" => self.csum_diff(cpu)?,
+            "l3_csum_replace" if skb && sums => self.l3_csum_replace(cpu)?,
+            "l4_csum_replace" if skb && sums => self.l4_csum_replace(cpu)?,
+            "csum_diff" if sums => self.csum_diff(cpu)?,
             "redirect" => self.redirect(cpu)?,
             "redirect_map" if xdp => self.redirect_map(cpu)?,
             "xdp_adjust_head" if xdp => self.packet.adjust_head(cpu.get(Reg::R2)? as i32),
