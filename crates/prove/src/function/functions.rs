@@ -18,6 +18,9 @@ use crate::unread::{Fewer, with_late_calls};
 /// Compares two whole functions: first block against block, which copes with any size and with loops;
 /// then, without loops, both as one formula each, which copes with changes across blocks.
 pub fn functions(old: &Function, new: &Function, env: &Env, options: &Options) -> (Verdict, Stats) {
+    if [old, new].iter().any(|f| f.byte_order != env.byte_order) {
+        return (Verdict::Unknown(OTHER_ORDER.into()), Stats::default());
+    }
     let same = is_same(old, new);
     if !same && deepest_frame_use(new, env) < deepest_frame_use(old, env) {
         return (Verdict::Unknown(MORE_STACK.into()), Stats::default());
@@ -72,7 +75,7 @@ pub(crate) fn by_way_of(
 /// Why nothing can be said of a function, if nothing can.
 fn not_comparable(f: &Function, env: &Env) -> Option<&'static str> {
     if f.byte_order != env.byte_order {
-        return Some("a function for a machine of another byte order");
+        return Some(OTHER_ORDER);
     }
     // A jump inside a block would be taken for one between the blocks of a path.
     if !f.layout.iter().flat_map(|b| &f.block(*b).ops).all(has_meaning) {
@@ -80,6 +83,9 @@ fn not_comparable(f: &Function, env: &Env) -> Option<&'static str> {
     }
     may_use_arena(f, env).then_some(ARENA)
 }
+
+/// Why nothing is said of a function beside one of another byte order.
+const OTHER_ORDER: &str = "a function for a machine of another byte order";
 
 /// Why nothing is said of a function that goes deeper into its frame than before.
 const MORE_STACK: &str = "more stack than before";

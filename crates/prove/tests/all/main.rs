@@ -4,6 +4,7 @@
 
 mod bisimulation;
 mod blast;
+mod byte_orders;
 mod carried;
 mod common;
 mod core;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bpf_facts::{BaseId, Env, Kind, Num, Region, Value};
 use bpf_isa::{Insn, Reg};
-use bpf_program::{Op, ProgKind};
+use bpf_program::{ByteOrder, Op, ProgKind};
 use bpf_prove::context::Context;
 use bpf_prove::variables::{MemoryRegion, VarKey};
 use bpf_prove::{Difference, Limits, Options, Verdict, window};
@@ -17,7 +17,7 @@ use crate::common::{Rng, mix, rounds};
 
 /// The input a refutation describes, with every region's addresses moved to where that region is here:
 /// the formula's own may coincide. `None` if the formula speaks about one memory or about later ones.
-fn replayable(d: &mut Difference, scene: &Scene) -> Option<(Input, BTreeMap<u64, u8>)> {
+fn replayable(d: &mut Difference, scene: &Scene, order: ByteOrder) -> Option<(Input, BTreeMap<u64, u8>)> {
     let model = d.model.clone();
     let cx: &mut Context = &mut d.context;
     if cx.one_memory {
@@ -104,11 +104,10 @@ fn replayable(d: &mut Difference, scene: &Scene) -> Option<(Input, BTreeMap<u64,
         }
     }
     for (off, n, v) in slots {
-        for i in 0..n {
-            frame[(512 + off) as usize + i as usize] = (v >> (8 * i)) as u8;
-        }
+        let at = (512 + off) as usize;
+        frame[at..at + n as usize].copy_from_slice(&order.bytes(v, n as usize)[..n as usize]);
     }
-    Some((Input { regs, frame, seed: 0 }, bytes))
+    Some((Input { regs, frame, seed: 0, order }, bytes))
 }
 
 /// Whether pointers are only used as addresses: then moving regions changes nothing else.
@@ -141,8 +140,17 @@ struct Tally {
 
 #[test]
 fn verdicts_hold_in_the_interpreter() {
+    verdicts_hold(ByteOrder::Little);
+}
+
+#[test]
+fn verdicts_hold_in_the_interpreter_of_a_big_endian_machine() {
+    verdicts_hold(ByteOrder::Big);
+}
+
+fn verdicts_hold(byte_order: ByteOrder) {
     let maps = maps();
-    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
+    let env = Env { maps: &maps, callee_args: &|_| None, byte_order, ..Env::empty() };
     let mut tally = Tally::default();
     let mut failures = vec![];
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
@@ -164,7 +172,7 @@ fn one_window(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: 
     let insns: Vec<Insn> = (0..n).map(|_| operation(rng)).collect();
     let old: Vec<Op> = insns.iter().map(|i| Op::new(*i)).collect();
     let initial_seed = rng.next();
-    let inputs: Vec<Input> = (0..24).filter_map(|_| input(rng, &scene)).collect();
+    let inputs: Vec<Input> = (0..24).filter_map(|_| input(rng, &scene, env.byte_order)).collect();
     for _ in 0..4 {
         let mut changed = insns.clone();
         for _ in 0..1 + rng.below(2) {
@@ -229,7 +237,7 @@ fn one_window(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: 
                     tally.not_replayable += 1;
                     continue;
                 }
-                let Some((i, bytes)) = replayable(&mut d, &scene) else {
+                let Some((i, bytes)) = replayable(&mut d, &scene, env.byte_order) else {
                     tally.not_replayable += 1;
                     continue;
                 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bpf_facts::{BaseId, Kind, Live, Region};
 use bpf_isa::Imm64Kind;
-use bpf_program::{BlockId, Link, Op};
+use bpf_program::{BlockId, ByteOrder, Link, Op};
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next};
 
 pub use bpf_testgen::windows::*;
@@ -23,11 +23,12 @@ pub struct Books<'a> {
     pub memory: BTreeMap<u64, u8>,
     pub reads: BTreeMap<u64, u32>,
     pub writes: BTreeMap<u64, Vec<u8>>,
+    pub order: ByteOrder,
 }
 
 impl<'a> Books<'a> {
-    pub fn new(initial: &'a dyn Fn(u64) -> u8) -> Books<'a> {
-        Books { initial, memory: BTreeMap::new(), reads: BTreeMap::new(), writes: BTreeMap::new() }
+    pub fn new(initial: &'a dyn Fn(u64) -> u8, order: ByteOrder) -> Books<'a> {
+        Books { initial, memory: BTreeMap::new(), reads: BTreeMap::new(), writes: BTreeMap::new(), order }
     }
     pub fn byte(&self, a: u64) -> u8 {
         self.memory.get(&a).copied().unwrap_or_else(|| (self.initial)(a))
@@ -35,6 +36,9 @@ impl<'a> Books<'a> {
 }
 
 impl Host for Books<'_> {
+    fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
     fn read(&mut self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
         for (i, b) in out.iter_mut().enumerate() {
             let a = address.wrapping_add(i as u64);
@@ -65,6 +69,8 @@ pub struct Input {
     pub regs: [u64; 11],
     pub frame: Vec<u8>,
     pub seed: u64,
+    /// Of the machine.
+    pub order: ByteOrder,
 }
 
 pub struct Ran<'a> {
@@ -78,7 +84,7 @@ pub fn run<'a>(input: &Input, ops: &[Op], initial: &'a dyn Fn(u64) -> u8) -> Opt
         cpu.set(r(i as u8), *v);
     }
     cpu.frame_mut().copy_from_slice(&input.frame);
-    let mut m = Interp::with_cpu(cpu, Books::new(initial));
+    let mut m = Interp::with_cpu(cpu, Books::new(initial, input.order));
     m.run_ops(ops).ok()?;
     Some(Ran { cpu: m.cpu, books: m.host })
 }
@@ -144,7 +150,7 @@ pub fn misbehaviour(old: &Books, new: &Books) -> Option<String> {
 
 /// Concrete entries of which the facts hold. Pointers of different regions are far apart; values of one
 /// map are the same or neighbours.
-pub fn input(rng: &mut Rng, scene: &Scene) -> Option<Input> {
+pub fn input(rng: &mut Rng, scene: &Scene, order: ByteOrder) -> Option<Input> {
     let mut regs = [0u64; 11];
     regs[10] = FRAME_POINTER;
     let mut sites: BTreeMap<(usize, bool), u64> = BTreeMap::new();
@@ -178,7 +184,7 @@ pub fn input(rng: &mut Rng, scene: &Scene) -> Option<Input> {
         };
     }
     let frame: Vec<u8> = (0..512).map(|_| rng.next() as u8 & if rng.chance(2) { 0xff } else { 0x81 }).collect();
-    let start = Input { regs, frame, seed };
+    let start = Input { regs, frame, seed, order };
     let nothing = |_: u64| 0u8;
     let ran = run(&start, &scene.prologue, &nothing)?;
     assert!(ran.books.writes.is_empty(), "the prologue writes only the stack");

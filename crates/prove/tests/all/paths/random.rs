@@ -2,7 +2,7 @@
 
 use bpf_facts::{Env, Kind, Live, StackSet};
 use bpf_isa::{Insn, Src};
-use bpf_program::Op;
+use bpf_program::{ByteOrder, Op};
 use bpf_prove::superblock::{SideExit, is_side_exit};
 use bpf_prove::{Limits, Options, Verdict, along};
 use bpf_semantics::branch;
@@ -19,7 +19,7 @@ fn walk<'a>(input: &Input, ops: &[Op], initial: &'a dyn Fn(u64) -> u8) -> Option
         cpu.set(r(i as u8), *v);
     }
     cpu.frame_mut().copy_from_slice(&input.frame);
-    let mut m = Interp::with_cpu(cpu, Books::new(initial));
+    let mut m = Interp::with_cpu(cpu, Books::new(initial, input.order));
     let mut jumps = 0;
     for op in ops {
         if let Some(SideExit { cond, width, dst, src, leaves_if }) = SideExit::of(&op.insn) {
@@ -35,8 +35,8 @@ fn walk<'a>(input: &Input, ops: &[Op], initial: &'a dyn Fn(u64) -> u8) -> Option
 }
 
 /// An input near the constants of the jumps.
-fn near(rng: &mut Rng, scene: &Scene, constants: &[i32]) -> Option<Input> {
-    let mut start = input(rng, scene)?;
+fn near(rng: &mut Rng, scene: &Scene, constants: &[i32], order: ByteOrder) -> Option<Input> {
+    let mut start = input(rng, scene, order)?;
     for n in 0..5u8 {
         let v = scene.state.reg(r(n));
         if !matches!(v.kind, Kind::Scalar) || rng.chance(3) {
@@ -88,8 +88,17 @@ struct Tally {
 
 #[test]
 fn proven_paths_go_the_same_way_and_do_the_same() {
+    proven_paths(ByteOrder::Little);
+}
+
+#[test]
+fn proven_paths_go_the_same_way_on_a_big_endian_machine() {
+    proven_paths(ByteOrder::Big);
+}
+
+fn proven_paths(byte_order: ByteOrder) {
     let maps = maps();
-    let env = Env { maps: &maps, callee_args: &|_| None, ..Env::empty() };
+    let env = Env { maps: &maps, callee_args: &|_| None, byte_order, ..Env::empty() };
     let (mut tally, mut failures) = (Tally::default(), vec![]);
     let first = std::env::var("BPF_OPT_FUZZ_SEED").ok().and_then(|s| s.parse().ok());
     let seeds = first.map_or(0..rounds(2_500), |s: u64| s..s + 1);
@@ -152,7 +161,7 @@ fn one_path(seed: u64, rng: &mut Rng, env: &Env, tally: &mut Tally, failures: &m
             })
             .collect();
         for _ in 0..24 {
-            let Some(i) = near(rng, &scene, &constants) else { continue };
+            let Some(i) = near(rng, &scene, &constants, env.byte_order) else { continue };
             let initial = |a: u64| mix(a ^ initial_seed ^ i.seed) as u8 & if plain { 0xff } else { 0x81 };
             let Some((x, ends)) = walk(&i, &old, &initial).filter(|(x, _)| tame(&x.books)) else { continue };
             tally.runs += 1;
