@@ -17,7 +17,13 @@ typedef long long __s64;
 #define __uint(name, val) int (*name)[val]
 #define __type(name, val) typeof(val) *name
 #define __array(name, val) typeof(val) *name[]
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define bpf_htons(x) ((__u16)(x))
+#define bpf_htonl(x) ((__u32)(x))
+#else
 #define bpf_htons(x) __builtin_bswap16(x)
+#define bpf_htonl(x) __builtin_bswap32(x)
+#endif
 
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PROG_ARRAY = 3, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_ARRAY_OF_MAPS = 12 };
 enum { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };

@@ -5,6 +5,7 @@
 //! `equivalence.rs` is a binary of its own, since scripts run it by name; so is `limits.rs`, which measures times.
 
 mod acceptance;
+mod big_endian;
 mod builds;
 mod common;
 #[path = "../../../object/tests/all/common/edit.rs"]

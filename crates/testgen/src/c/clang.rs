@@ -57,6 +57,16 @@ impl Clang {
         fed(command, source)
     }
 
+    /// The object of a file, as examples are compiled, for machines of one byte order: `bpfel` or `bpfeb`.
+    ///
+    /// # Errors
+    /// What clang says.
+    pub fn compile_file(&self, source: &Path, target: &str) -> Result<Vec<u8>, String> {
+        let mut command = Command::new(&self.0);
+        command.args(["-target", target, "-g", "-w", "-O2", "-mcpu=v3", "-c", "-o", "-"]).arg(source);
+        fed(command, "")
+    }
+
     /// Compiles this source for this machine, with `-O2`, to a shared object at `to`. It gets no library.
     ///
     /// # Errors
