@@ -54,7 +54,7 @@ programs on demand and all that they may call is harmless (`--no-run-check` leav
 most a tenth of the time limit). A difference means that a proof was wrong: the change to blame is taken
 back, a warning says so, and the JSON report has what a bug report needs; the exit code stays 0, because
 what was written is without it. Without the right to load programs both checks are skipped, with a
-warning.
+warning; of an object for machines of the other byte order, with a note. `bpf-opt check` judges then.
 
 Examples:
   bpf-opt opt prog.o -o prog.opt.o
@@ -330,7 +330,8 @@ An array names maps by numbers: descriptors, or indices. What they are like, a f
 
 It is taken at its word: where it is wrong, so may be what is made of the program. `name` is for C, where it may stand
 for the number; `of` says what the inner maps are like. Not taken: classic BPF (tcpdump -dd), and programs as the kernel
-shows them (bpftool prog dump xlated), in which it has replaced accesses of the context and calls.
+shows them (bpftool prog dump xlated), in which it has replaced accesses of the context and calls. Arrays are those
+of little-endian machines; of a big-endian object none is made.
 
 Examples:
   bpf-opt raw prog.o --program xdp_main -o prog.bin --write-maps prog.maps

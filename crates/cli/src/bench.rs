@@ -110,7 +110,8 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
 pub fn timed(objects: &[PathBuf], settings: &Settings, shown: bool) -> Result<Vec<Program>, Failure> {
     let bytes = objects.iter().map(|path| files::read(path)).collect::<Result<Vec<_>, _>>()?;
     for (path, bytes) in objects.iter().zip(&bytes) {
-        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        let object = bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        Failure::unless_for_this_kernel(path, &object)?;
     }
     permitted().require().map_err(|e| Failure::kernel(&objects[0], &e))?;
     let bar = if shown { Programs::bar() } else { Programs::hidden() };

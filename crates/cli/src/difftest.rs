@@ -100,6 +100,7 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
     // A bad file is a bad file wherever one may ask the kernel.
     for (path, bytes) in [(&args.a, &bytes[0]), (&args.b, &bytes[1])] {
         let object = bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        Failure::unless_for_this_kernel(path, &object)?;
         let programs = object.functions().iter().filter(|f| f.kind == FuncKind::Program).map(|f| f.name.as_str());
         let programs: Vec<&str> = programs.collect();
         if let Some(name) = args.program.iter().find(|n| !programs.contains(&n.as_str())) {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use bpf_driver::DriverError;
 use bpf_kernel::KernelError;
-use bpf_object::ObjectError;
+use bpf_object::{ByteOrder, Object, ObjectError};
 
 /// Exit codes, the same for all commands; `bpf-opt --help` explains them to users.
 pub mod exit {
@@ -81,6 +81,14 @@ impl Failure {
             },
             DriverError::OtherOrder { .. } | DriverError::NoSuchPass { .. } => Failure::bad_input(error.to_string()),
             DriverError::NoSuchProgram { .. } => Failure::bad_input(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Whether the kernel here may be asked about an object at all: it is in this machine's byte order.
+    pub fn unless_for_this_kernel(path: &Path, object: &Object) -> Result<(), Failure> {
+        match object.byte_order() {
+            ByteOrder::HOST => Ok(()),
+            order => Err(Failure::kernel(path, &KernelError::ByteOrder { order })),
         }
     }
 

@@ -89,7 +89,8 @@ fn load(images: Option<PathBuf>, args: &KernelsLoadArgs) -> Result<u8, Failure> 
     let mut objects = Vec::new();
     for path in &inputs {
         let bytes = files::read(path)?;
-        bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        let object = bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(path, &e))?;
+        Failure::unless_for_this_kernel(path, &object)?;
         objects.push(bytes);
     }
     let ways = Ways {

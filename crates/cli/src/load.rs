@@ -125,7 +125,8 @@ pub fn ask(raw: &RawArgs, program_type: Option<&str>, file: &Path) -> Result<Obj
     let input = Input::read(file, raw, program_type)?;
     let program_type = input.forced_type(program_type);
     let bytes = input.object;
-    bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(file, &e))?;
+    let object = bpf_object::Object::parse(bytes.clone()).map_err(|e| Failure::object(file, &e))?;
+    Failure::unless_for_this_kernel(file, &object)?;
     let options = LoadOptions { program_type, only: None };
     bpf_kernel::load_object(&bytes, &options).map_err(|e: KernelError| Failure::kernel(file, &e))
 }

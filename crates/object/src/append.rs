@@ -5,6 +5,7 @@
 //! want it of what no BTF describes, and what names a symbol behind them is renumbered. Promise: the result is read back before
 //! it is handed out.
 
+use crate::byte_order::from_little;
 use crate::elf::{Added, Patch, SHF_ALLOC, SHF_WRITE, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_PROGBITS, put};
 use crate::error::ObjectError;
 use crate::functions::{FuncId, LD_IMM64};
@@ -112,7 +113,7 @@ impl Object {
             self.add_reference(&mut patches, *reference, symbol)?;
         }
         self.sort_relocations(&mut patches);
-        let bytes = self.elf.layout_with(&patches, &added);
+        let bytes = from_little(self.elf.layout_with(&patches, &added), self.byte_order);
         Object::parse(bytes.clone()).map_err(|e| ObjectError::Internal { problem: e.to_string() })?;
         Ok(bytes)
     }

@@ -9,12 +9,9 @@
 
 use bpf_platform::ByteOrder;
 
-use crate::elf::{SHT_GROUP, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_SYMTAB, Section, elf_name};
+use crate::elf::{EI_DATA, SHT_GROUP, SHT_NOBITS, SHT_PROGBITS, SHT_REL, SHT_RELA, SHT_SYMTAB, Section, elf_name};
+use crate::error::ObjectError;
 use crate::symbols::{R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS32, R_BPF_64_ABS64, R_BPF_64_NODYLD32};
-
-/// Where `EI_DATA` stands, and what it says of big-endian files.
-pub(crate) const EI_DATA: usize = 5;
-pub(crate) const BIG: u8 = 2;
 
 /// Widths of the fields of structures, as they follow each other. A byte has no order.
 const ELF_HEADER: &[usize] = &[2, 2, 4, 8, 8, 8, 4, 2, 2, 2, 2, 2, 2];
@@ -26,15 +23,31 @@ const WORD: &[usize] = &[4];
 /// Offset and immediate of an instruction, behind opcode and registers.
 const INSTRUCTION: &[usize] = &[1, 1, 2, 4];
 
-/// The file in the little-endian form, if it comes back from there to the same bytes.
-pub(crate) fn to_little(file: &[u8]) -> Option<Vec<u8>> {
-    let little = converted(file, ByteOrder::Big);
-    (from_little(&little) == file).then_some(little)
+/// The byte order of a file, and the file in the little-endian form. What is no 64-bit ELF file stays as it is.
+///
+/// # Errors
+/// If a big-endian file does not come back from there to the same bytes.
+pub(crate) fn to_little(file: Vec<u8>) -> Result<(ByteOrder, Vec<u8>), ObjectError> {
+    const CLASS_64: u8 = 2;
+    const BIG: u8 = 2;
+    let is_elf = file.starts_with(b"\x7fELF") && file.get(4) == Some(&CLASS_64);
+    if !is_elf || file.get(EI_DATA) != Some(&BIG) {
+        return Ok((ByteOrder::Little, file));
+    }
+    let little = converted(&file, ByteOrder::Big);
+    if converted(&little, ByteOrder::Little) != file {
+        let what = "a big-endian object in which parts of different kinds overlap".into();
+        return Err(ObjectError::Unsupported { what });
+    }
+    Ok((ByteOrder::Big, little))
 }
 
-/// The big-endian file again.
-pub(crate) fn from_little(file: &[u8]) -> Vec<u8> {
-    converted(file, ByteOrder::Little)
+/// A file in the little-endian form as one of this byte order.
+pub(crate) fn from_little(file: Vec<u8>, order: ByteOrder) -> Vec<u8> {
+    match order {
+        ByteOrder::Little => file,
+        ByteOrder::Big => converted(&file, ByteOrder::Little),
+    }
 }
 
 /// The file with all fields in the other order. What reaches past the end is left alone.

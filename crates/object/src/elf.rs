@@ -3,15 +3,12 @@
 //! The one idea: the input bytes are kept and every section is a checked range of them, so that
 //! an unchanged object is written by giving the bytes back, and a changed one by copying all
 //! sections but the patched ones. Promise: all ranges handed out lie inside the file and do not
-//! overlap, section order and (but for dropped sections) numbers are preserved. Big-endian files are held in the form that
-//! `byte_order.rs` makes of them, so that all is little-endian here.
+//! overlap, section order and (but for dropped sections) numbers are preserved. Of a big-endian file it gets the form that
+//! `byte_order.rs` makes of it, so that all is little-endian here.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-use bpf_platform::ByteOrder;
-
-use crate::byte_order::{BIG, EI_DATA, from_little, to_little};
 use crate::error::ObjectError;
 
 pub(crate) const SHT_PROGBITS: u32 = 1;
@@ -30,6 +27,8 @@ pub(crate) const SHF_INFO_LINK: u64 = 0x40;
 pub(crate) const SHN_UNDEF: u16 = 0;
 pub(crate) const SHN_LORESERVE: u16 = 0xff00;
 
+/// Where it stands whether a file is little-endian, 1, or big-endian, 2.
+pub(crate) const EI_DATA: usize = 5;
 const EHDR_SIZE: usize = 64;
 const SHDR_SIZE: usize = 64;
 const EM_BPF: u16 = 247;
@@ -140,8 +139,6 @@ const CALL_FRAMES: &str = ".eh_frame";
 #[derive(Debug, Clone)]
 pub(crate) struct Elf {
     pub bytes: Vec<u8>,
-    /// The order of the file's numbers. In `bytes` they are little-endian.
-    pub order: ByteOrder,
     pub sections: Vec<Section>,
     shstrndx: usize,
 }
@@ -165,7 +162,7 @@ pub(crate) struct Added {
 }
 
 impl Elf {
-    pub fn parse(mut bytes: Vec<u8>) -> Result<Self, ObjectError> {
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, ObjectError> {
         if bytes.get(..4) != Some(&b"\x7fELF"[..]) {
             return Err(ObjectError::NotElf);
         }
@@ -174,15 +171,8 @@ impl Elf {
             Some(1) => return Err(ObjectError::Not64Bit),
             _ => return Err(ObjectError::NotElf),
         }
-        let order = match bytes.get(EI_DATA) {
-            Some(1) => ByteOrder::Little,
-            Some(&BIG) => ByteOrder::Big,
-            _ => return Err(ObjectError::NotElf),
-        };
-        if order == ByteOrder::Big {
-            bytes = to_little(&bytes).ok_or_else(|| ObjectError::Unsupported {
-                what: "a big-endian object in which parts of different kinds overlap".into(),
-            })?;
+        if !matches!(bytes.get(EI_DATA), Some(1 | 2)) {
+            return Err(ObjectError::NotElf);
         }
         let half = |at| u16_at(&bytes, at).ok_or(ObjectError::NotElf);
         let (etype, machine) = (half(16)?, half(18)?);
@@ -246,20 +236,7 @@ impl Elf {
                 return Err(ObjectError::corrupt(&b.name, 0, format!("it overlaps section `{}` in the file", a.name)));
             }
         }
-        Ok(Self { bytes, order, sections, shstrndx })
-    }
-
-    /// The file as it was read.
-    pub fn file(&self) -> Vec<u8> {
-        self.in_order(self.bytes.clone())
-    }
-
-    /// A file that was laid out, in the order of this one.
-    fn in_order(&self, bytes: Vec<u8>) -> Vec<u8> {
-        match self.order {
-            ByteOrder::Little => bytes,
-            ByteOrder::Big => from_little(&bytes),
-        }
+        Ok(Self { bytes, sections, shstrndx })
     }
 
     pub fn data(&self, section: usize) -> &[u8] {
@@ -361,7 +338,7 @@ impl Elf {
         let _ = put(&mut out, 40, &shoff.to_le_bytes());
         let _ = put(&mut out, 60, &count.to_le_bytes());
         let _ = put(&mut out, 62, &shstrndx.to_le_bytes());
-        self.in_order(out)
+        out
     }
 }
 

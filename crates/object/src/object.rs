@@ -11,6 +11,7 @@ use bpf_platform::{ByteOrder, ManagedFields};
 
 use crate::btf::{Btf, FuncProto};
 use crate::btf_ext::{BtfExt, FUNC_INFO, LINE_INFO, Record};
+use crate::byte_order::to_little;
 use crate::core_relo;
 use crate::elf::{Elf, Section, unique_names};
 use crate::error::ObjectError;
@@ -86,6 +87,8 @@ impl Identities {
 /// An eBPF object file and the changes to be made to it.
 #[derive(Clone, Debug)]
 pub struct Object {
+    /// Of the file. All that was read of it is little-endian.
+    pub(crate) byte_order: ByteOrder,
     pub(crate) elf: Elf,
     pub(crate) symbols: Symbols,
     pub(crate) btf: Option<Btf>,
@@ -107,6 +110,7 @@ impl Object {
     /// # Errors
     /// If the file is not a 64-bit relocatable BPF ELF file, or is corrupt.
     pub fn parse(data: Vec<u8>) -> Result<Object, ObjectError> {
+        let (byte_order, data) = to_little(data)?;
         let elf = Elf::parse(data)?;
         let symbols = Symbols::parse(&elf)?;
         let mut warnings = Vec::new();
@@ -144,6 +148,7 @@ impl Object {
         let exception_callbacks = btf.as_ref().map_or_else(Vec::new, |btf| layout.exception_callbacks(btf));
         let bodies = BTreeMap::new();
         Ok(Object {
+            byte_order,
             identities,
             elf,
             symbols,
@@ -161,7 +166,7 @@ impl Object {
     /// The order of the bytes of numbers in the file, and in the memory of the machine it is for.
     #[must_use]
     pub fn byte_order(&self) -> ByteOrder {
-        self.elf.order
+        self.byte_order
     }
 
     /// All functions, by section and start.

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::btf_ext::{BtfExt, CORE_RELO, FUNC_INFO, LINE_INFO, Record};
+use crate::byte_order::from_little;
 use crate::elf::{Elf, Patch, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_SYMTAB, put, u32_at};
 use crate::error::ObjectError;
 use crate::functions::{CALL, CodeRef, Form, LD_IMM64};
@@ -126,7 +127,7 @@ impl Object {
     /// If some number does not fit its field any more.
     pub fn write(&self, options: &WriteOptions) -> Result<Written, ObjectError> {
         if self.bodies.is_empty() {
-            return Ok(Written { bytes: self.elf.file(), notes: Vec::new() });
+            return Ok(Written { bytes: from_little(self.elf.bytes.clone(), self.byte_order), notes: Vec::new() });
         }
         let mut rewrite = Rewrite::new(self);
         rewrite.symbol_values();
@@ -136,7 +137,8 @@ impl Object {
         rewrite.records()?;
         rewrite.drop_debug(options.keep_debug);
         rewrite.symbols_and_relocs();
-        let written = Written { bytes: self.elf.layout(&rewrite.patches), notes: rewrite.notes };
+        let bytes = from_little(self.elf.layout(&rewrite.patches), self.byte_order);
+        let written = Written { bytes, notes: rewrite.notes };
         self.check(&written.bytes)?;
         Ok(written)
     }

@@ -2,7 +2,7 @@
 
 use bpf_facts::{Env, Live, State, Value};
 use bpf_isa::{AtomicOp, Class, Costs, Insn, Reg};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator};
+use bpf_program::{BlockId, ByteOrder, Function, Op, ProgKind, Terminator};
 use bpf_prove::{Known, Points, Rewrite};
 
 use crate::settings::Settings;
@@ -121,6 +121,11 @@ impl<'a> View<'a> {
     /// Index of the operation before `i` that gave `r` its value.
     pub fn def_before(&self, i: usize, r: Reg) -> Option<usize> {
         self.ops[..i].iter().rposition(|o| o.insn.defs().contains(r))
+    }
+
+    /// The order of bytes of the machine that the function is for.
+    pub fn byte_order(&self) -> ByteOrder {
+        self.f.byte_order
     }
 
     /// Program kind.

@@ -72,7 +72,8 @@ fn bad_files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("text.o", b"int main(void) { return 0; }\n".to_vec(), "not an ELF"),
         ("header.o", good[..64].to_vec(), "truncated"),
         ("half.o", good[..good.len() / 2].to_vec(), "truncated"),
-        ("big.o", big, "big-endian"),
+        // Little-endian numbers behind a big-endian start.
+        ("big.o", big, "section headers of 16384 bytes"),
         ("x86.o", with(18, &62u16.to_le_bytes()), "machine 62"),
         ("small.o", with(4, &[1]), "32-bit"),
     ]
@@ -470,4 +471,35 @@ fn an_object_without_a_command_is_told_which_one_it_may_want() {
     let ran = bpf_opt([prog.as_os_str()]).expect(2);
     assert!(ran.err.contains("bpf-opt opt") && ran.err.contains("xdp_count.o"), "{}", ran.err);
     assert!(!bpf_opt(["no-such-command"]).expect(2).err.contains("to optimize"));
+}
+
+#[test]
+fn of_an_object_of_the_other_byte_order_the_kernel_is_not_asked() {
+    let Some(clang) = bpf_testgen::c::Clang::find() else { return println!("skipped: there is no clang") };
+    let folder = folder();
+    let object = |name: &str| folder.path().join(name).to_str().expect("a name").to_owned();
+    let other = if cfg!(target_endian = "big") { "bpfel" } else { "bpfeb" };
+    let bytes = clang.compile_file(&example("xdp_count.c"), other).expect("clang takes it");
+    let (input, output) = (object("in.o"), object("out.o"));
+    fs::write(&input, bytes).unwrap();
+    for args in [&["load", &input][..], &["bench", &input, &input], &["difftest", &input, &input]] {
+        let ran = bpf_opt(args).expect(2);
+        assert!(
+            ran.err.contains("in.o: the object is big-endian, and the kernel of this machine is not"),
+            "{}",
+            ran.err
+        );
+        assert!(ran.err.contains("hint: "), "{}", ran.err);
+    }
+    let ran = bpf_opt(["specialize", &input, "-o", &output, "--rodata", "x=1"]).expect(2);
+    assert!(ran.err.contains("only little-endian ones are specialized"), "{}", ran.err);
+    let ran = bpf_opt(["raw", &input, "-o", &object("out.bin")]).expect(2);
+    assert!(ran.err.contains("arrays are taken for little-endian"), "{}", ran.err);
+    assert!(!Path::new(&output).exists());
+    let ran = bpf_opt(["opt", &input, "-o", &output, "-O1"]).expect(0);
+    assert!(ran.err.contains("note: the object is big-endian, so this kernel cannot judge it"), "{}", ran.err);
+    bpf_opt(["verify", &input, &output]).expect(0);
+    bpf_opt(["check", &output]).expect(0);
+    let little = bpf_opt(["verify", &input, example("xdp_count.o").to_str().unwrap()]).expect(1);
+    assert!(little.out.contains("byte order: the first object is big-endian"), "{}", little.out);
 }

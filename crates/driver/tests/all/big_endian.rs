@@ -99,12 +99,12 @@ fn confused(object: &Object, f: FuncId, n: usize) -> Option<Vec<u8>> {
             _ => return None,
         })
     };
-    let candidates = body.iter_mut().filter_map(|insn| {
+    let mut candidates = body.iter_mut().filter_map(|insn| {
         let now = decode(&insn.bytes).ok()?.0;
         let new = changed(now).filter(|new| *new != now)?;
         Some((insn, new))
     });
-    let (insn, new) = candidates.skip(n).next()?;
+    let (insn, new) = candidates.nth(n)?;
     insn.bytes.clear();
     encode(&new, &mut insn.bytes).expect("it has an encoding");
     let mut object = object.clone();
@@ -184,4 +184,34 @@ fn programs_do_the_same_to_packets_on_machines_of_both_orders() {
         }
     }
     assert!(compared > 1_000 && changed > 150, "{compared} runs compared, {changed} of which change the packet");
+}
+
+#[test]
+fn damaged_big_endian_objects_are_refused_or_come_back_as_they_were() {
+    let Some(clang) = clang() else { return };
+    let mut r = Rng::new(9);
+    let (mut read, mut refused) = (0, 0);
+    for source in sources() {
+        let bytes = clang.compile_file(&source, "bpfeb").expect("clang takes it");
+        for _ in 0..150 {
+            let mut damaged = bytes.clone();
+            for _ in 0..1 + r.below(3) {
+                let at = r.below(damaged.len() as u64) as usize;
+                damaged[at] = r.next() as u8;
+            }
+            if r.chance(8) {
+                damaged.truncate(r.below(damaged.len() as u64) as usize);
+            }
+            // Where it says that it is little-endian now, it is another file.
+            match Object::parse(damaged.clone()) {
+                Ok(object) => {
+                    read += 1;
+                    let written = object.write(&WriteOptions::default()).expect("nothing has changed").bytes;
+                    assert!(written == damaged, "{}: other bytes", name(&source));
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(read > 100 && refused > 100, "{read} read, {refused} refused");
 }

@@ -10,6 +10,7 @@
 //! them.
 
 use bpf_isa::{Insn, Reg, Size, Src};
+use bpf_program::ByteOrder;
 use bpf_prove::Rewrite;
 use bpf_prove::superblock::is_side_exit;
 
@@ -43,6 +44,12 @@ fn store(v: &View, i: usize) -> Option<(i16, Size, Src)> {
 /// The store at `i`, of a number that is short enough, as one of this size that stores the zeros behind it.
 fn filled(v: &View, i: usize, size: Size) -> Option<Rewrite> {
     let (off, own, Src::Reg(number)) = store(v, i)? else { return None };
+    // The number's own bytes are the lowest ones.
+    let (whole, short) = (size.bytes() as i32, own.bytes() as i32);
+    let (off, beside) = match v.byte_order() {
+        ByteOrder::Little => (off, short..whole),
+        ByteOrder::Big => (i16::try_from(i32::from(off) + short - whole).ok()?, 0..whole - short),
+    };
     if own >= size || off.rem_euclid(size.bytes() as i16) != 0 || v.value(i, number).bits().umax >> own.bits() != 0 {
         return None;
     }
@@ -56,7 +63,7 @@ fn filled(v: &View, i: usize, size: Size) -> Option<Rewrite> {
         if end <= 0 || begin >= size.bytes() as i32 {
             continue;
         }
-        if begin < own.bytes() as i32 || end > size.bytes() as i32 {
+        if begin < beside.start || end > beside.end {
             return None;
         }
         let is_zero = match src {

@@ -9,6 +9,7 @@
 //! The other byte order becomes a wide load and a byte swap.
 
 use bpf_isa::{AluOp, Endian, Insn, Reg, Size, Src};
+use bpf_program::ByteOrder;
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -90,7 +91,9 @@ fn assemble(v: &View, k: usize, dst: Reg, src: Reg, out: &mut Vec<Rewrite>) {
     let first = parts.iter().copied().min().unwrap_or(k);
     // The base must be the same at the end, or the load has to stand at the first one's place.
     let wide = Insn::Load { size, sext: false, dst, base, off: lo as i16 };
-    let swap = Insn::Endian { kind: Endian::Be, bits: size.bits() as u8, dst };
+    // What swaps bytes there.
+    let kind = if v.byte_order() == ByteOrder::Little { Endian::Be } else { Endian::Le };
+    let swap = Insn::Endian { kind, bits: size.bits() as u8, dst };
     let rest = v.edit(first, k + 1, &parts, &[]);
     let base_kept = !v.ops[first..=k].iter().any(|o| o.insn.defs().contains(base) && !parts_only(v, &parts, base));
     for insns in [vec![wide], vec![wide, swap]] {

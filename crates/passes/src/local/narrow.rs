@@ -53,7 +53,7 @@ fn narrowed(v: &View, i: usize) -> Option<Rewrite> {
         part = left;
         dropped.push(j);
         if let Some((smaller, at)) = unit(part).filter(|(smaller, _)| *smaller < size)
-            && let Ok(at) = i16::try_from(i32::from(off) + at)
+            && let Ok(at) = i16::try_from(i32::from(off) + place(v, size, smaller, at))
         {
             best = Some((j, dropped.clone(), Insn::Load { size: smaller, dst, base, off: at, sext: false }));
         }
@@ -83,13 +83,18 @@ fn left_by(insn: &Insn, dst: Reg, part: Part) -> Option<Part> {
     }
 }
 
-/// The size of a part that is one unit of memory, and how many bytes it is behind the first (in little-endian order).
-fn unit(part: Part) -> Option<(Size, i32)> {
+/// Where in memory a unit is that begins so many bytes above the lowest one of a value of this size.
+fn place(v: &View, whole: Size, unit: Size, above: u32) -> i32 {
+    (v.byte_order().bit(above, unit.bytes(), whole.bytes()) / 8) as i32
+}
+
+/// The size of a part that is one unit of memory, and how many bytes it is above the lowest one.
+fn unit(part: Part) -> Option<(Size, u32)> {
     let size = match part.high - part.low {
         8 => Size::B,
         16 => Size::H,
         32 => Size::W,
         _ => return None,
     };
-    part.low.is_multiple_of(size.bits()).then_some((size, (part.low / 8) as i32))
+    part.low.is_multiple_of(size.bits()).then_some((size, part.low / 8))
 }

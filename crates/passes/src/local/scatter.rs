@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use bpf_isa::{AluOp, Insn, Reg, Size, Src};
+use bpf_program::ByteOrder;
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -37,7 +38,11 @@ impl Pass for Scatter {
             let Some(size) = whole else { continue };
             let used: Vec<usize> = pieces.range(..size.bytes()).map(|(_, piece)| piece.op).collect();
             let (Some(&first), Some(&last)) = (used.iter().min(), used.iter().max()) else { continue };
-            let Ok(off) = i16::try_from(at.off) else { continue };
+            let begin = match v.byte_order() {
+                ByteOrder::Little => at.off,
+                ByteOrder::Big => at.off - size.bytes() as i32,
+            };
+            let Ok(off) = i16::try_from(begin) else { continue };
             // Where a register holds the number: behind all other pieces, or before them.
             let place = [last, first].into_iter().find_map(|op| {
                 let source = Reg::all().find(|r| held[op][r.index()] == at.number)?;
@@ -61,7 +66,8 @@ struct Held {
     without: u32,
 }
 
-/// Where pieces of a number are stored: what the base holds, and at which offset the lowest bits belong.
+/// Where pieces of a number are stored: what the base holds, and at which offset the lowest bits belong; in big-endian order,
+/// behind them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     base: Held,
@@ -110,7 +116,11 @@ fn pieces(v: &View, held: &[[Held; 11]]) -> BTreeMap<Place, BTreeMap<u32, Piece>
         }
         let distance = without / 8;
         let number = Held { number, without: 0 };
-        let place = Place { base: held[i][base.index()], off: i32::from(off) - distance as i32, number };
+        let off = match v.byte_order() {
+            ByteOrder::Little => i32::from(off) - distance as i32,
+            ByteOrder::Big => i32::from(off) + (size.bytes() + distance) as i32,
+        };
+        let place = Place { base: held[i][base.index()], off, number };
         all.entry(place).or_default().insert(distance, Piece { op: i, bytes: size.bytes() });
     }
     all

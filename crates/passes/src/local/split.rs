@@ -12,6 +12,7 @@
 
 use bpf_facts::Region;
 use bpf_isa::{Imm64Kind, Insn, Size, Src};
+use bpf_program::ByteOrder;
 use bpf_prove::Rewrite;
 
 use super::pass::Pass;
@@ -39,7 +40,10 @@ fn constant_to_memory(v: &View, i: usize) -> Option<Rewrite> {
     }
     let j = (i + 1..v.ops.len().min(i + REACH)).find(|j| v.ops[*j].insn.uses().contains(dst))?;
     let Insn::Store { size: Size::DW, base, off, src: Src::Reg(s) } = v.ops[j].insn else { return None };
-    let high = off.checked_add(4)?;
+    let high = match v.byte_order() {
+        ByteOrder::Little => off.checked_add(4)?,
+        ByteOrder::Big => off,
+    };
     let only_stored = s == dst && base != dst && !v.live_after(j).regs.contains(dst);
     // A store to memory that others see is never split.
     let region = v.value(j, base).region();

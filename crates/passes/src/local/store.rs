@@ -16,6 +16,7 @@
 
 use bpf_facts::Region;
 use bpf_isa::{Insn, Reg, Size, Src};
+use bpf_program::ByteOrder;
 use bpf_prove::Rewrite;
 
 use super::constant::shorten;
@@ -85,6 +86,7 @@ fn pair(v: &View, i: usize, j: usize, out: &mut Vec<Rewrite>) {
     if let (Some(l), Some(h), false) = (constant(&low), constant(&high), ctx) {
         let bits = low.size.bits();
         let m = (1u64 << bits) - 1;
+        let (l, h) = if v.byte_order() == ByteOrder::Little { (l, h) } else { (h, l) };
         let value = (l & m) | (h & m) << bits;
         let imm = match size {
             Size::DW => i32::try_from(value as i64).ok(),

@@ -355,7 +355,7 @@ fn fill(cx: &mut Context, entry: &mut SymbolicState, before: &bpf_facts::State, 
     spills.sort_unstable_by_key(|(r, off, n)| (*off, *n, before.reg(*r).kind != bpf_facts::Kind::Scalar, *r));
     for (r, off, n) in spills {
         let value = entry.regs[r.index()];
-        let bytes: Vec<(i64, TermId)> = (off..).zip(cx.to_memory(value, n)).collect();
+        let bytes: Vec<(i64, TermId)> = (off..).zip(cx.bytes_of(value, n)).collect();
         let memory = memory_of(cx, entry, stack);
         entry.mems[stack as usize] = Some(cx.terms.store_bytes(memory, frame, &bytes));
     }
@@ -391,7 +391,7 @@ fn spills(cx: &mut Context, a: &Outcome, live: &Live, stretch: &Stretch) -> Vec<
         }
         for r in Reg::all().filter(|r| *r != Reg::R10) {
             let value = exit.regs[r.index()];
-            if cx.to_memory(value, n) == bytes {
+            if cx.bytes_of(value, n) == bytes {
                 out.push((r, off, n));
             }
         }

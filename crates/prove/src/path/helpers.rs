@@ -199,7 +199,7 @@ impl Walk<'_, '_, '_> {
         let cx = &mut *self.sym.cx;
         let (zero, here) = (cx.terms.constant(64, 0), cx.terms.constant(64, home));
         let base = if maps::is_array(kind) {
-            let index = cx.from_memory(&key);
+            let index = cx.value_of(&key);
             let limit = cx.terms.constant(32, info.max_entries.unwrap_or(0).into());
             let inside = if cx.terms.width(index) == 32 { cx.terms.ult(index, limit) } else { cx.terms.fls() };
             cx.terms.ite(inside, here, zero)

@@ -196,7 +196,7 @@ impl Walk<'_, '_, '_> {
             let region = cx.region_id(&MemoryRegion::Packet);
             let memory = cx.terms.mem_base(region, zero);
             let [high, low] = [12, 13].map(|at| cx.terms.select(memory, data, at));
-            let word = cx.from_memory(&[high, low]);
+            let word = cx.value_of(&[high, low]);
             let word = cx.terms.zext(word, 32);
             // Below 0x600 it is a length, and what is in the field another question.
             let seen = self.observed.value(self.sym.cx, self.given, &[], word);

@@ -312,12 +312,12 @@ impl Context {
     }
 
     /// The `n` lower bytes of a value as they stand in memory, the one at the lowest address first.
-    pub(crate) fn to_memory(&mut self, value: TermId, n: u32) -> Vec<TermId> {
+    pub(crate) fn bytes_of(&mut self, value: TermId, n: u32) -> Vec<TermId> {
         (0..n).map(|i| self.terms.extract(value, self.byte_order.bit(i, 1, n), 8)).collect()
     }
 
     /// The value that these bytes of memory are: the other way round.
-    pub(crate) fn from_memory(&mut self, bytes: &[TermId]) -> TermId {
+    pub(crate) fn value_of(&mut self, bytes: &[TermId]) -> TermId {
         match self.byte_order {
             ByteOrder::Little => self.terms.concat(bytes),
             ByteOrder::Big => self.terms.concat(&bytes.iter().rev().copied().collect::<Vec<_>>()),

@@ -89,7 +89,7 @@ impl<'a> Entry<'a> {
                     cx.terms.extract(t, 0, n * 8)
                 }
             };
-            bytes.extend((off..).zip(cx.to_memory(t, n)));
+            bytes.extend((off..).zip(cx.bytes_of(t, n)));
         }
         if bytes.is_empty() {
             return;

@@ -176,12 +176,12 @@ impl Machine for Sym<'_, '_> {
                 return self.managed_access((&region, sym, k), size, None, false);
             }
             let bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
-            return Ok(self.cx.from_memory(&bytes));
+            return Ok(self.cx.value_of(&bytes));
         }
         let bytes = self.read_bytes(&region, sym, k, size.bytes());
         let r = self.cx.region_id(&region);
         self.record(r, sym, k, &bytes, false);
-        Ok(self.cx.from_memory(&bytes))
+        Ok(self.cx.value_of(&bytes))
     }
 
     fn store(&mut self, base: &TermId, off: i16, size: Size, v: &TermId, imm: bool) -> Result<(), Stop> {
@@ -225,7 +225,7 @@ impl Machine for Sym<'_, '_> {
             self.managed_access((&region, sym, k), size, Some(*v), imm)?;
             return Ok(());
         }
-        let bytes = self.cx.to_memory(*v, size.bytes());
+        let bytes = self.cx.bytes_of(*v, size.bytes());
         if self.is_told(&region) {
             let bytes: Vec<Option<TermId>> = bytes.into_iter().map(Some).collect();
             self.shared_access(&region, sym, k, &bytes, None)?;
@@ -307,17 +307,17 @@ impl Machine for Sym<'_, '_> {
         if alone && self.cx.concurrent {
             let first = self.log.len();
             let old_bytes = self.shared_access(&region, sym, k, &vec![None; size.bytes() as usize], None)?;
-            let old = self.cx.from_memory(&old_bytes);
+            let old = self.cx.value_of(&old_bytes);
             let new = atomic_new(self, op, &old, operand, compare);
-            let new_bytes: Vec<_> = self.cx.to_memory(new, size.bytes()).into_iter().map(Some).collect();
+            let new_bytes: Vec<_> = self.cx.bytes_of(new, size.bytes()).into_iter().map(Some).collect();
             self.shared_access(&region, sym, k, &new_bytes, None)?;
             self.log[first..].iter_mut().for_each(|a| a.atomic = true);
             return Ok(old);
         }
         let old_bytes = self.read_bytes(&region, sym, k, size.bytes());
-        let old = self.cx.from_memory(&old_bytes);
+        let old = self.cx.value_of(&old_bytes);
         let new = atomic_new(self, op, &old, operand, compare);
-        let new_bytes = self.cx.to_memory(new, size.bytes());
+        let new_bytes = self.cx.bytes_of(new, size.bytes());
         if alone {
             let first = self.log.len();
             self.record(r, sym, k, &old_bytes, false);

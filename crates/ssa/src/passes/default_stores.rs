@@ -15,6 +15,7 @@
 
 use bpf_facts::{Env, Region};
 use bpf_isa::Size;
+use bpf_program::ByteOrder;
 
 use super::fold::Definitions;
 use super::pass::Pass;
@@ -33,9 +34,9 @@ impl Pass for DefaultStores {
         true
     }
 
-    fn run(&self, f: &mut Ssa, _: &Env<'_>) -> bool {
+    fn run(&self, f: &mut Ssa, env: &Env<'_>) -> bool {
         let mut changed = false;
-        while let Some(found) = Found::first(f) {
+        while let Some(found) = Found::first(f, env.byte_order) {
             found.take(f);
             super::dead::remove(f);
             changed = true;
@@ -82,12 +83,12 @@ struct Found {
 }
 
 impl Found {
-    fn first(f: &Ssa) -> Option<Found> {
+    fn first(f: &Ssa, order: ByteOrder) -> Option<Found> {
         let (graph, d) = (Graph::of(f), Definitions::of(f));
-        graph.order.iter().find_map(|join| Found::in_join(f, *join, &graph, &d))
+        graph.order.iter().find_map(|join| Found::in_join(f, *join, &graph, &d, order))
     }
 
-    fn in_join(f: &Ssa, join: Block, graph: &Graph, d: &Definitions) -> Option<Found> {
+    fn in_join(f: &Ssa, join: Block, graph: &Graph, d: &Definitions, order: ByteOrder) -> Option<Found> {
         let [one, two] = graph.preds[join.index()][..] else { return None };
         let block = f.block(join);
         let stores = block.insts.iter().enumerate().take_while(|(_, i)| i.is_pure() || FrameStore::of(i).is_some());
@@ -109,7 +110,7 @@ impl Found {
                     continue;
                 }
                 let Some(c) = brought(asks, side).and_then(|o| d.constant(o)) else { continue };
-                let Some((beside, both)) = merged(f, asks, &store, c, d) else { continue };
+                let Some((beside, both)) = merged(f, asks, &store, c, d, order) else { continue };
                 let other = (way, brought(way, 0)?);
                 return Some(Found { join, at, asks, beside, both, other });
             }
@@ -142,7 +143,7 @@ fn leaves(inst: &Inst, store: &FrameStore) -> bool {
 }
 
 /// The constant store of a block that is one with this constant stored beside it, and what both are.
-fn merged(f: &Ssa, b: Block, store: &FrameStore, c: i64, d: &Definitions) -> Option<(usize, Inst)> {
+fn merged(f: &Ssa, b: Block, store: &FrameStore, c: i64, d: &Definitions, order: ByteOrder) -> Option<(usize, Inst)> {
     let wider = match store.size {
         Size::B => Size::H,
         Size::H => Size::W,
@@ -157,7 +158,8 @@ fn merged(f: &Ssa, b: Block, store: &FrameStore, c: i64, d: &Definitions) -> Opt
             && there.at.min(store.at) % (2 * half) == 0
             && let Some(k) = d.constant(there.stored)
         {
-            let (low, high) = if there.at < store.at { (k, c) } else { (c, k) };
+            let (first, second) = if there.at < store.at { (k, c) } else { (c, k) };
+            let (low, high) = if order == ByteOrder::Little { (first, second) } else { (second, first) };
             let number = stored_as(wider, low, high)?;
             let Operand::Frame(n) = inst.args[0] else { continue };
             let off = i16::try_from(there.at.min(store.at) - i64::from(n)).ok()?;

@@ -16,7 +16,7 @@
 
 use bpf_facts::{Env, Facts, Liveness, State};
 use bpf_isa::{Insn, Reg, Size, Src};
-use bpf_program::{BlockId, Function, Op, slot_count};
+use bpf_program::{BlockId, ByteOrder, Function, Op, slot_count};
 
 use super::pass::Pass;
 use crate::Ssa;
@@ -80,8 +80,10 @@ fn widened(f: &Function, facts: &Facts) -> Vec<Wider> {
     for &block in &f.layout {
         let states = facts.states(f, block);
         for (at, (op, state)) in f.block(block).ops.iter().zip(&states).enumerate() {
-            let forms: Vec<Insn> =
-                [Size::DW, Size::W, Size::H].into_iter().filter_map(|size| as_wide_as(op, state, size)).collect();
+            let forms: Vec<Insn> = [Size::DW, Size::W, Size::H]
+                .into_iter()
+                .filter_map(|size| as_wide_as(op, state, size, f.byte_order))
+                .collect();
             if !forms.is_empty() {
                 all.push(Wider { block, at, forms });
             }
@@ -91,7 +93,7 @@ fn widened(f: &Function, facts: &Facts) -> Vec<Wider> {
 }
 
 /// The store that does the same as this one to the frame, and is that wide.
-fn as_wide_as(op: &Op, state: &State, size: Size) -> Option<Insn> {
+fn as_wide_as(op: &Op, state: &State, size: Size, order: ByteOrder) -> Option<Insn> {
     let Insn::Store { size: own, base: Reg::R10, off, src } = op.insn else { return None };
     if own >= size || op.link.is_some() {
         return None;
@@ -105,13 +107,14 @@ fn as_wide_as(op: &Op, state: &State, size: Size) -> Option<Insn> {
     // What is beside the store, byte by byte.
     let mut beside = 0u64;
     for i in (0..bytes).filter(|i| !(behind..behind + own_bytes).contains(i)) {
-        beside |= state.stack_bytes(begin + i, 1).as_const()? << (8 * i);
+        beside |= state.stack_bytes(begin + i, 1).as_const()? << order.bit(i as u32, 1, size.bytes());
     }
     let off = i16::try_from(begin).ok()?;
     let most = u64::MAX >> (64 - own.bits());
+    let shift = order.bit(behind as u32, own.bytes(), size.bytes());
     match src {
         Src::Imm(n) => {
-            let number = beside | (n as i64 as u64 & most) << (8 * behind);
+            let number = beside | (n as i64 as u64 & most) << shift;
             // Of a store of 8 bytes the sign of the number fills the upper half.
             let imm = number as u32 as i32;
             (size != Size::DW || imm as i64 as u64 == number).then_some(Insn::Store {
@@ -123,7 +126,7 @@ fn as_wide_as(op: &Op, state: &State, size: Size) -> Option<Insn> {
         }
         Src::Reg(r) => {
             let is_short = state.reg(r).bits().umax <= most;
-            (behind == 0 && beside == 0 && is_short).then_some(Insn::Store { size, base: Reg::R10, off, src })
+            (shift == 0 && beside == 0 && is_short).then_some(Insn::Store { size, base: Reg::R10, off, src })
         }
     }
 }
