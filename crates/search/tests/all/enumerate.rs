@@ -2,7 +2,7 @@
 
 use bpf_facts::{BaseId, Env, Live, Num, Region, StackSet, State, Value};
 use bpf_isa::{Goal, Reg, RegSet};
-use bpf_program::{Op, ProgKind};
+use bpf_program::{ByteOrder, Op, ProgKind};
 use bpf_prove::{Options, Verdict};
 use bpf_search::enumerate::{Effort, Outcome, enumerate};
 use bpf_search::{Answer, Window};
@@ -29,8 +29,12 @@ fn numbers(regs: &[u8]) -> State {
 }
 
 fn search(before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outcome {
+    search_in(ByteOrder::Little, before, old, live, cpu, slots)
+}
+
+fn search_in(byte_order: ByteOrder, before: &State, old: &str, live: Live, cpu: u8, slots: usize) -> Outcome {
     let old = ops(old);
-    let env = Env::empty();
+    let env = Env { byte_order, ..Env::empty() };
     let w = Window {
         kind: ProgKind::Other,
         env: &env,
@@ -63,6 +67,18 @@ fn finds(outcome: &Outcome, slots: usize) -> String {
 fn is_optimal(outcome: &Outcome, slots: usize) {
     assert!(outcome.found.is_none(), "{outcome:?}");
     assert_eq!(outcome.exhausted_to, Some(slots), "{outcome:?}");
+}
+
+#[test]
+fn stores_and_parts_of_them_are_found_in_the_machines_byte_order() {
+    let all = StackSet::range(-8, 8);
+    let o =
+        search_in(ByteOrder::Big, &numbers(&[]), "*(u32 *)(r10 - 8) = 0\n*(u32 *)(r10 - 4) = 1", live(&[], all), 3, 4);
+    assert_eq!(finds(&o, 1), "*(u64 *)(r10 - 0x8) = 0x1");
+    let part = "*(u64 *)(r10 - 8) = r1\nr0 = *(u32 *)(r10 - 4)";
+    let part = |order| search_in(order, &numbers(&[1]), part, live(&[0], StackSet::EMPTY), 3, 2);
+    is_optimal(&part(ByteOrder::Little), 1);
+    assert_eq!(finds(&part(ByteOrder::Big), 1), "w0 = w1");
 }
 
 #[test]

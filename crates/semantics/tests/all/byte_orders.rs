@@ -45,9 +45,9 @@ impl Evaluator {
         let big = self.big;
         let bytes = self.place(address, n).to_vec();
         let mut value = 0;
-        for i in 0..n {
+        for (i, byte) in bytes.iter().enumerate() {
             let significance = if big { n - 1 - i } else { i };
-            value += u64::from(bytes[i]) << (8 * significance);
+            value += u64::from(*byte) << (8 * significance);
         }
         value
     }
@@ -225,7 +225,7 @@ fn in_object(little: &[u8], order: ByteOrder) -> Vec<u8> {
     let mut bytes = little.to_vec();
     if order == ByteOrder::Big {
         for slot in bytes.chunks_exact_mut(8) {
-            slot[1] = slot[1] << 4 | slot[1] >> 4;
+            slot[1] = slot[1].rotate_left(4);
             slot.swap(2, 3);
             slot[4..8].reverse();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bpf_facts::{Env, Live, StackSet, State, Value};
 use bpf_isa::{AluOp, Insn, Reg, Size, Src, Width};
-use bpf_program::{Op, ProgKind};
+use bpf_program::{ByteOrder, Op, ProgKind};
 use bpf_prove::reference::{Window, encode};
 use bpf_prove::smt::Status;
 use bpf_soak::concrete::{Both, Random, both};
@@ -194,4 +194,26 @@ fn no_access_of_the_plain_encoding_is_to_the_context() {
     let (r1, r6) = (&e.registers[1], &e.registers[6]);
     let one = format!("{}(assert (= {r1} {r6}))\n", e.assumptions);
     assert_eq!(z3.ask(&one), Ok(Status::Unsat), "no packet is where the context is");
+}
+
+#[test]
+fn the_plain_encoding_knows_the_byte_order() {
+    let Some(mut z3) = with_z3(Z3::new(Duration::from_secs(5))) else { return };
+    let upper = [
+        Insn::Mov { width: Width::W64, dst: r(0), src: Src::Reg(r(2)) },
+        Insn::Alu { op: AluOp::Rsh, width: Width::W64, dst: r(0), src: Src::Imm(32) },
+    ];
+    let stored = Insn::Store { size: Size::DW, base: Reg::R10, off: -8, src: Src::Reg(r(2)) };
+    for (byte_order, off, expected) in [
+        (ByteOrder::Little, -4, Status::Unsat),
+        (ByteOrder::Little, -8, Status::Sat),
+        (ByteOrder::Big, -4, Status::Sat),
+        (ByteOrder::Big, -8, Status::Unsat),
+    ] {
+        let part = Insn::Load { size: Size::W, sext: false, dst: r(0), base: Reg::R10, off };
+        let w = window(&[stored, part], &[&[stored][..], &upper].concat());
+        let env = Env { byte_order, ..Env::empty() };
+        let formula = encode(&w, &env).expect("it can be encoded").formula();
+        assert_eq!(z3.ask(&formula), Ok(expected), "{byte_order:?}, at {off}\n{formula}");
+    }
 }
