@@ -62,7 +62,9 @@ impl Witness {
 pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> Option<Witness> {
     // The formula is about these.
     let fewer = Fewer::of_functions(old, new);
+    let original = old;
     let (old, new) = (&*fewer.without_of(old, env), &*fewer.without_of(new, env));
+    let taken_out = Fewer::of_functions(original, old);
     let whole = d.context.difference?;
     let mut parts = vec![whole];
     // The solver likes differences that nobody sees, such as an atomic with another operand that ends
@@ -71,8 +73,9 @@ pub fn replay(d: &mut Difference, old: &Function, new: &Function, env: &Env) -> 
     if !fewer.is_empty() {
         parts.extend(d.context.difference_parts.iter().copied().take(MAX_PARTS));
     }
-    let mut first_apart =
-        |apart: bool| parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, (old, new), &fewer, env));
+    let mut first_apart = |apart: bool| {
+        parts.iter().find_map(|part| try_part(&mut d.context, *part, apart, (old, new), [&fewer, &taken_out], env))
+    };
     first_apart(true).or_else(|| first_apart(false))
 }
 
@@ -81,13 +84,13 @@ fn try_part(
     part: TermId,
     apart: bool,
     (old, new): (&Function, &Function),
-    fewer: &Fewer,
+    without: [&Fewer; 2],
     env: &Env,
 ) -> Option<Witness> {
     let (model, places) = place(cx, old.kind, part, apart)?;
     let cx = &*cx;
     let mut recording = Recording::default();
-    let a = run(cx, &model, env, old, &mut recording, None, fewer);
+    let a = run(cx, &model, env, old, &mut recording, None, without);
     // Of equal calls any may be the one that is left. What differs for each is different.
     let mut first = None;
     let mut ways = 1;
@@ -95,8 +98,8 @@ fn try_part(
     while way < ways {
         let mut replayed = Recording::default();
         let follow = Follow { old: &recording, choices: way };
-        let b = run(cx, &model, env, new, &mut replayed, Some(follow), fewer);
-        let found = compare(&a, &b, &recording, &replayed, &places, fewer)?;
+        let b = run(cx, &model, env, new, &mut replayed, Some(follow), without);
+        let found = compare(&a, &b, &recording, &replayed, &places, without[0])?;
         ways = ways.max(1u32.checked_shl(replayed.choices)?);
         if ways > MAX_WAYS {
             return None;

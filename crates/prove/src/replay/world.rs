@@ -32,6 +32,8 @@ struct World<'a> {
     follow: Option<Follow<'a>>,
     /// Calls that the new side may leave out.
     fewer: &'a Fewer,
+    /// Those of which some were taken out of the old side, since nobody reads them.
+    taken_out: &'a Fewer,
 }
 
 /// What the new side's run follows.
@@ -50,7 +52,7 @@ pub(super) fn run(
     f: &Function,
     recording: &mut Recording,
     follow: Option<Follow>,
-    fewer: &Fewer,
+    [fewer, taken_out]: [&Fewer; 2],
 ) -> Result<u64, Fault> {
     let mut initial = FxHashMap::default();
     let mut memo = FxHashMap::default();
@@ -90,6 +92,7 @@ pub(super) fn run(
         recording,
         follow,
         fewer,
+        taken_out,
     };
     let mut interp = Interp::with_cpu(cpu, world);
     let r = interp.run(f, FUEL);
@@ -297,8 +300,8 @@ impl World<'_> {
     /// Whether what the new side asks now, and the old one does not, may be a call that stands elsewhere there. It may have no
     /// effect itself, and the old side asks the same
     /// - with nothing between but calls that may have no effect, or
-    /// - anywhere, if what it gives does not depend on what was called before: it is the same all through a run, or a helper
-    ///   without arguments gives it. Of calls that were left out in vain or taken out before the run, nobody knows where they stand.
+    /// - before, if what it gives does not depend on what was called before, as no argument tells; or anywhere, if it is the same all
+    ///   through a run. Of calls that were taken out of the old side before the run, nobody knows where they stood.
     fn may_stand_elsewhere(&self, cpu: &Cpu, op: &Op, old: &Recording, k: usize) -> bool {
         let Some(now) = cpu.trace.last() else { return false };
         let may_be_none = |calls: std::ops::Range<usize>| {
@@ -311,8 +314,11 @@ impl World<'_> {
         }
         let row = Effects::of(&op.insn, false);
         let depends_on_nothing = row.is_constant() || row.arguments.is_empty();
-        self.fewer.has_named(&now.call)
-            || places().any(|p| depends_on_nothing || may_be_none(if p < k { p..k } else { k..p }))
+        let is_moved = |p| match p < k {
+            true => depends_on_nothing || may_be_none(p..k),
+            false => row.is_constant() || may_be_none(k..p),
+        };
+        self.taken_out.has_named(&now.call) || places().any(is_moved)
     }
 
     /// What comes after a call: nothing, if that throws. The program ends there, and so does the run.
