@@ -9,6 +9,8 @@ use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ci::judge::{Allowance, Figure};
+use crate::counts::CountsArgs;
+use crate::instrument::InstrumentArgs;
 use crate::kept_parts::KeptParts;
 use crate::many::args::{MANY, ManyArgs, TableArgs};
 
@@ -25,6 +27,7 @@ Examples:
   bpf-opt run prog.o --pcap traffic.pcap        run an XDP or tc program on packets, no kernel involved
   bpf-opt difftest prog.o prog.opt.o            run both in this kernel on the same packets and compare
   bpf-opt bench prog.o prog.opt.o               time both in this kernel, beside each other
+  bpf-opt instrument prog.o -o counting.o       a copy that counts how often its blocks run, for `opt --counts`
   bpf-opt profile -o here.toml                  what operations cost on this machine, for `opt --costs`
   bpf-opt ci --baseline bpf.json build/         for pipelines: fail when a program became worse than it was
   bpf-opt specialize prog.o --rodata debug=0 --frozen-map allowed=allowed.json -o out.o   for what will not change
@@ -69,6 +72,7 @@ Examples:
   bpf-opt opt prog.o -o out.o --rounds 5 --by-function --parts kept/    each function alone; results kept, and taken again
   bpf-opt opt prog.o -o out.o --goal latency --keep 5 five proven forms, timed here, the fastest first
   bpf-opt opt prog.o -o out.o --goal latency --costs here.toml   by what `bpf-opt profile` has measured
+  bpf-opt opt prog.o -o out.o --goal latency --pcap traffic.pcap --maps contents.json    by how often blocks run there
   bpf-opt opt prog.O2.o --also prog.Os.o -o out.o     of each function the better of two builds
   bpf-opt opt prog.o -o out.o --passes none           read and write only: the same bytes
   bpf-opt opt --raw prog.bin --type xdp --maps prog.maps -o out.bin   an array of struct bpf_insn (`bpf-opt help raw`)
@@ -80,7 +84,7 @@ With -d, --jobs is the number of threads over all objects, and --time-limit is f
 does not stop the others; the exit code is then 2 (70 for an internal error), and the table says which. Two
 objects for one place are refused before any work. docs/many.md has all of it.
 
-The rules run first (-O1), then, with the goal `size`, global passes on an SSA form of each function; what is
+The rules run first (-O1), then global passes on an SSA form of each function; what is
 left of the time goes into a search for what no rule finds. It ends when a round has brought nothing (-O2,
 which takes a second or so), when three have (-O3), or when nothing is open (-O4, which --time-limit alone
 stands for, too); what it learns is kept (--cache), so that the next run is quick. The same --seed gives the
@@ -253,10 +257,12 @@ Examples:
   bpf-opt opt prog.o -o out.o --goal latency --costs here.toml
   sudo bpf-opt profile --check *.o                     measure, and hold the table against these objects
   sudo bpf-opt profile --check --costs x86-64 *.o      the same with a table that comes with the program, or a file
+  sudo bpf-opt profile --prog-id 17 --prog-id 18 --enable-stats 10 --json runs.json     how often loaded programs run
+  bpf-opt opt prog.o -o out.o --goal latency --program-runs runs.json
 
 docs/profile.md has all of it.
 
-Exit codes: 0 measured; 2 bad input or usage; 3 no right to use the kernel, or nothing to compare.";
+Exit codes: 0 measured; 2 bad input or usage; 3 no right to use the kernel, nothing to compare, or no runs counted.";
 
 const INPUTS_HELP: &str = "\
 Looks for packets, contexts and map contents that together reach every basic block: made packets first, then, for each side of
@@ -272,6 +278,20 @@ Examples:
   sudo bpf-opt inputs prog.o --json inputs.json      the inputs: packets, contexts, maps, which block is reached by which
 
 Exit codes: 0 all blocks reached; 2 bad input or usage; 3 some were not.";
+
+const INSTRUMENT_HELP: &str = "\
+The copy does what the object does, and adds one to a counter at the beginning of each block and on the taken side of each
+branch: an atomic addition in a map of its own, `.data.counts`, which loaders make of a section of that name. Load and attach it in the
+place of the object for a while, read the counters, and optimize the object by them. What this kernel takes of the object and refuses of
+the copy does not count; neither do functions without room for it. Each counter costs some nanoseconds a run.
+
+Examples:
+  sudo bpf-opt instrument prog.o -o counting.o
+  sudo bpf-opt instrument prog.o --read --map-id 17 -o counts.json       (`bpftool map` shows the number)
+  bpftool -j map dump name .data.counts | bpf-opt instrument prog.o --read --dump - -o counts.json
+  bpf-opt opt prog.o -o out.o --goal latency --counts counts.json
+
+Exit codes: 0 written; 2 bad input or usage, or counters of another object.";
 
 const DIFFTEST_HELP: &str = "\
 Loads both objects (nothing is attached) and runs every program that this kernel can run on demand: XDP, tc,
@@ -411,7 +431,7 @@ pub struct Cli {
 pub enum Command {
     /// Optimize an object
     #[command(after_help = OPT_HELP, override_usage = "bpf-opt opt [OPTIONS] IN.o -o OUT.o\n       bpf-opt opt [OPTIONS] IN.o|FOLDER… -d DIR")]
-    Opt(OptArgs),
+    Opt(Box<OptArgs>),
     /// Prove that two objects behave the same, or show an input on which they do not
     #[command(after_help = VERIFY_HELP, override_usage = "bpf-opt verify [OPTIONS] A.o B.o\n       bpf-opt verify [OPTIONS] IN.o|FOLDER… -d DIR")]
     Verify(VerifyArgs),
@@ -442,6 +462,9 @@ pub enum Command {
     /// Find inputs that together reach every block: packets, contexts, map contents
     #[command(after_help = INPUTS_HELP)]
     Inputs(InputsArgs),
+    /// Make a copy of an object that counts how often its blocks run, or read what it has counted
+    #[command(after_help = INSTRUMENT_HELP)]
+    Instrument(InstrumentArgs),
     /// Make an object smaller while a command still succeeds on it
     #[command(after_help = REDUCE_HELP)]
     Reduce(ReduceArgs),
@@ -477,8 +500,8 @@ pub struct RawArgs {
     /// The input is an array of struct bpf_insn (bytes, C, hexadecimal digits), not an object; `bpf-opt help raw`
     #[arg(long)]
     pub raw: bool,
-    /// What the maps are like that the array names, a line for each: NUMBER TYPE KEY VALUE ENTRIES
-    #[arg(long, value_name = "FILE", requires = "raw")]
+    /// With --raw: what the maps are like that the array names, a line for each: NUMBER TYPE KEY VALUE ENTRIES
+    #[arg(long, value_name = "FILE")]
     pub maps: Option<PathBuf>,
 }
 
@@ -564,6 +587,9 @@ pub struct OptArgs {
     /// `x86-64` or `arm64`, which come with the program [default: that of this machine's architecture]
     #[arg(long, value_name = "TABLE", value_parser = crate::costs::table)]
     pub costs: Option<&'static bpf_driver::Costs>,
+    /// Counts.
+    #[command(flatten)]
+    pub counted: CountsArgs,
     /// How much to do: 1: rules; 2: global passes (--ssa) and a short search, too; 3: a search that ends when it gains no
     /// more; 4: one that ends when nothing is open [default: 2; with --time-limit 4; with --rounds no global passes]
     #[arg(short = 'O', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(1..=4), conflicts_with_all = ["ssa", "no_search"])]
@@ -974,6 +1000,10 @@ pub struct BenchArgs {
     /// Take this packet, in hexadecimal digits
     #[arg(long, value_name = "HEX")]
     pub packet: Option<String>,
+    /// Take the inputs that `bpf-opt inputs --json` has written to this file for one of the objects, of each program up to 24, each with
+    /// its own contents of maps; those that no test run can make are left out
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["pcap", "packet", "maps", "directory"])]
+    pub inputs_from: Option<PathBuf>,
     /// What maps hold, by name, as lists that `bpftool -j map dump` writes; the others are filled with made contents
     #[arg(long, value_name = "FILE.json")]
     pub maps: Option<PathBuf>,
@@ -1012,6 +1042,14 @@ pub struct ProfileArgs {
     /// Hold the table against whole programs: the built-in ones and the objects
     #[arg(long)]
     pub check: bool,
+    /// Measure nothing, and tell how often the loaded program with this number ran, and how long a run takes, as the kernel counts (may
+    /// be repeated)
+    #[arg(long, value_name = "N", conflicts_with_all = ["check", "output", "rounds", "turn"])]
+    pub prog_id: Vec<u32>,
+    /// With --prog-id: have the kernel count for so long (BPF_ENABLE_STATS; some nanoseconds more for each run of any program), and then do
+    /// as before [default: what it has counted already]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "prog_id")]
+    pub enable_stats: Option<Duration>,
     /// With --check: take this table instead of measuring one: a file, or `x86-64` or `arm64`, which come with the program
     #[arg(long, value_name = "TABLE", requires = "check", conflicts_with = "output", value_parser = crate::costs::table)]
     pub costs: Option<&'static bpf_driver::Costs>,
@@ -1370,7 +1408,21 @@ impl OptArgs {
 
     /// The files that are read beside the objects, and must stay as they are.
     pub fn read_besides(&self) -> impl Iterator<Item = &Path> {
-        self.also.iter().chain(&self.declared_in).chain(&self.many.list).chain(&self.raw.maps).map(PathBuf::as_path)
+        let others = self.also.iter().chain(&self.declared_in).chain(&self.many.list).chain(&self.raw.maps);
+        others.chain(self.counted.read()).map(PathBuf::as_path)
+    }
+
+    /// How arrays are taken: of an object `--maps` says what its maps hold when runs are counted.
+    pub fn arrays(&self) -> RawArgs {
+        RawArgs {
+            maps: self.raw.maps.clone().filter(|_| self.raw.raw || self.counted.pcap.is_none()),
+            ..self.raw.clone()
+        }
+    }
+
+    /// The contents of maps when runs are counted.
+    pub fn contents(&self) -> Option<&Path> {
+        self.raw.maps.as_deref().filter(|_| !self.raw.raw && self.counted.pcap.is_some())
     }
 
     /// Where what the search learns is kept, if it is.

@@ -9,6 +9,7 @@ use bpf_kernel::{KernelError, in_private_network, permitted};
 use serde::Serialize;
 
 use crate::args::BenchArgs;
+use crate::counts;
 use crate::document::Head;
 use crate::elements;
 use crate::failure::{Failure, exit};
@@ -53,7 +54,7 @@ impl<'a> Document<'a> {
 pub fn run(args: &BenchArgs) -> Result<u8, Failure> {
     let started = Instant::now();
     let mut inputs: Vec<&Path> = args.objects.iter().map(PathBuf::as_path).collect();
-    inputs.extend(args.pcap.iter().chain(&args.maps).map(PathBuf::as_path));
+    inputs.extend(args.pcap.iter().chain(&args.maps).chain(&args.inputs_from).map(PathBuf::as_path));
     let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     let csv = Destination::of_report(args.csv.as_deref(), &inputs)?;
     let programs = measured(args, &args.objects, true);
@@ -92,7 +93,10 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         (None, None) => None,
     };
     let maps = args.maps.as_deref().map(elements::by_map).transpose()?.unwrap_or_default();
+    let possible = |all: Vec<counts::Given>| all.into_iter().filter(|i| !i.made_up).map(|i| i.input).collect();
+    let given = args.inputs_from.as_deref().map(counts::inputs).transpose()?;
     let settings = Settings {
+        given: given.map(|all| all.into_iter().map(|(name, inputs)| (name, possible(inputs))).collect()),
         program_type: args.program_type.clone(),
         only: args.program.clone(),
         allow_effects: args.allow_effects,

@@ -59,6 +59,9 @@ impl Input {
     }
 
     fn taken(path: &Path, raw: &RawArgs, program_type: Option<&str>, only_shown: bool) -> Result<Input, Failure> {
+        if raw.maps.is_some() && !raw.raw {
+            return Err(Failure::bad_input("--maps says what the maps of an array are like: it needs --raw"));
+        }
         let bytes = files::read(path)?;
         if !raw.raw || is_object(&bytes) {
             return Ok(Input { object: bytes.clone(), bytes, array: None });

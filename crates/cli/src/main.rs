@@ -16,6 +16,7 @@ mod check;
 mod ci;
 mod completions;
 mod costs;
+mod counts;
 mod declared;
 mod diff;
 mod difftest;
@@ -30,6 +31,7 @@ mod filter;
 mod guest;
 mod input;
 mod inputs;
+mod instrument;
 mod kept_parts;
 mod kernels;
 mod listing;
@@ -106,6 +108,7 @@ fn command(cli: &Cli) -> u8 {
         Command::Profile(args) => profile::run(args),
         Command::Specialize(args) => specialize::run(args),
         Command::Inputs(args) => inputs::run(args),
+        Command::Instrument(args) => instrument::run(args),
         Command::Reduce(args) => reduce::run(args),
         Command::Rules(args) => rules::run(args),
         Command::Filter(args) => filter::run(args),

@@ -14,6 +14,7 @@ use bpf_driver::{Observer, Options, PassSelection, Report, Variant};
 use bpf_object::Object;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
+use crate::counts;
 use crate::declared::{self, Specialized};
 use crate::diff;
 use crate::elsewhere;
@@ -72,6 +73,17 @@ pub fn run(args: &OptArgs, input: &Path, output: &Path) -> Result<u8, Failure> {
 pub fn check(args: &OptArgs) -> Result<(), Failure> {
     if args.keep.is_some_and(|n| n > 1) && args.goal != GoalArg::Latency {
         return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
+    }
+    if args.counted.any() && args.goal != GoalArg::Latency {
+        return Err(Failure::bad_input(
+            "counts say where time goes: --pcap, --inputs-from, --counts and --program-runs need --goal latency",
+        ));
+    }
+    if args.counted.any() && args.by_function {
+        return Err(Failure::bad_input("counts are of a whole object: they do not go with --by-function"));
+    }
+    if args.counted.write_counts.is_some() && args.counted.pcap.is_none() && args.counted.inputs_from.is_none() {
+        return Err(Failure::bad_input("--write-counts writes what runs count: it needs --pcap or --inputs-from"));
     }
     if args.by_function && args.goal == GoalArg::Verifier {
         return Err(Failure::bad_input(
@@ -134,7 +146,7 @@ pub fn optimize(
     for path in (2..=args.keep.unwrap_or(1).into()).map(|n| beside(job.output, n)) {
         Destination::of(&path)?.overwrites_none("a form kept by --keep", &taken, HINT)?;
     }
-    let taken = Input::read(job.input, &args.raw, args.program_type.as_deref())?;
+    let taken = Input::read(job.input, &args.arrays(), args.program_type.as_deref())?;
     let program_type = taken.forced_type(args.program_type.as_deref());
     let (read, array, original) = (taken.bytes, taken.array, taken.object);
     let first = Options { program_type: program_type.clone(), ..job.options() };
@@ -158,12 +170,16 @@ pub fn optimize(
     let queries = args.dump_queries.as_deref().map(files::query_folder).transpose()?;
     let recorder = queries.as_ref().map(|q| q.recorder());
     let also = args.also.iter().map(|path| {
-        let other = Input::read(path, &args.raw, args.program_type.as_deref())?.object;
+        let other = Input::read(path, &args.arrays(), args.program_type.as_deref())?.object;
         Object::parse(other.clone()).map_err(|e| Failure::object(path, &e))?;
         Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), other))
     });
     let also = also.collect::<Result<_, Failure>>()?;
     let mut options = Options { queries: recorder, program_type, also, original: true_original, ..job.options() };
+    let counted = counts::of(&args.counted, args.contents(), &input, options.program_type.as_deref(), job.input)?;
+    let (counted, about_counts) = counted.unzip();
+    options.counts = counted.map(Arc::new);
+    options.program_runs = counts::program_runs(&args.counted, &input, job.input)?;
     let several = options.forms > 1;
     // What is wrong with it is told by whoever optimizes it.
     let object = Object::parse(original).ok();
@@ -203,6 +219,7 @@ pub fn optimize(
         best.report.warnings.push(format!("{}: {STRIPPED}", job.input.display()));
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
+    best.report.notes.extend(about_counts.into_iter().flatten());
     let fewer = args.keep.filter(|n| *n > 1 && kept.len() < (*n).into());
     let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
     let mut report = best.report;

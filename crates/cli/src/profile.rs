@@ -2,6 +2,7 @@
 
 mod check;
 mod forms;
+mod kept;
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ struct Document<'a> {
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> Result<u8, Failure> {
+    if !args.prog_id.is_empty() {
+        return kept::run(args);
+    }
     let started = Instant::now();
     let output = Destination::of_report(args.output.as_deref(), &[])?;
     let json = Destination::of_report(args.json.as_deref(), &[])?;

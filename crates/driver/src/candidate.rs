@@ -25,6 +25,7 @@ use crate::private_stack;
 use crate::report::{FunctionReport, Refutation};
 use crate::sensitive::is_sensitive;
 use crate::shared::{Answer, Mine, Question, Topic};
+use crate::weight::weight;
 
 /// What optimizing one function gave.
 #[derive(Clone)]
@@ -186,9 +187,10 @@ impl Candidate {
         for (name, other) in others {
             let Some(before) = self.derivation.as_ref().filter(|_| !is_over(settings)) else { break };
             let begun_with = self.start.as_ref().map_or(before, Start::before);
-            let least = weight(before.current(), settings.goal);
+            let least = weight(before.current(), settings, &module.maps);
             let found = module.with_env(|env| Start::of_build(begun_with, other, name, env, settings));
-            let Some((start, derivation)) = found.filter(|(_, d)| weight(d.current(), settings.goal) < least) else {
+            let Some((start, derivation)) = found.filter(|(_, d)| weight(d.current(), settings, &module.maps) < least)
+            else {
                 continue;
             };
             (self.start, self.derivation) = (Some(start), Some(derivation));
@@ -412,10 +414,14 @@ impl Candidate {
     }
 
     /// Notes in the report what it takes, as estimated, before and now.
-    pub(crate) fn note_time(&mut self, module: &Module, costs: &Costs) {
+    pub(crate) fn note_time(&mut self, module: &Module, settings: &Settings, costs: &Costs) {
         let Ok(original) = &module.graphs[self.id] else { return };
         let now = self.function().filter(|_| self.body.is_some()).unwrap_or(original);
-        let time = |f: &Function| estimate::of_function(f, costs, &|i| module.maps.get(i).and_then(|m| m.map_type));
+        let of_map = |i: usize| module.maps.get(i).and_then(|m| m.map_type);
+        let time = |f: &Function| match settings.goal {
+            Goal::Latency(costs) => estimate::expected(f, &settings.frequencies(f), costs, &of_map),
+            Goal::Size | Goal::Verifier => estimate::of_function(f, costs, &of_map),
+        };
         self.report.estimated_ns = Some((time(original), time(now)));
     }
 
@@ -560,15 +566,6 @@ impl Candidate {
     }
 }
 
-/// What is less for a goal: slots, then what instructions weigh one by one; or estimated time, then slots.
-pub(crate) fn weight(f: &Function, goal: Goal) -> (u64, u64) {
-    let slots = slot_count(f) as u64;
-    match goal {
-        Goal::Latency(costs) => ((estimate::of_function(f, costs, &|_| None) * 1000.0).round() as u64, slots),
-        Goal::Size | Goal::Verifier => (slots, estimate::weights(f, goal.costs())),
-    }
-}
-
 /// What came of this question in another object; `None` if nothing is shared.
 fn ask<'m>(
     module: &'m Module,
@@ -577,7 +574,8 @@ fn ask<'m>(
     settings: &Settings,
     deadline: Option<Instant>,
 ) -> Option<Result<Answer, Mine<'m>>> {
-    let shared = module.shared.as_deref()?;
+    // What was counted is of one object.
+    let shared = module.shared.as_deref().filter(|_| settings.profiles.is_none())?;
     Some(shared.ask(module.with_env(|env| Question::new(topic, original, now, env, settings)), deadline))
 }
 

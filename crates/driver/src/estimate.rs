@@ -6,8 +6,8 @@
 //! by the same base and offset, wherever the base is from. While a chain waits, the processor goes on with what comes behind, as far as
 //! it has room ([`WINDOW`]): of a program that fits into it many times, the chain is hidden by as many others.
 //!
-//! A stretch is a block, of which each counts once ([`of_function`]), or the path of a run ([`along`]), on which it is known which jumps
-//! jump.
+//! A stretch is a block, of which each counts once ([`of_function`]) or as often as it runs ([`expected`]), or the path of a run
+//! ([`along`]), on which it is known which jumps jump.
 //!
 //! [`Cost::independent`]: bpf_isa::Cost::independent
 //! [`Cost::dependent`]: bpf_isa::Cost::dependent
@@ -16,8 +16,9 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use bpf_isa::{AluOp, Call, Class, Costs, Insn, MemoryOperand, Reg, RegSet, Src, Width};
+use bpf_passes::jumps;
 use bpf_platform::{Effects, maps};
-use bpf_program::{BlockId, Function, Op, Symbol, Terminator};
+use bpf_program::{BlockId, Frequencies, Function, Op, Symbol, Terminator};
 use bpf_semantics::interp::Step;
 
 /// Nanoseconds of a picosecond.
@@ -60,14 +61,29 @@ pub(crate) fn of_function(f: &Function, costs: &Costs, maps: MapTypes<'_>) -> f6
             Terminator::Branch { .. } | Terminator::MayGoto { .. } => flow.beside(Class::BranchNotTaken),
             Terminator::Exit { .. } => flow.beside(Class::Jump),
         }
-        flow.estimate()
+        (flow.estimate(), 1.0)
     };
-    let sum = |sum: Estimate, e: Estimate| Estimate {
-        beside_ns: sum.beside_ns + e.beside_ns,
-        chain_ns: sum.chain_ns + e.chain_ns,
-        operations: sum.operations + e.operations,
+    f.layout.iter().map(block).fold(Estimate::default(), plus).ns()
+}
+
+/// Expected nanoseconds of a run of a function whose blocks run so often: what each takes, as often as it runs, and its jumps.
+pub(crate) fn expected(f: &Function, frequencies: &Frequencies, costs: &Costs, maps: MapTypes<'_>) -> f64 {
+    let block = |b: &BlockId| {
+        let mut flow = Flow::new(costs, maps);
+        f.block(*b).ops.iter().for_each(|op| flow.operation(op));
+        (flow.estimate(), frequencies.block(*b))
     };
-    f.layout.iter().map(block).fold(Estimate::default(), sum).ns()
+    let jumps = Estimate { beside_ns: jumps(f, frequencies, costs) * NANOSECONDS, ..Estimate::default() };
+    f.layout.iter().map(block).fold(jumps, plus).ns()
+}
+
+/// A sum with so many more of an estimate.
+fn plus(sum: Estimate, (e, times): (Estimate, f64)) -> Estimate {
+    Estimate {
+        beside_ns: sum.beside_ns + e.beside_ns * times,
+        chain_ns: sum.chain_ns + e.chain_ns * times,
+        operations: sum.operations + e.operations * times,
+    }
 }
 
 /// What the instructions of a function weigh one by one, each counted once; a jump without condition weighs nothing.

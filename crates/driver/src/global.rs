@@ -15,6 +15,7 @@ use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
 
 use crate::options::{Options, PassSelection};
+use crate::weight::weight_in_one;
 
 /// Time for the proof of one step: this, or a share of what is left.
 const STEP: Duration = Duration::from_secs(1);
@@ -138,15 +139,17 @@ impl Start {
         env: &Env<'_>,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
-        let slots = slot_count(before.current());
-        if slots > LARGE {
+        if slot_count(before.current()) > LARGE {
             return None;
         }
+        let weighs = |f: &Function| weight_in_one(f, settings, env.maps);
+        let most = weighs(before.current());
         let now = Instant::now();
         let end = settings.deadline.map(|d| now + d.saturating_duration_since(now) / SHARE);
         let is_late = || end.is_some_and(|e| Instant::now() >= e);
         let forms = late_calls(before.current(), env).take(LATE_CALLS).take_while(|_| !is_late());
-        for form in forms.filter(|form| slot_count(form) <= slots) {
+        let strict = !settings.goal.puts_slots_first();
+        for form in forms.filter(|form| weighs(form) < most + usize::from(!strict)) {
             let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
             if functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal() {
                 let derivation = with_local(&form, env, settings);
@@ -190,7 +193,8 @@ impl Start {
                 continue;
             }
             let derivation = with_local(last, env, settings);
-            if slot_count(derivation.current()) < slot_count(before.current()) {
+            let weighs = |d: &Derivation| weight_in_one(d.current(), settings, env.maps);
+            if weighs(&derivation) < weighs(before) {
                 let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
                 return Some((Start { before: before.clone(), steps: names.collect() }, derivation));
             }
@@ -257,12 +261,12 @@ impl Judge for Proving<'_> {
 
     fn cost(&mut self, f: &Function) -> usize {
         if slot_count(f) > SMALL || self.is_late() {
-            return slot_count(f);
+            return weight_in_one(f, self.settings, self.env.maps);
         }
         if let Some((_, cost)) = self.costs.iter().find(|(known, _)| known == f) {
             return *cost;
         }
-        let cost = slot_count(with_local(f, self.env, self.settings).current());
+        let cost = weight_in_one(with_local(f, self.env, self.settings).current(), self.settings, self.env.maps);
         self.costs.push((f.clone(), cost));
         cost
     }

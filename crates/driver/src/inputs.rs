@@ -10,6 +10,7 @@ mod kernel;
 mod report;
 mod search;
 mod settings;
+mod traced;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,9 +18,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bpf_facts::Facts;
-use bpf_kernel::ProgramType;
 use bpf_object::{FuncId, FuncKind, Object};
-use bpf_program::{BlockId, ByteOrder, Function, ProgKind};
+use bpf_program::{BlockId, ByteOrder, Function};
 
 use crate::difftest::calls::Calls;
 use crate::difftest::{Random, packet};
@@ -29,7 +29,9 @@ pub use input::{Hook, Input};
 pub use report::{BlockReport, Comparison, FoundInput, FunctionInputs, InputsReport, ProgramInputs, Reach};
 pub use search::Asked;
 pub use settings::Settings;
+pub(crate) use traced::Traced;
 
+use input::hook;
 use search::Search;
 use world::{Block, World};
 
@@ -123,27 +125,6 @@ pub fn inputs(
     report.finish(&|name| object.functions().iter().position(|f| f.name == name).and_then(|i| graphs[i].clone()));
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
-}
-
-/// What a program runs as.
-fn hook(object: &Object, section: &str, graph: Option<&Function>, program_type: Option<&str>) -> Hook {
-    let named = program_type.and_then(|name| ProgramType::named(name).ok()).map(|(kind, _)| kind.0);
-    let of_section = || match &ProgramType::usual(section)[..] {
-        [(kind, _)] => *kind,
-        _ => 0,
-    };
-    let number = named.unwrap_or_else(of_section);
-    let kind = match number {
-        6 => ProgKind::Xdp,
-        1 | 3 | 4 | 8 | 10..=12 | 19 | 22 => ProgKind::Skb,
-        18 => ProgKind::SockAddr,
-        2 | 5 | 7 | 17 | 24 => ProgKind::Tracing,
-        _ => graph.map_or(ProgKind::Other, |g| g.kind),
-    };
-    // A name that libbpf does not know may be one that other loaders do.
-    const XDP: u32 = 6;
-    let number = if number == 0 && kind == ProgKind::Xdp { XDP } else { number };
-    Hook { kind, program_type: number, byte_order: object.byte_order() }
 }
 
 /// Blocks that facts show never to be reached, by function.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bpf_isa::Costs;
 use bpf_kernel::Entry;
 use bpf_object::{FuncId, MapDef, Object};
-use bpf_program::{Function, ProgKind};
+use bpf_program::{BlockId, Function, ProgKind};
 use bpf_semantics::interp::{Fault, Interp, KernelHost, MapSpec, Outcome, Step};
 use thiserror::Error;
 
@@ -48,6 +48,9 @@ pub enum InterpretError {
 pub struct Program {
     main: Function,
     others: Vec<Arc<Function>>,
+    /// Which of the object's functions `main` is, and which the others are.
+    own_number: usize,
+    numbers: Vec<usize>,
     maps: Vec<MapSpec>,
     sections: Vec<Section>,
     /// Execute instructions with a CO-RE record as compiled, instead of calling them a fault.
@@ -94,11 +97,14 @@ impl Program {
             InterpretError::Code { function, reason: e.to_string() }
         })?;
         let others = (0..object.functions().len()).map(FuncId).filter(|f| *f != chosen);
-        let others = others.filter_map(|f| bpf_program::build(object, f).ok()).map(Arc::new).collect();
+        let others = others.filter_map(|f| Some((f.0, Arc::new(bpf_program::build(object, f).ok()?))));
+        let (numbers, others) = others.unzip();
         let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
         Ok(Program {
             main,
             others,
+            own_number: chosen.0,
+            numbers,
             maps,
             sections: sections(object)?,
             core_as_compiled: false,
@@ -115,6 +121,11 @@ impl Program {
     /// The world of a run on a packet, without maps and global data.
     pub(crate) fn host(&self, packet: &[u8]) -> KernelHost {
         KernelHost::of_order(self.main.byte_order, self.main.kind, packet)
+    }
+
+    /// Whether it runs on packets.
+    pub fn takes_packets(&self) -> bool {
+        matches!(self.main.kind, ProgKind::Xdp | ProgKind::Skb)
     }
 
     /// The state before the first run.
@@ -188,10 +199,47 @@ impl Program {
         }
     }
 
+    /// The blocks that a trail goes through.
+    pub(crate) fn visits(&self, trail: &[Step]) -> Vec<Visit> {
+        visits(trail, self.own_number, &self.numbers)
+    }
+
     /// The estimate of a run that left this trail, by a table of costs.
     pub(crate) fn estimate(&self, trail: &[Step], costs: &Costs) -> Estimate {
         estimate::along(&self.main, &self.others, trail, costs, &|i| self.maps.get(i).map(|m| m.map_type))
     }
+}
+
+/// A block that a run went through, and where it went from there, if it did not leave the function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Visit {
+    /// The function, by its number in the object.
+    pub function: usize,
+    pub block: BlockId,
+    pub next: Option<BlockId>,
+}
+
+/// The blocks of a trail of a program with this number, beside functions with those.
+pub(crate) fn visits(trail: &[Step], own_number: usize, numbers: &[usize]) -> Vec<Visit> {
+    let mut all: Vec<Visit> = Vec::new();
+    // Of each function that is open its number, and the last visit.
+    let mut frames: Vec<(usize, Option<usize>)> = Vec::new();
+    for step in trail {
+        match step {
+            Step::Enter(number) => frames.push((number.map_or(own_number, |i| numbers[i]), None)),
+            Step::Leave => drop(frames.pop()),
+            Step::Block(block) => {
+                let Some((function, last)) = frames.last_mut() else { continue };
+                if let Some(last) = *last {
+                    all[last].next = Some(*block);
+                }
+                *last = Some(all.len());
+                all.push(Visit { function: *function, block: *block, next: None });
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 pub(crate) fn map_spec(m: &MapDef) -> Result<MapSpec, InterpretError> {

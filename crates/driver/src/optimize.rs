@@ -133,7 +133,7 @@ fn once(
     let mut begun = Instant::now();
     for turn in 0..if options.by_function { 0 } else { TURNS } {
         // The kernel may have refused of one what it takes of the other.
-        let twins = Twins::of(&candidates, &wanted);
+        let twins = Twins::of(&candidates, &wanted, &settings);
         watched(observer, &stop, || {
             let goes_on = |c: &Candidate| turn == 0 || may_go_on(c, options);
             let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && goes_on(c);
@@ -370,7 +370,7 @@ impl Finish<'_> {
         report.timed_out = candidates.iter().any(|c| c.timed_out);
         for c in candidates.iter_mut() {
             c.report.cut_short = c.timed_out;
-            c.note_time(module, options.costs);
+            c.note_time(module, &settings, options.costs);
             c.note_size(started, report.search.map_or(0, |s| s.proposals));
             if options.explain {
                 c.explain(module);

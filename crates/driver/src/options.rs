@@ -1,6 +1,7 @@
 //! What the user asks of the pipeline: the goal, the passes, the limits and what is switched on.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use bpf_isa::{Costs, Goal};
 use bpf_object::Object;
 use bpf_platform::{ByteOrder, KernelVersion};
 
+use crate::counts::Counts;
 use crate::error::DriverError;
 use crate::other_kernel::OtherKernel;
 use crate::part::Parts;
@@ -29,6 +31,11 @@ pub enum PassSelection {
 pub struct Options {
     /// What to optimize for.
     pub goal: Goal,
+    /// How often the parts of the object ran: what a run of a function is expected to take goes by that, where less time is the goal. It
+    /// only weighs.
+    pub counts: Option<Arc<Counts>>,
+    /// How often programs run, by name, where that is known: the search begins with those that run most.
+    pub program_runs: BTreeMap<String, u64>,
     /// By which table the time of functions is estimated in reports.
     pub costs: &'static Costs,
     /// Time for the whole object; functions not reached in time stay as they were.
@@ -120,9 +127,7 @@ impl Options {
         };
         // A second or so is for all that an ordinary program needs.
         let whole = if level == 2 { self.whole / 20 } else { self.whole };
-        // They count slots.
-        let ssa = self.goal.puts_slots_first() && level > 1;
-        Options { patience, whole, ssa, search: level > 1, shipped_rules: true, ..self }
+        Options { patience, whole, ssa: level > 1, search: level > 1, shipped_rules: true, ..self }
     }
 }
 
@@ -137,6 +142,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             goal: Goal::Size,
+            counts: None,
+            program_runs: BTreeMap::new(),
             costs: Costs::of_host(),
             time_limit: Duration::from_secs(30),
             seed: 1,

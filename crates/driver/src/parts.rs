@@ -117,7 +117,7 @@ impl Work<'_> {
         notes: &mut Vec<String>,
     ) -> usize {
         let Work { module, settings, options, observer, started, stop } = *self;
-        let twins = Twins::of(candidates, wanted);
+        let twins = Twins::of(candidates, wanted, settings);
         let count = candidates.len();
         let is_mine = |c: &Candidate| wanted[c.id] && twins.leads(c.id);
         watched(observer, stop, || {

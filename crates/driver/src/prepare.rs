@@ -1,9 +1,11 @@
 //! What stands before the work: are the names of the options good, what do they choose, and who listens.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bpf_object::Object;
+use bpf_object::{FuncId, Object};
 use bpf_passes::{Settings, names};
 
 use crate::error::DriverError;
@@ -44,12 +46,40 @@ pub(crate) fn settings(module: &Module, options: &Options, deadline: Option<Inst
     Settings {
         cpu: options.cpu.unwrap_or(module.cpu.max(options.min_kernel.cpu().min(3))),
         goal: options.goal,
+        profiles: options.counts.as_deref().map(|counts| Arc::new(counts.profiles(module))),
+        importance: importance(module, options),
         strict_shared_memory: options.strict_shared_memory,
         only,
         deadline,
         queries: options.queries.clone(),
         ..Settings::default()
     }
+}
+
+/// The share of each function in the runs of the object's programs, by the name of its graph; the most important one has 1.
+fn importance(module: &Module, options: &Options) -> Option<Arc<BTreeMap<String, f64>>> {
+    const LEAST: f64 = 0.01;
+    let name = |i: usize| Some((module.graphs[i].as_ref().ok()?.name.clone(), i));
+    let graphs = || (0..module.graphs.len()).filter_map(name);
+    let mut runs: BTreeMap<String, u64> = BTreeMap::new();
+    if !options.program_runs.is_empty() {
+        let functions = module.object.functions();
+        for (program, n) in
+            functions.iter().enumerate().filter_map(|(i, f)| Some((i, options.program_runs.get(&f.name)?)))
+        {
+            for FuncId(f) in module.object.loaded_with([FuncId(program)]) {
+                if let Ok(graph) = &module.graphs[f] {
+                    *runs.entry(graph.name.clone()).or_default() += n;
+                }
+            }
+        }
+    } else {
+        let profiles = options.counts.as_deref()?.profiles(module);
+        runs.extend(profiles.into_iter().map(|(name, profile)| (name, profile.entries())));
+    }
+    let most = runs.values().copied().max().filter(|most| *most > 0)? as f64;
+    let share = |name: &String| (runs.get(name).copied().unwrap_or(0) as f64 / most).max(LEAST);
+    Some(Arc::new(graphs().map(|(name, _)| (name.clone(), share(&name))).collect()))
 }
 
 pub(crate) fn wanted(module: &Module, options: &Options) -> Vec<bool> {

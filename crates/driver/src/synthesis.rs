@@ -50,7 +50,7 @@ pub(crate) fn run(
     let mut report = SearchReport::default();
     let mut states = States::new(candidates, options.forms);
     let mut memory = Memory::new(store(options));
-    let twins = Twins::of(candidates, wanted);
+    let twins = Twins::of(candidates, wanted, settings);
     let mut agenda = Agenda::new(candidates.len());
     let is_open = |c: &&Candidate| wanted[c.id] && c.report.untouched.is_none() && twins.leads(c.id);
     let mut changed: Vec<usize> = candidates.iter().filter(is_open).map(|c| c.id).collect();

@@ -23,15 +23,18 @@ use std::time::{Duration, Instant};
 
 use bpf_isa::Costs;
 use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RawOptions, RawProgram, RunResult};
+use bpf_object::Object;
 use fastrand::Rng;
 
 use crate::difftest::calls::Calls;
-use crate::difftest::inputs::{context_alone, inputs};
+use crate::difftest::inputs::{context_alone, inputs as made};
 use crate::difftest::maps::SharedMap;
 use crate::difftest::scenario::{Loaded, OneCpu};
 use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
 
 use crate::estimate::Estimate;
+use crate::inputs::{self, Traced};
+use crate::module::Module;
 use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
 
@@ -48,6 +51,8 @@ pub struct Settings {
     pub packets: Option<Vec<Vec<u8>>>,
     /// What maps hold, by name, instead of made contents.
     pub maps: BTreeMap<String, Vec<Entry>>,
+    /// Inputs to take instead of all that, by program, each with its own contents of maps ([`crate::inputs`]).
+    pub given: Option<BTreeMap<String, Vec<crate::inputs::Input>>>,
     /// Seed of inputs, map contents and draws.
     pub seed: u64,
     /// How often each object is loaded.
@@ -80,6 +85,7 @@ impl Default for Settings {
             allow_effects: false,
             packets: None,
             maps: BTreeMap::new(),
+            given: None,
             seed: 1,
             loads: 8,
             rounds: 16,
@@ -190,6 +196,8 @@ pub enum TimingError {
     Maps(String),
 }
 
+/// Inputs of the caller's that are timed of one program, at most.
+const GIVEN: usize = 24;
 /// So many inputs of one class.
 const MOST_OF_CLASS: usize = 3;
 /// A program that takes so much longer than a turn is not repeated to see how long it takes.
@@ -311,11 +319,14 @@ impl Contest<'_> {
         if let Some(why) = self.why_not(name, kind) {
             return Ok(none(Some(why)));
         }
+        if let Some(given) = &self.settings.given {
+            return self.on_given(name, kind, given.get(name).map_or(&[], Vec::as_slice));
+        }
         let mut random = Random::new(self.settings.seed);
         let words: Vec<Vec<u8>> = self.calls.iter().flat_map(Calls::words).collect();
         let source = self.settings.packets.as_deref();
         let most = self.settings.candidates;
-        let candidates = inputs(kind, &mut random, most.min(source.map_or(most, <[_]>::len)), source, &words);
+        let candidates = made(kind, &mut random, most.min(source.map_or(most, <[_]>::len)), source, &words);
         let contents = self.fill(&mut random, &candidates)?;
         let (chosen, differ) = self.chosen(name, kind, candidates);
         if chosen.is_empty() {
@@ -326,10 +337,6 @@ impl Contest<'_> {
                 if self.settings.is_late() { "there was no time" } else { "a run failed that had succeeded before" };
             return Ok(none(Some(why.to_owned())));
         };
-        let mut rng = Rng::with_seed(self.settings.seed);
-        let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
-        returns.sort_unstable();
-        returns.dedup();
         let estimates = self.settings.costs.map(|costs| {
             estimates::of(
                 self.bytes,
@@ -341,11 +348,63 @@ impl Contest<'_> {
             )
         });
         let estimates = estimates.unwrap_or_default();
-        let mut classes = vec![self.class(None, &chosen, &times, &estimates, &mut rng)];
-        if returns.len() > 1 {
-            classes.extend(returns.into_iter().map(|r| self.class(Some(r), &chosen, &times, &estimates, &mut rng)));
-        }
+        let classes = self.classes(&chosen, &times, &estimates);
         Ok(Program { facts: self.facts(name), classes, differ, ..none(None) })
+    }
+
+    /// All inputs together, and by what is returned.
+    fn classes(&self, chosen: &[Chosen], times: &[ByLoad], estimates: &[Vec<Option<Estimate>>]) -> Vec<Class> {
+        let mut rng = Rng::with_seed(self.settings.seed);
+        let mut returns: Vec<u32> = chosen.iter().map(|c| c.returns).collect();
+        returns.sort_unstable();
+        returns.dedup();
+        let mut classes = vec![self.class(None, chosen, times, estimates, &mut rng)];
+        if returns.len() > 1 {
+            classes.extend(returns.into_iter().map(|r| self.class(Some(r), chosen, times, estimates, &mut rng)));
+        }
+        classes
+    }
+
+    /// A program on inputs of the caller's, one after the other, each with its own contents of maps.
+    fn on_given(&self, name: &str, kind: ProgramType, given: &[inputs::Input]) -> Result<Program, TimingError> {
+        let program = |skipped: Option<&str>| Program {
+            name: name.to_owned(),
+            kind: kind.to_string(),
+            skipped: skipped.map(str::to_owned),
+            facts: Vec::new(),
+            classes: Vec::new(),
+            differ: 0,
+        };
+        let object = Object::parse(self.bytes[0].to_vec()).map_err(|_| TimingError::Unreadable { object: 0 })?;
+        let module = Module::new(object);
+        let number = module.object.functions().iter().position(|f| f.name == name);
+        let program_type = self.settings.program_type.as_deref();
+        let Some(Ok(traced)) = number.map(|number| Traced::new(&module, number, program_type)) else {
+            return Ok(program(Some("it cannot be interpreted")));
+        };
+        // Of many as many as there is time for, from all over them.
+        let step = given.len().div_ceil(GIVEN).max(1);
+        let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad>::new(), 0);
+        for input in given.iter().step_by(step) {
+            let of = |m: &SharedMap| m.holding(input.maps.get(&m.name), input.data.get(&m.name));
+            let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(of).collect();
+            self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
+            let (packet, context) = traced.for_kernel(input);
+            let (one, others) = self.chosen(name, kind, vec![Input { packet, context }]);
+            differ += others;
+            // What is looked at before has left something there.
+            self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
+            let Some(of_one) = (!one.is_empty()).then(|| self.times(name, kind, &one)).flatten() else { continue };
+            chosen.extend(one);
+            match times.is_empty() {
+                true => times = of_one,
+                false => add(&mut times, of_one),
+            }
+        }
+        if chosen.is_empty() {
+            return Ok(program(Some("the kernel runs it on none of the inputs")));
+        }
+        Ok(Program { facts: self.facts(name), classes: self.classes(&chosen, &times, &[]), differ, ..program(None) })
     }
 
     fn why_not(&self, name: &str, kind: ProgramType) -> Option<String> {
@@ -541,6 +600,16 @@ impl Contest<'_> {
             empty_ns: Summary::of(&all_empty).middle,
             objects: (0..self.objects).map(|who| timed(who, rng)).collect(),
             again: timed(self.objects, rng),
+        }
+    }
+}
+
+/// Adds an input to what was timed, round by round.
+fn add(times: &mut [ByLoad], more: Vec<ByLoad>) {
+    for (loads, more) in times.iter_mut().zip(more) {
+        for (rounds, more) in loads.iter_mut().zip(more) {
+            rounds.truncate(more.len());
+            rounds.iter_mut().zip(more).for_each(|(inputs, more)| inputs.extend(more));
         }
     }
 }

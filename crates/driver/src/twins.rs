@@ -5,6 +5,7 @@
 //! for messages only ([`bpf_program::Function`]). So a derivation of one is one of the other. What is written is
 //! compared with each one's own original all the same ([`crate::opinion`]), and the kernel is asked about each.
 
+use bpf_passes::Settings;
 use bpf_program::Function;
 use rustc_hash::FxHashMap;
 
@@ -18,13 +19,15 @@ pub(crate) struct Twins {
 
 impl Twins {
     /// Those among the wanted ones that are the same as they were, and as they are now.
-    pub(crate) fn of(candidates: &[Candidate], wanted: &[bool]) -> Twins {
+    pub(crate) fn of(candidates: &[Candidate], wanted: &[bool], settings: &Settings) -> Twins {
+        let profile = |c: &Candidate| settings.profile(&c.function()?.name);
         let mut leaders: FxHashMap<(usize, usize), Vec<usize>> = FxHashMap::default();
         let mut first: Vec<usize> = (0..candidates.len()).collect();
         for (i, c) in candidates.iter().enumerate() {
             let Some(f) = c.function().filter(|_| wanted[i] && c.report.untouched.is_none()) else { continue };
             let alike = leaders.entry((c.report.slots_before, f.blocks.len())).or_default();
-            match alike.iter().find(|&&j| are_twins(&candidates[j], c)) {
+            let is_twin = |j: usize| are_twins(&candidates[j], c) && profile(&candidates[j]) == profile(c);
+            match alike.iter().find(|&&j| is_twin(j)) {
                 Some(&j) => first[i] = j,
                 None => alike.push(i),
             }
@@ -60,7 +63,6 @@ fn same_but_for_the_name(a: &Function, b: &Function) -> bool {
 #[cfg(test)]
 mod tests {
     use bpf_object::Object;
-    use bpf_passes::Settings;
 
     use super::*;
     use crate::module::Module;

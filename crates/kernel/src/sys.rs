@@ -24,6 +24,7 @@ mod classic;
 mod interrupt;
 mod linked;
 pub(crate) mod maps;
+pub(crate) mod observed;
 mod types;
 
 pub(crate) use classic::attach_classic;

@@ -5,8 +5,12 @@
 //! want it of what no BTF describes, and what names a symbol behind them is renumbered. Promise: the result is read back before
 //! it is handed out.
 
+use std::collections::BTreeMap;
+
 use crate::byte_order::from_little;
-use crate::elf::{Added, Patch, SHF_ALLOC, SHF_WRITE, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_PROGBITS, put};
+use crate::elf::{
+    Added, Patch, SHF_ALLOC, SHF_INFO_LINK, SHF_WRITE, SHT_GROUP, SHT_LLVM_ADDRSIG, SHT_PROGBITS, SHT_REL, put,
+};
 use crate::error::ObjectError;
 use crate::functions::{FuncId, LD_IMM64};
 use crate::object::Object;
@@ -59,6 +63,9 @@ pub struct Addition {
     pub contents: Vec<(String, u64, Vec<u8>)>,
 }
 
+/// Relocations of sections that had none: by section, the place of each and its bytes.
+type NewLists = BTreeMap<usize, Vec<(u64, Vec<u8>)>>;
+
 impl Object {
     /// The object file with additions. New bodies of functions are not in it: write them first, and read the result.
     ///
@@ -104,15 +111,25 @@ impl Object {
                     (SHF_ALLOC | writable, 8, new.bytes.clone())
                 }
             };
-            added.push(Added { name_off, kind: SHT_PROGBITS, flags, align, data });
+            added.push(Added { name_off, kind: SHT_PROGBITS, flags, align, data, ..Added::default() });
         }
         self.add_symbols(&mut patches, first, &table);
+        let mut lists = NewLists::new();
         for reference in &addition.references {
             let symbol = symbols.get(reference.section).copied().flatten();
             let symbol = symbol.ok_or_else(|| ObjectError::Internal { problem: "a reference to no section".into() })?;
-            self.add_reference(&mut patches, *reference, symbol)?;
+            self.add_reference(&mut patches, &mut lists, *reference, symbol)?;
         }
         self.sort_relocations(&mut patches);
+        for (section, mut all) in lists {
+            all.sort_by_key(|r| r.0);
+            let name = format!(".rel{}", self.elf.sections.get(section).map_or("", |s| s.name.as_str()));
+            let name_off = self.add_name(&mut patches, section_names, &name)?;
+            let data = all.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            let (link, info) = (self.symbols.table as u32, section as u32);
+            let kind = SHT_REL;
+            added.push(Added { name_off, kind, flags: SHF_INFO_LINK, align: 8, link, info, entry_size: 16, data });
+        }
         let bytes = from_little(self.elf.layout_with(&patches, &added), self.byte_order);
         Object::parse(bytes.clone()).map_err(|e| ObjectError::Internal { problem: e.to_string() })?;
         Ok(bytes)
@@ -182,7 +199,13 @@ impl Object {
         }
     }
 
-    fn add_reference(&self, patches: &mut [Patch], r: NewReference, symbol: u32) -> Result<(), ObjectError> {
+    fn add_reference(
+        &self,
+        patches: &mut [Patch],
+        lists: &mut NewLists,
+        r: NewReference,
+        symbol: u32,
+    ) -> Result<(), ObjectError> {
         let function = self.functions().get(r.function.0).ok_or(ObjectError::NoSuchFunction { index: r.function.0 })?;
         let bad = |problem: &str| {
             Err(ObjectError::Body { function: function.name.clone(), slot: r.slot, problem: problem.into() })
@@ -192,12 +215,22 @@ impl Object {
             return bad("it cannot carry a new reference");
         }
         let list = self.symbols.relocs.iter().find(|list| list.target == function.section_index);
-        let Some(list) = list else { return bad("its section has no relocations to add one to") };
-        let with_addends = self.elf.sections.get(list.index).is_some_and(|s| s.entsize == 24);
+        let section = list.and_then(|list| self.elf.sections.get(list.index));
+        let with_addends = section.is_some_and(|s| s.entsize == 24);
         let offset = (function.start + r.slot) as u64 * 8;
         let (addend, immediate) = if with_addends { (Some(i64::from(r.offset)), 0) } else { (None, r.offset) };
-        if let Some(relocs) = self.bytes_of(patches, list.index) {
-            Reloc { offset, symbol, kind: R_BPF_64_64, addend }.encode(relocs);
+        let reloc = Reloc { offset, symbol, kind: R_BPF_64_64, addend };
+        match list {
+            Some(list) => {
+                if let Some(relocs) = self.bytes_of(patches, list.index) {
+                    reloc.encode(relocs);
+                }
+            }
+            None => {
+                let mut bytes = Vec::new();
+                reloc.encode(&mut bytes);
+                lists.entry(function.section_index).or_default().push((offset, bytes));
+            }
         }
         let code = self.bytes_of(patches, function.section_index);
         let at = offset as usize;

@@ -152,12 +152,16 @@ pub(crate) struct Patch {
 }
 
 /// A section that [`Elf::layout_with`] adds behind the others.
+#[derive(Default)]
 pub(crate) struct Added {
     /// Its name's place in the table of section names.
     pub name_off: u32,
     pub kind: u32,
     pub flags: u64,
     pub align: u64,
+    pub link: u32,
+    pub info: u32,
+    pub entry_size: u64,
     pub data: Vec<u8>,
 }
 
@@ -329,7 +333,12 @@ impl Elf {
             count = count.saturating_add(1);
             out.extend_from_slice(&new.name_off.to_le_bytes());
             out.extend_from_slice(&new.kind.to_le_bytes());
-            for v in [new.flags, 0, offset, new.data.len() as u64, 0, new.align, 0] {
+            for v in [new.flags, 0, offset, new.data.len() as u64] {
+                out.extend_from_slice(&v.to_le_bytes());
+            }
+            out.extend_from_slice(&moved(new.link).to_le_bytes());
+            out.extend_from_slice(&moved(new.info).to_le_bytes());
+            for v in [new.align, new.entry_size] {
                 out.extend_from_slice(&v.to_le_bytes());
             }
         }

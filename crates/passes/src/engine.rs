@@ -18,7 +18,8 @@ use rustc_hash::FxHashSet;
 
 use crate::quiet::Quiet;
 use crate::settings::{Proposal, Recorder, Settings};
-use crate::view::{Cost, View, cost};
+use crate::straight::straighten;
+use crate::view::{Cost, View, cost, time_along};
 use crate::{Pass, all_passes, cfg, tails, threads};
 
 /// Counters of one run.
@@ -89,6 +90,22 @@ impl<'a> Engine<'a> {
         if shape && self.tally.timed_out && unreachable_operations(session.function()) > 0 {
             self.tidy(session);
         }
+        if shape && !self.settings.goal.puts_slots_first() {
+            self.straighten(session);
+        }
+    }
+
+    /// Puts blocks in the order in which jumps take the least time, if that costs no slots that the original did not have.
+    fn straighten(&mut self, session: &mut Session) {
+        let f = session.function();
+        let most = slot_count(session.derivation().original());
+        let frequencies = self.settings.frequencies(f);
+        let Some(new) = straighten(f, &frequencies, self.settings.goal.costs(), most) else { return };
+        if self.is_banned(session, &new) || !reaches(&new) {
+            return;
+        }
+        let done = session.reshape(new);
+        self.tally.shapes_refused += usize::from(done.is_err());
     }
 
     /// Each pass on each block and path once; whether there may be more to find.
@@ -381,8 +398,14 @@ impl<'a> Engine<'a> {
         }
         let Some(replaced) = view.ops.get(r.start..r.end) else { return false };
         let costs = self.settings.goal.costs();
-        let old = cost(replaced, r.term.as_ref().map(|_| view.term), costs);
-        let new = cost(&r.with, r.term.as_ref(), costs);
+        let mut old = cost(replaced, r.term.as_ref().map(|_| view.term), costs);
+        let mut new = cost(&r.with, r.term.as_ref(), costs);
+        if !self.settings.goal.puts_slots_first() && side_exits(replaced) > 0 {
+            let runs = view.runs();
+            let before = side_exits(&view.ops[..r.start]);
+            old.time = time_along(replaced, r.term.as_ref().map(|_| view.term), costs, &runs[before..]);
+            new.time = time_along(&r.with, r.term.as_ref(), costs, &runs[before..]);
+        }
         let rank = |c: Cost| {
             if self.settings.goal.puts_slots_first() {
                 (c.slots as u32, c.time, c.reads)

@@ -12,6 +12,7 @@ mod layout;
 mod local;
 mod quiet;
 mod settings;
+mod straight;
 mod tails;
 mod threads;
 mod view;
@@ -21,6 +22,7 @@ pub use engine::{Engine, Tally, optimize, paths_of, shape_mark};
 pub use local::{Pass, all as all_passes};
 pub use quiet::Quiet;
 pub use settings::{Proposal, Recorder, Settings};
+pub use straight::jumps;
 pub use view::{Cost, View};
 
 /// The names of all passes, in the order they run.

@@ -1,12 +1,13 @@
 //! What the engine may do, and who sees what it proposes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use bpf_facts::Env;
 use bpf_isa::Goal;
-use bpf_program::Function;
+use bpf_program::{BlockId, Frequencies, Function, Profile};
 use bpf_prove::{Known, Limits, Options, Rewrite, Switches};
 
 /// What the engine may do.
@@ -16,6 +17,10 @@ pub struct Settings {
     pub cpu: u8,
     /// What code is to have less of.
     pub goal: Goal,
+    /// How often the parts of functions ran, by the function's name; what is not here is guessed. It only weighs.
+    pub profiles: Option<Arc<BTreeMap<String, Profile>>>,
+    /// How much each function counts beside the others, by its name, from 0 to 1; what is not here counts 1.
+    pub importance: Option<Arc<BTreeMap<String, f64>>>,
     /// Forbid merging shared accesses and load-add-store to atomics.
     pub strict_shared_memory: bool,
     /// Names of the passes that run; `None`: all.
@@ -35,6 +40,29 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What was counted of the function of this name.
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.profiles.as_ref().and_then(|all| all.get(name))
+    }
+
+    /// How much it counts what a block takes, for each of a function's: 1 where slots come first.
+    pub fn weights(&self, f: &Function) -> Vec<f64> {
+        // What never runs is worth some work, and what runs a thousand times is no end of it.
+        const BETWEEN: (f64, f64) = (0.02, 100.0);
+        if self.goal.puts_slots_first() {
+            return vec![1.0; f.blocks.len()];
+        }
+        let of_function = self.importance.as_ref().and_then(|all| all.get(&f.name)).copied().unwrap_or(1.0);
+        let frequencies = self.frequencies(f);
+        let weight = |i: usize| frequencies.block(BlockId(i as u32)).clamp(BETWEEN.0, BETWEEN.1) * of_function;
+        (0..f.blocks.len()).map(weight).collect()
+    }
+
+    /// How often the blocks of a function run.
+    pub fn frequencies(&self, f: &Function) -> Frequencies {
+        Frequencies::of(f, self.profile(&f.name))
+    }
+
     /// How something is to be proven by this time.
     pub fn proof_options(&self, deadline: Option<Instant>) -> Options {
         Options {
@@ -83,6 +111,8 @@ impl Default for Settings {
         Settings {
             cpu: 3,
             goal: Goal::Size,
+            profiles: None,
+            importance: None,
             strict_shared_memory: false,
             only: None,
             limits: Limits { conflicts: 2_000, work: 2_000_000, ..Limits::default() },

@@ -3,6 +3,7 @@
 use bpf_facts::{Env, Live, State, Value};
 use bpf_isa::{AtomicOp, Class, Costs, Insn, Reg};
 use bpf_program::{BlockId, ByteOrder, Function, Op, ProgKind, Terminator};
+use bpf_prove::superblock::is_side_exit;
 use bpf_prove::{Known, Points, Rewrite};
 
 use crate::settings::Settings;
@@ -128,6 +129,16 @@ impl<'a> View<'a> {
         self.f.byte_order
     }
 
+    /// Of a path, how often each of its blocks runs in a thousand runs of the first one.
+    pub(crate) fn runs(&self) -> Vec<u32> {
+        const THOUSAND: f64 = 1000.0;
+        let frequencies = self.settings.frequencies(self.f);
+        let first = frequencies.block(self.block);
+        // Of what never runs all is as often.
+        let share = |b: &BlockId| if first > 0.0 { (frequencies.block(*b) / first).min(1.0) } else { 1.0 };
+        std::iter::once(&self.block).chain(self.path).map(|b| (share(b) * THOUSAND).round() as u32).collect()
+    }
+
     /// Program kind.
     pub fn kind(&self) -> ProgKind {
         self.f.kind
@@ -209,4 +220,19 @@ pub fn cost(ops: &[Op], term: Option<&Terminator>, costs: &Costs) -> Cost {
         }
     }
     c
+}
+
+/// The same in time alone, of code with side exits: behind each of them an operation counts as often as its block runs (`runs`).
+pub(crate) fn time_along(ops: &[Op], term: Option<&Terminator>, costs: &Costs, runs: &[u32]) -> u32 {
+    let mut at = 0;
+    let mut time: u64 = 0;
+    let count = |at: usize| u64::from(runs.get(at).or(runs.last()).copied().unwrap_or(1));
+    for op in ops {
+        time += u64::from(costs.time(&op.insn)) * count(at);
+        at += usize::from(is_side_exit(&op.insn));
+    }
+    if term.is_some() {
+        time += u64::from(costs.class_time(Class::BranchNotTaken)) * count(at);
+    }
+    u32::try_from(time).unwrap_or(u32::MAX)
 }

@@ -9,6 +9,7 @@
 
 mod build;
 mod cfg;
+mod frequency;
 mod graph;
 mod lower;
 
@@ -18,5 +19,6 @@ pub use bpf_platform::{
 };
 pub use build::{BuildError, build, build_from_insns};
 pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};
+pub use frequency::{Frequencies, Profile};
 pub use graph::{Dominators, predecessors, reverse_postorder, successors};
 pub use lower::{LowerError, Lowered, lower, slot_count};

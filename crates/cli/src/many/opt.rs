@@ -44,6 +44,13 @@ pub fn run(args: &OptArgs, folder: &Path) -> Result<u8, Failure> {
     if args.keep.is_some_and(|n| n > 1) {
         return Err(Failure::bad_input("--keep writes several forms of one object; it goes with -o, not with -d"));
     }
+    let of_one =
+        [&args.counted.counts, &args.counted.inputs_from, &args.counted.write_counts, &args.counted.program_runs];
+    if of_one.iter().any(|file| file.is_some()) {
+        return Err(Failure::bad_input(
+            "--counts, --inputs-from, --program-runs and --write-counts are about one object; they go with -o, not with -d",
+        ));
+    }
     if folder.exists() && !folder.is_dir() {
         return Err(Failure::bad_input(format!("{}: is no folder", folder.display())));
     }

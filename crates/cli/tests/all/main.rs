@@ -10,6 +10,7 @@ mod calls;
 mod ci;
 mod cli;
 mod common;
+mod counts;
 mod difftest;
 mod filter;
 mod filter_options;

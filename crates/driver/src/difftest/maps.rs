@@ -6,7 +6,7 @@
 //! every round, maps that user space may not write (`.rodata`), global data that is laid out otherwise in one object, and
 //! maps that share their name: which of the one object is which of the other is not known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_kernel::{Entry, LoadedObject, Map};
 use bpf_platform::maps;
@@ -162,6 +162,27 @@ impl SharedMap {
             entries.push((k, value(r, lengths.1, noise)));
         }
         entries
+    }
+
+    /// What the loader put there, with these elements, and with these bytes of global data. Of a map of each processor all get the value.
+    pub fn holding(&self, entries: Option<&BTreeMap<Vec<u8>, Vec<u8>>>, data: Option<&BTreeMap<u64, u8>>) -> Filling {
+        let length = self.sides[0].value_len();
+        let mut all: BTreeMap<Vec<u8>, Vec<u8>> = self.initial.iter().cloned().collect();
+        for value in all.values_mut() {
+            for (at, byte) in data.into_iter().flatten() {
+                if let Some(place) = usize::try_from(*at).ok().and_then(|at| value.get_mut(at)) {
+                    *place = *byte;
+                }
+            }
+        }
+        for (key, value) in entries.into_iter().flatten() {
+            let one = value.len().next_multiple_of(8).max(1);
+            let processors = if maps::is_per_cpu(self.kind) { (length / one).max(1) } else { 1 };
+            let mut value = value.clone();
+            value.resize(length / processors, 0);
+            all.insert(key.clone(), value.repeat(processors));
+        }
+        all.into_iter().collect()
     }
 
     /// Gives all sides these contents and nothing else. What one refuses the others must refuse too.

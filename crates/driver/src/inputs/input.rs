@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bpf_kernel::ProgramType;
+use bpf_object::Object;
 use bpf_platform::packet_pointer_offset;
-use bpf_program::{ByteOrder, FieldKind, ProgKind};
+use bpf_program::{ByteOrder, FieldKind, Function, ProgKind};
 use bpf_prove::path::{Answered, Assignment, Given};
 use bpf_semantics::interp::KernelHost;
 
@@ -65,6 +67,27 @@ impl Hook {
         }
         context
     }
+}
+
+/// What a program runs as.
+pub(super) fn hook(object: &Object, section: &str, graph: Option<&Function>, program_type: Option<&str>) -> Hook {
+    let named = program_type.and_then(|name| ProgramType::named(name).ok()).map(|(kind, _)| kind.0);
+    let of_section = || match &ProgramType::usual(section)[..] {
+        [(kind, _)] => *kind,
+        _ => 0,
+    };
+    let number = named.unwrap_or_else(of_section);
+    let kind = match number {
+        6 => ProgKind::Xdp,
+        1 | 3 | 4 | 8 | 10..=12 | 19 | 22 => ProgKind::Skb,
+        18 => ProgKind::SockAddr,
+        2 | 5 | 7 | 17 | 24 => ProgKind::Tracing,
+        _ => graph.map_or(ProgKind::Other, |g| g.kind),
+    };
+    // A name that libbpf does not know may be one that other loaders do.
+    const XDP: u32 = 6;
+    let number = if number == 0 && kind == ProgKind::Xdp { XDP } else { number };
+    Hook { kind, program_type: number, byte_order: object.byte_order() }
 }
 
 /// An input.

@@ -200,7 +200,7 @@ impl Kernel<'_> {
 }
 
 /// The packet for the kernel, which takes an Ethernet header away where the program sees none.
-fn packet(hook: Hook, input: &Input) -> Vec<u8> {
+pub(super) fn packet(hook: Hook, input: &Input) -> Vec<u8> {
     const PROTOCOL: usize = 16;
     match hook.has_packet() {
         true if hook.has_ethernet() => input.packet.clone(),
@@ -216,7 +216,7 @@ fn packet(hook: Hook, input: &Input) -> Vec<u8> {
 }
 
 /// The context for the kernel, if it is to have one.
-fn context(world: &World, input: &Input) -> Option<Vec<u8>> {
+pub(super) fn context(world: &World, input: &Input) -> Option<Vec<u8>> {
     const SKB_BYTES: usize = 192;
     const PROTOCOL: std::ops::Range<usize> = 16..20;
     match world.hook.kind {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bpf_program::{BlockId, Function, predecessors};
 use bpf_prove::path::Answered;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::input::{Hook, Input};
 use super::search::Search;
@@ -23,7 +23,7 @@ pub enum Reach {
 }
 
 /// How the kernel's run of an input went.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
     /// As in the interpreter.
@@ -104,7 +104,7 @@ impl FunctionInputs {
 }
 
 /// An input, for reports.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FoundInput {
     /// The packet, in hexadecimal digits.
     pub packet: String,
@@ -153,12 +153,50 @@ impl FoundInput {
             input: input.clone(),
         }
     }
+
+    /// The input that a report tells of.
+    ///
+    /// # Errors
+    /// In words, what is no input.
+    pub fn read(&self) -> Result<Input, String> {
+        let bytes = |text: &str| hex::decode(text).map_err(|e| format!("`{text}`: {e}"));
+        let byte = |text: &str| match bytes(text)?[..] {
+            [byte] => Ok(byte),
+            _ => Err(format!("`{text}` is no byte")),
+        };
+        let entry = |(key, value): &(String, String)| Ok((bytes(key)?, bytes(value)?));
+        let map = |(name, entries): (&String, &Vec<(String, String)>)| {
+            Ok((name.clone(), entries.iter().map(entry).collect::<Result<_, String>>()?))
+        };
+        let section = |(name, all): (&String, &BTreeMap<u64, String>)| {
+            let all = all.iter().map(|(at, b)| Ok((*at, byte(b)?)));
+            Ok((name.clone(), all.collect::<Result<_, String>>()?))
+        };
+        let answer = |(call, text): (&usize, &String)| match text.as_str() {
+            OBJECT => Ok((*call, Answered::Object)),
+            number => match number.parse::<i64>() {
+                Ok(n) => Ok((*call, Answered::Number(n.cast_unsigned()))),
+                Err(_) => Err(format!("`{number}` is no result of a call")),
+            },
+        };
+        Ok(Input {
+            packet: bytes(&self.packet)?,
+            linear: self.linear,
+            context: self.context.iter().map(|(at, b)| Ok((*at, byte(b)?))).collect::<Result<_, String>>()?,
+            maps: self.maps.iter().map(map).collect::<Result<_, String>>()?,
+            data: self.data.iter().map(section).collect::<Result<_, String>>()?,
+            answers: self.calls.iter().map(answer).collect::<Result<_, String>>()?,
+        })
+    }
 }
+
+/// What a call returns of which nothing but a pointer is known.
+const OBJECT: &str = "an object";
 
 fn answered(answer: Answered) -> String {
     match answer {
         Answered::Number(n) => (n as i64).to_string(),
-        Answered::Object => "an object".to_owned(),
+        Answered::Object => OBJECT.to_owned(),
     }
 }
 

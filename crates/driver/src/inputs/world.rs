@@ -13,7 +13,7 @@ use bpf_semantics::interp::{Cpu, Fault, Host, Interp, KernelHost, MapSpec, Next,
 use bpf_prove::path::Answered;
 
 use super::input::{Hook, Input};
-use crate::interpret::{InterpretError, Section, map_spec, sections};
+use crate::interpret::{InterpretError, Section, map_spec, sections, visits};
 
 /// A block of a function, by the function's number in the object.
 pub type Block = (usize, BlockId);
@@ -136,24 +136,9 @@ impl World {
 
     /// The blocks of a trail, in order, and from where to where control went, each with the function's number.
     pub fn blocks(&self, trail: &[Step]) -> (Vec<Block>, Vec<Edge>) {
-        let (mut blocks, mut edges) = (Vec::new(), Vec::new());
-        let mut frames: Vec<(usize, Option<BlockId>)> = Vec::new();
-        for step in trail {
-            match step {
-                Step::Enter(number) => {
-                    let number = number.map_or(self.own_number, |i| self.numbers[i]);
-                    frames.push((number, None));
-                }
-                Step::Leave => drop(frames.pop()),
-                Step::Block(b) => {
-                    let Some((number, at)) = frames.last_mut() else { continue };
-                    blocks.push((*number, *b));
-                    edges.extend(at.map(|a| (*number, a, *b)));
-                    *at = Some(*b);
-                }
-                _ => {}
-            }
-        }
+        let visits = visits(trail, self.own_number, &self.numbers);
+        let blocks = visits.iter().map(|v| (v.function, v.block)).collect();
+        let edges = visits.iter().filter_map(|v| Some((v.function, v.block, v.next?))).collect();
         (blocks, edges)
     }
 }

@@ -56,10 +56,14 @@ impl Analysed {
 
     fn all_windows(&self, candidate: usize, env: &Env, settings: &Settings) -> Vec<Window> {
         let mut windows = Vec::new();
+        let weights = settings.weights(&self.function);
+        let weight = |block: BlockId| weights[block.index()];
         for &block in &self.function.layout {
             let Some(points) = self.points(block, &[], env) else { continue };
             let view = View::new(&self.function, &points, env, settings);
-            windows.extend(stretches(view.ops).into_iter().map(|s| Window::new(&view, s, candidate, settings)));
+            windows.extend(
+                stretches(view.ops).into_iter().map(|s| Window::new(&view, s, candidate, weight(block), settings)),
+            );
         }
         let mut seen = FxHashSet::default();
         for (block, path) in paths_of(&self.function) {
@@ -69,7 +73,7 @@ impl Analysed {
             for (start, end) in superblocks(view.ops) {
                 let blocks = side_exits(&view.ops[..end]);
                 if seen.insert((block, path[..blocks].to_vec(), start, end)) {
-                    windows.push(Window::new(&view, (start, end), candidate, settings));
+                    windows.push(Window::new(&view, (start, end), candidate, weight(block), settings));
                 }
             }
         }
@@ -135,8 +139,13 @@ impl Agenda {
             return None;
         }
         // What is known already comes first; among the others the largest expected gain for its cost.
-        let rate =
-            |item: &Item| if item.is_known() { f64::INFINITY } else { memory.rate(item.window.class, item.effort) };
+        let rate = |item: &Item| {
+            if item.is_known() {
+                f64::INFINITY
+            } else {
+                memory.rate(item.window.class, item.effort) * item.window.weight
+            }
+        };
         let mut ranked: Vec<(f64, Item)> = items.into_iter().map(|item| (rate(&item), item)).collect();
         ranked.sort_by(|(r, a), (s, b)| s.total_cmp(r).then(a.effort.level.cmp(&b.effort.level)));
         let all: u64 = ranked.iter().map(|(_, item)| item.effort.candidates).sum();

@@ -27,10 +27,18 @@ pub(super) struct Window {
     pub(super) form: Option<(WindowKey, Renaming, Arc<str>)>,
     pub(super) key: u64,
     pub(super) class: u64,
+    /// How much it counts what its block takes.
+    pub(super) weight: f64,
 }
 
 impl Window {
-    pub(super) fn new(view: &View, (start, end): (usize, usize), candidate: usize, settings: &Settings) -> Window {
+    pub(super) fn new(
+        view: &View,
+        (start, end): (usize, usize),
+        candidate: usize,
+        weight: f64,
+        settings: &Settings,
+    ) -> Window {
         let text = Text::new(view, start, end);
         let window = text.window(view, start, settings);
         let form = canonical(&window).map(|(window_key, renaming)| {
@@ -38,7 +46,7 @@ impl Window {
             (window_key, renaming, text)
         });
         let (key, class) = (key(&window, candidate), class(window.old));
-        Window { block: view.block, path: view.path.to_vec(), start, end, form, key, class }
+        Window { block: view.block, path: view.path.to_vec(), start, end, form, key, class, weight }
     }
 }
 

@@ -14,8 +14,9 @@ use bpf_prove::{Rewrite, Session};
 use super::agenda::Agenda;
 use super::context::over;
 use super::item::{Item, Outcome};
-use crate::candidate::{Candidate, weight};
+use crate::candidate::Candidate;
 use crate::module::Module;
+use crate::weight::weight;
 
 /// Replacements that are tried, for each form that is wanted: some no longer fit.
 const TRIED: usize = 4;
@@ -93,7 +94,7 @@ impl States {
         let mut states = self.earlier(last, module, settings);
         states.extend(self.with_another_window(last, module, settings).into_iter().map(|c| vec![c]));
         let cost = |c: &Candidate| {
-            let (first, second) = c.function().map_or((0, 0), |f| weight(f, settings.goal));
+            let (first, second) = c.function().map_or((0, 0), |f| weight(f, settings, &module.maps));
             (first as i64, second as i64)
         };
         let more = |state: &Vec<Candidate>| {

@@ -71,7 +71,7 @@ fn states_beside_the_last_are_others_and_come_in_the_order_of_their_cost() {
     assert!(states(&mut candidates.clone(), 1).is_empty(), "nobody wants them");
     let found = states(&mut candidates, 4);
     assert!(found.len() >= 3, "{}", found.len());
-    let time = |c: &Candidate| crate::candidate::weight(c.function().expect("a graph"), Goal::latency());
+    let time = |c: &Candidate| crate::weight::weight(c.function().expect("a graph"), &settings, &module.maps);
     let more =
         |state: &Vec<Candidate>| state.iter().map(|c| time(c).0 as i64 - time(&candidates[c.id]).0 as i64).sum::<i64>();
     assert!(found.is_sorted_by_key(more));

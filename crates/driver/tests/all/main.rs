@@ -8,6 +8,7 @@ mod acceptance;
 mod big_endian;
 mod builds;
 mod common;
+mod counts;
 #[path = "../../../object/tests/all/common/edit.rs"]
 mod edit;
 mod gate;

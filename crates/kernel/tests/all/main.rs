@@ -6,4 +6,5 @@
 
 mod kernel;
 mod loader;
+mod observed;
 mod old_maps;
