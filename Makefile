@@ -10,6 +10,7 @@
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
+# make run-time    goal latency on inputs that reach every block, timed beside the originals, into docs/results.md (docs/counts.md)
 # make pgo   target/pgo/bpf-opt, compiled by what it does: a tenth faster (docs/search-speed.md); two release builds
 # make mine-rules   the rules that come with the program, mined anew into crates/search/shipped.rules; some ten minutes
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
@@ -44,7 +45,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables pgo mine-rules proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time pgo mine-rules proposals same-outputs many-objects \
   fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
@@ -96,6 +97,10 @@ table10: setup
 k2-tables: build
 	$(CARGO) build --release -q -p bpf-bench
 	scripts/k2-tables --bin $(TARGET)/release --bench $(BENCH) $(K2_FLAGS)
+# Objects of BENCH, and of RUN_TIME_MORE (Debian's, say); RUN_TIME_FLAGS="--seconds 10 --hand DIR".
+RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)
+run-time: build
+	scripts/run-time --bin $(BPF_OPT) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
 # Trained on the examples, and on the public objects where they are.
 PGO_TRAIN ?= examples $(wildcard $(BENCH)/public)
 pgo: setup

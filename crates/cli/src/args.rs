@@ -9,8 +9,8 @@ use bpf_platform::KernelVersion;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::ci::judge::{Allowance, Figure};
-use crate::counts::CountsArgs;
-use crate::instrument::InstrumentArgs;
+use crate::counts::args::CountsArgs;
+use crate::instrument::args::InstrumentArgs;
 use crate::kept_parts::KeptParts;
 use crate::many::args::{MANY, ManyArgs, TableArgs};
 

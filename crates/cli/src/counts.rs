@@ -1,53 +1,20 @@
 //! How often the parts of an object run, for `--goal latency`: counted in the interpreter, or read from a file.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+pub mod args;
 
-use bpf_driver::counts::{self, Counted, Counts, MOST_PACKETS};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bpf_driver::counting::{self, Counted, MOST_PACKETS};
+use bpf_driver::counts::{Counts, Traffic};
 use bpf_driver::inputs::{FoundInput, Input};
-use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::elements;
 use crate::failure::Failure;
 use crate::files::{self, Destination};
 use crate::packets;
-
-/// What stands above these options in `--help`.
-const HEADING: &str = "Counts, for --goal latency";
-
-/// Where counts come from.
-#[derive(Clone, Debug, Default, Args)]
-pub struct CountsArgs {
-    /// Run the programs on the packets of this pcap or pcapng file, in the interpreter, and count how often each block runs; maps
-    /// hold what `--maps FILE.json` says (lists that `bpftool -j map dump` writes, by name), and keep what runs leave there
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
-    pub pcap: Option<PathBuf>,
-    /// Run them on the inputs that `bpf-opt inputs --json` has written to this file, each with its own contents of maps
-    #[arg(long, value_name = "FILE.json", help_heading = HEADING, conflicts_with = "pcap")]
-    pub inputs_from: Option<PathBuf>,
-    /// Take the counts in this file, of `bpf-opt instrument --read` or --write-counts; they are of this object and no other
-    #[arg(long, value_name = "FILE.json", help_heading = HEADING, conflicts_with_all = ["pcap", "inputs_from"])]
-    pub counts: Option<PathBuf>,
-    /// How often each program runs, as `bpf-opt profile --prog-id N --json` has written: the search begins with those that run most
-    #[arg(long, value_name = "FILE.json", help_heading = HEADING)]
-    pub program_runs: Option<PathBuf>,
-    /// Write what was counted to this file
-    #[arg(long, value_name = "FILE.json", help_heading = HEADING)]
-    pub write_counts: Option<PathBuf>,
-}
-
-impl CountsArgs {
-    /// Whether anything is counted.
-    pub fn any(&self) -> bool {
-        self.pcap.is_some() || self.inputs_from.is_some() || self.counts.is_some() || self.program_runs.is_some()
-    }
-
-    /// The files that are read.
-    pub fn read(&self) -> impl Iterator<Item = &PathBuf> {
-        self.pcap.iter().chain(&self.inputs_from).chain(&self.counts).chain(&self.program_runs)
-    }
-}
+use args::CountsArgs;
 
 /// A file of counts; docs/json.md describes it.
 #[derive(Serialize, Deserialize)]
@@ -62,32 +29,46 @@ struct File {
 const FORMAT: u32 = 1;
 const TOOL: &str = "bpf-opt counts";
 
-/// The counts of an object that these options give, if any, and notes on how they came about.
+/// What these options give.
+pub struct Found {
+    /// The counts.
+    pub counts: Counts,
+    /// What was run, if anything was.
+    pub traffic: Option<Traffic>,
+    /// Notes on how they came about.
+    pub notes: Vec<String>,
+}
+
+/// The counts of an object that these options give, if any.
 pub fn of(
     args: &CountsArgs,
     maps: Option<&Path>,
     object: &[u8],
     program_type: Option<&str>,
     path: &Path,
-) -> Result<Option<(Counts, Vec<String>)>, Failure> {
+) -> Result<Option<Found>, Failure> {
     let driver = |e: bpf_driver::DriverError| Failure::driver(path, &e);
-    let counted = match (&args.pcap, &args.inputs_from, &args.counts) {
+    let (counted, traffic) = match (&args.pcap, &args.inputs_from, &args.counts) {
         (Some(pcap), ..) => {
             let packets = packets::capture(pcap)?;
             let maps = maps.map(elements::by_map).transpose()?.unwrap_or_default();
             known_maps(object, &maps, path)?;
-            let mut counted = counts::of_packets(object, &packets, &maps, &[]).map_err(driver)?;
+            let mut counted = counting::of_packets(object, &packets, &maps, &[]).map_err(driver)?;
             if packets.len() > MOST_PACKETS {
                 counted
                     .not_run
                     .push((format!("{}", pcap.display()), format!("only the first {MOST_PACKETS} packets count")));
             }
-            counted
+            (counted, Traffic { packets, maps, inputs: None })
         }
         (_, Some(file), _) => {
-            let inputs =
-                inputs(file)?.into_iter().map(|(name, all)| (name, all.into_iter().map(|i| i.input).collect()));
-            counts::of_inputs(object, &inputs.collect(), program_type, &[]).map_err(driver)?
+            let given = inputs(file)?;
+            let of = |which: fn(&Given) -> bool| -> BTreeMap<String, Vec<Input>> {
+                let wanted = |all: &Vec<Given>| all.iter().filter(|i| which(i)).map(|i| i.input.clone()).collect();
+                given.iter().map(|(name, all)| (name.clone(), wanted(all))).collect()
+            };
+            let counted = counting::of_inputs(object, &of(|_| true), program_type, &[]).map_err(driver)?;
+            (counted, Traffic { inputs: Some(of(|i| !i.made_up)), ..Traffic::default() })
         }
         (.., Some(file)) => {
             let counts = read(file)?;
@@ -95,7 +76,7 @@ pub fn of(
                 Failure::bad_input(format!("{}: these counts do not fit {}: {e}", file.display(), path.display()))
                     .with_hint("count again with this object: `--pcap`, or `bpf-opt instrument`")
             })?;
-            return Ok(Some((counts, Vec::new())));
+            return Ok(Some(Found { counts, traffic: None, notes: Vec::new() }));
         }
         (None, None, None) => return Ok(None),
     };
@@ -103,7 +84,7 @@ pub fn of(
         write(&counted.counts, &Destination::or_stdout(to)?)?;
     }
     let notes = notes(&counted);
-    Ok(Some((counted.counts, notes)))
+    Ok(Some(Found { counts: counted.counts, traffic: Some(traffic), notes }))
 }
 
 /// Whether the object has the maps whose contents are given.

@@ -14,7 +14,7 @@ use bpf_driver::{Observer, Options, PassSelection, Report, Variant};
 use bpf_object::Object;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
-use crate::counts;
+use crate::counts::{self, Found};
 use crate::declared::{self, Specialized};
 use crate::diff;
 use crate::elsewhere;
@@ -177,8 +177,11 @@ pub fn optimize(
     let also = also.collect::<Result<_, Failure>>()?;
     let mut options = Options { queries: recorder, program_type, also, original: true_original, ..job.options() };
     let counted = counts::of(&args.counted, args.contents(), &input, options.program_type.as_deref(), job.input)?;
-    let (counted, about_counts) = counted.unzip();
-    options.counts = counted.map(Arc::new);
+    let mut about_counts = Vec::new();
+    if let Some(Found { counts, traffic, notes }) = counted {
+        (options.counts, options.traffic) = (Some(Arc::new(counts)), traffic.map(Arc::new));
+        about_counts = notes;
+    }
     options.program_runs = counts::program_runs(&args.counted, &input, job.input)?;
     let several = options.forms > 1;
     // What is wrong with it is told by whoever optimizes it.
@@ -219,7 +222,7 @@ pub fn optimize(
         best.report.warnings.push(format!("{}: {STRIPPED}", job.input.display()));
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
-    best.report.notes.extend(about_counts.into_iter().flatten());
+    best.report.notes.extend(about_counts);
     let fewer = args.keep.filter(|n| *n > 1 && kept.len() < (*n).into());
     let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
     let mut report = best.report;

@@ -56,6 +56,8 @@ pub(crate) struct Candidate {
 /// Steps of a function that may be banned for what the function then lacks, before those after the next one are given up,
 /// too.
 const PATIENCE: usize = 4;
+/// Questions that are left out of one function, at most.
+const ONE_SIDES: usize = 8;
 /// Calls that are made later in one function, at most.
 const LATE_CALLS: usize = 8;
 
@@ -221,6 +223,7 @@ impl Candidate {
             self.go_on_from(start, derivation, module, settings);
         }
         if self.banned.is_empty() {
+            self.leave_sides_out(module, settings);
             self.make_calls_late(module, settings);
         }
         self.report.seconds += started.elapsed().as_secs_f64();
@@ -247,6 +250,17 @@ impl Candidate {
         (self.start, self.derivation) = (Some(start), Some(Derivation::new(f)));
         (self.quiet, self.body) = (Quiet::default(), Some(body));
         (self.judged, self.present) = (false, false);
+    }
+
+    /// Leaves out questions whose sides do the same, where time is what counts: wrong predictions of them are dear.
+    fn leave_sides_out(&mut self, module: &Module, settings: &Settings) {
+        for _ in 0..ONE_SIDES {
+            let goes_on = !settings.goal.puts_slots_first() && !is_over(settings);
+            let Some(before) = self.derivation.as_ref().filter(|_| goes_on) else { return };
+            let found = module.with_env(|env| Start::with_one_side(before, env, settings));
+            let Some((start, derivation)) = found else { return };
+            self.go_on_from(start, derivation, module, settings);
+        }
     }
 
     /// Makes calls on the side of a branch that reads their results.

@@ -10,7 +10,7 @@ use bpf_facts::Env;
 use bpf_passes::{Engine, Settings};
 use bpf_program::{Function, slot_count};
 use bpf_prove::{Derivation, Session, functions, same_graph, spills_around_a_fast_call, unreachable_operations};
-use bpf_ssa::passes::{Pass, late_calls};
+use bpf_ssa::passes::{Pass, late_calls, one_side};
 use bpf_ssa::{Judge, Step};
 use rustc_hash::FxHashSet;
 
@@ -33,6 +33,10 @@ const LOCAL: &str = "local passes";
 const LATE_CALLS: usize = 16;
 /// And the step that makes a call later.
 const LATE_CALL: &str = "late call";
+/// Forms with one side of a question that are tried at a time, at most.
+const ONE_SIDES: usize = 16;
+/// And the step that leaves the other side out.
+const ONE_SIDE: &str = "one side";
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
 
@@ -154,6 +158,32 @@ impl Start {
             if functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal() {
                 let derivation = with_local(&form, env, settings);
                 return Some((Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation));
+            }
+        }
+        None
+    }
+
+    /// A form of what `before` has led to without a question whose sides do the same, if that is proven and weighs less.
+    pub(crate) fn with_one_side(
+        before: &Derivation,
+        env: &Env<'_>,
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
+        if slot_count(before.current()) > LARGE {
+            return None;
+        }
+        let weighs = |f: &Function| weight_in_one(f, settings, env.maps);
+        let most = weighs(before.current());
+        let now = Instant::now();
+        let end = settings.deadline.map(|d| now + d.saturating_duration_since(now) / SHARE);
+        let is_late = || end.is_some_and(|e| Instant::now() >= e);
+        for form in one_side(before.current()).take(ONE_SIDES).take_while(|_| !is_late()) {
+            let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
+            if weighs(&form) < most
+                && functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal()
+            {
+                let derivation = with_local(&form, env, settings);
+                return Some((Start { before: before.clone(), steps: vec![ONE_SIDE.into()] }, derivation));
             }
         }
         None

@@ -18,10 +18,11 @@ use std::collections::BTreeSet;
 use bpf_facts::{FRAME, Facts, Liveness, deepest_frame_use};
 use bpf_isa::{AtomicOp, Imm64Kind, Insn, Reg, RegSet, Size, Src, Width};
 use bpf_object::{Addition, FuncId, NewReference, NewSection, Object, ObjectError, SectionUse, WriteOptions};
-use bpf_program::{Block, BlockId, Function, Op, Terminator, lower};
+use bpf_program::{Block, BlockId, ByteOrder, Function, Op, Terminator, lower};
 use thiserror::Error;
 
-use crate::counts::{Counts, Numbers, functions, hash};
+use crate::counting::{Numbers, functions};
+use crate::counts::{Counts, hash};
 use crate::module::Module;
 
 /// The section of the counters; the loader's map has that name, too.
@@ -50,6 +51,9 @@ pub enum InstrumentError {
     /// The object cannot be read, or a copy cannot be written.
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// It is for machines with the other order of bytes.
+    #[error("it is big-endian: copies that count are made of little-endian objects")]
+    BigEndian,
     /// It counts already.
     #[error("it has a section {SECTION} already: it counts by itself")]
     Already,
@@ -75,6 +79,9 @@ pub enum InstrumentError {
 /// [`InstrumentError`].
 pub fn instrument(bytes: &[u8], without: &BTreeSet<String>) -> Result<Instrumented, InstrumentError> {
     let module = Module::new(Object::parse(bytes.to_vec())?);
+    if module.object.byte_order() != ByteOrder::Little {
+        return Err(InstrumentError::BigEndian);
+    }
     if module.object.section(SECTION).is_some() {
         return Err(InstrumentError::Already);
     }

@@ -9,6 +9,7 @@ mod arguments;
 mod blame;
 mod builds;
 mod candidate;
+pub mod counting;
 pub mod counts;
 mod decided;
 pub mod difftest;

@@ -9,7 +9,7 @@ use bpf_isa::{Costs, Goal};
 use bpf_object::Object;
 use bpf_platform::{ByteOrder, KernelVersion};
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Traffic};
 use crate::error::DriverError;
 use crate::other_kernel::OtherKernel;
 use crate::part::Parts;
@@ -34,6 +34,8 @@ pub struct Options {
     /// How often the parts of the object ran: what a run of a function is expected to take goes by that, where less time is the goal. It
     /// only weighs.
     pub counts: Option<Arc<Counts>>,
+    /// What forms are measured on, instead of made inputs.
+    pub traffic: Option<Arc<Traffic>>,
     /// How often programs run, by name, where that is known: the search begins with those that run most.
     pub program_runs: BTreeMap<String, u64>,
     /// By which table the time of functions is estimated in reports.
@@ -143,6 +145,7 @@ impl Default for Options {
         Options {
             goal: Goal::Size,
             counts: None,
+            traffic: None,
             program_runs: BTreeMap::new(),
             costs: Costs::of_host(),
             time_limit: Duration::from_secs(30),

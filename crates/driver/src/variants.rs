@@ -6,12 +6,14 @@
 //! Only programs are run of which a test run is known to be harmless, as for comparing ([`crate::difftest`]), and only while there is
 //! time.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bpf_kernel::permitted;
 use bpf_object::{ByteOrder, Object};
 
 use crate::error::DriverError;
+use crate::inputs::Input;
 use crate::options::{Options, PassSelection};
 use crate::report::{Observer, Report};
 use crate::runcheck::isolated;
@@ -100,7 +102,11 @@ fn measure(
     permitted().require().ok()?;
     observer.phase("measuring");
     let all: Vec<&[u8]> = std::iter::once(input).chain(forms.iter().map(|f| f.0.as_slice())).collect();
+    let traffic = options.traffic.as_deref().cloned().unwrap_or_default();
     let settings = Settings {
+        packets: Some(traffic.packets).filter(|packets| !packets.is_empty()),
+        maps: traffic.maps,
+        given: traffic.inputs.map(few),
         program_type: options.program_type.clone(),
         seed: options.seed,
         // Where the kernel puts the code makes more of a difference than what else runs: rather many loads than many rounds.
@@ -131,6 +137,16 @@ fn measure(
         Measured { ratio: mean.exp(), call }
     };
     Some((1..all.len()).map(of).collect())
+}
+
+/// Inputs of each program for which there is time, from all over them.
+fn few(inputs: BTreeMap<String, Vec<Input>>) -> BTreeMap<String, Vec<Input>> {
+    const FEW: usize = 6;
+    let of = |all: Vec<Input>| {
+        let step = all.len().div_ceil(FEW).max(1);
+        all.into_iter().step_by(step).collect()
+    };
+    inputs.into_iter().map(|(name, all)| (name, of(all))).collect()
 }
 
 /// The time of an object relative to the first one's.

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bpf_driver::counts::{Counts, of_packets};
+use bpf_driver::counting::of_packets;
+use bpf_driver::counts::Counts;
 use bpf_driver::difftest::{Random, packet};
 use bpf_driver::instrument::{SECTION, instrument, read};
 use bpf_driver::{FunctionVerdict, Goal, Options, PassSelection, Silent, optimize, verify};

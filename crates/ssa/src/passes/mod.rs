@@ -19,6 +19,7 @@ mod late_calls;
 mod loads;
 mod moving;
 mod numbering;
+mod one_side;
 mod overwritten;
 mod pass;
 mod predicates;
@@ -32,6 +33,7 @@ mod ways;
 mod wide_copies;
 
 pub use late_calls::late_calls;
+pub use one_side::one_side;
 pub use pass::Pass;
 
 /// All of them, in the order in which they run.
