@@ -44,8 +44,8 @@ pub enum Form {
 
 /// A compiled filter.
 ///
-/// Each form is proven to accept the same packets as the filter as it stands when it is first asked for; where no proof is found the
-/// filter as it stands takes its place, and [`Filter::unproven`] says why.
+/// Each form is proven to accept the same packets as the filter as it stands when it is first asked for. Where no proof is found,
+/// that without tables takes its place if it is proven, otherwise the filter as it stands, and [`Filter::unproven`] says why.
 #[derive(Clone, Debug)]
 pub struct Filter {
     /// The filter as it stands: what it tests.
@@ -71,10 +71,15 @@ pub struct Filter {
 struct Proven<T = Program> {
     form: T,
     unproven: Option<Unproven>,
+    /// What takes the place of what is not proven is optimized, but has no tables.
+    goes_without_tables: bool,
     gain: Option<Gain>,
     /// The decisions that it is made of, if they are for a profile.
     way: Option<usize>,
 }
+
+/// How a form is made.
+type Emit = fn(&Forms) -> Option<Program>;
 
 /// What the optimizer made of a filter, in several ways: the first ones copy much. A form is emitted when it is asked for.
 #[derive(Clone, Debug)]
@@ -102,6 +107,12 @@ impl Forms {
 
     fn program(&self, (decisions, root): &(Decisions, DecisionId), policy: SetPolicy) -> Program {
         emit(&self.values, (self.maps.clone(), self.predicates), (decisions, *root), policy.with(self.passes), None)
+    }
+
+    /// The same, but for tables.
+    fn to_go_without_tables(&self) -> Forms {
+        let passes = Passes::of(Pass::ALL.into_iter().filter(|pass| *pass != Pass::Tables && self.passes.has(*pass)));
+        Forms { passes, ..self.clone() }
     }
 
     /// For the interpreter. Copies make the way of a packet short: only what is much smaller is better.
@@ -206,33 +217,35 @@ impl Filter {
         self.checked.get_or_init(|| self.fast().form.with_checked_loads())
     }
 
+    /// A form as the optimizer made it.
+    fn emit(&self, form: Emit) -> Option<Program> {
+        with_large_stack(|| form(self.forms.as_ref()?)).flatten()
+    }
+
     /// The form for the interpreter and machine code as the optimizer made it.
     fn emitted(&self) -> Option<&Program> {
-        let emit = || with_large_stack(|| self.forms.as_ref()?.fast()).flatten();
-        self.emitted.get_or_init(emit).as_ref()
+        self.emitted.get_or_init(|| self.emit(Forms::fast)).as_ref()
     }
 
     fn fast(&self) -> &Proven {
         let target = |forms: &Forms| Target { policy: forms.policy(SetPolicy::FAST), checks_loads: true, most: 200 };
-        self.fast.get_or_init(|| self.proven_for_profile(self.emitted().cloned(), target))
+        self.fast.get_or_init(|| self.proven_for_profile(self.emitted().cloned(), Forms::fast, target))
     }
 
     fn machine(&self) -> &Proven {
-        let emit = || with_large_stack(|| self.forms.as_ref()?.machine()).flatten();
         let target =
             |forms: &Forms| Target { policy: forms.policy(SetPolicy::MACHINE), checks_loads: false, most: 200 };
-        self.machine.get_or_init(|| match emit() {
+        self.machine.get_or_init(|| match self.emit(Forms::machine) {
             // Without larger sets it is the interpreter's.
             form if form.as_ref() == self.emitted() && !self.has_profile() => self.fast().clone(),
-            form => self.proven_for_profile(form, target),
+            form => self.proven_for_profile(form, Forms::machine, target),
         })
     }
 
     fn kernel(&self) -> &Proven {
-        let emit = || with_large_stack(|| self.forms.as_ref()?.kernel()).flatten();
         let target =
             |forms: &Forms| Target { policy: SetPolicy::KERNEL.with(forms.passes), checks_loads: false, most: 130 };
-        self.kernel.get_or_init(|| self.proven_for_profile(emit(), target))
+        self.kernel.get_or_init(|| self.proven_for_profile(self.emit(Forms::kernel), Forms::kernel, target))
     }
 
     fn has_profile(&self) -> bool {
@@ -240,9 +253,9 @@ impl Filter {
     }
 
     /// Of the forms that a profile suggests the best one that is proven; otherwise the form without it.
-    fn proven_for_profile(&self, form: Option<Program>, target: impl FnOnce(&Forms) -> Target) -> Proven {
-        let (Some(forms), Some(base)) = (&self.forms, &form) else { return self.proven(form) };
-        let Some(suited) = forms.suited() else { return self.proven(form) };
+    fn proven_for_profile(&self, form: Option<Program>, emit: Emit, target: impl FnOnce(&Forms) -> Target) -> Proven {
+        let (Some(forms), Some(base)) = (&self.forms, &form) else { return self.proven(form, emit) };
+        let Some(suited) = forms.suited() else { return self.proven(form, emit) };
         let target = target(forms);
         let better = with_large_stack(|| suited.better(forms.given(), base, target)).unwrap_or_default();
         let before = suited.operations(base, target.checks_loads);
@@ -250,23 +263,25 @@ impl Filter {
         for Choice { program, operations, way } in better {
             if self.prove(&program).is_ok() {
                 let gain = Some(suited.gain(before, operations, refused));
-                return Proven { form: program, unproven: None, gain, way: Some(way) };
+                return Proven { form: program, unproven: None, goes_without_tables: false, gain, way: Some(way) };
             }
             refused += 1;
         }
-        Proven { gain: Some(suited.gain(before, before, refused)), ..self.proven(form) }
+        Proven { gain: Some(suited.gain(before, before, refused)), ..self.proven(form, emit) }
     }
 
-    /// A form, if it is proven; otherwise the filter as it stands.
-    fn proven(&self, form: Option<Program>) -> Proven {
-        let plain = |unproven| Proven { form: self.plain.clone(), unproven, gain: None, way: None };
-        match form {
-            Some(form) => match self.prove(&form) {
-                Ok(()) => Proven { form, unproven: None, gain: None, way: None },
-                Err(e) => plain(Some(e)),
-            },
+    /// A form, if it is proven; otherwise that without tables, if that is; otherwise the filter as it stands.
+    fn proven(&self, form: Option<Program>, emit: Emit) -> Proven {
+        let proven = |form, unproven| Proven { form, unproven, goes_without_tables: false, gain: None, way: None };
+        let Some(form) = form else {
             // There is one, but no memory to emit it.
-            None => plain(self.is_optimized().then_some(Unproven::TooLarge)),
+            return proven(self.plain.clone(), self.is_optimized().then_some(Unproven::TooLarge));
+        };
+        let Err(why) = self.prove(&form) else { return proven(form, None) };
+        let again = || emit(&self.forms.as_ref().filter(|_| !form.tables.is_empty())?.to_go_without_tables());
+        match with_large_stack(again).flatten() {
+            Some(form) if self.prove(&form).is_ok() => Proven { goes_without_tables: true, ..proven(form, Some(why)) },
+            _ => proven(self.plain.clone(), Some(why)),
         }
     }
 
@@ -279,13 +294,24 @@ impl Filter {
         self.forms.is_some()
     }
 
-    /// Why a form is not optimized: no proof was found that it accepts the same packets. `None` if it is, or was not to be.
+    /// Why a form is not optimized, or has no tables: no proof was found that it accepts the same packets. `None` if it is as it was to
+    /// be.
     pub fn unproven(&self, form: Form) -> Option<&Unproven> {
         match form {
             Form::Here => self.fast().unproven.as_ref(),
             Form::Machine => self.machine().unproven.as_ref(),
             Form::Kernel => self.kernel().unproven.as_ref(),
             Form::Classic(goal) => self.classic_form(goal).as_ref().ok()?.unproven.as_ref(),
+        }
+    }
+
+    /// Whether a form is optimized, but has no tables, because with them it is not proven.
+    pub fn goes_without_tables(&self, form: Form) -> bool {
+        match form {
+            Form::Here => self.fast().goes_without_tables,
+            Form::Machine => self.machine().goes_without_tables,
+            Form::Kernel => self.kernel().goes_without_tables,
+            Form::Classic(_) => false,
         }
     }
 
@@ -323,7 +349,7 @@ impl Filter {
         if smallest.is_none_or(|smallest| is_much(smallest) && self.graph.variables > 0) {
             match of(&self.plain) {
                 Ok(form) if smallest.is_none_or(|smallest| form.len() < smallest) => {
-                    return Ok(Proven { form, unproven: None, gain: None, way: None });
+                    return Ok(Proven { form, unproven: None, goes_without_tables: false, gain: None, way: None });
                 }
                 Err(e) if smallest.is_none() => return Err(error.unwrap_or(e)),
                 _ => {}
@@ -353,12 +379,12 @@ impl Filter {
                     let operations = |program| suited.map(|suited| suited.operations(program, true));
                     let both = before.as_ref().and_then(operations).zip(operations(&program));
                     let gain = suited.zip(both).map(|(suited, (before, after))| suited.gain(before, after, refused));
-                    return Ok(Proven { form, unproven: None, gain, way: None });
+                    return Ok(Proven { form, unproven: None, goes_without_tables: false, gain, way: None });
                 }
                 Err(e) => (unproven, refused) = (Some(e), refused + 1),
             }
         }
-        Ok(Proven { form: of(&self.plain)?, unproven, gain: None, way: None })
+        Ok(Proven { form: of(&self.plain)?, unproven, goes_without_tables: false, gain: None, way: None })
     }
 
     /// What the profile brings a form; `None` without a profile, and where there are too many decisions for one.
@@ -464,5 +490,29 @@ impl Filter {
     /// How many operations the program has.
     pub fn size(&self) -> usize {
         self.checked().size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::Table;
+
+    /// The tree of comparisons takes the place of a table that holds something else.
+    #[test]
+    fn what_is_not_proven_with_tables_goes_without() {
+        let ports = (0..100u32).map(|i| (i * i + 500).to_string()).collect();
+        let options = Options { sets: [("PORTS".to_owned(), ports)].into(), ..Options::default() };
+        let filter = crate::compile("tcp dst port $PORTS", &options).expect("a filter");
+        let mut form = filter.emit(Forms::kernel).expect("it is optimized");
+        assert!(filter.proven(Some(form.clone()), Forms::kernel).unproven.is_none());
+        for table in &mut form.tables {
+            if let Table::Bitmap { words, .. } = table {
+                words[0] ^= 1;
+            }
+        }
+        let proven = filter.proven(Some(form), Forms::kernel);
+        assert!(matches!(proven.unproven, Some(Unproven::Differ { .. })), "{:?}", proven.unproven);
+        assert!(proven.goes_without_tables && proven.form.tables.is_empty() && proven.form != filter.plain);
     }
 }

@@ -57,6 +57,11 @@ impl Tuples {
         self.keys.len()
     }
 
+    /// All keys, to be divided.
+    pub(crate) fn keys(&self) -> Keys<'_> {
+        Keys(&self.keys)
+    }
+
     /// The keys, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         self.keys.iter().map(|key| &key[..self.width])
@@ -84,5 +89,26 @@ impl Tuples {
     /// The beginnings of keys: each of `width` words once.
     pub(crate) fn beginnings(&self, width: usize) -> Tuples {
         Tuples::of(width, self.iter().map(|key| key[..width.min(self.width)].to_vec()))
+    }
+}
+
+/// Some keys of a set that follow each other.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Keys<'a>(&'a [[u32; MOST_WORDS]]);
+
+impl<'a> Keys<'a> {
+    pub(crate) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// A word of the first key.
+    pub(crate) fn word(self, word: usize) -> Option<u32> {
+        Some(self.0.first()?[word])
+    }
+
+    /// Of keys that are equal before a word, those whose word is smaller, and the others.
+    pub(crate) fn split(self, word: usize, from: u32) -> (Keys<'a>, Keys<'a>) {
+        let (smaller, others) = self.0.split_at(self.0.partition_point(|key| key[word] < from));
+        (Keys(smaller), Keys(others))
     }
 }

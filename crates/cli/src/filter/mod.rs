@@ -245,6 +245,9 @@ fn stats(args: &FilterArgs, form: &EbpfForm, filter: &Filter) -> String {
         }
         let state = match filter.unproven(form) {
             _ if !filter.is_optimized() => "as the filter stands".to_owned(),
+            Some(why) if filter.goes_without_tables(form) => {
+                format!("without tables: with them not proven equal: {why}")
+            }
             Some(why) => format!("as the filter stands: not proven equal: {why}"),
             None => "accepts what the filter as it stands accepts: proven".to_owned(),
         };

@@ -36,10 +36,11 @@ pub(super) fn compile(text: &str, options: &Options) -> Result<Filter, Failure> 
     Ok(filter)
 }
 
-/// Says so where a filter stays as it stands.
+/// Says so where a filter stays as it stands, or goes without tables.
 pub(super) fn warn_if_unproven(filter: &Filter, form: Form) {
     if let Some(why) = filter.unproven(form) {
-        files::complain(format!("bpf-opt: warning: the filter stays as it stands: not proven equal: {why}"));
+        let what = if filter.goes_without_tables(form) { "goes without tables" } else { "stays as it stands" };
+        files::complain(format!("bpf-opt: warning: the filter {what}: not proven equal: {why}"));
     }
 }
 

@@ -11,7 +11,7 @@ use super::graph::{Node, NodeId, Nodes};
 use super::term::{Term, TermId, Terms};
 use crate::intervals::Intervals;
 use crate::language::Binary;
-use crate::tuples::Tuples;
+use crate::tuples::{Keys, Tuples};
 use crate::value::apply;
 
 /// What is known of a packet on a way: the set that each term is in, by term.
@@ -152,12 +152,10 @@ impl Graphs<'_> {
     fn among(&self, table: usize, words: &[Option<TermId>], facts: &Facts, depth: usize) -> Option<Intervals> {
         let of = |word: &TermId| self.possible_within(*word, facts, depth);
         let possible: Vec<Cow<Intervals>> = words.iter().flatten().map(of).collect();
-        let found = found(self.terms.keys(table), &possible, &mut Vec::new())?;
-        let all = possible.iter().fold(1u64, |all, set| all.saturating_mul(set.count()));
-        match found {
-            0 => Some(Intervals::one(0)),
-            n if n == all => Some(Intervals::one(1)),
-            _ => None,
+        match found(self.terms.keys(table), &possible) {
+            Found::None => Some(Intervals::one(0)),
+            Found::All => Some(Intervals::one(1)),
+            Found::Some => None,
         }
     }
 
@@ -194,31 +192,51 @@ impl Graphs<'_> {
     }
 }
 
-/// How many keys that begin with some words consist of numbers that are possible; `None` if too many would have to be looked at.
-fn found(keys: &Tuples, possible: &[Cow<Intervals>], first: &mut Vec<u32>) -> Option<u64> {
-    /// More numbers of one word are not tried one by one.
-    const FEW: u64 = 256;
-    // Words that begin no key need not be gone on with.
-    if keys.beginning_with(first).next().is_none() {
-        return Some(0);
+/// How many of some words are keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    None,
+    Some,
+    All,
+}
+
+/// Whether some or all ways to choose a possible number for each word are keys.
+fn found(keys: &Tuples, possible: &[Cow<Intervals>]) -> Found {
+    // More than there are keys cannot all be some. Which ones are, need then not be counted.
+    let all = possible.iter().fold(1u64, |all, set| all.saturating_mul(set.count()));
+    let most = if all <= keys.len() as u64 { all } else { 1 };
+    match count_up_to(most, keys.keys(), 0, possible) {
+        0 => Found::None,
+        n if n == all => Found::All,
+        _ => Found::Some,
     }
-    let Some(next) = possible.get(first.len()) else { return Some(keys.beginning_with(first).count() as u64) };
-    if next.count() <= FEW {
-        let mut all = 0;
-        for n in next.members() {
-            first.push(n);
-            let of = found(keys, possible, first);
-            first.pop();
-            all += of?;
+}
+
+/// How many keys, which are in order and equal up to `word`, go on with numbers that are possible: `most`, if there are more.
+fn count_up_to(most: u64, keys: Keys, word: usize, possible: &[Cow<Intervals>]) -> u64 {
+    let Some(set) = possible.get(word) else { return (keys.len() as u64).min(most) };
+    let mut n = 0;
+    // From number to number that is both possible and a key's: what is not is leapt over on either side.
+    let (mut keys, mut ranges) = (keys, set.as_slice());
+    while n < most {
+        let Some(next) = keys.word(word) else { break };
+        ranges = &ranges[ranges.partition_point(|(_, high)| *high < next)..];
+        let Some((low, _)) = ranges.first() else { break };
+        if *low > next {
+            keys = keys.split(word, *low).1;
+            continue;
         }
-        return Some(all);
+        let same = match next.checked_add(1) {
+            Some(behind) => {
+                let (same, rest) = keys.split(word, behind);
+                keys = rest;
+                same
+            }
+            None => std::mem::take(&mut keys),
+        };
+        n += count_up_to(most - n, same, word + 1, possible);
     }
-    if first.is_empty() {
-        return None;
-    }
-    let rest = &possible[first.len()..];
-    let may_be = |key: &&[u32]| rest.iter().zip(&key[first.len()..]).all(|(set, word)| set.contains(*word));
-    Some(keys.beginning_with(first).filter(may_be).count() as u64)
+    n
 }
 
 fn with_fact(facts: &Facts, term: TermId, set: Intervals) -> Facts {
@@ -238,4 +256,40 @@ fn joined(a: &Facts, b: &Facts) -> Facts {
         Some((*term, if set == other { set.clone() } else { Rc::new(set.union(other)) }))
     };
     a.iter().filter_map(both).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_words_can_be_is_compared_with_all_keys() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut seen = FxHashSet::default();
+        for _ in 0..20_000 {
+            let width = random.usize(1..4);
+            // Numbers at both ends, so that intervals wrap nowhere.
+            let number = |random: &mut fastrand::Rng| random.u32(0..4).wrapping_sub(2);
+            let keys = (0..random.usize(1..12)).map(|_| (0..width).map(|_| number(&mut random)).collect());
+            let keys = Tuples::of(width, keys.collect::<Vec<Vec<u32>>>());
+            let possible: Vec<Intervals> = (0..width)
+                .map(|_| match random.u8(0..8) {
+                    0 => Intervals::range(0, u32::MAX),
+                    1 => Intervals::one(number(&mut random)).complement(),
+                    _ => Intervals::of((0..random.u8(0..4)).map(|_| number(&mut random)).map(|n| (n, n)).collect()),
+                })
+                .collect();
+            let are = keys.iter().filter(|key| key.iter().zip(&possible).all(|(n, set)| set.contains(*n))).count();
+            let all: u128 = possible.iter().map(|set| u128::from(set.count())).product();
+            let wanted = match are as u128 {
+                0 => Found::None,
+                n if n == all => Found::All,
+                _ => Found::Some,
+            };
+            let sets: Vec<Cow<Intervals>> = possible.iter().map(Cow::Borrowed).collect();
+            assert_eq!(found(&keys, &sets), wanted, "{keys:?} {possible:?}");
+            seen.insert((width, wanted as u8));
+        }
+        assert_eq!(seen.len(), 9);
+    }
 }
