@@ -500,10 +500,12 @@ pub(crate) fn run_chain(chain: &Chain, packet: &Packet, operations: &mut u64) ->
     const AUTHENTICATION: u32 = 51;
     /// Hop-by-hop and destination options, routing, fragment.
     const EXTENSIONS: [u32; 4] = [0, 60, 43, 44];
+    // Where a payload stands is not set for some link types: the sum of −1 and −1 with a constant is a place in the packet, with what
+    // is known of the packet it is behind all.
     let (mut next, mut at) = if chain.is_ip6 {
-        (packet.load(0, chain.start.checked_add(6)?, 1)?, 40)
+        (packet.load(0, chain.start.wrapping_add(6), 1)?, 40)
     } else {
-        let next = packet.load(0, chain.start.checked_add(9)?, 1)?;
+        let next = packet.load(0, chain.start.wrapping_add(9), 1)?;
         (next, (packet.load(0, chain.start, 1)? & 0xf) << 2)
     };
     *operations += 2;
@@ -519,7 +521,7 @@ pub(crate) fn run_chain(chain: &Chain, packet: &Packet, operations: &mut u64) ->
         }
         *operations += 8;
         next = packet.load(at, chain.start, 1)?;
-        let length = packet.load(at, chain.start.checked_add(1)?, 1)?;
+        let length = packet.load(at, chain.start.wrapping_add(1), 1)?;
         // libpcap's code for authentication headers goes to where a length would be, and takes four times that as the place.
         at = if is_extension { at.wrapping_add((length + 1) * 8) } else { authentication_end(chain, packet, at)? };
     }

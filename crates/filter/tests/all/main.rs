@@ -18,5 +18,6 @@ mod profile;
 mod reach;
 mod report;
 mod shown;
+mod unset;
 mod updatable;
 mod verdicts;
