@@ -32,26 +32,36 @@ pub(crate) struct SetPolicy {
     pub(crate) tables: bool,
     /// Whether ranges may stand among the comparisons in a row, two for each.
     pub(crate) ranges: bool,
+    /// Whether in a row what most numbers lead to comes last, where rows that end alike can be one.
+    pub(crate) ends_last: bool,
 }
 
 impl SetPolicy {
     /// For the interpreter.
-    pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true, ranges: false };
+    pub(crate) const FAST: SetPolicy = SetPolicy { linear: 3, tree: 64, tables: true, ranges: false, ends_last: false };
     /// For machine code: a lookup takes no longer than two branches that are predicted wrongly.
-    pub(crate) const MACHINE: SetPolicy = SetPolicy { linear: 3, tree: 4, tables: true, ranges: false };
+    pub(crate) const MACHINE: SetPolicy =
+        SetPolicy { linear: 3, tree: 4, tables: true, ranges: false, ends_last: false };
     /// For eBPF, where instructions are what counts first: up to ten comparisons in a row cost no time that shows, and a table
     /// costs about as many instructions as sixteen of them.
-    pub(crate) const KERNEL: SetPolicy = SetPolicy { linear: 10, tree: 16, tables: true, ranges: false };
+    pub(crate) const KERNEL: SetPolicy =
+        SetPolicy { linear: 10, tree: 16, tables: true, ranges: false, ends_last: false };
     /// For classic BPF, which has no memory for tables.
-    pub(crate) const CLASSIC: SetPolicy = SetPolicy { linear: 3, tree: usize::MAX, tables: false, ranges: false };
+    pub(crate) const CLASSIC: SetPolicy =
+        SetPolicy { linear: 3, tree: usize::MAX, tables: false, ranges: false, ends_last: false };
     /// The fewest comparisons, however many are executed.
-    pub(crate) const SMALL: SetPolicy = SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false, ranges: true };
+    pub(crate) const SMALL: SetPolicy =
+        SetPolicy { linear: 1 << 20, tree: usize::MAX, tables: false, ranges: true, ends_last: false };
     /// Tables of all sets of several numbers.
-    pub(crate) const TABLE: SetPolicy = SetPolicy { linear: 1, tree: 1, tables: true, ranges: false };
+    pub(crate) const TABLE: SetPolicy = SetPolicy { linear: 1, tree: 1, tables: true, ranges: false, ends_last: false };
     /// Between `CLASSIC` and `SMALL`.
-    pub(crate) const SMALLISH: SetPolicy = SetPolicy { linear: 12, tree: usize::MAX, tables: false, ranges: true };
+    pub(crate) const SMALLISH: SetPolicy =
+        SetPolicy { linear: 12, tree: usize::MAX, tables: false, ranges: true, ends_last: false };
+    /// As `SMALL`, with rows that end alike.
+    pub(crate) const SHARING: SetPolicy = SetPolicy { ends_last: true, ..SetPolicy::SMALL };
     /// All that classic BPF may have.
-    pub(crate) const WITHOUT_TABLES: [SetPolicy; 3] = [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL];
+    pub(crate) const WITHOUT_TABLES: [SetPolicy; 4] =
+        [SetPolicy::CLASSIC, SetPolicy::SMALLISH, SetPolicy::SMALL, SetPolicy::SHARING];
 }
 
 /// How often each switch is asked about which number, and what that is used for.
@@ -432,7 +442,12 @@ impl Emitter<'_> {
         }
         // What is seen most is asked for first; otherwise what the text asks for first.
         let count = |s: &Segment| self.frequencies.map_or(0, |seen| seen.count(s.low, s.high));
-        parts.sort_by_key(|s| (Reverse(count(s)), s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to)));
+        let alike = |s: &Segment| {
+            if self.policy.ends_last { segments.iter().filter(|other| other.to == s.to).count() } else { 0 }
+        };
+        parts.sort_by_cached_key(|s| {
+            (Reverse(count(s)), alike(s), s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to))
+        });
         let mut end = End::Goto(rest);
         for part in parts.iter().rev() {
             let no = match end {

@@ -342,11 +342,11 @@ impl Filter {
                 Err(e) => error = Some(e),
             }
         }
-        // Where headers stand at varying places, the filter as it stands may be smaller: it has variables in the place of copies. More of
-        // it is executed, so that for speed it is taken only if the kernel takes nothing else.
+        // The filter as it stands may be smaller: what is known on a way makes copies, and where headers stand at varying places it has
+        // variables in their place. More of it is executed, so that for speed it is taken only if the kernel takes nothing else.
         let smallest = all.iter().map(|(_, instructions)| instructions.len()).min();
         let is_much = |length| goal == ClassicGoal::Size || length > MOST_INSTRUCTIONS;
-        if smallest.is_none_or(|smallest| is_much(smallest) && self.graph.variables > 0) {
+        if smallest.is_none_or(is_much) {
             match of(&self.plain) {
                 Ok(form) if smallest.is_none_or(|smallest| form.len() < smallest) => {
                     return Ok(Proven { form, unproven: None, goes_without_tables: false, gain: None, way: None });

@@ -21,6 +21,11 @@ impl Emitter<'_> {
         (yes, no): (BlockId, BlockId),
         mut known: FxHashSet<ValueId>,
     ) -> Option<End> {
+        /// Fewer are compared.
+        const FEW: usize = 16;
+        if members.len() < FEW {
+            return None;
+        }
         // By word what is done before it is asked for.
         let mut before: Vec<Vec<Operation>> = vec![Vec::new()];
         for word in &words[1..] {

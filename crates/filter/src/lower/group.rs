@@ -16,7 +16,7 @@ use super::state::{From, Lowering};
 use crate::error::Error;
 use crate::graph::Condition;
 use crate::intervals::Intervals;
-use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers};
+use crate::language::{Direction, Id, IdKind, Protocol, Qualifiers, Relation};
 use crate::names;
 use crate::tuples::{Members, Tuples};
 use crate::value::{Binary, ValueId};
@@ -57,7 +57,7 @@ impl Group {
     /// A list of one, if lists of such ids are questions about a set. `is_named`: it has a name in the text.
     pub(super) fn of(qualifiers: Qualifiers, id: &Id, is_named: bool) -> Option<Group> {
         let members = member(qualifiers, id)?;
-        let is_one_sided = matches!(qualifiers.direction, Direction::Src | Direction::Dst);
+        let is_one_sided = matches!(qualifiers.direction, Direction::Src | Direction::Dst | Direction::And);
         let can_be = is_named || is_one_sided || !matches!(members, Kind::Ip6(_));
         can_be.then(|| Group { qualifiers, ids: vec![id.clone()], members })
     }
@@ -84,7 +84,7 @@ impl Group {
 
 /// What an id stands for.
 fn member(q: Qualifiers, id: &Id) -> Option<Kind> {
-    if !matches!(q.direction, Direction::Default | Direction::Src | Direction::Dst | Direction::Or) {
+    if !matches!(q.direction, Direction::Default | Direction::Src | Direction::Dst | Direction::Or | Direction::And) {
         return None;
     }
     match q.kind {
@@ -145,12 +145,19 @@ impl Lowering<'_> {
     pub(super) fn group(&mut self, group: Group) -> Result<Condition, Error> {
         /// Fewer are asked for one by one.
         const FEW: usize = 4;
-        /// Fewer of several words: what is known of other questions helps these more.
+        /// Fewer IPv6 addresses: what is known of other questions helps these more.
         const FEW_KEYS: usize = 16;
+        /// Of Ethernet addresses the words of one are behind another's.
+        const FEW_MACS: usize = 2;
         let Group { qualifiers: q, ids, members } = group;
-        let is_few = ids.len() < if matches!(members, Kind::Numbers(_)) { FEW } else { FEW_KEYS };
+        let few = match members {
+            Kind::Numbers(_) => FEW,
+            Kind::Ethernet(_) => FEW_MACS,
+            Kind::Ip6(_) => FEW_KEYS,
+        };
         let members = match members {
-            _ if is_few || !self.options.optimize => return self.one_by_one(q, &ids),
+            _ if ids.len() < few || !self.options.optimize => return self.one_by_one(q, &ids),
+            Kind::Numbers(members) if q.direction == Direction::And => return self.pairs(q, &ids, members),
             Kind::Numbers(members) => members,
             Kind::Ethernet(members) if self.has_plain_addresses() => return self.ethernet_set(q, &members),
             Kind::Ethernet(_) => return self.one_by_one(q, &ids),
@@ -160,8 +167,29 @@ impl Lowering<'_> {
         let set = Arc::new(Intervals::of(members));
         let member = |s: &mut Self, value: ValueId| Ok(s.builder.member(value, set.clone()));
         let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
-        let rest = if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, &member)? };
+        let rest = if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, u32::MAX, &member)? };
         Ok(self.builder.or(first, rest))
+    }
+
+    /// One of the members is both source and destination: for each length of prefixes one question about the source, and whether both
+    /// are equal under its mask.
+    fn pairs(&mut self, q: Qualifiers, ids: &[Id], members: Vec<(u32, u32)>) -> Result<Condition, Error> {
+        let mut by_mask: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        for (low, high) in members {
+            by_mask.entry(!(low ^ high)).or_default().push((low, low));
+        }
+        let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
+        // Ranges of ports are no prefixes.
+        if is_of_ports && by_mask.keys().any(|mask| *mask != u32::MAX) {
+            return self.one_by_one(q, ids);
+        }
+        let mut conditions = Vec::with_capacity(by_mask.len());
+        for (mask, members) in by_mask.into_iter().rev() {
+            let set = Arc::new(Intervals::of(members));
+            let member = |s: &mut Self, value: ValueId| Ok(s.builder.member(value, set.clone()));
+            conditions.push(if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, mask, &member)? });
+        }
+        Ok(self.builder.any_or_never(conditions))
     }
 
     /// The members of a list, in their order; of IPv6 addresses all sources first.
@@ -185,9 +213,13 @@ impl Lowering<'_> {
     fn ethernet_set(&mut self, q: Qualifiers, members: &[[u32; 2]]) -> Result<Condition, Error> {
         let members = Members(Arc::new(Tuples::of(2, members.iter().map(|words| words.to_vec()))));
         let check = if self.link.is_ethernet() { self.previous_link_check() } else { None };
-        let set = self.link_addresses(q.direction, |s, offset| {
-            let words = vec![s.load(From::LinkHeader, offset + 2, 4), s.load(From::LinkHeader, offset, 2)];
-            s.builder.among(words, members.clone())
+        let (src, dst) = self.link_offsets()?;
+        let key = |s: &mut Self, is_src| {
+            let offset = if is_src { src } else { dst };
+            Ok((None, vec![s.load(From::LinkHeader, offset + 2, 4), s.load(From::LinkHeader, offset, 2)]))
+        };
+        let set = self.directed_key(q.direction, "links other than 802.11", key, |s, words| {
+            Ok(s.builder.among(words, members.clone()))
         })?;
         Ok(match check {
             Some(check) => self.builder.and(check, set),
@@ -210,21 +242,39 @@ impl Lowering<'_> {
                 (length, Members(Arc::new(Tuples::of(width as usize, keys))))
             })
             .collect();
-        self.directed(q.direction, "addresses other than 802.11 MAC addresses", |s, is_src| {
-            let is_kind = s.is_kind(kind::IP6)?;
+        let masked = |s: &mut Self, length: u32, width: usize, is_src| {
+            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
             let offset = if is_src { 8 } else { 24 };
+            let words = (0..width as u32).map(|i| {
+                let loaded = s.load(From::Network, offset + 4 * i, 4);
+                let mask = s.builder.values.constant(word(mask, i));
+                s.builder.values.binary(Binary::And, loaded, mask)
+            });
+            words.collect::<Vec<ValueId>>()
+        };
+        // Words that do not count are read, too.
+        let rest = |s: &mut Self, is_src| s.masked(From::Network, if is_src { 20 } else { 36 }, 4, 0, 0);
+        let what = "addresses other than 802.11 MAC addresses";
+        if q.direction == Direction::And {
+            let is_kind = self.is_kind(kind::IP6)?;
             let mut conditions = Vec::new();
             for (length, members) in &sets {
-                let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-                let mut words = Vec::new();
-                for i in 0..members.0.width() as u32 {
-                    let loaded = s.load(From::Network, offset + 4 * i, 4);
-                    let mask = s.builder.values.constant(word(mask, i));
-                    words.push(s.builder.values.binary(Binary::And, loaded, mask));
-                }
+                let [src, dst] = [true, false].map(|is_src| masked(self, *length, members.0.width(), is_src));
+                let mut all = vec![self.builder.among(src.clone(), members.clone()), rest(self, true)];
+                all.extend(src.into_iter().zip(dst).map(|(a, b)| self.builder.compare(Relation::Equal, a, b)));
+                all.push(rest(self, false));
+                conditions.extend(self.builder.all(all));
+            }
+            let any = self.builder.any_or_never(conditions);
+            return Ok(self.builder.and(is_kind, any));
+        }
+        self.directed(q.direction, what, |s, is_src| {
+            let is_kind = s.is_kind(kind::IP6)?;
+            let mut conditions = Vec::new();
+            for (length, members) in &sets {
+                let words = masked(s, *length, members.0.width(), is_src);
                 let found = s.builder.among(words, members.clone());
-                // Words that do not count are read, too.
-                let rest = s.masked(From::Network, offset + 12, 4, 0, 0);
+                let rest = rest(s, is_src);
                 conditions.push(s.builder.and(found, rest));
             }
             let any = s.builder.any_or_never(conditions);
@@ -232,10 +282,11 @@ impl Lowering<'_> {
         })
     }
 
-    /// What is asked of IPv4 addresses, of whatever protocol has such.
+    /// What is asked of IPv4 addresses under a mask, of whatever protocol has such.
     pub(super) fn ipv4_set(
         &mut self,
         q: Qualifiers,
+        mask: u32,
         of: &impl Fn(&mut Self, ValueId) -> Result<Condition, Error>,
     ) -> Result<Condition, Error> {
         let protocols = match q.protocol {
@@ -252,7 +303,9 @@ impl Lowering<'_> {
             };
             let address = |s: &mut Self, is_src| {
                 let is_kind = s.is_kind(kind)?;
-                Ok((Some(is_kind), vec![s.load(From::Network, if is_src { src } else { dst }, 4)]))
+                let loaded = s.load(From::Network, if is_src { src } else { dst }, 4);
+                let mask = s.builder.values.constant(mask);
+                Ok((Some(is_kind), vec![s.builder.values.binary(Binary::And, loaded, mask)]))
             };
             conditions.push(self.directed_key(q.direction, "addresses", address, |s, key| of(s, key[0]))?);
         }

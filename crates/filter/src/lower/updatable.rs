@@ -62,7 +62,7 @@ impl Lowering<'_> {
             }
             let word = |s: &mut Self, value: ValueId| Ok(s.builder.lookup(map, vec![value]));
             conditions.push(match field {
-                Field::Ipv4 => self.ipv4_set(q, &word)?,
+                Field::Ipv4 => self.ipv4_set(q, u32::MAX, &word)?,
                 Field::Port => self.port_set(q, &word)?,
                 Field::Mac => self.mac_set(q, map)?,
                 Field::Ipv6 => {

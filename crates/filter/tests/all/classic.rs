@@ -182,3 +182,22 @@ fn the_kernel_takes_the_classic_programs_of_random_filters() {
     eprintln!("{attached} filters, {compared} verdicts");
     assert!(attached > 250 && compared > 4000, "{attached} filters, {compared} verdicts");
 }
+
+/// For size no form is longer than that of libpcap's optimizer where it shares what rows of comparisons have in common.
+#[test]
+fn lists_of_few_are_no_longer_than_those_of_libpcap() {
+    let Some(pcap) = bpf_pcap_oracle::Libpcap::for_test() else { return };
+    let macs: Vec<String> =
+        (1..=12).map(|i| format!("ether host {i:02x}:{:02x}:44:55:66:{:02x}", 7 * i, 9 * i)).collect();
+    let mut filters: Vec<String> = (2..=12).map(|n| macs[..n].join(" or ")).collect();
+    filters.extend([3, 8].map(|n| format!("({}) and port 80", macs[..n].join(" or "))));
+    filters.extend(["! proto (255 or 6 || 132 || 50)", r"ip6 proto (\udp or \icmp)"].map(str::to_owned));
+    for text in filters {
+        let theirs =
+            pcap.compile(&text, 1, 262_144, true, crate::common::NETMASK).expect("a filter").instructions.len();
+        let filter = compile(&text, &crate::common::options(LinkType(1))).expect("a filter");
+        let ours = [ClassicGoal::Size, ClassicGoal::Time].map(|goal| filter.classic(goal).expect("a form").len());
+        eprintln!("{text}: {theirs}, we {ours:?}");
+        assert!(ours[0] <= theirs && ours[1] * 10 <= theirs * 13, "{text}: {theirs}, we {ours:?}");
+    }
+}
