@@ -10,7 +10,7 @@
 //!
 //! with registers that are dead there; where there are none, two are kept below what the function uses of its frame meanwhile. So the
 //! copy does what the object does, and nothing is lost when several processors count at once. The section begins with a mark of the object
-//! ([`mark`]), by which counts are told from those of another one. Of block `n` of the object the counters are words `2 n` and `2 n + 1`
+//! (`mark`), by which counts are told from those of another one. Of block `n` of the object the counters are words `2 n` and `2 n + 1`
 //! behind it, over all functions in their order; a function that cannot be made to count keeps zeros.
 
 use std::collections::BTreeSet;
