@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::inputs::Input;
+use crate::inputs::input::Input;
 
 /// Counts of one object.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

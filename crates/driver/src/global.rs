@@ -137,30 +137,15 @@ impl Start {
     }
 
     /// A form of what `before` has led to in which some call is made on the one side of a branch that reads its result, if that is
-    /// proven to do the same and takes no more slots.
+    /// proven to do the same and weighs no more; less, where slots do not come first.
     pub(crate) fn with_late_call(
         before: &Derivation,
         env: &Env<'_>,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
-        if slot_count(before.current()) > LARGE {
-            return None;
-        }
-        let weighs = |f: &Function| weight_in_one(f, settings, env.maps);
-        let most = weighs(before.current());
-        let now = Instant::now();
-        let end = settings.deadline.map(|d| now + d.saturating_duration_since(now) / SHARE);
-        let is_late = || end.is_some_and(|e| Instant::now() >= e);
-        let forms = late_calls(before.current(), env).take(LATE_CALLS).take_while(|_| !is_late());
-        let strict = !settings.goal.puts_slots_first();
-        for form in forms.filter(|form| weighs(form) < most + usize::from(!strict)) {
-            let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
-            if functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal() {
-                let derivation = with_local(&form, env, settings);
-                return Some((Start { before: before.clone(), steps: vec![LATE_CALL.into()] }, derivation));
-            }
-        }
-        None
+        let allowance = usize::from(settings.goal.puts_slots_first());
+        let forms = || late_calls(before.current(), env).take(LATE_CALLS);
+        Start::of_first_proven(before, forms, allowance, LATE_CALL, env, settings)
     }
 
     /// A form of what `before` has led to without a question whose sides do the same, if that is proven and weighs less.
@@ -169,24 +154,35 @@ impl Start {
         env: &Env<'_>,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
+        let forms = || one_side(before.current()).take(ONE_SIDES);
+        Start::of_first_proven(before, forms, 0, ONE_SIDE, env, settings)
+    }
+
+    /// The first of the forms of what `before` has led to that weighs less than that and an `allowance`, and is proven to do the
+    /// same, with what `by` calls the step.
+    fn of_first_proven<F: Iterator<Item = Function>>(
+        before: &Derivation,
+        forms: impl FnOnce() -> F,
+        allowance: usize,
+        by: &str,
+        env: &Env<'_>,
+        settings: &Settings,
+    ) -> Option<(Start, Derivation)> {
         if slot_count(before.current()) > LARGE {
             return None;
         }
         let weighs = |f: &Function| weight_in_one(f, settings, env.maps);
-        let most = weighs(before.current());
+        let most = weighs(before.current()) + allowance;
         let now = Instant::now();
         let end = settings.deadline.map(|d| now + d.saturating_duration_since(now) / SHARE);
         let is_late = || end.is_some_and(|e| Instant::now() >= e);
-        for form in one_side(before.current()).take(ONE_SIDES).take_while(|_| !is_late()) {
+        let is_equal = |form: &Function| {
             let step = [Instant::now().checked_add(STEP), end].into_iter().flatten().min();
-            if weighs(&form) < most
-                && functions(before.current(), &form, env, &settings.proof_options(step)).0.is_equal()
-            {
-                let derivation = with_local(&form, env, settings);
-                return Some((Start { before: before.clone(), steps: vec![ONE_SIDE.into()] }, derivation));
-            }
-        }
-        None
+            functions(before.current(), form, env, &settings.proof_options(step)).0.is_equal()
+        };
+        let form = forms().take_while(|_| !is_late()).find(|form| weighs(form) < most && is_equal(form))?;
+        let start = Start { before: before.clone(), steps: vec![by.to_owned()] };
+        Some((start, with_local(&form, env, settings)))
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it

@@ -5,7 +5,7 @@
 //! there, too: an input counts as run there if it ends as in the interpreter, and the path does not hang on what another run would
 //! get otherwise (the clock, random numbers).
 
-mod input;
+pub(crate) mod input;
 mod kernel;
 mod report;
 mod search;
