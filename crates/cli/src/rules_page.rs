@@ -45,11 +45,11 @@ impl Shown {
         let (about, rest) = text.split_once('\n')?;
         let (code, rest) = rest.split_once("\n  becomes\n")?;
         let (becomes, _) = rest.split_once("\n  by ")?;
-        let indented = |t: &str| t.lines().map(|l| l.strip_prefix("  ").unwrap_or(l)).collect::<Vec<_>>().join("\n");
+        let each = |t: &str, f: fn(&str) -> &str| t.lines().map(f).collect::<Vec<_>>().join("\n");
         Some(Shown {
             about: about.trim_start_matches("rule ").to_owned(),
-            code: indented(code),
-            becomes: indented(becomes).lines().map(|l| l.trim_start().to_owned()).collect::<Vec<_>>().join("\n"),
+            code: each(code, |l| l.strip_prefix("  ").unwrap_or(l)),
+            becomes: each(becomes, str::trim_start),
             slots: (before, after),
             parameters,
             by: by.clone(),

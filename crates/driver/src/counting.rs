@@ -115,7 +115,7 @@ pub fn of_packets(
     let module = Module::new(object);
     let mut tally = Tally::new(bytes, &module);
     for (number, name) in programs(&module.object, only) {
-        let program = match Program::of(&module.object, FuncId(number)) {
+        let mut program = match Program::of(&module.object, FuncId(number)) {
             Ok(program) if program.takes_packets() => program,
             Ok(_) => {
                 tally.counted.not_run.push((name, "it takes no packets".to_owned()));
@@ -126,7 +126,6 @@ pub fn of_packets(
                 continue;
             }
         };
-        let mut program = program;
         (program.core_as_compiled, program.leaves_trail) = (true, true);
         let mut state = program.start();
         program.fill(&mut state, maps);
