@@ -11,6 +11,8 @@
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
 # make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
 # make run-time    goal latency on inputs that reach every block, timed beside the originals, into docs/results.md (docs/counts.md)
+# make load-tests  XDP programs under traffic between two network namespaces: throughput, latency, loss, into docs/results.md
+# make results     all of the above that measure, one after the other, and docs/results.md; hours (RESULTS_FLAGS="--list", "--only sizes,load")
 # make pgo   target/pgo/bpf-opt, compiled by what it does: a tenth faster (docs/search-speed.md); two release builds
 # make mine-rules   the rules that come with the program, mined anew into crates/search/shipped.rules; some ten minutes
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
@@ -45,7 +47,7 @@ MODEL_SECONDS ?= 300
 DEMO ?= examples/xdp_count.o
 DEMO_OUT := $(TARGET)/demo/$(notdir $(DEMO))
 
-.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time pgo mine-rules proposals same-outputs many-objects \
+.PHONY: demo test bench soak check-agreement without-kernel other-kernels ablation filter-figures prove-times table4 table6 table10 k2-tables run-time load-tests results pgo mine-rules proposals same-outputs many-objects \
   fuzz-filters fuzz-build wheel wheel-test farm-quick farm-test farm-experiment check lint package setup build install uninstall deb container deny clients
 
 demo: build
@@ -101,6 +103,10 @@ k2-tables: build
 RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)
 run-time: build
 	scripts/run-time --bin $(BPF_OPT) $(RUN_TIME_FLAGS) $(BENCH_DIRS) $(RUN_TIME_MORE)
+load-tests: build
+	$(CARGO) run --release -q -p bpf-traffic -- --bin $(BPF_OPT) --bench $(BENCH) $(LOAD_FLAGS)
+results: build
+	scripts/results --bin $(BPF_OPT) --bench $(BENCH) $(RESULTS_FLAGS)
 # Trained on the examples, and on the public objects where they are.
 PGO_TRAIN ?= examples $(wildcard $(BENCH)/public)
 pgo: setup
@@ -224,6 +230,7 @@ setup:
 	[ -n "$$LIBCLANG_PATH" ] || { { has '/usr/lib/llvm-*/lib/libclang[-.][0-9s]*' || has '/usr/lib/*/libclang[-.][0-9s]*'; } \
 	  && has '/usr/lib/llvm-*/lib/clang/*/include/stddef.h'; } || missing+=" libclang-dev"; \
 	command -v z3 >/dev/null || missing+=" z3"; \
+	command -v ip >/dev/null || missing+=" iproute2"; \
 	command -v clang >/dev/null || missing+=" clang"; \
 	has '/usr/lib/*/libpcap.so.0.8' || has '/usr/lib/libpcap.so*' || has '/usr/lib64/libpcap.so*' || missing+=" libpcap0.8"; \
 	[ -n "$$missing" ] || exit 0; \
