@@ -948,6 +948,10 @@ pub struct DifftestArgs {
     /// Take the packets from this pcap or pcapng file, over and over
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
+    /// Run on the inputs that `bpf-opt inputs --json` has written to this file for the first object, each once, with its own contents of
+    /// maps; those that no test run can make are left out
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["pcap", "packets", "seed"])]
+    pub inputs_from: Option<PathBuf>,
 }
 
 /// Arguments of `bpf-opt inputs`.

@@ -1,15 +1,19 @@
 //! `bpf-opt difftest`: two objects in the running kernel, on the same packets.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use bpf_driver::difftest::{Difference, Pair, Random, Round, Setup};
+use bpf_driver::difftest::{Difference, Filled, Pair, Random, Round, Setup};
+use bpf_driver::inputs::filled;
 use bpf_kernel::{KernelError, in_private_network, permitted};
 use bpf_object::FuncKind;
 use serde::Serialize;
 
 use crate::args::DifftestArgs;
+use crate::counts::{self, Given};
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -63,7 +67,11 @@ struct Outcome {
 
 /// Runs the command.
 pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
-    let inputs: Vec<&Path> = [args.a.as_path(), &args.b].into_iter().chain(args.pcap.as_deref()).collect();
+    let inputs: Vec<&Path> = [args.a.as_path(), &args.b]
+        .into_iter()
+        .chain(args.pcap.as_deref())
+        .chain(args.inputs_from.as_deref())
+        .collect();
     let json = Destination::of_report(args.json.as_deref(), &inputs)?;
     let outcome = test(args);
     let code = match &outcome {
@@ -95,6 +103,7 @@ pub fn run(args: &DifftestArgs) -> Result<u8, Failure> {
 
 fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
     let started = Instant::now();
+    let given = args.inputs_from.as_deref().map(counts::inputs).transpose()?;
     let source = args.pcap.as_deref().map(packets::capture).transpose()?;
     let bytes = [files::read(&args.a)?, files::read(&args.b)?];
     // A bad file is a bad file wherever one may ask the kernel.
@@ -107,9 +116,14 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
             return Err(Failure::no_such_program(path, name, programs.into_iter()));
         }
     }
+    let given = given.map(|given| {
+        let possible = |all: Vec<Given>| all.into_iter().filter(|i| !i.made_up).map(|i| i.input).collect();
+        let inputs = given.into_iter().map(|(name, all)| (name, possible(all))).collect();
+        filled(&bytes[0], args.program_type.as_deref(), &inputs)
+    });
     permitted().require().map_err(|e| Failure::kernel(&args.a, &e))?;
     // Loaded there, too: maps of devices belong to the network they are made in.
-    in_private_network(|| compare(args, [&bytes[0], &bytes[1]], source.as_deref()))
+    in_private_network(|| compare(args, [&bytes[0], &bytes[1]], source.as_deref(), given.map(Arc::new)))
         .unwrap_or_else(|e| {
             let reason = format!("no network namespace for the runs: {e}");
             Err(Failure::kernel(&args.a, &KernelError::NotPermitted { reason }))
@@ -118,12 +132,18 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
 }
 
 /// Runs all programs that are asked for and may be run.
-fn compare(args: &DifftestArgs, [a, b]: [&[u8]; 2], source: Option<&[Vec<u8>]>) -> Result<Outcome, Failure> {
+fn compare(
+    args: &DifftestArgs,
+    [a, b]: [&[u8]; 2],
+    source: Option<&[Vec<u8>]>,
+    given: Option<Arc<BTreeMap<String, Vec<Filled>>>>,
+) -> Result<Outcome, Failure> {
     let load = |only: Option<&String>| {
         let setup = Setup {
             program_type: args.program_type.clone(),
             only: only.cloned(),
             allow_effects: args.allow_effects,
+            given: given.clone().unwrap_or_default(),
             ..Setup::default()
         };
         Pair::load(a, b, setup).map_err(|e| Failure::kernel(if e.second { &args.b } else { &args.a }, &e.source))
@@ -143,14 +163,18 @@ fn compare(args: &DifftestArgs, [a, b]: [&[u8]; 2], source: Option<&[Vec<u8>]>) 
         let new: Vec<String> = pair.maps_left_alone.iter().filter(is_new).cloned().collect();
         outcome.maps_left_alone.extend(new);
         for name in names {
-            outcome.programs.push(rounds(&mut pair, &name, args, source));
+            let round = match given {
+                Some(_) => pair.on_given(&name),
+                None => rounds(&mut pair, &name, args, source),
+            };
+            outcome.programs.push(tested(name, round));
         }
     }
     Ok(outcome)
 }
 
 /// Rounds until enough packets ran or something differs.
-fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec<u8>]>) -> Tested {
+fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec<u8>]>) -> Round {
     let mut all = Round::default();
     let mut left = args.packets;
     let mut skip = 0;
@@ -168,8 +192,12 @@ fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec
         left -= n;
         skip += n as usize;
     }
+    all
+}
+
+fn tested(name: String, all: Round) -> Tested {
     Tested {
-        name: name.to_owned(),
+        name,
         packets: all.runs,
         refused: all.refused,
         unsteady_rounds: all.unsteady,

@@ -74,9 +74,9 @@ pub fn check(args: &OptArgs) -> Result<(), Failure> {
     if args.keep.is_some_and(|n| n > 1) && args.goal != GoalArg::Latency {
         return Err(Failure::bad_input("--keep ranks by time: it needs --goal latency"));
     }
-    if args.counted.any() && args.goal != GoalArg::Latency {
+    if args.counted.any() && args.goal != GoalArg::Latency && !args.counted.only_inputs() {
         return Err(Failure::bad_input(
-            "counts say where time goes: --pcap, --inputs-from, --counts and --program-runs need --goal latency",
+            "counts say where time goes: --pcap, --counts, --write-counts and --program-runs need --goal latency",
         ));
     }
     if args.counted.any() && args.by_function {

@@ -25,6 +25,7 @@ pub(crate) mod scenario;
 mod setup;
 mod traffic;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bpf_kernel::{KernelError, ProgramVerdict};
@@ -33,8 +34,8 @@ use calls::Calls;
 use scenario::{Aspect, Loaded, OneCpu, Open, Runnable, Seen};
 
 pub use harmless::{Callee, harmless_in_test_run};
-pub use inputs::Input;
 pub(crate) use inputs::runs_on_demand;
+pub use inputs::{Filled, Input};
 pub use scenario::Scenario;
 pub use setup::{Furnish, PairError, Setup};
 pub use traffic::{Random, packet};
@@ -144,6 +145,49 @@ impl Pair {
     pub fn round(&mut self, program: &str, r: &mut Random, count: usize, source: Option<&[Vec<u8>]>) -> Round {
         let Some(p) = self.programs.iter().find(|p| p.name == program).cloned() else { return Round::default() };
         let _here = OneCpu::stay();
+        if !self.is_fresh() {
+            return Round { unsteady: 1, ..Round::default() };
+        }
+        let inputs = inputs::inputs(p.kind, r, count, source, &self.words);
+        let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
+        let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), m.filling(r, &sample))).collect();
+        self.run_round(Scenario { program: p, inputs, maps, aspects: vec![] })
+    }
+
+    /// Rounds of one input each, on those that the caller has for this program ([`Setup::given`]), until there is a difference.
+    pub fn on_given(&mut self, program: &str) -> Round {
+        let Some(p) = self.programs.iter().find(|p| p.name == program).cloned() else { return Round::default() };
+        let _here = OneCpu::stay();
+        let given = Arc::clone(&self.setup.given);
+        let mut all = Round::default();
+        for filled in given.get(program).into_iter().flatten() {
+            if self.setup.deadline.is_some_and(|d| Instant::now() >= d) {
+                break;
+            }
+            if !self.is_fresh() {
+                all.unsteady += 1;
+                continue;
+            }
+            let holding = |m: &maps::SharedMap| m.holding(filled.maps.get(&m.name), filled.data.get(&m.name));
+            let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), holding(m))).collect();
+            let inputs = vec![filled.input.clone()];
+            let round = self.run_round(Scenario { program: p.clone(), inputs, maps, aspects: vec![] });
+            all = Round {
+                runs: all.runs + round.runs,
+                refused: all.refused + round.refused,
+                unsteady: all.unsteady + round.unsteady,
+                difference: round.difference,
+                open: round.open,
+            };
+            if all.difference.is_some() || all.open.is_some() {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Loads the objects anew if what is loaded has been used up; false if that cannot be done.
+    fn is_fresh(&mut self) -> bool {
         if std::mem::take(&mut self.used) {
             let [a, b] = &self.bytes;
             let objects = sides(a, b, self.loaded.count() > 2);
@@ -152,15 +196,12 @@ impl Pair {
                 // What it holds from before would make the two differ.
                 Err(_) => {
                     self.used = true;
-                    return Round { unsteady: 1, ..Round::default() };
+                    return false;
                 }
             }
         }
         self.used = self.loaded.keeps_state;
-        let inputs = inputs::inputs(p.kind, r, count, source, &self.words);
-        let sample: Vec<Vec<u8>> = inputs.iter().take(16).map(|i| i.packet.clone()).collect();
-        let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), m.filling(r, &sample))).collect();
-        self.run_round(Scenario { program: p, inputs, maps, aspects: vec![] })
+        true
     }
 
     fn run_round(&mut self, whole: Scenario) -> Round {

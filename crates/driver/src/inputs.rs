@@ -5,6 +5,7 @@
 //! there, too: an input counts as run there if it ends as in the interpreter, and the path does not hang on what another run would
 //! get otherwise (the clock, random numbers).
 
+mod filled;
 pub(crate) mod input;
 mod kernel;
 mod report;
@@ -25,6 +26,7 @@ use crate::difftest::calls::Calls;
 use crate::difftest::{Random, packet};
 use crate::module::Module;
 
+pub use filled::filled;
 pub use input::{Hook, Input};
 pub use report::{BlockReport, Comparison, FoundInput, FunctionInputs, InputsReport, ProgramInputs, Reach};
 pub use search::Asked;

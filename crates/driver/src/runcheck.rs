@@ -10,6 +10,7 @@
 //! of which it is not known by then whether it lasts costs the program all its changes. The result does not change unless
 //! a difference is found, or the kernel refuses a program of it that it takes of the original.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bpf_kernel::{LoadOptions, LoadVerdict, Loader, ObjectVerdict, ProgramVerdict, in_private_network, load_object};
@@ -22,6 +23,7 @@ use crate::difftest::calls::Calls;
 use crate::difftest::{Difference, Pair, Random, Scenario, Setup, runs_on_demand, why_not_run};
 use crate::error::DriverError;
 use crate::gate::{self, Gate, Job};
+use crate::inputs::filled;
 use crate::module::is_program;
 use crate::options::Options;
 use crate::plan::RUNS;
@@ -70,7 +72,10 @@ pub(crate) struct Compared {
 impl RunJudge {
     /// One for this original.
     pub(crate) fn new(original: &[u8], options: &Options, until: Option<Instant>) -> RunJudge {
-        let setup = Setup { program_type: options.program_type.clone(), ..Setup::default() };
+        let program_type = options.program_type.clone();
+        let given = options.traffic.as_ref().and_then(|traffic| traffic.inputs.as_ref());
+        let given = given.map(|inputs| filled(original, program_type.as_deref(), inputs)).unwrap_or_default();
+        let setup = Setup { program_type, given: Arc::new(given), ..Setup::default() };
         let time = options.time_limit.mul_f64(RUNS);
         let given = Box::new(<[u8]>::to_vec);
         RunJudge { original: original.to_vec(), setup, seed: options.seed, time, until, given }
@@ -227,14 +232,17 @@ fn run(mut pair: Pair, deadline: Option<Instant>, mut longest: Duration, seed: u
     let names = pair.programs().map(str::to_owned).filter(|name| programs.contains(name));
     let programs = names.map(|name| ProgramRuns { name, ..ProgramRuns::default() }).collect();
     let mut all = Compared { programs, skipped, ..Compared::default() };
-    for round in 0..INPUTS.div_ceil(ROUND) {
+    for round in 0..=INPUTS.div_ceil(ROUND) {
         for (i, p) in all.programs.iter_mut().enumerate().filter(|(_, p)| p.unsteady_rounds < UNSTEADY) {
             if is_over(deadline, longest) {
                 return all;
             }
             let started = Instant::now();
-            let mut random = Random::of(seed, (i * INPUTS + round) as u64);
-            let found = pair.round(&p.name, &mut random, ROUND, None);
+            // First those that were made to reach something.
+            let found = match round {
+                0 => pair.on_given(&p.name),
+                _ => pair.round(&p.name, &mut Random::of(seed, (i * INPUTS + round - 1) as u64), ROUND, None),
+            };
             longest = longest.max(started.elapsed());
             p.inputs += found.runs;
             p.refused += found.refused;

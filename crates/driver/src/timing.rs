@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use bpf_isa::Costs;
 use bpf_kernel::{Entry, KernelError, LoadedObject, ProgramType, RawOptions, RawProgram, RunResult};
-use bpf_object::Object;
 use fastrand::Rng;
 
 use crate::difftest::calls::Calls;
@@ -33,8 +32,7 @@ use crate::difftest::scenario::{Loaded, OneCpu};
 use crate::difftest::{Input, PairError, Random, Setup, why_not_run};
 
 use crate::estimate::Estimate;
-use crate::inputs::{self, Traced};
-use crate::module::Module;
+use crate::inputs;
 use statistics::Times;
 pub use statistics::{Bounded, Call, Comparison, Summary};
 
@@ -375,22 +373,18 @@ impl Contest<'_> {
             classes: Vec::new(),
             differ: 0,
         };
-        let object = Object::parse(self.bytes[0].to_vec()).map_err(|_| TimingError::Unreadable { object: 0 })?;
-        let module = Module::new(object);
-        let number = module.object.functions().iter().position(|f| f.name == name);
         let program_type = self.settings.program_type.as_deref();
-        let Some(Ok(traced)) = number.map(|number| Traced::new(&module, number, program_type)) else {
-            return Ok(program(Some("it cannot be interpreted")));
-        };
         // Of many as many as there is time for, from all over them.
         let step = given.len().div_ceil(GIVEN).max(1);
+        let taken: Vec<inputs::Input> = given.iter().step_by(step).cloned().collect();
+        let ready = inputs::filled(self.bytes[0], program_type, &BTreeMap::from([(name.to_owned(), taken)]));
+        let Some(ready) = ready.get(name) else { return Ok(program(Some("it cannot be interpreted"))) };
         let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad>::new(), 0);
-        for input in given.iter().step_by(step) {
-            let of = |m: &SharedMap| m.holding(input.maps.get(&m.name), input.data.get(&m.name));
+        for one in ready {
+            let of = |m: &SharedMap| m.holding(one.maps.get(&m.name), one.data.get(&m.name));
             let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(of).collect();
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
-            let (packet, context) = traced.for_kernel(input);
-            let (one, others) = self.chosen(name, kind, vec![Input { packet, context }]);
+            let (one, others) = self.chosen(name, kind, vec![one.input.clone()]);
             differ += others;
             // What is looked at before has left something there.
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;

@@ -14,7 +14,8 @@ pub struct CountsArgs {
     /// hold what `--maps FILE.json` says (lists that `bpftool -j map dump` writes, by name), and keep what runs leave there
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub pcap: Option<PathBuf>,
-    /// Run them on the inputs that `bpf-opt inputs --json` has written to this file, each with its own contents of maps
+    /// Run them on the inputs that `bpf-opt inputs --json` has written to this file, each with its own contents of maps; the run check
+    /// takes them, too, under every goal
     #[arg(long, value_name = "FILE.json", help_heading = HEADING, conflicts_with = "pcap")]
     pub inputs_from: Option<PathBuf>,
     /// Take the counts in this file, of `bpf-opt instrument --read` or --write-counts; they are of this object and no other
@@ -32,6 +33,11 @@ impl CountsArgs {
     /// Whether anything is counted.
     pub fn any(&self) -> bool {
         self.pcap.is_some() || self.inputs_from.is_some() || self.counts.is_some() || self.program_runs.is_some()
+    }
+
+    /// Whether there are inputs and nothing else: they serve the run check, too.
+    pub fn only_inputs(&self) -> bool {
+        self.inputs_from.is_some() && self.program_runs.is_none() && self.write_counts.is_none()
     }
 
     /// The files that are read.

@@ -144,3 +144,65 @@ fn packets_come_from_a_capture() {
     let ran = difftest(&example("xdp_count.o"), &broken, &["--pcap", pcap.to_str().expect("plain")]).expect(1);
     assert!(ran.out.contains("packet 0202"), "{}", ran.out);
 }
+
+/// A program that returns `rare` for packets of which a word, changed a little, is a certain number, and 1 for all others.
+fn rare(folder: &TempDir, name: &str, rare: i32) -> PathBuf {
+    let code = format!(
+        "r2 = *(u32 *)(r1 + 0)
+        r3 = *(u32 *)(r1 + 4)
+        r0 = 1
+        r4 = r2
+        r4 += 20
+        if r4 > r3 goto end
+        r4 = *(u32 *)(r2 + 14)
+        r4 += 0x01010101
+        r4 ^= 0x3c3c3c3c
+        if r4 != 0x12345678 goto end
+        r0 = {rare}
+        end: exit"
+    );
+    let around = Surroundings { section: "xdp".into(), ..Surroundings::default() };
+    let path = folder.path().join(name);
+    fs::write(&path, object(&around, &functions(&code, "xdp").expect("code")).expect("an object")).expect("written");
+    path
+}
+
+#[test]
+fn inputs_that_were_found_show_what_made_packets_do_not_reach() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (old, new) = (rare(&folder, "old.o", 2), rare(&folder, "new.o", 3));
+    difftest(&old, &new, &[]).expect(0);
+    let found = folder.path().join("inputs.json").display().to_string();
+    bpf_opt(["inputs", &old.display().to_string(), "--json", &found]);
+    let ran = difftest(&old, &new, &["--inputs-from", &found]).expect(1);
+    assert!(ran.out.contains("different"), "{}", ran.out);
+    difftest(&old, &old, &["--inputs-from", &found]).expect(0);
+    difftest(&old, &new, &["--inputs-from", &found, "--packets", "5"]).expect(2);
+    difftest(&old, &new, &["--inputs-from", &old.display().to_string()]).expect(2);
+}
+
+#[test]
+fn the_run_check_takes_inputs_under_every_goal() {
+    if !permitted() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let example = example("xdp_count.o").display().to_string();
+    let [found, out, report] =
+        ["inputs.json", "out.o", "report.json"].map(|n| folder.path().join(n).display().to_string());
+    bpf_opt(["inputs", &example, "--json", &found]);
+    let ran = |more: &[&str]| {
+        bpf_opt([&["opt", &example, "-o", &out, "--no-cache", "--json", &report], more].concat()).expect(0);
+        let text = fs::read_to_string(&report).expect("the report");
+        let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        report["run_check"]["programs"][0]["inputs"].as_u64().expect("a number")
+    };
+    let inputs: serde_json::Value = serde_json::from_str(&fs::read_to_string(&found).expect("inputs")).expect("JSON");
+    let possible = inputs["programs"][0]["inputs"].as_array().expect("inputs").iter().filter(|i| i["made_up"] == false);
+    let (with, without) = (ran(&["--inputs-from", &found]), ran(&[]));
+    assert_eq!(with, without + possible.count() as u64);
+    bpf_opt(["opt", &example, "-o", &out, "--inputs-from", &found, "--write-counts", &report]).expect(2);
+}

@@ -1,5 +1,7 @@
 //! What a program is run on: a packet, and the context as `BPF_PROG_TEST_RUN` takes it.
 
+use std::collections::BTreeMap;
+
 use bpf_kernel::ProgramType;
 
 use super::traffic::{self, Random};
@@ -11,6 +13,17 @@ pub struct Input {
     pub packet: Vec<u8>,
     /// Bytes of the context as `BPF_PROG_TEST_RUN` takes it.
     pub context: Option<Vec<u8>>,
+}
+
+/// An input with what maps and global data hold before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filled {
+    /// The packet and the context.
+    pub input: Input,
+    /// Elements of maps, by name and key; of a map for each processor, one value for all.
+    pub maps: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Bytes of global data, by section.
+    pub data: BTreeMap<String, BTreeMap<u64, u8>>,
 }
 
 /// Types whose test run executes the program itself, from where it cannot reach the rest of the system.

@@ -1,10 +1,13 @@
 //! How two objects are loaded and compared, as the caller says, and the error if one of them cannot be loaded.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bpf_kernel::{KernelError, LoadOptions, LoadedObject};
+
+use super::inputs::Filled;
 
 /// How two objects are to be compared.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +24,8 @@ pub struct Setup {
     pub load_until: Option<Instant>,
     /// A difference that is not known to last by then stays open ([`super::Round::open`]).
     pub patience: Option<Instant>,
+    /// Inputs of the caller's, by program, which [`super::Pair::on_given`] takes.
+    pub given: Arc<BTreeMap<String, Vec<Filled>>>,
     /// What every object gets after it is loaded.
     pub furnish: Furnish,
 }
