@@ -33,23 +33,55 @@ pub struct Candidate {
 /// # Errors
 /// [`NoCandidate`]: the function stays as it is.
 pub fn candidate(f: &Function, env: &Env<'_>, passes: &[&dyn Pass]) -> Result<Candidate, NoCandidate> {
-    let mut last = NoCandidate::Registers;
-    for (promote, passes) in [(true, passes), (false, passes), (false, &[])] {
-        let mut ssa = match lift(f, env, promote) {
-            Ok(s) => s,
-            Err(why) => {
-                last = why.into();
-                continue;
-            }
-        };
-        crate::passes::run(&mut ssa, env, passes);
-        ssa.drop_unreachable();
-        if let Some(function) = lower(&ssa, f) {
-            return Ok(Candidate { ssa, function });
-        }
-        last = NoCandidate::Registers;
+    Forms::of(f, env).candidate(passes)
+}
+
+/// What SSA makes of one function by several sets of passes. Most passes find nothing to do in most functions, so that many sets lead
+/// to one form: it is lifted once, and each form lowered once.
+struct Forms<'a> {
+    of: &'a Function,
+    env: &'a Env<'a>,
+    /// Without spill slots made values, and with.
+    lifted: [Option<Result<Ssa, Refusal>>; 2],
+    lowered: Vec<(Ssa, Option<Function>)>,
+}
+
+impl<'a> Forms<'a> {
+    fn of(f: &'a Function, env: &'a Env<'a>) -> Forms<'a> {
+        Forms { of: f, env, lifted: [None, None], lowered: vec![] }
     }
-    Err(last)
+
+    /// [`candidate`] by these passes.
+    fn candidate(&mut self, passes: &[&dyn Pass]) -> Result<Candidate, NoCandidate> {
+        let mut last = NoCandidate::Registers;
+        for (promote, passes) in [(true, passes), (false, passes), (false, &[])] {
+            let lifted =
+                self.lifted[usize::from(promote)].get_or_insert_with(|| lift(self.of, self.env, promote)).clone();
+            let mut ssa = match lifted {
+                Ok(s) => s,
+                Err(why) => {
+                    last = why.into();
+                    continue;
+                }
+            };
+            crate::passes::run(&mut ssa, self.env, passes);
+            ssa.drop_unreachable();
+            if let Some(function) = self.lower(&ssa) {
+                return Ok(Candidate { ssa, function });
+            }
+            last = NoCandidate::Registers;
+        }
+        Err(last)
+    }
+
+    fn lower(&mut self, ssa: &Ssa) -> Option<Function> {
+        if let Some((_, function)) = self.lowered.iter().find(|(known, _)| known == ssa) {
+            return function.clone();
+        }
+        let function = lower(ssa, self.of);
+        self.lowered.push((ssa.clone(), function.clone()));
+        function
+    }
 }
 
 /// A step from one function to another: the passes that made it, and what it led to.
@@ -151,11 +183,12 @@ fn proposals(
     sets.extend(alone.map(|p| std::iter::once(*p).chain(all.iter().copied().filter(|p| p.is_last())).collect()));
     sets.push(vec![]);
     let mut found: Vec<(usize, Step)> = vec![];
+    let mut forms = Forms::of(now, env);
     for set in sets {
         if judge.is_late() {
             break;
         }
-        let Ok(Candidate { function, .. }) = candidate(now, env, &set) else { continue };
+        let Ok(Candidate { function, .. }) = forms.candidate(&set) else { continue };
         if found.iter().any(|(_, s)| same(&s.function, &function)) {
             continue;
         }
