@@ -67,6 +67,8 @@ pub(crate) struct Units {
     pub(crate) units: Vec<Steps>,
     /// The unit of an edge's moves.
     pub(crate) edges: FxHashMap<(Block, usize), usize>,
+    /// What each unit's start needs.
+    pub(crate) live_in: Vec<Bits>,
     nodes: usize,
 }
 
@@ -146,17 +148,18 @@ impl Units {
             }
             units[b.index()] = Steps { steps, end, succs };
         }
-        Units { units, edges, nodes: m.homes.len() + FIXED }
+        let mut all = Units { units, edges, live_in: vec![], nodes: m.homes.len() + FIXED };
+        all.find_live();
+        all
     }
 
-    /// What each unit's start needs.
-    pub(crate) fn live_in(&self) -> Vec<Bits> {
+    fn find_live(&mut self) {
         let mut live = vec![Bits::new(self.nodes); self.units.len()];
         let mut changed = true;
         while changed {
             changed = false;
             for u in (0..self.units.len()).rev() {
-                let mut now = self.live_end(u, &live);
+                let mut now = self.live_before_end(u, &live);
                 for s in self.units[u].steps.iter().rev() {
                     back(s, &mut now);
                 }
@@ -166,11 +169,15 @@ impl Units {
                 }
             }
         }
-        live
+        self.live_in = live;
     }
 
     /// What is needed before the end of a unit's steps.
-    pub(crate) fn live_end(&self, u: usize, live_in: &[Bits]) -> Bits {
+    pub(crate) fn live_end(&self, u: usize) -> Bits {
+        self.live_before_end(u, &self.live_in)
+    }
+
+    fn live_before_end(&self, u: usize, live_in: &[Bits]) -> Bits {
         let mut now = Bits::new(self.nodes);
         for s in &self.units[u].succs {
             now.add(&live_in[*s]);
@@ -262,9 +269,8 @@ impl Conflicts {
                 }
             }
         }
-        let live_in = units.live_in();
         for u in 0..units.units.len() {
-            let mut live = units.live_end(u, &live_in);
+            let mut live = units.live_end(u);
             for s in units.units[u].steps.iter().rev() {
                 match s {
                     Step::Moves(moves) => {
@@ -296,6 +302,35 @@ impl Conflicts {
             }
         }
         c
+    }
+
+    /// Whether more than ten values are seen to be needed at once: then no order of joining makes room for them. (Joining only adds
+    /// conflicts; values that are copies of each other have none and are not counted twice.)
+    pub(crate) fn are_too_many(&self, units: &Units) -> bool {
+        let is_crowd = |live: &Bits| {
+            let mut crowd: Vec<usize> = vec![];
+            for n in live.iter() {
+                if crowd.iter().all(|m| self.rows[*m].has(n)) {
+                    crowd.push(n);
+                }
+            }
+            crowd.len() > FIXED
+        };
+        (0..units.units.len()).any(|u| {
+            let mut live = units.live_end(u);
+            let mut found = is_crowd(&live);
+            for s in units.units[u].steps.iter().rev() {
+                if let Step::Inst { sets, clobbers, .. } = s {
+                    let mut at_once = live.clone();
+                    sets.iter().for_each(|n| at_once.set(n.index()));
+                    clobbers.iter().for_each(|r| at_once.set(r.index()));
+                    found = found || is_crowd(&at_once);
+                }
+                back(s, &mut live);
+                found = found || is_crowd(&live);
+            }
+            found
+        })
     }
 
     fn add(&mut self, a: usize, b: usize) {

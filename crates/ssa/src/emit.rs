@@ -12,12 +12,11 @@ use crate::select::{self, FIRST, Machine, MachineEdge, MachineInst, MachineTerm,
 
 /// Makes the graph; `None` if moves form a cycle and no register is free.
 pub(crate) fn emit(original: &Function, m: &Machine, units: &Units, a: &Allocation) -> Option<Function> {
-    let live_in = units.live_in();
     let empty = Basic { ops: vec![], term: Terminator::Exit { origin: None } };
     let mut blocks = vec![empty; m.blocks.len()];
     let mut layout: Vec<BlockId> = vec![];
     let ops_of = |u: usize, insts: &[MachineInst]| -> Option<Vec<Op>> {
-        let mut live = units.live_end(u, &live_in);
+        let mut live = units.live_end(u);
         let mut after: Vec<RegSet> = vec![];
         for s in units.units[u].steps.iter().rev() {
             after.push(a.regs(&live));
@@ -50,8 +49,8 @@ pub(crate) fn emit(original: &Function, m: &Machine, units: &Units, a: &Allocati
         // What the end reads and what each edge needs at its start.
         let reads = term.uses();
         let needs = |n: usize, e: &MachineEdge| match units.edges.get(&(b, n)) {
-            Some(u) => a.regs(&live_in[*u]),
-            None => a.regs(&live_in[e.to.index()]),
+            Some(u) => a.regs(&units.live_in[*u]),
+            None => a.regs(&units.live_in[e.to.index()]),
         };
         let edges: Vec<&MachineEdge> = block.term.edges().collect();
         let mut placed = vec![false; edges.len()];

@@ -23,6 +23,9 @@ pub fn lower(f: &Ssa, original: &Function) -> Option<Function> {
             let machine = select(f, Choice { constants_at_joins, frame_at_calls });
             let units = allocate::Units::of(&machine);
             let conflicts = allocate::Conflicts::of(&units);
+            if conflicts.are_too_many(&units) {
+                continue;
+            }
             for order in 0..orders {
                 let Some(a) = allocate::allocate(&units, &conflicts, &machine.homes, Aim::FewMoves(order)) else {
                     continue;
