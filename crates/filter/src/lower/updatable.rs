@@ -17,8 +17,7 @@ use crate::value::ValueId;
 /// The kernel takes no longer names of maps (`BPF_OBJ_NAME_LEN`).
 const LONGEST_NAME: usize = 15;
 
-/// An entry: a field, the length of its prefix, its bits, and whether it is written as a network: with a mask or a length that
-/// leaves bits free.
+/// An entry: a field, the length of its prefix, its bits, and whether it is written as a network, which 'host' does not take.
 struct Entry {
     field: Field,
     length: u32,
@@ -204,7 +203,8 @@ fn entry(id: &Id) -> Option<Entry> {
             let (mask, bits) = names::ipv4(mask)?;
             let mask = mask << (32 - bits);
             let length = mask.leading_ones();
-            (mask.count_ones() == length).then(|| ipv4(text, Some(length))).flatten()
+            let entry = (mask.count_ones() == length).then(|| ipv4(text, Some(length))).flatten()?;
+            Some(Entry { is_network: true, ..entry })
         }
         Id::Ipv6(address) => {
             Some(Entry { field: Field::Ipv6, length: 128, bits: u128::from(*address), is_network: false })
@@ -212,7 +212,8 @@ fn entry(id: &Id) -> Option<Entry> {
         Id::Ipv6Prefix(address, length) => {
             let bits = u128::from(*address);
             let rest = u128::MAX.checked_shr(*length).unwrap_or(0);
-            let entry = Entry { field: Field::Ipv6, length: *length, bits, is_network: true };
+            // As 'host' takes it: all of an address is one.
+            let entry = Entry { field: Field::Ipv6, length: *length, bits, is_network: *length < 128 };
             (*length <= 128 && bits & rest == 0).then_some(entry)
         }
         Id::Mac(mac) => {
