@@ -442,9 +442,11 @@ impl Emitter<'_> {
         }
         // What is seen most is asked for first; otherwise what the text asks for first.
         let count = |s: &Segment| self.frequencies.map_or(0, |seen| seen.count(s.low, s.high));
-        let alike = |s: &Segment| {
-            if self.policy.ends_last { segments.iter().filter(|other| other.to == s.to).count() } else { 0 }
-        };
+        let mut leading_there: FxHashMap<BlockId, usize> = FxHashMap::default();
+        if self.policy.ends_last {
+            segments.iter().for_each(|s| *leading_there.entry(s.to).or_default() += 1);
+        }
+        let alike = |s: &Segment| leading_there.get(&s.to).copied().unwrap_or_default();
         parts.sort_by_cached_key(|s| {
             (Reverse(count(s)), alike(s), s.low != LIKELY, cases.iter().position(|(_, to)| *to == s.to))
         });

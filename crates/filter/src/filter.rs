@@ -315,8 +315,8 @@ impl Filter {
         }
     }
 
-    /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of the fewest comparisons on the longest way
-    /// among those that are at most 1.3 times as large as the smallest.
+    /// The filter as a classic BPF program: the smallest; or, with a goal of time, that of which fewest instructions are executed among
+    /// those that are at most 1.3 times as large as the smallest.
     ///
     /// # Errors
     /// If it needs more memory than classic BPF has.
@@ -334,34 +334,27 @@ impl Filter {
             written.unwrap_or(Err(ClassicError::Memory))
         };
         let emit = || self.forms.iter().flat_map(Forms::without_tables).collect::<Vec<Program>>();
+        // The filter as it stands may be smaller: what is known on a way makes copies, and where headers stand at varying places it has
+        // variables in their place.
+        let emitted = with_large_stack(emit).unwrap_or_default().into_iter();
         let mut all = Vec::new();
         let mut error = None;
-        for program in with_large_stack(emit).unwrap_or_default() {
+        for program in emitted.chain([self.plain.clone()]) {
             match of(&program) {
                 Ok(instructions) => all.push((program, instructions)),
-                Err(e) => error = Some(e),
+                Err(e) => error = error.or(Some(e)),
             }
         }
-        // The filter as it stands may be smaller: what is known on a way makes copies, and where headers stand at varying places it has
-        // variables in their place. More of it is executed, so that for speed it is taken only if the kernel takes nothing else.
-        let smallest = all.iter().map(|(_, instructions)| instructions.len()).min();
-        let is_much = |length| goal == ClassicGoal::Size || length > MOST_INSTRUCTIONS;
-        if smallest.is_none_or(is_much) {
-            match of(&self.plain) {
-                Ok(form) if smallest.is_none_or(|smallest| form.len() < smallest) => {
-                    return Ok(Proven { form, unproven: None, goes_without_tables: false, gain: None, way: None });
-                }
-                Err(e) if smallest.is_none() => return Err(error.unwrap_or(e)),
-                _ => {}
-            }
-        }
-        let smallest = smallest.unwrap_or_default();
+        let Some(smallest) = all.iter().map(|(_, instructions)| instructions.len()).min() else {
+            return Err(error.unwrap_or(ClassicError::Memory));
+        };
         let most = match goal {
             ClassicGoal::Size => smallest,
-            ClassicGoal::Time => smallest * 13 / 10,
+            // Nor more than the kernel takes, if it takes the smallest.
+            ClassicGoal::Time => (smallest * 13 / 10).min(MOST_INSTRUCTIONS).max(smallest),
         };
         all.retain(|(_, instructions)| instructions.len() <= most);
-        all.sort_by(|(a, _), (b, _)| a.expected().total_cmp(&b.expected()));
+        all.sort_by(|(_, a), (_, b)| classic::expected(a).total_cmp(&classic::expected(b)).then(a.len().cmp(&b.len())));
         let suited = self.forms.as_ref().filter(|_| goal == ClassicGoal::Time).and_then(Forms::suited);
         let before = all.first().map(|(program, _)| program.clone());
         if let (Some(forms), Some(suited)) = (&self.forms, suited) {
@@ -374,12 +367,15 @@ impl Filter {
         }
         let (mut unproven, mut refused) = (None, 0);
         for (program, form) in all {
-            match self.prove(&program) {
+            let proof = if program == self.plain { Ok(()) } else { self.prove(&program) };
+            match proof {
                 Ok(()) => {
                     let operations = |program| suited.map(|suited| suited.operations(program, true));
                     let both = before.as_ref().and_then(operations).zip(operations(&program));
                     let gain = suited.zip(both).map(|(suited, (before, after))| suited.gain(before, after, refused));
-                    return Ok(Proven { form, unproven: None, goes_without_tables: false, gain, way: None });
+                    // The filter as it stands is what takes the place of what is not proven.
+                    let unproven = unproven.filter(|_| program == self.plain);
+                    return Ok(Proven { form, unproven, goes_without_tables: false, gain, way: None });
                 }
                 Err(e) => (unproven, refused) = (Some(e), refused + 1),
             }

@@ -96,6 +96,15 @@ pub fn is_set_name(name: &str) -> bool {
     language::is_set_name(name)
 }
 
+/// The sets that a filter's text names.
+///
+/// # Errors
+/// If the text is no filter.
+pub fn sets_of(text: &str, options: &Options) -> Result<HashSet<String>, Error> {
+    let result = with_large_stack(|| Ok(parsed(text, options)?.sets().map(str::to_owned).collect()));
+    result.unwrap_or_else(|| Err(Error::new(0..text.len(), "no memory to read this filter")))
+}
+
 fn parsed(text: &str, options: &Options) -> Result<language::Ast, Error> {
     let names: HashSet<String> = options.sets.keys().cloned().collect();
     language::parse(text, &names, options.dialect)

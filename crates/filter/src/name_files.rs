@@ -3,7 +3,7 @@
 //! libpcap asks glibc, which reads these files (`nss/nss_files`), so that a line means here what it means there: `getent` and libpcap
 //! 1.10.3 over the same files were the model of each number that the tests below hold.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use crate::names::well_known_protocol;
@@ -113,8 +113,11 @@ impl NameFiles {
         })
     }
 
-    /// The addresses of a host.
+    /// The addresses of a host; an address stands for itself, as it does to the resolver.
     pub(crate) fn host(&self, name: &str) -> Vec<IpAddr> {
+        if let Some(address) = address(name) {
+            return vec![address];
+        }
         let mut found: Vec<IpAddr> = NameFiles::lines(&self.hosts)
             .into_iter()
             .filter(|fields| fields[1..].iter().any(|n| n.eq_ignore_ascii_case(name)))
@@ -148,6 +151,21 @@ fn c_number(text: &str) -> Option<u32> {
     unsigned(digits, base)
 }
 
+/// An address that is written as a number: as `inet_pton` reads IPv6, and as `inet_aton` reads IPv4: one to four numbers as C writes
+/// them, of which the last one stands for all bytes that are left.
+fn address(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse::<Ipv6Addr>() {
+        return Some(IpAddr::V6(address));
+    }
+    let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+    let parts: Vec<u32> = text.split('.').map(|p| c_number(p).filter(|_| is_number(p))).collect::<Option<_>>()?;
+    let (last, bytes) = parts.split_last().filter(|(_, bytes)| bytes.len() <= 3)?;
+    let left = 32 - 8 * bytes.len() as u32;
+    let fits = bytes.iter().all(|byte| *byte <= 0xff) && u64::from(*last) < 1 << left;
+    let first = bytes.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+    fits.then(|| IpAddr::V4(Ipv4Addr::from((first << left) as u32 | last)))
+}
+
 /// What glibc makes of a network's number: zeros behind it up to four bytes, then `inet_network`, whose answer for what is none is that
 /// all bits are set.
 fn network_number(text: &str) -> u32 {
@@ -171,6 +189,39 @@ fn network_number(text: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each address is that of `getent ahosts` (glibc 2.36).
+    #[test]
+    fn addresses_are_those_of_the_resolver() {
+        let addresses = [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("10.1", Some("10.0.0.1")),
+            ("1.2.3", Some("1.2.0.3")),
+            ("80", Some("0.0.0.80")),
+            ("0x7f000001", Some("127.0.0.1")),
+            ("010.0x10.1", Some("8.16.0.1")),
+            ("0.0.0.0", Some("0.0.0.0")),
+            ("::1", Some("::1")),
+            ("::ffff:1.2.3.4", Some("::ffff:1.2.3.4")),
+        ];
+        let none = [
+            "256.1.1.1",
+            "1.2.65536",
+            "1.2.3.256",
+            "1.2.3.4.5",
+            "4294967296",
+            "08",
+            "0x",
+            "1..2",
+            "1.",
+            ".1",
+            "+1",
+            "",
+        ];
+        for (text, expected) in addresses.into_iter().chain(none.map(|text| (text, None))) {
+            assert_eq!(address(text), expected.and_then(|e| e.parse().ok()), "{text}");
+        }
+    }
 
     /// Each number is that of `getent` (glibc 2.36) over the same lines.
     #[test]

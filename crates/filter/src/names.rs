@@ -227,7 +227,8 @@ pub(crate) fn well_known_protocol(name: &str) -> Option<u32> {
         ("vrrp", 112),
         ("sctp", 132),
     ];
-    find(&known, name)
+    // As in that file: other than words of 802.11, names of protocols are told apart by case.
+    known.into_iter().find(|(n, _)| *n == name).map(|(_, number)| number)
 }
 
 /// Two to four numbers with dots: the address, and how many of its bits they give. `None`: one is above 255.

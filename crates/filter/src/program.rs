@@ -416,25 +416,6 @@ impl Program {
         self.blocks.iter().enumerate().map(|(i, b)| b.operations.len() + gotos(i, &b.end)).sum()
     }
 
-    /// Operations that a packet costs if a comparison with one number mostly fails and other tests go either way.
-    pub(crate) fn expected(&self) -> f64 {
-        let mut from: Vec<f64> = vec![0.0; self.blocks.len()];
-        for (i, block) in self.blocks.iter().enumerate().rev() {
-            let next = match &block.end {
-                End::Branch { comparison: Comparison::Equal(n), yes, no, .. } => {
-                    let likely = if *n == Operand::Constant(LIKELY) { 0.8 } else { 0.2 };
-                    likely * from[yes.0] + (1.0 - likely) * from[no.0]
-                }
-                end => {
-                    let all = end.successors();
-                    all.iter().map(|b| from[b.0]).sum::<f64>() / all.len().max(1) as f64
-                }
-            };
-            from[i] = block.operations.len() as f64 + 1.0 + next;
-        }
-        from.first().copied().unwrap_or_default()
-    }
-
     /// What a machine with checked loads runs: a bound goes where a load in its block asks for as much behind the same base, which
     /// nothing between the two writes.
     pub(crate) fn with_checked_loads(&self) -> Program {

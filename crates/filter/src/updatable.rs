@@ -34,6 +34,16 @@ impl Field {
         self.words().iter().map(|bytes| u32::from(*bytes) * 8).sum()
     }
 
+    /// What its keys are, in words.
+    pub(crate) fn words_for(self) -> &'static str {
+        match self {
+            Field::Ipv4 => "IPv4 addresses",
+            Field::Ipv6 => "IPv6 addresses",
+            Field::Mac => "Ethernet addresses",
+            Field::Port => "ports",
+        }
+    }
+
     /// What stands behind the name of a set that has several maps.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
@@ -86,6 +96,8 @@ pub struct SetMap {
     pub(crate) name: String,
     pub(crate) field: Field,
     pub(crate) by_prefix: bool,
+    /// Whether its entries, or what was said of them, are networks.
+    pub(crate) has_networks: bool,
     /// Whether the filter asks for one element that is source and destination.
     pub(crate) is_paired: bool,
     pub(crate) max_entries: u32,

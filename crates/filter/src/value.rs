@@ -59,6 +59,15 @@ impl Ancillary {
         (-0x1000i32 + of) as u32
     }
 
+    /// The words of a filter that ask for it.
+    pub(crate) fn asked_for_by(self) -> &'static str {
+        match self {
+            Ancillary::InterfaceIndex => "'ifindex'",
+            Ancillary::PacketType => "'inbound' and 'outbound'",
+            Ancillary::VlanPresent | Ancillary::VlanTag => "'vlan' of a tag beside the packet",
+        }
+    }
+
     /// How many bytes libpcap's code loads there. The kernel does not look at it.
     pub(crate) fn classic_size(self) -> u8 {
         match self {

@@ -193,7 +193,13 @@ fn passes(text: &str) -> Result<Passes, String> {
     match text.trim() {
         "all" => Ok(Passes::default()),
         "none" => Ok(Passes::of([])),
-        list => Ok(Passes::of(list.split(',').map(named).collect::<Result<Vec<Pass>, String>>()?)),
+        list => {
+            let all = list.split(',').map(named).collect::<Result<Vec<Pass>, String>>()?;
+            match all.iter().enumerate().find(|(i, pass)| all[..*i].contains(pass)) {
+                Some((_, pass)) => Err(format!("{} is named twice", pass.name())),
+                None => Ok(Passes::of(all)),
+            }
+        }
     }
 }
 

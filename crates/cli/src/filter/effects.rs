@@ -124,7 +124,12 @@ fn rows(args: &FilterArgs) -> Vec<Row> {
             is_optimized && is_suited && orders,
             "all but the tree and the smallest classic BPF (--goal latency), with the passes order and trees",
         ),
-        of("--goal", args.goal.is_some(), makes(&[Classic, Statistics]), "classic BPF"),
+        of(
+            "--goal",
+            args.goal.is_some(),
+            makes(&[Classic, Statistics]) && !args.no_optimize,
+            "classic BPF that is optimized: as it stands a filter has one form",
+        ),
         of(
             "--snaplen",
             args.snaplen.is_some(),

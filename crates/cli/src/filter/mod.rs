@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use bpf_filter::{
-    Classic, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap, has_loop,
+    Classic, ClassicError, ClassicGoal, EbpfForm, FURTHEST, Filter, Form, MOST_INSTRUCTIONS, Options, SetMap, has_loop,
 };
 
 use args::{Emit, GoalArg};
@@ -27,6 +27,7 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     effects::check(args)?;
     let text = text(args)?;
     let mut options = options(args)?;
+    warn_of_unused_sets(args, &text, &options);
     if let Some(capture) = &args.read {
         return run::over_capture(args, capture, &text, &options);
     }
@@ -36,9 +37,6 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
     let filter = compile(&text, &options)?;
     if filter.rejects_all() {
         files::complain("bpf-opt: warning: expression rejects all packets");
-    }
-    for name in options.updatable.keys().filter(|name| !filter.maps().iter().any(|map| map.set() == *name)) {
-        files::complain(format!("bpf-opt: warning: --updatable {name}: the filter does not ask for ${name}"));
     }
     let shown = shown(args);
     // Statistics say themselves what is proven.
@@ -66,6 +64,17 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
         _ => {}
     }
     Ok(exit::YES)
+}
+
+/// Says so of sets that the filter does not name.
+fn warn_of_unused_sets(args: &FilterArgs, text: &str, options: &Options) {
+    // What is wrong with a text is said where it is compiled.
+    let Ok(named) = bpf_filter::sets_of(text, options) else { return };
+    let names = args.set.iter().filter_map(|set| set.split_once('=')).map(|(name, _)| name);
+    for name in names.filter(|name| !named.contains(*name)) {
+        let option = if options.updatable.contains_key(name) { "--updatable" } else { "--set" };
+        files::complain(format!("bpf-opt: warning: {option} {name}: the filter does not ask for ${name}"));
+    }
 }
 
 /// Options that write to standard output.
@@ -170,15 +179,21 @@ fn goal(args: &FilterArgs) -> ClassicGoal {
 }
 
 fn classic<'a>(args: &FilterArgs, filter: &'a Filter) -> Result<&'a [Classic], Failure> {
-    filter.classic(goal(args)).map_err(|e| Failure::bad_input(e.to_string()))
+    filter.classic(goal(args)).map_err(|e| {
+        let failure = Failure::bad_input(e.to_string());
+        if e == ClassicError::TooLong { failure.with_hint(HAS_TABLES) } else { failure }
+    })
 }
+
+/// What to do where classic BPF is too long.
+const HAS_TABLES: &str = "an object (-o OUT.o --hook HOOK) has tables for long lists";
 
 /// Classic BPF as tcpdump prints it.
 fn dump(args: &FilterArgs, filter: &Filter) -> Result<String, Failure> {
     let instructions = classic(args, filter)?;
     if instructions.len() > MOST_INSTRUCTIONS {
         files::complain(format!(
-            "bpf-opt: warning: {} instructions; the kernel takes {MOST_INSTRUCTIONS} at most",
+            "bpf-opt: warning: {} instructions; the kernel takes {MOST_INSTRUCTIONS} at most: {HAS_TABLES}",
             instructions.len()
         ));
     }

@@ -58,6 +58,67 @@ fn outcome(args: &[String]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
+/// What is said twice, or of nothing, is told.
+#[test]
+fn what_has_no_meaning_is_told() {
+    let said = bpf_opt(["filter", "--passes", "order,lists,order", "tcp"]).expect(2).err;
+    assert!(said.contains("order is named twice"), "{said}");
+    let said = bpf_opt(["filter", "--goal", "latency", "--no-optimize", "tcp"]).expect(2).err;
+    assert!(said.contains("--goal") && said.contains("as it stands a filter has one form"), "{said}");
+    let set = format!("S={}", file("unused.txt", b"10.0.0.1\n"));
+    let read = file("unused.pcap", &capture(&[ip(1, 6)]));
+    for mode in [&["-d"][..], &["--read", &read, "--count"], &["--emit", "ast"]] {
+        let run = |text| bpf_opt(["filter", text, "--set", &set].iter().chain(mode)).expect(0).err;
+        assert!(run("tcp").contains("--set S: the filter does not ask for $S"), "{mode:?}");
+        assert_eq!(run("tcp or not (udp and host $S)"), "", "{mode:?}");
+    }
+}
+
+/// Sets that user space changes are asked for what they are, as lists are; and errors have words for it.
+#[test]
+fn sets_that_user_space_changes_are_asked_for_what_they_are() {
+    let object = folder().join("asked.o");
+    let object = object.to_str().expect("plain text");
+    let lines = [
+        ("nets.txt", "10.0.0.0/8\n", "host $S", Some("has networks, and hosts are asked for here")),
+        ("nets.txt", "10.0.0.0/8\n", "src $S", Some("'net $S' asks")),
+        ("nets.txt", "10.0.0.0 mask 255.0.0.0\n", "host $S", Some("'net $S' asks")),
+        ("nets.txt", "2001:db8::/32\n", "net $S or host $S", Some("'net $S' asks")),
+        ("nets.txt", "10.0.0.0/8\n", "net $S", None),
+        ("hosts.txt", "10.0.0.1\n10.1\n::1/128\n", "host $S", None),
+        ("macs.txt", "02:00:00:00:00:01\n", "host $S", Some("has Ethernet addresses, which are not asked for here")),
+        ("ports.txt", "80\n", "host $S", Some("has ports, which")),
+        ("hosts.txt", "10.0.0.1\n", "port $S", Some("has IPv4 addresses, which")),
+    ];
+    for (name, entries, text, said) in lines {
+        let set = format!("S={}", file(name, entries.as_bytes()));
+        let updatable = bpf_opt(["filter", text, "--set", &set, "--updatable", "S", "--hook", "xdp", "-o", object]);
+        let list = bpf_opt(["filter", text, "--set", &set, "--hook", "xdp", "-o", object]);
+        // A list of ports may be one of hosts, as 'host 80' is.
+        let is_refused = said.is_some() && !said.is_some_and(|said| said.starts_with("has ports"));
+        assert_eq!(list.code, Some(if is_refused { 2 } else { 0 }), "{text} {entries}: {}", list.err);
+        let updatable = updatable.expect(if said.is_some() { 2 } else { 0 }).err;
+        assert!(updatable.contains(said.unwrap_or_default()), "{text} {entries}: {updatable}");
+    }
+}
+
+/// Classic BPF of very long lists is told to be too long, and what has no such limit: in seconds.
+#[test]
+fn lists_too_long_for_classic_bpf_are_told_so() {
+    let hosts: Vec<String> =
+        (0..40_000u32).map(|i| std::net::Ipv4Addr::from(i.wrapping_mul(2_654_435_761)).to_string()).collect();
+    let set = format!("S={}", file("long.txt", hosts.join("\n").as_bytes()));
+    let began = std::time::Instant::now();
+    for form in ["-d", "-ddd"] {
+        let said = bpf_opt(["filter", "host $S", "--set", &set, form]).expect(2).err;
+        assert!(said.contains("the kernel takes 4096 instructions") && said.contains("-o OUT.o --hook HOOK"), "{said}");
+        let said = bpf_opt(["filter", "src host $S", "--set", &set, form]).expect(0).err;
+        assert!(said.contains("the kernel takes 4096 at most: an object"), "{said}");
+    }
+    let took = began.elapsed();
+    assert!(took.as_secs() < 60, "{took:?}");
+}
+
 #[test]
 fn each_option_has_an_effect_or_is_an_error() {
     let out = |name: &str| folder().join(name).to_str().expect("plain text").to_owned();
@@ -113,7 +174,7 @@ fn each_option_has_an_effect_or_is_an_error() {
         (&["--max-entries", "77"], updatable, of(&[&["xdp", "tc", "socket", "data", "ctx"]])),
         (&batch, updatable, all_but(&of(&[&CLASSIC, &READ, &["asm", "ast", "cfg", "ir", "stats"]]))),
         (&batch, &[], vec![]),
-        (&["--no-optimize"], &[], all_but(&of(&[&READ, &["ast", "header-alone"]]))),
+        (&["--no-optimize"], &[], all_but(&of(&[&READ, &["ast", "header-alone", "latency"]]))),
         (&["--passes", "none"], &[], all_but(&of(&[&READ, &["ast", "header-alone"]]))),
         (&["--engine", "jit", "--report"], &[], vec![]),
         (&["-d"], &["--emit", "ir"], vec![]),

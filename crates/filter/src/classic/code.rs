@@ -19,6 +19,9 @@ pub struct Classic {
 /// Instructions that the kernel takes at most (`BPF_MAXINSNS`).
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
+/// Steps of a program that are written at most: what is longer takes the generator long, and has no use.
+pub(super) const MOST_WRITTEN: usize = 1 << 17;
+
 /// Whether a program jumps backward, as code for `protochain` does: the kernel takes no such program.
 pub fn has_loop(instructions: &[Classic]) -> bool {
     instructions.iter().any(|i| i.code == JMP | JA && i.k.cast_signed() < 0)
@@ -30,6 +33,11 @@ pub enum ClassicError {
     /// More values are alive than there is memory for.
     #[error("the filter needs more than the 16 words of memory that classic BPF has")]
     Memory,
+    /// More instructions than anyone runs.
+    #[error(
+        "the filter takes more than {MOST_WRITTEN} steps of classic BPF; the kernel takes {MOST_INSTRUCTIONS} instructions"
+    )]
+    TooLong,
     /// A table, which has no place in classic BPF.
     #[error("classic BPF has no tables")]
     Table,

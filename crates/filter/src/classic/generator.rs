@@ -176,10 +176,8 @@ impl Generator {
     }
 
     pub(super) fn compute(&mut self, value: Register) -> Result<(), ClassicError> {
-        /// Values that are computed again may be many.
-        const MOST_ITEMS: usize = 1 << 17;
-        if self.items.len() > MOST_ITEMS {
-            return Err(ClassicError::Memory);
+        if self.items.len() > MOST_WRITTEN {
+            return Err(ClassicError::TooLong);
         }
         let size_code = |size: u8| match size {
             1 => BYTE,

@@ -20,6 +20,7 @@
 
 mod chain;
 mod code;
+mod expected;
 mod generator;
 mod layout;
 mod variables;
@@ -28,6 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
+pub(crate) use expected::expected;
 use generator::{Generator, Held};
 use layout::{Item, instructions};
 use variables::Variables;

@@ -294,7 +294,10 @@ impl Emitter<'_> {
             }
             Operation::Ancillary { what, .. } => {
                 let Some(hook) = self.hook else {
-                    return self.unsupported(format!("{what:?} is not known to a function of data and data_end"));
+                    return self.unsupported(format!(
+                        "{}: a function of data and data_end does not know it",
+                        what.asked_for_by()
+                    ));
                 };
                 let offset = hook.offset_of(what)?;
                 let i = self.allocate(key)?;

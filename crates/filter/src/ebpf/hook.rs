@@ -73,7 +73,7 @@ impl Hook {
             (_, Ancillary::VlanTag) => Some(24),
             (_, Ancillary::InterfaceIndex) => Some(40),
         };
-        offset.ok_or_else(|| EbpfError::Unsupported(format!("{what:?} is not known at this hook")))
+        offset.ok_or_else(|| EbpfError::Unsupported(format!("{}: this hook does not know it", what.asked_for_by())))
     }
 
     /// Where the packets of its programs come from.

@@ -20,6 +20,16 @@ pub(crate) struct Ast {
     pub(crate) root: Option<NodeId>,
 }
 
+impl Ast {
+    /// The sets that are named, each as often as it is.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().filter_map(|(node, _)| match node {
+            Node::Primitive(Primitive::Id(_, Id::Set(name))) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+}
+
 /// A node.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Node {

@@ -140,6 +140,44 @@ fn member(q: Qualifiers, id: &Id) -> Option<Kind> {
     }
 }
 
+/// Numbers of which the same ranges say where a second one may be, and where that is.
+struct RangePart {
+    of: (u32, u32),
+    together: (u32, u32),
+}
+
+/// The parts into which ranges divide the numbers that are in one, by what they say of a second number that is in a range with the
+/// first: all ranges that hold a number are one together.
+fn parts_of(ranges: &[(u32, u32)]) -> Vec<RangePart> {
+    let mut ends: Vec<u32> = ranges.iter().flat_map(|(low, high)| [*low, high + 1]).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let (mut by_low, mut by_high) = (ranges.to_vec(), ranges.to_vec());
+    by_low.sort_unstable();
+    by_high.sort_unstable_by_key(|(_, high)| *high);
+    // The furthest ends of those that begin up to a range, and of those that end from it on.
+    by_low.iter_mut().reduce(|before, range| {
+        range.1 = range.1.max(before.1);
+        range
+    });
+    by_high.iter_mut().rev().reduce(|behind, range| {
+        range.0 = range.0.min(behind.0);
+        range
+    });
+    let mut parts: Vec<RangePart> = Vec::new();
+    for part in ends.windows(2) {
+        let n = part[0];
+        let high = by_low[..by_low.partition_point(|(low, _)| *low <= n)].last().map(|(_, high)| *high);
+        let low = by_high[by_high.partition_point(|(_, high)| *high < n)..].first().map(|(low, _)| *low);
+        let Some(together) = low.zip(high).filter(|(low, high)| (*low..=*high).contains(&n)) else { continue };
+        match parts.last_mut() {
+            Some(last) if last.together == together && last.of.1 + 1 == n => last.of.1 = part[1] - 1,
+            _ => parts.push(RangePart { of: (n, part[1] - 1), together }),
+        }
+    }
+    parts
+}
+
 impl Lowering<'_> {
     /// The list's first, then all of it as a set.
     pub(super) fn group(&mut self, group: Group) -> Result<Condition, Error> {
@@ -157,7 +195,7 @@ impl Lowering<'_> {
         };
         let members = match members {
             _ if ids.len() < few || !self.options.optimize => return self.one_by_one(q, &ids),
-            Kind::Numbers(members) if q.direction == Direction::And => return self.pairs(q, &ids, members),
+            Kind::Numbers(members) if q.direction == Direction::And => return self.pairs(q, members),
             Kind::Numbers(members) => members,
             Kind::Ethernet(members) if self.has_plain_addresses() => return self.ethernet_set(q, &members),
             Kind::Ethernet(_) => return self.one_by_one(q, &ids),
@@ -173,15 +211,15 @@ impl Lowering<'_> {
 
     /// One of the members is both source and destination: for each length of prefixes one question about the source, and whether both
     /// are equal under its mask.
-    fn pairs(&mut self, q: Qualifiers, ids: &[Id], members: Vec<(u32, u32)>) -> Result<Condition, Error> {
+    fn pairs(&mut self, q: Qualifiers, members: Vec<(u32, u32)>) -> Result<Condition, Error> {
+        let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
+        // Ranges of ports are no prefixes.
+        if is_of_ports && members.iter().any(|(low, high)| low != high) {
+            return self.pairs_in_ranges(q, &members);
+        }
         let mut by_mask: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
         for (low, high) in members {
             by_mask.entry(!(low ^ high)).or_default().push((low, low));
-        }
-        let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
-        // Ranges of ports are no prefixes.
-        if is_of_ports && by_mask.keys().any(|mask| *mask != u32::MAX) {
-            return self.one_by_one(q, ids);
         }
         let mut conditions = Vec::with_capacity(by_mask.len());
         for (mask, members) in by_mask.into_iter().rev() {
@@ -190,6 +228,34 @@ impl Lowering<'_> {
             conditions.push(if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, mask, &member)? });
         }
         Ok(self.builder.any_or_never(conditions))
+    }
+
+    /// One of the ranges holds both source and destination: of the parts into which they divide the numbers, the one that has the
+    /// source says where the destination may be.
+    fn pairs_in_ranges(&mut self, q: Qualifiers, ranges: &[(u32, u32)]) -> Result<Condition, Error> {
+        let parts = parts_of(ranges);
+        self.ports_of(q, |s, from| {
+            let [source, destination] = [0, 2].map(|offset| s.load(from, offset, 2));
+            Ok(s.in_parts(&parts, source, destination))
+        })
+    }
+
+    /// The part that has the source, found by halves, has the destination near it.
+    fn in_parts(&mut self, parts: &[RangePart], source: ValueId, destination: ValueId) -> Condition {
+        match parts {
+            [] => self.builder.always(false),
+            [RangePart { of, together }] => {
+                let is_part = self.builder.member(source, Arc::new(Intervals::range(of.0, of.1)));
+                let is_near = self.builder.member(destination, Arc::new(Intervals::range(together.0, together.1)));
+                self.builder.and(is_part, is_near)
+            }
+            _ => {
+                let (low, high) = parts.split_at(parts.len() / 2);
+                let is_high = self.builder.compare_with(Relation::GreaterEqual, source, high[0].of.0);
+                let (low, high) = [low, high].map(|half| self.in_parts(half, source, destination)).into();
+                self.builder.choice(is_high, high, low)
+            }
+        }
     }
 
     /// The members of a list, in their order; of IPv6 addresses all sources first.
@@ -321,6 +387,18 @@ impl Lowering<'_> {
         q: Qualifiers,
         of: &impl Fn(&mut Self, ValueId) -> Result<Condition, Error>,
     ) -> Result<Condition, Error> {
+        self.ports_of(q, |s, from| {
+            let port = |s: &mut Self, is_src| Ok((None, vec![s.load(from, if is_src { 0 } else { 2 }, 2)]));
+            s.directed_key(q.direction, "ports", port, |s, key| of(s, key[0]))
+        })
+    }
+
+    /// What is asked of the headers that begin with ports, of whatever protocol has such.
+    fn ports_of(
+        &mut self,
+        q: Qualifiers,
+        of: impl Fn(&mut Self, From) -> Result<Condition, Error>,
+    ) -> Result<Condition, Error> {
         let protocols = self.transport_protocols(q)?;
         let mut either = Vec::new();
         for ip6 in [true, false] {
@@ -329,8 +407,7 @@ impl Lowering<'_> {
             for protocol in &protocols {
                 let carried = self.carries_ports(*protocol, ip6);
                 let from = if ip6 { From::TransportOfIp6 } else { From::TransportOfIp };
-                let port = |s: &mut Self, is_src| Ok((None, vec![s.load(from, if is_src { 0 } else { 2 }, 2)]));
-                let port = self.directed_key(q.direction, "ports", port, |s, key| of(s, key[0]))?;
+                let port = of(self, from)?;
                 conditions.push(self.builder.and(carried, port));
             }
             let Some(any) = self.builder.any(conditions) else { return self.error("no protocol has ports") };

@@ -159,12 +159,8 @@ impl Lowering<'_> {
         let mut ends = Vec::new();
         let parts: Vec<&str> = if range { name.splitn(2, '-').collect() } else { vec![name] };
         if range && parts.len() != 2 {
-            // One service is a range, too.
-            let Some((n, protocol)) = self.names().port(name) else {
-                return self.error(format!("unknown port in range '{name}'"));
-            };
-            let protocols = self.port_protocols(q, protocol, name)?;
-            return self.port_range(q, n, n, protocols);
+            return Err(Error::new(self.span.clone(), format!("unknown port in range '{name}'"))
+                .help("'port' asks for one service; a range has two ends, as in 'portrange ftp-data-ftp' or 'portrange 20-21'"));
         }
         for part in parts {
             let Some(port) = self.names().port(part) else {

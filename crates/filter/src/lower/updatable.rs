@@ -17,7 +17,7 @@ use crate::value::ValueId;
 /// The kernel takes no longer names of maps (`BPF_OBJ_NAME_LEN`).
 const LONGEST_NAME: usize = 15;
 
-/// An entry: a field, the length of its prefix, its bits, and whether it is written as a network.
+/// An entry: a field, the length of its prefix, its bits, and whether it is written as a network, which 'host' does not take.
 struct Entry {
     field: Field,
     length: u32,
@@ -45,10 +45,15 @@ impl Lowering<'_> {
         let maps = self.maps_of(name, of)?;
         let mut conditions = Vec::new();
         for map in maps {
-            let SetMap { field, by_prefix, is_paired, .. } = &mut self.builder.maps[map];
+            let SetMap { field, by_prefix, has_networks, is_paired, .. } = &mut self.builder.maps[map];
             if !wanted.contains(field) {
-                let text = format!("the set {name:?} has entries of another kind than is asked for here ({field:?})");
+                let text = format!("the set {name:?} has {}, which are not asked for here", field.words_for());
                 return self.error(text);
+            }
+            if *has_networks && q.kind != IdKind::Net {
+                let text = format!("the set {name:?} has networks, and hosts are asked for here");
+                let help = format!("'net ${name}' asks whether an address is in one of them");
+                return Err(Error::new(self.span.clone(), text).help(help));
             }
             let field = *field;
             *by_prefix |= q.kind == IdKind::Net;
@@ -107,6 +112,7 @@ impl Lowering<'_> {
         }
         let Some(ids) = self.sets.get(name) else { return self.error(format!("there is no set called {name:?}")) };
         let mut kinds: Vec<KeyKind> = of.kinds.clone();
+        let mut has_networks: BTreeSet<Field> = of.kinds.iter().filter(|k| k.by_prefix).map(|k| k.field).collect();
         let mut entries = Vec::with_capacity(ids.len());
         // As the file has it.
         let texts = self.options.sets.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -118,6 +124,7 @@ impl Lowering<'_> {
                 );
                 return Err(Error::new(self.span.clone(), text).help("write numbers, and no names"));
             };
+            has_networks.extend(entry.is_network.then_some(entry.field));
             let by_prefix = entry.length < entry.field.bits() || entry.is_network;
             match kinds.iter_mut().find(|kind| kind.field == entry.field) {
                 Some(kind) if of.kinds.is_empty() => kind.by_prefix |= by_prefix,
@@ -150,8 +157,9 @@ impl Lowering<'_> {
             }
             numbers.push(self.builder.maps.len());
             let (field, by_prefix) = (kind.field, kind.by_prefix);
+            let has_networks = has_networks.contains(&field);
             let set = name.to_owned();
-            let map = SetMap { set, name: map, field, by_prefix, is_paired: false, max_entries, entries };
+            let map = SetMap { set, name: map, field, by_prefix, has_networks, is_paired: false, max_entries, entries };
             self.builder.maps.push(map);
         }
         self.map_numbers.insert(name.to_owned(), numbers.clone());
@@ -185,8 +193,7 @@ fn entry(id: &Id) -> Option<Entry> {
         let (address, bits) = names::ipv4(text)?;
         let (address, length) = (address << (32 - bits), length.unwrap_or(bits));
         let rest = u32::MAX.checked_shr(length).unwrap_or(0);
-        let is_network = length < 32;
-        let entry = Entry { field: Field::Ipv4, length, bits: u128::from(address), is_network };
+        let entry = Entry { field: Field::Ipv4, length, bits: u128::from(address), is_network: false };
         (address & rest == 0 && length <= 32).then_some(entry)
     };
     match id {
@@ -196,7 +203,8 @@ fn entry(id: &Id) -> Option<Entry> {
             let (mask, bits) = names::ipv4(mask)?;
             let mask = mask << (32 - bits);
             let length = mask.leading_ones();
-            (mask.count_ones() == length).then(|| ipv4(text, Some(length))).flatten()
+            let entry = (mask.count_ones() == length).then(|| ipv4(text, Some(length))).flatten()?;
+            Some(Entry { is_network: true, ..entry })
         }
         Id::Ipv6(address) => {
             Some(Entry { field: Field::Ipv6, length: 128, bits: u128::from(*address), is_network: false })
@@ -204,7 +212,8 @@ fn entry(id: &Id) -> Option<Entry> {
         Id::Ipv6Prefix(address, length) => {
             let bits = u128::from(*address);
             let rest = u128::MAX.checked_shr(*length).unwrap_or(0);
-            let entry = Entry { field: Field::Ipv6, length: *length, bits, is_network: true };
+            // As 'host' takes it: all of an address is one.
+            let entry = Entry { field: Field::Ipv6, length: *length, bits, is_network: *length < 128 };
             (*length <= 128 && bits & rest == 0).then_some(entry)
         }
         Id::Mac(mac) => {

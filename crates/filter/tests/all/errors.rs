@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bpf_filter::{LinkType, Options, compile};
+use bpf_pcap_oracle::Libpcap;
 
-use crate::common::options;
+use crate::common::{by_libpcap, options};
 
 fn error(text: &str) -> bpf_filter::Error {
     match compile(text, &options(LinkType::EN10MB)) {
@@ -24,6 +25,8 @@ fn errors_point_at_the_place() {
         ("vlan 4096", "vlan 4096", "VLAN tag 4096 greater than maximum 4095"),
         ("tcp or 80", "80", "syntax error: nothing says what kind of id this is"),
         ("len / 0 = 1", "len / 0", "division by zero"),
+        ("portrange ssh", "portrange ssh", "unknown port in range 'ssh'"),
+        ("protochain Tcp", "protochain Tcp", "unknown 'protochain' value 'Tcp'"),
         ("host @", "@", "there is no meaning to '@' in a filter"),
     ] {
         let e = error(text);
@@ -31,6 +34,78 @@ fn errors_point_at_the_place() {
         let place = &text[e.span.clone()];
         assert!(at.ends_with(place), "{text}: {place:?}");
     }
+}
+
+/// Odd spellings: what libpcap takes is taken, and what it refuses is refused.
+#[test]
+fn spellings_are_taken_as_libpcap_takes_them() {
+    let Some(pcap) = Libpcap::for_test() else { return };
+    let (mut taken, mut refused) = (0, 0);
+    for text in [
+        r"host \10.0.0.1",
+        r"host \10.1",
+        r"src \80",
+        r"dst host \0x0a000001 or \010.1",
+        r"ip6 host \::1",
+        r"ip host \::1",
+        r"host \1.2.3.4.5",
+        r"host \08",
+        r"net \10",
+        r"port \80",
+        r"portrange \80-90",
+        r"proto \6",
+        r"proto \Tcp",
+        r"proto \TCP",
+        r"protochain Tcp",
+        r"ether proto \IP",
+        "portrange ssh",
+        "portrange ssh-http",
+        "portrange 22-http",
+        "portrange 90-80",
+        "portrange 80-",
+        "portrange 0x50-90",
+        "portrange 65535-65536",
+        "port 80foo",
+        "net 10.0.0.0/010",
+        "net 10/8",
+        "net 10.1/16",
+        "net 1.2 mask 255.255",
+        "net 10 mask 255.0.0.0",
+        "net 10.0.0.0 mask 0.0.0.255",
+        "host 10.0.0.1/32",
+        "host ::1/128",
+        "host 0x0a.1.1.1",
+        "host 1.2.08.4",
+        "ether host 01.02.03.04.05.06",
+        "ether host 1-2-3-4-5-6",
+        "ether host 0102.0304.0506",
+        "ether host 010203040506",
+        "ether host 1:2:3:4:5:6:7",
+        "ether host 1:2-3:4:5:6",
+        "ether host $12",
+        "byte 0 ^ 1 = 1",
+        "vlan 4096",
+        "mpls 1048576",
+        "pppoes 65536",
+        "geneve 16777216",
+        "vlan (5)",
+        "less (5)",
+        "ifindex -1",
+        "tcp[tcpflags] & (tcp-syn|tcp-ack) == 0x12",
+        "tcp[0:3] = 1",
+        "tcp[0:(2)] = 1",
+        "icmp[icmptype] = icmp-foo",
+        "1 / 0 = 1",
+        "1 << 32 = 1",
+        "len =! 5",
+        "tcp and and udp",
+        "gateway 10.0.0.1",
+    ] {
+        let (ours, theirs) = (compile(text, &options(LinkType::EN10MB)), by_libpcap(&pcap, 1, text));
+        assert_eq!(ours.is_ok(), theirs.is_ok(), "{text}: we say {:?}, libpcap {:?}", ours.err(), theirs.err());
+        *if theirs.is_ok() { &mut taken } else { &mut refused } += 1;
+    }
+    assert!(taken > 20 && refused > 20, "{taken} {refused}");
 }
 
 #[test]

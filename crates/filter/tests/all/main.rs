@@ -5,6 +5,7 @@ mod classic;
 mod common;
 mod errors;
 mod fuzz;
+mod goals;
 mod interface;
 mod jit;
 mod kernel;

@@ -163,7 +163,7 @@ fn sets_that_cannot_be_maps_are_errors() {
         compile(text, &options).expect_err(text).message
     };
     assert!(error("host $A", "A", &[]).contains("empty"));
-    assert!(error("host $A", "A", &["80"]).contains("another kind"));
+    assert!(error("host $A", "A", &["80"]).contains("has ports, which are not asked for"));
     assert!(error("port $A", "A", &["http"]).contains("its entries are"));
     for taken in
         ["counters", "report", "filter", "license", "slots_0", "bitmap_2", "displacements_1", "word0_0", "word13_2"]
