@@ -80,6 +80,38 @@ fn successors(at: usize, insn: &Insn) -> Vec<i64> {
     }
 }
 
+/// Slots from which a jump leads back to where the path has been (`check_cfg` in kernel/bpf/verifier.c before Linux 5.3: an
+/// edge to an instruction that is being explored).
+pub fn jumps_back(program: &Program) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut begun = vec![false; program.slots.len()];
+    let mut ended = begun.clone();
+    for sub in &program.subs {
+        let mut path: Vec<(usize, Vec<i64>)> = Vec::new();
+        let enter = |at: usize, begun: &mut Vec<bool>| {
+            begun[at] = true;
+            (at, program.slots[at].insn.map_or_else(Vec::new, |insn| successors(at, &insn)))
+        };
+        path.push(enter(sub.start, &mut begun));
+        while let Some((at, left)) = path.last_mut() {
+            let at = *at;
+            match left.pop().map(|to| usize::try_from(to).unwrap_or(usize::MAX)) {
+                None => {
+                    ended[at] = true;
+                    path.pop();
+                }
+                Some(to) if !(sub.start..sub.end).contains(&to) => {}
+                Some(to) if begun[to] && !ended[to] => found.push(at),
+                Some(to) if begun[to] => {}
+                Some(to) => path.push(enter(to, &mut begun)),
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// Every jump stays in its function and hits the start of an instruction; no function runs off its end.
 fn targets(program: &Program) -> Result<(), (usize, Stop)> {
     for sub in &program.subs {

@@ -14,6 +14,7 @@
 //! | `state`, `scalar` | what is known at one point |
 //! | `alu`, `branch`, `memory`, `call` | what each instruction does to it, and what it may not do |
 //! | `rules` | what helpers and maps allow; for program types and contexts see `bpf_platform::permissions` |
+//! | `needs` | which releases of the kernel have what a program uses |
 //! | `agreement` | the running kernel's verdict beside ours |
 //! | `report` | verdicts, and how to say them |
 
@@ -24,6 +25,7 @@ mod cfg;
 mod compare;
 mod graph;
 mod memory;
+mod needs;
 mod program;
 mod report;
 mod rules;
@@ -31,6 +33,7 @@ mod scalar;
 mod state;
 mod walk;
 
+pub use needs::{ContextAccess, Need, Place, first_release, needs};
 pub use program::{MapInfo, Program, Slot, Sub, Target, is_gpl};
 pub use report::{Problem, Report, SafetyVerdict, programs};
 pub use walk::{Decision, Effort};

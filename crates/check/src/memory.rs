@@ -158,6 +158,7 @@ impl Walk<'_> {
         let Some(field) = permissions::context(self.p.kind, self.p.attach, write, at, bytes) else {
             return bad(format!("invalid bpf_context access off={at} size={bytes}"));
         };
+        self.contexts.insert((self.at, at));
         let with = |kind, or_null: bool, id| RegState { or_null, id, ..RegState::pointer(kind) };
         Ok(match field {
             Field::Scalar => self.number(Scalar::of_bytes(bytes)),

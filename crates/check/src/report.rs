@@ -6,6 +6,7 @@ use std::time::Instant;
 use bpf_object::{FuncId, FuncKind, Object};
 use bpf_platform::permissions;
 
+use crate::needs::ContextAccess;
 use crate::program::{Program, Target};
 use crate::state::{Frame, Kind, RegState, VerifierState};
 use crate::walk::{Decision, Effort, Walk};
@@ -42,6 +43,8 @@ pub struct Report {
     pub problem: Option<Problem>,
     /// What it took.
     pub effort: Effort,
+    /// Which of its instructions access the context, and where, as far as the walk came.
+    pub contexts: Vec<ContextAccess>,
 }
 
 impl Report {
@@ -58,9 +61,9 @@ impl Report {
 
     /// The report, and whether it was made in time.
     fn until(program: &Program, deadline: Option<Instant>) -> (Report, bool) {
-        let mut effort = Effort::default();
-        let (stop, path) = match check(program, deadline, &mut effort) {
-            Ok(()) => return (Report { verdict: SafetyVerdict::Accepted, problem: None, effort }, true),
+        let (mut effort, mut contexts) = (Effort::default(), Vec::new());
+        let (stop, path) = match check(program, deadline, &mut effort, &mut contexts) {
+            Ok(()) => return (Report { verdict: SafetyVerdict::Accepted, problem: None, effort, contexts }, true),
             Err(found) => *found,
         };
         let (slot, stop) = stop;
@@ -70,13 +73,18 @@ impl Report {
             Stop::CannotTell(what) => (SafetyVerdict::CannotTell, what),
             Stop::OutOfTime => (SafetyVerdict::CannotTell, "time ended first".to_owned()),
         };
-        (Report { verdict, problem: Some(Problem { slot, what, path }), effort }, in_time)
+        (Report { verdict, problem: Some(Problem { slot, what, path }), effort, contexts }, in_time)
     }
 }
 
 type Found = Box<((usize, Stop), Vec<Decision>)>;
 
-fn check(program: &Program, deadline: Option<Instant>, effort: &mut Effort) -> Result<(), Found> {
+fn check(
+    program: &Program,
+    deadline: Option<Instant>,
+    effort: &mut Effort,
+    contexts: &mut Vec<ContextAccess>,
+) -> Result<(), Found> {
     let plain = |stop| Box::new((stop, Vec::new()));
     if program.slots.is_empty() {
         return Err(plain((0, Stop::Violation("no instructions".into()))));
@@ -104,8 +112,11 @@ fn check(program: &Program, deadline: Option<Instant>, effort: &mut Effort) -> R
         let path = walk.path();
         effort.processed += walk.effort.processed;
         effort.states += walk.effort.states;
+        contexts.extend(&walk.contexts);
         outcome.map_err(|stop| Box::new((stop, path)))?;
     }
+    contexts.sort_unstable();
+    contexts.dedup();
     stack_chains(program, &depths).map_err(plain)
 }
 

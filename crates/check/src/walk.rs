@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bpf_isa::{Insn, Reg};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::Stop;
 use crate::cfg::{Shape, operands};
@@ -98,6 +98,8 @@ pub(crate) struct Walk<'a> {
     /// Deepest stack use of each function.
     pub depths: &'a mut Vec<i64>,
     pub effort: Effort,
+    /// Accesses of the context: slot and byte.
+    pub contexts: FxHashSet<(usize, i64)>,
     /// When the walk is broken off.
     pub deadline: Option<Instant>,
     nodes: Vec<Node>,
@@ -126,6 +128,7 @@ impl<'a> Walk<'a> {
             root,
             depths,
             effort: Effort::default(),
+            contexts: FxHashSet::default(),
             deadline: None,
             nodes: Vec::new(),
             visited: FxHashMap::default(),

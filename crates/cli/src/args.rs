@@ -159,12 +159,19 @@ Examples:
   bpf-opt check prog.o --program xdp_main --json verdict.json
   bpf-opt check k2.o --type xdp                  where the section name tells no program type
   sudo bpf-opt check prog.o --against-kernel     beside the running kernel's verdict
+  bpf-opt check prog.o --kernel 5.10             what Linux 5.10 does not have, and where it stands
   bpf-opt check build/ --only violation          many objects, a row for each program
+
+For each program the first release of Linux is named that has all it uses, by tables: program type, maps,
+helpers, instructions, fields of the context. With --kernel, what that release does not have is listed. The
+tables do not say what an older verifier makes of the code, nor from which release on a type of programs
+may call a helper; which kernel functions a kernel has, only its BTF tells.
 
 docs/check.md says what is checked and how often the kernel agrees.
 
-Exit codes: 0 all programs are safe; 1 some program is not; 2 bad input or usage; 3 no violation found,
-but something in a program is not described here (kernel functions, kernel types).";
+Exit codes: 0 all programs are safe; 1 some program is not, or needs a newer kernel than --kernel; 2 bad
+input or usage; 3 no violation found, but something in a program is not described here (kernel functions,
+kernel types).";
 
 const DIS_HELP: &str = "\
 Examples:
@@ -828,6 +835,9 @@ pub struct CheckArgs {
     /// Load each program and put the running kernel's verdict beside ours
     #[arg(long)]
     pub against_kernel: bool,
+    /// Say what Linux of this release does not have: helpers, map types, instructions, fields of contexts … (`5.10`, `6.1`)
+    #[arg(long, value_name = "VERSION", conflicts_with = "against_kernel")]
+    pub kernel: Option<KernelVersion>,
     /// Many objects.
     #[command(flatten)]
     pub many: ManyArgs,

@@ -1,4 +1,7 @@
-//! `bpf-opt check`: is each program safe, as the kernel's verifier would judge it, and if not, why and on what input?
+//! `bpf-opt check`: is each program safe, as the kernel's verifier would judge it, and if not, why and on what input? And which
+//! kernel has what it uses?
+
+mod needs;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,6 +10,7 @@ use bpf_check::{Problem, Program, Report, SafetyVerdict, programs};
 use bpf_driver::agreement::{Comparison, compare, judged};
 use bpf_kernel::{LoadVerdict, ProgramType};
 use bpf_object::{FuncId, Object};
+use bpf_platform::KernelVersion;
 use serde::Serialize;
 
 use crate::args::CheckArgs;
@@ -15,6 +19,7 @@ use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
 use crate::input::Input;
 use crate::run::faulting_packet;
+use needs::Needs;
 
 /// Decisions of a path that are shown; the first are left out.
 const SHOWN: usize = 12;
@@ -58,6 +63,17 @@ pub struct Checked {
     pub kernel: Option<(&'static str, String)>,
     /// Whether both say the same; null if the kernel did not look at the code.
     pub agrees: Option<bool>,
+    /// What it needs of a kernel.
+    #[serde(flatten)]
+    pub needs: Needs,
+}
+
+impl Checked {
+    /// What is wrong, in a few words.
+    pub fn message(&self) -> Option<String> {
+        let problem = self.problem.as_ref().map(|p| p.what.clone());
+        problem.or_else(|| self.needs.too_new.first().map(|lack| lack.what.clone()))
+    }
 }
 
 /// A violation, explained.
@@ -99,7 +115,7 @@ pub fn exit_code(outcome: Result<&[Checked], &Failure>) -> u8 {
         Err(failure) => return failure.code,
     };
     let any = |verdict| checked.iter().any(|c| c.verdict == verdict);
-    if any(word(SafetyVerdict::Violation)) {
+    if any(word(SafetyVerdict::Violation)) || any(TOO_NEW) {
         exit::NO
     } else if any(word(SafetyVerdict::CannotTell)) {
         exit::UNKNOWN
@@ -107,6 +123,9 @@ pub fn exit_code(outcome: Result<&[Checked], &Failure>) -> u8 {
         exit::YES
     }
 }
+
+/// The verdict on a program of which the kernel that was asked for does not have everything.
+pub const TOO_NEW: &str = "too new";
 
 fn word(verdict: SafetyVerdict) -> &'static str {
     match verdict {
@@ -130,7 +149,7 @@ pub fn judge(args: &CheckArgs, file: &Path) -> Result<Vec<Checked>, Failure> {
         }
     }
     let chosen = |name: &str| args.program.is_empty() || args.program.iter().any(|p| p == name);
-    let explainer = Explainer { path: file, object: &object };
+    let explainer = Explainer { path: file, object: &object, kernel: args.kernel };
     if args.against_kernel {
         let rows = compare(&bytes, &object, program_type.as_deref()).map_err(|e| Failure::kernel(file, &e))?;
         let rows = rows.iter().filter(|c| chosen(&c.name));
@@ -161,6 +180,8 @@ fn beside_the_kernel(explainer: &Explainer<'_>, c: &Comparison) -> Checked {
 struct Explainer<'a> {
     path: &'a Path,
     object: &'a Object,
+    /// The release that was asked for.
+    kernel: Option<KernelVersion>,
 }
 
 impl Explainer<'_> {
@@ -175,16 +196,24 @@ impl Explainer<'_> {
             }
             explained
         });
+        let needs = Needs::of(self.object, program, report, self.kernel);
+        let verdict = match report.verdict {
+            SafetyVerdict::Violation => word(SafetyVerdict::Violation),
+            _ if !needs.too_new.is_empty() => TOO_NEW,
+            _ if !needs.not_judged.is_empty() => word(SafetyVerdict::CannotTell),
+            other => word(other),
+        };
         Checked {
             name: program.name.clone(),
             section: program.section.clone(),
             kind: ProgramType(program.kind).to_string(),
-            verdict: word(report.verdict),
+            verdict,
             problem,
             processed: report.effort.processed,
             states: report.effort.states,
             kernel: None,
             agrees: None,
+            needs,
         }
     }
 
@@ -222,6 +251,7 @@ fn text(checked: &[Checked], against_kernel: bool) -> String {
         if let Some(p) = &c.problem {
             out += &told(p);
         }
+        out += &c.needs.told();
         if let Some((verdict, reason)) = &c.kernel {
             let beside = match c.agrees {
                 Some(true) => "agrees",

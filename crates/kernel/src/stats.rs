@@ -59,12 +59,15 @@ fn number_after(words: &[&str], label: &str) -> u64 {
     words.iter().position(|word| *word == label).and_then(|at| words.get(at + 1)).map_or(0, |word| number(word))
 }
 
-/// The last line of a log that is not a statistic: what the verifier objects to.
+/// The last line of a log that is neither a statistic nor a line of source, which older kernels print late: what the verifier
+/// objects to.
 pub(crate) fn last_complaint(log: &str) -> &str {
     const STATISTICS: [&str; 4] = ["processed ", "verification time ", "stack depth ", "mark_precise"];
     log.lines()
         .map(str::trim)
-        .rfind(|line| !line.is_empty() && !STATISTICS.iter().any(|label| line.starts_with(label)))
+        .rfind(|line| {
+            !line.is_empty() && !line.starts_with(';') && !STATISTICS.iter().any(|label| line.starts_with(label))
+        })
         .unwrap_or("no reason given")
 }
 

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use bpf_isa::{Call, Insn, Reg};
 
 use crate::effects::{Access, Argument, Effects, Packet, ResultRange};
+use crate::version::KernelVersion;
 
 pub use crate::prototype::{Arg, Len, Ret};
 
@@ -26,6 +27,8 @@ pub struct Helper {
     pub args: Vec<Arg>,
     /// What a call of it may do.
     pub effects: Effects,
+    /// The first release of the kernel that has it.
+    pub since: KernelVersion,
 }
 
 impl Helper {
@@ -96,6 +99,7 @@ fn parse_row(line: &'static str) -> Option<Helper> {
     let (classes, access) = (list(col.next()?), list(col.next()?));
     let flags: Vec<&str> = col.next()?.split(' ').collect();
     let source = col.next()?;
+    let since = col.next()?.parse().ok()?;
     let prototype = col.next()?;
     let result_range = match prototype.split(' ').next()? {
         "u32" => ResultRange::U32,
@@ -137,7 +141,7 @@ fn parse_row(line: &'static str) -> Option<Helper> {
         harmless: flag("harmless"),
         source,
     };
-    Some(Helper { id, name, ret, args, effects })
+    Some(Helper { id, name, ret, args, effects, since })
 }
 
 /// The length of an opaque argument, if the table gives one.
@@ -199,6 +203,18 @@ mod tests {
     #[test]
     fn every_helper_of_the_header_has_a_row() {
         assert_eq!((1..=LAST).filter(|i| Helper::get(*i).is_none()).collect::<Vec<_>>(), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn numbers_are_given_in_the_order_of_releases() {
+        let since: Vec<KernelVersion> = (1..=LAST).filter_map(|id| Some(Helper::get(id)?.since)).collect();
+        assert!(since.is_sorted());
+        // From the headers of these releases: the last helper of Linux 4.14, 5.4, 5.10, 5.15 and 6.1, and the one after it.
+        for (last, release) in [(53, "4.14"), (110, "5.4"), (155, "5.10"), (175, "5.15"), (209, "6.1")] {
+            let release: KernelVersion = release.parse().unwrap();
+            let of = |id| Helper::get(id).unwrap().since;
+            assert!(of(last) <= release && of(last + 1) > release, "{last}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod kfuncs;
 pub mod maps;
 pub mod permissions;
 mod prototype;
+pub mod since;
 pub mod translation;
 pub mod verifier;
 mod version;

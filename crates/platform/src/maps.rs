@@ -5,6 +5,11 @@
 //! a number with the weaker claim.
 
 use crate::helpers::Helper;
+use crate::version::KernelVersion;
+
+const fn v(major: u16, minor: u16) -> KernelVersion {
+    KernelVersion { major, minor }
+}
 
 /// `BPF_MAP_TYPE_UNSPEC`: the kernel makes no such map; a loader has yet to set the type.
 pub const UNSPEC: u32 = 0;
@@ -77,52 +82,87 @@ pub const ARENA: u32 = 33;
 /// `BPF_MAP_TYPE_INSN_ARRAY`: targets of indirect jumps.
 pub const INSN_ARRAY: u32 = 34;
 
-/// What map types are called.
-const NAMES: [(&str, u32); 34] = [
-    ("unspec", UNSPEC),
-    ("hash", HASH),
-    ("array", ARRAY),
-    ("prog_array", PROG_ARRAY),
-    ("perf_event_array", PERF_EVENT_ARRAY),
-    ("percpu_hash", PERCPU_HASH),
-    ("percpu_array", PERCPU_ARRAY),
-    ("stack_trace", STACK_TRACE),
-    ("cgroup_array", CGROUP_ARRAY),
-    ("lru_hash", LRU_HASH),
-    ("lru_percpu_hash", LRU_PERCPU_HASH),
-    ("lpm_trie", LPM_TRIE),
-    ("array_of_maps", ARRAY_OF_MAPS),
-    ("hash_of_maps", HASH_OF_MAPS),
-    ("devmap", DEVMAP),
-    ("sockmap", SOCKMAP),
-    ("cpumap", CPUMAP),
-    ("xskmap", XSKMAP),
-    ("sockhash", SOCKHASH),
-    ("cgroup_storage", CGROUP_STORAGE),
-    ("reuseport_sockarray", REUSEPORT_SOCKARRAY),
-    ("percpu_cgroup_storage", PERCPU_CGROUP_STORAGE),
-    ("queue", QUEUE),
-    ("stack", STACK),
-    ("sk_storage", SK_STORAGE),
-    ("devmap_hash", DEVMAP_HASH),
-    ("struct_ops", STRUCT_OPS),
-    ("ringbuf", RINGBUF),
-    ("inode_storage", INODE_STORAGE),
-    ("task_storage", TASK_STORAGE),
-    ("bloom_filter", BLOOM_FILTER),
-    ("user_ringbuf", USER_RINGBUF),
-    ("cgrp_storage", CGRP_STORAGE),
-    ("arena", ARENA),
+/// What map types are called, and the first release of the kernel that has them: `enum bpf_map_type` in
+/// include/uapi/linux/bpf.h of the releases' tags (as docs.ebpf.io collects them; docs/kernel-versions.md of bcc says the same).
+const TYPES: [(&str, u32, KernelVersion); 35] = [
+    ("unspec", UNSPEC, v(3, 18)),
+    ("hash", HASH, v(3, 19)),
+    ("array", ARRAY, v(3, 19)),
+    ("prog_array", PROG_ARRAY, v(4, 2)),
+    ("perf_event_array", PERF_EVENT_ARRAY, v(4, 3)),
+    ("percpu_hash", PERCPU_HASH, v(4, 6)),
+    ("percpu_array", PERCPU_ARRAY, v(4, 6)),
+    ("stack_trace", STACK_TRACE, v(4, 6)),
+    ("cgroup_array", CGROUP_ARRAY, v(4, 8)),
+    ("lru_hash", LRU_HASH, v(4, 10)),
+    ("lru_percpu_hash", LRU_PERCPU_HASH, v(4, 10)),
+    ("lpm_trie", LPM_TRIE, v(4, 11)),
+    ("array_of_maps", ARRAY_OF_MAPS, v(4, 12)),
+    ("hash_of_maps", HASH_OF_MAPS, v(4, 12)),
+    ("devmap", DEVMAP, v(4, 14)),
+    ("sockmap", SOCKMAP, v(4, 14)),
+    ("cpumap", CPUMAP, v(4, 15)),
+    ("xskmap", XSKMAP, v(4, 18)),
+    ("sockhash", SOCKHASH, v(4, 18)),
+    ("cgroup_storage", CGROUP_STORAGE, v(4, 19)),
+    ("reuseport_sockarray", REUSEPORT_SOCKARRAY, v(4, 19)),
+    ("percpu_cgroup_storage", PERCPU_CGROUP_STORAGE, v(4, 20)),
+    ("queue", QUEUE, v(4, 20)),
+    ("stack", STACK, v(4, 20)),
+    ("sk_storage", SK_STORAGE, v(5, 2)),
+    ("devmap_hash", DEVMAP_HASH, v(5, 4)),
+    ("struct_ops", STRUCT_OPS, v(5, 6)),
+    ("ringbuf", RINGBUF, v(5, 8)),
+    ("inode_storage", INODE_STORAGE, v(5, 10)),
+    ("task_storage", TASK_STORAGE, v(5, 11)),
+    ("bloom_filter", BLOOM_FILTER, v(5, 16)),
+    ("user_ringbuf", USER_RINGBUF, v(6, 1)),
+    ("cgrp_storage", CGRP_STORAGE, v(6, 2)),
+    ("arena", ARENA, v(6, 9)),
+    ("insn_array", INSN_ARRAY, v(6, 19)),
 ];
 
 /// The map type with this name (`BPF_MAP_TYPE_` and the name in capitals, in include/uapi/linux/bpf.h).
 pub fn named(name: &str) -> Option<u32> {
-    NAMES.iter().find(|(n, _)| *n == name).map(|(_, number)| *number)
+    TYPES.iter().find(|(n, ..)| *n == name).map(|(_, number, _)| *number)
 }
 
 /// The name of a map type, for people; the inverse of [`named`].
 pub fn name(map_type: u32) -> Option<&'static str> {
-    NAMES.iter().find(|(_, number)| *number == map_type).map(|(name, _)| *name)
+    TYPES.iter().find(|(_, number, _)| *number == map_type).map(|(name, ..)| *name)
+}
+
+/// The first release of the kernel that has this map type.
+pub fn since(map_type: u32) -> Option<KernelVersion> {
+    TYPES.iter().find(|(_, number, _)| *number == map_type).map(|(.., since)| *since)
+}
+
+/// `BPF_F_…` of map definitions (include/uapi/linux/bpf.h), each with the first release of the kernel that has it: the tags of the
+/// releases, as docs.ebpf.io collects them.
+const FLAGS: [(u32, &str, KernelVersion); 18] = [
+    (1 << 0, "BPF_F_NO_PREALLOC", v(4, 6)),
+    (1 << 1, "BPF_F_NO_COMMON_LRU", v(4, 10)),
+    (1 << 2, "BPF_F_NUMA_NODE", v(4, 14)),
+    (1 << 3, "BPF_F_RDONLY", v(4, 15)),
+    (1 << 4, "BPF_F_WRONLY", v(4, 15)),
+    (1 << 5, "BPF_F_STACK_BUILD_ID", v(4, 17)),
+    (1 << 6, "BPF_F_ZERO_SEED", v(5, 0)),
+    (1 << 7, "BPF_F_RDONLY_PROG", v(5, 2)),
+    (1 << 8, "BPF_F_WRONLY_PROG", v(5, 2)),
+    (1 << 9, "BPF_F_CLONE", v(5, 4)),
+    (1 << 10, "BPF_F_MMAPABLE", v(5, 5)),
+    (1 << 11, "BPF_F_PRESERVE_ELEMS", v(5, 10)),
+    (1 << 12, "BPF_F_INNER_MAP", v(5, 10)),
+    (1 << 13, "BPF_F_LINK", v(6, 4)),
+    (1 << 14, "BPF_F_PATH_FD", v(6, 5)),
+    (1 << 15, "BPF_F_VTYPE_BTF_OBJ_FD", v(6, 9)),
+    (1 << 17, "BPF_F_SEGV_ON_FAULT", v(6, 9)),
+    (1 << 18, "BPF_F_NO_USER_CONV", v(6, 9)),
+];
+
+/// Which of these flags of a map's definition are set, with the first release of the kernel that has each.
+pub fn flags_since(flags: u32) -> impl Iterator<Item = (&'static str, KernelVersion)> {
+    FLAGS.iter().filter(move |(bit, ..)| flags & bit != 0).map(|(_, name, since)| (*name, *since))
 }
 
 /// How many bytes keys or values of a type of maps have, if the definition does not say so.

@@ -18,17 +18,6 @@ impl KernelVersion {
     /// From here on the verifier takes an element of an array for there whose key it knows to be in range
     /// (`can_elide_value_nullness` in kernel/bpf/verifier.c).
     pub const KNOWS_ELEMENTS: KernelVersion = KernelVersion { major: 6, minor: 14 };
-
-    /// The highest instruction set level that it takes, as in clang's `-mcpu`: 4 since 6.6 (sign extension, `gotol`), 3 since
-    /// 5.12 (32-bit jumps since 5.1, atomics that give the old value since 5.12), 2 since 4.14.
-    pub fn cpu(self) -> u8 {
-        match (self.major, self.minor) {
-            v if v >= (6, 6) => 4,
-            v if v >= (5, 12) => 3,
-            v if v >= (4, 14) => 2,
-            _ => 1,
-        }
-    }
 }
 
 impl fmt::Display for KernelVersion {
@@ -64,10 +53,6 @@ mod tests {
         let v = |text: &str| text.parse::<KernelVersion>();
         assert_eq!(v("6.12.95-1"), Ok(KernelVersion { major: 6, minor: 12 }));
         assert!(v("5.15") < v("6.6") && v("6.6") < v("6.14"));
-        assert_eq!(
-            ["4.13", "4.19", "5.15", "6.6"].map(|text| v(text).map(KernelVersion::cpu)),
-            [Ok(1), Ok(2), Ok(3), Ok(4)]
-        );
         for wrong in ["", "6", "six.one", "6.", ".6", "-5.1"] {
             assert!(v(wrong).is_err(), "{wrong}");
         }

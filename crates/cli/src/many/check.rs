@@ -22,10 +22,11 @@ const SHAPE: Shape = Shape {
         Column::number("states"),
         Column::text("kernel"),
         Column::text("agrees"),
+        Column::text("needs"),
         Column::text("section").for_scripts(),
         Column::text(MESSAGE).for_scripts(),
     ],
-    verdicts: &["safe", "violation", "cannot-tell", NO_PROGRAMS, FAILED, NOT_BEGUN],
+    verdicts: &["safe", "violation", "too-new", "cannot-tell", NO_PROGRAMS, FAILED, NOT_BEGUN],
 };
 
 /// Runs the command on many objects.
@@ -100,7 +101,8 @@ fn row(object: Cell, checked: Option<&Checked>) -> Row {
         Cell::count(checked.map(|c| c.states)),
         kernel.map_or(Cell::None, |(said, _)| Cell::text(*said)),
         agrees.map_or(Cell::None, |agrees| Cell::text(if agrees { "yes" } else { "no" })),
+        checked.and_then(|c| c.needs.needs.as_ref()).map_or(Cell::None, Cell::text),
         text(|c| c.section.clone()),
-        checked.and_then(|c| c.problem.as_ref()).map_or(Cell::None, |p| Cell::text(p.what.clone())),
+        checked.and_then(Checked::message).map_or(Cell::None, Cell::text),
     ]
 }

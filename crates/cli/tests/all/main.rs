@@ -27,6 +27,7 @@ mod raw;
 mod recipes;
 mod reduce;
 mod refused;
+mod releases;
 mod rules;
 mod runs;
 mod search;
