@@ -73,6 +73,8 @@ pub(crate) struct BtfExt {
     header: Vec<u8>,
     /// func_info, line_info, core_relo.
     pub tables: [Table; 3],
+    /// What stands behind the header where there are no records: GCC 12 writes a record size without a table.
+    rest: Vec<u8>,
     /// Why the section cannot be written anew, if it cannot.
     pub frozen: Option<String>,
 }
@@ -164,7 +166,8 @@ impl BtfExt {
         if bytes.len() == header_len {
             frozen = Some(format!("{SECTION} is empty"));
         }
-        Ok(Self { header: header.to_vec(), tables, frozen })
+        let rest = bytes.get(header_len..).filter(|_| covered == header_len).unwrap_or(&[]).to_vec();
+        Ok(Self { header: header.to_vec(), tables, rest, frozen })
     }
 
     /// The section's new bytes and the relocations on it.
@@ -197,6 +200,7 @@ impl BtfExt {
             crate::elf::put(&mut out, 8 + i * 8, &at.to_le_bytes())?;
             crate::elf::put(&mut out, 12 + i * 8, &len.to_le_bytes())?;
         }
+        out.extend_from_slice(&self.rest);
         Some((out, relocs))
     }
 
@@ -218,5 +222,21 @@ impl BtfExt {
     pub fn records(&self, table: usize, section: usize) -> impl Iterator<Item = &Record> + '_ {
         let subs = self.tables.get(table).map_or(&[][..], |t| &t.subs);
         subs.iter().filter(move |s| s.section == Some(section)).flat_map(|s| &s.records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The section as GCC 12 writes it: a header that names no table, and four bytes.
+    #[test]
+    fn what_stands_behind_a_header_without_tables_stays() {
+        let mut bytes = vec![0x9f, 0xeb, 1, 0, 32, 0, 0, 0];
+        bytes.resize(32, 0);
+        bytes.extend([16, 0, 0, 0]);
+        let ext = BtfExt::parse(&bytes, &[]).expect("it is read");
+        assert_eq!(ext.frozen, None);
+        assert_eq!(ext.encode().map(|(written, _)| written), Some(bytes));
     }
 }
