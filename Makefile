@@ -18,7 +18,8 @@
 # make filter-figures   the BPF+ paper's figures for filters, measured here (docs/filter-figures.md)
 # make same-outputs OLD=BIN NEW=BIN   do two builds write the same bytes? (for changes that only move code)
 # make many-objects   a thousand objects in one command, the table held against the files (docs/many.md)
-# make clients  the recipes of examples/ whose tools fetch and build for a while: cargo with aya, go with bpf2go (docs/ci.md)
+# make clients  the recipes of examples/ and the clients of tests/clients, also those whose tools fetch and build for a while: cargo
+#              with aya, go with bpf2go (docs/ci.md); installs what they need where apt has it
 # make fuzz-build   do the fuzz targets still build? (fuzz/Cargo.toml)
 # make wheel    the Python package, into target/wheels; make wheel-test tries it in a fresh virtual environment
 # make farm-test  the farm (docs/cluster.md): types, tests, two Ray nodes of which one is killed; make farm-quick: without Ray
@@ -140,8 +141,14 @@ many-objects: build
 fuzz-build: setup
 	$(CARGO) build --manifest-path fuzz/Cargo.toml
 
+# Tool and package; the test of a tool that is not to be had says so and skips.
+CLIENTS := cmake=cmake clang=clang llvm-strip=llvm bpftool=bpftool ip=iproute2 xdp-loader=xdp-tools bpf-gcc=gcc-bpf go=golang-go
 clients: setup
-	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: a_container cargo_installs
+	@missing=""; for pair in $(CLIENTS); do command -v $${pair%%=*} >/dev/null || missing+=" $${pair##*=}"; done; \
+	pkg-config --exists libbpf || missing+=" libbpf-dev"; \
+	[ -z "$$missing" ] || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || { echo "installing$$missing"; apt-get update -qq; \
+	  for p in $$missing; do DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$p >/dev/null || echo "no package $$p"; done; }
+	BPF_OPT_CLIENTS=1 $(CARGO) test --profile checks -p bpf-opt --test all -- --nocapture recipes:: clients:: a_container cargo_installs
 
 # What needs neither the kernel nor much time: unit tests, and the integration tests of the lower crates.
 check: setup

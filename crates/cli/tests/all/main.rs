@@ -9,6 +9,7 @@ mod bench;
 mod calls;
 mod ci;
 mod cli;
+mod clients;
 mod common;
 mod counts;
 mod difftest;

@@ -20,7 +20,7 @@ fn root() -> PathBuf {
 }
 
 /// Whether all these programs are here; says so if a test has to do without.
-fn are_here(tools: &[&str]) -> bool {
+pub fn are_here(tools: &[&str]) -> bool {
     let missing = tools.iter().find(|tool| {
         let found = Command::new("sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status();
         !found.is_ok_and(|status| status.success())
@@ -28,7 +28,7 @@ fn are_here(tools: &[&str]) -> bool {
     missing.inspect(|tool| eprintln!("skipped: {tool} is not here")).is_none()
 }
 
-fn is_libbpf_here() -> bool {
+pub fn is_libbpf_here() -> bool {
     let found = Command::new("pkg-config").args(["--exists", "libbpf"]).status().is_ok_and(|status| status.success());
     if !found {
         eprintln!("no client is built: libbpf is not here");
@@ -36,7 +36,7 @@ fn is_libbpf_here() -> bool {
     found
 }
 
-fn are_clients_wanted() -> bool {
+pub fn are_clients_wanted() -> bool {
     let wanted = std::env::var_os("BPF_OPT_CLIENTS").is_some();
     if !wanted {
         eprintln!("skipped: `make clients` runs it");
@@ -93,7 +93,7 @@ impl Recipe {
 
 /// What a client did: it counted its packet, or could not where programs may not be loaded.
 #[track_caller]
-fn counted(ran: &Ran) {
+pub fn counted(ran: &Ran) {
     if permitted() {
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.out.contains("counted 1 packets of 64 bytes"), "{ran:?}");
@@ -113,6 +113,10 @@ fn make() {
     if are_here(&["cc"]) && is_libbpf_here() {
         recipe.run("make", &["build/client"]).expect(0);
         counted(&recipe.run("build/client", &["build/optimized/xdp_count.o"]));
+        if are_here(&["bpftool"]) {
+            recipe.run("make", &["build/skeleton"]).expect(0);
+            counted(&recipe.run("build/skeleton", &[]));
+        }
     }
     recipe.lengthen();
     let ran = recipe.run("make", &["ci"]);
