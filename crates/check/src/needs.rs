@@ -7,7 +7,7 @@
 use bpf_isa::{Call, Insn};
 use bpf_platform::helpers::Helper;
 use bpf_platform::since::{self, Feature};
-use bpf_platform::{KernelVersion, maps};
+use bpf_platform::{KernelVersion, maps, permissions};
 
 use crate::cfg;
 use crate::program::{MapInfo, Program, Target};
@@ -34,21 +34,26 @@ pub struct Need {
     pub since: Option<KernelVersion>,
     /// Whether a kernel of that release or later may lack it all the same, as only its BTF tells.
     pub uncertain: bool,
+    /// The last release that is known not to have it, where those between it and `since` were not asked.
+    pub not_in: Option<KernelVersion>,
 }
 
 impl Need {
     fn of(place: Place, feature: Feature) -> Need {
-        Need { place, what: feature.name.to_owned(), since: Some(feature.since), uncertain: false }
+        Need { place, what: feature.name.to_owned(), since: Some(feature.since), uncertain: false, not_in: None }
     }
 
     /// Whether a kernel of this release does not have it.
     pub fn is_unknown_to(&self, kernel: KernelVersion) -> bool {
-        self.since.is_some_and(|since| since > kernel)
+        match self.not_in {
+            Some(last) => kernel <= last,
+            None => self.since.is_some_and(|since| since > kernel),
+        }
     }
 
     /// Whether the tables do not tell if a kernel of this release has it.
     pub fn is_undecided_for(&self, kernel: KernelVersion) -> bool {
-        !self.is_unknown_to(kernel) && (self.uncertain || self.since.is_none())
+        !self.is_unknown_to(kernel) && (self.uncertain || self.since.is_none_or(|since| since > kernel))
     }
 }
 
@@ -66,6 +71,7 @@ pub fn needs(program: &Program, contexts: &[ContextAccess]) -> Vec<Need> {
         match (insn, &slot.target) {
             (Insn::Call(Call::Helper(id)), Target::None) => {
                 all.push(helper(place(), id));
+                all.extend(let_call(program, place(), id));
                 if shared && Helper::get(id).is_some_and(|h| h.effects.is_tail_call()) {
                     all.push(Need::of(place(), since::TAIL_CALLS_BESIDE_CALLS));
                 }
@@ -82,7 +88,7 @@ pub fn needs(program: &Program, contexts: &[ContextAccess]) -> Vec<Need> {
             (Insn::LoadImm64 { .. }, Target::MapValue(..)) => all.push(Need::of(place(), since::GLOBAL_DATA)),
             (Insn::LoadImm64 { .. }, Target::Func(_)) => all.push(Need::of(place(), since::CALLBACKS)),
             (Insn::LoadImm64 { .. }, Target::Unknown(what)) => {
-                all.push(Need { place: place(), what: what.clone(), since: None, uncertain: true });
+                all.push(Need { place: place(), what: what.clone(), since: None, uncertain: true, not_in: None });
             }
             (Insn::LoadImm64 { .. }, Target::Map(_)) => {}
             _ => all.extend(since::instruction(&insn).map(|f| Need::of(place(), f))),
@@ -114,6 +120,7 @@ fn whole(program: &Program) -> Vec<Need> {
         what: "program type".to_owned(),
         since: Some(since),
         uncertain: false,
+        not_in: None,
     });
     let features = [
         since::attach_type(program.attach),
@@ -128,23 +135,32 @@ fn map(map: &MapInfo) -> Vec<Need> {
     let place = || Place::Map(map.name.clone());
     let name = maps::name(map.kind).map_or_else(|| format!("map type {}", map.kind), |n| format!("map type {n}"));
     let since = maps::since(map.kind);
-    let of_type = (map.kind != maps::UNSPEC).then(|| Need { place: place(), what: name, since, uncertain: false });
+    let of_type =
+        (map.kind != maps::UNSPEC).then(|| Need { place: place(), what: name, since, uncertain: false, not_in: None });
     let flags = maps::flags_since(map.flags).map(|(name, since)| Need {
         place: place(),
         what: format!("map flag {name}"),
         since: Some(since),
         uncertain: false,
+        not_in: None,
     });
     of_type.into_iter().chain(flags).collect()
 }
 
 fn helper(place: Place, id: i32) -> Need {
-    match Helper::get(id) {
-        Some(h) => {
-            Need { place, what: format!("helper bpf_{} ({id})", h.name), since: Some(h.since), uncertain: false }
-        }
-        None => Need { place, what: format!("helper {id}"), since: None, uncertain: false },
-    }
+    let (what, since) = match Helper::get(id) {
+        Some(h) => (format!("helper bpf_{} ({id})", h.name), Some(h.since)),
+        None => (format!("helper {id}"), None),
+    };
+    Need { place, what, since, uncertain: false, not_in: None }
+}
+
+/// A kernel may have a helper and not let programs of every type call it.
+fn let_call(program: &Program, place: Place, id: i32) -> Option<Need> {
+    let (last, first) = permissions::let_call_between(program.kind, program.attach, id)?;
+    let name = Helper::get(id).map_or("", |h| h.name);
+    let what = format!("helper bpf_{name} ({id}) for this type, not in {last} yet");
+    Some(Need { place, what, since: Some(first), uncertain: false, not_in: Some(last) })
 }
 
 #[cfg(test)]
@@ -206,6 +222,20 @@ mod tests {
         assert_eq!(first_release(&all), "4.8".parse().ok());
         let newest = KernelVersion { major: 99, minor: 0 };
         assert!(all[1].is_undecided_for(newest) && !all[0].is_undecided_for(newest));
+    }
+
+    /// `bpf_get_current_uid_gid` is there since 4.2; XDP programs may not call it in 6.12, and may in 6.18.
+    #[test]
+    fn a_helper_may_be_there_and_not_for_a_type() {
+        let insns = parse_listing("call 15\nr0 = 2\nexit\n").expect("a listing");
+        let all = needs(&Program::of_insns(&insns, vec![], 6, 37, true), &[]);
+        let [_, there, allowed] = &all[..] else { panic!("{all:?}") };
+        let v = |text: &str| text.parse::<KernelVersion>().expect("a version");
+        assert!(!there.is_unknown_to(v("4.2")) && allowed.is_unknown_to(v("6.12")));
+        assert!(allowed.is_undecided_for(v("6.15")) && !allowed.is_unknown_to(v("6.15")));
+        assert!(!allowed.is_undecided_for(v("6.18")) && !allowed.is_unknown_to(v("6.18")));
+        let tracing = needs(&Program::of_insns(&insns, vec![], 2, 0, true), &[]);
+        assert_eq!(tracing.len(), 2, "{tracing:?}");
     }
 
     #[test]

@@ -164,8 +164,8 @@ Examples:
 
 For each program the first release of Linux is named that has all it uses, by tables: program type, maps,
 helpers, instructions, fields of the context. With --kernel, what that release does not have is listed. The
-tables do not say what an older verifier makes of the code, nor from which release on a type of programs
-may call a helper; which kernel functions a kernel has, only its BTF tells.
+tables do not say what an older verifier makes of the code, nor, before 6.1, from which release on a type of
+programs may call a helper; which kernel functions a kernel has, only its BTF tells.
 
 docs/check.md says what is checked and how often the kernel agrees.
 

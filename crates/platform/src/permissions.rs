@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::version::KernelVersion;
+
 /// What a load from the context gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field {
@@ -149,6 +151,35 @@ pub fn may_call(kind: u32, attach: u32, id: i32, gpl: bool) -> Result<(), Forbid
     Ok(())
 }
 
+/// Releases whose kernels were asked which helpers each program type may call, ascending; the last is that of `helpers.tsv`.
+const ASKED: [KernelVersion; 3] = [
+    KernelVersion { major: 6, minor: 1 },
+    KernelVersion { major: 6, minor: 12 },
+    KernelVersion { major: 6, minor: 18 },
+];
+
+static LATER: LazyLock<HashMap<(u32, u32), Vec<Ranges>>> = LazyLock::new(|| {
+    include_str!("permissions/later.tsv")
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|line| {
+            let mut col = line.split('\t');
+            let key = (col.next()?.parse().ok()?, col.next()?.parse().ok()?);
+            Some((key, col.map(ranges).collect()))
+        })
+        .collect()
+});
+
+/// Between which releases programs of this type were let call this helper: the last that does not let them, and the first that
+/// does, of those that were asked. `None` if all of them do, or nothing is known.
+pub fn let_call_between(kind: u32, attach: u32, id: i32) -> Option<(KernelVersion, KernelVersion)> {
+    let id = u32::try_from(id).ok()?;
+    let row = LATER.get(&(kind, attach));
+    let row = row.or_else(|| LATER.iter().filter(|(k, _)| k.0 == kind).min_by_key(|(k, _)| k.1).map(|(_, row)| row))?;
+    let last = row.iter().rposition(|ranges| holds(ranges, id))?;
+    Some((*ASKED.get(last)?, *ASKED.get(last + 1)?))
+}
+
 /// The numbers a program of this type may return, where the kernel cares.
 pub fn return_range(kind: u32, attach: u32) -> Option<(i64, i64)> {
     match (kind, attach) {
@@ -186,5 +217,33 @@ pub fn sock_field(off: i64, bytes: u32, common: bool) -> bool {
         48..=51 => matches!((off, bytes), (48, 4) | (48, 2) | (48 | 49, 1)),
         0..=3 | 16..=23 | 76..=79 => bytes == 4,
         _ => bytes <= 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_older_kernels_are_read_and_forbid_what_the_newest_allows() {
+        let lines = include_str!("permissions/later.tsv").lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(LATER.len(), lines);
+        for ((kind, attach), row) in LATER.iter() {
+            assert_eq!(row.len() + 1, ASKED.len(), "{kind} {attach}");
+            let ids = row.iter().flatten().flat_map(|(first, last)| *first..=*last);
+            for id in ids {
+                assert_eq!(may_call(*kind, *attach, id as i32, true), Ok(()), "{kind} {attach} {id}");
+            }
+        }
+    }
+
+    #[test]
+    fn releases_between_those_asked_are_told_apart() {
+        let v = |text: &str| text.parse().expect("a version");
+        // XDP: bpf_get_current_uid_gid behind 6.12; tc: bpf_get_current_pid_tgid behind 6.1.
+        assert_eq!(let_call_between(6, 37, 15), Some((v("6.12"), v("6.18"))));
+        assert_eq!(let_call_between(3, 0, 14), Some((v("6.1"), v("6.12"))));
+        assert_eq!(let_call_between(2, 0, 15), None);
+        assert_eq!(let_call_between(6, 37, 1), None);
     }
 }
