@@ -7,11 +7,11 @@
 //! is the witness.
 
 mod assignment;
+mod fields;
+mod follow;
 mod layout;
 mod recording;
 mod world;
-
-use std::collections::BTreeSet;
 
 use bpf_facts::{Env, Facts, Liveness};
 use bpf_isa::{Reg, RegSet};
@@ -163,7 +163,9 @@ fn compare(
     let is_ambiguous = missing.iter().filter(is_left).any(|call| new.calls.contains(call));
     // What is passed over shows only if it is asked behind.
     let is_doubtful = new.diverged.is_none() && !new.passed_over.is_empty();
-    if old.has_changing_constants() || is_ambiguous || is_doubtful {
+    // What others have written at a call that is left out may have been there before it, and behind it.
+    let is_disturbed = new.others_wrote || old.is_disturbed(new.effects.len());
+    if old.has_changing_constants() || is_ambiguous || is_doubtful || is_disturbed {
         return None;
     }
     if let Some(d) = &new.diverged {
@@ -200,10 +202,7 @@ fn compare(
     let x = a.as_ref().ok()?;
     let mut keys: Vec<&u64> = old.last.keys().chain(new.last.keys()).collect();
     keys.sort_unstable();
-    // What others have written by the time of a call at the end, which the new one leaves out.
-    let left_out = old.effects.iter().skip(new.calls.len()).flat_map(|(_, writes)| writes);
-    let by_others: BTreeSet<u64> = left_out.map(|(at, _)| *at).collect();
-    for k in keys.into_iter().filter(|k| !by_others.contains(k)) {
+    for k in keys {
         let at = |r: &Recording| r.last.get(k).or(old.read.get(k)).or(new.read.get(k)).copied();
         let (p, q) = (at(old).unwrap_or(0), at(new).unwrap_or(0));
         if p != q {
@@ -230,7 +229,12 @@ fn describe(cx: &Context, model: &Model, recording: &Recording, places: &Places,
     for (key, t, meaning) in vars {
         let v = model.eval(&cx.terms, t);
         match key {
-            VarKey::CtxField(off, n, _) => out.push(format!("context field of {n} bytes at {off} = {v:#x}")),
+            VarKey::CtxField(off, n, _) => {
+                let line = format!("context field of {n} bytes at {off} = {v:#x}");
+                if !out.contains(&line) {
+                    out.push(line);
+                }
+            }
             VarKey::PacketPointer(..) if meaning == Meaning::Pointer(MemoryRegion::PacketEnd) && is_entry(cx, &key) => {
                 out.push(format!("packet of {} bytes", v.wrapping_sub(PACKET_START)));
             }

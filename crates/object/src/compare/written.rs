@@ -195,6 +195,14 @@ impl<'a> Check<'a> {
             (Place::Function(f, x), Place::Function(g, y)) if f == g => {
                 s.size == t.size && y == self.body(f).map_or(x, |body| label(body, x))
             }
+            // Of code at the end of its function that nothing reaches nothing is left: the label is where the function ends.
+            (Place::Function(f, x), _) if self.body(f).is_some() => self.body(f).is_some_and(|body| {
+                let g = self.b.functions().get(f.0);
+                let section = g.map(|g| g.section_index);
+                let end = g.map(|g| (g.start + g.slots) as u64 * 8);
+                let is_end = g.is_some_and(|g| label(body, x) == g.slots as u64 * 8);
+                s.size == t.size && is_end && t.section() == section && Some(t.value) == end
+            }),
             // Code of no function: its section is never changed.
             (Place::Section(i, x), Place::Section(j, y)) => {
                 self.section(i) == Some(j) && (s.size == t.size) && (x == y || self.after_changes(i, x) == Some(y))

@@ -8,10 +8,11 @@ use bpf_program::{ProgKind, Symbol};
 use bpf_semantics::interp::Cpu;
 use rustc_hash::FxHashMap;
 
+use super::fields::fields_stay;
 use super::layout::{CTX, OBJECT_BYTES, OBJECTS, PACKET, PACKET_BYTES, PACKET_START, Places, SKB_META, XDP_META};
 use crate::solver::blast::Model;
 use crate::symbolic::context::{Context, SatResult};
-use crate::symbolic::history::EventKind;
+use crate::symbolic::history::{Event, EventKind};
 use crate::symbolic::variables::{Meaning, MemoryRegion, VarKey};
 use crate::term::{MemNode, Node, TermId};
 
@@ -27,7 +28,7 @@ const MAX_UNDISTURBED: usize = 4096;
 /// may differ all the same, which no run would show.
 pub(super) fn place(cx: &mut Context, kind: ProgKind, differ: TermId, apart: bool) -> Option<(Model, Places)> {
     let frame = Cpu::default().register(Reg::R10)?;
-    let mut constraints = Vec::new();
+    let mut constraints = fields_stay(cx);
     let mut homes: FxHashMap<MemoryRegion, Vec<u64>> = FxHashMap::default();
     let mut vars: Vec<(VarKey, TermId, Meaning)> = cx.variables();
     vars.sort_by_key(|(_, t, _)| *t);
@@ -145,8 +146,8 @@ fn linear_part_fits(cx: &mut Context, kind: ProgKind, vars: &[(VarKey, TermId, M
     Some(cx.terms.not(longer))
 }
 
-/// Nobody else writes: what the program finds after each atomic and the like is what was there before it, as
-/// in the interpreter, which runs alone.
+/// Nobody else writes: what the program finds after each atomic and the like is what was there before it, as in the interpreter,
+/// which runs alone; and so after each call that may have no effect, which the contract lets the new side leave out or make elsewhere.
 fn undisturbed(cx: &mut Context) -> Vec<TermId> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -156,7 +157,11 @@ fn undisturbed(cx: &mut Context) -> Vec<TermId> {
         let Node::Select(m, address) = *cx.terms.node(t) else { continue };
         let MemNode::Base { region, version } = *cx.terms.mem(m) else { continue };
         let event = cx.terms.as_const(version).and_then(|w| cx.events.get((w as usize).checked_sub(1)?));
-        let Some(e) = event.filter(|e| matches!(e.what, EventKind::Fence(..) | EventKind::Atomic(_))) else { continue };
+        let is_quiet = |e: &&Event| match &e.what {
+            EventKind::Fence(..) | EventKind::Atomic(_) => true,
+            what => what.may_have_no_effect(),
+        };
+        let Some(e) = event.filter(is_quiet) else { continue };
         let Some((_, before)) = e.mems.iter().find(|(r, _)| *r == region).copied() else { continue };
         let (base, off) = cx.terms.split_address(address);
         let found = cx.terms.select(before, base, off);

@@ -39,6 +39,10 @@ impl Places {
     }
 }
 
+pub(super) fn in_packet(address: u64) -> bool {
+    (PACKET..PACKET + PACKET_BYTES).contains(&address)
+}
+
 pub(super) fn in_ctx(address: u64) -> bool {
     (CTX..CTX + CTX_BYTES).contains(&address)
 }

@@ -21,6 +21,8 @@ pub(super) struct Recording {
     pub(super) choices: u32,
     /// Calls of the recorded run that may have no effect, and are missing here where a call that has one stands behind them.
     pub(super) passed_over: Vec<Call>,
+    /// Others have changed memory at a call of the recorded run that is left out here.
+    pub(super) others_wrote: bool,
     /// For each call the world after it.
     pub(super) worlds: Vec<u32>,
     /// For each call the frame before it.
@@ -31,6 +33,10 @@ pub(super) struct Recording {
     pub(super) ctx_stores: Vec<CtxStore>,
     /// Bytes of context fields that were read before anything was stored there.
     pub(super) ctx_read: FxHashMap<i64, u8>,
+    /// What fields of the context were found to hold: how many calls were made before that may see them, offset, bytes.
+    pub(super) fields: FxHashMap<(usize, i64, u32), u64>,
+    /// Legacy loads from the packet.
+    pub(super) packet_loads: Vec<PacketLoad>,
     /// The last call was one that nobody comes back from.
     pub(super) thrown: bool,
     /// Memory written in all.
@@ -41,6 +47,21 @@ pub(super) struct Recording {
     pub(super) read: FxHashMap<u64, u8>,
 }
 
+/// A legacy load from the packet.
+pub(super) struct PacketLoad {
+    /// Calls made before that may change the packet ([`Recording::calls_that_see`]).
+    pub(super) calls: usize,
+    pub(super) offset: i32,
+    pub(super) size: u32,
+    /// What was stored to the packet before.
+    pub(super) packet: FxHashMap<u64, u8>,
+    pub(super) found: u64,
+    /// The world after it.
+    pub(super) world: u32,
+    /// What others have written by then.
+    pub(super) writes: Vec<(u64, u8)>,
+}
+
 impl Recording {
     /// Whether calls of a helper that gives one number all through a run have given two: that happens where a program does not stay
     /// on its processor, which is not known of all.
@@ -49,6 +70,12 @@ impl Recording {
             self.constants[..i].iter().any(|(other, first)| other == name && first != number)
         };
         self.constants.iter().enumerate().any(differs)
+    }
+
+    /// Whether others have changed memory at calls from number `from` on that may have no effect.
+    pub(super) fn is_disturbed(&self, from: usize) -> bool {
+        let mut calls = self.effects.iter().zip(&self.without_effect).skip(from);
+        calls.any(|((_, writes), without)| *without && !writes.is_empty())
     }
 
     /// How many calls were made that may see what the context holds: all but those that may have no effect, which read what they

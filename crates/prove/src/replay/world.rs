@@ -4,11 +4,11 @@ use bpf_facts::Env;
 use bpf_isa::{Imm64Kind, Insn, Reg, Size, Src};
 use bpf_platform::{Effects, possible_bits};
 use bpf_program::{Argument, ByteOrder, FieldKind, Function, Link, Op, ProgKind, Symbol, ctx_field};
-use bpf_semantics::interp::{ArgValue, Cpu, Event as Call, Fault, Host, Interp, Next};
+use bpf_semantics::interp::{Cpu, Fault, Host, Interp, Next};
 use rustc_hash::FxHashMap;
 
-use super::layout::{CTX, PACKET_START, SKB_DATA, in_ctx, low};
-use super::recording::{CtxStore, Recording, words};
+use super::layout::{CTX, PACKET_START, SKB_DATA, in_ctx, in_packet, low};
+use super::recording::{CtxStore, PacketLoad, Recording};
 use crate::solver::blast::Model;
 use crate::symbolic::context::Context;
 use crate::symbolic::history::EventKind;
@@ -18,22 +18,22 @@ use crate::unread::Fewer;
 
 const FUEL: u64 = 1 << 22;
 
-struct World<'a> {
-    cx: &'a Context,
-    model: &'a Model,
-    env: &'a Env<'a>,
-    kind: ProgKind,
-    initial: FxHashMap<u64, u8>,
-    overlay: FxHashMap<u64, u8>,
+pub(super) struct World<'a> {
+    pub(super) cx: &'a Context,
+    pub(super) model: &'a Model,
+    pub(super) env: &'a Env<'a>,
+    pub(super) kind: ProgKind,
+    pub(super) initial: FxHashMap<u64, u8>,
+    pub(super) overlay: FxHashMap<u64, u8>,
     /// Worlds passed, oldest first.
-    passed: Vec<u64>,
-    memo: FxHashMap<TermId, u64>,
-    recording: &'a mut Recording,
-    follow: Option<Follow<'a>>,
+    pub(super) passed: Vec<u64>,
+    pub(super) memo: FxHashMap<TermId, u64>,
+    pub(super) recording: &'a mut Recording,
+    pub(super) follow: Option<Follow<'a>>,
     /// Calls that the new side may leave out.
-    fewer: &'a Fewer,
+    pub(super) fewer: &'a Fewer,
     /// Those of which some were taken out of the old side, since nobody reads them.
-    taken_out: &'a Fewer,
+    pub(super) taken_out: &'a Fewer,
 }
 
 /// What the new side's run follows.
@@ -212,123 +212,26 @@ impl World<'_> {
         at(self, off).or_else(|| at(self, data)).unwrap_or(PACKET_START)
     }
 
-    /// The old side's calls that the new one leaves out in front of what it asks now count as made.
-    fn leave_out(&mut self, cpu: &mut Cpu, op: &Op, Follow { old, choices }: Follow) {
-        let Some(asked) = cpu.trace.pop() else { return };
-        // In front of a call that does something, a call that may have no effect may be missing though it is not one of fewer: on
-        // this way only.
-        let rest = old.calls.iter().zip(&old.without_effect).skip(self.recording.effects.len());
-        let missing = rest.take_while(|(call, without)| **without && **call != asked).count();
-        let stands_behind = old.calls.get(self.recording.effects.len() + missing) == Some(&asked);
-        let mut passes = if stands_behind && !is_without_effect(op) { missing } else { 0 };
-        for k in self.recording.effects.len().. {
-            let (Some(call), Some(effect), Some(id)) = (old.calls.get(k), old.effects.get(k), old.worlds.get(k)) else {
-                break;
-            };
-            let is_fewer = self.fewer.has_named(&call.call);
-            if !is_fewer && passes == 0
-                || *call == asked && !self.leaves_out_equal(&asked, &old.calls[k + 1..], choices)
-            {
-                break;
-            }
-            passes = passes.saturating_sub(1);
-            if !is_fewer {
-                self.recording.passed_over.push(call.clone());
-            }
-            cpu.trace.push(call.clone());
-            self.recording.memory.push(self.overlay.clone());
-            self.recording.frames.push(cpu.frame().to_vec());
-            // What others have written by then.
-            self.overlay.extend(effect.1.iter().copied());
-            self.recording.effects.push(effect.clone());
-            self.recording.without_effect.push(true);
-            self.recording.worlds.push(*id);
-            self.passed.push(u64::from(*id));
-        }
-        cpu.trace.push(asked);
-    }
-
-    /// Whether a call of the old side, which is what the new one asks, is left out and a `later` one meant: as `choices` say.
-    fn leaves_out_equal(&mut self, asked: &Call, later: &[Call], choices: u32) -> bool {
-        if !later.contains(asked) {
-            return false;
-        }
-        let n = self.recording.choices;
-        self.recording.choices += 1;
-        choices.checked_shr(n).is_some_and(|bits| bits & 1 == 1)
-    }
-
-    /// The new side's call `k`: if it asks what the old one asked, it gets the same answer.
-    fn follow_call(&mut self, cpu: &mut Cpu, op: &Op, old: &Recording, k: usize) -> Result<Next, Fault> {
-        let asks = old.calls.get(k) == cpu.trace.last();
-        let same_frame = old.frames.get(k).is_some_and(|f| same_frame(cpu, op, f));
-        let same =
-            asks && same_frame && old.memory.get(k).is_some_and(|m| same_memory(m, &self.overlay, &self.initial));
-        // Where in the frame an object lies is private, what it begins with is not.
-        if let (Some(x), Some(y), Some(frame)) = (old.calls.get(k), cpu.trace.last(), old.frames.get(k))
-            && x.call == y.call
-            && x.args.iter().zip(&y.args).any(|(x, y)| x != y && begin_alike(cpu, (x, frame), (y, cpu.frame())))
-        {
-            return Err(Fault::Unmodelled("an object at another place of the frame".into()));
-        }
-        if !asks && self.may_stand_elsewhere(cpu, op, old, k) {
-            return Err(Fault::Unmodelled("calls that may have no effect stand elsewhere".into()));
-        }
-        if !same {
-            let now = cpu.trace.last().map_or_else(String::new, words);
-            let then = old.calls.get(k).map_or_else(|| "nothing".into(), words);
-            let what = match asks {
-                true => format!("at call {} ({now}) memory the callee can see differs", k + 1),
-                false => format!("call {} is {now} where the old one does {then}", k + 1),
-            };
-            self.recording.diverged = Some(what.clone());
-            return Err(Fault::Unmodelled(what));
-        }
-        let (Some((r0, writes)), Some(id)) = (old.effects.get(k), old.worlds.get(k)) else {
-            return Err(Fault::Unmodelled("a call that the old function did not survive".into()));
-        };
-        cpu.set(Reg::R0, *r0);
-        for (a, b) in writes {
-            cpu.write(self, *a, &[*b])?;
-        }
-        self.passed.push(u64::from(*id));
-        self.recording.effects.push((*r0, writes.clone()));
-        self.recording.worlds.push(*id);
-        self.behind(op)
-    }
-
-    /// Whether what the new side asks now, and the old one does not, may be a call that stands elsewhere there. It may have no
-    /// effect itself, and the old side asks the same
-    /// - with nothing between but calls that may have no effect, or
-    /// - before, if what it gives does not depend on what was called before, as no argument tells; or anywhere, if it is the same all
-    ///   through a run. Of calls that were taken out of the old side before the run, nobody knows where they stood.
-    fn may_stand_elsewhere(&self, cpu: &Cpu, op: &Op, old: &Recording, k: usize) -> bool {
-        let Some(now) = cpu.trace.last() else { return false };
-        let may_be_none = |calls: std::ops::Range<usize>| {
-            old.without_effect.get(calls).is_some_and(|calls| calls.iter().all(|without| *without))
-        };
-        let places = || (0..old.calls.len()).filter(|p| old.calls[*p] == *now);
-        // A call that has an effect may have others in front of it that are made behind it here.
-        if !is_without_effect(op) {
-            return places().any(|p| p >= k && may_be_none(k..p));
-        }
-        let row = Effects::of(&op.insn, false);
-        let depends_on_nothing = row.is_constant() || row.arguments.is_empty();
-        let is_moved = |p| match p < k {
-            true => depends_on_nothing || may_be_none(p..k),
-            false => row.is_constant() || may_be_none(k..p),
-        };
-        self.taken_out.has_named(&now.call) || places().any(is_moved)
-    }
-
     /// What comes after a call: nothing, if that throws. The program ends there, and so does the run.
-    fn behind(&mut self, op: &Op) -> Result<Next, Fault> {
+    pub(super) fn behind(&mut self, op: &Op) -> Result<Next, Fault> {
         match op.link.as_ref().map(|l| &l.symbol) {
             Some(Symbol::Extern { name }) if bpf_platform::throws(name) => {
                 self.recording.thrown = true;
                 Err(Fault::Unmodelled(format!("{name} does not come back")))
             }
             _ => Ok(Next::Done),
+        }
+    }
+
+    /// That a field has the value that was found there before, on this side or the other one, if no call that may change it was made
+    /// between: neither a store to another field nor a call without effect does. An assignment in which it has another one is
+    /// nothing that happens.
+    fn keeps_its_value(&mut self, read: (usize, i64, u32), value: u64) -> Result<(), Fault> {
+        let of_old = self.follow.and_then(|f| f.old.fields.get(&read));
+        let known = *of_old.unwrap_or(self.recording.fields.entry(read).or_insert(value));
+        match known == value {
+            true => Ok(()),
+            false => Err(Fault::Unmodelled("a field of the context that changes while nobody stores to it".into())),
         }
     }
 
@@ -369,6 +272,7 @@ impl Host for World<'_> {
             return match self.recording.ctx_stores.iter().rfind(overlaps) {
                 None => {
                     let v = self.ctx_load(off, size);
+                    self.keeps_its_value((self.recording.calls_that_see(), off, n), v)?;
                     let bytes = self.env.byte_order.bytes(v, n as usize);
                     self.recording.ctx_read.extend((off..off + i64::from(n)).zip(bytes));
                     Ok(v)
@@ -451,6 +355,10 @@ impl Host for World<'_> {
                 writes.push((at, b));
             }
         }
+        if is_without_effect(op) {
+            // Only what others have changed.
+            writes.retain(|(a, b)| self.overlay.get(a).or(self.initial.get(a)).copied().unwrap_or(0) != *b);
+        }
         for (a, b) in &writes {
             cpu.write(self, *a, &[*b])?;
         }
@@ -475,13 +383,29 @@ impl Host for World<'_> {
         }
     }
 
-    fn legacy_load(&mut self, _context: u64, offset: i32, size: Size) -> Result<Option<u64>, Fault> {
-        let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n) if *n == size.bytes()), &[]);
-        let Some(id) = found else { return Err(Fault::Unmodelled(format!("a packet load at {offset}"))) };
-        let v = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
-        let bytes = self.moves_on(id);
-        self.overlay.extend(bytes);
-        Ok(Some(v))
+    fn legacy_load(&mut self, context: u64, offset: i32, size: Size) -> Result<Option<u64>, Fault> {
+        let packet = self.overlay.iter().filter(|(a, _)| in_packet(**a)).map(|(a, b)| (*a, *b)).collect();
+        let calls = self.recording.calls_that_see();
+        let mut load = PacketLoad { calls, offset, size: size.bytes(), packet, found: 0, world: 0, writes: vec![] };
+        match self.followed_load(&load)? {
+            Some(old) => {
+                (load.found, load.world) = (old.found, old.world);
+                load.writes.clone_from(&old.writes);
+                self.passed.push(u64::from(load.world));
+            }
+            None => {
+                let asks = [context, u64::from(offset as u32)];
+                let found = self.next_event(|k| matches!(k, EventKind::LegacyLoad(n) if *n == size.bytes()), &asks);
+                let Some(id) = found else { return Err(Fault::Unmodelled(format!("a packet load at {offset}"))) };
+                load.found = self.cx.lookup(&VarKey::Written(id, 0, 0)).map_or(0, |t| self.eval(t));
+                load.world = id;
+                load.writes = self.moves_on(id);
+            }
+        }
+        self.overlay.extend(load.writes.iter().copied());
+        let found = load.found;
+        self.recording.packet_loads.push(load);
+        Ok(Some(found))
     }
 
     fn relocate(&mut self, op: &Op) -> Result<Insn, Fault> {
@@ -512,7 +436,7 @@ impl Host for World<'_> {
 }
 
 /// Whether a call is of those that may have no effect but their result.
-fn is_without_effect(op: &Op) -> bool {
+pub(super) fn is_without_effect(op: &Op) -> bool {
     op.link.is_none() && Effects::of(&op.insn, false).may_have_no_effect()
 }
 
@@ -536,40 +460,4 @@ fn arity(op: &Op, env: &Env) -> usize {
         (Insn::Call(_), Some(symbol)) => env.arguments_of(symbol).map_or(5, |n| n.min(5)),
         _ => 5,
     }
-}
-
-/// Whether the callee sees the same frame from the lowest address on that it is given. What helpers with
-/// known buffers read is in the trace.
-fn same_frame(cpu: &Cpu, op: &Op, old: &[u8]) -> bool {
-    let known = !Effects::of(&op.insn, op.link.is_some()).touches_everything;
-    let top = cpu.register(Reg::R10).unwrap_or(0);
-    let below = |v: u64| top.wrapping_sub(v) as usize;
-    let given = cpu.trace.last().into_iter().flat_map(|e| &e.args).filter_map(|a| match a {
-        ArgValue::Plain(v) if cpu.in_stack(*v) => Some(below(*v)),
-        _ => None,
-    });
-    match given.max() {
-        Some(n) if !known && n <= old.len() => cpu.frame()[old.len() - n..] == old[old.len() - n..],
-        _ => true,
-    }
-}
-
-/// Whether both arguments lead into the frame, to the same bytes: at least one, at most those of a word.
-fn begin_alike(cpu: &Cpu, (x, old): (&ArgValue, &[u8]), (y, new): (&ArgValue, &[u8])) -> bool {
-    let top = cpu.register(Reg::R10).unwrap_or(0);
-    let from = |a: &ArgValue, frame: &[u8]| match a {
-        ArgValue::Plain(v) if cpu.in_stack(*v) => {
-            let below = usize::try_from(top.wrapping_sub(*v)).ok()?;
-            Some(frame[frame.len().checked_sub(below)?..].to_vec())
-        }
-        _ => None,
-    };
-    let (Some(a), Some(b)) = (from(x, old), from(y, new)) else { return false };
-    let n = a.len().min(b.len()).min(8);
-    n > 0 && a[..n] == b[..n]
-}
-
-fn same_memory(a: &FxHashMap<u64, u8>, b: &FxHashMap<u64, u8>, initial: &FxHashMap<u64, u8>) -> bool {
-    let at = |m: &FxHashMap<u64, u8>, k: &u64| m.get(k).or(initial.get(k)).copied().unwrap_or(0);
-    a.keys().chain(b.keys()).all(|k| at(a, k) == at(b, k))
 }

@@ -4,6 +4,7 @@
 //! the callee can observe. Equal histories are equal numbers.
 
 use bpf_isa::Insn;
+use bpf_platform::Effects;
 use bpf_program::Symbol;
 
 use crate::term::{MemId, TermId};
@@ -45,4 +46,11 @@ pub enum EventKind {
     Fence(u32, bool),
     /// A store patched by CO-RE.
     CoreStore(Symbol, Insn),
+}
+
+impl EventKind {
+    /// Whether it is a call that may have no effect but its result ([`Effects::may_have_no_effect`]).
+    pub(crate) fn may_have_no_effect(&self) -> bool {
+        matches!(self, EventKind::Call(insn, None) if Effects::of(insn, false).may_have_no_effect())
+    }
 }
