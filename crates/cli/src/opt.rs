@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bpf_driver::{Observer, Options, PassSelection, Report, Variant};
+use bpf_driver::{DriverError, Observer, Options, PassSelection, Report, Variant};
 use bpf_object::Object;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
@@ -191,14 +191,17 @@ pub fn optimize(
         (options.passes, options.ssa, options.search) = (PassSelection::None, false, false);
     }
     let boots = elsewhere::boot(job.kernels, &input, options.program_type.as_deref());
-    let outcome = match several {
-        false => match job.shared {
-            Some(shared) => bpf_driver::optimize_one_of_many(&input, &options, shared, observer),
-            None => bpf_driver::optimize(&input, &options, observer),
-        }
-        .map(|(bytes, report)| vec![Variant { bytes, report, measured: None }]),
-        true => bpf_driver::variants(&input, &options, observer),
-    };
+    let mut outcome = optimized(&input, &options, job, observer);
+    let mut less_done = None;
+    // Whoever gets the object asks `verify --assume`, which proves functions as wholes.
+    while specialized.is_some()
+        && (options.search || options.ssa)
+        && outcome.as_ref().is_ok_and(|forms| forms.iter().any(|form| !is_proven_whole(&form.report)))
+    {
+        less_done = Some(if options.search { "the search" } else { "the search and the global passes" });
+        (options.search, options.ssa) = (false, options.search && options.ssa);
+        outcome = optimized(&input, &options, job, observer);
+    }
     boots.finish();
     files::queries_written(queries)?;
     let mut forms = outcome.map_err(|e| Failure::driver(job.input, &e))?;
@@ -223,6 +226,9 @@ pub fn optimize(
     }
     best.report.notes.extend(object.as_ref().and_then(about_static_programs));
     best.report.notes.extend(about_counts);
+    best.report.notes.extend(less_done.map(|what| {
+        format!("made without {what}, whose result was proven step by step and not as a whole: `verify --assume` would not know")
+    }));
     let fewer = args.keep.filter(|n| *n > 1 && kept.len() < (*n).into());
     let fewer = fewer.map(|n| format!("note: only {} of the {n} forms asked for came about", kept.len()));
     let mut report = best.report;
@@ -251,6 +257,28 @@ pub fn optimize(
     let written = as_written(&best.bytes)?;
     output.write(&written, mode)?;
     Ok(Done { report, kept, specialized, diff, summary, read, written })
+}
+
+/// The forms of an object: one, or as many as are asked for.
+fn optimized(
+    input: &[u8],
+    options: &Options,
+    job: &Job<'_>,
+    observer: &dyn Observer,
+) -> Result<Vec<Variant>, DriverError> {
+    if options.forms > 1 {
+        return bpf_driver::variants(input, options, observer);
+    }
+    let (bytes, report) = match job.shared {
+        Some(shared) => bpf_driver::optimize_one_of_many(input, options, shared, observer),
+        None => bpf_driver::optimize(input, options, observer),
+    }?;
+    Ok(vec![Variant { bytes, report, measured: None }])
+}
+
+/// Whether each function that was changed is proven equal as a whole.
+fn is_proven_whole(report: &Report) -> bool {
+    report.functions.iter().all(|f| !f.whole.starts_with("unknown"))
 }
 
 /// Of an object without symbols.

@@ -98,6 +98,18 @@ fn a_guard_keeps_the_map() {
 }
 
 #[test]
+fn what_is_written_is_proven_as_a_whole_whatever_the_search_finds() {
+    let (folder, list) = elements("whole", 1000);
+    let (original, output) = (example("allow_list.o"), folder.join("out.o"));
+    let map = format!("allowed={}", text(&list));
+    for more in [&[][..], &["--guard"]] {
+        let args = ["specialize", text(&original), "-o", text(&output), "--no-cache", "--rodata", "strict=1"];
+        bpf_opt([&args, &["--frozen-map", &map, "--time-limit", "10"][..], more].concat()).expect(0);
+        bpf_opt(["verify", text(&original), text(&output), "--assume"]).expect(0);
+    }
+}
+
+#[test]
 fn declarations_that_cannot_be_are_exit_code_2_and_nothing_is_written() {
     let (folder, list) = elements("refused", 3);
     let output = folder.join("out.o");
