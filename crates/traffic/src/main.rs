@@ -84,7 +84,11 @@ fn run(args: &Args) -> Result<bool, String> {
             scope.spawn(|| one(args, scenario)).join().unwrap_or_else(|_| Err("a fault of the load test itself".into()))
         });
         match row {
-            Ok(row) => rows.push(row),
+            Ok(row) => {
+                rows.push(row);
+                // Whoever ends it keeps what has been measured.
+                document::write(&args.document, &machine(args), &rows, &missing)?;
+            }
             Err(why) => {
                 eprintln!("left out: {}: {why}", scenario.name);
                 missing.push(format!("{}: {why}", scenario.name));
