@@ -70,7 +70,7 @@ fn gain(old: f64, new: f64) -> String {
 fn throughput(rows: &[Row]) -> String {
     let mut text = format!(
         "Throughput, millions of packets per second of one processor: *at most* when more come than it can take, *loss-free* the highest \
-         load of which at most {:.1} % is lost (of several windows the one in the middle).\n\n",
+         load of which at most {:.1} % is lost (of several windows the one in the middle; <: more was lost at each load that was tried).\n\n",
         100.0 * LOSS
     );
     text += "| program | verdict | bytes | slots | at most: original | bpf-opt | gain | the original again | loss-free: original | bpf-opt | \
@@ -83,10 +83,15 @@ fn throughput(rows: &[Row]) -> String {
             _ => "other",
         };
         let _ = write!(text, "| {} | {verdict} | {} | {} → {} ", row.name, row.bytes, row.slots.0, row.slots.1);
-        for figures in [&row.measured.capacity, &row.measured.loss_free] {
-            let (old, new, again) = (figures[0], figures[1], figures[2]);
-            let _ =
-                write!(text, "| {} | {} | {} | {} ", millions(old), millions(new), gain(old, new), gain(old, again));
+        let all = [true; FORMS.len()];
+        let Measured { capacity, loss_free, is_loss_free, .. } = &row.measured;
+        for (figures, found) in [(capacity, &all[..]), (loss_free, is_loss_free)] {
+            let cell = |i: usize| format!("{}{}", if found[i] { "" } else { "< " }, millions(figures[i]));
+            let change = |i: usize| match found[0] && found[i] {
+                true => gain(figures[0], figures[i]),
+                false => "–".to_owned(),
+            };
+            let _ = write!(text, "| {} | {} | {} | {} ", cell(0), cell(1), change(1), change(2));
         }
         let paper = row.paper.map_or("–".to_owned(), |(clang, k2)| gain(clang, k2));
         let _ = writeln!(text, "| {paper} |");

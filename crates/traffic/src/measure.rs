@@ -38,8 +38,10 @@ pub struct Load {
 pub struct Measured {
     /// Packets per second of each form when more come than it can take.
     pub capacity: Vec<f64>,
-    /// The highest rate of each form that is loss-free ([`LOSS`]).
+    /// The highest rate of each form that is loss-free ([`LOSS`]), or the lowest that was tried.
     pub loss_free: Vec<f64>,
+    /// Whether any rate of each form was loss-free.
+    pub is_loss_free: Vec<bool>,
     /// Low, medium, high, saturating, as in the paper's Table 3.
     pub latencies: Vec<Load>,
     /// Rising loads.
@@ -70,7 +72,8 @@ pub fn measure(bench: &Bench, forms: &[BorrowedFd<'_>], comes_back: bool, extent
         .iter()
         .map(|windows| middle(windows.iter().map(|w| w.through(comes_back)).collect()))
         .collect();
-    let mut bounds: Vec<(f64, f64)> = capacity.iter().map(|most| (0.3 * most, 1.1 * most)).collect();
+    let lowest: Vec<f64> = capacity.iter().map(|most| 0.3 * most).collect();
+    let mut bounds: Vec<(f64, f64)> = lowest.iter().zip(&capacity).map(|(low, most)| (*low, 1.1 * most)).collect();
     for _ in 0..HALVINGS {
         let asked: Vec<f64> = bounds.iter().map(|(low, high)| (low + high) / 2.0).collect();
         let seen = load(&|form| Some(asked[form]))?;
@@ -80,6 +83,7 @@ pub fn measure(bench: &Bench, forms: &[BorrowedFd<'_>], comes_back: bool, extent
         }
     }
     let loss_free: Vec<f64> = bounds.iter().map(|b| b.0).collect();
+    let is_loss_free = loss_free.iter().zip(&lowest).map(|(found, lowest)| found > lowest).collect();
     let least = loss_free.iter().copied().fold(f64::MAX, f64::min);
     let most = loss_free.iter().copied().fold(0.0, f64::max);
     let at = |rate: Option<f64>| -> Result<Load, String> {
@@ -96,7 +100,7 @@ pub fn measure(bench: &Bench, forms: &[BorrowedFd<'_>], comes_back: bool, extent
     let top = capacity.iter().copied().fold(0.0, f64::max);
     let steps = (1..=extent.loads).map(|step| top * 1.3 * step as f64 / extent.loads as f64);
     let curve = steps.map(|rate| at(Some(rate))).collect::<Result<_, _>>()?;
-    Ok(Measured { capacity, loss_free, latencies, curve })
+    Ok(Measured { capacity, loss_free, is_loss_free, latencies, curve })
 }
 
 /// The one in the middle.
