@@ -39,8 +39,12 @@ pub struct Need {
 }
 
 impl Need {
+    fn new(place: Place, what: impl Into<String>, since: Option<KernelVersion>) -> Need {
+        Need { place, what: what.into(), since, uncertain: false, not_in: None }
+    }
+
     fn of(place: Place, feature: Feature) -> Need {
-        Need { place, what: feature.name.to_owned(), since: Some(feature.since), uncertain: false, not_in: None }
+        Need::new(place, feature.name, Some(feature.since))
     }
 
     /// Whether a kernel of this release does not have it.
@@ -88,7 +92,7 @@ pub fn needs(program: &Program, contexts: &[ContextAccess]) -> Vec<Need> {
             (Insn::LoadImm64 { .. }, Target::MapValue(..)) => all.push(Need::of(place(), since::GLOBAL_DATA)),
             (Insn::LoadImm64 { .. }, Target::Func(_)) => all.push(Need::of(place(), since::CALLBACKS)),
             (Insn::LoadImm64 { .. }, Target::Unknown(what)) => {
-                all.push(Need { place: place(), what: what.clone(), since: None, uncertain: true, not_in: None });
+                all.push(Need { uncertain: true, ..Need::new(place(), what.clone(), None) });
             }
             (Insn::LoadImm64 { .. }, Target::Map(_)) => {}
             _ => all.extend(since::instruction(&insn).map(|f| Need::of(place(), f))),
@@ -115,13 +119,8 @@ pub fn first_release(needs: &[Need]) -> Option<KernelVersion> {
 
 fn whole(program: &Program) -> Vec<Need> {
     let kind = Some(program.kind).filter(|kind| *kind != 0);
-    let of_type = kind.and_then(since::program_type).map(|since| Need {
-        place: Place::Program,
-        what: "program type".to_owned(),
-        since: Some(since),
-        uncertain: false,
-        not_in: None,
-    });
+    let of_type =
+        kind.and_then(since::program_type).map(|since| Need::new(Place::Program, "program type", Some(since)));
     let features = [
         since::attach_type(program.attach),
         since::section(&program.section),
@@ -135,15 +134,9 @@ fn map(map: &MapInfo) -> Vec<Need> {
     let place = || Place::Map(map.name.clone());
     let name = maps::name(map.kind).map_or_else(|| format!("map type {}", map.kind), |n| format!("map type {n}"));
     let since = maps::since(map.kind);
-    let of_type =
-        (map.kind != maps::UNSPEC).then(|| Need { place: place(), what: name, since, uncertain: false, not_in: None });
-    let flags = maps::flags_since(map.flags).map(|(name, since)| Need {
-        place: place(),
-        what: format!("map flag {name}"),
-        since: Some(since),
-        uncertain: false,
-        not_in: None,
-    });
+    let of_type = (map.kind != maps::UNSPEC).then(|| Need::new(place(), name, since));
+    let flags =
+        maps::flags_since(map.flags).map(|(name, since)| Need::new(place(), format!("map flag {name}"), Some(since)));
     of_type.into_iter().chain(flags).collect()
 }
 
@@ -152,7 +145,7 @@ fn helper(place: Place, id: i32) -> Need {
         Some(h) => (format!("helper bpf_{} ({id})", h.name), Some(h.since)),
         None => (format!("helper {id}"), None),
     };
-    Need { place, what, since, uncertain: false, not_in: None }
+    Need::new(place, what, since)
 }
 
 /// A kernel may have a helper and not let programs of every type call it.
@@ -160,7 +153,7 @@ fn let_call(program: &Program, place: Place, id: i32) -> Option<Need> {
     let (last, first) = permissions::let_call_between(program.kind, program.attach, id)?;
     let name = Helper::get(id).map_or("", |h| h.name);
     let what = format!("helper bpf_{name} ({id}) for this type, not in {last} yet");
-    Some(Need { place, what, since: Some(first), uncertain: false, not_in: Some(last) })
+    Some(Need { not_in: Some(last), ..Need::new(place, what, Some(first)) })
 }
 
 #[cfg(test)]

@@ -93,10 +93,9 @@ pub fn measured(args: &BenchArgs, objects: &[PathBuf], shown: bool) -> Result<Ve
         (None, None) => None,
     };
     let maps = args.maps.as_deref().map(elements::by_map).transpose()?.unwrap_or_default();
-    let possible = |all: Vec<counts::Given>| all.into_iter().filter(|i| !i.made_up).map(|i| i.input).collect();
     let given = args.inputs_from.as_deref().map(counts::inputs).transpose()?;
     let settings = Settings {
-        given: given.map(|all| all.into_iter().map(|(name, inputs)| (name, possible(inputs))).collect()),
+        given: given.map(counts::possible),
         program_type: args.program_type.clone(),
         only: args.program.clone(),
         allow_effects: args.allow_effects,

@@ -63,12 +63,10 @@ pub fn of(
         }
         (_, Some(file), _) => {
             let given = inputs(file)?;
-            let of = |which: fn(&Given) -> bool| -> BTreeMap<String, Vec<Input>> {
-                let wanted = |all: &Vec<Given>| all.iter().filter(|i| which(i)).map(|i| i.input.clone()).collect();
-                given.iter().map(|(name, all)| (name.clone(), wanted(all))).collect()
-            };
-            let counted = counting::of_inputs(object, &of(|_| true), program_type, &[]).map_err(driver)?;
-            (counted, Traffic { inputs: Some(of(|i| !i.made_up)), ..Traffic::default() })
+            let all = |all: &Vec<Given>| all.iter().map(|i| i.input.clone()).collect();
+            let all = given.iter().map(|(name, of_program)| (name.clone(), all(of_program))).collect();
+            let counted = counting::of_inputs(object, &all, program_type, &[]).map_err(driver)?;
+            (counted, Traffic { inputs: Some(possible(given)), ..Traffic::default() })
         }
         (.., Some(file)) => {
             let counts = read(file)?;
@@ -184,6 +182,12 @@ pub struct Given {
     pub input: Input,
     /// No test run can do the same.
     pub made_up: bool,
+}
+
+/// Those of such a report that a test run can make, by program.
+pub fn possible(given: BTreeMap<String, Vec<Given>>) -> BTreeMap<String, Vec<Input>> {
+    let of = |all: Vec<Given>| all.into_iter().filter(|i| !i.made_up).map(|i| i.input).collect();
+    given.into_iter().map(|(name, all)| (name, of(all))).collect()
 }
 
 /// The inputs of such a report, by program.

@@ -13,7 +13,7 @@ use bpf_object::FuncKind;
 use serde::Serialize;
 
 use crate::args::DifftestArgs;
-use crate::counts::{self, Given};
+use crate::counts;
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -116,11 +116,7 @@ fn test(args: &DifftestArgs) -> Result<Outcome, Failure> {
             return Err(Failure::no_such_program(path, name, programs.into_iter()));
         }
     }
-    let given = given.map(|given| {
-        let possible = |all: Vec<Given>| all.into_iter().filter(|i| !i.made_up).map(|i| i.input).collect();
-        let inputs = given.into_iter().map(|(name, all)| (name, possible(all))).collect();
-        filled(&bytes[0], args.program_type.as_deref(), &inputs)
-    });
+    let given = given.map(|all| filled(&bytes[0], args.program_type.as_deref(), &counts::possible(all)));
     permitted().require().map_err(|e| Failure::kernel(&args.a, &e))?;
     // Loaded there, too: maps of devices belong to the network they are made in.
     in_private_network(|| compare(args, [&bytes[0], &bytes[1]], source.as_deref(), given.map(Arc::new)))
@@ -184,11 +180,7 @@ fn rounds(pair: &mut Pair, name: &str, args: &DifftestArgs, source: Option<&[Vec
         let part = source.map(|s| s.iter().cycle().skip(skip % s.len()).take(n as usize).cloned().collect::<Vec<_>>());
         let mut random = Random::of(args.seed, args.packets - left);
         let round = pair.round(name, &mut random, n as usize, part.as_deref());
-        all.runs += round.runs;
-        all.refused += round.refused;
-        all.unsteady += round.unsteady;
-        all.difference = round.difference;
-        all.open = all.open.or(round.open);
+        all.add(round);
         left -= n;
         skip += n as usize;
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bpf_driver::{DriverError, Observer, Options, PassSelection, Report, Variant};
+use bpf_driver::{DriverError, FunctionReport, Observer, Options, PassSelection, Report, Variant};
 use bpf_object::Object;
 
 use crate::args::{FormArg, GoalArg, OptArgs};
@@ -196,7 +196,7 @@ pub fn optimize(
     // Whoever gets the object asks `verify --assume`, which proves functions as wholes.
     while specialized.is_some()
         && (options.search || options.ssa)
-        && outcome.as_ref().is_ok_and(|forms| forms.iter().any(|form| !is_proven_whole(&form.report)))
+        && outcome.as_ref().is_ok_and(|forms| forms.iter().any(|form| is_proven_by_steps_alone(&form.report)))
     {
         less_done = Some(if options.search { "the search" } else { "the search and the global passes" });
         (options.search, options.ssa) = (false, options.search && options.ssa);
@@ -276,9 +276,9 @@ fn optimized(
     Ok(vec![Variant { bytes, report, measured: None }])
 }
 
-/// Whether each function that was changed is proven equal as a whole.
-fn is_proven_whole(report: &Report) -> bool {
-    report.functions.iter().all(|f| !f.whole.starts_with("unknown"))
+/// Whether a function is not proven equal as a whole.
+fn is_proven_by_steps_alone(report: &Report) -> bool {
+    report.functions.iter().any(FunctionReport::is_proven_by_steps_alone)
 }
 
 /// Of an object without symbols.

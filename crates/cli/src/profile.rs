@@ -13,7 +13,6 @@ use bpf_kernel::{in_private_network, permitted};
 use serde::Serialize;
 
 use crate::args::ProfileArgs;
-use crate::ci::measure::processor;
 use crate::document::Head;
 use crate::failure::{Failure, exit};
 use crate::files::{self, Destination};
@@ -54,7 +53,7 @@ pub fn run(args: &ProfileArgs) -> Result<u8, Failure> {
         let document = Document {
             head: Head::new("profile", code, outcome.as_ref().err()),
             kernel: bpf_kernel::release(),
-            cpu: processor().unwrap_or_default(),
+            cpu: bpf_kernel::processor().unwrap_or_default(),
             date: today(),
             costs,
             check,
@@ -101,7 +100,7 @@ fn failure(message: &str, code: u8) -> Failure {
 fn origin() -> Origin {
     Origin {
         arch: std::env::consts::ARCH.to_owned(),
-        cpu: processor().unwrap_or_default(),
+        cpu: bpf_kernel::processor().unwrap_or_default(),
         kernel: bpf_kernel::release(),
         date: today(),
         source: "measured by bpf-opt profile".to_owned(),

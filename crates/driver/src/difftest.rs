@@ -72,6 +72,17 @@ pub struct Round {
     pub open: Option<String>,
 }
 
+impl Round {
+    /// Goes on with another round of the same program.
+    pub fn add(&mut self, next: Round) {
+        self.runs += next.runs;
+        self.refused += next.refused;
+        self.unsteady += next.unsteady;
+        self.difference = next.difference;
+        self.open = self.open.take().or(next.open);
+    }
+}
+
 /// An input on which the two do not do the same.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Difference {
@@ -168,17 +179,9 @@ impl Pair {
                 all.unsteady += 1;
                 continue;
             }
-            let holding = |m: &maps::SharedMap| m.holding(filled.maps.get(&m.name), filled.data.get(&m.name));
-            let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), holding(m))).collect();
+            let maps = self.loaded.maps.iter().map(|m| (m.name.clone(), m.holding(filled))).collect();
             let inputs = vec![filled.input.clone()];
-            let round = self.run_round(Scenario { program: p.clone(), inputs, maps, aspects: vec![] });
-            all = Round {
-                runs: all.runs + round.runs,
-                refused: all.refused + round.refused,
-                unsteady: all.unsteady + round.unsteady,
-                difference: round.difference,
-                open: round.open,
-            };
+            all.add(self.run_round(Scenario { program: p.clone(), inputs, maps, aspects: vec![] }));
             if all.difference.is_some() || all.open.is_some() {
                 break;
             }

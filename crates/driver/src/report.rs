@@ -109,6 +109,13 @@ pub struct MadeAcceptable {
     pub processed: Option<u64>,
 }
 
+impl FunctionReport {
+    /// Whether what is written is not proven equal as a whole, but step by step alone.
+    pub fn is_proven_by_steps_alone(&self) -> bool {
+        self.whole.starts_with("unknown")
+    }
+}
+
 /// A result that was proven step by step and is wrong as a whole: an error of this program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refutation {

@@ -381,8 +381,7 @@ impl Contest<'_> {
         let Some(ready) = ready.get(name) else { return Ok(program(Some("it cannot be interpreted"))) };
         let (mut chosen, mut times, mut differ) = (Vec::new(), Vec::<ByLoad>::new(), 0);
         for one in ready {
-            let of = |m: &SharedMap| m.holding(one.maps.get(&m.name), one.data.get(&m.name));
-            let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(of).collect();
+            let fillings: Vec<Vec<Entry>> = self.loaded.maps.iter().map(|m| m.holding(one)).collect();
             self.loaded.fill(&fillings).map_err(TimingError::Maps)?;
             let (one, others) = self.chosen(name, kind, vec![one.input.clone()]);
             differ += others;

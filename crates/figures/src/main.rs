@@ -100,7 +100,7 @@ fn run(args: &Args) -> Result<(), String> {
         "Measured on {}, Linux {}, {}; {}.",
         today(),
         bpf_kernel::release(),
-        processor(),
+        bpf_kernel::processor().unwrap_or_else(|| "an unknown processor".to_owned()),
         compared.collect::<Vec<_>>().join("; ")
     );
     write(&Report { machine, missing, extent, points, hosts, against }, &args.folder)
@@ -109,10 +109,4 @@ fn run(args: &Args) -> Result<(), String> {
 fn today() -> String {
     let out = Command::new("date").args(["-u", "+%F"]).output().map(|o| o.stdout).unwrap_or_default();
     String::from_utf8_lossy(&out).trim().to_owned()
-}
-
-fn processor() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = text.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
-    name.map_or("an unknown processor", |(_, name)| name).to_owned()
 }

@@ -97,6 +97,13 @@ pub fn supports_helper(kind: ProgramType, id: u32) -> Result<bool, KernelError> 
     sys::probe_helper(kind.0, id).map_err(KernelError::refused(format!("probing for helper {id} in {kind} programs")))
 }
 
+/// The processor's name, as `/proc/cpuinfo` has it.
+pub fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
 /// The kernel's release, such as `6.18.4`; empty when it does not tell.
 pub fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()

@@ -40,7 +40,7 @@ mod ways;
 
 pub use btf::{Btf, kernel_type_id};
 pub use error::{KernelError, Rejection};
-pub use feature::{Feature, release, supports, supports_helper, supports_program_type};
+pub use feature::{Feature, processor, release, supports, supports_helper, supports_program_type};
 pub use loader::{Loader, Question};
 pub use map::{Entry, Map, SharedWords};
 pub use marks::Marks;

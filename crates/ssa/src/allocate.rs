@@ -316,21 +316,27 @@ impl Conflicts {
             }
             crowd.len() > FIXED
         };
-        (0..units.units.len()).any(|u| {
+        for (u, unit) in units.units.iter().enumerate() {
             let mut live = units.live_end(u);
-            let mut found = is_crowd(&live);
-            for s in units.units[u].steps.iter().rev() {
-                if let Step::Inst { sets, clobbers, .. } = s {
+            if is_crowd(&live) {
+                return true;
+            }
+            for step in unit.steps.iter().rev() {
+                if let Step::Inst { sets, clobbers, .. } = step {
                     let mut at_once = live.clone();
                     sets.iter().for_each(|n| at_once.set(n.index()));
                     clobbers.iter().for_each(|r| at_once.set(r.index()));
-                    found = found || is_crowd(&at_once);
+                    if is_crowd(&at_once) {
+                        return true;
+                    }
                 }
-                back(s, &mut live);
-                found = found || is_crowd(&live);
+                back(step, &mut live);
+                if is_crowd(&live) {
+                    return true;
+                }
             }
-            found
-        })
+        }
+        false
     }
 
     fn add(&mut self, a: usize, b: usize) {

@@ -162,11 +162,9 @@ fn optimized(args: &Args, path: &Path) -> Result<Vec<u8>, String> {
 }
 
 fn machine(args: &Args) -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let name = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ")).map_or("", |(_, name)| name);
+    let name = bpf_kernel::processor().unwrap_or_default();
     let date = Command::new("date").args(["-u", "+%F"]).output().map(|o| o.stdout).unwrap_or_default();
-    let load = read("/proc/loadavg");
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
         "Measured on {} by `make load-tests`: {name}, Linux {}, load {} at the end; {} windows of {} ms of each form at each load, search of \
          at most {} s an object.",

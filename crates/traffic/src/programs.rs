@@ -34,13 +34,8 @@ pub const MARK: u64 = 0x6c6f_6164_7465_7374;
 pub fn sender(packet: &[u8], stamp: usize, device: u32) -> Result<Vec<u8>, String> {
     let mut text = format!(
         "    r6 = r1
-    *(u32 *)(r10 - 4) = 0
-    r2 = r10
-    r2 += -4
-    r1 = state ll
-    call bpf_map_lookup_elem
-    if r0 == 0 goto nothing
-    r7 = r0
+    r0 = 0
+{}    r7 = r0
     r8 = *(u64 *)(r7 + 16)
     if r8 != 0 goto send
     call bpf_ktime_get_ns
@@ -68,6 +63,7 @@ send:
     r4 += {}
     if r4 > r3 goto nothing
 ",
+        element("state", "nothing"),
         packet.len()
     );
     // The frame comes back as the programs before have left it: all of it is written anew.
@@ -117,35 +113,20 @@ pub fn receiver(stamp: usize) -> Result<Vec<u8>, String> {
     r2 = {MARK} ll
     if r1 != r2 goto out
     r7 = *(u64 *)(r6 + {stamp})
-    *(u32 *)(r10 - 4) = 0
-    r2 = r10
-    r2 += -4
-    r1 = received ll
-    call bpf_map_lookup_elem
-    if r0 == 0 goto out
-    r1 = *(u64 *)(r0 + 0)
-    r1 += 1
-    *(u64 *)(r0 + 0) = r1
-    if r7 == 0 goto out
+    r0 = 0
+{received}    if r7 == 0 goto out
     call bpf_ktime_get_ns
     r0 -= r7
     r0 >>= {shift}
     if r0 < {BUCKETS} goto fits
     r0 = {last}
 fits:
-    *(u32 *)(r10 - 4) = r0
-    r2 = r10
-    r2 += -4
-    r1 = latency ll
-    call bpf_map_lookup_elem
-    if r0 == 0 goto out
-    r1 = *(u64 *)(r0 + 0)
-    r1 += 1
-    *(u64 *)(r0 + 0) = r1
-out:
+{latency}out:
     r0 = 1
     exit
 ",
+        received = counted("received", "out"),
+        latency = counted("latency", "out"),
         end = stamp + 8,
         mark_at = stamp - 8,
         shift = BUCKET.ilog2(),
@@ -155,6 +136,28 @@ out:
         &text,
         &[&format!("received array 4 8 1 flags {MAPPED}"), &format!("latency array 4 8 {BUCKETS} flags {MAPPED}")],
     )
+}
+
+/// The address of a map's element in r0; its number is there before. Where there is none: on to `otherwise`.
+fn element(map: &str, otherwise: &str) -> String {
+    format!(
+        "    *(u32 *)(r10 - 4) = r0
+    r2 = r10
+    r2 += -4
+    r1 = {map} ll
+    call bpf_map_lookup_elem
+    if r0 == 0 goto {otherwise}
+"
+    )
+}
+
+/// One more in the element of a map.
+fn counted(map: &str, otherwise: &str) -> String {
+    element(map, otherwise)
+        + "    r1 = *(u64 *)(r0 + 0)
+    r1 += 1
+    *(u64 *)(r0 + 0) = r1
+"
 }
 
 fn assembled(text: &str, maps: &[&str]) -> Result<Vec<u8>, String> {

@@ -51,20 +51,18 @@ pub fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> 
 }
 
 /// Runs an XDP program so often on copies of a packet, which go where the program sends them (`xdp_test_run_batch` in
-/// net/bpf/test_run.c). The context is given where it is not empty.
-pub fn run_live(program: BorrowedFd<'_>, packet: &[u8], context: &mut [u8], runs: u32, batch: u32) -> io::Result<()> {
+/// net/bpf/test_run.c).
+pub fn run_live(program: BorrowedFd<'_>, packet: &[u8], runs: u32, batch: u32) -> io::Result<()> {
     let mut options = bpf::bpf_test_run_opts {
         sz: size_of::<bpf::bpf_test_run_opts>() as bpf::size_t,
         data_in: packet.as_ptr().cast(),
         data_size_in: packet.len() as u32,
-        ctx_in: if context.is_empty() { std::ptr::null_mut() } else { context.as_mut_ptr().cast() },
-        ctx_size_in: context.len() as u32,
         repeat: runs.min(i32::MAX as u32).cast_signed(),
         flags: LIVE_FRAMES,
         batch_size: batch,
         ..Default::default()
     };
-    // SAFETY: both buffers are as long as said and live through the call; the kernel writes to the options alone.
+    // SAFETY: the packet is as long as said and lives through the call; the kernel writes to the options alone.
     let code = unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
     match code {
         0 => Ok(()),

@@ -141,7 +141,7 @@ impl Bench {
         let sender = self.sender.program_fd("main").map_err(|e| e.to_string())?;
         let begun = Instant::now();
         while begun.elapsed() < lasting {
-            sys::run_live(sender, &self.packet, &mut [], RUNS, BATCH).map_err(|e| format!("sending: {e}"))?;
+            sys::run_live(sender, &self.packet, RUNS, BATCH).map_err(|e| format!("sending: {e}"))?;
         }
         let seconds = begun.elapsed().as_secs_f64();
         sleep(REST);

@@ -105,10 +105,3 @@ fn time(args: &CiArgs, path: &Path, programs: &mut [Measured]) -> Result<(), Fai
     }
     Ok(())
 }
-
-/// The processor's name.
-pub fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}

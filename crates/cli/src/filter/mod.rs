@@ -68,6 +68,9 @@ pub fn run(args: &FilterArgs) -> Result<u8, Failure> {
 
 /// Says so of sets that the filter does not name.
 fn warn_of_unused_sets(args: &FilterArgs, text: &str, options: &Options) {
+    if args.set.is_empty() {
+        return;
+    }
     // What is wrong with a text is said where it is compiled.
     let Ok(named) = bpf_filter::sets_of(text, options) else { return };
     let names = args.set.iter().filter_map(|set| set.split_once('=')).map(|(name, _)| name);

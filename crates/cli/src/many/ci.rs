@@ -85,7 +85,7 @@ pub fn run(args: &CiArgs) -> Result<u8, Failure> {
     groups.extend((objects.len()..objects.len() + gone.len()).map(|item| vec![item]));
 
     let interrupt = Interrupt::listen();
-    let processor = args.run_time.then(measure::processor).flatten();
+    let processor = args.run_time.then(bpf_kernel::processor).flatten();
     let there = objects.len();
     let items = [objects, gone].concat();
     let times_count = !args.run_time || processor.is_some() && baseline.processor == processor;

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bpf_kernel::{Entry, LoadedObject, Map};
 use bpf_platform::maps;
 
+use super::inputs::Filled;
 use super::traffic::Random;
 
 /// Elements of an array that is read and written in every round.
@@ -165,7 +166,8 @@ impl SharedMap {
     }
 
     /// What the loader put there, with these elements, and with these bytes of global data. Of a map of each processor all get the value.
-    pub fn holding(&self, entries: Option<&BTreeMap<Vec<u8>, Vec<u8>>>, data: Option<&BTreeMap<u64, u8>>) -> Filling {
+    pub fn holding(&self, filled: &Filled) -> Filling {
+        let (entries, data) = (filled.maps.get(&self.name), filled.data.get(&self.name));
         let length = self.sides[0].value_len();
         let mut all: BTreeMap<Vec<u8>, Vec<u8>> = self.initial.iter().cloned().collect();
         for value in all.values_mut() {
