@@ -98,6 +98,17 @@ fn a_store_to_the_context_stays_as_it_is() {
 }
 
 #[test]
+fn no_number_is_stored_into_the_context() {
+    // The first example of the K2 paper's §2.2. On the stack the same is what the search finds.
+    let case = |to: &str, live: Live| Case::new(ProgKind::Skb, &format!("r2 = 7\nr3 = r2\n*(u32 *)({to}) = r3"), live);
+    let found = listing(&case("r1 + 8", live(&[])).best(200_000));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[1].starts_with("*(u32 *)(r1 + 0x8) = r"), "{found:?}");
+    let found = listing(&case("r10 - 8", live_frame(-8)).best(200_000));
+    assert_eq!(found, ["*(u32 *)(r10 - 0x8) = 0x7"]);
+}
+
+#[test]
 fn what_is_read_of_a_record_or_the_stack_stays_where_the_verifier_takes_it() {
     // Neighbours are read at once where their place is a multiple of their width together.
     let of_a_record = |at: i32| {

@@ -11,14 +11,28 @@
 //!         exit
 //! ```
 //! A verifier that does not know it walks that way, too. So it may need nothing of what came before, and leads to the end that
-//! it came to anyway, whichever of its ways it took. A function that may hold something which it has to give back first keeps
+//! it came to anyway, whichever of its ways it took.
+//!
+//! Or it leads to a bare `exit`, with the null as the result, where an end that one question alone still leads to becomes that
+//! `exit`, too:
+//!
+//! ```text
+//! before:     if r3 > r2 goto none                after:     r0 = 1
+//!             r0 = call map_lookup_elem                      if r3 > r2 goto out
+//!             if r0 == 0 goto none                           r0 = call map_lookup_elem
+//!             ...                                            if r0 == 0 goto out
+//!             exit                                           ...
+//!       none: r0 = 1                                    out: exit
+//!             exit
+//! ```
+//! That is done in programs of which the verifier takes 0 as a result. A function that may hold something which it has to give back first keeps
 //! its code; so does a subprogram, of which the caller's frame may hold what was stored there.
 
 use bpf_facts::{BaseId, Env, Facts, Kind, Liveness, map_and_key};
 use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::{Effects, maps};
-use bpf_program::{BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
 
 use super::pass::Pass;
 use crate::Ssa;
@@ -71,16 +85,71 @@ impl Pass for Elements {
         let to = |end: BlockId| {
             let mut g = f.clone();
             for (b, none) in impossible.iter().filter(|(_, none)| all_lead_to(f, *none, end)) {
-                if let Terminator::Branch { taken, fall, .. } = &mut g.block_mut(*b).term {
-                    let edge = if taken == none { taken } else { fall };
-                    *edge = end;
-                }
+                redirect(&mut g, *b, *none, end);
             }
             let reached = reverse_postorder(&g).0;
             g.layout.retain(|b| reached.contains(b));
             g
         };
-        ends.iter().map(|(_, end)| to(*end)).filter(|g| g.layout.len() < f.layout.len()).collect()
+        let mut all: Vec<Function> =
+            ends.iter().map(|(_, end)| to(*end)).filter(|g| g.layout.len() < f.layout.len()).collect();
+        all.extend(bare_exit(f, &impossible, &facts, env));
+        all
+    }
+}
+
+/// The graph in which the ways on which there is no element lead to a bare `exit`, if another end comes to it, too.
+fn bare_exit(f: &Function, impossible: &[(BlockId, BlockId)], facts: &Facts, env: &Env<'_>) -> Option<Function> {
+    if !matches!(f.kind, ProgKind::Xdp | ProgKind::Skb | ProgKind::Tracing) {
+        return None;
+    }
+    let mut g = f.clone();
+    let exit = BlockId(g.blocks.len() as u32);
+    g.blocks.push(Block { ops: vec![], term: Terminator::Exit { origin: None } });
+    for (b, none) in impossible {
+        // The result is the null itself.
+        let Terminator::Branch { dst, .. } = f.block(*b).term else { continue };
+        let states = facts.states(f, *b);
+        let (tested, result) = states.last().map(|s| (&s.reg(dst).kind, &s.reg(Reg::R0).kind))?;
+        if tested == result {
+            redirect(&mut g, *b, *none, exit);
+        }
+    }
+    for b in f.layout.clone() {
+        if matches!(g.block(b).term, Terminator::Exit { .. }) {
+            g.block_mut(b).term = Terminator::Goto(exit);
+        }
+    }
+    g.layout.push(exit);
+    let reached = reverse_postorder(&g).0;
+    g.layout.retain(|b| reached.contains(b));
+    let facts = Facts::of(&g, env);
+    let live = Liveness::of(&g, env, &facts);
+    let mut any = false;
+    for end in g.layout.clone() {
+        let Some(way) = way_out(&g, end).filter(|way| !way.is_empty()) else { continue };
+        let leading: Vec<BlockId> =
+            g.layout.iter().copied().filter(|b| g.block(*b).term.successors().any(|t| t == end)).collect();
+        let [from] = leading[..] else { continue };
+        let Terminator::Branch { dst, src, taken, fall, .. } = g.block(from).term else { continue };
+        let other = if taken == end { fall } else { taken };
+        let is_free = dst != Reg::R0 && src.reg() != Some(Reg::R0) && !live.entry(other).regs.contains(Reg::R0);
+        if taken != fall && is_free {
+            g.block_mut(from).ops.extend(way);
+            redirect(&mut g, from, end, exit);
+            any = true;
+        }
+    }
+    let reached = reverse_postorder(&g).0;
+    g.layout.retain(|b| reached.contains(b));
+    any.then_some(g)
+}
+
+/// Lets the edge of a branch that leads to one block lead to another.
+fn redirect(f: &mut Function, from: BlockId, old: BlockId, new: BlockId) {
+    if let Terminator::Branch { taken, fall, .. } = &mut f.block_mut(from).term {
+        let edge = if *taken == old { taken } else { fall };
+        *edge = new;
     }
 }
 
