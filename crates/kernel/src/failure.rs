@@ -4,7 +4,7 @@
 
 use std::io;
 
-use crate::{LoadVerdict, stats};
+use crate::{LoadVerdict, VerifierStats, stats};
 
 /// How much of a rejection's log is kept.
 const LOG_TAIL: usize = 64 << 10;
@@ -47,6 +47,12 @@ impl Failure {
         if lacking { LoadVerdict::Unsupported { reason } } else { LoadVerdict::NotLoadable { reason } }
     }
 
+    /// Whether programs of this type may not be loaded here, by whoever decides that: the log has statistics of nothing.
+    fn is_before_the_verifier(&self, log: &str) -> bool {
+        let looked_at = VerifierStats::parse(log).is_none_or(|stats| stats.processed > 0);
+        self.error.raw_os_error() == Some(libc::EPERM) && !stats::complains(log) && !looked_at
+    }
+
     /// The kernel refused: did it look at the program's instructions, or was there nothing to attach such a program to?
     pub(crate) fn verdict_of_the_kernel(&self, log: &str) -> LoadVerdict {
         /// check_attach_btf_id() in the kernel's verifier runs before it looks at the instructions.
@@ -54,7 +60,7 @@ impl Failure {
         let complaint = stats::last_complaint(log);
         if !stats::complains(log) && self.is_for_want_of_means() {
             LoadVerdict::OutOfMeans { reason: self.reason() }
-        } else if log.trim().is_empty() {
+        } else if log.trim().is_empty() || self.is_before_the_verifier(log) {
             LoadVerdict::Unsupported { reason: self.reason() }
         } else if NO_TARGET.iter().any(|words| complaint.contains(words)) {
             LoadVerdict::Unsupported { reason: complaint.to_owned() }
@@ -137,5 +143,18 @@ mod tests {
             assert!(failure.verdict_of_the_kernel("").is_open());
             assert!(!failure.verdict_of_the_kernel("R1 !read_ok").is_open());
         }
+    }
+
+    #[test]
+    fn what_may_not_be_loaded_here_was_not_looked_at() {
+        let failure = |number| Failure { error: io::Error::from_raw_os_error(number), messages: String::new() };
+        let nothing = "verification time 45 usec\nstack depth 0\nprocessed 0 insns (limit 1000000) max_states_per_insn 0 \
+                       total_states 0 peak_states 0 mark_read 0\n";
+        assert!(matches!(failure(libc::EPERM).verdict_of_the_kernel(nothing), LoadVerdict::Unsupported { .. }));
+        for (number, log) in [(22, nothing.to_owned()), (libc::EPERM, nothing.replace("processed 0", "processed 7"))] {
+            assert!(matches!(failure(number).verdict_of_the_kernel(&log), LoadVerdict::Rejected { .. }));
+        }
+        let complaint = format!("R1 leaks addr\n{nothing}");
+        assert!(matches!(failure(libc::EPERM).verdict_of_the_kernel(&complaint), LoadVerdict::Rejected { .. }));
     }
 }

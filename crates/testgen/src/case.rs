@@ -43,6 +43,8 @@ pub enum Run {
     Same,
     /// Something else on some input.
     Differs,
+    /// Something else on some input in some builds of the kernel; in others what the case is about was repaired.
+    MayDiffer,
     /// Nothing: its verifier takes the old version and refuses the new one.
     Refused,
 }
@@ -204,8 +206,9 @@ impl Case {
                 self.run = Some(match value {
                     "same" => Run::Same,
                     "differs" => Run::Differs,
+                    "may-differ" => Run::MayDiffer,
                     "refused" => Run::Refused,
-                    _ => return Err("expected `same`, `differs` or `refused`".into()),
+                    _ => return Err("expected `same`, `differs`, `may-differ` or `refused`".into()),
                 });
             }
             "packet" => self.packet = Some(hex(value).map_err(text)?),

@@ -87,7 +87,8 @@ impl World<'_> {
             self.recording.diverged = Some(what.clone());
             return Err(Fault::Unmodelled(what));
         }
-        let (Some((r0, writes)), Some(id)) = (old.effects.get(k), old.worlds.get(k)) else {
+        let answer = if is_without_effect(op) { self.answer(old, k) } else { k };
+        let (Some((r0, writes)), Some(id)) = (old.effects.get(answer), old.worlds.get(k)) else {
             return Err(Fault::Unmodelled("a call that the old function did not survive".into()));
         };
         cpu.set(Reg::R0, *r0);
@@ -98,6 +99,27 @@ impl World<'_> {
         self.recording.effects.push((*r0, writes.clone()));
         self.recording.worlds.push(*id);
         self.behind(op)
+    }
+
+    /// Which of the old side's calls gives the answer to call `k`, which may have no effect: itself, or the next equal one with
+    /// another answer and nothing between that has an effect, as the choices say. Nothing orders the two, so that each may have
+    /// been the other.
+    fn answer(&mut self, old: &Recording, k: usize) -> usize {
+        let answer = self.recording.exchanged.get(&k).copied().unwrap_or(k);
+        let none = (k + 1..old.calls.len()).take_while(|q| old.without_effect.get(*q) == Some(&true));
+        let others = none.map(|q| (q, self.recording.exchanged.get(&q).copied().unwrap_or(q)));
+        let equal = others.filter(|(q, _)| old.calls[*q] == old.calls[k]).find(|(_, a)| {
+            let (x, y) = (old.effects.get(answer), old.effects.get(*a));
+            x.zip(y).is_some_and(|(x, y)| x.0 != y.0 && x.1.is_empty() && y.1.is_empty())
+        });
+        let (Some((q, other)), Some(follow)) = (equal, self.follow) else { return answer };
+        let n = self.recording.choices;
+        self.recording.choices += 1;
+        if follow.choices.checked_shr(n).is_none_or(|bits| bits & 1 == 0) {
+            return answer;
+        }
+        self.recording.exchanged.insert(q, answer);
+        other
     }
 
     /// What the old side's packet load of this kind has found: with as many calls before that may change the packet, and the same

@@ -17,8 +17,10 @@ pub(super) struct Recording {
     pub(super) without_effect: Vec<bool>,
     /// For each call of a helper that gives one number all through a run of some programs: its name, and that number.
     pub(super) constants: Vec<(String, u64)>,
-    /// How often a call of the recorded run was asked that comes again later, and so might have been left out.
+    /// How often a call of the recorded run was asked that comes again later, and so might have been left out, or meant.
     pub(super) choices: u32,
+    /// Calls of the recorded run that got each other's answers here: the later one, and the one whose answer it gets.
+    pub(super) exchanged: FxHashMap<usize, usize>,
     /// Calls of the recorded run that may have no effect, and are missing here where a call that has one stands behind them.
     pub(super) passed_over: Vec<Call>,
     /// Others have changed memory at a call of the recorded run that is left out here.

@@ -41,7 +41,8 @@ pub(super) struct World<'a> {
 pub(super) struct Follow<'a> {
     /// The old side's run.
     pub(super) old: &'a Recording,
-    /// Which of the calls that the old side makes again later are left out, a bit for each, the first the lowest.
+    /// Which of the calls that the old side makes again later are left out, or get each other's answers: a bit for each, the first
+    /// the lowest.
     pub(super) choices: u32,
 }
 
