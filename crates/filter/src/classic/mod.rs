@@ -24,6 +24,7 @@ mod expected;
 mod generator;
 mod layout;
 mod variables;
+mod web;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -33,6 +34,7 @@ pub(crate) use expected::expected;
 use generator::{Generator, Held};
 use layout::{Item, instructions};
 use variables::Variables;
+pub(crate) use web::forms;
 
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, LONGEST, Operand, Operation, Program, Register};
