@@ -23,6 +23,7 @@ mod code;
 mod expected;
 mod generator;
 mod layout;
+mod spare;
 mod variables;
 mod web;
 

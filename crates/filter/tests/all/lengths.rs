@@ -4,6 +4,8 @@
 //! its optimizer. A longer program of ours is excused by such a packet only, and on all packets that are tried ours must have
 //! the verdicts of the code before the optimizer.
 
+use std::collections::BTreeMap;
+
 use bpf_filter::{ClassicGoal, Filter, LinkType, compile};
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::expressions::{Expressions, changed};
@@ -11,6 +13,7 @@ use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 use fastrand::Rng;
 
 use crate::common::{NETMASK, expressions, options, oracle_form};
+use crate::fuzz::number;
 
 /// Link types with headers at one place, at varying places, and none.
 const LINKS: [u16; 6] = [1, 12, 113, 105, 127, 117];
@@ -30,6 +33,18 @@ struct Counts {
     slower: Vec<String>,
     /// What is wrong.
     wrong: Vec<String>,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.filters += other.filters;
+        self.shorter += other.shorter;
+        self.longer += other.longer;
+        self.longer_for_latency += other.longer_for_latency;
+        self.unexplained.extend_from_slice(&other.unexplained);
+        self.slower.extend_from_slice(&other.slower);
+        self.wrong.extend_from_slice(&other.wrong);
+    }
 }
 
 /// A filter and libpcap's programs of it.
@@ -60,9 +75,11 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A load of a program from the packet: where, of how many bytes, and whether that is behind an IPv4 header.
-fn fields(program: &Program) -> Vec<(usize, usize, Vec<u32>)> {
-    let mut all: Vec<(usize, usize, Vec<u32>)> = Vec::new();
+/// Fields that a program loads: where they stand if a header is as long as most are, how many bytes they have, and what they are
+/// compared with.
+fn fields(program: &Program) -> BTreeMap<(usize, usize), Vec<u32>> {
+    let mut all: BTreeMap<(usize, usize), Vec<u32>> = BTreeMap::new();
+    let mut last = None;
     for i in &program.instructions {
         let size = match i.code & 0x18 {
             0x08 => 2,
@@ -70,63 +87,71 @@ fn fields(program: &Program) -> Vec<(usize, usize, Vec<u32>)> {
             _ => 4,
         };
         match i.code & 0xe7 {
-            0x20 => all.push((i.k as usize, size, Vec::new())),
-            0x40 => all.push((i.k as usize + 20, size, Vec::new())),
-            _ if i.code & 0x0f == 5 && i.code != 5 => {
-                if let Some((_, _, numbers)) = all.last_mut() {
-                    numbers.push(i.k);
+            0x20 => last = Some((i.k as usize, size)),
+            0x40 => last = Some((i.k as usize + 20, size)),
+            _ if i.code & 7 == 5 && i.code != 5 => {
+                if let Some(field) = last.filter(|(at, _)| *at < 2000) {
+                    all.entry(field).or_default().push(i.k);
                 }
             }
             _ => {}
         }
     }
-    all.retain(|(at, _, _)| *at < 2000);
     all
 }
 
-/// Packets that fit a filter: captured ones and changed ones, and such as have what the filter's program compares with.
-fn tried(case: &Case, packets: &[OwnedPacket], random: &mut Rng) -> Vec<Vec<u8>> {
-    const CHANGED: usize = 400;
-    const MADE: usize = 3000;
-    let mut all: Vec<Vec<u8>> = packets.iter().map(|p| p.captured[..p.captured.len().min(300)].to_vec()).collect();
-    if !packets.is_empty() {
-        all.extend((0..CHANGED).map(|_| changed(&packets[random.usize(0..packets.len())].captured, random)));
+/// A packet that fits a filter: a captured one, a changed one, or one that has what the filter's program compares with.
+fn tried(i: usize, fields: &BTreeMap<(usize, usize), Vec<u32>>, packets: &[OwnedPacket], random: &mut Rng) -> Vec<u8> {
+    let some = |random: &mut Rng| packets[random.usize(0..packets.len())].captured.clone();
+    if i % 8 == 0 && !packets.is_empty() {
+        let packet = some(random);
+        return if i % 16 == 0 { packet } else { changed(&packet, random) };
     }
-    let fields = fields(&case.plain);
-    for _ in 0..MADE {
-        let mut bytes = match packets {
-            [_, ..] if random.bool() => packets[random.usize(0..packets.len())].captured.clone(),
-            _ => vec![0; 120],
+    let mut bytes = if !packets.is_empty() && random.bool() { some(random) } else { vec![0; 120] };
+    bytes.resize(bytes.len().clamp(80, 300), 0);
+    if random.u8(0..4) > 0 {
+        // Where IPv4 headers mostly begin.
+        for at in [14, 0, 16, 4] {
+            bytes[at] = 0x45;
+        }
+    }
+    let few = random.u8(1..8);
+    for ((at, size), numbers) in fields {
+        let n = match random.u8(0..16) {
+            n if n < few => continue,
+            15 => random.u32(..),
+            14 => random.u32(0..70),
+            _ => *random.choice(numbers).unwrap_or(&0),
         };
-        bytes.resize(bytes.len().clamp(80, 300), 0);
-        if random.bool()
-            && let Some(byte) = bytes.get_mut(if case.dlt == 1 { 14 } else { 0 })
-        {
-            *byte = 0x45;
+        let n = if random.u8(0..8) == 0 { n.wrapping_add(random.choice([1, u32::MAX]).unwrap_or(0)) } else { n };
+        if let Some(place) = bytes.get_mut(*at..at + size) {
+            place.copy_from_slice(&n.to_be_bytes()[4 - size..]);
         }
-        for (at, size, numbers) in &fields {
-            let n = match random.u8(0..8) {
-                0 => continue,
-                1 => random.u32(..),
-                2 => random.u32(0..70),
-                _ => *random.choice(numbers).unwrap_or(&0),
-            };
-            let n = if random.u8(0..6) == 0 { n.wrapping_add(random.choice([1, u32::MAX]).unwrap_or(0)) } else { n };
-            if let Some(place) = bytes.get_mut(*at..at + size) {
-                place.copy_from_slice(&n.to_be_bytes()[4 - size..]);
-            }
-        }
-        all.push(bytes);
     }
-    all
+    bytes
 }
 
 /// Looks for a packet on which libpcap's optimizer is wrong. On the way all of ours are held against the code before the optimizer.
 fn excuse(case: &Case, ours: &[Program], packets: &[OwnedPacket], random: &mut Rng) -> Result<bool, String> {
+    /// With one packet found so many are tried, without as many as that.
+    const TRIED: [usize; 2] = [20_000, 500];
+    /// Cuts of each.
+    const CUTS: usize = 10;
     let mut is_excused = false;
-    for bytes in tried(case, packets, random) {
+    let fields = fields(&case.plain);
+    let ends: Vec<usize> = fields.keys().flat_map(|(at, size)| [*at, at + size - 1, at + size]).collect();
+    for i in 0..TRIED[0] {
+        if is_excused && i >= TRIED[1] {
+            break;
+        }
+        let bytes = tried(i, &fields, packets, random);
         let length = bytes.len() as u32;
-        for cut in (0..=bytes.len()).rev() {
+        for n in 0..CUTS {
+            let cut = match n {
+                0 => bytes.len(),
+                1 => random.usize(0..=bytes.len()),
+                _ => random.choice(&ends).map_or(0, |end| *end.min(&bytes.len())),
+            };
             let run = |program: &Program| interpreter::run(program, &bytes[..cut], length).verdict != 0;
             let wanted = run(&case.plain);
             if let Some(i) = ours.iter().position(|program| run(program) != wanted) {
@@ -170,27 +195,49 @@ fn compare(case: &Case, packets: &[OwnedPacket], random: &mut Rng, counts: &mut 
 /// Packets of a link type, at most about so many.
 const PACKETS: usize = 300;
 
+/// Filters whose verdicts are known to be others than those of libpcap 1.10: see "Known limits" in `docs/filter.md`.
+fn is_known_to_differ(dlt: u16, text: &str) -> bool {
+    // A header at a varying place and arithmetic, which it keeps in one word of memory.
+    let has_arithmetic = text.contains('[') || text.contains("len");
+    let is_mixed = has_arithmetic && (text.contains("geneve") || [117, 127].contains(&dlt));
+    let osi = ["l1", "l2", "iih", "lsp", "snp", "csnp", "psnp", "isis"];
+    is_mixed || text.split(|c: char| !c.is_alphanumeric()).any(|word| osi.contains(&word))
+}
+
+/// All that is listed, or random filters.
+fn counted(dlt: u16, texts: &[String], packets: &[OwnedPacket]) -> Counts {
+    let Some(pcap) = Libpcap::for_test() else { return Counts::default() };
+    let mut counts = Counts::default();
+    for text in texts.iter().filter(|text| !is_known_to_differ(dlt, text)) {
+        if let Some(case) = Case::of(&pcap, dlt, text) {
+            compare(&case, packets, &mut Rng::with_seed(1), &mut counts);
+        }
+    }
+    counts
+}
+
 #[test]
 fn programs_are_no_longer_than_those_of_libpcaps_optimizer_where_these_are_right() {
-    let (Some(data), Some(pcap)) = (Data::for_test(), Libpcap::for_test()) else { return };
-    let mut random = Rng::with_seed(5);
-    let (mut listed, mut of_random) = (Counts::default(), Counts::default());
+    let (Some(data), Some(_)) = (Data::for_test(), Libpcap::for_test()) else { return };
+    let mut random = Rng::with_seed(number("BPF_OPT_FUZZ_SEED").unwrap_or(5));
+    let mut all: Vec<(&str, Counts)> = Vec::new();
     for dlt in LINKS {
         let packets = data.packets(dlt);
         let step = packets.len().div_ceil(PACKETS).max(1);
         let packets: Vec<OwnedPacket> = packets.into_iter().step_by(step).collect();
-        for text in expressions(&data, LinkType(dlt), 7) {
-            let Some(case) = Case::of(&pcap, dlt, &text) else { continue };
-            compare(&case, &packets, &mut Rng::with_seed(1), &mut listed);
-        }
-        for _ in 0..100 {
-            let text = Expressions { random: &mut random }.filter(2);
-            let Some(case) = Case::of(&pcap, dlt, &text) else { continue };
-            compare(&case, &packets, &mut Rng::with_seed(1), &mut of_random);
-        }
+        let listed = expressions(&data, LinkType(dlt), 7);
+        let of_random: Vec<String> = (0..100).map(|_| Expressions { random: &mut random }.filter(2)).collect();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| counted(dlt, &of_random, &packets));
+            all.push(("listed", counted(dlt, &listed, &packets)));
+            all.push(("random", other.join().expect("a thread that ends")));
+        });
     }
-    for (name, counts) in [("listed", &listed), ("random", &of_random)] {
-        let Counts { filters, shorter, longer, unexplained, longer_for_latency, slower, wrong } = counts;
+    let mut are_right = true;
+    for name in ["listed", "random"] {
+        let mut sum = Counts::default();
+        all.iter().filter(|(n, _)| *n == name).for_each(|(_, counts)| sum.add(counts));
+        let Counts { filters, shorter, longer, unexplained, longer_for_latency, slower, wrong } = sum;
         eprintln!(
             "{name}: {filters} filters, {shorter} shorter, {longer} longer, {} of these unexplained; {longer_for_latency} \
              longer for latency, {} of these wrongly; {} wrong",
@@ -198,9 +245,10 @@ fn programs_are_no_longer_than_those_of_libpcaps_optimizer_where_these_are_right
             slower.len(),
             wrong.len()
         );
-        unexplained.iter().chain(slower).chain(wrong).for_each(|line| eprintln!("  {line}"));
+        for (what, lines) in [("unexplained", &unexplained), ("slower", &slower), ("wrong", &wrong)] {
+            lines.iter().for_each(|line| eprintln!("  {what}: {line}"));
+        }
+        are_right &= unexplained.is_empty() && slower.is_empty() && wrong.is_empty() && filters > 300;
     }
-    for Counts { unexplained, slower, wrong, .. } in [&listed, &of_random] {
-        assert!(unexplained.is_empty() && slower.is_empty() && wrong.is_empty());
-    }
+    assert!(are_right);
 }

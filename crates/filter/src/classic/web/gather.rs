@@ -37,7 +37,7 @@ impl Web {
         let (mut places, mut parts) = (Vec::new(), Vec::new());
         let mut at = first;
         loop {
-            let Node { wants, ask: Ask::If { question, yes, no } } = &self.nodes[at] else { break };
+            let Node { wants, ask: Ask::If { question, yes, no }, .. } = &self.nodes[at] else { break };
             let is_inside = at == first || predecessors[at].len() == 1 && wants.is_empty();
             if !is_inside || (*yes == to) == (*no == to) {
                 break;

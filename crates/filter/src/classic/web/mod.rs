@@ -88,6 +88,8 @@ impl Ask {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Node {
+    /// Variables that are set first, and to what: only at the entry, so that they are values like others behind it.
+    sets: Vec<(Register, Register)>,
     wants: Vec<Want>,
     ask: Ask,
 }
@@ -111,11 +113,20 @@ impl Web {
         }
         let Program { blocks, registers, .. } = simplify(program);
         let mut web = Web { nodes: Vec::new(), entry: 2, definitions: FxHashMap::default(), registers };
-        for operation in blocks.iter().flat_map(|b| &b.operations) {
-            if matches!(operation, Operation::Copy { .. } | Operation::Note { .. }) {
+        let copied = |operation: &Operation| match operation {
+            Operation::Copy { to, from } => Some((*to, *from)),
+            _ => None,
+        };
+        let sets: Vec<(Register, Register)> = blocks.first()?.operations.iter().filter_map(copied).collect();
+        let variables: FxHashSet<Register> = sets.iter().map(|(to, _)| *to).collect();
+        if variables.len() != sets.len() || sets.iter().any(|(_, from)| variables.contains(from)) {
+            return None;
+        }
+        for (i, operation) in blocks.iter().enumerate().flat_map(|(i, b)| b.operations.iter().map(move |o| (i, o))) {
+            if matches!(operation, Operation::Copy { .. }) && i > 0 || matches!(operation, Operation::Note { .. }) {
                 return None;
             }
-            let Some(to) = operation.writes() else { continue };
+            let Some(to) = operation.writes().filter(|to| !variables.contains(to)) else { continue };
             match web.definitions.get(&to) {
                 None => {}
                 Some(known) if known == operation => continue,
@@ -131,7 +142,7 @@ impl Web {
             BasicBlock { ref operations, end: End::Accept } if operations.is_empty() => ACCEPT,
             _ => to.0 + 2,
         };
-        web.nodes.extend([Ask::Reject, Ask::Accept].map(|ask| Node { wants: Vec::new(), ask }));
+        web.nodes.extend([Ask::Reject, Ask::Accept].map(|ask| Node { sets: Vec::new(), wants: Vec::new(), ask }));
         for block in &blocks {
             let ask = match &block.end {
                 End::Reject => Ask::Then(REJECT),
@@ -149,11 +160,13 @@ impl Web {
                 Operation::NotZero { register } => Some(Want::NotZero(*register)),
                 _ => None,
             });
-            web.nodes.push(Node { wants: wants.collect(), ask });
+            web.nodes.push(Node { sets: Vec::new(), wants: wants.collect(), ask });
         }
+        web.nodes[2].sets = sets;
         // What a block loads and does not ask for itself is there, or is to be there.
         for (i, block) in blocks.iter().enumerate() {
-            let mut asked = FxHashSet::default();
+            let mut asked = variables.clone();
+            web.nodes[i + 2].sets.iter().for_each(|(_, from)| web.closure(*from, &mut asked));
             web.nodes[i + 2].ask_reads().for_each(|r| web.closure(r, &mut asked));
             for want in web.nodes[i + 2].wants.clone() {
                 web.want_reads(want).into_iter().for_each(|r| web.closure(r, &mut asked));
@@ -225,6 +238,7 @@ impl Web {
     /// All that a node wants of the packet before it goes on.
     fn all_wants(&self, node: &Node) -> Vec<Want> {
         let (mut all, mut seen) = (Vec::new(), FxHashSet::default());
+        node.sets.iter().for_each(|(_, from)| self.wants_of(*from, &mut seen, &mut all));
         for want in &node.wants {
             self.want_reads(*want).into_iter().for_each(|r| self.wants_of(r, &mut seen, &mut all));
             all.push(*want);
@@ -249,11 +263,6 @@ impl Web {
         all
     }
 
-    /// How many nodes are reached.
-    fn size(&self) -> usize {
-        self.order().len()
-    }
-
     /// The program of the web: a value is computed where it is not there on all ways.
     fn program(&self, like: &Program) -> Program {
         let order_of = self.order();
@@ -265,6 +274,10 @@ impl Web {
             let Some((mut known, mut wanted)) = there[at].take() else { continue };
             let node = &self.nodes[at];
             let mut operations = Vec::new();
+            for (to, from) in &node.sets {
+                self.compute(*from, &mut known, &mut operations);
+                operations.push(Operation::Copy { to: *to, from: *from });
+            }
             for want in &node.wants {
                 self.want_reads(*want).into_iter().for_each(|r| self.compute(r, &mut known, &mut operations));
                 if wanted.insert(*want) {

@@ -82,7 +82,7 @@ impl Web {
             }
             place[at] = match node.ask {
                 Ask::Then(REJECT) => REJECT,
-                Ask::Then(next) if node.wants.is_empty() => next,
+                Ask::Then(next) if node.wants.is_empty() && node.sets.is_empty() => next,
                 _ => *known.entry(node.clone()).or_insert(at),
             };
             self.nodes[at] = node;
