@@ -30,12 +30,15 @@ impl Filter {
 
     /// The one of which fewest instructions are executed.
     fn fast_classic(&self, mut all: Vec<Candidate>) -> Result<Proven<Vec<Classic>>, ClassicError> {
-        let smallest = self.classic(ClassicGoal::Size)?.len();
+        /// What is executed is a guess: what is longer is to promise so much less, or it is not taken.
+        const LESS: f64 = 0.9;
+        let smallest = self.classic(ClassicGoal::Size)?;
+        let (short, executed) = (smallest.len(), classic::expected(smallest));
         // Nor more than the kernel takes, if it takes the smallest.
-        let most = (smallest * 13 / 10).min(MOST_INSTRUCTIONS).max(smallest);
+        let most = (short * 13 / 10).min(MOST_INSTRUCTIONS).max(short);
+        let expected = |c: &Candidate| classic::expected(&c.instructions);
         all.retain(|c| c.instructions.len() <= most);
         all.sort_by(|a, b| {
-            let expected = |c: &Candidate| classic::expected(&c.instructions);
             expected(a).total_cmp(&expected(b)).then(a.instructions.len().cmp(&b.instructions.len()))
         });
         let suited = self.forms.as_ref().and_then(Forms::suited);
@@ -50,6 +53,8 @@ impl Filter {
             }));
             all.retain(|c| c.instructions.len() <= most);
             all.sort_by_cached_key(|c| suited.operations(&c.program, true));
+        } else {
+            all.retain(|c| c.instructions.len() <= short || expected(c) <= LESS * executed);
         }
         let (form, unproven, refused) = self.first_proven(all)?;
         let operations = |program| suited.map(|suited| suited.operations(program, true));

@@ -16,6 +16,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// A value is one of some numbers.
+    pub(super) fn is_among(&mut self, value: Register, set: Intervals) {
+        let known = self.numbers.entry(value).or_insert_with(|| Intervals::range(0, u32::MAX));
+        *known = known.intersection(&set);
+    }
+
     /// What is known on both ways.
     pub(super) fn join(&mut self, other: &Facts) {
         self.numbers.retain(|r, _| other.numbers.contains_key(r));
@@ -75,8 +81,7 @@ impl Facts {
         match numbers(question) {
             Some(set) => {
                 let set = if answer { set } else { set.complement() };
-                let known = facts.numbers.entry(question.a).or_insert_with(|| Intervals::range(0, u32::MAX));
-                *known = known.intersection(&set);
+                facts.is_among(question.a, set);
             }
             None => {
                 facts.answers.insert(*question, answer);

@@ -21,10 +21,12 @@ impl Web {
     /// Questions of a row, each of which leads to one place or on, change places: those about what was asked for before come first, and
     /// those about one value together. Carefully: only where that is the same for packets that end there.
     pub(super) fn gather(&mut self, is_careful: bool) {
+        let mut predecessors = self.predecessors();
         for at in self.order() {
             let Ask::If { yes, no, .. } = self.nodes[at].ask else { continue };
             for to in [yes, no] {
-                if self.gather_row(at, to, is_careful) {
+                if self.gather_row(at, to, is_careful, &predecessors) {
+                    predecessors = self.predecessors();
                     break;
                 }
             }
@@ -32,8 +34,7 @@ impl Web {
     }
 
     /// The same for the row that begins at a node and leads to a place.
-    fn gather_row(&mut self, first: NodeId, to: NodeId, is_careful: bool) -> bool {
-        let predecessors = self.predecessors();
+    fn gather_row(&mut self, first: NodeId, to: NodeId, is_careful: bool, predecessors: &[Vec<NodeId>]) -> bool {
         let (mut places, mut parts) = (Vec::new(), Vec::new());
         let mut at = first;
         loop {

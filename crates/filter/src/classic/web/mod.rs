@@ -20,10 +20,14 @@ pub(crate) use forms::forms;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use facts::Facts;
+
+use crate::intervals::Intervals;
 use crate::language::Binary;
 use crate::order::order;
 use crate::post_order::reverse_post_order;
 use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::ranges::Ranges;
 use crate::simplify::simplify;
 
 /// What a packet must have, or it is rejected.
@@ -100,6 +104,8 @@ struct Web {
     nodes: Vec<Node>,
     entry: NodeId,
     definitions: FxHashMap<Register, Operation>,
+    /// What is known of values whatever the packet.
+    known: Facts,
     registers: u32,
 }
 
@@ -107,12 +113,20 @@ impl Web {
     /// The web of a program. `None`: it has what no node stands for, or is too large.
     fn of(program: &Program) -> Option<Web> {
         /// In larger ones it takes long to see what is known.
-        const MOST: usize = 4000;
+        const MOST: usize = 600;
         if program.blocks.len() > MOST {
             return None;
         }
-        let Program { blocks, registers, .. } = simplify(program);
-        let mut web = Web { nodes: Vec::new(), entry: 2, definitions: FxHashMap::default(), registers };
+        let program = simplify(program);
+        let ranges = Ranges::of(&program);
+        let Program { blocks, registers, .. } = program;
+        let mut web = Web {
+            nodes: Vec::new(),
+            entry: 2,
+            definitions: FxHashMap::default(),
+            known: Facts::default(),
+            registers,
+        };
         let copied = |operation: &Operation| match operation {
             Operation::Copy { to, from } => Some((*to, *from)),
             _ => None,
@@ -136,6 +150,10 @@ impl Web {
                 Some(_) => return None,
             }
             web.definitions.insert(to, operation.clone());
+            let range = ranges.range(to);
+            if (range.least, range.greatest) != (0, u32::MAX) {
+                web.known.is_among(to, Intervals::range(range.least, range.greatest));
+            }
         }
         let place = |to: &BlockId| match blocks[to.0] {
             BasicBlock { ref operations, end: End::Reject } if operations.is_empty() => REJECT,

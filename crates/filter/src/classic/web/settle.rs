@@ -9,7 +9,7 @@ impl Web {
     /// Leaves out questions whose answer is known on the way. Carefully: only where what they want of the packet is known, too.
     pub(super) fn settle(&mut self, is_careful: bool) {
         let mut before: Vec<Option<Facts>> = vec![None; self.nodes.len()];
-        before[self.entry] = Some(Facts::default());
+        before[self.entry] = Some(self.known.clone());
         // Ways on lead to what comes later in this order, also where questions are left out.
         for at in self.order() {
             let Some(mut facts) = before[at].take() else { continue };
