@@ -31,7 +31,7 @@ impl Filter {
     /// The one of which fewest instructions are executed.
     fn fast_classic(&self, mut all: Vec<Candidate>) -> Result<Proven<Vec<Classic>>, ClassicError> {
         /// What is executed is a guess: what is longer is to promise so much less, or it is not taken.
-        const LESS: f64 = 0.9;
+        const LESS: f64 = 0.85;
         let smallest = self.classic(ClassicGoal::Size)?;
         let (short, executed) = (smallest.len(), classic::expected(smallest));
         // Nor more than the kernel takes, if it takes the smallest.

@@ -18,6 +18,15 @@ impl Web {
                 facts.note(want);
             }
             let mut ask = node.ask;
+            // Only the first question is still there if its answer is known, or one that wants what others do not.
+            if let Ask::If { question, yes, no } = ask
+                && let Some(answer) = facts.answer(&question)
+            {
+                if is_careful {
+                    self.nodes[at].wants = self.all_wants(&node);
+                }
+                ask = Ask::Then(if answer { yes } else { no });
+            }
             match &mut ask {
                 Ask::Reject | Ask::Accept => {}
                 Ask::Then(next) => {
