@@ -38,9 +38,7 @@ impl Filter {
         let most = (short * 13 / 10).min(MOST_INSTRUCTIONS).max(short);
         let expected = |c: &Candidate| classic::expected(&c.instructions);
         all.retain(|c| c.instructions.len() <= most);
-        all.sort_by(|a, b| {
-            expected(a).total_cmp(&expected(b)).then(a.instructions.len().cmp(&b.instructions.len()))
-        });
+        all.sort_by(|a, b| expected(a).total_cmp(&expected(b)).then(a.instructions.len().cmp(&b.instructions.len())));
         let suited = self.forms.as_ref().and_then(Forms::suited);
         let before = all.iter().find(|c| c.is_owed).map(|c| c.program.clone());
         if let (Some(forms), Some(suited)) = (&self.forms, suited) {

@@ -186,8 +186,7 @@ fn compare(case: &Case, packets: &[OwnedPacket], random: &mut Rng, counts: &mut 
     let what = || format!("{}: {short} and {fast}, libpcap {theirs}", case.name());
     if fast > theirs {
         counts.longer_for_latency += 1;
-        let [of_size, of_time, of_theirs] =
-            [&size, &time, &case.optimized].map(|program| executed(program, packets));
+        let [of_size, of_time, of_theirs] = [&size, &time, &case.optimized].map(|program| executed(program, packets));
         // Where the program for size is longer, too, libpcap's is wrong: see below.
         let least = if short > theirs { of_size.max(of_theirs) } else { of_theirs };
         let is_allowed = fast == short || fast * 10 <= short.max(theirs) * 13 && of_time < least;

@@ -112,21 +112,16 @@ struct Web {
 impl Web {
     /// The web of a program. `None`: it has what no node stands for, or is too large.
     fn of(program: &Program) -> Option<Web> {
-        /// In larger ones it takes long to see what is known.
-        const MOST: usize = 600;
+        /// In larger ones it takes seconds to see what is known.
+        const MOST: usize = 12_000;
         if program.blocks.len() > MOST {
             return None;
         }
         let program = simplify(program);
         let ranges = Ranges::of(&program);
         let Program { blocks, registers, .. } = program;
-        let mut web = Web {
-            nodes: Vec::new(),
-            entry: 2,
-            definitions: FxHashMap::default(),
-            known: Facts::default(),
-            registers,
-        };
+        let mut web =
+            Web { nodes: Vec::new(), entry: 2, definitions: FxHashMap::default(), known: Facts::default(), registers };
         let copied = |operation: &Operation| match operation {
             Operation::Copy { to, from } => Some((*to, *from)),
             _ => None,
@@ -166,11 +161,9 @@ impl Web {
                 End::Reject => Ask::Then(REJECT),
                 End::Accept => Ask::Then(ACCEPT),
                 End::Goto(to) => Ask::Then(place(to)),
-                End::Branch { a, comparison, yes, no } => Ask::If {
-                    question: Question { a: *a, comparison: *comparison },
-                    yes: place(yes),
-                    no: place(no),
-                },
+                End::Branch { a, comparison, yes, no } => {
+                    Ask::If { question: Question { a: *a, comparison: *comparison }, yes: place(yes), no: place(no) }
+                }
                 End::Chain { .. } | End::Lookup { .. } | End::Member { .. } => return None,
             };
             let wants = block.operations.iter().filter_map(|operation| match operation {
