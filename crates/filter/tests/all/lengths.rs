@@ -104,9 +104,9 @@ fn fields(program: &Program) -> BTreeMap<(usize, usize), Vec<u32>> {
 /// A packet that fits a filter: a captured one, a changed one, or one that has what the filter's program compares with.
 fn tried(i: usize, fields: &BTreeMap<(usize, usize), Vec<u32>>, packets: &[OwnedPacket], random: &mut Rng) -> Vec<u8> {
     let some = |random: &mut Rng| packets[random.usize(0..packets.len())].captured.clone();
-    if i % 8 == 0 && !packets.is_empty() {
+    if i.is_multiple_of(8) && !packets.is_empty() {
         let packet = some(random);
-        return if i % 16 == 0 { packet } else { changed(&packet, random) };
+        return if i.is_multiple_of(16) { packet } else { changed(&packet, random) };
     }
     let mut bytes = if !packets.is_empty() && random.bool() { some(random) } else { vec![0; 120] };
     bytes.resize(bytes.len().clamp(80, 300), 0);
@@ -147,7 +147,7 @@ fn excuse(case: &Case, ours: &[Program], packets: &[OwnedPacket], random: &mut R
         }
         let mut bytes = tried(i, &fields, packets, random);
         let mut ends = ends.clone();
-        if i % 4 > 0 {
+        if !i.is_multiple_of(4) {
             // Most go a way that random packets hardly ever go.
             bytes.resize(300, 0);
             if case.dlt == 117 {

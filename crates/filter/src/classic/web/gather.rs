@@ -37,8 +37,7 @@ impl Web {
     fn gather_row(&mut self, first: NodeId, to: NodeId, is_careful: bool, predecessors: &[Vec<NodeId>]) -> bool {
         let (mut places, mut parts) = (Vec::new(), Vec::new());
         let mut at = first;
-        loop {
-            let Node { wants, ask: Ask::If { question, yes, no }, .. } = &self.nodes[at] else { break };
+        while let Node { wants, ask: Ask::If { question, yes, no }, .. } = &self.nodes[at] {
             let is_inside = at == first || predecessors[at].len() == 1 && wants.is_empty();
             if !is_inside || (*yes == to) == (*no == to) {
                 break;
