@@ -32,7 +32,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
-pub(crate) use expected::expected;
+pub(crate) use expected::{expected, is_less};
 use generator::{Generator, Held};
 use layout::{Item, instructions};
 use variables::Variables;

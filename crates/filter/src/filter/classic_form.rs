@@ -31,9 +31,9 @@ impl Filter {
     /// The one of which fewest instructions are executed.
     fn fast_classic(&self, mut all: Vec<Candidate>) -> Result<Proven<Vec<Classic>>, ClassicError> {
         /// What is executed is a guess: what is longer is to promise so much less, or it is not taken.
-        const LESS: f64 = 0.85;
+        const LESS: f64 = 0.75;
         let smallest = self.classic(ClassicGoal::Size)?;
-        let (short, executed) = (smallest.len(), classic::expected(smallest));
+        let short = smallest.len();
         // Nor more than the kernel takes, if it takes the smallest.
         let most = (short * 13 / 10).min(MOST_INSTRUCTIONS).max(short);
         let expected = |c: &Candidate| classic::expected(&c.instructions);
@@ -52,7 +52,7 @@ impl Filter {
             all.retain(|c| c.instructions.len() <= most);
             all.sort_by_cached_key(|c| suited.operations(&c.program, true));
         } else {
-            all.retain(|c| c.instructions.len() <= short || expected(c) <= LESS * executed);
+            all.retain(|c| c.instructions.len() <= short || classic::is_less(&c.instructions, smallest, LESS));
         }
         let (form, unproven, refused) = self.first_proven(all)?;
         let operations = |program| suited.map(|suited| suited.operations(program, true));
