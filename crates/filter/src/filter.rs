@@ -1,9 +1,11 @@
 //! A compiled filter and its forms.
 
+mod classic_form;
+
 use std::cell::RefCell;
 use std::sync::{Arc, OnceLock};
 
-use crate::classic::{self, Classic, ClassicError, MOST_INSTRUCTIONS};
+use crate::classic::{Classic, ClassicError};
 use crate::decision::{DecisionId, Decisions};
 use crate::dot;
 use crate::ebpf::{self, Actions, EbpfError, EbpfForm, Hook};
@@ -326,61 +328,6 @@ impl Filter {
 
     fn classic_form(&self, goal: ClassicGoal) -> &Result<Proven<Vec<Classic>>, ClassicError> {
         self.classic[usize::from(goal == ClassicGoal::Time)].get_or_init(|| self.best_classic(goal))
-    }
-
-    fn best_classic(&self, goal: ClassicGoal) -> Result<Proven<Vec<Classic>>, ClassicError> {
-        let of = |program: &Program| {
-            let written = with_large_stack(|| classic::classic(program, self.accepted_length));
-            written.unwrap_or(Err(ClassicError::Memory))
-        };
-        let emit = || self.forms.iter().flat_map(Forms::without_tables).collect::<Vec<Program>>();
-        // The filter as it stands may be smaller: what is known on a way makes copies, and where headers stand at varying places it has
-        // variables in their place.
-        let emitted = with_large_stack(emit).unwrap_or_default().into_iter();
-        let mut all = Vec::new();
-        let mut error = None;
-        for program in emitted.chain([self.plain.clone()]) {
-            match of(&program) {
-                Ok(instructions) => all.push((program, instructions)),
-                Err(e) => error = error.or(Some(e)),
-            }
-        }
-        let Some(smallest) = all.iter().map(|(_, instructions)| instructions.len()).min() else {
-            return Err(error.unwrap_or(ClassicError::Memory));
-        };
-        let most = match goal {
-            ClassicGoal::Size => smallest,
-            // Nor more than the kernel takes, if it takes the smallest.
-            ClassicGoal::Time => (smallest * 13 / 10).min(MOST_INSTRUCTIONS).max(smallest),
-        };
-        all.retain(|(_, instructions)| instructions.len() <= most);
-        all.sort_by(|(_, a), (_, b)| classic::expected(a).total_cmp(&classic::expected(b)).then(a.len().cmp(&b.len())));
-        let suited = self.forms.as_ref().filter(|_| goal == ClassicGoal::Time).and_then(Forms::suited);
-        let before = all.first().map(|(program, _)| program.clone());
-        if let (Some(forms), Some(suited)) = (&self.forms, suited) {
-            let of_policy = |policy: SetPolicy| suited.forms(forms.given(), policy.with(forms.passes));
-            let more = || SetPolicy::WITHOUT_TABLES.into_iter().flat_map(of_policy).collect::<Vec<_>>();
-            let more = with_large_stack(more).into_iter().flatten();
-            all.extend(more.filter_map(|(_, program)| of(&program).ok().map(|form| (program, form))));
-            all.retain(|(_, instructions)| instructions.len() <= most);
-            all.sort_by_cached_key(|(program, _)| suited.operations(program, true));
-        }
-        let (mut unproven, mut refused) = (None, 0);
-        for (program, form) in all {
-            let proof = if program == self.plain { Ok(()) } else { self.prove(&program) };
-            match proof {
-                Ok(()) => {
-                    let operations = |program| suited.map(|suited| suited.operations(program, true));
-                    let both = before.as_ref().and_then(operations).zip(operations(&program));
-                    let gain = suited.zip(both).map(|(suited, (before, after))| suited.gain(before, after, refused));
-                    // The filter as it stands is what takes the place of what is not proven.
-                    let unproven = unproven.filter(|_| program == self.plain);
-                    return Ok(Proven { form, unproven, goes_without_tables: false, gain, way: None });
-                }
-                Err(e) => (unproven, refused) = (Some(e), refused + 1),
-            }
-        }
-        Ok(Proven { form: of(&self.plain)?, unproven, goes_without_tables: false, gain: None, way: None })
     }
 
     /// What the profile brings a form; `None` without a profile, and where there are too many decisions for one.

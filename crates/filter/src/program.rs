@@ -19,7 +19,7 @@ pub(crate) struct Register(pub(crate) u32);
 pub(crate) struct BlockId(pub(crate) usize);
 
 /// A number, or what a register holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Operand {
     Constant(u32),
     Register(Register),
@@ -183,7 +183,7 @@ impl Operation {
 }
 
 /// What a branch tests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Comparison {
     Equal(Operand),
     Greater(Operand),

@@ -24,6 +24,7 @@ struct Machine {
     a: u32,
     x: u32,
     memory: [u32; WORDS],
+    is_kernel: bool,
 }
 
 /// Runs `program` on a packet of which `captured` is there and `length` bytes were on the wire.
@@ -32,7 +33,18 @@ struct Machine {
 /// If the program has an instruction that classic BPF does not know, runs past its end, or names memory that is not
 /// there: [`crate::Libpcap::valid`] takes no such program.
 pub fn run(program: &Program, captured: &[u8], length: u32) -> Outcome {
-    let mut machine = Machine::default();
+    run_on(Machine::default(), program, captured, length)
+}
+
+/// The same as the kernel means it (`bpf_convert_filter`): a shift by a register is one modulo 32, and a place that is a sum wraps.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_as_kernel(program: &Program, captured: &[u8], length: u32) -> Outcome {
+    run_on(Machine { is_kernel: true, ..Machine::default() }, program, captured, length)
+}
+
+fn run_on(mut machine: Machine, program: &Program, captured: &[u8], length: u32) -> Outcome {
     let (mut at, mut executed) = (0, 0);
     loop {
         let i = &program.instructions[at];
@@ -49,6 +61,67 @@ pub fn run(program: &Program, captured: &[u8], length: u32) -> Outcome {
             }
         }
     }
+}
+
+/// Changes a packet so that a program goes a random way on it: where it tests a field, that is made to have the one answer or the other.
+/// Returns the ends of the fields that it loads on that way.
+pub fn steer(program: &Program, bytes: &mut [u8], random: &mut fastrand::Rng) -> Vec<usize> {
+    let length = bytes.len() as u32;
+    let mut machine = Machine::default();
+    let mut ends = Vec::new();
+    let mut is_fixed = vec![false; bytes.len()];
+    // The field that the accumulator holds, and which of its bits.
+    let mut held: Option<(usize, usize, u32)> = None;
+    let mut at = 0;
+    while let Some(i) = program.instructions.get(at) {
+        at += 1;
+        let width = [4, 2, 1, 4][usize::from(i.code >> 3 & 3)];
+        match i.code & 7 {
+            CLASS_RET => break,
+            CLASS_JMP if i.code == JA => at = at.wrapping_add_signed(i.k as i32 as isize),
+            CLASS_JMP => {
+                if let Some((place, width, bits)) = held.filter(|_| i.code & 0x08 == 0)
+                    && !is_fixed[place..place + width].contains(&true)
+                {
+                    let is_wanted = random.bool();
+                    let n = match (i.code & 0xf0, is_wanted) {
+                        (0x10, true) | (0x20, false) | (0x30, true) => i.k,
+                        (0x10, false) => i.k ^ 1 << random.u32(0..8),
+                        (0x20, true) => i.k.saturating_add(1),
+                        (0x30, false) => i.k.saturating_sub(1),
+                        (_, true) => i.k & random.u32(..),
+                        (_, false) => machine.a & !i.k,
+                    };
+                    let bytes = &mut bytes[place..place + width];
+                    let old = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+                    bytes.copy_from_slice(&(old & !bits | n & bits).to_be_bytes()[4 - width..]);
+                    machine.a = bytes.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)) & bits;
+                    is_fixed[place..place + width].fill(true);
+                }
+                at += usize::from(if machine.holds(i) { i.jt } else { i.jf });
+            }
+            class => {
+                let place = match i.code & 0xe0 {
+                    0x20 if class == CLASS_LD => Some(i.k as usize),
+                    0x40 if class == CLASS_LD => Some(machine.x.wrapping_add(i.k) as usize),
+                    _ => None,
+                };
+                if machine.step(i, bytes, length).is_none() {
+                    break;
+                }
+                ends.extend(place.map(|place| place + width));
+                held = match class {
+                    CLASS_LD => place.map(|place| (place, width, u32::MAX)),
+                    CLASS_ALU if i.code & 0xf8 == 0x50 => held.map(|(at, width, bits)| (at, width, bits & i.k)),
+                    CLASS_ALU => None,
+                    CLASS_LDX | CLASS_ST | CLASS_STX => held,
+                    _ if i.code & 0xf8 == 0x80 => None,
+                    _ => held,
+                };
+            }
+        }
+    }
+    ends
 }
 
 const CLASS_LD: u16 = 0;
@@ -92,6 +165,7 @@ impl Machine {
         match i.code & 0xe0 {
             0x00 => Some(i.k),
             0x20 => big_endian(i.k),
+            0x40 if self.is_kernel => big_endian(self.x.wrapping_add(i.k)),
             0x40 => big_endian(self.x.checked_add(i.k)?),
             0x60 => Some(self.memory[i.k as usize]),
             0x80 => Some(length),
@@ -110,6 +184,8 @@ impl Machine {
             0x30 => a.checked_div(b)?,
             0x40 => a | b,
             0x50 => a & b,
+            0x60 if self.is_kernel => a.wrapping_shl(b),
+            0x70 if self.is_kernel => a.wrapping_shr(b),
             0x60 => a.checked_shl(b).unwrap_or(0),
             0x70 => a.checked_shr(b).unwrap_or(0),
             0x80 => a.wrapping_neg(),

@@ -70,6 +70,7 @@ pub(super) const JSET: u16 = 0x40;
 pub(super) const TAX: u16 = 0x00;
 pub(super) const TXA: u16 = 0x80;
 pub(super) const NEG: u16 = 0x80;
+pub(super) const AND: u16 = 0x50;
 
 /// Words of memory.
 pub(super) const MEMORY: usize = 16;
@@ -116,7 +117,7 @@ impl Classic {
                     0x20 => "mul",
                     0x30 => "div",
                     0x40 => "or",
-                    0x50 => "and",
+                    AND => "and",
                     0x60 => "lsh",
                     0x70 => "rsh",
                     0x80 => "neg",
@@ -170,7 +171,7 @@ pub(super) fn alu(op: Binary) -> u16 {
         Binary::Mul => 0x20,
         Binary::Div => 0x30,
         Binary::Or => 0x40,
-        Binary::And => 0x50,
+        Binary::And => AND,
         Binary::ShiftLeft => 0x60,
         Binary::ShiftRight => 0x70,
         Binary::Mod => 0x90,

@@ -1,14 +1,32 @@
 //! How much of a classic program is executed.
 
-use super::code::{Classic, JA, JEQ, JGE, JGT, JMP, RET};
+use super::code::{ALU, AND, Classic, JA, JEQ, JGE, JGT, JMP, RET};
 use crate::program::LIKELY;
 
 /// Up to this number what stands where Ethernet has a packet's type is a length. Most packets have a type.
 const LONGEST_LENGTH: u32 = 1500;
 
+/// The mask that leaves a header's version, and the two versions of the internet protocol: a packet is mostly of either.
+const VERSION: u32 = 0xf0;
+const VERSIONS: [u32; 2] = [0x40, 0x60];
+
 /// Instructions that a packet costs if a comparison with one number mostly fails and other tests go either way. Of a loop one round
 /// counts.
 pub(crate) fn expected(instructions: &[Classic]) -> f64 {
+    expected_if(instructions, EVEN)
+}
+
+/// Whether `fewer` of one program's instructions are executed than `of` the other's, however often ranges are met: at most this
+/// share of them.
+pub(crate) fn is_less(fewer: &[Classic], of: &[Classic], share: f64) -> bool {
+    [0.2, EVEN, 0.8].into_iter().all(|in_range| expected_if(fewer, in_range) <= share * expected_if(of, in_range))
+}
+
+/// How often what nothing is known of is met.
+const EVEN: f64 = 0.5;
+
+/// The same, if so many numbers are at least what they are compared with, or larger.
+fn expected_if(instructions: &[Classic], in_range: f64) -> f64 {
     // What comes behind each instruction, the last one first.
     let mut from: Vec<f64> = vec![0.0; instructions.len()];
     for (at, i) in instructions.iter().enumerate().rev() {
@@ -23,10 +41,12 @@ pub(crate) fn expected(instructions: &[Classic]) -> f64 {
             JMP => {
                 let likely = match (i.code & !JMP, i.k) {
                     (JEQ, LIKELY) => 0.8,
+                    (JEQ, k) if VERSIONS.contains(&k) && asks_version(instructions, at) => EVEN,
                     (JEQ, _) => 0.2,
                     (JGT, LONGEST_LENGTH) => 0.9,
                     (JGE, k) if k == LONGEST_LENGTH + 1 => 0.9,
-                    _ => 0.5,
+                    (JGT | JGE, _) => in_range,
+                    _ => EVEN,
                 };
                 likely * there(i.jt.into()) + (1.0 - likely) * there(i.jf.into())
             }
@@ -35,6 +55,12 @@ pub(crate) fn expected(instructions: &[Classic]) -> f64 {
         from[at] = 1.0 + behind;
     }
     from.first().copied().unwrap_or_default()
+}
+
+/// Whether the question at `at` is about the version of the internet protocol.
+fn asks_version(instructions: &[Classic], at: usize) -> bool {
+    let before = instructions[..at].iter().rev().find(|i| i.code & !0xf8 != JMP);
+    before.is_some_and(|i| i.code == ALU | AND && i.k == VERSION)
 }
 
 #[cfg(test)]

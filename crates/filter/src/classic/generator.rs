@@ -50,6 +50,8 @@ pub(super) struct Generator {
     pub(super) kept: Vec<Register>,
     /// Words of memory did not suffice.
     pub(super) is_frugal: bool,
+    /// What is loaded is stored, too, if its place is not at hand: that pays if it will not be when it is wanted again.
+    pub(super) stores_loads: bool,
     pub(super) variables: Variables,
     /// The last block that reads a register, itself or by way of what is computed of it.
     pub(super) last_reads: FxHashMap<Register, usize>,
@@ -120,7 +122,9 @@ impl Generator {
         } else if self.held.x == Some(value) {
             self.plain(MISC | TXA, 0);
         } else {
-            let worth = self.uses.get(&value).is_some_and(|n| *n > 1) && self.cost(value) > 2;
+            let is_load = matches!(self.definitions.get(&value), Some(Operation::Load { .. }));
+            let may = self.stores_loads || !is_load;
+            let worth = may && self.uses.get(&value).is_some_and(|n| *n > 1) && self.cost(value) > 2;
             self.compute(value)?;
             if worth && let Some(slot) = self.free_slot(value) {
                 self.store(value, slot);

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::code::{Classic, JA, JMP, LD, LDX, MEM, MEMORY, ST, STX};
+use super::spare::without_spare;
 use crate::steps::{self, Label, Step, Steps};
 
 /// An instruction whose jumps have labels: its code, and its number.
@@ -10,7 +11,7 @@ pub(super) type Item = steps::Item<(u16, u32)>;
 
 /// The instructions. Ways that end alike become one; programs that jump backward stay as they are.
 pub(super) fn instructions(items: Vec<Item>) -> Vec<Classic> {
-    let Some(steps) = Steps::of(&items) else { return assemble(items) };
+    let Some(steps) = Steps::of(&items).map(|steps| without_spare(&steps)) else { return assemble(items) };
     let short = assemble(lay_out(&steps, false));
     if reads_what_is_stored(&short) { short } else { assemble(lay_out(&steps, true)) }
 }

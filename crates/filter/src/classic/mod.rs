@@ -2,7 +2,8 @@
 //!
 //! There is one accumulator and one index register, and sixteen words of memory. A value is loaded again where it is wanted again
 //! and no register holds it: that costs as much as to read it from memory, and saves the store. What does cost more is kept in a word
-//! of memory if one is free, and computed again if none is. Where the words do not suffice for what is meanwhile on its way, the program
+//! of memory if one is free, and computed again if none is. Whether that pays for what is loaded from a place that is computed shows at the
+//! end: both are written, and the shorter one is taken. Where the words do not suffice for what is meanwhile on its way, the program
 //! is written once more: of two operands the one that takes more words is then computed first, as Sethi and Ullman have it.
 //!
 //! Variables, which programs have that are not optimized, have a word of memory each.
@@ -23,16 +24,19 @@ mod code;
 mod expected;
 mod generator;
 mod layout;
+mod spare;
 mod variables;
+mod web;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use code::*;
 pub use code::{Classic, ClassicError, MOST_INSTRUCTIONS, has_loop};
-pub(crate) use expected::expected;
+pub(crate) use expected::{expected, is_less};
 use generator::{Generator, Held};
 use layout::{Item, instructions};
 use variables::Variables;
+pub(crate) use web::forms;
 
 use crate::language::Binary;
 use crate::program::{BasicBlock, BlockId, Comparison, End, LONGEST, Operand, Operation, Program, Register};
@@ -45,13 +49,22 @@ use crate::steps::Label;
 /// # Errors
 /// If the program has more than classic BPF can do.
 pub(crate) fn classic(program: &Program, accepted_length: u32) -> Result<Vec<Classic>, ClassicError> {
-    match written(program, accepted_length, false) {
-        Err(ClassicError::Memory) => written(program, accepted_length, true),
+    let with = |stores_loads| match written(program, accepted_length, stores_loads, false) {
+        Err(ClassicError::Memory) => written(program, accepted_length, stores_loads, true),
         written => written,
+    };
+    match (with(true)?, with(false)) {
+        (stored, Ok(loaded)) if loaded.len() < stored.len() => Ok(loaded),
+        (stored, _) => Ok(stored),
     }
 }
 
-fn written(program: &Program, accepted_length: u32, is_frugal: bool) -> Result<Vec<Classic>, ClassicError> {
+fn written(
+    program: &Program,
+    accepted_length: u32,
+    stores_loads: bool,
+    is_frugal: bool,
+) -> Result<Vec<Classic>, ClassicError> {
     // What is not optimized has numbers in registers.
     let program = simplify(program);
     let ranges = Ranges::of(&program);
@@ -69,6 +82,7 @@ fn written(program: &Program, accepted_length: u32, is_frugal: bool) -> Result<V
         slots: FxHashMap::default(),
         kept: Vec::new(),
         is_frugal,
+        stores_loads,
         variables,
         here: 0,
         labels: 0,

@@ -87,5 +87,5 @@ fn latency_is_bought_with_a_third_more_instructions_at_most_and_only_where_fewer
     for Counts { executed: [of_size, of_time], .. } in [&counts, &of_random] {
         assert!(of_time < of_size, "{counts:?}, {of_random:?}");
     }
-    assert!(of_random.slower * 5 <= of_random.other, "{of_random:?}");
+    assert!(of_random.slower * 20 <= of_random.other, "{of_random:?}");
 }

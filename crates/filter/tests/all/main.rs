@@ -9,6 +9,7 @@ mod goals;
 mod interface;
 mod jit;
 mod kernel;
+mod lengths;
 mod linked;
 mod lists;
 mod mixed;
