@@ -40,7 +40,7 @@ impl Filter {
         all.retain(|c| c.instructions.len() <= most);
         all.sort_by(|a, b| expected(a).total_cmp(&expected(b)).then(a.instructions.len().cmp(&b.instructions.len())));
         let suited = self.forms.as_ref().and_then(Forms::suited);
-        let before = all.iter().find(|c| c.is_owed).map(|c| c.program.clone());
+        let before = all.iter().find(|c| c.is_owed).or(all.first()).map(|c| c.program.clone());
         if let (Some(forms), Some(suited)) = (&self.forms, suited) {
             let of_policy = |policy: SetPolicy| suited.forms(forms.given(), policy.with(forms.passes));
             let more = || SetPolicy::WITHOUT_TABLES.into_iter().flat_map(of_policy).collect::<Vec<_>>();
