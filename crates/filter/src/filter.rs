@@ -16,7 +16,7 @@ use crate::options::{Lookup, Options};
 use crate::passes::{Pass, Passes};
 use crate::profile::Profile;
 use crate::program::{Operation, Packet, Program, Run};
-use crate::proof::{self, Unproven};
+use crate::proof::{self, Effort, Unproven};
 use crate::suited::{Choice, Gain, Given, Suited, Target};
 use crate::updatable::SetMap;
 use crate::value::Values;
@@ -288,7 +288,12 @@ impl Filter {
     }
 
     fn prove(&self, form: &Program) -> Result<(), Unproven> {
-        with_large_stack(|| proof::prove_equal(&self.plain, form)).unwrap_or(Err(Unproven::TooLarge))
+        self.prove_within(form, Effort::All)
+    }
+
+    fn prove_within(&self, form: &Program, effort: Effort) -> Result<(), Unproven> {
+        let prove = || proof::prove_equal_within(&self.plain, form, effort);
+        with_large_stack(prove).unwrap_or(Err(Unproven::TooLarge))
     }
 
     /// Whether the optimizer made something of it: it was to, and there were not too many ways.

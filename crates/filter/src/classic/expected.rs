@@ -48,7 +48,18 @@ fn expected_if(instructions: &[Classic], in_range: f64) -> f64 {
                     (JGT | JGE, _) => in_range,
                     _ => EVEN,
                 };
-                likely * there(i.jt.into()) + (1.0 - likely) * there(i.jf.into())
+                // The same question again has the same answer, and is executed all the same.
+                let behind = |distance: u8, answer: bool| {
+                    let to = at + 1 + usize::from(distance);
+                    match instructions.get(to) {
+                        Some(next) if (next.code, next.k) == (i.code, i.k) => {
+                            let on = if answer { next.jt } else { next.jf };
+                            1.0 + from.get(to + 1 + usize::from(on)).copied().unwrap_or_default()
+                        }
+                        _ => there(distance.into()),
+                    }
+                };
+                likely * behind(i.jt, true) + (1.0 - likely) * behind(i.jf, false)
             }
             _ => there(0),
         };
@@ -83,5 +94,16 @@ mod tests {
         }
         let back = Classic { code: JMP | JA, jt: 0, jf: 0, k: -2i32 as u32 };
         assert_eq!(expected(&[load, back, RETURN]), 2.0);
+    }
+
+    #[test]
+    fn the_same_question_again_has_the_same_answer() {
+        let load = Classic { code: LD, jt: 0, jf: 0, k: 1 };
+        let test = |jt, jf| Classic { code: JMP | JEQ, jt, jf, k: 5 };
+        // It is asked behind each answer, and leads to the end in one step or, which never is, over all that stands before it.
+        let again = [load, test(0, 0), test(4, 4), load, load, load, load, RETURN];
+        assert!((expected(&again) - 4.0).abs() < 1e-9);
+        let apart = [load, test(0, 0), test(4, 0), load, load, load, load, RETURN];
+        assert!((expected(&apart) - (0.2 * 4.0 + 0.8 * 8.0)).abs() < 1e-9);
     }
 }

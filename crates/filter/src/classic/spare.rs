@@ -67,7 +67,11 @@ impl Reach {
         let end = end_of((code, k));
         match end {
             Some(Place::Start(end)) => self.behind_start = end.max(self.behind_start),
-            Some(Place::X(end)) => self.behind_x = end.max(self.behind_x),
+            // No load wraps: what reaches behind the index register reaches as far behind the beginning.
+            Some(Place::X(end)) => {
+                self.behind_x = end.max(self.behind_x);
+                self.behind_start = end.max(self.behind_start);
+            }
             None => {}
         }
         if effect((code, k)).writes & IN_X != 0 {
@@ -148,4 +152,38 @@ pub(super) fn without_spare(steps: &Steps<(u16, u32)>) -> Steps<(u16, u32)> {
         place.push((at, read, reach));
     }
     Steps { first: place[steps.first].0, all }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a load whose result nobody reads, in front of another one: whether it stays.
+    fn stays(first: (u16, u32), second: (u16, u32), between: Option<(u16, u32)>) -> bool {
+        const ACCEPT: Step<(u16, u32)> = Step::End((RET, 1));
+        let mut all = vec![ACCEPT, Step::End((RET, 0))];
+        all.push(Step::Branch { test: (JMP | JEQ, 6), yes: 0, no: 1 });
+        for what in [Some(second), between, Some(first)].into_iter().flatten() {
+            all.push(Step::Plain { what, next: all.len() - 1 });
+        }
+        let first_step = all.len() - 1;
+        let steps = without_spare(&Steps { all, first: first_step });
+        steps.all.iter().any(|step| matches!(step, Step::Plain { what, .. } if *what == first))
+    }
+
+    #[test]
+    fn a_load_goes_where_a_later_one_looks_as_far() {
+        const BYTE_AT: u16 = LD | ABS | BYTE;
+        const BYTE_BEHIND: u16 = LD | IND | BYTE;
+        assert!(!stays((BYTE_AT, 20), (BYTE_AT, 21), None));
+        assert!(stays((BYTE_AT, 22), (BYTE_AT, 21), None));
+        assert!(stays((LD | ABS, 19), (BYTE_AT, 21), None));
+        assert!(!stays((BYTE_BEHIND, 20), (BYTE_BEHIND, 21), None));
+        // What is behind the index register is behind the beginning, and not the other way round.
+        assert!(!stays((BYTE_AT, 20), (BYTE_BEHIND, 21), None));
+        assert!(stays((BYTE_BEHIND, 20), (BYTE_AT, 21), None));
+        // Another index.
+        assert!(stays((BYTE_BEHIND, 20), (BYTE_BEHIND, 21), Some((LDX | MSH | BYTE, 14))));
+        assert!(!stays((BYTE_AT, 20), (BYTE_BEHIND, 21), Some((LDX | MSH | BYTE, 14))));
+    }
 }

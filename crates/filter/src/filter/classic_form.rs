@@ -4,6 +4,7 @@ use super::{ClassicGoal, Filter, Forms, Proven, with_large_stack};
 use crate::classic::{self, Classic, ClassicError, MOST_INSTRUCTIONS};
 use crate::emit::SetPolicy;
 use crate::program::Program;
+use crate::proof::Effort;
 
 /// A program that may be the filter's, and its classic form.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ impl Filter {
     /// The one of which fewest instructions are executed.
     fn fast_classic(&self, mut all: Vec<Candidate>) -> Result<Proven<Vec<Classic>>, ClassicError> {
         /// What is executed is a guess: what is longer is to promise so much less, or it is not taken.
-        const LESS: f64 = 0.75;
+        const LESS: f64 = 0.6;
         let smallest = self.classic(ClassicGoal::Size)?;
         let short = smallest.len();
         // Nor more than the kernel takes, if it takes the smallest.
@@ -68,7 +69,8 @@ impl Filter {
             if candidate.program == self.plain {
                 return Ok((candidate, unproven, refused));
             }
-            match self.prove(&candidate.program) {
+            let effort = if candidate.is_owed { Effort::All } else { Effort::Little };
+            match self.prove_within(&candidate.program, effort) {
                 Ok(()) => return Ok((candidate, None, refused)),
                 Err(why) if candidate.is_owed => (unproven, refused) = (Some(why), refused + 1),
                 Err(_) => {}

@@ -23,11 +23,42 @@ type Facts = Vec<(TermId, Rc<Intervals>)>;
 ///
 /// # Errors
 /// If there is a way on which they do not, or there are too many ways.
-pub(super) fn equal(terms: &Terms, nodes: &Nodes, first: NodeId, second: NodeId) -> Result<(), Unproven> {
+pub(super) fn equal(
+    terms: &Terms,
+    nodes: &Nodes,
+    first: NodeId,
+    second: NodeId,
+    effort: Effort,
+) -> Result<(), Unproven> {
     /// Ways to one place that are kept apart at first.
     const APART: usize = 8;
-    let walk = |apart| Walk { graphs: Graphs { terms, nodes }, open: BTreeMap::default() }.equal(first, second, apart);
-    walk(APART).or_else(|_| walk(usize::MAX))
+    let walk = |apart| {
+        let open = BTreeMap::default();
+        Walk { graphs: Graphs { terms, nodes }, open, left: effort.steps() }.equal(first, second, apart)
+    };
+    walk(APART).or_else(|why| match (effort, why) {
+        (Effort::Little, Unproven::TooLarge) => Err(Unproven::TooLarge),
+        _ => walk(usize::MAX),
+    })
+}
+
+/// How long a proof is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    /// A third of a second.
+    Little,
+    /// As long as there are not too many ways: seconds.
+    All,
+}
+
+impl Effort {
+    /// Answers that may be looked at, each with all that is known before it.
+    fn steps(self) -> usize {
+        match self {
+            Effort::Little => 300_000,
+            Effort::All => usize::MAX,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -41,6 +72,8 @@ struct Walk<'a> {
     /// What is known on each way to a place, which is two nodes. A node's number is larger than those of all that it goes on to,
     /// so that all ways to the place with the largest numbers are known.
     open: BTreeMap<(u64, NodeId, NodeId), FxHashSet<Facts>>,
+    /// What is left of [`Effort::steps`].
+    left: usize,
 }
 
 impl Walk<'_> {
@@ -66,6 +99,8 @@ impl Walk<'_> {
             };
             let Node::Ask { term, parts } = nodes.get(asking) else { continue };
             for facts in ways {
+                let work = parts.len() * (1 + facts.len());
+                self.left = self.left.checked_sub(work).ok_or(Unproven::TooLarge)?;
                 let possible = graphs.possible(*term, &facts);
                 for (set, to) in parts {
                     let inside = possible.intersection(set);
