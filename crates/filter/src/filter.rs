@@ -292,7 +292,7 @@ impl Filter {
     }
 
     fn prove_within(&self, form: &Program, effort: Effort) -> Result<(), Unproven> {
-        let prove = || proof::prove_equal_within(&self.plain, form, effort);
+        let prove = || proof::prove_equal(&self.plain, form, effort);
         with_large_stack(prove).unwrap_or(Err(Unproven::TooLarge))
     }
 

@@ -30,12 +30,7 @@ use crate::safety;
 ///
 /// # Errors
 /// If no proof is found.
-pub(crate) fn prove_equal(first: &Program, second: &Program) -> Result<(), Unproven> {
-    prove_equal_within(first, second, Effort::All)
-}
-
-/// The same, with so much effort.
-pub(crate) fn prove_equal_within(first: &Program, second: &Program, effort: Effort) -> Result<(), Unproven> {
+pub(crate) fn prove_equal(first: &Program, second: &Program, effort: Effort) -> Result<(), Unproven> {
     // What is taken for granted of programs: branches go forward, registers and tables are there.
     safety::verify(first)?;
     safety::verify(second)?;
