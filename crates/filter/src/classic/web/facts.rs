@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Question, Want};
+use super::question::{Question, Want};
 use crate::intervals::Intervals;
 use crate::program::{Comparison, Operand, Register};
 

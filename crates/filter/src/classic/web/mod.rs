@@ -6,6 +6,7 @@
 //!
 //! | file | does |
 //! |---|---|
+//! | `question` | what is wanted of a packet and asked about a value |
 //! | `facts` | what is known on a way |
 //! | `settle` | leaves out questions whose answer is known, and makes equal nodes one |
 //! | `gather` | questions about one value come together |
@@ -14,6 +15,7 @@
 mod facts;
 mod forms;
 mod gather;
+mod question;
 mod settle;
 
 pub(crate) use forms::forms;
@@ -21,46 +23,21 @@ pub(crate) use forms::forms;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use facts::Facts;
+use question::{Question, Want};
 
 use crate::intervals::Intervals;
 use crate::language::Binary;
 use crate::order::order;
 use crate::post_order::reverse_post_order;
-use crate::program::{BasicBlock, BlockId, Comparison, End, Operand, Operation, Program, Register};
+use crate::program::{BasicBlock, BlockId, End, Operand, Operation, Program, Register};
 use crate::ranges::Ranges;
 use crate::simplify::simplify;
-
-/// What a packet must have, or it is rejected.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Want {
-    /// So many bytes behind a place.
-    Bound(Option<Register>, u64),
-    NotZero(Register),
-}
 
 /// A node: an index of [`Web::nodes`].
 type NodeId = usize;
 
 const REJECT: NodeId = 0;
 const ACCEPT: NodeId = 1;
-
-/// A question about a value.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Question {
-    a: Register,
-    comparison: Comparison,
-}
-
-impl Question {
-    /// The registers that it reads.
-    fn reads(&self) -> impl Iterator<Item = Register> {
-        let b = match self.comparison {
-            Comparison::Equal(b) | Comparison::Greater(b) | Comparison::AtLeast(b) => b.register(),
-            Comparison::AnyBit(_) => None,
-        };
-        [Some(self.a), b].into_iter().flatten()
-    }
-}
 
 /// What a node does behind what it wants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
