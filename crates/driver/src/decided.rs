@@ -24,7 +24,7 @@ use bpf_kernel::{Decided, Made, ProgramVerdict};
 use bpf_object::{FuncId, Object, RefKind};
 use bpf_platform::helpers::Helper;
 use bpf_platform::{Effects, maps};
-use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, predecessors, reverse_postorder};
+use bpf_program::{Argument, Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors};
 use bpf_prove::Options as ProofOptions;
 use bpf_prove::superblock::{Superblock, side};
 
@@ -499,8 +499,7 @@ fn without(f: &Function, jumps: &Jumps, slots: &BTreeSet<usize>) -> Function {
             block.term = Terminator::Goto(way);
         }
     }
-    let reached: BTreeSet<BlockId> = reverse_postorder(&g).0.into_iter().collect();
-    g.layout.retain(|b| reached.contains(b));
+    drop_unreachable(&mut g);
     g
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use bpf_isa::{Insn, Reg, Src, Width};
 use bpf_object::{FuncId, Object, WriteOptions};
-use bpf_program::{Block, BlockId, Function, Op, Terminator, build, lower, reverse_postorder, slot_count};
+use bpf_program::{Block, BlockId, Function, Op, Terminator, build, drop_unreachable, lower, slot_count};
 
 use crate::error::DriverError;
 use crate::report::Observer;
@@ -188,7 +188,6 @@ fn edit(f: &mut Function, index: usize, kind: Kind, gone: &HashSet<Place>) {
 
 /// Leaves out blocks that nothing leads to, and goes past empty ones.
 fn tidy(f: &mut Function) {
-    let entry = f.entry();
     let blocks = f.blocks.clone();
     let past = |mut b: BlockId| {
         // A cycle of empty blocks has no end.
@@ -201,8 +200,7 @@ fn tidy(f: &mut Function) {
         b
     };
     f.blocks.iter_mut().for_each(|block| block.term.map_successors(past));
-    let reachable: HashSet<BlockId> = reverse_postorder(f).0.into_iter().collect();
-    f.layout.retain(|b| *b == entry || reachable.contains(b));
+    drop_unreachable(f);
 }
 
 fn stub() -> Block {

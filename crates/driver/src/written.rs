@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use bpf_object::compare::beside_bodies;
 use bpf_object::{FuncId, NewInsn, Object};
-use bpf_program::{Function, Op, ProgKind, Symbol, Terminator, build, reverse_postorder};
+use bpf_program::{Function, Op, ProgKind, Symbol, Terminator, build, drop_unreachable};
 use bpf_prove::shape::same_behaviour;
 
 use crate::candidate::Candidate;
@@ -65,8 +65,7 @@ fn compare(object: &Object, c: &Candidate, proven: &Function, body: &[NewInsn]) 
     let mut proven = proven.clone();
     for f in [&mut written, &mut proven] {
         // What cannot be reached is not run, and was not proven.
-        let reached = reverse_postorder(f).0;
-        f.layout.retain(|b| reached.contains(b));
+        drop_unreachable(f);
         f.blocks.iter_mut().flat_map(|b| &mut b.ops).for_each(forget_distance);
     }
     same_behaviour(&proven, &written).map_err(|e| e.to_string())

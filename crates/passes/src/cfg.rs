@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use bpf_isa::{AluOp, Cond, Insn, Src};
-use bpf_program::{BlockId, Function, Terminator, predecessors, slot_count};
+use bpf_program::{BlockId, Function, Terminator, drop_unreachable, predecessors, slot_count};
 
 /// Name under which users select it.
 pub const NAME: &str = "jumps";
@@ -98,16 +98,6 @@ fn ask_for_bits(f: &mut Function) -> bool {
 pub(crate) fn may_come_next(f: &Function, b: BlockId, to: BlockId) -> bool {
     let below = f.layout.iter().skip_while(|x| **x != b).skip(1);
     below.clone().any(|x| *x == to) && !below.clone().any(|x| f.block(*x).term.successors().any(|s| s == to))
-}
-
-/// Blocks nothing leads to any more. Code that was unreachable from the start stays unless its
-/// predecessors are gone: the kernel refuses unreachable code, so there is none in what it accepted.
-fn drop_unreachable(f: &mut Function) -> bool {
-    let (order, _) = bpf_program::reverse_postorder(f);
-    let n = f.layout.len();
-    let reached = flags(f, &order);
-    f.layout.retain(|b| reached[b.index()]);
-    f.layout.len() != n
 }
 
 /// A block that is the only way into its only successor takes it in.

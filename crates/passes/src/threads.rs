@@ -110,10 +110,7 @@ fn with(f: &Function, copies: &[Copy]) -> Function {
         new.layout.push(c.block);
     }
     // Those that are left without a way to them.
-    let (order, _) = bpf_program::reverse_postorder(&new);
-    let mut reached = vec![false; new.blocks.len()];
-    order.iter().for_each(|b| reached[b.index()] = true);
-    new.layout.retain(|b| reached[b.index()]);
+    bpf_program::drop_unreachable(&mut new);
     new
 }
 

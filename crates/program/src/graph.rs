@@ -22,6 +22,15 @@ pub fn predecessors(f: &Function) -> Vec<Vec<BlockId>> {
     preds
 }
 
+/// Takes blocks out of the layout that nothing leads to; whether there were any.
+pub fn drop_unreachable(f: &mut Function) -> bool {
+    let mut reached = vec![false; f.blocks.len()];
+    reverse_postorder(f).0.iter().for_each(|b| reached[b.index()] = true);
+    let n = f.layout.len();
+    f.layout.retain(|b| reached[b.index()]);
+    f.layout.len() != n
+}
+
 /// Reachable blocks in reverse postorder from the entry. `cyclic` tells whether an edge goes
 /// backwards in it, that is, whether the function has a loop.
 pub fn reverse_postorder(f: &Function) -> (Vec<BlockId>, bool) {

@@ -20,5 +20,5 @@ pub use bpf_platform::{
 pub use build::{BuildError, build, build_from_insns};
 pub use cfg::{Argument, Block, BlockId, Function, Link, Op, Pointee, Symbol, Terminator};
 pub use frequency::{Frequencies, Profile};
-pub use graph::{Dominators, predecessors, reverse_postorder, successors};
+pub use graph::{Dominators, drop_unreachable, predecessors, reverse_postorder, successors};
 pub use lower::{LowerError, Lowered, lower, slot_count};

@@ -122,7 +122,7 @@ impl<'f> Hammock<'f> {
         if let Terminator::Branch { taken, fall, .. } = &mut function.block_mut(self.at).term {
             (*taken, *fall) = (new[1], new[0]);
         }
-        super::edit::drop_unreachable(&mut function);
+        bpf_program::drop_unreachable(&mut function);
         let mut then = f.clone();
         let block = then.block_mut(self.at);
         block.ops.extend(ops);

@@ -1,7 +1,7 @@
 //! What all proposals of [`super`] are made with: forms, and small changes of a graph.
 
 use bpf_isa::{Insn, Reg, RegSet, Src};
-use bpf_program::{Block, BlockId, Function, Op, Terminator, predecessors, successors};
+use bpf_program::{Block, BlockId, Function, Op, Terminator, drop_unreachable, predecessors, successors};
 
 /// A form of a function that may be less work for the verifier: a proposal.
 pub(super) struct Form {
@@ -58,12 +58,6 @@ pub(super) fn merge(f: &mut Function) {
         }
     }
     f.layout.retain(|b| !gone[b.index()]);
-}
-
-/// Takes blocks out that nothing leads to.
-pub(super) fn drop_unreachable(f: &mut Function) {
-    let (order, _) = bpf_program::reverse_postorder(f);
-    f.layout.retain(|b| order.contains(b));
 }
 
 /// Whether an operation computes a number out of registers and constants, and does nothing else.

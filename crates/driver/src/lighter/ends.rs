@@ -8,9 +8,9 @@
 //! ```
 //! The verifier processes the jump, too. Longer ends are put in the place of jumps where something of them is known there.
 
-use bpf_program::{BlockId, Function, Op, Terminator, predecessors};
+use bpf_program::{BlockId, Function, Op, Terminator, drop_unreachable, predecessors};
 
-use super::edit::{Form, drop_unreachable};
+use super::edit::Form;
 
 /// What it is called in reports.
 pub(super) const NAME: &str = "ends-in-place";

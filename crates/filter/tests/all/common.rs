@@ -7,7 +7,7 @@ use bpf_filter::{Beside, Classic, ClassicGoal, Filter, Form, Hook, Jit, JitError
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::library::Savefile;
 use bpf_pcap_oracle::program::Instruction;
-use bpf_pcap_oracle::{Libpcap, Program};
+use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 
 /// How filters are compiled here: with the mask that the oracle is given, too.
 pub fn options(link_type: LinkType) -> Options {
@@ -91,4 +91,9 @@ pub fn by_libpcap(pcap: &Libpcap, dlt: u16, expression: &str) -> Result<Program,
     let file = empty_file(dlt);
     let mut handle: Savefile = pcap.open(file.path())?;
     handle.compile(expression, false, NETMASK)
+}
+
+/// Instructions that a classic program executes over packets.
+pub fn executed(program: &Program, packets: &[OwnedPacket]) -> u64 {
+    packets.iter().map(|p| interpreter::run(program, &p.captured, p.length).executed).sum()
 }

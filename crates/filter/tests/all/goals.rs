@@ -1,12 +1,12 @@
 //! What the goals of classic BPF promise: the size, against libpcap's optimizer, and what is executed.
 
 use bpf_filter::{ClassicGoal, LinkType, MOST_INSTRUCTIONS, compile};
+use bpf_pcap_oracle::Libpcap;
 use bpf_pcap_oracle::data::{Data, OwnedPacket};
 use bpf_pcap_oracle::expressions::Expressions;
-use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 use fastrand::Rng;
 
-use crate::common::{NETMASK, expressions, options, oracle_form};
+use crate::common::{NETMASK, executed, expressions, options, oracle_form};
 
 /// Link types with headers at one place, at varying places, and none.
 const LINKS: [u16; 6] = [1, 12, 113, 105, 127, 117];
@@ -28,10 +28,6 @@ struct Counts {
 const PACKETS: usize = 300;
 /// Bytes of a text that is too long for libpcap's optimizer on the stack of a test.
 const LONG: usize = 10_000;
-
-fn executed(program: &Program, packets: &[OwnedPacket]) -> u64 {
-    packets.iter().map(|p| interpreter::run(program, &p.captured, p.length).executed).sum()
-}
 
 /// What is wrong with a filter's classic forms, in words.
 fn wrong(pcap: &Libpcap, dlt: u16, text: &str, packets: &[OwnedPacket], counts: &mut Counts) -> Option<String> {

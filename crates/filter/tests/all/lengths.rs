@@ -13,7 +13,7 @@ use bpf_pcap_oracle::expressions::{Expressions, changed};
 use bpf_pcap_oracle::{Libpcap, Program, interpreter};
 use fastrand::Rng;
 
-use crate::common::{NETMASK, expressions, options, oracle_form};
+use crate::common::{NETMASK, executed, expressions, options, oracle_form};
 use crate::fuzz::number;
 
 /// Link types with headers at one place, at varying places, and none.
@@ -172,10 +172,6 @@ fn excuse(case: &Case, ours: &[Program], packets: &[OwnedPacket], random: &mut R
         }
     }
     Ok(is_excused)
-}
-
-fn executed(program: &Program, packets: &[OwnedPacket]) -> u64 {
-    packets.iter().map(|p| interpreter::run(program, &p.captured, p.length).executed).sum()
 }
 
 fn compare(case: &Case, packets: &[OwnedPacket], random: &mut Rng, counts: &mut Counts) {

@@ -51,9 +51,11 @@ impl World<'_> {
 
     /// Whether a call of the old side, which is what the new one asks, is left out and a `later` one meant: as `choices` say.
     fn leaves_out_equal(&mut self, asked: &Call, later: &[Call], choices: u32) -> bool {
-        if !later.contains(asked) {
-            return false;
-        }
+        later.contains(asked) && self.chooses(choices)
+    }
+
+    /// What `choices` say where the run comes to the next choice.
+    fn chooses(&mut self, choices: u32) -> bool {
         let n = self.recording.choices;
         self.recording.choices += 1;
         choices.checked_shr(n).is_some_and(|bits| bits & 1 == 1)
@@ -113,9 +115,7 @@ impl World<'_> {
             x.zip(y).is_some_and(|(x, y)| x.0 != y.0 && x.1.is_empty() && y.1.is_empty())
         });
         let (Some((q, other)), Some(follow)) = (equal, self.follow) else { return answer };
-        let n = self.recording.choices;
-        self.recording.choices += 1;
-        if follow.choices.checked_shr(n).is_none_or(|bits| bits & 1 == 0) {
+        if !self.chooses(follow.choices) {
             return answer;
         }
         self.recording.exchanged.insert(q, answer);

@@ -32,7 +32,7 @@ use bpf_facts::{BaseId, Env, Facts, Kind, Liveness, map_and_key};
 use bpf_isa::{Cond, Insn, Reg, RegSet, Src, Width};
 use bpf_platform::helpers::{Arg, Ret};
 use bpf_platform::{Effects, maps};
-use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, reverse_postorder};
+use bpf_program::{Block, BlockId, Function, Op, ProgKind, Terminator, drop_unreachable};
 
 use super::pass::Pass;
 use crate::Ssa;
@@ -87,8 +87,7 @@ impl Pass for Elements {
             for (b, none) in impossible.iter().filter(|(_, none)| all_lead_to(f, *none, end)) {
                 redirect(&mut g, *b, *none, end);
             }
-            let reached = reverse_postorder(&g).0;
-            g.layout.retain(|b| reached.contains(b));
+            drop_unreachable(&mut g);
             g
         };
         let mut all: Vec<Function> =
@@ -121,8 +120,7 @@ fn bare_exit(f: &Function, impossible: &[(BlockId, BlockId)], facts: &Facts, env
         }
     }
     g.layout.push(exit);
-    let reached = reverse_postorder(&g).0;
-    g.layout.retain(|b| reached.contains(b));
+    drop_unreachable(&mut g);
     let facts = Facts::of(&g, env);
     let live = Liveness::of(&g, env, &facts);
     let mut any = false;
@@ -140,17 +138,13 @@ fn bare_exit(f: &Function, impossible: &[(BlockId, BlockId)], facts: &Facts, env
             any = true;
         }
     }
-    let reached = reverse_postorder(&g).0;
-    g.layout.retain(|b| reached.contains(b));
+    drop_unreachable(&mut g);
     any.then_some(g)
 }
 
-/// Lets the edge of a branch that leads to one block lead to another.
+/// Lets a branch that leads to one block lead to another.
 fn redirect(f: &mut Function, from: BlockId, old: BlockId, new: BlockId) {
-    if let Terminator::Branch { taken, fall, .. } = &mut f.block_mut(from).term {
-        let edge = if *taken == old { taken } else { fall };
-        *edge = new;
-    }
+    f.block_mut(from).term.map_successors(|to| if to == old { new } else { to });
 }
 
 /// Whether it is the plain lookup.

@@ -19,7 +19,7 @@
 //! same is for the prover to say.
 
 use bpf_isa::{Cond, Insn, Reg, Src};
-use bpf_program::{BlockId, Function, Terminator, reverse_postorder, successors};
+use bpf_program::{BlockId, Function, Terminator, drop_unreachable, successors};
 
 /// Operations of a side, at most.
 const LONGEST: usize = 48;
@@ -34,8 +34,7 @@ pub fn one_side(f: &Function) -> impl Iterator<Item = Function> {
         [fall, taken].map(|to| {
             let mut new = f.clone();
             new.block_mut(b).term = Terminator::Goto(to);
-            let reached = reverse_postorder(&new).0;
-            new.layout.retain(|b| reached.contains(b));
+            drop_unreachable(&mut new);
             new
         })
     })

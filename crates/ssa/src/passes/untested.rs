@@ -13,7 +13,7 @@
 
 use bpf_facts::{Env, Facts};
 use bpf_platform::KernelVersion;
-use bpf_program::{Function, Terminator, reverse_postorder};
+use bpf_program::{Function, Terminator, drop_unreachable};
 
 use super::elements::{looks_up, without_element};
 use super::pass::Pass;
@@ -55,8 +55,7 @@ impl Pass for Untested {
                 any = true;
             }
         }
-        let reached = reverse_postorder(&g).0;
-        g.layout.retain(|b| reached.contains(b));
+        drop_unreachable(&mut g);
         if any { vec![g] } else { vec![] }
     }
 }
