@@ -94,11 +94,11 @@ prove-times: setup
 table4: setup
 	$(CARGO) run --release -q -p bpf-bench --bin ablation -- $(TABLE4)
 table6: setup
-	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2 --proposals 5000 --steps 100000 --windows 30
+	$(CARGO) run --release -q -p bpf-bench --bin cache-table -- $(BENCH)/k2 --proposals 200000 --steps 100000 --windows 30
 table10: setup
 	$(CARGO) run --release -q -p bpf-bench --bin rules-table -- $(BENCH)/k2 --untouched --proposals 100000 --windows 8
 k2-tables: build
-	$(CARGO) build --release -q -p bpf-bench
+	$(CARGO) build --release -q -p bpf-bench $(addprefix --bin ,ablation cache-table rules-table settings-table)
 	scripts/k2-tables --bin $(TARGET)/release --bench $(BENCH) $(K2_FLAGS)
 # Objects of BENCH, and of RUN_TIME_MORE (Debian's, say); RUN_TIME_FLAGS="--seconds 10 --hand DIR".
 RUN_TIME_MORE ?= $(wildcard $(TARGET)/farm-debian)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bpf_object::{FuncId, Object};
 use bpf_passes::{Settings, names};
+use bpf_program::{Function, Profile};
 
 use crate::error::DriverError;
 use crate::global;
@@ -47,6 +48,7 @@ pub(crate) fn settings(module: &Module, options: &Options, deadline: Option<Inst
         cpu: options.cpu.unwrap_or(module.cpu.max(options.min_kernel.cpu().min(3))),
         goal: options.goal,
         profiles: options.counts.as_deref().map(|counts| Arc::new(counts.profiles(module))),
+        guesses: guesses(module, options),
         importance: importance(module, options),
         strict_shared_memory: options.strict_shared_memory,
         only,
@@ -54,6 +56,13 @@ pub(crate) fn settings(module: &Module, options: &Options, deadline: Option<Inst
         queries: options.queries.clone(),
         ..Settings::default()
     }
+}
+
+/// How often blocks are guessed to run, by the name of the graph; nothing where slots come first.
+fn guesses(module: &Module, options: &Options) -> Option<Arc<BTreeMap<String, Profile>>> {
+    let graphs = module.graphs.iter().filter_map(|g| g.as_ref().ok());
+    let guess = |f: &Function| (f.name.clone(), Profile::guessed(f));
+    (!options.goal.puts_slots_first()).then(|| Arc::new(graphs.map(guess).collect()))
 }
 
 /// The share of each function in the runs of the object's programs, by the name of its graph; the most important one has 1.

@@ -178,6 +178,9 @@ impl Values {
             Value::Constant(n) => n,
             Value::Load { size: 1, .. } => 0xff,
             Value::Load { size: 2, .. } => 0xffff,
+            // Of a value and itself.
+            Value::Binary(Binary::Sub | Binary::Xor | Binary::Mod, a, b) | Value::IsGreater(a, b) if a == b => 0,
+            Value::Binary(Binary::Div, a, b) if a == b => 1,
             Value::IsGreater(..) => 1,
             Value::Ancillary(Ancillary::VlanPresent) => 1,
             Value::Ancillary(Ancillary::VlanTag) => 0xffff,

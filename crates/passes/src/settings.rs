@@ -19,6 +19,8 @@ pub struct Settings {
     pub goal: Goal,
     /// How often the parts of functions ran, by the function's name; what is not here is guessed. It only weighs.
     pub profiles: Option<Arc<BTreeMap<String, Profile>>>,
+    /// What is guessed of functions as they were, by their name, so that all forms of one are weighed alike.
+    pub guesses: Option<Arc<BTreeMap<String, Profile>>>,
     /// How much each function counts beside the others, by its name, from 0 to 1; what is not here counts 1.
     pub importance: Option<Arc<BTreeMap<String, f64>>>,
     /// Forbid merging shared accesses and load-add-store to atomics.
@@ -60,7 +62,9 @@ impl Settings {
 
     /// How often the blocks of a function run.
     pub fn frequencies(&self, f: &Function) -> Frequencies {
-        Frequencies::of(f, self.profile(&f.name))
+        let counted = self.profile(&f.name).filter(|p| p.entries() > 0);
+        let guessed = || self.guesses.as_ref().and_then(|all| all.get(&f.name));
+        Frequencies::of(f, counted.or_else(guessed))
     }
 
     /// How something is to be proven by this time.
@@ -112,6 +116,7 @@ impl Default for Settings {
             cpu: 3,
             goal: Goal::Size,
             profiles: None,
+            guesses: None,
             importance: None,
             strict_shared_memory: false,
             only: None,

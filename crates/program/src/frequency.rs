@@ -3,7 +3,8 @@
 //! Counts are of the graph that was built of the object ([`Profile`]). A function that was made of that one has other blocks, so counts
 //! are carried over by where instructions come from ([`Op::origin`](crate::Op::origin)): a branch that descends from a counted one goes the same
 //! ways as often, turned round if its condition is; of another branch the blocks behind it tell. From the branches alone follows how often
-//! each block runs. What nobody has counted is guessed (`guess`).
+//! each block runs. What nobody has counted is guessed (`guess`). To compare forms of one function the guess has to be one, too:
+//! [`Profile::guessed`] takes it for counts, since what is guessed of a form hangs on things that a rewrite changes (how short an end is).
 //!
 //! Promise: this only weighs. No proof asks it, and a wrong count costs time, never behaviour.
 
@@ -51,6 +52,14 @@ impl Profile {
             }
         }
         profile
+    }
+
+    /// What is guessed of a function as it was built, as if it had been counted.
+    pub fn guessed(f: &Function) -> Profile {
+        const RUNS: f64 = 1e9;
+        let guess = Frequencies::of(f, None);
+        let times = |b: BlockId| guess.block(b) * RUNS;
+        Profile::new(f, |b| times(b).round() as u64, |b| (times(b) * guess.taken[b.index()]).round() as u64)
     }
 
     /// How often it was entered; a block that leads back to the beginning counts, too.
@@ -287,6 +296,19 @@ mod tests {
         let Terminator::Branch { cond, .. } = &mut f.block_mut(entry).term else { panic!("a branch") };
         *cond = Cond::Gt;
         assert!(close(Frequencies::of(&f, Some(&profile)).block(likely), 0.75));
+    }
+
+    /// An end that gets shorter is no less likely for that.
+    #[test]
+    fn forms_of_a_function_are_weighed_by_one_guess() {
+        let long = function("if r1 > 7 goto +4\nr2 = 1\nr3 = 2\nr0 = 1\nexit\nr2 = 1\nr3 = 2\nr0 = 2\nexit");
+        let guess = Profile::guessed(&long);
+        let mut short = long.clone();
+        let Terminator::Branch { taken, .. } = long.block(long.entry()).term else { panic!("a branch") };
+        short.block_mut(taken).ops.drain(..2);
+        let [of_itself, of_original] = [None, Some(&guess)].map(|p| Frequencies::of(&short, p).block(taken));
+        assert!(close(of_original, 0.5) && of_itself < 0.3, "{of_itself} {of_original}");
+        assert!(close(Frequencies::of(&long, Some(&guess)).block(taken), Frequencies::of(&long, None).block(taken)));
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub struct Row {
     pub bytes: usize,
     /// Whether its packets come back.
     pub comes_back: bool,
-    /// The paper's throughput of clang and of K2, in millions per second.
-    pub paper: Option<(f64, f64)>,
+    /// The gain in throughput in the Table 2 of the paper, in percent.
+    pub paper: Option<f64>,
     /// Figures.
     pub measured: Measured,
 }
@@ -93,7 +93,7 @@ fn throughput(rows: &[Row]) -> String {
             };
             let _ = write!(text, "| {} | {} | {} | {} ", cell(0), cell(1), change(1), change(2));
         }
-        let paper = row.paper.map_or("–".to_owned(), |(clang, k2)| gain(clang, k2));
+        let paper = row.paper.map_or("–".to_owned(), |percent| format!("{percent:+.2} %"));
         let _ = writeln!(text, "| {paper} |");
     }
     text

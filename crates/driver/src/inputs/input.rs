@@ -6,7 +6,7 @@ use bpf_kernel::ProgramType;
 use bpf_object::Object;
 use bpf_platform::packet_pointer_offset;
 use bpf_program::{ByteOrder, FieldKind, Function, ProgKind};
-use bpf_prove::path::{Answered, Assignment, Given};
+use bpf_prove::path::{Answered, Assignment};
 use bpf_semantics::interp::KernelHost;
 
 /// Number of `BPF_PROG_TYPE_*` where the packet begins with its Ethernet header (`bpf_prog_test_run_skb`: `is_l2`).
@@ -101,7 +101,7 @@ pub struct Input {
     pub context: BTreeMap<usize, u8>,
     /// Elements of maps, by name and key.
     pub maps: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Bytes of global data, by section.
+    /// Bytes of global data, by section. No test run can do that in a section that is read-only: it is the loader's.
     pub data: BTreeMap<String, BTreeMap<u64, u8>>,
     /// What calls return instead of what they would, by their number. No test run can do that.
     pub answers: BTreeMap<usize, Answered>,
@@ -146,45 +146,5 @@ impl Input {
         }
         to.answers.extend(by.answers.iter().map(|(n, a)| (*n, *a)));
         to
-    }
-}
-
-/// An input with what it changes, for the prover.
-pub(super) struct Whole<'a> {
-    pub input: &'a Input,
-    pub hook: Hook,
-    pub context: Vec<u8>,
-    pub data: &'a dyn Fn(&str, u64) -> u8,
-}
-
-impl Given for Whole<'_> {
-    fn packet(&self) -> &[u8] {
-        &self.input.packet
-    }
-
-    fn linear(&self) -> usize {
-        self.input.linear.unwrap_or(self.input.packet.len())
-    }
-
-    fn context(&self) -> &[u8] {
-        &self.context
-    }
-
-    fn sets_context(&self, offset: u64) -> bool {
-        self.hook.sets_context(offset)
-    }
-
-    fn data(&self, section: &str, offset: u64) -> u8 {
-        let changed = self.input.data.get(section).and_then(|s| s.get(&offset));
-        changed.copied().unwrap_or_else(|| (self.data)(section, offset))
-    }
-
-    fn value(&self, map: &str, key: &[u8], offset: u64) -> u8 {
-        let value = self.input.maps.get(map).and_then(|m| m.get(key));
-        value.and_then(|v| v.get(usize::try_from(offset).ok()?)).copied().unwrap_or(0)
-    }
-
-    fn has_ethernet(&self) -> bool {
-        self.hook.has_ethernet()
     }
 }

@@ -119,7 +119,8 @@ pub struct FoundInput {
     /// What calls are to return, by their number in the run: only the interpreter can do that.
     pub calls: BTreeMap<usize, String>,
     /// Whether no test run can do the same: results of calls were made up (by `calls`, or because the interpreter has no model of
-    /// one), fields of the context set that only the kernel sets, or not all of the packet is linear.
+    /// one), fields of the context set that only the kernel sets, or constants that only the loader sets, or not all of the packet is
+    /// linear.
     pub made_up: bool,
     /// How the kernel's run of it went; null if there was none.
     pub kernel: Option<Comparison>,

@@ -15,7 +15,7 @@ use bpf_prove::Limits;
 use bpf_prove::path::{Branch, Freedom, OtherWay, Path};
 use bpf_semantics::interp::Step;
 
-use super::input::{Input, Whole};
+use super::input::Input;
 use super::world::{Block, Edge, World};
 
 /// SAT conflicts of one question.
@@ -103,10 +103,7 @@ impl<'a> Search<'a> {
         let run = self.world.run(&input, 1);
         self.runs += 1;
         let (blocks, edges) = self.world.blocks(&run.trail);
-        let hook = self.world.hook;
-        let beyond = input.linear.is_some();
-        let assumed =
-            beyond || !run.assumed.is_empty() || input.context.keys().any(|at| !hook.sets_context(*at as u64));
+        let assumed = !run.assumed.is_empty() || !self.world.can_be_run(&input);
         if let (Err(fault), Some(last)) = (&run.outcome, blocks.last()) {
             self.faults.entry(*last).or_insert_with(|| fault.to_string());
         }
@@ -210,8 +207,7 @@ impl<'a> Search<'a> {
         let Search { world, env, deadline, .. } = *self;
         let input = self.kept[k].input.clone();
         let trail = std::mem::take(&mut self.kept[k].trail);
-        let data = |section: &str, at: u64| world.data(section, at);
-        let whole = Whole { input: &input, hook: world.hook, context: world.context(&input), data: &data };
+        let whole = world.whole(&input);
         let limits = Limits { deadline: Some(deadline), ..Limits::default() };
         let mut path = Path::along(&world.main, &world.others, &trail, &whole, env, limits);
         let branches: Vec<(usize, Branch)> = path.branches().collect();
@@ -291,8 +287,7 @@ impl<'a> Search<'a> {
         let Search { world, env, deadline, .. } = *self;
         let input = self.kept[k].input.clone();
         let trail = std::mem::take(&mut self.kept[k].trail);
-        let data = |section: &str, at: u64| world.data(section, at);
-        let whole = Whole { input: &input, hook: world.hook, context: world.context(&input), data: &data };
+        let whole = world.whole(&input);
         let limits = Limits { deadline: Some(deadline), ..Limits::default() };
         let mut path = Path::along(&world.main, &world.others, &trail, &whole, env, limits);
         let branches: Vec<(usize, Branch)> = path.branches().collect();

@@ -1,16 +1,17 @@
 //! One run in the interpreter, in a world in which a script may answer calls.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bpf_isa::{Call, Imm64Kind, Insn, Reg, Size};
-use bpf_object::{FuncId, Object};
+use bpf_object::{FuncId, Object, Variable};
 use bpf_platform::Effects;
 use bpf_platform::helpers::Ret;
 use bpf_program::{BlockId, ByteOrder, Function, Link, Op};
 use bpf_semantics::interp::{Cpu, Fault, Host, Interp, KernelHost, MapSpec, Next, Outcome, Step};
 
-use bpf_prove::path::Answered;
+use bpf_prove::path::{Answered, Given};
 
 use super::input::{Hook, Input};
 use crate::interpret::{InterpretError, Section, map_spec, sections, visits};
@@ -37,6 +38,8 @@ pub(super) struct World {
     pub own_number: usize,
     pub maps: Vec<MapSpec>,
     pub sections: Vec<Section>,
+    /// Variables: section, place. In read-only data they are the loader's to set.
+    variables: Vec<(String, Range<u64>)>,
 }
 
 /// What a run did.
@@ -63,13 +66,28 @@ impl World {
         let numbers: Vec<usize> = (0..graphs.len()).filter(|i| *i != chosen.0 && graphs[*i].is_some()).collect();
         let others = numbers.iter().filter_map(|i| graphs[*i].clone()).collect();
         let maps = object.maps().iter().map(map_spec).collect::<Result<_, _>>()?;
-        Ok(World { hook, main, others, numbers, own_number: chosen.0, maps, sections: sections(object)? })
+        let place = |v: Variable| (v.section.to_owned(), v.offset..v.offset.saturating_add(v.size));
+        let variables = object.variables().map(place).collect();
+        Ok(World { hook, main, others, numbers, own_number: chosen.0, maps, sections: sections(object)?, variables })
     }
 
     /// A byte of a section as the object has it.
-    pub fn data(&self, section: &str, offset: u64) -> u8 {
+    fn data(&self, section: &str, offset: u64) -> u8 {
         let section = self.sections.iter().find(|s| s.name == section);
         section.and_then(|s| s.bytes.get(usize::try_from(offset).ok()?)).copied().unwrap_or(0)
+    }
+
+    /// An input, for the prover.
+    pub fn whole<'a>(&'a self, input: &'a Input) -> Whole<'a> {
+        Whole { world: self, input, context: self.context(input) }
+    }
+
+    /// Whether a test run can make the input: one that goes without changes that only the interpreter can make.
+    pub fn can_be_run(&self, input: &Input) -> bool {
+        let is_read_only = |name: &String| self.sections.iter().any(|s| s.name == *name && !s.writable);
+        input.linear.is_none()
+            && input.context.keys().all(|at| self.hook.sets_context(*at as u64))
+            && !input.data.keys().any(is_read_only)
     }
 
     /// How long the values of a map are.
@@ -140,6 +158,49 @@ impl World {
         let blocks = visits.iter().map(|v| (v.function, v.block)).collect();
         let edges = visits.iter().filter_map(|v| Some((v.function, v.block, v.next?))).collect();
         (blocks, edges)
+    }
+}
+
+/// An input as a run in a world takes it, for the prover.
+pub(super) struct Whole<'a> {
+    world: &'a World,
+    input: &'a Input,
+    context: Vec<u8>,
+}
+
+impl Given for Whole<'_> {
+    fn packet(&self) -> &[u8] {
+        &self.input.packet
+    }
+
+    fn linear(&self) -> usize {
+        self.input.linear.unwrap_or(self.input.packet.len())
+    }
+
+    fn context(&self) -> &[u8] {
+        &self.context
+    }
+
+    fn sets_context(&self, offset: u64) -> bool {
+        self.world.hook.sets_context(offset)
+    }
+
+    fn data(&self, section: &str, offset: u64) -> u8 {
+        let changed = self.input.data.get(section).and_then(|s| s.get(&offset));
+        changed.copied().unwrap_or_else(|| self.world.data(section, offset))
+    }
+
+    fn sets_constant(&self, section: &str, offset: u64) -> bool {
+        self.world.variables.iter().any(|(name, place)| name == section && place.contains(&offset))
+    }
+
+    fn value(&self, map: &str, key: &[u8], offset: u64) -> u8 {
+        let value = self.input.maps.get(map).and_then(|m| m.get(key));
+        value.and_then(|v| v.get(usize::try_from(offset).ok()?)).copied().unwrap_or(0)
+    }
+
+    fn has_ethernet(&self) -> bool {
+        self.world.hook.has_ethernet()
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bpf_driver::inputs::{Comparison, InputsReport, Reach, Settings, inputs};
 use bpf_testgen::case::Case;
 
-/// What is found for an XDP program with a hash `m` of four bytes to eight.
+/// What is found for an XDP program with a hash `m` of four bytes to eight, and a constant `mode` of four.
 fn found(code: &str, kernel: bool) -> InputsReport {
     let text = format!(
-        "; Is every block reached?\n; section: xdp\n; map: m hash 4 8 16\n; expect: equal\n\nbefore:\n{code}\nafter:\n{code}"
+        "; Is every block reached?\n; section: xdp\n; map: m hash 4 8 16\n; data: mode .rodata 4 00\n; expect: equal\n\nbefore:\n{code}\nafter:\n{code}"
     );
     let case = Case::parse(&text).unwrap_or_else(|e| panic!("{e}"));
     let object = case.old_object().unwrap_or_else(|e| panic!("{e}"));
@@ -79,6 +79,24 @@ L1:
     let found = found(code, false);
     assert_eq!(found.functions[0].unreached, 0);
     assert!(found.programs[0].inputs.iter().any(|i| i.made_up && i.calls.get(&0).is_some_and(|v| v == "305419896")));
+}
+
+/// What a constant decides that is the loader's to set is reached in the interpreter alone.
+#[test]
+fn constants_of_the_loader_are_made_up() {
+    let code = "
+    r1 = mode ll
+    r1 = *(u32 *)(r1 + 0)
+    r0 = 2
+    if r1 != 0x12345678 goto L1
+    r0 = 1
+L1:
+    exit
+";
+    let found = found(code, false);
+    assert_eq!(found.functions[0].unreached, 0, "{:#?}", found.functions);
+    let by_loader = found.programs[0].inputs.iter().find(|i| !i.data.is_empty()).expect("an input");
+    assert!(by_loader.made_up && by_loader.data[".rodata"].len() == 4, "{by_loader:#?}");
 }
 
 /// No input goes where conditions contradict each other, and it says so.

@@ -146,8 +146,11 @@ impl Generator {
     pub(super) fn set(&mut self, variable: Register) {
         let slot = self.held.stored[&variable];
         self.plain(ST, slot);
-        // What was computed of it before is another number now.
-        self.held = Held { a: Some(variable), stored: self.variables.words.clone(), ..Held::default() };
+        // What was computed of it before is another number now; other variables are what they were.
+        let stored = self.variables.words.clone();
+        let mut most = std::mem::take(&mut self.held.most);
+        most.retain(|r, _| *r != variable && stored.contains_key(r));
+        self.held = Held { a: Some(variable), x: None, stored, most };
     }
 
     /// A word of memory for a value, if one is free.

@@ -8,6 +8,7 @@
 //! IPv6 addresses: a list that the text spells out is together only if it is about one of them; of a named one the sources are
 //! asked for first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,6 +68,35 @@ impl Group {
         matches!(self.members, Kind::Ip6(_))
     }
 
+    /// The list without members that lie in others.
+    ///
+    /// Where both source and destination may be one, the first stays in any case: packets that end between the two addresses are
+    /// rejected if the source is none of *its* addresses. All behind it read the same fields.
+    fn without_covered(mut self) -> Group {
+        let mut is_covered = match &self.members {
+            Kind::Numbers(members) => covered(members),
+            Kind::Ethernet(members) => covered(&members.iter().map(|m| (*m, *m)).collect::<Vec<_>>()),
+            Kind::Ip6(members) => {
+                let end = |(address, length): &(u128, u32)| address | u128::MAX.checked_shr(*length).unwrap_or(0);
+                covered(&members.iter().map(|m| (m.0, end(m))).collect::<Vec<_>>())
+            }
+        };
+        if matches!(self.qualifiers.direction, Direction::Default | Direction::Or) {
+            is_covered[0] = false;
+        }
+        fn retain<T>(all: &mut Vec<T>, is_covered: &[bool]) {
+            let mut of = is_covered.iter();
+            all.retain(|_| !of.next().is_some_and(|is| *is));
+        }
+        retain(&mut self.ids, &is_covered);
+        match &mut self.members {
+            Kind::Numbers(members) => retain(members, &is_covered),
+            Kind::Ethernet(members) => retain(members, &is_covered),
+            Kind::Ip6(members) => retain(members, &is_covered),
+        }
+        self
+    }
+
     /// Both lists as one, if they ask for the same.
     pub(super) fn join(mut self, other: Group) -> Result<Group, Box<(Group, Group)>> {
         if self.qualifiers != other.qualifiers {
@@ -80,6 +110,20 @@ impl Group {
             Err(members) => Err(Box::new((self, Group { members, ..other }))),
         }
     }
+}
+
+/// Whether a range lies in another one, or is the same as an earlier one.
+fn covered<T: Ord + Copy>(ranges: &[(T, T)]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..ranges.len()).collect();
+    // What holds another one comes before it.
+    order.sort_by_key(|i| (ranges[*i].0, Reverse(ranges[*i].1), *i));
+    let (mut is_covered, mut furthest) = (vec![false; ranges.len()], None);
+    for i in order {
+        let high = Some(ranges[i].1);
+        is_covered[i] = furthest >= high;
+        furthest = furthest.max(high);
+    }
+    is_covered
 }
 
 /// What an id stands for.
@@ -187,7 +231,7 @@ impl Lowering<'_> {
         const FEW_KEYS: usize = 16;
         /// Of Ethernet addresses the words of one are behind another's.
         const FEW_MACS: usize = 2;
-        let Group { qualifiers: q, ids, members } = group;
+        let Group { qualifiers: q, ids, members } = if self.options.optimize { group.without_covered() } else { group };
         let few = match members {
             Kind::Numbers(_) => FEW,
             Kind::Ethernet(_) => FEW_MACS,
@@ -195,7 +239,7 @@ impl Lowering<'_> {
         };
         let members = match members {
             _ if ids.len() < few || !self.options.optimize => return self.one_by_one(q, &ids),
-            Kind::Numbers(members) if q.direction == Direction::And => return self.pairs(q, members),
+            Kind::Numbers(members) if q.direction == Direction::And => return self.pairs(q, &ids, &members),
             Kind::Numbers(members) => members,
             Kind::Ethernet(members) if self.has_plain_addresses() => return self.ethernet_set(q, &members),
             Kind::Ethernet(_) => return self.one_by_one(q, &ids),
@@ -210,20 +254,24 @@ impl Lowering<'_> {
     }
 
     /// One of the members is both source and destination: for each length of prefixes one question about the source, and whether both
-    /// are equal under its mask.
-    fn pairs(&mut self, q: Qualifiers, members: Vec<(u32, u32)>) -> Result<Condition, Error> {
+    /// are equal under its mask. Of the only one of its length both are compared with it.
+    fn pairs(&mut self, q: Qualifiers, ids: &[Id], members: &[(u32, u32)]) -> Result<Condition, Error> {
         let is_of_ports = matches!(q.kind, IdKind::Port | IdKind::PortRange);
         // Ranges of ports are no prefixes.
         if is_of_ports && members.iter().any(|(low, high)| low != high) {
-            return self.pairs_in_ranges(q, &members);
+            return self.pairs_in_ranges(q, members);
         }
-        let mut by_mask: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
-        for (low, high) in members {
-            by_mask.entry(!(low ^ high)).or_default().push((low, low));
+        let mut by_mask: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (i, (low, high)) in members.iter().enumerate() {
+            by_mask.entry(!(low ^ high)).or_default().push(i);
         }
         let mut conditions = Vec::with_capacity(by_mask.len());
-        for (mask, members) in by_mask.into_iter().rev() {
-            let set = Arc::new(Intervals::of(members));
+        for (mask, of) in by_mask.into_iter().rev() {
+            if let [only] = of[..] {
+                conditions.push(self.id(q, &ids[only])?);
+                continue;
+            }
+            let set = Arc::new(Intervals::of(of.iter().map(|i| (members[*i].0, members[*i].0)).collect()));
             let member = |s: &mut Self, value: ValueId| Ok(s.builder.member(value, set.clone()));
             conditions.push(if is_of_ports { self.port_set(q, &member)? } else { self.ipv4_set(q, mask, &member)? });
         }

@@ -159,6 +159,9 @@ impl Terms {
             Term::Constant(n) => n,
             Term::Load { size: 1, .. } => 0xff,
             Term::Load { size: 2, .. } | Term::Ancillary(Ancillary::VlanTag) => 0xffff,
+            // Of a term and itself.
+            Term::Binary(Binary::Sub | Binary::Xor | Binary::Mod, a, b) | Term::IsGreater(a, b) if a == b => 0,
+            Term::Binary(Binary::Div, a, b) if a == b => 1,
             Term::Ancillary(Ancillary::VlanPresent) | Term::IsGreater(..) | Term::Among(..) => 1,
             Term::Member { .. } => YES,
             Term::Chain(_) => OFF,

@@ -265,3 +265,43 @@ fn programs_are_no_longer_than_those_of_libpcaps_optimizer_where_these_are_right
     }
     assert!(are_right);
 }
+
+/// What is said twice, or of itself, makes no program longer than libpcap's optimizer has it, nor than it is without that.
+#[test]
+fn what_is_said_twice_costs_nothing() {
+    let Some(pcap) = Libpcap::for_test() else { return };
+    let cases = [
+        (1, "src and dst net (10.0.0.0/8 or 10.0.0.0/8 or 10.0.0.0/8 or 10.0.0.0/8)", "src and dst net 10.0.0.0/8"),
+        (
+            1,
+            "src and dst net (10.0.0.0/8 or 10.0.0.0/8 or 192.168.1.0/24 or 192.168.1.0/24)",
+            "src and dst net (10.0.0.0/8 or 192.168.1.0/24)",
+        ),
+        (1, "src and dst port (53 or 53 or 80 or 80)", "src and dst port (53 or 80)"),
+        (
+            12,
+            "src and dst net (172.16.0.0/12 or 172.16.0.0/12 or 192.168.0.0/16 or 10.0.0.0/8 or 10.1)",
+            "src and dst net (172.16.0.0/12 or 192.168.0.0/16 or 10.0.0.0/8)",
+        ),
+        (1, "net 10.0.0.0/8 or net 10.1.0.0/16 or net 10.1.2.0/24 or net 10.1.2.4/32", "net 10.0.0.0/8"),
+        (1, "ether host 2:0:0:0:0:1 or ether host 2:0:0:0:0:1", "ether host 2:0:0:0:0:1"),
+        (
+            1,
+            "src host 2001:db8::1 or src host 2001:db8::2 or src host 2001:db8::1",
+            "src host 2001:db8::1 or src host 2001:db8::2",
+        ),
+        (
+            276,
+            "not ((ip[ip[9]:2] = ip[ip[9]:2]) or ((tcp[2:2] & 1 = ip[ip[9]:2]) and (udp[5:2] & 80 > 15)))",
+            "not (ip[ip[9]:2] >= 0)",
+        ),
+    ];
+    for (dlt, text, once) in cases {
+        let [twice, once] = [text, once].map(|text| Case::of(&pcap, dlt, text).expect("a filter"));
+        let [ours, of_once] =
+            [&twice, &once].map(|case| case.ours(ClassicGoal::Size).expect("a program").instructions.len());
+        assert!(ours <= of_once, "{text}: {ours} instructions, said once {of_once}");
+        let theirs = twice.optimized.instructions.len();
+        assert!(ours <= theirs, "{text}: {ours} instructions, of libpcap {theirs}");
+    }
+}

@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 use super::fold::Folded;
 use super::leaves::Leaves;
 use super::observe::lookup_at;
-use super::place::{CTX, LONGEST, OBJECT_BYTES, PACKET, Role, SHORTEST, SYMBOLS};
+use super::place::{CTX, LONGEST, OBJECT_BYTES, PACKET, Role, SHORTEST, offset_of};
 use super::walk::Path;
 use crate::solver::blast::{Answer, Blaster, Model};
 use crate::symbolic::history::EventKind;
-use crate::symbolic::variables::{MemoryRegion, VarKey};
+use crate::symbolic::variables::{MemoryRegion, VarKey, read_only};
 use crate::term::{MemNode, Node, TermId};
 
 /// SAT conflicts of a question about few parts of the input.
@@ -25,7 +25,7 @@ const FEW_CONFLICTS: u32 = 1000;
 pub enum Freedom {
     /// What a test run can set: packet, some fields of the context, maps.
     TestRun,
-    /// Also results of helpers and other fields, which only the interpreter can.
+    /// Also results of helpers, other fields and constants that the loader sets, which only the interpreter can.
     Anything,
 }
 
@@ -176,7 +176,10 @@ impl Path<'_> {
             Some((MemoryRegion::CtxBytes, address)) => {
                 freedom == Freedom::Anything || self.given.sets_context(address.wrapping_sub(CTX))
             }
-            Some((MemoryRegion::Data(section), _)) => !crate::symbolic::variables::read_only(&section),
+            Some((MemoryRegion::Data(section), address)) => {
+                !read_only(&section)
+                    || freedom == Freedom::Anything && self.given.sets_constant(&section, offset_of(address))
+            }
             Some((MemoryRegion::Stack | MemoryRegion::Fresh, _)) | None => false,
             Some(_) => true,
         }
@@ -262,9 +265,11 @@ impl Path<'_> {
                     let place = address.checked_sub(CTX).filter(|i| *i < 4096);
                     out.context.extend(place.map(|i| (i as usize, *byte)));
                 }
-                MemoryRegion::Data(section) if !crate::symbolic::variables::read_only(section) => {
-                    let offset = address.checked_sub(SYMBOLS).map(|o| o % OBJECT_BYTES);
-                    out.data.extend(offset.map(|o| ((section.clone(), o), *byte)));
+                MemoryRegion::Data(section) => {
+                    let offset = offset_of(*address);
+                    if !read_only(section) || self.given.sets_constant(section, offset) {
+                        out.data.insert((section.clone(), offset), *byte);
+                    }
                 }
                 MemoryRegion::MapValue(_) if lookup_at(&self.lookups, *address).is_some() => {
                     let offset = address - super::place::OBJECTS;

@@ -12,6 +12,8 @@ pub trait Given {
     fn sets_context(&self, offset: u64) -> bool;
     /// A byte of a section of global data.
     fn data(&self, section: &str, offset: u64) -> u8;
+    /// Whether a byte of read-only data is the loader's to set, which no run of what is loaded can.
+    fn sets_constant(&self, section: &str, offset: u64) -> bool;
     /// A byte of a map's value; 0 if there is no such element.
     fn value(&self, map: &str, key: &[u8], offset: u64) -> u8;
     /// Whether the packet begins with its Ethernet header, of which the kernel takes the protocol.

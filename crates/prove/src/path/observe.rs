@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::given::Given;
-use super::place::{CTX, FRAME, Lookup, OBJECT_BYTES, OBJECTS, PACKET, Role, SYMBOLS};
+use super::place::{CTX, FRAME, Lookup, OBJECT_BYTES, OBJECTS, PACKET, Role, SYMBOLS, offset_of};
 use crate::solver::blast::Model;
 use crate::symbolic::context::Context;
 use crate::symbolic::variables::{MemoryRegion, VarKey};
@@ -180,7 +180,7 @@ impl Observed {
         match region {
             MemoryRegion::Packet => at(given.packet(), PACKET),
             MemoryRegion::CtxBytes => at(given.context(), CTX),
-            MemoryRegion::Data(section) => given.data(section, address.wrapping_sub(SYMBOLS) % OBJECT_BYTES),
+            MemoryRegion::Data(section) => given.data(section, offset_of(address)),
             MemoryRegion::MapValue(map) => match lookup_at(lookups, address) {
                 Some(lookup) => {
                     let key: Vec<u8> =

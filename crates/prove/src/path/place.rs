@@ -64,3 +64,8 @@ pub(super) struct Scripted {
     /// Whether it returns a pointer, where it did not.
     pub chosen: Option<TermId>,
 }
+
+/// Where in its section a byte of global data stands.
+pub(super) fn offset_of(address: u64) -> u64 {
+    address.wrapping_sub(SYMBOLS) % OBJECT_BYTES
+}
