@@ -10,9 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
 use bpf_facts::Env;
-use bpf_program::Terminator;
+use bpf_program::{Dominators, Terminator};
 use bpf_prove::Limits;
-use bpf_prove::path::{Branch, Freedom, OtherWay, Path};
+use bpf_prove::path::{Assignment, Branch, Freedom, OtherWay, Path};
 use bpf_semantics::interp::Step;
 
 use super::input::Input;
@@ -20,12 +20,21 @@ use super::world::{Block, Edge, World};
 
 /// SAT conflicts of one question.
 const CONFLICTS: u32 = 20_000;
+/// The same of the first questions about one side of a branch, and how many these are.
+const FEW_CONFLICTS: u32 = 1_000;
+const FIRST: usize = 4;
 /// Questions about one side of a branch, at most: first, and in each further round.
 const ATTEMPTS: usize = 24;
+/// The same while there are other sides with blocks that nobody has seen.
+const FIRST_ATTEMPTS: usize = 8;
+/// Sides of branches that are asked about before the next run is chosen.
+const AT_ONCE: usize = 16;
 /// Of one run, questions about one side of a branch.
 const TURNS: usize = 2;
 /// Steps of a run that are followed.
 const LONGEST: usize = 60_000;
+/// Inputs for one side of a branch by which other branches before it may be turned, too.
+const BENDS: usize = 16;
 /// Branches turned in a row to find another path to one place.
 const DETOURS: usize = 48;
 
@@ -54,6 +63,15 @@ pub struct Asked {
     pub not_followed: usize,
 }
 
+/// What comes of one question.
+enum Asking {
+    /// An input that is to go there.
+    Found(Input),
+    /// One that is to come by on another path.
+    Bent(Input),
+    Nothing,
+}
+
 /// The search for one program.
 pub(super) struct Search<'a> {
     world: &'a World,
@@ -69,6 +87,9 @@ pub(super) struct Search<'a> {
     pub faults: HashMap<Block, String>,
     attempts: HashMap<Edge, usize>,
     detours: HashMap<Edge, usize>,
+    bends: HashMap<Edge, usize>,
+    /// Of each block, how many goals lie behind it alone.
+    behind: HashMap<Block, usize>,
     deadline: Instant,
     pub runs: u64,
     pub questions: u64,
@@ -88,6 +109,8 @@ impl<'a> Search<'a> {
             faults: HashMap::new(),
             attempts: HashMap::new(),
             detours: HashMap::new(),
+            bends: HashMap::new(),
+            behind: behind(world, goals),
             deadline,
             runs: 0,
             questions: 0,
@@ -181,43 +204,61 @@ impl<'a> Search<'a> {
     /// Looks for inputs until there is nothing more to do, or no time.
     pub fn run(&mut self) {
         while !self.is_over() && !self.is_done() {
-            if let Some(k) = self.most_open() {
-                self.ask_frontier(k);
+            if let Some(k) = self.most_open(true) {
+                self.ask_frontier(k, true);
+            } else if let Some(k) = self.most_open(false) {
+                self.ask_frontier(k, false);
             } else if !self.detour() {
                 break;
             }
         }
     }
 
+    /// Whether a question about a side of a branch is still to be asked of a run; at first those alone of which a block is new.
+    fn is_open(&self, kept: &Kept, edge: Edge, only_new: bool) -> bool {
+        let most = if only_new { FIRST_ATTEMPTS } else { ATTEMPTS };
+        self.is_frontier(edge)
+            && !kept.asked.contains(&edge)
+            && self.attempts.get(&edge).copied().unwrap_or(0) < most
+            && !(only_new && self.reached.contains_key(&(edge.0, edge.2)))
+    }
+
+    /// What a side of a branch counts that nobody has seen: more if much lies behind it.
+    fn gain(&self, edge: Edge) -> usize {
+        8 + self.behind.get(&(edge.0, edge.2)).copied().unwrap_or(0)
+    }
+
     /// The kept run with the most questions that were not asked; blocks count more than edges.
-    fn most_open(&self) -> Option<usize> {
+    fn most_open(&self, only_new: bool) -> Option<usize> {
         let score = |kept: &Kept| -> usize {
-            let open = kept.edges.iter().filter_map(|e| self.other_side(*e)).filter(|e| {
-                self.is_frontier(*e) && !kept.asked.contains(e) && self.attempts.get(e).copied().unwrap_or(0) < ATTEMPTS
-            });
-            open.map(|e| if self.reached.contains_key(&(e.0, e.2)) { 1 } else { 8 }).sum()
+            let sides = kept.edges.iter().filter_map(|e| self.other_side(*e));
+            let open = sides.filter(|e| self.is_open(kept, *e, only_new));
+            open.map(|e| if self.reached.contains_key(&(e.0, e.2)) { 1 } else { self.gain(e) }).sum()
         };
         let scores = self.kept.iter().enumerate().map(|(i, kept)| (score(kept), std::cmp::Reverse(i)));
         scores.filter(|(s, _)| *s > 0).max().map(|(_, i)| i.0)
     }
 
     /// Asks about the sides of a run's branches that nobody has seen.
-    fn ask_frontier(&mut self, k: usize) {
+    fn ask_frontier(&mut self, k: usize, only_new: bool) {
         let mut found: Vec<(Input, Edge)> = Vec::new();
+        let mut bent = Vec::new();
         let Search { world, env, deadline, .. } = *self;
         let input = self.kept[k].input.clone();
         let trail = std::mem::take(&mut self.kept[k].trail);
         let whole = world.whole(&input);
         let limits = Limits { deadline: Some(deadline), ..Limits::default() };
         let mut path = Path::along(&world.main, &world.others, &trail, &whole, env, limits);
-        let branches: Vec<(usize, Branch)> = path.branches().collect();
+        let mut branches: Vec<(usize, Branch)> = path.branches().collect();
+        let side = |s: &Self, branch: Branch| s.edge_of(branch).and_then(|e| s.other_side(e));
+        branches.sort_by_cached_key(|(_, b)| std::cmp::Reverse(side(self, *b).map_or(0, |e| self.gain(e))));
         let mut followed: HashSet<Edge> = HashSet::new();
         let mut turns: HashMap<Edge, usize> = HashMap::new();
+        let is_wanted = |s: &Self, edge: Edge| !only_new || !s.reached.contains_key(&(edge.0, edge.2));
         for (at, branch) in branches {
-            let Some(edge) = self.edge_of(branch).and_then(|e| self.other_side(e)) else { continue };
+            let Some(edge) = side(self, branch) else { continue };
             followed.insert(edge);
-            let attempts = self.attempts.get(&edge).copied().unwrap_or(0);
-            if !self.is_frontier(edge) || self.kept[k].asked.contains(&edge) || attempts >= ATTEMPTS {
+            if !self.is_open(&self.kept[k], edge, only_new) {
                 continue;
             }
             let turn = turns.entry(edge).or_default();
@@ -225,28 +266,24 @@ impl<'a> Search<'a> {
             if *turn > TURNS || self.is_over() {
                 continue;
             }
-            *self.attempts.entry(edge).or_default() += 1;
-            self.questions += 1;
-            let mut answer = path.other_way(at, Freedom::TestRun, CONFLICTS, Some(deadline));
-            let new_block = !self.reached.contains_key(&(edge.0, edge.2));
-            if new_block && !matches!(answer, OtherWay::Input(_)) {
-                self.questions += 1;
-                let freer = path.other_way(at, Freedom::Anything, CONFLICTS, Some(deadline));
-                if matches!(freer, OtherWay::Input(_)) {
-                    answer = freer;
-                }
+            if turns.len() > AT_ONCE {
+                turns.remove(&edge);
+                continue;
             }
-            let asked = self.asked.entry(edge).or_default();
-            match answer {
-                OtherWay::Input(by) => found.push((input.changed(&by, |map| world.value_size(map)), edge)),
-                OtherWay::Never(_) => asked.never += 1,
-                OtherWay::Unknown => asked.unknown += 1,
+            match self.ask(&mut path, at, edge, &input) {
+                Asking::Found(input) => found.push((input, edge)),
+                Asking::Bent(input) => bent.push((input, edge)),
+                Asking::Nothing => {}
             }
         }
         let open = self.kept[k].edges.iter().filter_map(|e| self.other_side(*e));
-        let open: Vec<Edge> = open.filter(|e| self.is_frontier(*e)).collect();
+        let open: Vec<Edge> = open.filter(|e| self.is_frontier(*e) && is_wanted(self, *e)).collect();
         for edge in open {
-            if self.kept[k].asked.insert(edge) && !followed.contains(&edge) {
+            let is_followed = followed.contains(&edge);
+            if is_followed && !turns.contains_key(&edge) {
+                continue;
+            }
+            if self.kept[k].asked.insert(edge) && !is_followed {
                 *self.attempts.entry(edge).or_default() += 1;
                 self.asked.entry(edge).or_default().not_followed += 1;
             }
@@ -258,6 +295,48 @@ impl<'a> Search<'a> {
                 self.asked.entry(edge).or_default().missed += 1;
             }
         }
+        // Wanted is another path that comes by; its own branches are asked about next.
+        for (input, edge) in bent {
+            let passing = self.other_side(edge);
+            if !self.edges.contains(&edge) && self.try_input(input, passing) {
+                self.attempts.insert(edge, 0);
+            }
+        }
+    }
+
+    /// Asks for an input that goes with a run up to the branch at condition `at`, and there to a side that nobody has seen.
+    fn ask(&mut self, path: &mut Path<'_>, at: usize, edge: Edge, input: &Input) -> Asking {
+        let (world, deadline) = (self.world, Some(self.deadline));
+        let changed = |by: &Assignment| input.changed(by, |map| world.value_size(map));
+        let attempts = self.attempts.entry(edge).or_default();
+        *attempts += 1;
+        let conflicts = if *attempts > FIRST { CONFLICTS } else { FEW_CONFLICTS };
+        self.questions += 1;
+        let mut answer = path.other_way(at, Freedom::TestRun, conflicts, deadline);
+        let new_block = !self.reached.contains_key(&(edge.0, edge.2));
+        if new_block && !matches!(answer, OtherWay::Input(_)) {
+            self.questions += 1;
+            let freer = path.other_way(at, Freedom::Anything, conflicts, deadline);
+            if matches!(freer, OtherWay::Input(_)) {
+                answer = freer;
+            }
+        }
+        let asked = self.asked.entry(edge).or_default();
+        match answer {
+            OtherWay::Input(by) => return Asking::Found(changed(&by)),
+            OtherWay::Unknown => asked.unknown += 1,
+            OtherWay::Never(_) => {
+                asked.never += 1;
+                let bends = self.bends.entry(edge).or_default();
+                if new_block && *bends < BENDS {
+                    *bends += 1;
+                    let by = path.bent(at, Freedom::TestRun, deadline);
+                    let by = by.or_else(|| path.bent(at, Freedom::Anything, deadline));
+                    return by.map_or(Asking::Nothing, |by| Asking::Bent(changed(&by)));
+                }
+            }
+        }
+        Asking::Nothing
     }
 
     /// Looks for another path to a place at the frontier; whether there was one to look for.
@@ -329,4 +408,22 @@ impl<'a> Search<'a> {
             }
         }
     }
+}
+
+/// Of each goal, how many goals every way to which goes through it.
+fn behind(world: &World, goals: &BTreeSet<Block>) -> HashMap<Block, usize> {
+    let functions =
+        world.others.iter().zip(&world.numbers).map(|(f, n)| (f, *n)).chain([(&world.main, world.own_number)]);
+    let mut counts = HashMap::new();
+    for (f, number) in functions {
+        let dominators = Dominators::of(f);
+        for &b in f.layout.iter().filter(|b| goals.contains(&(number, **b))) {
+            let mut at = Some(b);
+            while let Some(above) = at {
+                *counts.entry((number, above)).or_default() += 1;
+                at = dominators.idom(above);
+            }
+        }
+    }
+    counts
 }

@@ -19,6 +19,8 @@ use crate::term::{MemNode, Node, TermId};
 
 /// SAT conflicts of a question about few parts of the input.
 const FEW_CONFLICTS: u32 = 1000;
+/// Conditions before a branch that are wished to hold as they did.
+const MOST_WISHES: usize = 200;
 
 /// What an input may change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +102,7 @@ impl Path<'_> {
         let all_own = slice.terms.iter().all(|t| own.terms.contains(t));
         if !all_own {
             let few = conflicts.min(FEW_CONFLICTS);
-            if let Answer::Sat(model) = self.solve(&asserted, &own, freedom, few, deadline) {
+            if let Answer::Sat(model) = self.solve(&asserted, &[], &own, freedom, few, deadline) {
                 return OtherWay::Input(Box::new(self.assignment(at, &own, &model)));
             }
         }
@@ -119,25 +121,56 @@ impl Path<'_> {
             }
             far = rest;
         }
-        match self.solve(&asserted, &slice, freedom, conflicts, deadline) {
+        match self.solve(&asserted, &[], &slice, freedom, conflicts, deadline) {
             Answer::Unsat => OtherWay::Never(related),
             Answer::Unknown => OtherWay::Unknown,
             Answer::Sat(model) => OtherWay::Input(Box::new(self.assignment(at, &slice, &model))),
         }
     }
 
-    /// Whether all of it can be, where only `free` parts of the input may be others than in the run.
+    /// An input by which condition `at` were turned, and of the conditions before it as many hold as do with those after them, the last
+    /// ones first: where no input goes with the run until there. Where it leads only a run of it tells.
+    pub fn bent(&mut self, at: usize, freedom: Freedom, deadline: Option<Instant>) -> Option<Box<Assignment>> {
+        let condition = self.conditions.get(at)?;
+        let (term, own) = (condition.term, condition.leaves.clone());
+        let turned = self.cx.terms.not(term);
+        // What has to do with it, directly or through others.
+        let mut reach = own;
+        let (mut related, mut open): (Vec<usize>, Vec<usize>) =
+            (vec![], (0..at).filter(|i| !self.conditions[*i].leaves.unknown).collect());
+        loop {
+            let (near, rest): (Vec<usize>, Vec<usize>) =
+                open.iter().partition(|i| self.conditions[**i].leaves.meet(&reach));
+            if near.is_empty() {
+                break;
+            }
+            near.iter().for_each(|i| reach.add(&self.conditions[*i].leaves));
+            related.extend(near);
+            open = rest;
+        }
+        related.sort_unstable_by_key(|i| std::cmp::Reverse(*i));
+        let wishes: Vec<TermId> = related.iter().take(MOST_WISHES).map(|i| self.conditions[*i].term).collect();
+        match self.solve(&[turned], &wishes, &reach, freedom, FEW_CONFLICTS, deadline) {
+            Answer::Sat(model) => Some(Box::new(self.assignment(at, &reach, &model))),
+            Answer::Unsat | Answer::Unknown => None,
+        }
+    }
+
+    /// Whether all that is asserted can be, with as much of the wishes as can be, where only `free` parts of the input may be others
+    /// than in the run.
     fn solve(
         &mut self,
         asserted: &[TermId],
+        wishes: &[TermId],
         free: &Leaves,
         freedom: Freedom,
         conflicts: u32,
         deadline: Option<Instant>,
     ) -> Answer {
         let parts: Vec<TermId> = free.terms.iter().copied().collect();
+        let wild = free.wild.clone();
         let free = parts.into_iter().filter(|t| self.may_change(*t, freedom)).collect();
-        let mut folded = Folded::new(free);
+        let mut folded = Folded::new(free, wild);
         let mut left: Vec<TermId> = Vec::with_capacity(asserted.len());
         for t in asserted {
             let t = self.fold(*t, &mut folded);
@@ -147,6 +180,7 @@ impl Path<'_> {
                 None => left.push(t),
             }
         }
+        let wishes: Vec<TermId> = wishes.iter().map(|t| self.fold(*t, &mut folded)).collect();
         let free: Vec<TermId> = folded.free.iter().copied().collect();
         for t in free {
             if let Node::Var(v) = *self.cx.terms.node(t) {
@@ -157,9 +191,13 @@ impl Path<'_> {
                 left.push(fits);
             }
         }
+        left.append(&mut folded.pinned);
         let mut blaster = Blaster::new(&mut self.cx.terms);
         left.iter().for_each(|t| blaster.assert(*t));
-        blaster.solve(conflicts, deadline)
+        match wishes.is_empty() {
+            true => blaster.solve(conflicts, deadline),
+            false => blaster.solve_with(&wishes, conflicts, deadline),
+        }
     }
 
     /// Whether a part of the input may be another one than in the run.

@@ -11,12 +11,16 @@ use crate::term::{MemId, Node, TermId};
 pub(super) struct Folded {
     /// Parts of the input that are asked about.
     pub free: FxHashSet<TermId>,
+    /// Memories that are read at places which hang on these.
+    wild: FxHashSet<MemId>,
+    /// Bytes of such a memory that are what they were in the run: one that is read elsewhere may be one of them.
+    pub pinned: Vec<TermId>,
     memo: FxHashMap<TermId, TermId>,
 }
 
 impl Folded {
-    pub fn new(free: FxHashSet<TermId>) -> Folded {
-        Folded { free, memo: FxHashMap::default() }
+    pub fn new(free: FxHashSet<TermId>, wild: FxHashSet<MemId>) -> Folded {
+        Folded { free, wild, pinned: Vec::new(), memo: FxHashMap::default() }
     }
 }
 
@@ -50,7 +54,16 @@ impl Path<'_> {
             if todo.len() > before {
                 continue;
             }
-            let new = self.made(t, &node, &folded.memo);
+            let mut new = self.made(t, &node, &folded.memo);
+            if let (Node::Select(m, a), Node::Select(_, at)) = (node, self.cx.terms.node(new).clone())
+                && !folded.free.contains(&self.byte_at(m, a, t))
+                && self.cx.terms.as_const(at).is_some()
+            {
+                let value = self.observed.value(&self.cx, self.given, &self.lookups, t);
+                let value = self.cx.terms.constant(self.cx.terms.width(t), value);
+                folded.pinned.push(self.cx.terms.eq(new, value));
+                new = value;
+            }
             folded.memo.insert(t, new);
             todo.pop();
         }
@@ -71,7 +84,7 @@ impl Path<'_> {
                     Some(constant(self, value))
                 }
             },
-            Node::Select(m, a) if !folded.free.contains(&self.byte_at(*m, *a, t)) => {
+            Node::Select(m, a) if !folded.wild.contains(m) && !folded.free.contains(&self.byte_at(*m, *a, t)) => {
                 let value = self.observed.value(&self.cx, self.given, &self.lookups, t);
                 Some(constant(self, value))
             }

@@ -15,7 +15,7 @@ pub(super) struct Leaves {
     /// Memories with such bytes.
     memories: FxHashSet<MemId>,
     /// Memories read at places that hang on the input themselves.
-    wild: FxHashSet<MemId>,
+    pub wild: FxHashSet<MemId>,
     /// Something is in it of which nothing is known.
     pub unknown: bool,
 }

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use rustsat::solvers::{ControlSignal, LimitConflicts, Solve, SolverResult, Terminate};
+use rustsat::solvers::{ControlSignal, LimitConflicts, Solve, SolveIncremental, SolverResult, Terminate};
 use rustsat::types::{Clause, Lit, TernaryVal};
 use rustsat_cadical::CaDiCaL;
 
@@ -163,6 +163,10 @@ type L = i32;
 const TRUE: L = 1;
 const FALSE: L = -1;
 
+fn literal(l: L) -> Lit {
+    Lit::new(l.unsigned_abs() - 1, l < 0)
+}
+
 /// How often the solver asks whether it is to go on, for each time that the clock is read.
 const ASKED: u32 = 64;
 
@@ -207,9 +211,41 @@ impl<'t> Blaster<'t> {
 
     /// Solves what was asserted, within a number of conflicts, and until `deadline`.
     pub fn solve(mut self, conflicts: u32, deadline: Option<Instant>) -> Answer {
+        self.stop_at(deadline);
         if self.sat.limit_conflicts(Some(conflicts)).is_err() {
             return Answer::Unknown;
         }
+        match self.sat.solve() {
+            Ok(SolverResult::Unsat) => Answer::Unsat,
+            Ok(SolverResult::Sat) => Answer::Sat(self.model()),
+            _ => Answer::Unknown,
+        }
+    }
+
+    /// The same with wishes, the dearest first: where they contradict each other, or what was asserted, the last ones of those that do
+    /// are left out.
+    pub fn solve_with(mut self, wishes: &[TermId], conflicts: u32, deadline: Option<Instant>) -> Answer {
+        self.stop_at(deadline);
+        let mut held: Vec<L> = wishes.iter().map(|t| self.blast(*t)[0]).filter(|l| *l != FALSE).collect();
+        for _ in 0..=wishes.len() {
+            let assumed: Vec<Lit> = held.iter().map(|l| literal(*l)).collect();
+            if self.sat.limit_conflicts(Some(conflicts)).is_err() {
+                return Answer::Unknown;
+            }
+            match self.sat.solve_assumps(&assumed) {
+                Ok(SolverResult::Sat) => return Answer::Sat(self.model()),
+                Ok(SolverResult::Unsat) => {}
+                _ => return Answer::Unknown,
+            }
+            let Ok(core) = self.sat.core() else { return Answer::Unknown };
+            let Some(last) = assumed.iter().rposition(|l| core.contains(&!*l)) else { return Answer::Unsat };
+            held.remove(last);
+        }
+        Answer::Unknown
+    }
+
+    /// What is asked from now on ends at the deadline.
+    fn stop_at(&mut self, deadline: Option<Instant>) {
         if let Some(deadline) = deadline {
             // The solver asks more often than it is worth looking at the clock.
             let mut asked = 0u32;
@@ -220,11 +256,6 @@ impl<'t> Blaster<'t> {
                     false => ControlSignal::Continue,
                 }
             });
-        }
-        match self.sat.solve() {
-            Ok(SolverResult::Unsat) => Answer::Unsat,
-            Ok(SolverResult::Sat) => Answer::Sat(self.model()),
-            _ => Answer::Unknown,
         }
     }
 
@@ -245,13 +276,12 @@ impl<'t> Blaster<'t> {
     }
 
     fn holds(&self, l: L) -> bool {
-        let lit = Lit::new(l.unsigned_abs() - 1, l < 0);
-        matches!(self.sat.lit_val(lit), Ok(TernaryVal::True))
+        matches!(self.sat.lit_val(literal(l)), Ok(TernaryVal::True))
     }
 
     fn clause(&mut self, ls: &[L]) {
         self.clauses += 1;
-        let c: Clause = ls.iter().map(|l| Lit::new(l.unsigned_abs() - 1, *l < 0)).collect();
+        let c: Clause = ls.iter().map(|l| literal(*l)).collect();
         // An out-of-memory error inside the solver surfaces as an interrupted solve.
         let _ = self.sat.add_clause(c);
     }
