@@ -214,13 +214,18 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Whether nobody has seen the block that an edge leads to.
+    fn is_new(&self, edge: Edge) -> bool {
+        !self.reached.contains_key(&(edge.0, edge.2))
+    }
+
     /// Whether a question about a side of a branch is still to be asked of a run; at first those alone of which a block is new.
     fn is_open(&self, kept: &Kept, edge: Edge, only_new: bool) -> bool {
         let most = if only_new { FIRST_ATTEMPTS } else { ATTEMPTS };
         self.is_frontier(edge)
             && !kept.asked.contains(&edge)
             && self.attempts.get(&edge).copied().unwrap_or(0) < most
-            && !(only_new && self.reached.contains_key(&(edge.0, edge.2)))
+            && (!only_new || self.is_new(edge))
     }
 
     /// What a side of a branch counts that nobody has seen: more if much lies behind it.
@@ -233,7 +238,7 @@ impl<'a> Search<'a> {
         let score = |kept: &Kept| -> usize {
             let sides = kept.edges.iter().filter_map(|e| self.other_side(*e));
             let open = sides.filter(|e| self.is_open(kept, *e, only_new));
-            open.map(|e| if self.reached.contains_key(&(e.0, e.2)) { 1 } else { self.gain(e) }).sum()
+            open.map(|e| if self.is_new(e) { self.gain(e) } else { 1 }).sum()
         };
         let scores = self.kept.iter().enumerate().map(|(i, kept)| (score(kept), std::cmp::Reverse(i)));
         scores.filter(|(s, _)| *s > 0).max().map(|(_, i)| i.0)
@@ -254,7 +259,6 @@ impl<'a> Search<'a> {
         branches.sort_by_cached_key(|(_, b)| std::cmp::Reverse(side(self, *b).map_or(0, |e| self.gain(e))));
         let mut followed: HashSet<Edge> = HashSet::new();
         let mut turns: HashMap<Edge, usize> = HashMap::new();
-        let is_wanted = |s: &Self, edge: Edge| !only_new || !s.reached.contains_key(&(edge.0, edge.2));
         for (at, branch) in branches {
             let Some(edge) = side(self, branch) else { continue };
             followed.insert(edge);
@@ -277,7 +281,7 @@ impl<'a> Search<'a> {
             }
         }
         let open = self.kept[k].edges.iter().filter_map(|e| self.other_side(*e));
-        let open: Vec<Edge> = open.filter(|e| self.is_frontier(*e) && is_wanted(self, *e)).collect();
+        let open: Vec<Edge> = open.filter(|e| self.is_frontier(*e) && (!only_new || self.is_new(*e))).collect();
         for edge in open {
             let is_followed = followed.contains(&edge);
             if is_followed && !turns.contains_key(&edge) {
@@ -313,7 +317,7 @@ impl<'a> Search<'a> {
         let conflicts = if *attempts > FIRST { CONFLICTS } else { FEW_CONFLICTS };
         self.questions += 1;
         let mut answer = path.other_way(at, Freedom::TestRun, conflicts, deadline);
-        let new_block = !self.reached.contains_key(&(edge.0, edge.2));
+        let new_block = self.is_new(edge);
         if new_block && !matches!(answer, OtherWay::Input(_)) {
             self.questions += 1;
             let freer = path.other_way(at, Freedom::Anything, conflicts, deadline);
@@ -346,7 +350,7 @@ impl<'a> Search<'a> {
         for (k, kept) in self.kept.iter().enumerate() {
             for edge in kept.edges.iter().filter_map(|e| self.other_side(*e)) {
                 let tried = self.detours.get(&edge).copied().unwrap_or(0);
-                let wanted = self.is_frontier(edge) && !self.reached.contains_key(&(edge.0, edge.2));
+                let wanted = self.is_frontier(edge) && self.is_new(edge);
                 if wanted && tried < DETOURS {
                     open.push((tried, edge, k));
                 }

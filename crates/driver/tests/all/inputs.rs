@@ -64,19 +64,16 @@ fn the_kernel_goes_the_same_ways() {
     assert!(found.programs[0].inputs.iter().all(|i| i.kernel == Some(Comparison::Same)));
 }
 
+/// What is found where these instructions bring a number to r1 that decides which way the program goes.
+fn found_behind(number: &str) -> InputsReport {
+    let code = format!("{number}\nr0 = 2\nif r1 != 0x12345678 goto L1\nr0 = 1\nL1:\nexit\n");
+    found(&code, false)
+}
+
 /// What a clock or a random number decides is reached in the interpreter alone.
 #[test]
 fn what_a_helper_returns_by_chance_is_made_up() {
-    let code = "
-    call bpf_get_prandom_u32
-    r1 = r0
-    r0 = 2
-    if r1 != 0x12345678 goto L1
-    r0 = 1
-L1:
-    exit
-";
-    let found = found(code, false);
+    let found = found_behind("call bpf_get_prandom_u32\nr1 = r0");
     assert_eq!(found.functions[0].unreached, 0);
     assert!(found.programs[0].inputs.iter().any(|i| i.made_up && i.calls.get(&0).is_some_and(|v| v == "305419896")));
 }
@@ -84,16 +81,7 @@ L1:
 /// What a constant decides that is the loader's to set is reached in the interpreter alone.
 #[test]
 fn constants_of_the_loader_are_made_up() {
-    let code = "
-    r1 = mode ll
-    r1 = *(u32 *)(r1 + 0)
-    r0 = 2
-    if r1 != 0x12345678 goto L1
-    r0 = 1
-L1:
-    exit
-";
-    let found = found(code, false);
+    let found = found_behind("r1 = mode ll\nr1 = *(u32 *)(r1 + 0)");
     assert_eq!(found.functions[0].unreached, 0, "{:#?}", found.functions);
     let by_loader = found.programs[0].inputs.iter().find(|i| !i.data.is_empty()).expect("an input");
     assert!(by_loader.made_up && by_loader.data[".rodata"].len() == 4, "{by_loader:#?}");

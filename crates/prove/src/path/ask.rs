@@ -194,10 +194,7 @@ impl Path<'_> {
         left.append(&mut folded.pinned);
         let mut blaster = Blaster::new(&mut self.cx.terms);
         left.iter().for_each(|t| blaster.assert(*t));
-        match wishes.is_empty() {
-            true => blaster.solve(conflicts, deadline),
-            false => blaster.solve_with(&wishes, conflicts, deadline),
-        }
+        blaster.solve_with(&wishes, conflicts, deadline)
     }
 
     /// Whether a part of the input may be another one than in the run.
