@@ -9,7 +9,7 @@
 # make other-kernels KERNELS=6.1,6.12   do results load there, wherever the originals do? (docs/kernels.md)
 # make ablation           each pass alone, and all passes without it (docs/ablation.md)
 # make prove-times, proposals, table4, table6, table10   the tables in docs/, measured here
-# make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 30")
+# make k2-tables   the K2 paper's tables, measured here, into docs/k2.md (K2_FLAGS="--only 1,5 --seconds 10")
 # make run-time    goal latency on inputs that reach every block, timed beside the originals, into docs/results.md (docs/counts.md)
 # make load-tests  XDP programs under traffic between two network namespaces: throughput, latency, loss, into docs/results.md
 # make results     all of the above that measure, one after the other, and docs/results.md; hours (RESULTS_FLAGS="--list", "--only sizes,load")

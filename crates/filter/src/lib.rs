@@ -139,19 +139,21 @@ fn compiled(text: &str, options: &Options) -> Result<Filter, Error> {
 }
 
 /// What the optimizer makes of a graph, with much copying and with little; `None`: all take too long.
-fn optimized(mut graph: graph::Graph, options: &Options) -> Option<Forms> {
+fn optimized(graph: graph::Graph, options: &Options) -> Option<Forms> {
     /// Blocks walked, where much may be copied, and where little may.
     const WALKS: [usize; 2] = [40_000, 4_000_000];
-    /// Of a graph with variables nothing is known in common, so that all walks are the same one. Each keeps much in memory.
-    const WALKS_WITH_VARIABLES: usize = 400_000;
-    let all_copies: &[(usize, usize)] = if graph.variables == 0 && options.passes.has(Pass::Copies) {
-        &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)]
-    } else {
-        &[(0, 0)]
+    /// Blocks with what their variables may hold: so many, or so many times those of the filter, for long lists. Tunnels in tunnels have four
+    /// times as many with each.
+    const MOST_BLOCKS: (usize, usize) = (20_000, 8);
+    let most_blocks = MOST_BLOCKS.0.max(graph.blocks.len().saturating_mul(MOST_BLOCKS.1));
+    let mut graph = if graph.variables == 0 { graph } else { optimize::without_variables(&graph, most_blocks)? };
+    let all_copies: &[(usize, usize)] = match options.passes.has(Pass::Copies) {
+        true => &[(64, 512), (8, 64), (1, 8), (0, 8), (0, 0)],
+        false => &[(0, 0)],
     };
     let mut ways = Vec::new();
     for &(copies, kinds) in all_copies {
-        let walks = if graph.variables > 0 { WALKS_WITH_VARIABLES } else { WALKS[usize::from(copies <= 1)] };
+        let walks = WALKS[usize::from(copies <= 1)];
         ways.extend(optimize::optimize(&mut graph, Limits { copies, kinds, walks }, options.passes));
     }
     (!ways.is_empty()).then_some(Forms {

@@ -10,6 +10,7 @@
 
 mod asked;
 pub(crate) mod known;
+mod resolved;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use known::Known;
 
+pub(crate) use resolved::without_variables;
+
 use crate::decision::{Decision, DecisionId, Decisions};
 use crate::graph::{Block, Graph, Lookup, Target, Test};
 use crate::intervals::Intervals;
@@ -27,7 +30,7 @@ use crate::language::Relation;
 use crate::need::{Need, needs};
 use crate::passes::{Pass, Passes};
 use crate::question::{Question, question};
-use crate::value::{Value, ValueId, Values, Variable, apply};
+use crate::value::{Value, ValueId, Values, apply};
 
 /// How much the optimizer may copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +49,7 @@ const FEW: usize = 8;
 /// To pass so many questions by takes as long as to walk a block.
 const PASSED: usize = 64;
 
-/// The decisions of a graph, and where they begin. `None`: the limits do not allow it.
+/// The decisions of a graph without variables ([`without_variables`]), and where they begin. `None`: the limits do not allow it.
 pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Option<(Decisions, DecisionId)> {
     let mut walk = Walk {
         values: std::mem::take(&mut graph.values),
@@ -61,7 +64,6 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
         walks: 0,
         passed: Cell::new(0),
         asked: Vec::new(),
-        asked_with: FxHashMap::default(),
         maps_asked: Vec::new(),
         compared: FxHashMap::default(),
         graph,
@@ -70,16 +72,14 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
         is_over: false,
     };
     walk.maps_asked = walk.maps_asked_later();
-    if walk.graph.variables == 0 {
-        walk.questions = walk.questions_of_blocks();
-        walk.needs = walk.graph.blocks.iter().map(|block| walk.needs_of_test(&block.test)).collect();
-        walk.only_answers = walk.questions.iter().map(|q| walk.only_answer(q.as_ref()?)).collect();
-        walk.asked = walk.asked_later();
-        walk.first = walk.first_asked();
-        walk.common = walk.common_knowledge();
-        walk.compared = walk.questions_by_value();
-        walk.passed.set(0);
-    }
+    walk.questions = walk.questions_of_blocks();
+    walk.needs = walk.graph.blocks.iter().map(|block| walk.needs_of(block)).collect();
+    walk.only_answers = walk.questions.iter().map(|q| walk.only_answer(q.as_ref()?)).collect();
+    walk.asked = walk.asked_later();
+    walk.first = walk.first_asked();
+    walk.common = walk.common_knowledge();
+    walk.compared = walk.questions_by_value();
+    walk.passed.set(0);
     let root = walk.target(walk.graph.entry, Known::default());
     let Walk { values, decisions, is_over, .. } = walk;
     graph.values = values;
@@ -89,25 +89,19 @@ pub(crate) fn optimize(graph: &mut Graph, limits: Limits, passes: Passes) -> Opt
 /// What is known on all ways to a block, by what is known there of the value that the filter asks for first.
 type Common = BTreeMap<Option<Rc<Intervals>>, Known>;
 
-/// What variables hold, as in [`Known::variables`].
-type Variables = Vec<(Variable, ValueId)>;
-
 struct Walk<'a> {
     graph: &'a Graph,
     values: Values,
-    /// Per block what it asks; only of graphs without variables.
+    /// Per block what it asks.
     questions: Vec<Option<Question>>,
-    /// Per block what must be there for its question, and the answer if there is but one; only of graphs without variables.
+    /// Per block what must be there for it, and the answer if there is but one.
     needs: Vec<Vec<Need>>,
     only_answers: Vec<Option<bool>>,
-    /// Only of graphs without variables.
     common: Vec<Common>,
     /// The value that the filter asks for first: mostly which protocol follows the link's header.
     first: Option<ValueId>,
-    /// Per block the values that are asked for there or later, in order; only of graphs without variables.
+    /// Per block the values that are asked for there or later, in order.
     asked: Vec<Rc<Vec<ValueId>>>,
-    /// The same of graphs with variables, by what they hold there.
-    asked_with: FxHashMap<(usize, Variables), Rc<Vec<ValueId>>>,
     /// Per block the questions to maps there or later; of graphs that have such.
     maps_asked: Vec<Rc<Vec<Lookup>>>,
     /// By value with how many sets it is compared.
@@ -124,40 +118,6 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A value with variables replaced by what they hold.
-    fn resolved(&mut self, value: ValueId, known: &Known) -> ValueId {
-        self.resolved_with(value, &known.variables)
-    }
-
-    fn resolved_with(&mut self, value: ValueId, variables: &Variables) -> ValueId {
-        if self.graph.variables == 0 {
-            return value;
-        }
-        match self.values.get(value) {
-            Value::Variable(v) => {
-                let held = variables.binary_search_by_key(&v, |(v, _)| *v).ok().map(|i| variables[i].1);
-                held.unwrap_or_else(|| self.values.constant(0))
-            }
-            Value::Load { base: Some(base), offset, size } => {
-                let base = Some(self.resolved_with(base, variables));
-                self.values.intern(Value::Load { base, offset, size })
-            }
-            Value::Binary(op, a, b) => {
-                let (a, b) = (self.resolved_with(a, variables), self.resolved_with(b, variables));
-                self.values.binary(op, a, b)
-            }
-            Value::Negate(a) => {
-                let a = self.resolved_with(a, variables);
-                self.values.intern(Value::Negate(a))
-            }
-            Value::IsGreater(a, b) => {
-                let (a, b) = (self.resolved_with(a, variables), self.resolved_with(b, variables));
-                self.values.intern(Value::IsGreater(a, b))
-            }
-            _ => value,
-        }
-    }
-
     fn target(&mut self, target: Target, known: Known) -> DecisionId {
         match self.threaded(target, &known) {
             Target::Accept => DecisionId::ACCEPT,
@@ -171,7 +131,7 @@ impl Walk<'_> {
             self.is_over = true;
             return DecisionId::REJECT;
         }
-        let known = if self.graph.variables == 0 { self.relevant(i, known) } else { self.relevant_with(i, known) };
+        let known = self.relevant(i, known);
         let key = (i, known);
         if let Some(id) = self.done.get(&key) {
             return *id;
@@ -183,7 +143,8 @@ impl Walk<'_> {
             && let Some(common) = self.common_to(i, &known)
         {
             if self.visits[i] > self.limits.kinds {
-                walked = self.relevant(i, common.clone());
+                // No map may be asked twice, so that their answers are never left out.
+                walked = Known { lookups: known.lookups.clone(), ..self.relevant(i, common.clone()) };
             } else {
                 let is_kind = |v: &ValueId| self.first == Some(*v) || self.compared.get(v).is_none_or(|n| *n <= FEW);
                 walked.facts.retain(|(v, _)| is_kind(v));
@@ -205,41 +166,33 @@ impl Walk<'_> {
         let graph = self.graph;
         let block = &graph.blocks[i];
         let mut wanted = Vec::new();
-        for (variable, value) in &block.sets {
-            let value = self.resolved(*value, &known);
-            self.want(value, &mut known, &mut wanted);
-            known.set(*variable, value);
-        }
+        block.sets.iter().for_each(|(_, value)| self.want(*value, &mut known, &mut wanted));
         let rest = match &block.test {
             Test::Chain(chain) => {
                 let (yes, no) = (self.target(block.yes, known.clone()), self.target(block.no, known));
                 self.decisions.chain(*chain, yes, no)
             }
             Test::Among(words, members) => {
-                let words: Vec<ValueId> = words.iter().map(|word| self.resolved(*word, &known)).collect();
                 if let Some(first) = words.first() {
                     self.want(*first, &mut known, &mut wanted);
                 }
                 let mut found = known.clone();
                 words.iter().for_each(|word| self.want(*word, &mut found, &mut Vec::new()));
                 let (yes, no) = (self.target(block.yes, found), self.target(block.no, known));
-                self.decisions.among(words, members.clone(), yes, no)
+                self.decisions.among(words.clone(), members.clone(), yes, no)
             }
-            Test::Lookup(Lookup { map, key }) => {
-                let key = key.iter().map(|value| self.resolved(*value, &known)).collect::<Vec<ValueId>>();
-                key.iter().for_each(|value| self.want(*value, &mut known, &mut wanted));
-                self.ask_map(Lookup { map: *map, key }, block.yes, block.no, known)
+            Test::Lookup(lookup) => {
+                lookup.key.iter().for_each(|value| self.want(*value, &mut known, &mut wanted));
+                self.ask_map(lookup.clone(), block.yes, block.no, known)
             }
             Test::Member(value, set) => {
-                let value = self.resolved(*value, &known);
-                self.want(value, &mut known, &mut wanted);
-                self.ask(Question { value, set: (**set).clone() }, block.yes, block.no, known)
+                self.want(*value, &mut known, &mut wanted);
+                self.ask(Question { value: *value, set: (**set).clone() }, block.yes, block.no, known)
             }
             Test::Compare(relation, a, b) => {
-                let (a, b) = (self.resolved(*a, &known), self.resolved(*b, &known));
-                self.want(a, &mut known, &mut wanted);
-                self.want(b, &mut known, &mut wanted);
-                let question = self.question(*relation, a, b);
+                self.want(*a, &mut known, &mut wanted);
+                self.want(*b, &mut known, &mut wanted);
+                let question = self.question(*relation, *a, *b);
                 self.ask(question, block.yes, block.no, known)
             }
         };
@@ -357,10 +310,18 @@ impl Walk<'_> {
         known.fact(self.first?).cloned()
     }
 
-    /// The value that the first block asks for.
+    /// The value that the first block asks for whose answer is not always the same.
     fn first_asked(&self) -> Option<ValueId> {
-        let Target::Block(entry) = self.graph.entry else { return None };
-        self.questions[entry].as_ref().map(|q| q.value)
+        let mut at = self.graph.entry;
+        while let Target::Block(i) = at {
+            let block = &self.graph.blocks[i];
+            at = match self.only_answers[i] {
+                Some(true) => block.yes,
+                Some(false) => block.no,
+                None => return self.questions[i].as_ref().map(|q| q.value),
+            };
+        }
+        None
     }
 
     /// Per block what it asks.
@@ -401,10 +362,11 @@ impl Walk<'_> {
         self.needs[i].iter().all(|need| known.has(*need)).then_some(answer)
     }
 
-    /// What must be there for a test.
-    fn needs_of_test(&self, test: &Test) -> Vec<Need> {
+    /// What must be there for a block.
+    fn needs_of(&self, block: &Block) -> Vec<Need> {
         let mut all = Vec::new();
-        test.values().into_iter().for_each(|value| needs(&self.values, value, &mut all));
+        let sets = block.sets.iter().map(|(_, value)| *value);
+        sets.chain(block.test.values()).for_each(|value| needs(&self.values, value, &mut all));
         all
     }
 
@@ -444,6 +406,7 @@ impl Walk<'_> {
     /// Adds what is known behind a block to its targets.
     fn join_from(&self, all: &mut [Common], i: usize, mut known: Known) {
         let block = &self.graph.blocks[i];
+        block.sets.iter().for_each(|(_, value)| self.want(*value, &mut known, &mut Vec::new()));
         let Some(Question { value, set }) = self.questions[i].clone() else {
             let behind = |known: &Known, answer| match &block.test {
                 Test::Lookup(lookup) if known.lookups.iter().any(|(l, a)| l == lookup && *a != answer) => None,

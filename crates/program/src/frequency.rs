@@ -83,14 +83,14 @@ impl Profile {
         }
     }
 
-    /// How often the code ran that a block begins with, jumps without condition followed.
-    fn behind(&self, f: &Function, b: BlockId) -> Option<u64> {
+    /// The slot that a block's code begins with, jumps without condition followed.
+    fn first(f: &Function, b: BlockId) -> Option<usize> {
         let mut at = b;
         for _ in 0..f.layout.len() {
             let block = f.block(at);
             let first = block.ops.iter().filter_map(|o| o.origin).chain(block.term.origin()).next();
-            if let Some(slot) = first {
-                return self.slots.get(&slot).copied();
+            if first.is_some() {
+                return first;
             }
             let Terminator::Goto(next) = block.term else { return None };
             at = next;
@@ -98,10 +98,61 @@ impl Profile {
         None
     }
 
-    /// The same, as the blocks behind the branch tell.
-    fn taken_by_blocks(&self, f: &Function, taken: BlockId, fall: BlockId) -> Option<f64> {
-        let (t, f) = (self.behind(f, taken)?, self.behind(f, fall)?);
-        (t + f > 0).then(|| t as f64 / (t + f) as f64)
+    /// How often the code ran that a block begins with.
+    fn behind(&self, f: &Function, b: BlockId) -> Option<u64> {
+        self.slots.get(&Self::first(f, b)?).copied()
+    }
+
+    /// The same, as the blocks before and behind the branch tell. A block that is reached from elsewhere, too, or that has copies, tells
+    /// nothing of this branch; where neither block does, it is the share of a branch that asked something else in its place, this way
+    /// round or the other, as is closer to what the blocks ran.
+    fn taken_by_blocks(&self, f: &Function, b: BlockId, around: &Around) -> Option<f64> {
+        let (Terminator::Branch { taken, fall, .. } | Terminator::MayGoto { taken, fall, .. }) = f.block(b).term else {
+            return None;
+        };
+        let (t, l) = (self.behind(f, taken)?, self.behind(f, fall)?);
+        let tells = |to: BlockId| around.preds[to.index()].len() == 1 && around.is_alone(f, to);
+        let all = self.behind(f, b).filter(|all| *all > 0 && around.is_alone(f, b));
+        let of_both = || (t + l > 0).then(|| t as f64 / (t + l) as f64);
+        let share = match (tells(taken), tells(fall), all) {
+            (true, true, _) => return of_both(),
+            (true, false, Some(all)) => t.min(all) as f64 / all as f64,
+            (false, true, Some(all)) => 1.0 - l.min(all) as f64 / all as f64,
+            _ => {
+                let counted = f.block(b).term.origin().and_then(|slot| self.branches.get(&slot));
+                let by_blocks = of_both()?;
+                let Some(Branch { taken, fell, .. }) = counted.filter(|c| c.taken + c.fell > 0) else {
+                    return Some(by_blocks);
+                };
+                let share = *taken as f64 / (taken + fell) as f64;
+                if (share - by_blocks).abs() <= (1.0 - share - by_blocks).abs() { share } else { 1.0 - share }
+            }
+        };
+        Some(share)
+    }
+}
+
+/// What of a function tells how far the count of a block is that of one way.
+struct Around {
+    preds: Vec<Vec<BlockId>>,
+    /// How many instructions come from a slot.
+    copies: BTreeMap<usize, usize>,
+}
+
+impl Around {
+    fn of(f: &Function) -> Around {
+        let mut copies = BTreeMap::new();
+        for block in f.layout.iter().map(|b| f.block(*b)) {
+            for slot in block.ops.iter().filter_map(|o| o.origin).chain(block.term.origin()) {
+                *copies.entry(slot).or_default() += 1;
+            }
+        }
+        Around { preds: predecessors(f), copies }
+    }
+
+    /// Whether the code that a block begins with stands nowhere else.
+    fn is_alone(&self, f: &Function, b: BlockId) -> bool {
+        Profile::first(f, b).is_some_and(|slot| self.copies.get(&slot) == Some(&1))
     }
 }
 
@@ -124,15 +175,12 @@ impl Frequencies {
     /// By this profile, if there is one and it was entered; otherwise as guessed.
     pub fn of(f: &Function, profile: Option<&Profile>) -> Frequencies {
         let profile = profile.filter(|p| p.entries > 0);
-        let dominators = Dominators::of(f);
+        let (dominators, around) = (Dominators::of(f), Around::of(f));
         let mut taken = vec![0.0; f.blocks.len()];
         for &b in &f.layout {
             let term = &f.block(b).term;
-            let (Terminator::Branch { taken: to, fall, .. } | Terminator::MayGoto { taken: to, fall, .. }) = term
-            else {
-                continue;
-            };
-            let counted = profile.and_then(|p| p.taken(term).or_else(|| p.taken_by_blocks(f, *to, *fall)));
+            let (Terminator::Branch { .. } | Terminator::MayGoto { .. }) = term else { continue };
+            let counted = profile.and_then(|p| p.taken(term).or_else(|| p.taken_by_blocks(f, b, &around)));
             taken[b.index()] = counted.unwrap_or_else(|| guess(f, b, &dominators));
         }
         let mut frequencies = Frequencies { blocks: vec![0.0; f.blocks.len()], taken };
@@ -309,6 +357,21 @@ mod tests {
         let [of_itself, of_original] = [None, Some(&guess)].map(|p| Frequencies::of(&short, p).block(taken));
         assert!(close(of_original, 0.5) && of_itself < 0.3, "{of_itself} {of_original}");
         assert!(close(Frequencies::of(&long, Some(&guess)).block(taken), Frequencies::of(&long, None).block(taken)));
+    }
+
+    /// Two tests with one exit: of one that was put for the second, the block that only it leads to tells, not the exit they share.
+    #[test]
+    fn an_exit_that_other_branches_share_tells_nothing_of_this_one() {
+        let mut f = function("if r1 > 7 goto +4\nr2 = 1\nif r2 > r1 goto +2\nr0 = 1\nexit\nr0 = 2\nexit");
+        let [first, second, body, end] = f.layout[..] else { panic!("{:?}", f.layout) };
+        let runs = |b: BlockId| {
+            *[(first, 100), (second, 40), (body, 30), (end, 70)].iter().find(|x| x.0 == b).map(|x| &x.1).unwrap()
+        };
+        let profile = Profile::new(&f, runs, |b| if b == first { 60 } else { 10 });
+        let Terminator::Branch { cond, .. } = &mut f.block_mut(second).term else { panic!("a branch") };
+        *cond = Cond::Set;
+        let found = Frequencies::of(&f, Some(&profile));
+        assert!(close(found.block(body), 0.3) && close(found.block(end), 0.7), "{found:?}");
     }
 
     #[test]

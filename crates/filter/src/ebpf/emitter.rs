@@ -53,8 +53,8 @@ pub(super) fn assembly(program: &Program, form: &EbpfForm) -> Result<String, Ebp
     for block in &program.blocks {
         for operation in &block.operations {
             if let Operation::Copy { .. } = operation {
-                let text =
-                    "where headers begin varies, and the filter is not optimized (too many ways, or --no-optimize)";
+                let text = "where headers begin varies, and the filter stays as it stands \
+                            (too many ways, no proof, or --no-optimize)";
                 return Err(EbpfError::Unsupported(text.to_owned()));
             }
             if let Operation::NotZero { register } = operation {

@@ -1,12 +1,9 @@
 //! What is asked for from a block on: of what is known only that can matter there.
-//!
-//! Of a graph with variables it depends on what these hold which values are asked for: a field behind a tag has another place if the
-//! tag stands beside the packet. There the answer is found by block and by what the variables hold, whatever the questions come to.
 
 use std::rc::Rc;
 
+use super::Walk;
 use super::known::Known;
-use super::{Variables, Walk};
 use crate::graph::{Lookup, Target, Test};
 use crate::value::{Binary, Value, ValueId};
 
@@ -18,16 +15,6 @@ impl Walk<'_> {
         }
         if let Some(asked) = self.maps_asked.get(i) {
             known.lookups.retain(|(l, _)| asked.contains(l));
-        }
-        known
-    }
-
-    /// The same where it depends on what variables hold which values are asked for.
-    pub(super) fn relevant_with(&mut self, i: usize, mut known: Known) -> Known {
-        let asked = self.asked_from(i, &known.variables);
-        known.facts.retain(|(v, _)| asked.binary_search(v).is_ok());
-        if let Some(asked) = self.maps_asked.get(i) {
-            known.lookups.retain(|(l, _)| asked.iter().any(|a| a.map == l.map));
         }
         known
     }
@@ -45,41 +32,6 @@ impl Walk<'_> {
             let own = self.questions[i].as_ref().map_or_else(Vec::new, |q| self.telling(q.value));
             all[i] = union(&yes, &no, own);
         }
-        all
-    }
-
-    /// The values that are asked for in a block or later if variables hold this at first, whatever the answers are, and the values that
-    /// tell of these.
-    fn asked_from(&mut self, i: usize, variables: &Variables) -> Rc<Vec<ValueId>> {
-        let key = (i, variables.clone());
-        if let Some(asked) = self.asked_with.get(&key) {
-            return asked.clone();
-        }
-        if self.is_over || self.asked_with.len() > self.limits.walks {
-            self.is_over = true;
-            return Rc::default();
-        }
-        let block = &self.graph.blocks[i];
-        let mut known = Known { variables: key.1, ..Known::default() };
-        for (variable, value) in &block.sets {
-            let value = self.resolved(*value, &known);
-            known.set(*variable, value);
-        }
-        let asked = match &block.test {
-            Test::Compare(relation, a, b) => {
-                let (a, b) = (self.resolved(*a, &known), self.resolved(*b, &known));
-                Some(self.question(*relation, a, b).value)
-            }
-            Test::Member(value, _) => Some(self.resolved(*value, &known)),
-            Test::Among(..) | Test::Chain(_) | Test::Lookup(_) => None,
-        };
-        let own = asked.map_or_else(Vec::new, |value| self.telling(value));
-        let [yes, no] = [block.yes, block.no].map(|to| match to {
-            Target::Block(next) => self.asked_from(next, &known.variables),
-            _ => Rc::default(),
-        });
-        let all = union(&yes, &no, own);
-        self.asked_with.insert((i, variables.clone()), all.clone());
         all
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::graph::Lookup;
 use crate::intervals::Intervals;
 use crate::need::Need;
-use crate::value::{ValueId, Variable};
+use crate::value::ValueId;
 
 /// What is known on a way.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -16,8 +16,6 @@ pub(crate) struct Known {
     pub(crate) bounds: Vec<(Option<ValueId>, u64)>,
     /// Divisors that are not 0.
     pub(crate) not_zero: Vec<ValueId>,
-    /// What variables hold; those without an entry hold 0.
-    pub(crate) variables: Vec<(Variable, ValueId)>,
     /// What maps have answered. To ask again may give another answer, so that not to ask is one of the ways it may go.
     pub(crate) lookups: Vec<(Lookup, bool)>,
 }
@@ -68,13 +66,6 @@ impl Known {
                     self.not_zero.insert(i, value);
                 }
             }
-        }
-    }
-
-    pub(crate) fn set(&mut self, variable: Variable, value: ValueId) {
-        match self.variables.binary_search_by_key(&variable, |(v, _)| *v) {
-            Ok(i) => self.variables[i].1 = value,
-            Err(i) => self.variables.insert(i, (variable, value)),
         }
     }
 

@@ -82,7 +82,12 @@ fn compare(expression: &str, filter: &Filter, packets: &[Vec<u8>]) -> usize {
             continue;
         }
         assert_eq!(negative_loads(program), Vec::<String>::new(), "{expression:.300}");
-        let attached = in_kernel(program).unwrap_or_else(|e| panic!("{expression:.300}: {e}"));
+        let attached = match in_kernel(program) {
+            // As its own code, which is several times as long, it is more memory than a socket's options may take
+            // (`sk_filter_charge`, `net.core.optmem_max`).
+            Err(e) if e.kind() == std::io::ErrorKind::OutOfMemory && program.len() > MOST_INSTRUCTIONS / 4 => continue,
+            attached => attached.unwrap_or_else(|e| panic!("{expression:.300}: {e}")),
+        };
         for captured in packets {
             let wanted = filter.run(&whole(captured)) != 0;
             let found = attached.run(captured).expect("a packet that fits").is_some();

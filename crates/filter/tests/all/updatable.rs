@@ -17,7 +17,7 @@ const SETS: [(&str, [&[&str]; 2]); 5] = [
     ("SIX", [&["fe80::1", "fe80::2"], &["fe80::2", "fe80::3"]]),
 ];
 
-const FILTERS: [&str; 14] = [
+const FILTERS: [&str; 17] = [
     "host $BAD",
     "src host $BAD and not dst host $BAD",
     "net $NETS and not src net $NETS",
@@ -33,6 +33,10 @@ const FILTERS: [&str; 14] = [
     "ether src and dst $MACS or arp src and dst host $BAD",
     "src and dst host $SIX",
     "not (src and dst host $BAD or src and dst port $PORTS or src and dst host $SIX)",
+    // Asked in one place, and perhaps in another one: what the map has said is not left out where much else is.
+    "geneve or not port $PORTS or udp dst port $PORTS",
+    "geneve and (not ip src and dst host $BAD) and (not tcp port 80) and ip host $BAD",
+    "ip net $NETS and (tcp port 80 or not dst net $NETS)",
 ];
 
 fn options(hook: Hook, step: usize, is_updatable: bool) -> Options {

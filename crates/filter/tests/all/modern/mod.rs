@@ -246,3 +246,16 @@ fn words_mean_the_same_in_the_kernel() {
     eprintln!("modern in the kernel: {} runs, {} matched", counts.runs, counts.matched);
     assert!(counts.matched > 10_000);
 }
+
+/// What headers behind headers share is gone through once, wherever the first one begins.
+#[test]
+fn chains_of_headers_behind_headers_of_varying_length_are_optimized() {
+    for dlt in [117, 127, 192] {
+        for text in ["port 80", "host 10.0.0.1 and tcp port 80", "tcp[13] & 2 != 0"] {
+            let options = Options { dialect: Dialect::Modern, ..options(LinkType(dlt)) };
+            let filter = compile(text, &options).expect("a filter");
+            assert!(filter.is_optimized(), "{} {text}", LinkType(dlt));
+            assert_eq!(filter.unproven(Form::Kernel), None, "{} {text}", LinkType(dlt));
+        }
+    }
+}
