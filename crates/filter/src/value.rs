@@ -117,6 +117,11 @@ impl Values {
         id
     }
 
+    /// Whether there is such a value.
+    pub(crate) fn contains(&self, value: Value) -> bool {
+        self.known.contains_key(&value)
+    }
+
     /// A number.
     pub(crate) fn constant(&mut self, n: u32) -> ValueId {
         self.intern(Value::Constant(n))

@@ -203,6 +203,13 @@ impl Lowering<'_> {
     }
 
     fn finish(mut self, root: Condition) -> Graph {
+        if self.is_modern() {
+            // There from the beginning (`Lowering::new`). What nobody reads is not looked for: a packet may end before it.
+            let values = &self.builder.values;
+            for offset in [&mut self.header, &mut self.payload] {
+                offset.variable = offset.variable.filter(|v| values.contains(Value::Variable(*v)));
+            }
+        }
         // The header's place is asked for by those of what is behind it.
         if self.payload.variable.is_some() && self.header.is_variable && self.header.variable.is_none() {
             self.header.variable = Some(self.builder.variable());

@@ -8,7 +8,7 @@ use crate::graph::{Builder, Condition};
 use crate::language::{Id, Protocol, Relation};
 use crate::link::{Layout, LinkType};
 use crate::name_files::NameFiles;
-use crate::options::Options;
+use crate::options::{Dialect, Options};
 use crate::value::{Ancillary, Binary, Value, ValueId, Variable};
 
 /// More primitives that are not in lists are not compiled: a filter of so many takes seconds.
@@ -161,19 +161,27 @@ impl<'a> Lowering<'a> {
         };
         let Layout { header, kind, payload, network, network_without_snap } = layout;
         let wlan = link.is_wlan();
-        let header = Offset { is_variable: wlan && link != LinkType::IEEE802_11, ..Offset::constant(header) };
+        let mut header = Offset { is_variable: wlan && link != LinkType::IEEE802_11, ..Offset::constant(header) };
+        let mut payload = Offset { is_variable: wlan || link == LinkType::PFLOG, ..Offset::constant(payload) };
+        let mut builder = Builder::default();
+        if options.dialect == Dialect::Modern {
+            // Text is gone through several times, each time from the beginning: no time may find a variable that others do not know.
+            for offset in [&mut header, &mut payload] {
+                offset.variable = offset.is_variable.then(|| builder.variable());
+            }
+        }
         Ok(Lowering {
             options,
             sets,
             map_numbers: HashMap::new(),
-            builder: Builder::default(),
+            builder,
             outermost: link,
             link,
             previous_link: link,
             header,
             previous_header: header,
             kind: Offset::constant(kind),
-            payload: Offset { is_variable: wlan || link == LinkType::PFLOG, ..Offset::constant(payload) },
+            payload,
             network,
             network_without_snap,
             is_geneve: false,

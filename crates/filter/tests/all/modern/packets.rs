@@ -139,3 +139,55 @@ pub fn any(random: &mut Rng) -> Vec<u8> {
     }
     bytes
 }
+
+/// An IPv4 packet to or from 10.0.0.1 behind a header of varying length: 802.11 with a receiver's header or none, or PFLOG.
+pub(super) fn behind_a_varying_header(dlt: u16, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = match dlt {
+        117 => [vec![random.u8(45..62), 2], vec![0; 62]].concat(),
+        119 => vec![0, 0, 0, 0x44, 0, 0, 0, 144],
+        127 => vec![0, 0, random.choice([8, 12, 24]).unwrap_or(8), 0],
+        163 => vec![0x80, 0x21, 0x10, 1, 0, 0, 0, 16],
+        192 => vec![0, 0, 8, 0, 105, 0, 0, 0],
+        _ => Vec::new(),
+    };
+    match dlt {
+        117 => bytes.truncate(usize::from(bytes[0]).next_multiple_of(4)),
+        119 => bytes.resize(144, 0),
+        127 => bytes.resize(usize::from(bytes[2]), 0),
+        163 => bytes.resize(16, 0),
+        _ => {}
+    }
+    if dlt != 117 {
+        // A data frame, with QoS or without, its header, and LLC with SNAP.
+        let has_qos = random.bool();
+        bytes.push(if has_qos { 0x88 } else { 8 });
+        bytes.extend(std::iter::repeat_n(0, if has_qos { 25 } else { 23 }));
+        bytes.extend([0xaa, 0xaa, 3, 0, 0, 0, 8, 0]);
+    }
+    let protocol = random.choice([6, 17, 1]).unwrap_or(6);
+    bytes.extend([
+        0x45,
+        0,
+        0,
+        60,
+        0,
+        0,
+        0,
+        0,
+        random.u8(50..70),
+        protocol,
+        0,
+        0,
+        10,
+        0,
+        0,
+        random.u8(1..3),
+        10,
+        0,
+        0,
+        2,
+    ]);
+    bytes.extend([0, if random.bool() { 80 } else { 81 }, 0x30, 0x39]);
+    bytes.extend(std::iter::repeat_n(0, 40));
+    bytes
+}
