@@ -8,6 +8,7 @@
 //!
 //! Promise: this only weighs. No proof asks it, and a wrong count costs time, never behaviour.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use bpf_isa::{Call, Cond, Insn, Reg, Src, Width};
@@ -175,7 +176,9 @@ impl Frequencies {
     /// By this profile, if there is one and it was entered; otherwise as guessed.
     pub fn of(f: &Function, profile: Option<&Profile>) -> Frequencies {
         let profile = profile.filter(|p| p.entries > 0);
-        let (dominators, around) = (Dominators::of(f), Around::of(f));
+        let dominators = Dominators::of(f);
+        // Only where a branch was not counted.
+        let around = LazyCell::new(|| Around::of(f));
         let mut taken = vec![0.0; f.blocks.len()];
         for &b in &f.layout {
             let term = &f.block(b).term;
