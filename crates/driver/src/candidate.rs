@@ -202,8 +202,15 @@ impl Candidate {
         self.report.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots.
-    pub(crate) fn run_global(&mut self, module: &Module, settings: &Settings, passes: &[Box<dyn Pass>]) {
+    /// Has the global passes work on it, and the local ones after them, if that gives fewer slots. `is_alone`: no other function waits
+    /// for the time.
+    pub(crate) fn run_global(
+        &mut self,
+        module: &Module,
+        settings: &Settings,
+        passes: &[Box<dyn Pass>],
+        is_alone: bool,
+    ) {
         let started = Instant::now();
         let Some(before) = self.derivation.as_ref().filter(|_| !passes.is_empty()) else { return };
         let fresh = self.start.is_none() && self.banned.is_empty();
@@ -212,7 +219,7 @@ impl Candidate {
         let found = match asked {
             Some(Ok(Answer::Global(found))) => found,
             asked => {
-                let found = module.with_env(|env| Start::find(before, env, passes, settings)).map(Box::new);
+                let found = module.with_env(|env| Start::find(before, env, passes, is_alone, settings)).map(Box::new);
                 if let (Some(Err(mine)), false) = (asked, is_over(settings)) {
                     mine.answer(Answer::Global(found.clone()));
                 }

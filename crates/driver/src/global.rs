@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bpf_facts::Env;
-use bpf_passes::{Engine, Settings};
+use bpf_passes::{Engine, Quiet, Settings};
 use bpf_program::{Function, slot_count};
 use bpf_prove::{Derivation, Session, functions, same_graph, spills_around_a_fast_call, unreachable_operations};
 use bpf_ssa::passes::{Pass, late_calls, one_side};
@@ -39,6 +39,8 @@ const ONE_SIDES: usize = 16;
 const ONE_SIDE: &str = "one side";
 /// Share of the time that is left which all steps of a function may take from one of the two beginnings.
 const SHARE: u32 = 4;
+/// The same of a function that no other waits for.
+const SHARE_ALONE: u32 = 2;
 
 /// A function that has been proven, step by step, to do what another does.
 #[derive(Clone)]
@@ -186,11 +188,12 @@ impl Start {
     }
 
     /// Looks for a start that leads to fewer slots than `before` has: from what it was, and if that leads nowhere, from what it
-    /// has become. What the local passes then make of it comes with it.
+    /// has become. What the local passes then make of it comes with it. `is_alone`: no other function waits for the time.
     pub(crate) fn find(
         before: &Derivation,
         env: &Env<'_>,
         passes: &[Box<dyn Pass>],
+        is_alone: bool,
         settings: &Settings,
     ) -> Option<(Start, Derivation)> {
         if slot_count(before.original()) > LARGE {
@@ -202,14 +205,18 @@ impl Start {
             d
         };
         let mut costs = vec![];
+        let mut local = Local::new(env, settings);
         for from in [&untouched, before] {
-            let share = |d: Instant| d.saturating_duration_since(Instant::now()) / SHARE;
+            let share = |d: Instant| {
+                let left = d.saturating_duration_since(Instant::now());
+                left / if is_alone { SHARE_ALONE } else { SHARE }
+            };
             let end = settings.deadline.map(|d| Instant::now() + share(d));
             if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge = Proving { env, settings, end, proven: vec![], costs: &mut costs };
-            let steps = improve(from.current(), env, passes, settings, &mut judge);
+            let mut judge = Proving { env, settings, end, proven: vec![], costs: &mut costs, local: &mut local };
+            let steps = improve(from.current(), env, passes, &mut judge);
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
             let chain: Vec<&Function> =
@@ -218,7 +225,7 @@ impl Start {
             if !chain.windows(2).all(is_step) {
                 continue;
             }
-            let derivation = with_local(last, env, settings);
+            let derivation = local.of(last);
             let weighs = |d: &Derivation| weight_in_one(d.current(), settings, env.maps);
             if weighs(&derivation) < weighs(before) {
                 let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
@@ -231,18 +238,12 @@ impl Start {
 
 /// What the global passes make of a function, and of what the local ones then make of that, in turns; all of them steps. It
 /// ends with a global one.
-fn improve(
-    f: &Function,
-    env: &Env<'_>,
-    passes: &[Box<dyn Pass>],
-    settings: &Settings,
-    judge: &mut Proving<'_>,
-) -> Vec<Step> {
+fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Proving<'_, '_>) -> Vec<Step> {
     let mut all = bpf_ssa::improve(f, env, passes, judge);
     let mut fresh = !all.is_empty();
     for _ in 1..TURNS {
         let Some(last) = all.last().filter(|_| fresh && !judge.is_late()) else { break };
-        let local = with_local(&last.function, env, settings).current().clone();
+        let local = judge.local.of(&last.function).into_current();
         let next = bpf_ssa::improve(&local, env, passes, judge);
         fresh = !next.is_empty() && judge.accepts(&last.function, &local);
         if fresh {
@@ -254,7 +255,7 @@ fn improve(
 }
 
 /// Has each step proven; what counts is what the local passes make of it.
-struct Proving<'a> {
+struct Proving<'a, 'e> {
     env: &'a Env<'a>,
     settings: &'a Settings,
     /// When there is no more time.
@@ -263,9 +264,10 @@ struct Proving<'a> {
     proven: Vec<(Function, Function)>,
     /// Functions of which it is known what they cost: several ways lead to one.
     costs: &'a mut Vec<(Function, usize)>,
+    local: &'a mut Local<'e>,
 }
 
-impl Judge for Proving<'_> {
+impl Judge for Proving<'_, '_> {
     fn accepts(&mut self, old: &Function, new: &Function) -> bool {
         if self.is_late() {
             return false;
@@ -292,7 +294,7 @@ impl Judge for Proving<'_> {
         if let Some((_, cost)) = self.costs.iter().find(|(known, _)| known == f) {
             return *cost;
         }
-        let cost = weight_in_one(with_local(f, self.env, self.settings).current(), self.settings, self.env.maps);
+        let cost = weight_in_one(self.local.of(f).current(), self.settings, self.env.maps);
         self.costs.push((f.clone(), cost));
         cost
     }
@@ -300,10 +302,38 @@ impl Judge for Proving<'_> {
 
 /// What the local passes make of a function.
 fn with_local(f: &Function, env: &Env<'_>, settings: &Settings) -> Derivation {
-    let banned = FxHashSet::default();
-    let mut session = Session::new(Derivation::new(f.clone()), env);
-    Engine::new(settings, &banned).run(&mut session);
-    session.finish()
+    Local::new(env, settings).of(f)
+}
+
+/// The local passes over many forms of a function, which are alike in most of their blocks: what has been proven of one is known of
+/// the next, and where nothing was found, nothing is looked for again.
+struct Local<'a> {
+    env: &'a Env<'a>,
+    settings: &'a Settings,
+    /// The one for the form before, and what the passes have seen.
+    last: Option<(Session<'a>, Quiet)>,
+}
+
+impl<'a> Local<'a> {
+    fn new(env: &'a Env<'a>, settings: &'a Settings) -> Local<'a> {
+        Local { env, settings, last: None }
+    }
+
+    /// What they make of this form.
+    fn of(&mut self, f: &Function) -> Derivation {
+        let form = Derivation::new(f.clone());
+        let (mut session, quiet) = match self.last.take() {
+            Some((last, quiet)) => (last.then(form), quiet),
+            None => (Session::new(form, self.env), Quiet::default()),
+        };
+        let banned = FxHashSet::default();
+        let mut engine = Engine::new(self.settings, &banned).knowing(quiet);
+        engine.run(&mut session);
+        let quiet = engine.into_quiet();
+        let derivation = session.derivation().clone();
+        self.last = Some((session, quiet));
+        derivation
+    }
 }
 
 /// The global passes that these options choose.
@@ -367,7 +397,9 @@ mod tests {
                 let passes: [Box<dyn Pass>; 1] = [Box::new(Liar)];
                 let lie = bpf_ssa::candidate(f, env, &[&Liar]).expect("a candidate");
                 shorter += usize::from(slot_count(&lie.function) < slot_count(f));
-                if let Some((start, derivation)) = Start::find(&Derivation::new(f.clone()), env, &passes, &settings) {
+                if let Some((start, derivation)) =
+                    Start::find(&Derivation::new(f.clone()), env, &passes, true, &settings)
+                {
                     assert!(start.steps().iter().all(|s| !s.contains("liar")), "{:?}", start.steps());
                     assert!(functions(f, derivation.current(), env, &ProofOptions::default()).0.is_equal());
                 }
@@ -394,7 +426,7 @@ mod tests {
         for (count, is_tried) in [(4, true), (LARGE / 3 + 1, false)] {
             let module = branches(count);
             let f = module.graphs[0].as_ref().expect("a graph");
-            let found = module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, &settings));
+            let found = module.with_env(|env| Start::find(&Derivation::new(f.clone()), env, &global, true, &settings));
             assert_eq!(found.is_some(), is_tried, "{count} branches");
         }
     }
@@ -406,7 +438,7 @@ mod tests {
         let mut starts = 0;
         for id in 0..module.graphs.len() {
             let mut c = Candidate::new(&module, id);
-            c.run_global(&module, &settings, &bpf_ssa::all_passes());
+            c.run_global(&module, &settings, &bpf_ssa::all_passes(), true);
             let Some(plain) = c.without_global(&module, &settings) else { continue };
             starts += 1;
             assert!(c.report.slots_after < plain.report.slots_after);

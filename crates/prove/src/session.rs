@@ -233,6 +233,13 @@ impl<'e> Session<'e> {
         self.derivation
     }
 
+    /// Ends the session and begins one of another function of the same object. What the prover has answered is remembered: its
+    /// questions are about windows, and name nothing of the function around them.
+    #[must_use]
+    pub fn then(self, next: Derivation) -> Session<'e> {
+        Session { cache: self.cache, ..Session::new(next, self.env) }
+    }
+
     /// Analyses the function as it stands.
     pub fn analyze(&mut self) {
         self.rewritten.clear();

@@ -69,8 +69,9 @@ fn gain(old: f64, new: f64) -> String {
 /// The paper's Table 2.
 fn throughput(rows: &[Row]) -> String {
     let mut text = format!(
-        "Throughput, millions of packets per second of one processor: *at most* when more come than it can take, *loss-free* the highest \
-         load of which at most {:.1} % is lost (of several windows the one in the middle; <: more was lost at each load that was tried).\n\n",
+        "Throughput, millions of packets per second of one processor: *at most* what gets through when more come than it can take, \
+         *loss-free* the highest load asked of the sender, which sends about a tenth less, of which at most {:.1} % is lost (of several \
+         windows the one in the middle; <: more was lost at each load that was tried).\n\n",
         100.0 * LOSS
     );
     text += "| program | verdict | bytes | slots | at most: original | bpf-opt | gain | the original again | loss-free: original | bpf-opt | \
@@ -103,8 +104,8 @@ fn throughput(rows: &[Row]) -> String {
 fn latencies(rows: &[Row]) -> String {
     let mut text = String::from(
         "Latency from sender to receiver in microseconds, of programs whose packets come back: the mean of a window (of several the one in \
-         the middle), and what 50, 99 and 99.9 % of all packets do not exceed. *Low* is 0.8 of the lowest of the loss-free loads, *medium* \
-         that, *high* the highest one, *saturating* all that can be sent.\n\n",
+         the middle), and what 50, 99 and 99.9 % of all packets do not exceed. *Low* is 0.8 of the lowest of the loss-free loads (of a \
+         form that had none, of the lowest that was tried), *medium* that, *high* the highest one, *saturating* all that can be sent.\n\n",
     );
     text += "| program | load | millions per second sent | original: mean (50, 99, 99.9 %) | bpf-opt: mean (50, 99, 99.9 %) | change of the \
              mean | the original again |\n|---|---|---:|---:|---:|---:|---:|\n";

@@ -135,11 +135,13 @@ impl Lowering<'_> {
             | Protocol::Vrrp
             | Protocol::Carp => {
                 if let Some(number) = self.transport_of_relation(protocol) {
-                    let is_ip6 = self.is_kind(kind::IP6)?;
-                    let carries = match number {
-                        Some(number) => self.carries_ports(number, true),
-                        None => self.builder.always(false),
+                    // What is over IPv4 alone reads nothing of IPv6.
+                    let Some(number) = number else {
+                        let never = self.builder.always(false);
+                        return Ok(Operand { value: index.value, guard: self.both(Some(never), index.guard) });
                     };
+                    let is_ip6 = self.is_kind(kind::IP6)?;
+                    let carries = self.carries_ports(number, true);
                     let guard = self.both(Some(is_ip6), index.guard);
                     let guard = self.both(guard, Some(carries));
                     let base = self.upper_of_ip6().place;

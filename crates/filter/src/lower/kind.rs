@@ -27,10 +27,10 @@ const SAP_IPX: u32 = 0xe0;
 const SAP_NETBEUI: u32 = 0xf0;
 /// The greatest number that is a length in Ethernet's type field.
 const LONGEST: u32 = 1500;
-/// Address families: Linux's and OpenBSD's.
+/// Address families: IPv4 everywhere, IPv6 on Linux.
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
-/// Address families of IPv6 on BSD, FreeBSD and macOS.
+/// IPv6 on BSD, FreeBSD and macOS.
 const AF_INET6_ELSEWHERE: [u32; 3] = [24, 28, 30];
 
 impl Lowering<'_> {
@@ -94,6 +94,11 @@ impl Lowering<'_> {
             },
             LinkType::PFLOG => match kind {
                 IP => self.equal(From::LinkHeader, 1, 1, AF_INET),
+                // Those who write such captures are not Linux.
+                IP6 if self.is_modern() => {
+                    let [bsd, freebsd, darwin] = AF_INET6_ELSEWHERE;
+                    self.any_equal(From::LinkHeader, 1, &[AF_INET6, bsd, freebsd, darwin])
+                }
                 IP6 => self.equal(From::LinkHeader, 1, 1, AF_INET6),
                 _ => self.builder.always(false),
             },

@@ -297,3 +297,38 @@ fn words_of_ipv4_mean_what_they_mean_in_the_other_dialect() {
     }
     eprintln!("both dialects: {compared} verdicts, {accepted} accepted");
 }
+
+/// What is over IPv4 alone has no form over IPv6, and asks for no byte of its header.
+#[test]
+fn words_over_ipv4_alone_read_nothing_of_ipv6() {
+    let mut cut = vec![0; 12];
+    cut.extend([0x86, 0xdd, 0x60, 0]);
+    let packet = Packet { captured: &cut, length: cut.len() as u32, beside: Beside::default() };
+    for text in ["less 120 or icmp[0] = 8", "ip6 or icmp[0] = 8", "less 120 or igmp[0] = 1", "ip6 or not icmp[0] = 8"] {
+        let filter = compile(text, &Options { dialect: Dialect::Modern, ..options(LinkType::EN10MB) }).expect(text);
+        assert!(filter.run(&packet) != 0, "{text}");
+    }
+    for text in ["icmp[0] = 8", "icmp[0] != 8", "ip or igmp[0] < 9"] {
+        let filter = compile(text, &Options { dialect: Dialect::Modern, ..options(LinkType::EN10MB) }).expect(text);
+        assert!(filter.run(&packet) == 0, "{text}");
+    }
+}
+
+/// IPv6 has another number on each system that writes captures of its packet filter.
+#[test]
+fn ipv6_behind_pflog_is_that_of_any_system() {
+    for (family, is_ip6) in [(10, true), (24, true), (28, true), (30, true), (2, false), (23, false)] {
+        let mut bytes = vec![61, family];
+        bytes.resize(64, 0);
+        bytes.extend([0x60, 0, 0, 0, 0, 20, 6, 64]);
+        bytes.resize(64 + 40 + 20, 0);
+        (bytes[64 + 40 + 3], bytes[64 + 40 + 12]) = (80, 0x50);
+        let packet = Packet { captured: &bytes, length: bytes.len() as u32, beside: Beside::default() };
+        for text in ["ip6", "tcp", "port 80", "ip6 and tcp dst port 80"] {
+            let modern = compile(text, &Options { dialect: Dialect::Modern, ..options(LinkType::PFLOG) }).expect(text);
+            assert_eq!(modern.run(&packet) != 0, is_ip6, "{text}, family {family}");
+            let other = compile(text, &options(LinkType::PFLOG)).expect(text);
+            assert_eq!(other.run(&packet) != 0, family == 10, "{text}, family {family}");
+        }
+    }
+}
