@@ -1,5 +1,7 @@
 //! What must be there before a value can be computed.
 
+use rustc_hash::FxHashSet;
+
 use crate::value::{Binary, Value, ValueId, Values};
 
 /// One thing of it.
@@ -11,17 +13,17 @@ pub(crate) enum Need {
 
 /// What must be there before a value can be computed, innermost first.
 pub(crate) fn needs(values: &Values, value: ValueId, out: &mut Vec<Need>) {
-    needs_of(values, value, &mut Vec::new(), out);
+    needs_of(values, value, &mut FxHashSet::default(), out);
 }
 
 /// Operands of several values are gone through once: those of chains of headers would be gone through millions of times.
-fn needs_of(values: &Values, value: ValueId, seen: &mut Vec<ValueId>, out: &mut Vec<Need>) {
+fn needs_of(values: &Values, value: ValueId, seen: &mut FxHashSet<ValueId>, out: &mut Vec<Need>) {
     for operand in values.operands(value) {
         let is_simple = values.operands(operand).next().is_none();
         if is_simple || !seen.contains(&operand) {
             needs_of(values, operand, seen, out);
             if !is_simple {
-                seen.push(operand);
+                seen.insert(operand);
             }
         }
     }

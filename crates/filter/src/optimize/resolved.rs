@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Block, Graph, Lookup, Target, Test};
 use crate::need::needs;
@@ -156,13 +156,12 @@ fn read_later(graph: &Graph) -> Vec<Vec<Variable>> {
 
 /// Adds the variables that a value is computed of.
 fn variables(values: &Values, value: ValueId, out: &mut Vec<Variable>) {
-    let (mut stack, mut seen) = (vec![value], Vec::new());
+    let (mut stack, mut seen) = (vec![value], FxHashSet::default());
     while let Some(value) = stack.pop() {
         if let Value::Variable(v) = values.get(value) {
             out.push(v);
-        } else if !seen.contains(&value) {
+        } else if seen.insert(value) {
             stack.extend(values.operands(value));
-            seen.push(value);
         }
     }
 }

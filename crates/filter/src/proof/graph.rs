@@ -118,20 +118,18 @@ impl Nodes {
         }
         let id = NodeId(self.all.len() as u32);
         if let Node::Ask { term, parts } = &node {
-            let mut own = FxHashSet::default();
-            let mut open = vec![*term];
-            while let Some(term) = open.pop() {
-                if own.insert(term) {
-                    open.extend(terms.operands(term));
-                }
-            }
-            let covers = |all: &[TermId], some: &[TermId]| some.iter().all(|t| all.binary_search(t).is_ok());
-            let own: Vec<TermId> = own.into_iter().collect();
             let below = parts.iter().map(|(_, to)| self.asked(*to));
+            // Such a list has with each term those that it is computed from.
+            let has = |all: &Rc<Vec<TermId>>, some: &Rc<Vec<TermId>>| {
+                Rc::ptr_eq(all, some) || some.iter().all(|t| all.binary_search(t).is_ok())
+            };
             let all = match below.clone().max_by_key(|b| b.len()) {
-                Some(longest) if covers(longest, &own) && below.clone().all(|b| covers(longest, b)) => longest.clone(),
+                Some(longest) if longest.binary_search(term).is_ok() && below.clone().all(|b| has(longest, b)) => {
+                    longest.clone()
+                }
                 _ => {
-                    let mut all: Vec<TermId> = below.flat_map(|b| b.iter().copied()).chain(own).collect();
+                    let mut all: Vec<TermId> = below.flat_map(|b| b.iter().copied()).collect();
+                    all.extend(computed_from(terms, *term));
                     all.sort_unstable();
                     all.dedup();
                     Rc::new(all)
@@ -146,6 +144,18 @@ impl Nodes {
         self.known.insert(node, id);
         id
     }
+}
+
+/// A term and all that it is computed from, each once.
+fn computed_from(terms: &Terms, term: TermId) -> FxHashSet<TermId> {
+    let mut all = FxHashSet::default();
+    let mut open = vec![term];
+    while let Some(term) = open.pop() {
+        if all.insert(term) {
+            open.extend(terms.operands(term));
+        }
+    }
+    all
 }
 
 /// Whether no way from a node asks a map for the same key twice.
