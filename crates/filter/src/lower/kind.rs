@@ -96,8 +96,9 @@ impl Lowering<'_> {
                 IP => self.equal(From::LinkHeader, 1, 1, AF_INET),
                 // Those who write such captures are not Linux.
                 IP6 if self.is_modern() => {
-                    let [bsd, freebsd, darwin] = AF_INET6_ELSEWHERE;
-                    self.any_equal(From::LinkHeader, 1, &[AF_INET6, bsd, freebsd, darwin])
+                    let here = self.equal(From::LinkHeader, 1, 1, AF_INET6);
+                    let elsewhere = AF_INET6_ELSEWHERE.map(|family| self.equal(From::LinkHeader, 1, 1, family));
+                    self.builder.any_or_never(elsewhere.into_iter().chain([here]))
                 }
                 IP6 => self.equal(From::LinkHeader, 1, 1, AF_INET6),
                 _ => self.builder.always(false),
