@@ -215,7 +215,7 @@ impl Start {
             if std::ptr::eq(from, before) && before.steps().is_empty() {
                 continue;
             }
-            let mut judge = Proving { env, settings, end, proven: vec![], costs: &mut costs, local: &mut local };
+            let mut judge = Proving { end, proven: vec![], costs: &mut costs, local: &mut local };
             let steps = improve(from.current(), env, passes, &mut judge);
             let Some(last) = steps.last().map(|s| &s.function) else { continue };
             // Whatever is proposed: only what has been proven leads from one to the next.
@@ -225,7 +225,7 @@ impl Start {
             if !chain.windows(2).all(is_step) {
                 continue;
             }
-            let derivation = local.of(last);
+            let derivation = local.of(last).clone();
             let weighs = |d: &Derivation| weight_in_one(d.current(), settings, env.maps);
             if weighs(&derivation) < weighs(before) {
                 let names = steps.iter().map(|s| if s.by.is_empty() { "ssa".into() } else { s.by.join("+") });
@@ -243,7 +243,7 @@ fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Pr
     let mut fresh = !all.is_empty();
     for _ in 1..TURNS {
         let Some(last) = all.last().filter(|_| fresh && !judge.is_late()) else { break };
-        let local = judge.local.of(&last.function).into_current();
+        let local = judge.local.of(&last.function).current().clone();
         let next = bpf_ssa::improve(&local, env, passes, judge);
         fresh = !next.is_empty() && judge.accepts(&last.function, &local);
         if fresh {
@@ -256,8 +256,6 @@ fn improve(f: &Function, env: &Env<'_>, passes: &[Box<dyn Pass>], judge: &mut Pr
 
 /// Has each step proven; what counts is what the local passes make of it.
 struct Proving<'a, 'e> {
-    env: &'a Env<'a>,
-    settings: &'a Settings,
     /// When there is no more time.
     end: Option<Instant>,
     /// What has been proven: the second may stand in the place of the first.
@@ -275,8 +273,8 @@ impl Judge for Proving<'_, '_> {
         let now = Instant::now();
         let step = self.end.map_or(STEP, |e| (e.saturating_duration_since(now) / STEPS).max(STEP));
         let deadline = [now.checked_add(step), self.end].into_iter().flatten().min();
-        let options = self.settings.proof_options(deadline);
-        let is_equal = functions(old, new, self.env, &options).0.is_equal();
+        let options = self.local.settings.proof_options(deadline);
+        let is_equal = functions(old, new, self.local.env, &options).0.is_equal();
         if is_equal {
             self.proven.push((old.clone(), new.clone()));
         }
@@ -288,13 +286,14 @@ impl Judge for Proving<'_, '_> {
     }
 
     fn cost(&mut self, f: &Function) -> usize {
+        let (env, settings) = (self.local.env, self.local.settings);
         if slot_count(f) > SMALL || self.is_late() {
-            return weight_in_one(f, self.settings, self.env.maps);
+            return weight_in_one(f, settings, env.maps);
         }
         if let Some((_, cost)) = self.costs.iter().find(|(known, _)| known == f) {
             return *cost;
         }
-        let cost = weight_in_one(self.local.of(f).current(), self.settings, self.env.maps);
+        let cost = weight_in_one(self.local.of(f).current(), settings, env.maps);
         self.costs.push((f.clone(), cost));
         cost
     }
@@ -302,7 +301,7 @@ impl Judge for Proving<'_, '_> {
 
 /// What the local passes make of a function.
 fn with_local(f: &Function, env: &Env<'_>, settings: &Settings) -> Derivation {
-    Local::new(env, settings).of(f)
+    Local::new(env, settings).of(f).clone()
 }
 
 /// The local passes over many forms of a function, which are alike in most of their blocks: what has been proven of one is known of
@@ -320,7 +319,7 @@ impl<'a> Local<'a> {
     }
 
     /// What they make of this form.
-    fn of(&mut self, f: &Function) -> Derivation {
+    fn of(&mut self, f: &Function) -> &Derivation {
         let form = Derivation::new(f.clone());
         let (mut session, quiet) = match self.last.take() {
             Some((last, quiet)) => (last.then(form), quiet),
@@ -330,9 +329,7 @@ impl<'a> Local<'a> {
         let mut engine = Engine::new(self.settings, &banned).knowing(quiet);
         engine.run(&mut session);
         let quiet = engine.into_quiet();
-        let derivation = session.derivation().clone();
-        self.last = Some((session, quiet));
-        derivation
+        self.last.insert((session, quiet)).0.derivation()
     }
 }
 

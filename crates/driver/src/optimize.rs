@@ -160,9 +160,7 @@ fn once(
             let settings = Settings { deadline: settings.deadline.map(half), ..settings.clone() };
             watched(observer, &stop, || {
                 let wanted = |c: &Candidate| wanted[c.id] && twins.leads(c.id) && !c.timed_out;
-                // A short search is to end soon whatever comes of it.
-                let is_short = options.patience == Some(1);
-                let is_alone = !is_short && candidates.iter().filter(|c| wanted(c)).count() <= options.jobs;
+                let is_alone = !options.is_short() && candidates.iter().filter(|c| wanted(c)).count() <= options.jobs;
                 each_candidate(&mut candidates, &module, &settings, options.jobs, wanted, |c| {
                     if !observer.stop() {
                         c.run_global(&module, &settings, &global, is_alone);

@@ -26,6 +26,9 @@ pub enum PassSelection {
     Only(Vec<String>),
 }
 
+/// The patience of a short search.
+const SHORT: Option<u64> = Some(1);
+
 /// What the user asks for.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -123,7 +126,7 @@ impl Options {
     #[must_use]
     pub fn at_level(self, level: u8) -> Options {
         let patience = match level {
-            2 => Some(1),
+            2 => SHORT,
             3 => Some(3),
             _ => None,
         };
@@ -134,6 +137,11 @@ impl Options {
 }
 
 impl Options {
+    /// Whether the search is to end soon, whatever comes of it, as at level 2.
+    pub(crate) fn is_short(&self) -> bool {
+        self.patience == SHORT
+    }
+
     /// Whether windows are looked at after the passes: to search them, or only for what known rules make of them.
     pub(crate) fn looks_at_windows(&self) -> bool {
         self.search || self.shipped_rules || self.cache.is_some()

@@ -20,11 +20,8 @@ pub(crate) fn needs(values: &Values, value: ValueId, out: &mut Vec<Need>) {
 fn needs_of(values: &Values, value: ValueId, seen: &mut FxHashSet<ValueId>, out: &mut Vec<Need>) {
     for operand in values.operands(value) {
         let is_simple = values.operands(operand).next().is_none();
-        if is_simple || !seen.contains(&operand) {
+        if is_simple || seen.insert(operand) {
             needs_of(values, operand, seen, out);
-            if !is_simple {
-                seen.insert(operand);
-            }
         }
     }
     let need = match values.get(value) {

@@ -90,6 +90,12 @@ impl Lowering<'_> {
         })
     }
 
+    /// What no packet has at this index.
+    fn never(&mut self, index: Operand) -> Operand {
+        let never = self.builder.always(false);
+        Operand { value: index.value, guard: self.both(Some(never), index.guard) }
+    }
+
     /// `protocol[index:size]`
     fn indexed(&mut self, protocol: Protocol, index: Operand, size: u8) -> Result<Operand, Error> {
         let (base, constant, guard) = match protocol {
@@ -104,9 +110,7 @@ impl Lowering<'_> {
             Protocol::Link => {
                 let constant = self.header.constant;
                 if self.modern.is_bare {
-                    let never = self.builder.always(false);
-                    let guard = self.both(Some(never), index.guard);
-                    return Ok(Operand { value: index.value, guard });
+                    return Ok(self.never(index));
                 }
                 (self.variable_of(|s| &mut s.header), constant, index.guard)
             }
@@ -136,10 +140,7 @@ impl Lowering<'_> {
             | Protocol::Carp => {
                 if let Some(number) = self.transport_of_relation(protocol) {
                     // What is over IPv4 alone reads nothing of IPv6.
-                    let Some(number) = number else {
-                        let never = self.builder.always(false);
-                        return Ok(Operand { value: index.value, guard: self.both(Some(never), index.guard) });
-                    };
+                    let Some(number) = number else { return Ok(self.never(index)) };
                     let is_ip6 = self.is_kind(kind::IP6)?;
                     let carries = self.carries_ports(number, true);
                     let guard = self.both(Some(is_ip6), index.guard);

@@ -79,7 +79,7 @@ impl Lowering<'_> {
             }
             LinkType::PPP_BSDOS if kind == IP => {
                 // Van Jacobson's compressed and uncompressed headers, too.
-                self.any_equal(From::Kind, 2, &[ppp_protocol(IP), 0x2d, 0x2f])
+                self.any_equal(From::Kind, 0, 2, &[ppp_protocol(IP), 0x2d, 0x2f])
             }
             LinkType::PPP_BSDOS => self.equal(From::Kind, 0, 2, ppp_protocol(kind)),
             LinkType::NULL | LinkType::LOOP | LinkType::ENC => match kind {
@@ -96,9 +96,8 @@ impl Lowering<'_> {
                 IP => self.equal(From::LinkHeader, 1, 1, AF_INET),
                 // Those who write such captures are not Linux.
                 IP6 if self.is_modern() => {
-                    let here = self.equal(From::LinkHeader, 1, 1, AF_INET6);
-                    let elsewhere = AF_INET6_ELSEWHERE.map(|family| self.equal(From::LinkHeader, 1, 1, family));
-                    self.builder.any_or_never(elsewhere.into_iter().chain([here]))
+                    let [bsd, freebsd, darwin] = AF_INET6_ELSEWHERE;
+                    self.any_equal(From::LinkHeader, 1, 1, &[bsd, freebsd, darwin, AF_INET6])
                 }
                 IP6 => self.equal(From::LinkHeader, 1, 1, AF_INET6),
                 _ => self.builder.always(false),
@@ -138,8 +137,8 @@ impl Lowering<'_> {
         Ok(condition)
     }
 
-    fn any_equal(&mut self, from: From, size: u8, values: &[u32]) -> Condition {
-        let conditions: Vec<Condition> = values.iter().map(|v| self.equal(from, 0, size, *v)).collect();
+    fn any_equal(&mut self, from: From, offset: u32, size: u8, values: &[u32]) -> Condition {
+        let conditions: Vec<Condition> = values.iter().map(|v| self.equal(from, offset, size, *v)).collect();
         self.builder.any_or_never(conditions)
     }
 
