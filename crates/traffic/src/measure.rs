@@ -38,7 +38,7 @@ pub struct Load {
 pub struct Measured {
     /// Packets per second of each form when more come than it can take.
     pub capacity: Vec<f64>,
-    /// The highest rate of each form that is loss-free ([`LOSS`]), or the lowest that was tried.
+    /// The highest rate of each form that is loss-free ([`LOSS`]), or the lowest that was tried, if more was lost at each.
     pub loss_free: Vec<f64>,
     /// Whether any rate of each form was loss-free.
     pub is_loss_free: Vec<bool>,
@@ -82,8 +82,12 @@ pub fn measure(bench: &Bench, forms: &[BorrowedFd<'_>], comes_back: bool, extent
             if loss <= LOSS { bound.0 = asked } else { bound.1 = asked }
         }
     }
-    let loss_free: Vec<f64> = bounds.iter().map(|b| b.0).collect();
-    let is_loss_free = loss_free.iter().zip(&lowest).map(|(found, lowest)| found > lowest).collect();
+    let is_loss_free: Vec<bool> = bounds.iter().zip(&lowest).map(|((found, _), lowest)| found > lowest).collect();
+    let loss_free: Vec<f64> = bounds
+        .iter()
+        .zip(&is_loss_free)
+        .map(|((found, lost), is_found)| if *is_found { *found } else { *lost })
+        .collect();
     let least = loss_free.iter().copied().fold(f64::MAX, f64::min);
     let most = loss_free.iter().copied().fold(0.0, f64::max);
     let at = |rate: Option<f64>| -> Result<Load, String> {
